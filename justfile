@@ -1,0 +1,103 @@
+# One recipe for each check; CI calls the same ones. `just --list` shows them.
+
+# The active virtual environment comes first, else `.venv` of this folder.
+venv := env("VIRTUAL_ENV", justfile_directory() / ".venv")
+export PATH := venv / "bin:" + env("PATH")
+
+# everything that a change must pass
+default: format-check lint types typos test docs
+
+# rewrite the files in the one format, and mend what ruff can mend
+fmt:
+    ruff format
+    ruff check --fix
+
+# is every file in the one format?
+format-check:
+    ruff format --check
+
+# ruff's rules, and a pin for every dependency
+lint:
+    ruff check
+    .ci/pins.py
+
+# mypy, strict on src; pyright on the examples, as a user's editor would read them
+types:
+    mypy
+    if [ -d examples ]; then pyright; fi
+
+# spelling, in code and prose
+typos:
+    typos
+
+# all tests, or those that are named: `just test tests/laws`
+test *args="tests":
+    python -m pytest -n 2 {{ args }}
+
+# imports and budgets alone
+shape:
+    python -m pytest tests/test_shape.py
+
+# all tests, with a thousand examples for each property
+full:
+    GESTA_TESTS=full python -m pytest -n 2
+
+# every branch of the four files on which everything rests
+cover:
+    python -m pytest -n 2 --cov --cov-report=
+    coverage report --fail-under=100 --skip-empty \
+        --include='src/gesta/codec.py,src/gesta/formatter.py,src/gesta/decide.py,src/gesta/perform.py'
+
+# the pages, where a broken link is an error
+docs:
+    mkdocs build --strict --quiet
+
+# the wheel alone, with no extra and no file of this folder: does it import, does it speak?
+smoke:
+    #!/usr/bin/env bash
+    set -euo pipefail
+    work=$(mktemp -d)
+    trap 'rm -rf "$work"' EXIT
+    python3 -m venv "$work/venv"
+    "$work/venv/bin/python" -m pip wheel --quiet --no-deps --wheel-dir "$work" .
+    "$work/venv/bin/python" -m pip install --quiet "$work"/gesta-*.whl
+    cd "$work"
+    venv/bin/python -I -c "import gesta; print(gesta.__file__)"
+    venv/bin/gesta --help
+
+# every benchmark, a script or a package with a `__main__`; each prints its own numbers
+bench:
+    #!/usr/bin/env bash
+    set -euo pipefail
+    shopt -s nullglob
+    for file in benchmarks/[!_]*.py benchmarks/*/__main__.py; do
+        module=${file%.py}
+        module=${module%/__main__}
+        echo "== $module"
+        python -m "${module//\//.}"
+    done
+
+# the tests on the lowest versions that pyproject.toml allows
+lowest:
+    #!/usr/bin/env bash
+    set -euo pipefail
+    work=$(mktemp -d)
+    trap 'rm -rf "$work"' EXIT
+    uv venv --quiet "$work/venv"
+    export VIRTUAL_ENV="$work/venv"
+    uv pip install --quiet --resolution lowest-direct -e '.[test]'
+    "$work/venv/bin/python" -m pytest -n 2
+
+# write constraints.txt anew, with the newest versions that pyproject.toml allows
+pins:
+    #!/usr/bin/env bash
+    set -euo pipefail
+    head=$(sed '/^[^#]/,$d' constraints.txt)
+    pins=$(echo hatchling | uv pip compile --quiet --universal --upgrade --python-version 3.11 --all-extras \
+        --no-header --no-annotate pyproject.toml -)
+    printf '%s\n%s\n' "$head" "$pins" > constraints.txt
+
+# remove what tools leave behind
+clean:
+    rm -rf build dist site htmlcov .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache
+    find src tests benchmarks examples -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true

@@ -1,0 +1,103 @@
+"""Gesta: agents on the record.
+
+An agent's only state is an append-only log of what it did; prompt, resume, replay, cost and explanation are computed
+from it. This is the public door; kinds are reached as `gesta.kinds`. Every name is imported on use, so that
+`import gesta` costs nothing: no I/O, no thread, nothing global.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gesta import kinds
+    from gesta.address import open_record as open
+    from gesta.address import replay
+    from gesta.agent import Agent
+    from gesta.blocking import open_sync, run_sync
+    from gesta.entry import Entry
+    from gesta.errors import GestaError, InDoubt, ModelFault
+    from gesta.event import Event
+    from gesta.log import Log
+    from gesta.models.function import function
+    from gesta.models.scripted import call, fault, reply, scripted
+    from gesta.policy import Limits, Policy, Retry
+    from gesta.record import Record
+    from gesta.run import Outcome
+    from gesta.tooling import Context, Done, NotDone, Tool, Unknown, tool
+
+WHERE = {
+    "Agent": "agent",
+    "Context": "tooling",
+    "Done": "tooling",
+    "Entry": "entry",
+    "Event": "event",
+    "GestaError": "errors",
+    "InDoubt": "errors",
+    "Limits": "policy",
+    "Log": "log",
+    "ModelFault": "errors",
+    "NotDone": "tooling",
+    "Outcome": "run",
+    "Policy": "policy",
+    "Record": "record",
+    "Retry": "policy",
+    "Tool": "tooling",
+    "Unknown": "tooling",
+    "call": "models.scripted",
+    "fault": "models.scripted",
+    "function": "models.function",
+    "open": "address",
+    "open_sync": "blocking",
+    "replay": "address",
+    "reply": "models.scripted",
+    "run_sync": "blocking",
+    "scripted": "models.scripted",
+    "tool": "tooling",
+}
+"""Where each public name lives."""
+
+__all__ = [
+    "Agent",
+    "Context",
+    "Done",
+    "Entry",
+    "Event",
+    "GestaError",
+    "InDoubt",
+    "Limits",
+    "Log",
+    "ModelFault",
+    "NotDone",
+    "Outcome",
+    "Policy",
+    "Record",
+    "Retry",
+    "Tool",
+    "Unknown",
+    "call",
+    "fault",
+    "function",
+    "kinds",
+    "open",
+    "open_sync",
+    "replay",
+    "reply",
+    "run_sync",
+    "scripted",
+    "tool",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name on its first use."""
+    if name == "kinds":
+        return import_module("gesta.kinds")
+    if name not in WHERE:
+        raise AttributeError(f"module 'gesta' has no attribute {name!r}")
+    found = getattr(import_module(f"gesta.{WHERE[name]}"), "open_record" if name == "open" else name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return __all__

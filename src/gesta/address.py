@@ -1,0 +1,122 @@
+"""Names lead to ribs here, and here alone: models, formatters and records are imported on use.
+
+provider:model   a model over HTTP             provider@URL is not needed: see `base_url`
+tool-calls       a formatter
+FILE.gesta       a record in SQLite            :memory: one that ends with the process
+"""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, Literal
+
+import anyio
+import msgspec
+
+from gesta.agent import Agent
+from gesta.errors import BadAddress, nearest
+from gesta.formatter import Formatter
+from gesta.model import Model
+from gesta.record import Record
+from gesta.store import Store
+
+Durability = Literal["synced", "normal"]
+FORMATTERS = ("tool-calls",)
+
+
+def formatter(name: str) -> Formatter[Any]:
+    """Make a formatter by its name. Raises BadAddress."""
+    if name == "tool-calls":
+        from gesta.formatters.tool_calls import ToolCalls
+
+        return ToolCalls()
+    raise BadAddress(f"No formatter {name!r}.{nearest(name, FORMATTERS)} Known: {', '.join(FORMATTERS)}.")
+
+
+def model(address: str, base_url: str | None = None) -> Model:
+    """Make a model from `provider:model`, or any name at the base URL of an OpenAI-compatible server.
+
+    Raises:
+        BadAddress: no such provider, or no provider named.
+        NoKey: the provider needs a key and its variable is not set.
+    """
+    from gesta.models.http import http_model
+
+    return http_model(address, base_url)
+
+
+def bind(agent: Agent) -> Agent:
+    """Replace the addresses in an agent by what they lead to."""
+    changes: dict[str, Any] = {}
+    if isinstance(agent.model, str):
+        changes["model"] = model(agent.model)
+    if isinstance(agent.formatter, str):
+        changes["formatter"] = formatter(agent.formatter)
+    return msgspec.structs.replace(agent, **changes) if changes else agent
+
+
+def store(address: str, *, durability: Durability = "synced", readonly: bool = False) -> Store:
+    """Open a store. Raises NoRecord, BrokenRecord, NewerRecord, WriteFailed."""
+    if address == ":memory:":
+        from gesta.stores.memory import MemoryStore
+
+        return MemoryStore()
+    from gesta.stores.sqlite import SqliteStore
+
+    return SqliteStore.open(address, durability=durability, readonly=readonly)
+
+
+def inline_store(address: str, *, durability: Durability = "synced") -> Store:
+    """Open a store whose coroutines never wait for another task, for programs without an event loop."""
+    if address == ":memory:":
+        return store(address)
+    from gesta.stores.sqlite import InlineSqliteStore
+
+    return InlineSqliteStore.open(address, durability=durability)
+
+
+def replay(source: str | Any, *, run: str = "last", strict: bool = False) -> Model:
+    """Make a model that answers as a recorded run did: no key, no network, no cost.
+
+    Args:
+        source: path of a record, or the entries of a run.
+        run: id, prefix of an id, session name, or `last`, when `source` is a path.
+        strict: demand that each request has the digest that is on record.
+    """
+    from gesta.models.replay import replay as replaying
+
+    if not isinstance(source, str):
+        return replaying(source, strict=strict)
+    return replaying(anyio.run(_entries, source, run), strict=strict)
+
+
+async def _entries(address: str, run: str) -> Any:
+    async with open_record(address, readonly=True) as record:
+        return await record.read((await record.find(run)).run)
+
+
+@asynccontextmanager
+async def open_record(
+    address: str = ":memory:", *, durability: Durability = "synced", readonly: bool = False
+) -> AsyncIterator[Record]:
+    """Open a record, making it if there is none, and close it at the end of the block.
+
+    Args:
+        address: path of a `.gesta` file, or `:memory:` for one that ends with the block.
+        durability: `synced` survives loss of power; `normal` can lose the last commits then, never at a crash
+            of the process, and costs far less.
+        readonly: refuse to write, and to make the file.
+    """
+    opened = store(address, durability=durability, readonly=readonly)
+    failure: BaseException | None = None
+    try:
+        async with anyio.create_task_group() as tasks:
+            try:
+                yield Record(opened, bind, tasks)
+            except BaseException as error:  # noqa: BLE001 - raised below, outside of the group, as itself
+                failure = error
+            tasks.cancel_scope.cancel()
+        if failure is not None:
+            raise failure
+    finally:
+        with anyio.CancelScope(shield=True):
+            await opened.close()

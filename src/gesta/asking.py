@@ -1,0 +1,231 @@
+"""Asking the model: placeholders first, then the request, durable before its first byte leaves; then what came back.
+
+A try that fails is a `fault`, and whether another follows, and when, stands in it: `decide` reads it there. So a retry
+that was waiting when the process died goes on where it was.
+"""
+
+import zlib
+from datetime import timedelta
+from typing import Any
+
+import anyio
+import msgspec
+from msgspec import Struct
+
+from gesta.agent import Agent
+from gesta.desk import Desk
+from gesta.entry import Entry
+from gesta.errors import AgentError, BadArguments, GestaError, ModelFault, nearest
+from gesta.kinds import (
+    ChatCompletionContent,
+    Error,
+    FaultContent,
+    RequestContent,
+    ThoughtContent,
+    ToolCallContent,
+    ToolResultContent,
+)
+from gesta.model import Reply, ReplyCall, Request
+from gesta.pending import LOST, Pending
+
+DENIED = "A person did not allow this call."
+INTERRUPTED = "This call was interrupted and has no result. It may be made again."
+NEVER = "This call was not carried out."
+UNKNOWN = (
+    "The outcome of this call is unknown: it was started, and nobody can say whether it happened. Do not assume "
+    "either, and do not make it again without a person's consent."
+)
+
+
+class Shown(Struct):
+    """What of a reply was already streamed."""
+
+    message: int
+    """Seq of its request."""
+    chars: int = 0
+
+
+async def ask(agent: Agent, desk: Desk) -> None:
+    """Ask the model once."""
+    _close_calls(agent, desk)
+    await _settle_last_try(desk)
+    request, entry = _request(agent, desk)
+    await desk.log.durable()
+    shown, start = Shown(entry.seq), anyio.current_time()
+    try:
+        reply, raw = await _answer(agent, desk, request, shown)
+    except (ModelFault, AgentError) as failure:
+        _fault(agent, desk, entry, failure, shown)
+    except BaseException:
+        with anyio.CancelScope(shield=True):
+            cut = Error(type=LOST, message="the process stopped asking")
+            desk.write(FaultContent(of=entry.seq, error=cut, shown_chars=shown.chars or None), entry.seq)
+            await desk.log.durable()
+        raise
+    else:
+        latency_ms = round((anyio.current_time() - start) * 1000, 3)
+        _record(agent, desk, shown, reply, zlib.compress(raw) if reply.keep else None, latency_ms)
+
+
+def _close_calls(agent: Agent, desk: Desk) -> None:
+    """Write a result for every call that has none, so that every history sent is valid."""
+    for call in list(desk.state.calls.values()):
+        text, outcome = _placeholder(agent, call)
+        content = ToolResultContent(call=call.seq, tool_result=text, status="error", outcome=outcome)
+        entry = desk.write(content, call.last.seq if call.last is not None else call.seq)
+        desk.tell("observation", text, seq=entry.seq)
+        desk.explain("Observation", entry)
+    desk.absorb()
+
+
+def _placeholder(agent: Agent, call: Pending) -> tuple[str, Any]:
+    if not call.good:
+        return call.error or NEVER, "error"
+    if call.approval is not None and call.approval.verdict == "denied":
+        reason = f" They said: {call.approval.reason}" if call.approval.reason else ""
+        return DENIED + reason, "denied"
+    if call.last is None:
+        tool = agent.tool(call.name)
+        return (NEVER, "interrupted") if tool is not None else (_no_such_tool(agent, call.name), "error")
+    tool = agent.tool(call.name)
+    harmless = tool is not None and tool.effect in ("pure", "idempotent")
+    return (INTERRUPTED, "interrupted") if harmless else (UNKNOWN, "unknown")
+
+
+async def _settle_last_try(desk: Desk) -> None:
+    """Note a try that a crash cut off, and wait as long as the last failed one asked for."""
+    asked, turn = desk.state.asked, desk.state.turn
+    assert turn is not None
+    if asked is not None and asked.open:
+        lost = Error(type=LOST, message="the process that asked ended before the answer was on record")
+        desk.write(FaultContent(of=asked.seq, error=lost), asked.seq)
+        desk.tell("retract", "", message=asked.seq)
+    if turn.retry_at is not None:
+        failed_at, wait_s = turn.retry_at
+        left = (failed_at + timedelta(seconds=wait_s) - desk.clock()).total_seconds()
+        if left > 0:
+            await desk.log.durable()
+            await anyio.sleep(min(left, wait_s))
+
+
+def _request(agent: Agent, desk: Desk) -> tuple[Request, Entry]:
+    """Write the request: what it adds to the one before, and the digest of its whole body."""
+    desk.absorb()
+    state, prompt = desk.state, desk.prompt
+    header = agent.header()
+    if header != state.header:
+        desk.write(header)
+        desk.absorb()
+        state = desk.state
+    prompt.close()
+    asked = state.asked
+    extends = asked if asked is not None and asked.encoder in ("", prompt.encoder) else None
+    added = prompt.since(extends.blocks if extends is not None else 0)
+    request = prompt.request(header, state.answered)
+    number = asked.number + 1 if asked is not None and asked.digest == request.digest else 1
+    content = RequestContent(
+        header=state.header_seq,
+        extends=extends.seq if extends is not None else None,
+        blocks=[[list(block.sources), prompt.encoder] for block in added],
+        body_digest=request.digest,
+        number=number,
+    )
+    news = sorted({seq for block in added for seq in block.sources})
+    entry = desk.write(content, *([extends.seq] if extends is not None else []), *news)
+    return msgspec.structs.replace(request, number=number), entry
+
+
+async def _answer(agent: Agent, desk: Desk, request: Request, shown: Shown) -> tuple[Reply, bytes]:
+    """Send, and read the reply; deltas go to the listener as they come."""
+    model = agent.asked()
+    parser, raw = model.parser(), []
+    desk.streamed = False
+    async for data in model.send(request):
+        raw.append(data)
+        for delta in parser.feed(data):
+            if desk.listener is None or not delta.text:
+                continue
+            if delta.type == "text":
+                shown.chars += len(delta.text)
+                desk.streamed = True
+            desk.tell_now("answer" if delta.type == "text" else "thought", delta.text, shown.message)
+    return parser.close(), b"".join(raw)
+
+
+def _fault(agent: Agent, desk: Desk, entry: Entry, failure: GestaError, shown: Shown) -> None:
+    """Write down why this try failed, and when the next one may start if there is one."""
+    turn, retry = desk.state.turn, agent.policy.retry
+    assert turn is not None
+    wait_s, status, name = None, None, type(failure).__name__
+    if isinstance(failure, ModelFault):
+        name, status = failure.type, failure.http_status
+        if failure.retry and turn.faults + 1 < retry.tries:
+            wait_s = retry.wait_s(turn.faults + 1, failure.retry_after_s)
+    error = Error(type=name, message=str(failure), http_status=status)
+    desk.write(FaultContent(of=entry.seq, error=error, wait_s=wait_s, shown_chars=shown.chars or None), entry.seq)
+    if shown.chars:
+        desk.tell("retract", "", message=entry.seq)
+
+
+def _record(agent: Agent, desk: Desk, shown: Shown, reply: Reply, raw: bytes | None, latency_ms: float) -> None:
+    """Write the completion, what it let be seen of its reasoning, and its calls: one commit with what follows."""
+    completion = desk.write(
+        ChatCompletionContent(
+            output=reply.text,
+            model=reply.model,
+            finish_reason=reply.finish_reason,
+            usage=reply.usage,
+            latency_ms=latency_ms,
+            meta={"raw_zlib": raw} if raw is not None else None,
+        ),
+        shown.message,
+    )
+    if reply.thought:
+        thought = desk.write(ThoughtContent(value=reply.thought), completion.seq)
+        desk.tell("thought", "", message=shown.message, seq=thought.seq)
+    if reply.calls:
+        if shown.chars:
+            desk.tell("retract", "", message=shown.message)
+        if reply.text:
+            desk.tell("thought", reply.text, message=shown.message, seq=completion.seq)
+        desk.explain("Analysis", completion)
+    for call in reply.calls:
+        desk.write(_call(agent, call), completion.seq)
+
+
+def _call(agent: Agent, call: ReplyCall) -> ToolCallContent:
+    """Judge how well a call was generated: a known tool, a JSON object, arguments that fit."""
+    args, meta, problem = _object(call.args), None, None
+    tool = agent.tool(call.name)
+    if args is None:
+        meta, problem = {"raw_args": call.args}, f"The arguments of {call.name!r} are not a JSON object."
+    elif tool is None:
+        problem = _no_such_tool(agent, call.name)
+    else:
+        try:
+            tool.arguments(args)
+        except BadArguments as wrong:
+            problem = str(wrong)
+    if problem is not None:
+        meta = {**(meta or {}), "error": problem}
+    return ToolCallContent(
+        tool_name=call.name,
+        tool_args=args or {},
+        tool_call_id=call.id,
+        status="success" if problem is None else "error",
+        meta=meta,
+    )
+
+
+def _object(text: str) -> dict[str, Any] | None:
+    """Read arguments; none if they are no JSON object. No text at all counts as no arguments."""
+    try:
+        value = msgspec.json.decode(text.encode("utf-8", "surrogatepass")) if text.strip() else {}
+    except (msgspec.DecodeError, ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _no_such_tool(agent: Agent, name: str) -> str:
+    names = [tool.name for tool in agent.tools]
+    return f"There is no tool {name!r}.{nearest(name, names)} Tools: {', '.join(names) or 'none'}."

@@ -1,0 +1,312 @@
+"""Any Python value becomes stored text and comes back, and digests chain what is stored.
+
+Encoding is total: nothing that an agent hands in raises, and what it gets back is what a later reader will read. What
+JSON or SQLite can not hold exactly stands under a mark, an object of one member whose key starts with `$`: those of
+`_MARKS`, `$blob`, and `$dict` around a user's own object of that look, so that nobody can forge one. Stored text is
+compact and marks are literal: text without `{"$` holds none. Contract, changed by a new `VERSION` only: tags, marks,
+`seal`, `link`. Digests cover stored bytes; nothing is encoded again to check one.
+"""
+
+import json
+from base64 import b64decode, b64encode
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from datetime import date, datetime, time
+from enum import Enum
+from hashlib import sha256
+from math import isfinite
+from typing import Any, get_args
+
+import msgspec
+from msgspec import Raw, Struct
+
+from gesta.entry import VERSION, Cause, Entry, Row, utc_text, utc_time
+from gesta.errors import BrokenRecord, NewerRecord
+from gesta.kinds import Content
+
+Keep = Callable[[bytes], str]
+"""Takes the bytes of a large value and returns the name of its blob."""
+Upcasts = Mapping[int, Callable[[dict[str, Any]], dict[str, Any]]]
+
+LARGE = 64 * 1024  # bytes above which a text, bytes or a whole field is a blob
+DEPTH = 64  # containers in a row; what lies deeper is one text, so that no reader meets its recursion limit
+UPCASTS: Upcasts = {}  # from each version to the next: stored members of a content, marks and all
+
+
+class Foreign(Struct, frozen=True):
+    """A Python value that JSON can not hold, as it is read back."""
+
+    type: str
+    """Its class; `cycle` for a value inside itself, `json` for one nested too deeply."""
+    repr: str
+    """What it said of itself, at most 10,000 characters; of `json` the whole text."""
+
+
+class Secret(Struct, frozen=True):
+    """The place of a secret's text; only a redactor makes it."""
+
+    name: str
+
+
+_ENCODER, _SORTER, _PACKER = msgspec.json.Encoder(), msgspec.json.Encoder(order="sorted"), msgspec.msgpack.Encoder()
+_ANY: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
+_CONTENT: msgspec.json.Decoder[Content] = msgspec.json.Decoder(Content)
+_CAUSES: msgspec.json.Decoder[Any] = msgspec.json.Decoder(tuple[Cause, ...])
+_NUMBERS: msgspec.json.Decoder[Any] = msgspec.json.Decoder(
+    float_hook=lambda text: int(real) if (real := float(text)).is_integer() and abs(real) < 2**63 else real
+)
+_CLASSES: Mapping[str, type[Content]] = {kind.__struct_config__.tag: kind for kind in get_args(Content)}
+_UNREADABLE = (msgspec.MsgspecError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+_LISTS: tuple[tuple[Any, str], ...] = ((list, ""), (tuple, "$tuple"), (set, "$set"), (frozenset, "$frozenset"))
+_PLAIN: tuple[tuple[Any, Any], ...] = ((str, str.__str__), (int, int.__int__), (float, float.__float__))
+_TIMES: tuple[tuple[Any, Any], ...] = ((datetime, datetime.isoformat), (date, date.isoformat), (time, time.isoformat))
+_MARKS: Mapping[str, Callable[[Any], Any]] = {
+    "$text": lambda base64: b64decode(base64).decode("utf-8", "surrogatepass"),
+    "$bytes": b64decode,
+    "$float": float,
+    "$int": lambda digits: int(digits, 16),
+    "$tuple": tuple,
+    "$set": set,
+    "$frozenset": frozenset,
+    "$items": dict,
+    "$py": lambda pair: Foreign(*pair),
+    "$json": lambda text: Foreign("json", text),
+    "$cycle": lambda _: Foreign("cycle", "…"),
+    "$secret": Secret,
+}
+
+
+def to_row(entry: Entry, prev: bytes, salt: bytes, keep: Keep) -> tuple[Entry, Row]:
+    """Encode an entry after the one whose digest is `prev`, with 16 random bytes; return it as it will be read."""
+    assert len(salt) == 16
+    text, content = _pack(entry.content, keep, typed=True)
+    notes_text, notes = (None, None) if entry.annotations is None else _pack(entry.annotations, keep, typed=False)
+    causes = _ENCODER.encode(entry.causes).decode() if entry.causes else "[]"
+    kind, at = str.__str__(entry.content.kind), utc_text(entry.at)
+    row = Row(entry.run, entry.seq, kind, at, entry.span, causes, VERSION, text, notes_text, salt, b"")
+    digest = link(prev, row)
+    stamped = msgspec.structs.replace(entry, content=content, annotations=notes, version=VERSION, digest=digest)
+    return stamped, msgspec.structs.replace(row, digest=digest)
+
+
+def from_row(row: Row, blobs: Mapping[str, bytes]) -> Entry:
+    """Read an entry, with the blobs that `blob_names` gives. Raises NewerRecord or BrokenRecord."""
+    if row.version > VERSION:
+        raise NewerRecord(f"Entry {row.run}.{row.seq}", row.version, VERSION)
+    try:
+        content = _read(row.content, blobs, row.version)
+        causes = () if row.causes == "[]" else _CAUSES.decode(row.causes)
+        notes = None if row.annotations is None else _unmark(_ANY.decode(row.annotations), blobs)
+        entry = Entry(run=row.run, seq=row.seq, at=utc_time(row.at), span=row.span, causes=causes, content=content)
+    except _UNREADABLE as error:
+        raise BrokenRecord(f"entry {row.run}.{row.seq}", str(error)) from error
+    return msgspec.structs.replace(entry, annotations=notes, version=row.version, digest=row.digest, pos=row.pos)
+
+
+def blob_names(row: Row) -> list[str]:
+    """Name the blobs that `from_row` needs, each once."""
+    texts = [text for text in (row.content, row.annotations) if text is not None and _marked(text, '{"$blob"')]
+    return list(dict.fromkeys(name for text in texts for name in _names(text.encode())))
+
+
+def encode_content(content: Content, keep: Keep | None) -> str:
+    """Write a content as stored text; without `keep` large values stay in it."""
+    return _pack(content, keep, typed=True)[0]
+
+
+def decode_content(text: str, blobs: Mapping[str, bytes]) -> Content:
+    """Read a content. Raises BrokenRecord if it can not be read, or a blob is missing."""
+    try:
+        return _read(text, blobs)
+    except _UNREADABLE as error:
+        raise BrokenRecord("content", str(error)) from error
+
+
+def seal(salt: bytes, content: str, annotations: str | None) -> bytes:
+    """Digest what can be erased, in 32 bytes that stay when it is. Frozen for ever."""
+    return sha256(b"%b%b\0%b" % (salt, content.encode(), (annotations or "").encode())).digest()
+
+
+def link(prev: bytes, row: Row, sealed: bytes | None = None) -> bytes:
+    """Digest a row and all before it, in 32 bytes; of an erased row, `sealed` is its seal. Frozen for ever."""
+    header = _ENCODER.encode((row.run, row.seq, row.kind, row.at, row.span, Raw(row.causes), row.version))
+    rest = seal(row.salt, row.content, row.annotations) if sealed is None else sealed
+    return sha256(prev + sha256(header).digest() + rest).digest()
+
+
+def verify(row: Row, prev: bytes, sealed: bytes | None = None) -> bool:
+    """Tell whether a row is byte for byte what was written after `prev`; of an erased one, whether its header is."""
+    if len(prev) != 32 or (len(row.salt) != 16 if sealed is None else len(sealed) != 32):
+        return False  # bytes pushed from one part into the next would give the same digest
+    try:
+        return link(prev, row, sealed) == row.digest
+    except UnicodeEncodeError:
+        return False
+
+
+def canonical(value: Any) -> bytes:
+    """Write a value so that equal JSON values are equal bytes: keys sorted, and 1.0 as 1 (up to 2**63)."""
+    return _SORTER.encode(_NUMBERS.decode(_pack(value, None, typed=False)[0]))
+
+
+def digest_of(value: Any) -> str:
+    """Digest a value by its canonical bytes: SHA-256 in hex."""
+    return sha256(canonical(value)).hexdigest()
+
+
+def _marked(text: str, mark: str = '{"$') -> bool:
+    return "$" in text and mark in text  # one character is found much faster than three
+
+
+def _pack(value: Any, keep: Keep | None, *, typed: bool) -> tuple[str, Any]:
+    """Write a value and read it back: at C speed if an equal one comes back, else member by member."""
+    with suppress(Exception):
+        data = _ENCODER.encode(value)
+        _PACKER.encode(value)  # refuses integers beyond 64 bits
+        text, small = data.decode(), keep is None or len(data) <= LARGE
+        odd = _marked(text) or ("\\" in text and "\\u0000" in text) or text.count("{") + text.count("[") > DEPTH
+        if small and not odd:
+            back: Any = (_CONTENT if typed else _ANY).decode(text)
+            if back == value:
+                return text, back
+    writer = _Writer(keep)
+    marked = {name: writer.field(member) for name, member in _members(value).items()} if typed else writer.field(value)
+    text = _ENCODER.encode(marked).decode()
+    return text, _read(text, writer.blobs) if typed else _unmark(_ANY.decode(text), writer.blobs)
+
+
+def _members(struct: Any) -> dict[Any, Any]:
+    kind, config = type(struct), type(struct).__struct_config__
+    defaults = dict(zip(reversed(kind.__struct_fields__), reversed(kind.__struct_defaults__), strict=False))
+    members = {} if config.tag is None else {config.tag_field: config.tag}
+    members |= {name: getattr(struct, name) for name in kind.__struct_fields__}
+    return {name: value for name, value in members.items() if value is not defaults.get(name, Raw)}
+
+
+class _Writer:
+    """Puts marks into values, and large values aside."""
+
+    def __init__(self, keep: Keep | None) -> None:
+        self.keep, self.blobs = keep, dict[str, bytes]()
+
+    def field(self, value: Any) -> Any:
+        data = _ENCODER.encode(self.mark(value))
+        return self.large(data, "json") or Raw(data)
+
+    def large(self, data: bytes, form: str) -> Any:
+        if self.keep is None or len(data) <= LARGE:
+            return None
+        name, needs = self.keep(data), _names(data) if form == "json" else []
+        self.blobs[name] = data
+        return {"$blob": {"name": name, "as": form, "size": len(data)} | ({"needs": needs} if needs else {})}
+
+    def mark(self, value: Any, path: tuple[int, ...] = ()) -> Any:
+        kind = type(value)
+        if value is None or kind is bool or (kind is int and -(2**63) <= value < 2**64):
+            return value
+        if kind is str:
+            data = value.encode("utf-8", "surrogatepass")
+            plain = "\0" not in value and data.decode("utf-8", "replace") == value
+            return self.large(data, "text") or (value if plain else {"$text": b64encode(data).decode()})
+        if kind is int:
+            return {"$int": self.mark(hex(value))}
+        if kind is float:
+            return value if isfinite(value) else {"$float": str(value)}
+        try:
+            return self.other(value, kind, path)
+        except Exception:  # noqa: BLE001  # whatever a value may raise
+            return self.foreign(value)
+
+    def other(self, value: Any, kind: type, path: tuple[int, ...]) -> Any:
+        if kind is Foreign:
+            return {"$py": [self.mark(value.type), self.mark(value.repr)]}
+        if kind is Secret:
+            return {"$secret": self.mark(value.name)}
+        if issubclass(kind, Enum):
+            return self.mark(value.value, path)
+        if issubclass(kind, bytes | bytearray | memoryview):
+            data = b"".join([value])
+            return self.large(data, "bytes") or {"$bytes": b64encode(data).decode()}
+        for base, plain in _PLAIN + _TIMES:
+            if issubclass(kind, base):
+                return self.mark(plain(value))
+        if id(value) in path:
+            return {"$cycle": True}
+        if len(path) == DEPTH:
+            return {"$json": self.mark(json.dumps(value, default=repr))}
+        path = (*path, id(value))
+        for base, name in _LISTS:
+            if issubclass(kind, base):
+                items = [self.mark(item, path) for item in [*base.__iter__(value)]]
+                return {name: sorted(items, key=_ENCODER.encode) if "set" in name else items} if name else items
+        if issubclass(kind, dict | Struct):
+            return self.object(dict.copy(value) if issubclass(kind, dict) else _members(value), path)
+        return self.foreign(value)
+
+    def object(self, members: dict[Any, Any], path: tuple[int, ...]) -> dict[str, Any]:
+        keys: list[Any] = [self.mark(key) if issubclass(type(key), str) else None for key in members]
+        if any(type(key) is not str for key in keys) or len({*keys}) != len(keys):
+            return {"$items": [[self.mark(key, path), self.mark(value, path)] for key, value in members.items()]}
+        marked = {key: self.mark(value, path) for key, value in zip(keys, members.values(), strict=True)}
+        return {"$dict": marked} if len(keys) == 1 and keys[0].startswith("$") else marked
+
+    def foreign(self, value: Any) -> dict[str, Any]:
+        name = text = "object"
+        with suppress(Exception):
+            name = text = str.__str__(type(value).__name__)
+        with suppress(Exception):
+            text = str.__str__(repr(value))[:10_000]
+        return {"$py": [self.mark(name), self.mark(text)]}
+
+
+def _names(data: bytes) -> list[str]:
+    asked: defaultdict[str, bytes] = defaultdict(lambda: b"0")  # from which any form of blob can be read
+    with suppress(*_UNREADABLE):  # for `from_row` to report
+        _unmark(_ANY.decode(data), asked)
+    return list(asked)
+
+
+def _read(text: str, blobs: Mapping[str, bytes], version: int = VERSION, upcasts: Upcasts = UPCASTS) -> Content:
+    if version == VERSION and not _marked(text):
+        with suppress(msgspec.ValidationError):  # a field holds another type than it declares
+            return _CONTENT.decode(text)
+    members = _ANY.decode(text)
+    for older in range(version, VERSION):
+        members = upcasts[older](members)
+    members = _unmark(members, blobs)
+    if members["kind"] not in _CLASSES:
+        raise ValueError(f"this release knows no kind {members['kind']!r}")
+    kind = _CLASSES[members["kind"]]
+    with suppress(msgspec.ValidationError):
+        return msgspec.convert(members, kind)
+    for field in msgspec.structs.fields(kind):
+        with suppress(msgspec.ValidationError, KeyError):
+            members[field.name] = msgspec.convert(members[field.name], field.type)
+    return kind(**{name: members[name] for name in kind.__struct_fields__ if name in members})
+
+
+def _unmark(value: Any, blobs: Mapping[str, bytes]) -> Any:
+    if type(value) is list:
+        return [_unmark(item, blobs) for item in value]
+    if type(value) is not dict:
+        return value
+    name = next(iter(value), "")
+    if len(value) != 1 or name[:1] != "$":
+        return {key: _unmark(item, blobs) for key, item in value.items()}
+    item = value[name]
+    if name == "$dict":
+        return {key: _unmark(inner, blobs) for key, inner in item.items()}
+    if name != "$blob":
+        item = _unmark(item, blobs)
+        try:
+            return _MARKS[name](item)
+        except TypeError:  # a list where Python hashes: the key or the member of a set was of a class of its own
+            return Foreign(name, repr(item))
+    try:
+        data, *_ = [blobs[needed] for needed in (item["name"], *item.get("needs", ()))]
+    except KeyError as error:
+        raise ValueError(f"blob {error} is missing") from error
+    if item["as"] == "bytes":
+        return data
+    return data.decode("utf-8", "surrogatepass") if item["as"] == "text" else _unmark(_ANY.decode(data), blobs)

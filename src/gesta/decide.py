@@ -1,0 +1,139 @@
+"""What to do next follows from the agent and the folded state alone, at every prefix of every log.
+
+Whoever holds the lease folds and decides: the process that began, one that resumes after a crash, another worker.
+So resume, take-over and approval need no machinery of their own.
+"""
+
+from typing import Literal
+
+from msgspec import Struct
+
+from gesta.agent import Agent
+from gesta.kinds import Error, Reason
+from gesta.pending import Pending
+from gesta.standing import RunState
+from gesta.tooling import Tool
+
+
+class Ask(Struct, frozen=True):
+    """Ask the model; calls that are still open are answered with a placeholder first."""
+
+
+class Use(Struct, frozen=True):
+    """Carry tool calls out."""
+
+    run: tuple[Pending, ...]
+    """To be tried at once; those beyond the policy's cap come in the next move."""
+    settle: tuple[Pending, ...] = ()
+    """In doubt or resolved: to be settled without trying."""
+
+
+class Waiting(Struct, frozen=True):
+    """Something that the run waits for."""
+
+    what: Literal["approval", "doubt", "running"]
+    call: int
+    """Seq of the tool call."""
+    tool: str
+    of: int | None = None
+    """Seq of the approval-request, or of the attempt in doubt."""
+    declared: bool = True
+    """Whether the tool's author said what its effect is."""
+
+
+class Wait(Struct, frozen=True):
+    """Leave the turn open until somebody answers."""
+
+    what: tuple[Waiting, ...]
+
+
+class Finish(Struct, frozen=True):
+    """End the turn."""
+
+    reason: Reason
+    error: Error | None = None
+
+
+Move = Ask | Use | Wait | Finish
+
+
+def decide(agent: Agent, state: RunState) -> Move:
+    """Say what comes next in the open turn. Pure."""
+    turn = state.turn
+    assert turn is not None and turn.reason is None, "there is no open turn to decide in"
+    if turn.assistant is not None:
+        return Finish("answered")
+    if turn.cancelled is not None:
+        return Finish("cancelled", Error(type="cancelled", message=f"cancelled by {turn.cancelled}"))
+    if turn.fatal is not None:
+        return Finish("failed", turn.fatal)
+    return _calls(agent, state) or _words(agent, state)
+
+
+def _calls(agent: Agent, state: RunState) -> Use | Wait | None:
+    """Carry on with the open calls of this turn, if one can go on or waits for somebody."""
+    run, settle, waits = [], [], []
+    for call in state.current():
+        match _course(agent.tool(call.name), call, state.epoch, agent.policy.attempts):
+            case "run":
+                run.append(call)
+            case "settle":
+                settle.append(call)
+            case "approval" | "doubt" | "running" as what:
+                waits.append(_waiting(agent, call, what))
+            case "close":
+                pass
+    if run or settle:
+        return Use(tuple(run[: max(1, agent.policy.parallel)]), tuple(settle))
+    return Wait(tuple(waits)) if waits else None
+
+
+Course = Literal["run", "settle", "approval", "doubt", "running", "close"]
+
+
+def _course(tool: Tool | None, call: Pending, epoch: int, attempts: int) -> Course:
+    """Say how one open call goes on; `close` leaves it to the placeholder before the next request."""
+    if not call.good:
+        return "close"
+    if call.last is not None and call.last.verdict is not None:
+        return "run" if call.last.verdict == "retry" and tool is not None else "settle"
+    if call.running(epoch):
+        return "running"
+    if call.in_doubt(epoch):
+        return _doubt(tool, call, attempts)
+    if tool is None or (call.approval is not None and call.approval.verdict == "denied"):
+        return "close"
+    return "approval" if tool.approval and call.approval is None else "run"
+
+
+def _doubt(tool: Tool | None, call: Pending, attempts: int) -> Course:
+    assert call.last is not None
+    if tool is not None and tool.effect in ("pure", "idempotent"):
+        return "run" if call.attempts < attempts else "close"
+    if tool is not None and tool.reconcile is not None and not call.last.unsettled:
+        return "settle"
+    return "doubt" if tool is None or tool.on_doubt == "ask" else "close"
+
+
+def _waiting(agent: Agent, call: Pending, what: Literal["approval", "doubt", "running"]) -> Waiting:
+    tool = agent.tool(call.name)
+    attempt = call.last.seq if call.last is not None else None
+    of = call.asked if what == "approval" else attempt
+    return Waiting(what, call.seq, call.name, of, tool is None or tool.declared)
+
+
+def _words(agent: Agent, state: RunState) -> Ask | Finish:
+    """Answer, ask the model again, or stop at a limit."""
+    turn = state.turn
+    assert turn is not None
+    if turn.reply is not None:
+        if not turn.empty:
+            return Finish("answered")
+        if turn.empty > agent.policy.retry.empty:
+            message = f"The model answered with nothing (no text, no tool call) {turn.empty} times in a row."
+            return Finish("failed", Error(type="EmptyReply", message=message))
+    limits = agent.policy.limits
+    for name, count, bound in (("requests", turn.requests, limits.requests), ("calls", turn.calls, limits.calls)):
+        if bound is not None and count >= bound:
+            return Finish("limit", Error(type=name, message=f"The turn reached its limit of {bound} {name}."))
+    return Ask()

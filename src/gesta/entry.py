@@ -1,0 +1,93 @@
+"""An entry is a content with its stamp; it is written once and never changes.
+
+Its id is `run.seq`; there is no second id. A `Draft` is what a writer hands in, an `Entry` is what is on the record,
+a `Row` is an entry as it is stored: the text whose bytes the digest covers.
+"""
+
+from datetime import UTC, datetime
+from typing import Any
+
+from msgspec import Struct
+
+from gesta.kinds import Content, Kind
+
+VERSION = 1
+"""Format of the entries that this release writes. Older ones are upcast on reading, newer ones refused."""
+
+GENESIS = bytes(32)
+"""What the first entry of a run is chained to."""
+
+Cause = int | tuple[str, int]
+"""An entry that this one was made from: a seq of the same run, or (run, seq)."""
+
+
+class Row(Struct, frozen=True, gc=False):
+    """An entry as it is stored. Text columns hold what a person reads, the others raw bytes."""
+
+    run: str
+    seq: int
+    kind: str
+    at: str
+    """UTC, ISO 8601 with microseconds and a final Z."""
+    span: int
+    causes: str
+    """JSON array of seqs and [run, seq] pairs."""
+    version: int
+    content: str
+    """JSON object with its tag."""
+    annotations: str | None
+    """JSON object: the entry's own annotations only."""
+    salt: bytes
+    """16 random bytes that keep an erased content from being guessed by its digest."""
+    digest: bytes
+    """32 bytes: the link to every entry before it."""
+    pos: int = 0
+    """Place in the whole store, in commit order; given by the store, not digested."""
+
+
+class Entry(Struct, frozen=True, kw_only=True):
+    """A content stamped with where, when and why."""
+
+    run: str
+    seq: int
+    """From 1, without a gap."""
+    at: datetime
+    """UTC, aware."""
+    span: int
+    """Seq of the begin that this entry lies in; of a begin, its own."""
+    causes: tuple[Cause, ...] = ()
+    content: Content
+    annotations: dict[str, Any] | None = None
+    """This entry's own; inherited ones are computed."""
+    version: int = VERSION
+    digest: bytes = b""
+    pos: int = 0
+    """Place in the whole store; 0 until the store has given it."""
+
+    @property
+    def kind(self) -> Kind:
+        """The tag of its content."""
+        return self.content.kind
+
+    @property
+    def id(self) -> str:
+        """`run.seq`."""
+        return f"{self.run}.{self.seq}"
+
+
+class Draft(Struct, frozen=True):
+    """A content on its way to become an entry."""
+
+    content: Content
+    causes: tuple[Cause, ...] = ()
+    annotations: dict[str, Any] | None = None
+
+
+def utc_text(at: datetime) -> str:
+    """Write a time as rows hold it, always with microseconds, so that text order is time order."""
+    return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def utc_time(text: str) -> datetime:
+    """Read a time of a row."""
+    return datetime.fromisoformat(text)

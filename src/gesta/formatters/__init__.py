@@ -1,0 +1,3 @@
+"""Makers of the spine's `Formatter`."""
+
+ORDER = ("tool_calls",)

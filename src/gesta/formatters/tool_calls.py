@@ -1,0 +1,164 @@
+"""Native tool calls: a completion with its calls, then one result for each, right after it and in order.
+
+This is what Chat Completions, Anthropic Messages and Gemini ask of a history, and what crashes, parallel results,
+repeated ids and late answers would break if messages were taken from the log as they come.
+"""
+
+import hashlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from msgspec import Struct, field
+
+from gesta.entry import Entry
+from gesta.formatter import observation_text
+from gesta.kinds import (
+    AssistantContent,
+    BeginContent,
+    ChatCompletionContent,
+    Kind,
+    SystemContent,
+    ToolCallContent,
+    ToolResultContent,
+    UserContent,
+)
+from gesta.message import Call, Message
+
+UNANSWERED = "This call has no result on record."
+
+
+class Open(Struct):
+    """A completion whose calls are being answered."""
+
+    text: str
+    sources: list[int]
+    calls: list[tuple[int, Call]] = field(default_factory=list)
+    results: dict[int, Entry] = field(default_factory=dict)
+
+
+class State(Struct):
+    """What earlier segments leave behind."""
+
+    ids: dict[int, tuple[str, str]] = field(default_factory=dict)
+    """Id and tool name of every call, by its seq."""
+    used: set[str] = field(default_factory=set)
+    completions: set[int] = field(default_factory=set)
+    child: bool = False
+    """Whether the run is a child run, which a `system` entry opens."""
+    open: Open | None = None
+    waiting: list[Message] = field(default_factory=list)
+    """Messages that came while calls were open."""
+    messages: list[Message] = field(default_factory=list)
+
+
+class ToolCalls:
+    """Formatter of native tool calls."""
+
+    name = "tool-calls/1"
+
+    def start(self) -> State:
+        """Make the state before the first segment."""
+        return State()
+
+    def format(self, entries: Sequence[Entry], state: State) -> list[Message]:
+        """Give the messages of one segment."""
+        for entry in entries:
+            handle = HANDLERS.get(entry.kind)
+            if handle is not None:
+                handle(entry, entry.content, state)
+        _close(state)
+        messages, state.messages = state.messages, []
+        return messages
+
+
+def _begin(_entry: Entry, content: BeginContent, state: State) -> None:
+    state.child |= content.opened is not None and content.opened.parent_run is not None
+
+
+def _system(entry: Entry, content: SystemContent, state: State) -> None:
+    task, state.child = state.child, False
+    _say(state, Message(role="user" if task else "system", text=content.value, sources=(entry.seq,)))
+
+
+def _user(entry: Entry, content: UserContent, state: State) -> None:
+    parts = tuple(content.parts or ())
+    _say(state, Message(role="user", text=content.value, parts=parts, sources=(entry.seq,)))
+
+
+def _assistant(entry: Entry, content: AssistantContent, state: State) -> None:
+    if not any(cause in state.completions for cause in entry.causes):
+        _say(state, Message(role="assistant", text=content.value, sources=(entry.seq,)))
+
+
+def _completion(entry: Entry, content: ChatCompletionContent, state: State) -> None:
+    _close(state)
+    state.completions.add(entry.seq)
+    state.open = Open(content.output, [entry.seq])
+
+
+def _call(entry: Entry, content: ToolCallContent, state: State) -> None:
+    if state.open is None or state.open.results:
+        _close(state)
+        state.open = Open("", [])
+    call = Call(_call_id(entry, content, state), content.tool_name, content.tool_args)
+    state.used.add(call.id)
+    state.ids[entry.seq] = call.id, call.name
+    state.open.calls.append((entry.seq, call))
+    state.open.sources.append(entry.seq)
+
+
+def _result(entry: Entry, content: ToolResultContent, state: State) -> None:
+    calls = [] if state.open is None else [(seq, call) for seq, call in state.open.calls]
+    answered = {} if state.open is None else state.open.results
+    waits = [seq for seq, call in calls if seq not in answered and content.call in (None, seq)]
+    if content.call is None and content.tool_call_id is not None:
+        waits = [seq for seq in waits if state.ids[seq][0] == content.tool_call_id] or waits
+    if waits:
+        answered[waits[0]] = entry
+        return
+    call_id, name = state.ids.get(content.call or 0, (content.tool_call_id or "?", "a tool"))
+    text = f"[Late result of call {call_id} to {name}]\n{observation_text(content.tool_result)}"
+    _say(state, Message(role="user", text=text, sources=(entry.seq,)))
+
+
+def _say(state: State, message: Message) -> None:
+    (state.messages if state.open is None else state.waiting).append(message)
+
+
+def _close(state: State) -> None:
+    """Write the open completion with one result for each call, then what came meanwhile."""
+    turn, state.open = state.open, None
+    if turn is not None and (turn.text or turn.calls):
+        calls = tuple(call for _, call in turn.calls)
+        state.messages.append(Message(role="assistant", text=turn.text, calls=calls, sources=tuple(turn.sources)))
+        for seq, call in turn.calls:
+            state.messages.append(_answer(seq, call, turn.results.get(seq)))
+    state.messages += state.waiting
+    state.waiting = []
+
+
+def _answer(seq: int, call: Call, result: Entry | None) -> Message:
+    if result is None:
+        return Message(role="tool", text=UNANSWERED, call_id=call.id, name=call.name, sources=(seq,))
+    assert isinstance(result.content, ToolResultContent)
+    text = observation_text(result.content.tool_result)
+    return Message(role="tool", text=text, call_id=call.id, name=call.name, sources=(result.seq,))
+
+
+def _call_id(entry: Entry, content: ToolCallContent, state: State) -> str:
+    """Keep the provider's own id unless it is missing or was used before; else derive one from run and ordinal."""
+    if content.tool_call_id and content.tool_call_id not in state.used:
+        return content.tool_call_id
+    digest = hashlib.sha256(f"{entry.run}|{len(state.ids) + 1}".encode()).hexdigest()
+    return next(made for end in range(8, 65) if (made := f"call_{digest[:end]}") not in state.used)
+
+
+HANDLERS: dict[Kind, Callable[[Entry, Any, State], None]] = {
+    Kind.Begin: _begin,
+    Kind.System: _system,
+    Kind.User: _user,
+    Kind.Assistant: _assistant,
+    Kind.ChatCompletion: _completion,
+    Kind.ToolCall: _call,
+    Kind.ToolResult: _result,
+}

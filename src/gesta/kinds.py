@@ -1,0 +1,444 @@
+"""What happened is one member of a closed, tagged union: `Content`.
+
+The tag on disk is the string of `Kind`, for ever; the classes keep the names that activity logs use. Every link
+(`of`, `call`, `header`, `extends`) is the seq of an entry in the same run, never a provider's id: those repeat
+and go missing. Data only: nothing here knows how it is stored, shown or sent.
+"""
+
+import enum
+from datetime import datetime
+from typing import Any, ClassVar, Literal, Self
+
+from msgspec import Struct
+
+Status = Literal["success", "error"]
+Reason = Literal["answered", "failed", "limit", "budget", "cancelled"]
+
+
+class Kind(enum.StrEnum):
+    """The tag of a content."""
+
+    def __new__(cls, value: str, doc: str) -> Self:
+        """Make a member that is its tag and carries its own docstring."""
+        member = str.__new__(cls, value)
+        member._value_ = value
+        member.__doc__ = doc
+        return member
+
+    System = "system", "Text that the application made: a template filled in, the task of a child run."
+    ToolCall = "tool-call", "Arguments that a model made for a tool."
+    ToolResult = "tool-result", "What came of a tool call."
+    ChatCompletion = "chat-completion", "What a model generated, before any post-processing."
+    RequestHeader = "request-header", "Tools, output schema, model and settings of the requests after it."
+    User = "user", "What a person sent."
+    Assistant = "assistant", "What the person was shown."
+    Begin = "begin", "A span starts."
+    End = "end", "A span ends."
+    Edge = "edge", "One unit of work calls another, or hands over to it."
+    KeyValue = "key-value", "Anything the user wants on the record under a name."
+    Request = "request", "A model is about to be asked."
+    Thought = "thought", "Reasoning."
+    Attempt = "attempt", "The effect of a tool call is about to be tried."
+    Fault = "fault", "A try that failed and is not the answer."
+    Decision = "decision", "A routing choice."
+    Plan = "plan", "Steps that are to be taken."
+    Retrieval = "retrieval", "What was looked up, down to the passage."
+    ApprovalRequest = "approval-request", "A person is asked whether a call may run."
+    Approval = "approval", "A person answered about a call."
+    Question = "question", "A person is asked anything else."
+    Answer = "answer", "A person answered a question."
+    Signal = "signal", "The run was told something from outside."
+    Timer = "timer", "The run wants to be woken."
+    Resolution = "resolution", "Somebody or something settled a doubt."
+    Budget = "budget", "Money and tokens set aside before, settled after."
+    Artifact = "artifact", "A file that a tool or code made."
+    Compaction = "compaction", "A summary is shown instead of a range of entries."
+
+
+class Part(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One piece of a message: text, or an image or file by blob."""
+
+    type: Literal["text", "image", "file"]
+    text: str | None = None
+    blob: str | None = None
+    """Name of the blob in this run, for images and files."""
+    media_type: str | None = None
+    name: str | None = None
+
+
+class Error(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What went wrong, as data."""
+
+    type: str
+    """Class of the exception, or a short name of ours such as `timeout`."""
+    message: str
+    http_status: int | None = None
+    traceback: str | None = None
+
+
+class Opened(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What makes a run: stands on its first begin."""
+
+    session: str
+    name: str
+    record: str
+    """Id of the record where the run was made; it stays when the run is copied elsewhere."""
+    parent_run: str | None = None
+
+
+class AgentRef(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Which agent took a turn. Never imported from here: `hint` is for people."""
+
+    name: str
+    digest: str
+    """SHA-256 of the agent's description, in hex."""
+    hint: str | None = None
+
+
+class Step(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One step of a plan."""
+
+    goal: str
+    tool_hint: str | None = None
+    depends_on: list[int] | None = None
+    """Places of other steps in the plan, from 0."""
+
+
+class Hit(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One passage that a retrieval found."""
+
+    document: str
+    chunk: str | None = None
+    score: float | None = None
+
+
+class Base(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind"):
+    """What all contents share."""
+
+    extra: dict[str, Any] | None = None
+    """Additional data; its values may be any Python value."""
+
+
+class SystemContent(Base, frozen=True, kw_only=True, tag="system"):
+    """Text that the application made."""
+
+    kind: ClassVar[Kind] = Kind.System
+    value: str
+    parts: list[Part] | None = None
+
+
+class UserContent(Base, frozen=True, kw_only=True, tag="user"):
+    """What a person sent."""
+
+    kind: ClassVar[Kind] = Kind.User
+    value: str
+    user_id: str | None = None
+    parts: list[Part] | None = None
+
+
+class AssistantContent(Base, frozen=True, kw_only=True, tag="assistant"):
+    """What the person was shown."""
+
+    kind: ClassVar[Kind] = Kind.Assistant
+    value: str
+    parts: list[Part] | None = None
+
+
+class RequestHeaderContent(Base, frozen=True, kw_only=True, tag="request-header"):
+    """What holds for every request after it, until another header."""
+
+    kind: ClassVar[Kind] = Kind.RequestHeader
+    tools: list[dict[str, Any]] | None = None
+    """Each `{name, description, args_schema}`."""
+    output: dict[str, Any] | None = None
+    """JSON schema of the answer."""
+    meta: dict[str, Any] | None = None
+    """`model`, `instructions`, `settings`."""
+
+
+class RequestContent(Base, frozen=True, kw_only=True, tag="request"):
+    """A model is about to be asked; durable before the first byte is sent."""
+
+    kind: ClassVar[Kind] = Kind.Request
+    header: int
+    extends: int | None = None
+    """Request whose blocks this one repeats; none for the first, or after a change of header."""
+    blocks: list[Any]
+    """What is added: `[[seq, ...], encoder]` by reference, or the text of one encoded block."""
+    body_digest: str
+    """SHA-256 of the whole body, in hex."""
+    number: int = 1
+    """Which try of this body, from 1."""
+
+
+class ChatCompletionContent(Base, frozen=True, kw_only=True, tag="chat-completion"):
+    """What a model generated; its only cause is its request."""
+
+    kind: ClassVar[Kind] = Kind.ChatCompletion
+    output: str
+    model: str | None = None
+    finish_reason: str | None = None
+    usage: dict[str, Any] | None = None
+    """As the provider gave it."""
+    latency_ms: float | None = None
+    meta: dict[str, Any] | None = None
+    """`raw`: the reply as it came."""
+
+
+class ThoughtContent(Base, frozen=True, kw_only=True, tag="thought"):
+    """Reasoning: the agent's own, or what a provider lets be seen of its model's."""
+
+    kind: ClassVar[Kind] = Kind.Thought
+    value: str
+
+
+class ToolCallContent(Base, frozen=True, kw_only=True, tag="tool-call"):
+    """Arguments that a model made for a tool."""
+
+    kind: ClassVar[Kind] = Kind.ToolCall
+    tool_name: str
+    tool_args: dict[str, Any]
+    tool_call_id: str | None = None
+    """The provider's own; may be missing or repeated."""
+    status: Status | None = "success"
+    """Was the call generated well?"""
+    meta: dict[str, Any] | None = None
+    """`raw_args` where the arguments were no JSON object; `error` says why status is error."""
+
+
+class AttemptContent(Base, frozen=True, kw_only=True, tag="attempt"):
+    """The effect of a call is about to be tried."""
+
+    kind: ClassVar[Kind] = Kind.Attempt
+    of: int
+    number: int
+    """Which attempt of this call, from 1."""
+    epoch: int
+    """Lease epoch of whoever tries."""
+
+
+class ToolResultContent(Base, frozen=True, kw_only=True, tag="tool-result"):
+    """What came of a tool call."""
+
+    kind: ClassVar[Kind] = Kind.ToolResult
+    tool_result: Any
+    """What the model reads: any JSON value."""
+    call: int | None = None
+    """Seq of the tool-call; none where a foreign log does not say."""
+    tool_call_id: str | None = None
+    status: Status | None = "success"
+    """Did the tool run well?"""
+    outcome: Literal["ok", "error", "denied", "interrupted", "unknown", "late"] | None = None
+
+
+class FaultContent(Base, frozen=True, kw_only=True, tag="fault"):
+    """A try that failed and is not the answer."""
+
+    kind: ClassVar[Kind] = Kind.Fault
+    of: int
+    """The request or attempt."""
+    error: Error
+    wait_s: float | None = None
+    """Pause before the next try; none when there is no next."""
+    shown_chars: int | None = None
+    """Characters that were already streamed to somebody."""
+
+
+class BeginContent(Base, frozen=True, kw_only=True, tag="begin"):
+    """A span starts; its seq names the span."""
+
+    kind: ClassVar[Kind] = Kind.Begin
+    name: str = ""
+    role: str | None = None
+    """turn, task, agent, model, tool, plan, step, finding, synthesis, or the user's own."""
+    parent: int | None = None
+    state: Any = None
+    annotations: dict[str, Any] | None = None
+    """Inherited by every entry in the span and in the spans below it."""
+    opened: Opened | None = None
+    agent: AgentRef | None = None
+    key: str | None = None
+    """Key of the message that opened this turn."""
+
+
+class EndContent(Base, frozen=True, kw_only=True, tag="end"):
+    """A span ends."""
+
+    kind: ClassVar[Kind] = Kind.End
+    state: Any = None
+    status: Status = "success"
+    reason: str | None = None
+    """Of a turn: answered, failed, limit, budget, cancelled."""
+    error: Error | None = None
+
+
+class EdgeContent(Base, frozen=True, kw_only=True, tag="edge"):
+    """One unit of work calls another (vertical) or hands over to it (horizontal)."""
+
+    kind: ClassVar[Kind] = Kind.Edge
+    source: list[str]
+    """Full path of span names."""
+    dest: list[str]
+    payload: Any = None
+    allowance: dict[str, Any] | None = None
+
+
+class KeyValueContent(Base, frozen=True, kw_only=True, tag="key-value"):
+    """Anything the user wants on the record under a name."""
+
+    kind: ClassVar[Kind] = Kind.KeyValue
+    key: str
+    value: Any
+
+
+class DecisionContent(Base, frozen=True, kw_only=True, tag="decision"):
+    """A routing choice: pattern, task type, next speaker."""
+
+    kind: ClassVar[Kind] = Kind.Decision
+    choice: str
+    candidates: list[str]
+    rationale: str | None = None
+
+
+class PlanContent(Base, frozen=True, kw_only=True, tag="plan"):
+    """Steps that are to be taken."""
+
+    kind: ClassVar[Kind] = Kind.Plan
+    role: Literal["plan", "decomposition"]
+    steps: list[Step]
+
+
+class RetrievalContent(Base, frozen=True, kw_only=True, tag="retrieval"):
+    """What was looked up, down to the passage."""
+
+    kind: ClassVar[Kind] = Kind.Retrieval
+    query: str
+    hits: list[Hit]
+
+
+class ApprovalRequestContent(Base, frozen=True, kw_only=True, tag="approval-request"):
+    """A person is asked whether a call may run."""
+
+    kind: ClassVar[Kind] = Kind.ApprovalRequest
+    of: int
+    args_digest: str
+    """SHA-256 of the canonical arguments, in hex."""
+    expires: datetime | None = None
+
+
+class ApprovalContent(Base, frozen=True, kw_only=True, tag="approval"):
+    """A person answered about a call."""
+
+    kind: ClassVar[Kind] = Kind.Approval
+    of: int
+    """The approval-request."""
+    verdict: Literal["approved", "denied"]
+    by: str
+    args: dict[str, Any] | None = None
+    """Other arguments to run with, if the person changed them."""
+    reason: str | None = None
+
+
+class QuestionContent(Base, frozen=True, kw_only=True, tag="question"):
+    """A person is asked anything else."""
+
+    kind: ClassVar[Kind] = Kind.Question
+    value: str
+    schema: dict[str, Any] | None = None
+
+
+class AnswerContent(Base, frozen=True, kw_only=True, tag="answer"):
+    """A person answered a question."""
+
+    kind: ClassVar[Kind] = Kind.Answer
+    of: int
+    value: Any
+    by: str
+
+
+class SignalContent(Base, frozen=True, kw_only=True, tag="signal"):
+    """The run was told something from outside."""
+
+    kind: ClassVar[Kind] = Kind.Signal
+    name: Literal["cancel", "wake", "pause"]
+    by: str
+    reason: str | None = None
+
+
+class TimerContent(Base, frozen=True, kw_only=True, tag="timer"):
+    """The run wants to be woken."""
+
+    kind: ClassVar[Kind] = Kind.Timer
+    due_at: datetime
+    key: str
+
+
+class ResolutionContent(Base, frozen=True, kw_only=True, tag="resolution"):
+    """Somebody or something settled a doubt."""
+
+    kind: ClassVar[Kind] = Kind.Resolution
+    of: int
+    """The attempt in doubt."""
+    verdict: Literal["done", "failed", "retry"]
+    by: str
+    result: Any = None
+
+
+class BudgetContent(Base, frozen=True, kw_only=True, tag="budget"):
+    """Money and tokens set aside before, settled after."""
+
+    kind: ClassVar[Kind] = Kind.Budget
+    of: int
+    reserved: dict[str, Any] | None = None
+    spent: dict[str, Any] | None = None
+
+
+class ArtifactContent(Base, frozen=True, kw_only=True, tag="artifact"):
+    """A file that a tool or code made."""
+
+    kind: ClassVar[Kind] = Kind.Artifact
+    name: str
+    media_type: str
+    blob: str
+
+
+class CompactionContent(Base, frozen=True, kw_only=True, tag="compaction"):
+    """A summary is shown instead of a range of entries; without one the range is only hidden."""
+
+    kind: ClassVar[Kind] = Kind.Compaction
+    from_seq: int
+    to_seq: int
+    summary: str | None = None
+
+
+Content = (
+    SystemContent
+    | UserContent
+    | AssistantContent
+    | RequestHeaderContent
+    | RequestContent
+    | ChatCompletionContent
+    | ThoughtContent
+    | ToolCallContent
+    | AttemptContent
+    | ToolResultContent
+    | FaultContent
+    | BeginContent
+    | EndContent
+    | EdgeContent
+    | KeyValueContent
+    | DecisionContent
+    | PlanContent
+    | RetrievalContent
+    | ApprovalRequestContent
+    | ApprovalContent
+    | QuestionContent
+    | AnswerContent
+    | SignalContent
+    | TimerContent
+    | ResolutionContent
+    | BudgetContent
+    | ArtifactContent
+    | CompactionContent
+)
+"""The closed union. Matching on it ends in `assert_never` where a kind must be handled."""

@@ -1,0 +1,212 @@
+"""Writing is synchronous and ordered; making it durable is awaited.
+
+`Journal` is the one writer of a run: it stamps, chains and buffers. `Log` is the handle on a run inside one span,
+passed down explicitly. Nothing that was announced by `after` goes out before its entry is committed, and after a
+failed commit nothing more is written: what is not on record must not have effects.
+"""
+
+import os
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Any
+
+import anyio
+
+from gesta.blob import Blobs
+from gesta.codec import blob_names, decode_content, from_row, to_row
+from gesta.entry import GENESIS, Cause, Entry, Row
+from gesta.errors import GestaError
+from gesta.kinds import BeginContent, Content, EndContent, Error, KeyValueContent, Kind, Opened
+from gesta.store import Batch, BlobRow, Lease, Letter, Store
+
+Clock = Callable[[], datetime]
+SALTS = 256  # asking the system for randomness once for many entries
+
+
+def utc_now() -> datetime:
+    """Read the wall clock."""
+    return datetime.now(UTC)
+
+
+async def read(store: Store, run: str, after: int = 0, until: int | None = None) -> list[Entry]:
+    """Read a run's entries by seq, large values included. Raises NewerRecord and BrokenRecord."""
+    rows = await store.read(run, after, until)
+    return [await entry_of(store, row) for row in rows]
+
+
+async def entry_of(store: Store, row: Row) -> Entry:
+    """Read one row back, with the blobs that it names."""
+    names = blob_names(row)
+    return from_row(row, {name: await store.get_blob(row.run, name) for name in names} if names else {})
+
+
+class Journal:
+    """The one writer of a run, for as long as it holds the lease."""
+
+    def __init__(self, store: Store, lease: Lease, clock: Clock = utc_now) -> None:
+        self.store = store
+        self.lease = lease
+        self.clock = clock
+        self.head = lease.head
+        """Seq of the last entry written, durable or not."""
+        self.durable_head = lease.head
+        self._digest = lease.digest if lease.head else GENESIS
+        self._rows: list[Row] = []
+        self._letters: list[int] = []
+        self._blobs = Blobs()
+        self._fresh: list[Entry] = []
+        self._after: list[tuple[int, Callable[[], None]]] = []
+        self._committing: anyio.Event | None = None
+        self._failure: GestaError | None = None
+        self._salts = b""
+
+    def write(
+        self, content: Content, span: int, causes: tuple[Cause, ...] = (), annotations: Mapping[str, Any] | None = None
+    ) -> Entry:
+        """Stamp a content and buffer it. Of a begin, `span` is ignored: it lies in the span that it starts.
+
+        Raises the failure of an earlier commit, if there was one.
+        """
+        if self._failure is not None:
+            raise self._failure
+        seq = self.head + 1
+        draft = Entry(
+            run=self.lease.run,
+            seq=seq,
+            at=self.clock(),
+            span=seq if content.kind is Kind.Begin else span,
+            causes=causes,
+            content=content,
+            annotations=dict(annotations) if annotations else None,
+        )
+        entry, row = to_row(draft, self._digest, self._salt(), self._blobs.keep)
+        self._rows.append(row)
+        self._fresh.append(entry)
+        self.head, self._digest = seq, entry.digest
+        return entry
+
+    def take_in(self, letter: Letter, content: Content, span: int) -> Entry:
+        """Write a letter's content and have the letter leave the inbox in the same commit."""
+        of = getattr(content, "of", getattr(content, "call", None))
+        entry = self.write(content, span, () if of is None else (of,))
+        self._letters.append(letter.id)
+        return entry
+
+    def after(self, action: Callable[[], None]) -> None:
+        """Call `action` once all that is written so far is durable."""
+        self._after.append((self.head, action))
+
+    def take(self) -> list[Entry]:
+        """Give the entries written since the last call, in order."""
+        fresh, self._fresh = self._fresh, []
+        return fresh
+
+    async def durable(self) -> None:
+        """Wait until all that is written so far is committed. Raises WriteFailed and LeaseLost."""
+        target = self.head
+        while self.durable_head < target:
+            if self._committing is not None:
+                await self._committing.wait()
+            elif self._failure is not None:
+                raise self._failure
+            else:
+                await self._commit()
+        self._announce()
+
+    async def _commit(self) -> None:
+        rows, self._rows = self._rows, []
+        letters, self._letters = self._letters, []
+        blobs = tuple(BlobRow(*blob) for blob in self._blobs.take())
+        self._committing = anyio.Event()
+        try:
+            await self.store.append(Batch(self.lease, self.durable_head, rows, blobs, letters))
+            self.durable_head = rows[-1].seq
+        except GestaError as failure:
+            self._failure = failure
+            raise
+        finally:
+            self._committing.set()
+            self._committing = None
+
+    def _announce(self) -> None:
+        while self._after and self._after[0][0] <= self.durable_head:
+            self._after.pop(0)[1]()
+
+    def _salt(self) -> bytes:
+        if not self._salts:
+            self._salts = os.urandom(16 * SALTS)
+        salt, self._salts = self._salts[:16], self._salts[16:]
+        return salt
+
+
+class Log:
+    """The handle on one run inside one span."""
+
+    def __init__(self, journal: Journal, span: int, path: tuple[str, ...], skip: Collection[Kind] = ()) -> None:
+        self.journal = journal
+        self.span_seq = span
+        """Seq of the begin of the span."""
+        self.path = path
+        """Names of the spans from the root of the run to this one."""
+        self._skip = frozenset(skip)
+
+    @property
+    def run(self) -> str:
+        """Id of the run."""
+        return self.journal.lease.run
+
+    def write(
+        self, content: Content, causes: tuple[Cause, ...] = (), annotations: Mapping[str, Any] | None = None
+    ) -> Entry:
+        """Write an entry in this span; see `Journal.write`."""
+        return self.journal.write(content, self.span_seq, causes, annotations)
+
+    def log(self, content: Content, **annotations: Any) -> Entry | None:
+        """Write an entry in this span, unless the span skips its kind."""
+        return None if content.kind in self._skip else self.write(content, annotations=annotations)
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        """Write one key-value entry; assigning a key twice writes two."""
+        self.log(KeyValueContent(key=key, value=value))
+
+    async def durable(self) -> None:
+        """Wait until all that is written so far is committed."""
+        await self.journal.durable()
+
+    @contextmanager
+    def span(self, name: str, *, skip: Collection[Kind] = (), state: Any = None, **annotations: Any) -> Iterator["Log"]:
+        """Open a span inside this one; its `end` is written also when an exception leaves it.
+
+        `state` is written at the start and, read again, at the end, so that a change in place shows.
+        """
+        begin = BeginContent(name=name, parent=self.span_seq, state=state, annotations=annotations or None)
+        inner = Log(self.journal, self.journal.write(begin, 0).seq, (*self.path, name), self._skip | frozenset(skip))
+        with closing(inner, state):
+            yield inner
+
+
+def open_root(journal: Journal, begin: BeginContent, opened: Opened, skip: Collection[Kind] = ()) -> Log:
+    """Start a span at the root of a run; the first one of a run opens the run."""
+    if journal.head == 0:
+        begin = BeginContent(
+            **{name: getattr(begin, name) for name in begin.__struct_fields__ if name != "opened"}, opened=opened
+        )
+    return Log(journal, journal.write(begin, 0).seq, (begin.name,), skip)
+
+
+@contextmanager
+def closing(log: Log, state: Any = None) -> Iterator[None]:
+    """Write the `end` of a span when the block is left, with the error that left it."""
+    try:
+        yield
+    except BaseException as error:
+        failure = Error(type=type(error).__name__, message=str(error))
+        log.write(EndContent(state=state, status="error", error=failure))
+        raise
+    log.write(EndContent(state=state))
+
+
+async def letters(store: Store, run: str) -> list[tuple[Letter, Content]]:
+    """Read what waits in a run's inbox."""
+    return [(letter, decode_content(letter.content, {})) for letter in await store.inbox(run)]

@@ -1,0 +1,48 @@
+"""A message is what a model reads, free of any provider's form; a block is one message, encoded once.
+
+Formatters make messages from entries; models encode each into a block. A sent block is never encoded again, so the
+requests of a conversation extend each other byte for byte, which is what a provider's prompt cache looks for.
+"""
+
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from gesta.kinds import Part
+
+Role = Literal["system", "user", "assistant", "tool"]
+
+
+class Call(Struct, frozen=True):
+    """A tool call as a model reads its own."""
+
+    id: str
+    """Unique in the conversation, and the same on every formatting."""
+    name: str
+    args: dict[str, Any]
+    """Always a JSON object."""
+
+
+class Message(Struct, frozen=True, kw_only=True):
+    """One message of a history."""
+
+    role: Role
+    text: str = ""
+    parts: tuple[Part, ...] = ()
+    """Images and files beside the text."""
+    calls: tuple[Call, ...] = ()
+    """Of an assistant message; each is answered by one of the tool messages that follow at once, in this order."""
+    call_id: str | None = None
+    """Of a tool message: the call that it answers."""
+    name: str | None = None
+    """Of a tool message: the tool."""
+    sources: tuple[int, ...] = ()
+    """Seqs of the entries that it was made from."""
+
+
+class Block(Struct, frozen=True):
+    """One message, encoded."""
+
+    data: bytes
+    sources: tuple[int, ...]
+    """Seqs of the entries that its message was made from."""

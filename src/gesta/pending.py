@@ -1,0 +1,65 @@
+"""Where one tool call stands, from its attempts, its approval and its resolution; it is gone once it has a result.
+
+An attempt without a result is in doubt if somebody else's lease epoch made it, or if a `fault` says that it timed out,
+was cancelled, or that the tool itself could not tell; else it is running.
+"""
+
+from typing import Any
+
+from msgspec import Struct
+
+from gesta.kinds import ApprovalContent
+
+LOST = "lost"
+"""Type of the error of a try that a crash cut off; it counts for nothing."""
+UNSETTLED = "unsettled"
+"""Type of the error when a tool's `reconcile` could not tell either."""
+
+
+class Try(Struct):
+    """The last attempt of a call."""
+
+    seq: int
+    epoch: int
+    doubt: str | None = None
+    """Type of the error that left it in doubt, beside a lost epoch."""
+    unsettled: bool = False
+    """`reconcile` was asked and could not tell."""
+    verdict: str | None = None
+    """Of its resolution."""
+
+
+class Pending(Struct):
+    """A tool call without a result."""
+
+    seq: int
+    name: str
+    args: dict[str, Any]
+    good: bool
+    """Whether the model generated it well."""
+    error: str = ""
+    """Why not, for the model."""
+    attempts: int = 0
+    last: Try | None = None
+    asked: int | None = None
+    """Its approval-request."""
+    approval: ApprovalContent | None = None
+    approved: int | None = None
+    """Seq of the approval."""
+    result: Any = None
+    """Given by a resolution `done` or `failed`."""
+
+    @property
+    def final_args(self) -> dict[str, Any]:
+        """The model's arguments, or those that a person approved instead."""
+        approved = self.approval.args if self.approval is not None else None
+        return self.args if approved is None else approved
+
+    def in_doubt(self, epoch: int) -> bool:
+        """Say whether nobody knows if its effect happened, for the holder of lease epoch `epoch`."""
+        last = self.last
+        return last is not None and last.verdict is None and (last.doubt is not None or last.epoch != epoch)
+
+    def running(self, epoch: int) -> bool:
+        """Say whether the holder of `epoch` is trying it right now."""
+        return self.last is not None and self.last.verdict is None and not self.in_doubt(epoch)

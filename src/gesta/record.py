@@ -1,0 +1,265 @@
+"""A record is an opened store: sessions, runs and turns, and the right to write them.
+
+A run is found by session and name; its id is derived, so that two processes which make it collide instead of doubling
+it. Only who holds a run's lease appends to it. Everybody else puts a letter into its inbox.
+"""
+
+import hashlib
+import os
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+from anyio.abc import TaskGroup
+from msgspec import Struct
+
+from gesta.agent import Agent
+from gesta.codec import encode_content, verify
+from gesta.desk import Desk
+from gesta.entry import GENESIS, Entry, utc_text
+from gesta.errors import NoRun, TurnOpen
+from gesta.event import Event, Listener
+from gesta.kinds import BeginContent, Content, EndContent, Error, Opened, UserContent
+from gesta.log import Clock, Journal, Log, closing, open_root, read, utc_now
+from gesta.prompt import Prompt
+from gesta.run import Outcome, outcome, turn
+from gesta.standing import RunState, RunView
+from gesta.store import Info, Lease, Letter, RunRow, Store
+from gesta.view import fold
+
+
+class Message(Struct, frozen=True, kw_only=True):
+    """What a person sends: the text, and who and where."""
+
+    text: str
+    session: str
+    key: str | None = None
+    """Makes sending it twice the same as sending it once."""
+    user: str | None = None
+
+
+class Flaw(Struct, frozen=True):
+    """Where `verify` found that a record was changed."""
+
+    run: str
+    seq: int
+    what: str
+
+
+class Record:
+    """An opened record. Made by `gesta.open`."""
+
+    def __init__(
+        self, store: Store, bind: Callable[[Agent], Agent], tasks: TaskGroup | None = None, clock: Clock = utc_now
+    ) -> None:
+        self.store = store
+        self._bind = bind
+        self._tasks = tasks
+        self._clock = clock
+
+    @property
+    def info(self) -> Info:
+        """What the store says of itself."""
+        return self.store.info
+
+    async def run(
+        self,
+        agent: Agent,
+        text: str,
+        *,
+        session: str | None = None,
+        key: str | None = None,
+        user: str | None = None,
+        listener: Listener | None = None,
+    ) -> Outcome:
+        """Send a message to an agent and take its turn to the end, or until it waits for somebody.
+
+        Args:
+            session: without one, a new session each time.
+            key: a key that this run already has gives that turn's outcome, or goes on with it.
+            listener: is told the events of the streaming contract, in this task.
+
+        Raises:
+            TurnOpen: another turn of this run is open.
+            RunHeld: another process writes this run.
+        """
+        message = Message(text=text, session=session or f"s-{os.urandom(4).hex()}", key=key, user=user)
+        return await self._take_turn(agent, message, listener)
+
+    def stream(
+        self, agent: Agent, text: str, *, session: str | None = None, key: str | None = None, user: str | None = None
+    ) -> "Stream":
+        """Send a message and hear the events as they come; the outcome is on the stream afterwards."""
+        message = Message(text=text, session=session or f"s-{os.urandom(4).hex()}", key=key, user=user)
+        return Stream(self._tasks, lambda listener: self._take_turn(agent, message, listener))
+
+    async def resume(self, run: str, agent: Agent, *, listener: Listener | None = None) -> Outcome:
+        """Go on with the open turn of a run; without one, give the outcome of its last.
+
+        Raises:
+            NoRun: no such run, or one in which no turn was begun.
+        """
+        async with self._held(run, agent, listener) as desk:
+            if desk.state.turn is None:
+                raise NoRun(run)
+            return await turn(agent=self._bind(agent), desk=desk) if desk.state.open else outcome(desk)
+
+    async def send(self, run: str, content: Content, *, key: str) -> bool:
+        """Put something into a run's inbox; needs no lease and no agent. False if the key was used before."""
+        return await self.store.send(Letter(run, key, encode_content(content, _refuse), utc_text(self._clock())))
+
+    async def read(self, run: str, after: int = 0) -> list[Entry]:
+        """Read a run's entries by seq, those after `after`."""
+        return await read(self.store, run, after)
+
+    async def state(self, run: str) -> RunState:
+        """Fold where a run stands, as somebody sees it who does not hold its lease."""
+        return fold(RunView(), await self.read(run))
+
+    async def find(self, name: str) -> RunRow:
+        """Find a run by id, unique prefix of an id, session name (its newest root run), or `last`.
+
+        Raises:
+            NoRun: there is none, or several begin so.
+        """
+        rows = await self.store.runs()
+        if name == "last" and rows:
+            return max((row for row in rows if row.parent_run is None), key=lambda row: (row.last_at, row.pos))
+        exact = [row for row in rows if row.run == name]
+        named = exact or [row for row in rows if row.session == name and row.parent_run is None]
+        starts = named or [row for row in rows if row.run.startswith(name)]
+        if not starts or (not named and len(starts) > 1):
+            raise NoRun(name, [word for row in rows for word in (row.run, row.session)])
+        return starts[-1]
+
+    async def verify(self) -> list[Flaw]:
+        """Check every entry and blob against the chain of its run; no flaw, an empty list. Cost: reads it all."""
+        flaws = []
+        for row in await self.store.runs():
+            flaws += await self._verify_run(row.run)
+        return flaws
+
+    async def _verify_run(self, run: str) -> list[Flaw]:
+        before = GENESIS
+        for seq, row in enumerate(await self.store.read(run), 1):
+            if row.seq != seq:
+                return [Flaw(run, seq, f"entry {seq} is missing; the next on record is {row.seq}")]
+            if not verify(row, before):
+                return [Flaw(run, seq, f"entry {seq} ({row.kind}) does not match its digest")]
+            before = row.digest
+        return []
+
+    @asynccontextmanager
+    async def span(self, name: str, *, session: str, run: str | None = None, **options: Any) -> AsyncIterator[Log]:
+        """Record a program of one's own: a span at the root of the run `run` (by default `name`) in that session.
+
+        Args:
+            options: `skip` (kinds that are not recorded), `state` (read again at the end), and annotations.
+        """
+        skip, state = options.pop("skip", ()), options.pop("state", None)
+        run_id = await self._run_of(session, run or name)
+        async with self._leased(run_id) as lease:
+            journal = Journal(self.store, lease, self._clock)
+            opened = Opened(session=session, name=run or name, record=self.info.id)
+            await close_orphans(journal)
+            log = open_root(journal, BeginContent(name=name, state=state, annotations=options or None), opened, skip)
+            try:
+                with closing(log, state):
+                    yield log
+            finally:
+                with anyio.CancelScope(shield=True):
+                    await log.durable()
+
+    async def _take_turn(self, agent: Agent, message: Message, listener: Listener | None) -> Outcome:
+        run = await self._run_of(message.session, agent.name)
+        bound = self._bind(agent)
+        async with self._held(run, bound, listener) as desk:
+            known = desk.state.turns.get(message.key) if message.key is not None else None
+            if known is not None and known.reason is not None:
+                return outcome(desk, of=known)
+            if known is None:
+                if desk.state.open:
+                    assert desk.state.turn is not None
+                    raise TurnOpen(run, desk.state.turn.begin, "not finished")
+                self._begin(bound, message, desk)
+            return await turn(bound, desk)
+
+    def _begin(self, agent: Agent, message: Message, desk: Desk) -> None:
+        opened = Opened(session=message.session, name=agent.name, record=self.info.id)
+        begin = BeginContent(name=agent.name, role="turn", agent=agent.ref(), key=message.key)
+        desk.log = open_root(desk.log.journal, begin, opened)
+        question = desk.write(UserContent(value=message.text, user_id=message.user))
+        desk.explain("Question", question)
+        desk.absorb()
+
+    async def _run_of(self, session: str, name: str) -> str:
+        """Look a run up, and derive an id only when there is none, so that a copied record goes on."""
+        rows = await self.store.runs(session, name)
+        if rows:
+            return rows[-1].run
+        return hashlib.sha256(f"{self.info.id}|{session}|{name}".encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+    @asynccontextmanager
+    async def _leased(self, run: str) -> AsyncIterator[Lease]:
+        lease = await self.store.lease(run)
+        try:
+            yield lease
+        finally:
+            with anyio.CancelScope(shield=True):
+                await self.store.release(lease)
+
+    @asynccontextmanager
+    async def _held(self, run: str, agent: Agent, listener: Listener | None) -> AsyncIterator[Desk]:
+        bound = self._bind(agent)
+        async with self._leased(run) as lease:
+            state = RunView(lease.epoch).start()
+            prompt = Prompt(bound.formats(), bound.asked())
+            view = RunView(lease.epoch)
+            for entry in await read(self.store, run):
+                state = view.apply(state, entry)
+                prompt.add(entry)
+            begin, path = (state.turn.begin, (state.turn.name,)) if state.turn is not None else (0, ())
+            log = Log(Journal(self.store, lease, self._clock), begin, path)
+            yield Desk(log, state, prompt, record=self.info.address, listener=listener)
+
+
+class Stream:
+    """The events of one turn, as they come: `async for event in record.stream(...)`."""
+
+    def __init__(self, tasks: TaskGroup | None, work: Callable[[Listener], Any]) -> None:
+        assert tasks is not None, "stream from a record that gesta.open(...) opened"
+        self._tasks, self._work = tasks, work
+        self._send, self._receive = anyio.create_memory_object_stream[Event](float("inf"))
+        self._failure: BaseException | None = None
+        self.outcome: Outcome | None = None
+        """How the turn ended; none while it goes on."""
+
+    async def __aiter__(self) -> AsyncIterator[Event]:
+        """Begin the turn, and give its events. What ends the turn with an exception is raised here."""
+        self._tasks.start_soon(self._drive)
+        async for event in self._receive:
+            yield event
+        if self._failure is not None:
+            raise self._failure
+
+    async def _drive(self) -> None:
+        with self._send:
+            try:
+                self.outcome = await self._work(self._send.send_nowait)
+            except Exception as failure:  # noqa: BLE001 - it is raised again where the events are read
+                self._failure = failure
+
+
+async def close_orphans(journal: Journal) -> None:
+    """Close the spans that a writer left open when it died."""
+    entries = await read(journal.store, journal.lease.run)
+    ended = {entry.span for entry in entries if isinstance(entry.content, EndContent)}
+    for entry in entries:
+        if isinstance(entry.content, BeginContent) and entry.seq not in ended:
+            error = Error(type="orphaned", message="its writer ended without closing it")
+            journal.write(EndContent(status="error", error=error), entry.seq)
+
+
+def _refuse(data: bytes) -> str:
+    raise ValueError(f"a letter of {len(data)} bytes is too large for an inbox; the most is 64 KiB")

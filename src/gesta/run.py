@@ -1,0 +1,100 @@
+"""One step is: fold, decide, perform; a turn is steps until an answer is given or somebody is waited for.
+
+Resume, replay, take-over and approval are this loop over a log that somebody else wrote.
+"""
+
+from msgspec import Struct
+
+from gesta.agent import Agent
+from gesta.decide import Finish, Move, Wait, Waiting, decide
+from gesta.desk import Desk
+from gesta.kinds import Content, Error, ToolResultContent
+from gesta.log import letters
+from gesta.perform import perform
+from gesta.standing import Turn
+
+
+class Outcome(Struct, frozen=True, kw_only=True):
+    """How a turn ended, or what it waits for."""
+
+    run: str
+    session: str
+    turn: int
+    """Seq of the begin of the turn."""
+    reason: str
+    """answered, failed, limit, budget, cancelled, or waiting."""
+    answer: str | None = None
+    waiting: tuple[Waiting, ...] = ()
+    error: Error | None = None
+    """Of a turn that was not answered: what went wrong, or which limit was reached."""
+    requests: int = 0
+    """Answers that the model gave."""
+    tokens_in: int = 0
+    tokens_out: int = 0
+    unknown_usage: int = 0
+    """Answers that came without a count of tokens; those are not in the sums."""
+
+
+async def step(agent: Agent, desk: Desk) -> Move:
+    """Take in what came from outside, decide, and carry the move out."""
+    await take_in(desk)
+    move = decide(agent, desk.state)
+    await perform(agent, move, desk)
+    return move
+
+
+async def turn(agent: Agent, desk: Desk) -> Outcome:
+    """Take steps until the open turn ends or waits.
+
+    Raises:
+        WriteFailed, LeaseLost: the log takes no more. All else that goes wrong is on the record and in the outcome.
+    """
+    while True:
+        move = await step(agent, desk)
+        if isinstance(move, Finish):
+            return outcome(desk)
+        if isinstance(move, Wait) and not await take_in(desk):
+            return outcome(desk, decided_again(agent, desk))
+
+
+def decided_again(agent: Agent, desk: Desk) -> tuple[Waiting, ...]:
+    """Say what the open turn waits for, the requests just written included."""
+    move = decide(agent, desk.state)
+    return move.what if isinstance(move, Wait) else ()
+
+
+async def take_in(desk: Desk) -> bool:
+    """Write what waits in the inbox into the log; each letter leaves the inbox in the commit of its entry."""
+    waiting = await letters(desk.log.journal.store, desk.log.run)
+    for letter, content in waiting:
+        desk.log.journal.take_in(letter, _received(content, desk), desk.log.span_seq)
+        desk.absorb()
+    return bool(waiting)
+
+
+def _received(content: Content, desk: Desk) -> Content:
+    """Mark a result that comes after its call was already answered."""
+    if isinstance(content, ToolResultContent) and content.call not in desk.state.calls:
+        return ToolResultContent(
+            tool_result=content.tool_result, call=content.call, status=content.status, outcome="late"
+        )
+    return content
+
+
+def outcome(desk: Desk, waiting: tuple[Waiting, ...] = (), of: Turn | None = None) -> Outcome:
+    """Read the outcome of a turn, by default the last, from the folded state."""
+    turn, opened = of or desk.state.turn, desk.state.opened
+    assert turn is not None and opened is not None
+    return Outcome(
+        run=desk.log.run,
+        session=opened.session,
+        turn=turn.begin,
+        reason=turn.reason or "waiting",
+        answer=turn.text if turn.reason == "answered" else None,
+        waiting=waiting,
+        error=turn.error,
+        requests=turn.requests,
+        tokens_in=turn.tokens_in,
+        tokens_out=turn.tokens_out,
+        unknown_usage=turn.unknown_usage,
+    )

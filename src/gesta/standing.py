@@ -1,0 +1,282 @@
+"""Where a run stands is a fold over its entries; there is no status beside the log.
+
+`RunState` holds what `decide` needs and nothing that grows with the run but the keys of its messages: a call leaves
+it when it is answered.
+"""
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+from msgspec import Struct, field
+
+from gesta.entry import Entry
+from gesta.kinds import (
+    ApprovalContent,
+    ApprovalRequestContent,
+    AssistantContent,
+    AttemptContent,
+    BeginContent,
+    ChatCompletionContent,
+    EndContent,
+    Error,
+    FaultContent,
+    Kind,
+    Opened,
+    RequestContent,
+    RequestHeaderContent,
+    ResolutionContent,
+    SignalContent,
+    ToolCallContent,
+    ToolResultContent,
+    UserContent,
+)
+from gesta.pending import LOST, UNSETTLED, Pending, Try
+
+
+class Asked(Struct):
+    """The last request."""
+
+    seq: int
+    digest: str
+    number: int
+    blocks: int
+    """Blocks of its prompt in all."""
+    encoder: str
+    header: int
+    open: bool = True
+    """Neither answered nor failed yet."""
+
+
+class Turn(Struct):
+    """A turn, open or ended."""
+
+    begin: int
+    key: str | None
+    name: str
+    requests: int = 0
+    """Completions so far."""
+    calls: int = 0
+    faults: int = 0
+    """Failed tries since the last completion."""
+    empty: int = 0
+    """Replies in a row without text and calls."""
+    reply: int | None = None
+    """A completion without calls: the answer to be given."""
+    text: str = ""
+    assistant: int | None = None
+    retry_at: tuple[datetime, float] | None = None
+    """When the last try failed, and how many seconds after that the next may start."""
+    fatal: Error | None = None
+    """A fault that no further try follows."""
+    cancelled: str | None = None
+    """Who cancelled it."""
+    reason: str | None = None
+    """Of its end."""
+    error: Error | None = None
+    tokens_in: int = 0
+    tokens_out: int = 0
+    unknown_usage: int = 0
+    """Completions that came without a count of tokens."""
+
+
+class RunState(Struct):
+    """Where a run stands."""
+
+    epoch: int = 0
+    """Lease epoch of whoever asks."""
+    head: int = 0
+    opened: Opened | None = None
+    user: str | None = None
+    turn: Turn | None = None
+    """The last turn; it is open while it has no reason."""
+    turns: dict[str, Turn] = field(default_factory=dict)
+    """Turns by the key of their message."""
+    calls: dict[int, Pending] = field(default_factory=dict)
+    """Unanswered calls by seq, those of earlier turns too."""
+    header: RequestHeaderContent | None = None
+    header_seq: int = 0
+    asked: Asked | None = None
+    answered: int = 0
+    """Completions in the run."""
+    question: int = 0
+    """Seq of the last user entry."""
+
+    @property
+    def open(self) -> bool:
+        """Whether a turn is open."""
+        return self.turn is not None and self.turn.reason is None
+
+    def current(self) -> list[Pending]:
+        """Unanswered calls of the open turn, in order."""
+        assert self.turn is not None
+        return [call for call in self.calls.values() if call.seq > self.turn.begin]
+
+
+class RunView:
+    """The fold that gives a `RunState`."""
+
+    def __init__(self, epoch: int = 0) -> None:
+        self._epoch = epoch
+
+    def start(self) -> RunState:
+        """Make the state of a run without entries."""
+        return RunState(epoch=self._epoch)
+
+    def apply(self, state: RunState, entry: Entry) -> RunState:
+        """Take one entry in."""
+        state.head = entry.seq
+        handle = HANDLERS.get(entry.kind)
+        if handle is not None:
+            handle(state, entry, entry.content)
+        return state
+
+
+def tokens(usage: dict[str, Any] | None) -> tuple[int, int] | None:
+    """Read tokens in and out of a provider's usage; none where it does not say."""
+    usage = usage or {}
+    given = [usage.get("prompt_tokens", usage.get("input_tokens"))]
+    given.append(usage.get("completion_tokens", usage.get("output_tokens")))
+    return (given[0], given[1]) if all(isinstance(count, int) for count in given) else None  # type: ignore[return-value]
+
+
+def _begin(state: RunState, entry: Entry, content: BeginContent) -> None:
+    state.opened = content.opened or state.opened
+    if content.role == "turn":
+        state.turn = Turn(begin=entry.seq, key=content.key, name=content.name)
+        if content.key is not None:
+            state.turns[content.key] = state.turn
+
+
+def _end(state: RunState, entry: Entry, content: EndContent) -> None:
+    if state.turn is not None and entry.span == state.turn.begin:
+        state.turn.reason = content.reason or "answered"
+        state.turn.error = content.error
+
+
+def _user(state: RunState, entry: Entry, content: UserContent) -> None:
+    state.question = entry.seq
+    state.user = content.user_id or state.user
+    if state.turn is not None:
+        state.turn.reply = None
+
+
+def _assistant(state: RunState, entry: Entry, content: AssistantContent) -> None:
+    if state.turn is not None:
+        state.turn.assistant, state.turn.text = entry.seq, content.value
+
+
+def _header(state: RunState, entry: Entry, content: RequestHeaderContent) -> None:
+    state.header, state.header_seq = content, entry.seq
+
+
+def _request(state: RunState, entry: Entry, content: RequestContent) -> None:
+    before = state.asked.blocks if state.asked is not None and content.extends is not None else 0
+    known = state.asked.encoder if state.asked is not None else ""
+    encoder = next((block[1] for block in content.blocks if not isinstance(block, str)), known)
+    blocks = before + len(content.blocks)
+    state.asked = Asked(entry.seq, content.body_digest, content.number, blocks, encoder, content.header)
+    if state.turn is not None:
+        state.turn.retry_at = None
+
+
+def _completion(state: RunState, entry: Entry, content: ChatCompletionContent) -> None:
+    state.answered += 1
+    if state.asked is not None:
+        state.asked.open = False
+    turn = state.turn
+    if turn is None:
+        return
+    turn.requests += 1
+    turn.faults = 0
+    turn.reply, turn.text = entry.seq, content.output
+    turn.empty = 0 if content.output.strip() else turn.empty + 1
+    counts = tokens(content.usage)
+    if counts is None:
+        turn.unknown_usage += 1
+    else:
+        turn.tokens_in += counts[0]
+        turn.tokens_out += counts[1]
+
+
+def _call(state: RunState, entry: Entry, content: ToolCallContent) -> None:
+    error = str((content.meta or {}).get("error", "")) if content.status == "error" else ""
+    good = content.status != "error"
+    state.calls[entry.seq] = Pending(entry.seq, content.tool_name, content.tool_args, good, error)
+    if state.turn is not None:
+        state.turn.calls += 1
+        state.turn.reply, state.turn.empty = None, 0
+
+
+def _attempt(state: RunState, entry: Entry, content: AttemptContent) -> None:
+    call = state.calls.get(content.of)
+    if call is not None:
+        call.attempts = content.number
+        call.last = Try(entry.seq, content.epoch)
+
+
+def _result(state: RunState, _entry: Entry, content: ToolResultContent) -> None:
+    if content.call is not None:
+        state.calls.pop(content.call, None)
+
+
+def _fault(state: RunState, entry: Entry, content: FaultContent) -> None:
+    if state.asked is not None and content.of == state.asked.seq:
+        state.asked.open = False
+        if state.turn is not None and content.error.type != LOST:
+            state.turn.faults += 1
+            if content.wait_s is None:
+                state.turn.fatal = content.error
+            else:
+                state.turn.retry_at = entry.at, content.wait_s
+        return
+    last = _try(state, content.of)
+    if last is not None:
+        last.doubt = content.error.type
+        last.unsettled |= content.error.type == UNSETTLED
+
+
+def _approval_request(state: RunState, entry: Entry, content: ApprovalRequestContent) -> None:
+    if content.of in state.calls:
+        state.calls[content.of].asked = entry.seq
+
+
+def _approval(state: RunState, entry: Entry, content: ApprovalContent) -> None:
+    for call in state.calls.values():
+        if call.asked == content.of and call.approval is None:
+            call.approval, call.approved = content, entry.seq
+
+
+def _resolution(state: RunState, _entry: Entry, content: ResolutionContent) -> None:
+    for call in state.calls.values():
+        if call.last is not None and call.last.seq == content.of and call.last.verdict is None:
+            call.last.verdict, call.result = content.verdict, content.result
+
+
+def _signal(state: RunState, _entry: Entry, content: SignalContent) -> None:
+    if content.name == "cancel" and state.turn is not None and state.open:
+        state.turn.cancelled = content.by
+
+
+def _try(state: RunState, seq: int) -> Try | None:
+    tries = (call.last for call in state.calls.values())
+    return next((last for last in tries if last is not None and last.seq == seq), None)
+
+
+HANDLERS: dict[Kind, Callable[[RunState, Entry, Any], None]] = {
+    Kind.Begin: _begin,
+    Kind.End: _end,
+    Kind.User: _user,
+    Kind.Assistant: _assistant,
+    Kind.RequestHeader: _header,
+    Kind.Request: _request,
+    Kind.ChatCompletion: _completion,
+    Kind.ToolCall: _call,
+    Kind.Attempt: _attempt,
+    Kind.ToolResult: _result,
+    Kind.Fault: _fault,
+    Kind.ApprovalRequest: _approval_request,
+    Kind.Approval: _approval,
+    Kind.Resolution: _resolution,
+    Kind.Signal: _signal,
+}

@@ -1,0 +1,142 @@
+"""A store keeps rows and blobs, and says who may write: a port of few methods, with a contract suite.
+
+It knows no content: rows come encoded and go out as they came. Everything but rows and blobs (indexes, inbox,
+leases) is derived or passing, and lies outside the digests. `gesta.testing.StoreContract` is what every
+implementation must pass.
+"""
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, Protocol
+
+from msgspec import Struct
+
+from gesta.entry import Row
+
+
+class Info(Struct, frozen=True):
+    """What a store says of itself."""
+
+    id: str
+    """Random, 32 hex, made with the record and never changed."""
+    address: str
+    """Path or URL, without secrets; `:memory:` for one that ends with the process."""
+    created_at: str
+
+
+class BlobRow(Struct, frozen=True):
+    """A large value. Its name is SHA-256(salt + data) in hex; data are the plain bytes."""
+
+    name: str
+    salt: bytes
+    data: bytes
+
+
+class Lease(Struct, frozen=True):
+    """The right to write one run."""
+
+    run: str
+    owner: str
+    epoch: int
+    """Grows by at least one each time that the lease is taken."""
+    head: int
+    """Seq of the last entry when the lease was taken; 0 for a run that has none."""
+    digest: bytes
+    """Digest of that entry; 32 zero bytes for a run that has none."""
+
+
+class Letter(Struct, frozen=True):
+    """Something that waits in a run's inbox to become an entry."""
+
+    run: str
+    key: str
+    """Unique within the run, also after the letter was taken in: sending it twice counts once."""
+    content: str
+    """Encoded content."""
+    at: str
+    id: int = 0
+    """Given by the store, growing; letters are taken in by it."""
+
+
+class Batch(Struct, frozen=True):
+    """What one append commits: all of it or nothing."""
+
+    lease: Lease
+    head: int
+    """Seq of the entry that the first row follows."""
+    rows: Sequence[Row]
+    blobs: Sequence[BlobRow] = ()
+    letters: Sequence[int] = ()
+    """Ids of inbox letters that became rows."""
+
+
+class RunRow(Struct, frozen=True):
+    """One run, read from the begin that opened it."""
+
+    run: str
+    session: str
+    name: str
+    record: str
+    parent_run: str | None
+    at: str
+    head: int
+    """Seq of its last entry."""
+    last_at: str
+    """Time of its last entry."""
+    pos: int
+    """Place of the begin that opened it."""
+
+
+class Table(Struct, frozen=True):
+    """Answer to a query."""
+
+    columns: tuple[str, ...]
+    rows: list[tuple[Any, ...]]
+
+
+class Store(Protocol):
+    """Where a record is kept."""
+
+    @property
+    def info(self) -> Info:
+        """What it says of itself."""
+
+    async def append(self, batch: Batch) -> int:
+        """Commit a batch and return the pos of its last row; rows get consecutive places.
+
+        Raises:
+            LeaseLost: the lease is no longer held, its epoch is not the run's, or head is not the run's head.
+            WriteFailed: nothing was committed.
+        """
+
+    async def read(self, run: str, after: int = 0, until: int | None = None, limit: int | None = None) -> list[Row]:
+        """Rows of a run by seq: more than `after`, up to and with `until`, at most `limit`."""
+
+    async def head(self, run: str) -> tuple[int, bytes]:
+        """Seq and digest of the last entry; (0, 32 zero bytes) for no run."""
+
+    async def runs(self, session: str | None = None, name: str | None = None) -> list[RunRow]:
+        """Runs in the order in which they were opened, by session and name if given."""
+
+    async def get_blob(self, run: str, name: str) -> bytes:
+        """Plain bytes of a blob. Raises BrokenRecord if there is none."""
+
+    async def send(self, letter: Letter) -> bool:
+        """Put a letter into an inbox; needs no lease. False if its key was used before."""
+
+    async def inbox(self, run: str) -> list[Letter]:
+        """Letters that wait, in the order in which they came. Cheap when there is none."""
+
+    async def lease(self, run: str) -> Lease:
+        """Take the right to write. A dead owner's lease is taken over. Raises RunHeld while a living one has it."""
+
+    async def release(self, lease: Lease) -> None:
+        """Give the right back; a lease that is no longer held is let be."""
+
+    def tail(self, after: int = 0) -> AsyncIterator[list[Row]]:
+        """Rows of all runs by pos, from `after` on, for ever: those on record first, then as they come."""
+
+    async def sql(self, query: str, parameters: Sequence[Any] = ()) -> Table:
+        """Answer a reading query; one that would write is refused."""
+
+    async def close(self) -> None:
+        """Release what is held. A closed record is one file; closing twice does nothing."""

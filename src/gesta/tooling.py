@@ -1,0 +1,350 @@
+"""A tool is a typed function that a model may call: its signature is both the schema and the check.
+
+The schema is made once, when the tool is. `arguments` turns what a model wrote into keyword arguments or raises
+`BadArguments`, which names every path that is wrong, so that the model can mend all in one go. Types are strict
+JSON (`"5"` is no integer), except that 5.0 is 5. Who says nothing about the effect of a tool gets `once`, with
+`declared` False. Reading docstrings takes a heavy library: `describe` is handed in, without it they are taken whole.
+"""
+
+import functools
+import inspect
+import json
+import re
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
+from datetime import datetime
+from types import CellType, SimpleNamespace
+from typing import Annotated, Any, Literal, Optional, TypedDict, Unpack, get_args, get_type_hints, overload
+
+import msgspec
+from anyio import to_thread
+from msgspec import UNSET, Struct, ValidationError
+
+from gesta.errors import BadArguments, BadTool, nearest
+
+Effect = Literal["pure", "idempotent", "once", "transactional"]
+OnDoubt = Literal["ask", "tell"]
+Describe = Callable[[str], tuple[str, dict[str, str]]]
+"""Docstring to a description and a text for each parameter; never raises."""
+
+BOUNDS = ("gt", "ge", "lt", "le", "multiple_of", "min_length", "max_length", "pattern")
+"""Constraints, as msgspec, annotated-types and pydantic name them."""
+
+
+class Context(Struct, frozen=True, kw_only=True):
+    """What a tool is told about its call, in a parameter annotated `gesta.Context`; the model never sees it."""
+
+    record: str
+    """Address of the record."""
+    run: str
+    session: str
+    user: str | None
+    key: str
+    """Idempotency key, 64 hex: the same however often this call is tried."""
+    explain_id: str
+    """Entry that explanations of this call hang under."""
+    streaming: bool
+    clock: Callable[[], datetime]
+    respond: Callable[[str], None]
+    """Sends an observation to whoever listens to the run."""
+    cancelled: Callable[[], bool]
+    """For functions in a thread: nobody can stop those from outside."""
+
+
+class Done(Struct, frozen=True):
+    """Answer of `reconcile`: the effect happened, with this result."""
+
+    result: Any = None
+
+
+class NotDone(Struct, frozen=True):
+    """Answer of `reconcile`: the effect did not happen, try again with the same key."""
+
+
+class Unknown(Struct, frozen=True):
+    """Answer of `reconcile`: nobody can tell."""
+
+
+Reconcile = Callable[[str], Done | NotDone | Unknown | Awaitable[Done | NotDone | Unknown]]
+"""Idempotency key to what became of the effect."""
+
+
+class Tool(Struct, frozen=True, kw_only=True, eq=False, dict=True):
+    """A function as a model sees it, and what must be known to carry it out."""
+
+    name: str
+    description: str = ""
+    args_schema: dict[str, Any] = {}
+    """JSON Schema of an object, complete in itself."""
+    function: Callable[..., Any]
+    effect: Effect = "once"
+    declared: bool = False
+    """Whether the author said what the effect is."""
+    approval: bool = False
+    """Whether a person is asked before each call."""
+    timeout_s: float | None = None
+    reconcile: Reconcile | None = None
+    on_doubt: OnDoubt = "ask"
+    parameters: type[Struct] | None = None
+    """What arguments are converted to; None: values pass as they are, only their names are checked."""
+    context_names: tuple[str, ...] = ()
+    """Parameters that get the `Context`."""
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be carried out, and take the function's name and docstring."""
+        for option, value, known in (("effect", self.effect, Effect), ("on_doubt", self.on_doubt, OnDoubt)):
+            if value not in get_args(known):
+                expected = f"expected one of {_listed(get_args(known))}.{nearest(str(value), get_args(known))}"
+                raise BadTool(f"Tool {self.name!r}: {option} is {value!r}, {expected}")
+        if self.timeout_s is not None and not self.timeout_s > 0:
+            raise BadTool(f"Tool {self.name!r}: timeout_s is {self.timeout_s!r}, expected seconds above 0, or None.")
+        inner, target = _unwrapped(self.function)
+        kept = {name: getattr(target, name, None) for name in ("__module__", "__qualname__", "__doc__")}
+        self.__dict__.update(kept, __name__=getattr(inner, "__name__", self.name), __wrapped__=self.function)
+
+    def __repr__(self) -> str:
+        """Show what tells it from others."""
+        return f"Tool({self.name!r}, effect={self.effect!r})"
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the function as it was written: nothing is checked, nothing recorded."""
+        return self.function(*args, **kwargs)
+
+    @functools.cached_property
+    def threaded(self) -> bool:
+        """Whether the function blocks, so that it runs in a worker thread."""
+        inner, target = _unwrapped(self.function)
+        return not (inspect.iscoroutinefunction(inner) or inspect.iscoroutinefunction(target))
+
+    def arguments(self, args: Mapping[str, Any]) -> dict[str, Any]:
+        """Check and convert what a model wrote; what it left out is left to the function's defaults.
+
+        Raises:
+            BadArguments: they do not fit. Nothing else is raised, whatever `args` holds.
+        """
+        required = self.args_schema.get("required", ())
+        with suppress(Exception):  # converters of users' types raise anything; below it is said what it was
+            kept = _converted(args, self.parameters)
+            if self.parameters and all(map(kept.__contains__, required)):
+                return kept
+        if not isinstance(args, Mapping):
+            raise BadArguments(f"Arguments of {self.name!r}: Expected `object`, got `{type(args).__name__}` - at `$`")
+        properties, kept, wrong = self.args_schema.get("properties", {}), {}, []
+        for name, value in args.items():
+            if name not in properties and self.args_schema.get("additionalProperties") is False:
+                near = nearest(str(name), properties) or f" Known: {_listed(properties) or 'none'}."
+                wrong.append(f"Unknown argument - at `$.{name}`.{near}")
+                continue
+            try:
+                kept |= _converted({name: _integral(value) if self.parameters else value}, self.parameters)
+            except Exception as exc:  # noqa: BLE001 - as above
+                wrong += _problems(exc, name, self.args_schema)
+        wrong += [f"Missing argument - at `$.{name}`" for name in required if name not in args]
+        if wrong:
+            shown = (text if len(text) < 500 else f"{text[:300]} ... {text[-100:]}" for text in wrong[:20])
+            raise BadArguments(f"Arguments of {self.name!r}: {'; '.join(shown)}")
+        return kept
+
+    async def invoke(self, arguments: dict[str, Any], context: Context) -> Any:
+        """Call the function with what `arguments` gave, in a worker thread unless it is async.
+
+        Raises:
+            Exception: whatever the function raises.
+        """
+        if self.context_names:
+            arguments = arguments | dict.fromkeys(self.context_names, context)
+        if not self.threaded:
+            return await self.function(**arguments)
+        result = await to_thread.run_sync(functools.partial(self.function, **arguments), abandon_on_cancel=True)
+        return await result if inspect.isawaitable(result) else result
+
+
+class ToolOptions(TypedDict, total=False):
+    """What `tool` takes: fields of `Tool`, and how its docstring is read."""
+
+    name: str
+    effect: Effect
+    approval: bool
+    reconcile: Reconcile | None
+    timeout_s: float | None
+    on_doubt: OnDoubt
+    describe: Describe
+
+
+@overload
+def tool(function: Callable[..., Any], /, **options: Unpack[ToolOptions]) -> Tool: ...
+@overload
+def tool(**options: Unpack[ToolOptions]) -> Callable[[Callable[..., Any]], Tool]: ...
+def tool(function: Any = None, /, **options: Unpack[ToolOptions]) -> Tool | Callable[[Callable[..., Any]], Tool]:
+    """Make a tool of a function, a bound method, a partial or a callable object; bare or with options.
+
+    Raises:
+        BadTool: it cannot be offered to a model; the message says what to write.
+    """
+    for option in options.keys() - ToolOptions.__annotations__.keys():
+        raise BadTool(f"tool() has no option {option!r}.{nearest(option, ToolOptions.__annotations__)}")
+    return functools.partial(_tool, options) if function is None else _tool(options, function)
+
+
+def _tool(options: ToolOptions, function: Any) -> Tool:
+    if not callable(function) or isinstance(function, Tool):
+        raise BadTool(f"tool() takes a function, not {function!r}. Write @tool(name='...') above a `def`.")
+    inner, target = _unwrapped(function)
+    name = options.get("name") or getattr(inner, "__name__", type(inner).__name__)
+    hints = _hints(function, name)
+    if not re.fullmatch(r"[a-zA-Z0-9_-]{1,64}", name):
+        raise BadTool(f"Tool {name!r}: a name is 1 to 64 of a-z A-Z 0-9 _ -. Write @tool(name='...').")
+    contexts = tuple(key for key, (hint, _) in hints.items() if Context in (hint, *get_args(hint)))
+    typed = {key: _typed(*hints[key]) for key in hints if key not in contexts}
+    fields = [(key, hint, UNSET) for key, (hint, _) in typed.items()]
+    parameters = msgspec.defstruct("Arguments", fields, kw_only=True, forbid_unknown_fields=True)
+    schema = _schema(parameters, name)
+    document, describe = inspect.cleandoc(target.__doc__ or inner.__doc__ or ""), options.get("describe")
+    description, texts = describe(document) if describe and "\n" in document else (document, {})
+    for key, (_, text) in typed.items():
+        shown = schema["properties"][key]
+        if text := text or texts.get(key):
+            shown["description"] = text
+        if (default := hints[key][1]) is inspect.Parameter.empty:
+            schema["required"].append(key)
+            continue
+        with suppress(Exception):  # a default that JSON cannot hold is not shown
+            raw = msgspec.json.encode(default, enc_hook=lambda value: value.model_dump(mode="json"))
+            shown["default"] = msgspec.json.decode(raw)
+    facts: dict[str, Any] = {key: value for key, value in options.items() if key not in ("name", "describe")}
+    facts |= {"declared": "effect" in options, "parameters": parameters, "context_names": contexts}
+    return Tool(name=name, description=description, args_schema=schema, function=function, **facts)
+
+
+def _unwrapped(function: Any) -> tuple[Any, Any]:
+    """Give what a partial calls, and what holds its docstring and annotations."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    return function, function if hasattr(function, "__name__") else type(function).__call__
+
+
+def _hints(function: Any, name: str) -> dict[str, tuple[Any, Any]]:
+    """Give type and default of each parameter that a partial leaves open."""
+    try:
+        signature, scope = inspect.signature(function), inspect.unwrap(_unwrapped(function)[1])
+        cells = dict(zip(scope.__code__.co_freevars, scope.__closure__ or (), strict=True))
+        known = {key: cell.cell_contents for key, cell in cells.items() if cell != CellType()}
+    except (AttributeError, TypeError, ValueError) as exc:
+        raise BadTool(f"Tool {name!r}: {function!r} shows no parameters ({exc}). Wrap it in a `def`.") from exc
+    hints: dict[str, tuple[Any, Any]] = {}
+    for p in signature.parameters.values():
+        if p.name in getattr(function, "keywords", ()):
+            continue
+        if p.annotation is p.empty:
+            hint = "str" if p.default in (None, p.empty) else type(p.default).__name__
+            todo = (
+                f"tool(thing.{name}), with an object"
+                if p.name in ("self", "cls")
+                else f"`{p.name}: {hint}`, or what it is"
+            )
+            raise BadTool(f"Tool {name!r}: parameter {p.name!r} has no type to tell a model. Write {todo}.")
+        if p.kind not in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY):
+            raise BadTool(f"Tool {name!r}: a model names each argument, so `{p}` will not do. Write plain parameters.")
+        try:
+            holder = SimpleNamespace(__annotations__={p.name: p.annotation})
+            hints[p.name] = get_type_hints(holder, scope.__globals__, known, include_extras=True)[p.name], p.default
+        except Exception as exc:
+            raise BadTool(f"Tool {name!r}: type of {p.name!r} not found ({exc}). Define it at module level.") from exc
+    return hints
+
+
+def _typed(hint: Any, default: Any) -> tuple[Any, str | None]:
+    """Give the type as msgspec checks it, and the text that its annotation carries."""
+    text, bounds = None, {}
+    for item in getattr(hint, "__metadata__", ()):
+        for part in (item, *getattr(item, "metadata", ())):
+            said = part if isinstance(part, str) else getattr(part, "description", getattr(part, "documentation", None))
+            text = said if isinstance(said, str) else text
+            if not isinstance(part, msgspec.Meta):
+                bounds |= {key: value for key in BOUNDS if (value := getattr(part, key, None)) is not None}
+    hint = Annotated[hint, msgspec.Meta(**bounds)] if bounds else hint
+    return Optional[hint] if default is None and hint is not Any else hint, text
+
+
+def _schema(parameters: type[Struct], name: str) -> dict[str, Any]:
+    """Give the schema of a type whose parts are all inside it."""
+    prefixes: dict[Any, int] = {}
+    parts: dict[str, Any] = {}
+
+    def foreign(type_: Any) -> dict[str, Any]:
+        if type_ is object:
+            return {}
+        prefix = f"{type_.__name__}{prefixes.setdefault(type_, len(prefixes)) or ''}_"
+        schema: dict[str, Any] = type_.model_json_schema(ref_template=f"#/$defs/{prefix}{{model}}")
+        parts.update({prefix + key: value for key, value in schema.pop("$defs", {}).items()})
+        return schema
+
+    make = functools.partial(msgspec.json.schema_components, schema_hook=foreign, ref_template="#/$defs/{name}")
+    for field in msgspec.structs.fields(parameters):
+        try:
+            make([field.type])
+        except Exception as exc:
+            wanted = (
+                "Take standard types, dataclasses, TypedDicts, Structs or pydantic models, or fix it with partial()."
+            )
+            raise BadTool(f"Tool {name!r}: {field.name!r} is no type for JSON ({exc}). {wanted}") from exc
+    (ref,), defs = make([parameters])
+    own = defs.pop(ref["$ref"].removeprefix("#/$defs/"))
+    schema = {"type": "object", "properties": own["properties"], "required": [], "additionalProperties": False}
+    return schema | ({"$defs": defs | parts} if defs or parts else {})
+
+
+def _converted(args: Mapping[str, Any], parameters: type[Struct] | None) -> dict[str, Any]:
+    """Convert each argument that is there."""
+    if parameters is None:
+        return dict(args)
+    made = msgspec.convert(args, parameters, dec_hook=_foreign, str_keys=True)
+    return {key: value for key in parameters.__struct_fields__ if (value := getattr(made, key)) is not UNSET}
+
+
+class _Foreign(ValueError):
+    """Problems that a pydantic model found: (text, path in the model) of each."""
+
+
+def _foreign(type_: Any, value: Any) -> Any:
+    """Convert to what msgspec does not know: a pydantic model, by its strict reading of JSON."""
+    if type_ is object:
+        return value
+    try:
+        return type_.model_validate_json(json.dumps(value), strict=True)
+    except ValueError as exc:
+        found = exc.errors() if hasattr(exc, "errors") else [{"msg": str(exc), "loc": ()}]
+        paths = ("".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in e["loc"]) for e in found)
+        raise _Foreign([(e["msg"], path) for e, path in zip(found, paths, strict=True)]) from exc
+
+
+def _problems(exc: Exception, name: str, schema: dict[str, Any]) -> list[str]:
+    """Say what is wrong with one argument, and where."""
+    where = str(exc).rpartition(" - at `")[2].removesuffix("`")
+    if isinstance(exc.__cause__, _Foreign):
+        return [f"{text} - at `{where}{path}`" for text, path in exc.__cause__.args[0]]
+    if not isinstance(exc, ValidationError):
+        return [f"{type(exc).__name__}: {exc} - at `$.{name}`"]
+    options = _listed(_allowed(schema, re.findall(r"[^.\[\]]+|\.\.\.", where)[1:], schema.get("$defs", {})))
+    return [f"{exc}, expected one of {options}" if options else str(exc)]
+
+
+def _allowed(node: dict[str, Any], path: list[str], parts: dict[str, Any]) -> list[Any]:
+    """List the values that a schema names at a path."""
+    node = parts.get(node.get("$ref", "").removeprefix("#/$defs/"), node)
+    found = [value for option in node.get("anyOf", ()) for value in _allowed(option, path, parts)]
+    if not path:
+        return [*node.get("enum", ()), *found]
+    child = node.get("properties", {}).get(path[0]) or node.get("items") or node.get("additionalProperties")
+    return found + (_allowed(child, path[1:], parts) if isinstance(child, dict) else [])
+
+
+def _integral(value: Any) -> Any:
+    """Write 5.0 as 5: JSON does not tell them apart, models do not either."""
+    return json.loads(
+        json.dumps(value), parse_float=lambda text: int(float(text)) if float(text).is_integer() else float(text)
+    )
+
+
+def _listed(values: Iterable[Any]) -> str:
+    return ", ".join(map(repr, values))

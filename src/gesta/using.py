@@ -1,0 +1,225 @@
+"""Using tools: an `attempt` is durable before its tool runs, and nothing that a tool does gets out of here but entries.
+
+Calls of one move run at once. Every result but the last of a batch is awaited until it is
+durable, so that a crash costs none of its siblings; the last rides in the commit of what comes next.
+"""
+
+import hashlib
+import inspect
+import traceback
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import Any
+
+import anyio
+import msgspec
+
+from gesta.agent import Agent
+from gesta.decide import Use
+from gesta.desk import Desk
+from gesta.entry import Entry
+from gesta.errors import BadArguments, GestaError, InDoubt
+from gesta.formatter import observation_text
+from gesta.kinds import AttemptContent, Error, FaultContent, ResolutionContent, ToolResultContent
+from gesta.pending import UNSETTLED, Pending
+from gesta.tooling import Context, Done, NotDone, Tool
+
+
+def call_key(record: str, run: str, seq: int) -> str:
+    """Make the idempotency key of a call, 64 hex: the same however often and wherever the call is tried.
+
+    Args:
+        record: id of the record where the run was made.
+        run: id of the run.
+        seq: seq of the tool-call.
+    """
+    return hashlib.sha256(f"{record}|{run}|{seq}".encode()).hexdigest()
+
+
+async def use(agent: Agent, move: Use, desk: Desk) -> None:
+    """Settle what can be settled without trying, then try the rest."""
+    for call in move.settle:
+        await _settle(agent, call, desk)
+    if not move.run:
+        await desk.log.durable()
+        return
+    attempts = [_attempt(call, desk) for call in move.run]
+    await desk.log.durable()
+    left = len(move.run)
+
+    async def carry_out(call: Pending, attempt: Entry) -> None:
+        nonlocal left
+        tool = agent.tool(call.name)
+        assert tool is not None, f"decide ran {call.name!r}, which the agent does not have"
+        await _try(tool, call, attempt, Work(desk, agent.policy.tool_timeout_s))
+        left -= 1
+        if left:
+            await desk.log.durable()
+
+    if left == 1:
+        await carry_out(move.run[0], attempts[0])
+        return
+    works = [partial(carry_out, call, attempt) for call, attempt in zip(move.run, attempts, strict=True)]
+    await _at_once(works)
+
+
+async def _at_once(works: Sequence[Callable[[], Awaitable[None]]]) -> None:
+    """Do all at once. The first failure of the log ends the others and is raised as itself."""
+    failures: list[GestaError] = []
+
+    async def do(work: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await work()
+        except GestaError as failure:
+            failures.append(failure)
+            group.cancel_scope.cancel()
+
+    async with anyio.create_task_group() as group:
+        for work in works:
+            group.start_soon(do, work)
+    if failures:
+        raise failures[0]
+
+
+class Work(msgspec.Struct, frozen=True):
+    """What every attempt of a batch shares."""
+
+    desk: Desk
+    timeout_s: float | None
+
+
+def _attempt(call: Pending, desk: Desk) -> Entry:
+    content = AttemptContent(of=call.seq, number=call.attempts + 1, epoch=desk.state.epoch)
+    return desk.write(content, call.seq, *([call.approved] if call.approved is not None else []))
+
+
+async def _try(tool: Tool, call: Pending, attempt: Entry, work: Work) -> None:
+    """Try the effect once, and write its result, or why nobody knows it."""
+    desk, bound = work.desk, tool.timeout_s or work.timeout_s
+    context = _context(call, attempt.seq, desk)
+    try:
+        arguments = tool.arguments(call.final_args)
+        with anyio.move_on_after(bound) as scope:
+            value = await tool.invoke(arguments, context)
+        if scope.cancelled_caught:
+            _doubt(desk, attempt, "timeout", f"{tool.name} did not return within {bound} s")
+            return
+    except InDoubt as doubt:
+        _doubt(desk, attempt, "InDoubt", str(doubt) or f"{tool.name} cannot say whether its effect happened")
+    except BadArguments as wrong:
+        _answer(desk, call, attempt, ToolResultContent(tool_result=str(wrong), status="error", outcome="error"))
+    except (Exception, SystemExit) as failure:  # noqa: BLE001 - whatever a tool raises is the model's to read
+        _answer(desk, call, attempt, _failed(failure))
+    except BaseException as stop:
+        with anyio.CancelScope(shield=True):
+            _doubt(desk, attempt, "cancelled", f"{tool.name} was stopped: {type(stop).__name__}")
+            await desk.log.durable()
+        raise
+    else:
+        _answer(desk, call, attempt, ToolResultContent(tool_result=plain(value), outcome="ok"))
+
+
+def _context(call: Pending, attempt: int, desk: Desk) -> Context:
+    opened = desk.state.opened
+    assert opened is not None
+    return Context(
+        record=desk.record,
+        run=desk.log.run,
+        session=opened.session,
+        user=desk.state.user,
+        key=call_key(opened.record, desk.log.run, call.seq),
+        explain_id=f"{desk.log.run}.{attempt}",
+        streaming=desk.streaming,
+        clock=desk.clock,
+        respond=lambda text: desk.tell_now("observation", text),
+        cancelled=lambda: False,
+    )
+
+
+def _answer(desk: Desk, call: Pending, attempt: Entry, content: ToolResultContent) -> None:
+    """Write a result, and tell of it once it is durable."""
+    entry = desk.write(msgspec.structs.replace(content, call=call.seq), attempt.seq)
+    assert isinstance(entry.content, ToolResultContent)
+    if desk.listener is not None:
+        text = observation_text(entry.content.tool_result)
+        desk.tell("observation", text, seq=entry.seq)
+        desk.explain("Observation", entry)
+
+
+def _failed(failure: BaseException) -> ToolResultContent:
+    """Say what a tool raised: its type and message to the model, the traceback to people."""
+    name, text = type(failure).__name__, str(failure)
+    trace = "".join(traceback.format_exception(failure, limit=-8))
+    return ToolResultContent(
+        tool_result=f"{name}: {text}" if text else name,
+        status="error",
+        outcome="error",
+        extra={"error": {"type": name, "message": text, "traceback": trace}},
+    )
+
+
+def _doubt(desk: Desk, attempt: Entry, type_: str, message: str) -> None:
+    desk.write(FaultContent(of=attempt.seq, error=Error(type=type_, message=message)), attempt.seq)
+
+
+async def _settle(agent: Agent, call: Pending, desk: Desk) -> None:
+    """Turn a resolution into the call's result, or ask the tool what became of the effect."""
+    last = call.last
+    assert last is not None
+    if last.verdict is None:
+        tool = agent.tool(call.name)
+        assert tool is not None and tool.reconcile is not None
+        await _reconcile(tool, call, desk)
+        return
+    done = last.verdict == "done"
+    content = ToolResultContent(
+        call=call.seq,
+        tool_result=call.result if call.result is not None or done else "The call did not happen.",
+        status="success" if done else "error",
+        outcome="ok" if done else "error",
+    )
+    entry = desk.write(content, last.seq)
+    desk.tell("observation", observation_text(call.result), seq=entry.seq)
+    desk.explain("Observation", entry)
+
+
+async def _reconcile(tool: Tool, call: Pending, desk: Desk) -> None:
+    """Ask the tool by the key of the call; whatever it raises counts as not knowing."""
+    last = call.last
+    assert last is not None and tool.reconcile is not None
+    context = _context(call, last.seq, desk)
+    given: tuple[Any, ...] = (context.key, context)[: len(inspect.signature(tool.reconcile).parameters)]
+    try:
+        if inspect.iscoroutinefunction(tool.reconcile):
+            found = await tool.reconcile(*given)
+        else:
+            found = await anyio.to_thread.run_sync(tool.reconcile, *given)
+            found = await found if inspect.isawaitable(found) else found
+    except Exception as failure:  # noqa: BLE001 - raising is one way of not knowing
+        found = failure
+    by = f"reconcile of {tool.name}"
+    match found:
+        case Done(result):
+            verdict = ResolutionContent(of=last.seq, verdict="done", by=by, result=plain(result))
+        case NotDone():
+            verdict = ResolutionContent(of=last.seq, verdict="retry", by=by)
+        case _:
+            error = Error(type=UNSETTLED, message=f"{by} could not tell: {found!r}")
+            desk.write(FaultContent(of=last.seq, error=error), last.seq)
+            return
+    desk.write(verdict, last.seq)
+
+
+def plain(value: Any) -> Any:
+    """Turn what a tool returned into JSON values where its type says how: structs, dataclasses, pydantic models."""
+    if value is None or type(value) in (str, int, float, bool):
+        return value
+    dump = getattr(type(value), "model_dump", None)
+    try:
+        return dump(value, mode="json") if dump is not None else msgspec.to_builtins(value, enc_hook=_dumped)
+    except Exception:  # noqa: BLE001 - what has no JSON form is written by the codec, which is total
+        return value
+
+
+def _dumped(value: Any) -> Any:
+    return value.model_dump(mode="json") if hasattr(type(value), "model_dump") else value

@@ -1,0 +1,256 @@
+"""The Chat Completions dialect: messages to body bytes, reply bytes to a reply. Pure; nothing here is sent.
+
+Nearly every provider and local server speaks it, each a little differently, so writing keeps to what all accept and
+reading takes what any is known to send. Contract: the members of a block and of an envelope stand in a fixed order,
+and a block of the same message is the same bytes in every release of `chat-completions/1`; messages stand last in the
+body. Text is total: lone surrogates, which UTF-8 cannot hold, are sent as U+FFFD.
+
+Source: OpenAI API reference, "Chat Completions", "Create" and "Streaming", read 2026-11.
+"""
+
+from typing import Any, ClassVar
+
+from msgspec import Struct
+
+from gesta.errors import AgentError, ModelFault
+from gesta.kinds import Part, RequestHeaderContent
+from gesta.message import Message
+from gesta.model import Delta, Envelope, Reply
+from gesta.models.faults import bad_reply, excerpt, lost_stream, provider_fault
+from gesta.models.gathered import Gathered
+from gesta.models.jsontext import ENCODER, compact, read
+from gesta.models.sse import Event, Events
+
+OWN = ("model", "messages", "tools", "stream")
+"""Members of a body that settings may not name."""
+
+BLANK = b" \t\r\n\xef\xbb\xbf"
+"""What may stand before a reply: keep-alive lines and a byte order mark."""
+
+
+class ChatDialect(Struct, frozen=True):
+    """How one model is spoken to."""
+
+    model: str
+    """As the provider calls it."""
+    settings: dict[str, Any] = {}
+    """Members of the body, as `temperature`; those of a header win, and None leaves a member out."""
+    stream: bool = True
+
+    encoder: ClassVar[str] = "chat-completions/1"
+    path: ClassVar[str] = "/chat/completions"
+    """What follows the provider's base address."""
+
+    def __post_init__(self) -> None:
+        """Refuse settings that are no settings."""
+        for name in OWN:
+            if name in self.settings:
+                raise AgentError(
+                    f"Settings of model {self.model!r} hold {name!r}, which is made from the agent and its record. "
+                    f"Leave out {', '.join(map(repr, OWN))}; every other member is sent as it is."
+                )
+
+    def encode(self, message: Message) -> bytes:
+        """Write one message as one JSON object.
+
+        Parts are text in this release: a text part is appended, any other is named in a note.
+        """
+        block: dict[str, Any] = {"role": message.role, "content": _content(message)}
+        if message.calls:
+            block["content"] = block["content"] or None
+            block["tool_calls"] = [
+                {
+                    "id": call.id,
+                    "type": "function",
+                    "function": {"name": call.name, "arguments": compact(call.args).decode()},
+                }
+                for call in message.calls
+            ]
+        elif message.role == "tool":
+            block = {"role": "tool", "tool_call_id": message.call_id or "", "content": block["content"]}
+        try:
+            return ENCODER.encode(block)
+        except UnicodeEncodeError:
+            return compact(block)
+
+    def envelope(self, header: RequestHeaderContent) -> Envelope:
+        """Write what stands around the messages; the instructions are the first message."""
+        meta = header.meta or {}
+        settings = self.settings
+        if isinstance(own := meta.get("settings"), dict):
+            settings = settings | {name: value for name, value in own.items() if name not in OWN}
+        members: dict[str, Any] = {"model": self.model}
+        if header.tools:
+            members["tools"] = [_tool(tool) for tool in header.tools]
+        members |= settings
+        if header.output is not None:
+            schema = {"type": "json_schema", "json_schema": {"name": "answer", "schema": header.output}}
+            members.setdefault("response_format", schema)
+        if self.stream:
+            members["stream"] = True
+            members.setdefault("stream_options", {"include_usage": True})
+        else:
+            members.pop("stream_options", None)
+        head = compact({name: value for name, value in members.items() if value is not None})[:-1] + b',"messages":['
+        if instructions := meta.get("instructions"):
+            head += self.encode(Message(role="system", text=str(instructions))) + b","
+        return Envelope(head, b",", b"]}")
+
+    def parser(self) -> "ChatParser":
+        """Make a reader for one reply."""
+        return ChatParser()
+
+
+def _content(message: Message) -> str:
+    if not message.parts:
+        return message.text
+    texts = [part.text or "" if part.type == "text" else _note(part) for part in message.parts]
+    return "\n".join([message.text, *texts] if message.text else texts)
+
+
+def _note(part: Part) -> str:
+    return f"[{part.type} {part.name or part.blob!r}, {part.media_type or 'type unknown'}: it cannot be shown here]"
+
+
+def _tool(tool: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "type": "function",
+        "function": {
+            "name": tool.get("name", ""),
+            "description": tool.get("description") or "",
+            "parameters": tool.get("args_schema") or {"type": "object", "properties": {}},
+        },
+    }
+
+
+class ChatParser:
+    """A reader of one reply, whole JSON or server-sent events; the bytes themselves say which.
+
+    Deltas join to the text of the reply as far as it came in complete events; a whole reply has none, and what an
+    event without its empty line held at the very end is in the reply alone.
+    """
+
+    def __init__(self, *, keep: bool = True) -> None:
+        self._keep = keep
+        self._whole: list[bytes] | None = None
+        self._events: Events | None = None
+        self._first = b""
+        self._done = False
+        self._chosen = False
+        self._gathered = Gathered()
+        self._model: str | None = None
+        self._usage: dict[str, Any] | None = None
+
+    def feed(self, data: bytes) -> list[Delta]:
+        """Take the next bytes.
+
+        Raises:
+            ModelFault: the stream holds an error, or an event that is no JSON.
+        """
+        if self._events is None:  # nothing that tells has come, or a whole reply is coming
+            if self._whole is not None:
+                self._whole.append(data)
+                return []
+            data = data.lstrip(BLANK)
+            if not data:
+                return []
+            if data[0] in b"{[":
+                self._whole = [data]
+                return []
+            self._first, self._events = data[:1000], Events()
+        return self._take(self._events.feed(data))
+
+    def close(self) -> Reply:
+        """Give the reply.
+
+        Raises:
+            ModelFault: `lost-stream` when neither a reason to stop nor `[DONE]` came, `bad-reply` when the bytes are
+                no reply, else what the reply reports.
+        """
+        if self._whole is not None:
+            self._read_whole(b"".join(self._whole))
+        elif self._events is None:
+            raise lost_stream("The reply ended before its first byte.")
+        else:
+            self._read_rest(self._events)
+        return self._gathered.reply(model=self._model, usage=self._usage, keep=self._keep)
+
+    def _take(self, events: list[Event]) -> list[Delta]:
+        deltas: list[Delta] = []
+        for name, data in events:
+            if self._done:
+                continue
+            if not data.startswith(b"{") and (word := data.strip()) in (b"", b"[DONE]"):
+                self._done = bool(word)
+                continue
+            try:
+                chunk = read(data)
+            except ValueError as exc:
+                if b"\n" not in data:
+                    found = f"Expected JSON in an event of the stream, found {excerpt(data)}: {exc}."
+                    raise bad_reply(found) from exc
+                # Some servers leave out the empty line between events.
+                deltas += self._take([(name, line) for line in data.split(b"\n")])
+            else:
+                deltas += self._chunk(chunk, failed=name == b"error")
+        return deltas
+
+    def _read_whole(self, data: bytes) -> None:
+        try:
+            body = read(data)
+        except ValueError as exc:
+            raise bad_reply(f"Expected one JSON object, found {excerpt(data)}: {exc}.") from exc
+        if isinstance(body, list) and body:
+            body = body[0]
+        if isinstance(body, dict):
+            self._chunk(body, failed="choices" not in body and ("message" in body or "detail" in body))
+        if not self._chosen:
+            raise bad_reply(f"Expected a choice in the reply, found {excerpt(data)}.")
+
+    def _read_rest(self, events: Events) -> None:
+        """Read what has no line end; it may be cut, so what cannot be read is no news."""
+        try:
+            self._take(events.close())
+        except ModelFault as exc:
+            if exc.type != "bad-reply":
+                raise
+        if self._gathered.finish is None and not self._done:
+            if events.strange and not self._chosen:
+                raise bad_reply(f"Expected JSON or server-sent events, found {excerpt(self._first)}.")
+            raise lost_stream("The stream ended without a reason to stop and without [DONE].")
+        if not self._chosen:
+            raise bad_reply(f"Expected a choice in the stream, found {excerpt(self._first)}.")
+
+    def _chunk(self, chunk: Any, *, failed: bool) -> list[Delta]:
+        if not isinstance(chunk, dict):
+            chunk = {"error": chunk} if failed or isinstance(chunk, list) else {}
+        if failed or chunk.get("error") or chunk.get("object") == "error":
+            raise provider_fault(chunk)
+        if self._model is None and isinstance(model := chunk.get("model"), str):
+            self._model = model or None
+        usage = chunk.get("usage")
+        if usage is None and "x_groq" in chunk and isinstance(groq := chunk["x_groq"], dict):
+            usage = groq.get("usage")
+        if isinstance(usage, dict):
+            self._usage = usage
+        deltas: list[Delta] = []
+        choices = chunk.get("choices")
+        for choice in choices if isinstance(choices, list) else ():
+            if isinstance(choice, dict) and not choice.get("index"):
+                deltas += self._choice(choice)
+        return deltas
+
+    def _choice(self, choice: dict[str, Any]) -> list[Delta]:
+        deltas: list[Delta] = []
+        if isinstance(delta := choice.get("delta"), dict):
+            deltas = self._gathered.delta(delta)
+        elif isinstance(message := choice.get("message"), dict) and (self._whole is not None or not self._chosen):
+            self._gathered.message(message)
+        self._chosen = True
+        if "usage" in choice and isinstance(choice["usage"], dict):  # Moonshot
+            self._usage = choice["usage"]
+        if "error" in choice and isinstance(choice["error"], dict):  # OpenRouter
+            raise provider_fault(choice["error"])
+        if finish := choice.get("finish_reason"):
+            deltas += self._gathered.end(str(finish))
+        return deltas

@@ -1,0 +1,83 @@
+"""Reads what providers answer instead of a reply, in the forms that they have, into a `ModelFault`.
+
+A fault's type is the provider's own word for it (`context_length_exceeded`) or, without one, `http-<status>`. Ours
+are `lost-stream`, `bad-reply`, `timeout`, `connection`, `redirect`.
+"""
+
+from typing import Any
+
+from gesta.errors import ModelFault
+from gesta.models.jsontext import compact
+
+PERMANENT = frozenset(
+    {
+        *("insufficient_quota", "context_length_exceeded", "model_not_found", "invalid_prompt", "content_filter"),
+        *("invalid_request_error", "authentication_error", "permission_error", "not_found_error", "invalid_api_key"),
+    }
+)
+"""Asking again gives the same, whatever the status says (OpenAI answers 429 for a bill that was not paid)."""
+
+RESAMPLED = frozenset({"tool_use_failed"})
+"""The model wrote what its own server refused (Groq, with status 400); the next try is another throw of the dice."""
+
+
+def retryable(status: int) -> bool:
+    """Tell whether the same request may fare better a little later."""
+    return status in (408, 409, 429) or status >= 500
+
+
+def excerpt(data: bytes, size: int = 200) -> str:
+    """Show the first bytes of what came, for a message."""
+    text = data[:size].decode("utf-8", "replace")
+    return repr(text) + (f" and {len(data) - size} bytes more" if len(data) > size else "")
+
+
+def bad_reply(found: str) -> ModelFault:
+    """Make the fault of bytes that are no reply."""
+    return ModelFault("bad-reply", found, retry=True)
+
+
+def lost_stream(found: str) -> ModelFault:
+    """Make the fault of a reply that ended early."""
+    return ModelFault("lost-stream", found, retry=True)
+
+
+def provider_fault(body: Any, status: int | None = None, retry_after_s: float | None = None) -> ModelFault:
+    """Make the fault that an error body describes; any value gives one.
+
+    Args:
+        body: decoded JSON: `{"error": {…}}`, `{"error": "text"}`, `[{"error": …}]` (Gemini), `{"detail": …}`
+            (FastAPI), `{"object": "error", "message": …}` (vLLM), or anything else.
+        status: of HTTP; None inside a reply that came with 200, where the body's `code` may say it.
+        retry_after_s: what the provider asked for.
+    """
+    if isinstance(body, list) and body:
+        body = body[0]
+    error = (body.get("error") or body) if isinstance(body, dict) else body
+    if not isinstance(error, dict):
+        error = {"message": error} if error else {}
+    words = [_word(error.get(name)) for name in ("code", "type", "status")]
+    codes = [int(word) for word in words if word.isdecimal() and len(word) == 3]
+    if status is None and codes and 400 <= codes[0] < 600:
+        status = codes[0]
+    names = [word for word in words if word and not word.isdecimal()]
+    type_ = names[0] if names else f"http-{status}" if status else "provider-error"
+    return ModelFault(
+        type_,
+        _message(error) or f"no message (HTTP {status})",
+        http_status=status,
+        retry=type_ in RESAMPLED or (PERMANENT.isdisjoint(names) and (status is None or retryable(status))),
+        retry_after_s=retry_after_s,
+    )
+
+
+def _word(value: Any) -> str:
+    return str(value).strip()[:100] if isinstance(value, str | int) else ""
+
+
+def _message(error: dict[str, Any]) -> str:
+    found = error.get("message") or error.get("detail") or error.get("msg")
+    text = found if isinstance(found, str) else compact(found or error).decode() if error else ""
+    meta = error.get("metadata")
+    more = meta.get("raw") if isinstance(meta, dict) else error.get("failed_generation")  # OpenRouter; Groq
+    return f"{text}: {more}"[:2000] if isinstance(more, str) else text[:2000]

@@ -1,0 +1,373 @@
+"""Sends a request over HTTP and yields the bytes that come back: the only file that touches a network.
+
+The key is read when it is sent, stands in one header only, and is in no repr, fault or `Wire`. Redirects are never
+followed, since the key would go along. A connection that is lost inside a reply ends the bytes: whether what came is
+enough is for the dialect's parser to say, because many servers hang up after the last word instead of ending properly.
+"""
+
+import functools
+import os
+import ssl
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from http.cookiejar import CookieJar, DefaultCookiePolicy
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any, Protocol, TypeVar
+from urllib.parse import urlsplit, urlunsplit
+from weakref import WeakKeyDictionary
+
+import anyio
+import httpx2
+from anyio.lowlevel import current_token
+from msgspec import Struct
+
+from gesta.errors import AgentError, ModelFault, NoKey
+from gesta.kinds import RequestHeaderContent
+from gesta.message import Message
+from gesta.model import Envelope, Parser, Request
+from gesta.models.chat_completions import ChatDialect
+from gesta.models.faults import provider_fault
+from gesta.models.jsontext import read
+from gesta.models.providers import Provider, locate
+
+T = TypeVar("T")
+
+ERROR_BYTES = 64 * 1024
+"""How much of an error's body is read."""
+
+SECRET_WORDS = ("authorization", "cookie", "key", "secret", "token")
+"""A header whose name holds one of them is shown without its value."""
+
+
+class Dialect(Protocol):
+    """How a model is spoken to, without saying over what."""
+
+    @property
+    def model(self) -> str:
+        """As the provider calls it."""
+
+    @property
+    def encoder(self) -> str:
+        """As of `Model`."""
+
+    @property
+    def path(self) -> str:
+        """What follows the base address."""
+
+    def encode(self, message: Message) -> bytes:
+        """As of `Model`."""
+
+    def envelope(self, header: RequestHeaderContent) -> Envelope:
+        """As of `Model`."""
+
+    def parser(self) -> Parser:
+        """As of `Model`."""
+
+
+class Timeouts(Struct, frozen=True, kw_only=True):
+    """How long is waited. A reasoning model may be silent for minutes before its first word."""
+
+    connect_s: float = 10.0
+    read_s: float = 300.0
+    """Between two pieces of a reply."""
+    write_s: float = 60.0
+    total_s: float | None = 1200.0
+    """For the whole reply."""
+
+
+class Secret(Struct, frozen=True):
+    """What stands in a `Wire` where a secret is sent."""
+
+    name: str
+    """Of the environment variable or header that holds it."""
+    prefix: str = ""
+
+
+class Wire(Struct, frozen=True):
+    """One HTTP request, as it can be shown."""
+
+    method: str
+    url: str
+    headers: tuple[tuple[str, str | Secret], ...]
+    body: bytes
+
+
+def _user_agent() -> str:
+    try:
+        return f"gesta/{version('gesta')}"
+    except PackageNotFoundError:
+        return "gesta"
+
+
+USER_AGENT = _user_agent()
+
+
+@functools.cache
+def _tls() -> ssl.SSLContext:
+    """Read the certificates once: that takes 20 ms."""
+    return httpx2.create_ssl_context()
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+class HttpModel:
+    """A model behind a URL."""
+
+    def __init__(
+        self,
+        dialect: Dialect,
+        provider: Provider,
+        *,
+        key: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        timeouts: Timeouts = Timeouts(),  # noqa: B008 - frozen
+        clock: Callable[[], datetime] = _now,
+    ) -> None:
+        self.dialect, self.provider, self.timeouts = dialect, provider, timeouts
+        self._key, self._clock = key, clock
+        self._headers = {name.lower(): value for name, value in (headers or {}).items()}
+        self._clients: WeakKeyDictionary[Any, httpx2.AsyncClient] = WeakKeyDictionary()
+        url = urlsplit(provider.url)
+        self.url = urlunsplit(url._replace(path=url.path.rstrip("/") + dialect.path, fragment=""))
+        """Where requests go."""
+
+    def __repr__(self) -> str:
+        """Show name and address; a query may hold a secret."""
+        return f"HttpModel({self.name!r}, {self.url.partition('?')[0]!r})"
+
+    @property
+    def name(self) -> str:
+        """`provider:model`."""
+        return f"{self.provider.name}:{self.dialect.model}"
+
+    @property
+    def encoder(self) -> str:
+        """The dialect's."""
+        return self.dialect.encoder
+
+    def encode(self, message: Message) -> bytes:
+        """Turn one message into one block."""
+        return self.dialect.encode(message)
+
+    def envelope(self, header: RequestHeaderContent) -> Envelope:
+        """Turn a header into what stands around the blocks."""
+        return self.dialect.envelope(header)
+
+    def parser(self) -> Parser:
+        """Make a reader for one reply."""
+        return self.dialect.parser()
+
+    def check(self) -> None:
+        """Look whether there is a key where one is needed.
+
+        Raises:
+            NoKey: there is none.
+            AgentError: it holds characters that no header can carry.
+        """
+        self._found_key()
+
+    def wire(self, request: Request) -> Wire:
+        """Show exactly what `send` will send, secrets marked. Pure."""
+        headers: dict[str, str | Secret] = {
+            "accept": "text/event-stream, application/json",
+            "content-type": "application/json",
+            "user-agent": USER_AGENT,
+        }
+        if self._key is not None or self.provider.key_variable is not None:
+            headers["authorization"] = Secret(self.provider.key_variable or "key", "Bearer ")
+        for name, value in self._headers.items():
+            headers[name] = Secret(name) if any(word in name for word in SECRET_WORDS) else value
+        return Wire("POST", self.url, tuple(headers.items()), request.body())
+
+    async def send(self, request: Request) -> AsyncGenerator[bytes, None]:
+        """Send, and yield the reply's bytes as they come. Close the iterator when leaving it early.
+
+        Raises:
+            NoKey: the provider needs a key and its variable is not set.
+            ModelFault: no reply: the provider's error, `timeout`, `connection`, `redirect` or `bad-reply`.
+        """
+        wire, begun = self.wire(request), False
+        headers = self._resolved(wire)
+        deadline = anyio.current_time() + (self.timeouts.total_s or float("inf"))
+        client = self._client()
+        try:
+            sent = client.build_request(wire.method, wire.url, headers=headers, content=wire.body)
+            response = await self._within(deadline, client.send(sent, stream=True))
+            try:
+                if not response.is_success:
+                    raise await self._refusal(response, deadline)
+                pieces = response.aiter_bytes()
+                while (data := await self._within(deadline, anext(pieces, None))) is not None:
+                    begun = begun or bool(data)
+                    yield data
+            finally:
+                with anyio.move_on_after(5, shield=True):
+                    await response.aclose()
+        except (httpx2.HTTPError, httpx2.InvalidURL, httpx2.StreamError, httpx2.CookieConflict) as exc:
+            if not (begun and isinstance(exc, httpx2.ReadError | httpx2.RemoteProtocolError)):
+                raise self._fault(exc) from exc
+
+    async def aclose(self) -> None:
+        """Close the connections of the running event loop; the next `send` opens new ones."""
+        client = self._clients.pop(_loop(), None)
+        if client is not None:
+            await client.aclose()
+
+    def _client(self) -> httpx2.AsyncClient:
+        """Give the connections of the running event loop: those of another one can not be used in it."""
+        loop = _loop()
+        client = self._clients.get(loop)
+        if client is None:
+            limits = self.timeouts
+            client = self._clients[loop] = httpx2.AsyncClient(
+                verify=_tls(),
+                timeout=httpx2.Timeout(
+                    connect=limits.connect_s, read=limits.read_s, write=limits.write_s, pool=limits.total_s
+                ),
+                limits=httpx2.Limits(max_connections=None, max_keepalive_connections=100),
+                follow_redirects=False,
+                cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
+            )
+        return client
+
+    def _found_key(self) -> str | None:
+        variable = self.provider.key_variable
+        key = self._key if self._key is not None else os.environ.get(variable, "") if variable else ""
+        key = key.strip()
+        if not key.isascii() or not (key + "x").isprintable():
+            raise AgentError(
+                f"The key for {self.provider.name!r} holds characters that no HTTP header can carry. "
+                f"Set {variable or 'key='} to the key alone."
+            )
+        if not key and variable and self.provider.key_needed and "authorization" not in self._headers:
+            raise NoKey(self.provider.name, variable)
+        return key or None
+
+    def _resolved(self, wire: Wire) -> dict[str, str]:
+        """Put secrets where they are marked; an optional one that is not set is left out."""
+        headers: dict[str, str] = {}
+        for name, value in wire.headers:
+            if isinstance(value, str):
+                headers[name] = value
+            elif name in self._headers:
+                headers[name] = self._headers[name]
+            elif key := self._found_key():
+                headers[name] = value.prefix + key
+        return headers
+
+    async def _within(self, deadline: float, work: Awaitable[T]) -> T:
+        try:
+            with anyio.fail_after(deadline - anyio.current_time()):
+                return await work
+        except TimeoutError as exc:
+            total_s = self.timeouts.total_s
+            raise ModelFault("timeout", f"{self.name}: the reply took longer than {total_s} s.", retry=True) from exc
+
+    async def _refusal(self, response: httpx2.Response, deadline: float) -> ModelFault:
+        """Read what came with a status that is no success."""
+        status, headers = response.status_code, response.headers
+        if response.is_redirect:
+            where = headers.get("location", "").partition("?")[0]
+            return ModelFault(
+                "redirect",
+                f"{self.name}: {self.url.partition('?')[0]!r} answered {status}, which leads to {where!r}. Redirects "
+                "are not followed, since the key would go along. Give the final address as base URL.",
+                http_status=status,
+            )
+        data = b""
+        try:
+            pieces = response.aiter_bytes()
+            while len(data) < ERROR_BYTES and (piece := await self._within(deadline, anext(pieces, None))) is not None:
+                data += piece
+        except httpx2.HTTPError:
+            pass  # the status says enough
+        try:
+            body = read(data)
+        except ValueError:
+            body = data[:1000].decode("utf-8", "replace")
+        fault = provider_fault(body or response.reason_phrase, status, _asked_wait_s(headers, self._clock))
+        variable = self.provider.key_variable
+        hint = f" The key was read from {variable}." if status == 401 and variable and not self._key else ""
+        return ModelFault(
+            fault.type,
+            self._told(f"{self.name}: HTTP {status}: {fault.message}{hint}"),
+            http_status=status,
+            retry=fault.retry,
+            retry_after_s=fault.retry_after_s,
+        )
+
+    def _told(self, text: str) -> str:
+        """Take secrets out of a text: some servers repeat the key that they refuse."""
+        for secret in (self._key or os.environ.get(self.provider.key_variable or "", ""), *self._headers.values()):
+            if len(secret) >= 8:
+                text = text.replace(secret.strip(), "***")
+        return text
+
+    def _fault(self, exc: Exception) -> ModelFault:
+        """Say what became of a request, for every error of the library."""
+        found = self._told(f"{type(exc).__name__}: {exc}" if str(exc) else type(exc).__name__)
+        at = self.url.partition("?")[0]
+        match exc:
+            case httpx2.TimeoutException():
+                return ModelFault("timeout", f"{self.name}: no answer from {at!r} in time: {found}.", retry=True)
+            case httpx2.ConnectError():
+                return ModelFault("connection", f"{self.name}: cannot reach {at!r}: {found}.", retry=True)
+            case httpx2.DecodingError():
+                return ModelFault("bad-reply", f"{self.name}: the reply cannot be unpacked: {found}.", retry=True)
+            case httpx2.NetworkError() | httpx2.RemoteProtocolError() | httpx2.ProxyError():
+                return ModelFault("connection", f"{self.name}: lost {at!r}: {found}.", retry=True)
+            case _:
+                return ModelFault("connection", f"{self.name}: cannot be sent to {at!r}: {found}.")
+
+
+def http_model(
+    address: str,
+    base_url: str | None = None,
+    *,
+    settings: dict[str, Any] | None = None,
+    key: str | None = None,
+    stream: bool = True,
+) -> HttpModel:
+    """Make a Chat Completions model from `provider:model`, or from any model's name at a base URL.
+
+    Raises:
+        BadAddress: no such provider, or no base URL that one could use.
+        NoKey: the provider needs a key and its variable is not set.
+        AgentError: settings that the body does not leave to the user.
+    """
+    provider, name = locate(address, base_url)
+    model = HttpModel(ChatDialect(name, provider.settings | (settings or {}), stream), provider, key=key)
+    model.check()
+    return model
+
+
+def _loop() -> Any:
+    token: Any = current_token()
+    return getattr(token, "native_token", token)
+
+
+def _asked_wait_s(headers: Mapping[str, str], clock: Callable[[], datetime]) -> float | None:
+    """Read `Retry-After`, in seconds or as a date, and `retry-after-ms`.
+
+    Source: RFC 9110, section 10.2.3; the second is what OpenAI and Azure send beside it.
+    """
+    for name, unit_s in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
+        try:
+            wait_s = float(headers.get(name, "")) * unit_s
+        except ValueError:
+            continue
+        if 0 <= wait_s < float("inf"):
+            return wait_s
+    until, since = _date(headers.get("retry-after")), _date(headers.get("date")) or clock()
+    return max((until - since).total_seconds(), 0.0) if until is not None else None
+
+
+def _date(text: str | None) -> datetime | None:
+    try:
+        found = parsedate_to_datetime(text or "")
+    except ValueError:
+        return None
+    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)

@@ -1,0 +1,107 @@
+r"""JSON that never fails in either direction: what is sent is always valid, what came is read if anybody could.
+
+A record may hold values that no JSON has (infinite numbers, half a surrogate pair, objects), and providers send
+JSON that strict readers refuse (`\ud800`, raw line ends inside strings, broken UTF-8). Neither may stop an agent.
+"""
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+ENCODER = msgspec.json.Encoder()
+DECODER = msgspec.json.Decoder()
+SURROGATE = re.compile("[\ud800-\udfff]")
+DEPTH = 100
+"""Levels that are written of a value that cannot be encoded as it is."""
+
+
+def clean(text: str) -> str:
+    """Join surrogate pairs and put U+FFFD for each lone surrogate, so that the text has a UTF-8 form."""
+    if SURROGATE.search(text) is None:
+        return text
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+def paired(text: str) -> str:
+    """Join surrogate pairs that came in two pieces; lone ones stay."""
+    if SURROGATE.search(text) is None:
+        return text
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
+
+
+def compact(value: Any) -> bytes:
+    """Write a value as compact JSON, members in the order they have. Any value gives valid JSON.
+
+    What JSON lacks becomes text: `nan`, `inf`, an object's `str`. Lone surrogates become U+FFFD.
+    """
+    try:
+        data = ENCODER.encode(value)
+        if b"null" not in data:  # msgspec writes nan as null
+            return data
+    except Exception:  # noqa: BLE001, S110 - values may run code of their own; below every one of them is caught
+        pass
+    return ENCODER.encode(_plain(value, ()))
+
+
+def exact(value: Any) -> bytes:
+    """Write JSON as `compact` does, but with lone surrogates as escapes, so that reading gives the same text."""
+    try:
+        return ENCODER.encode(value)
+    except UnicodeEncodeError:
+        return json.dumps(value, separators=(",", ":"), default=_text).encode()
+    except Exception:  # noqa: BLE001 - as above
+        return compact(value)
+
+
+def read(data: bytes) -> Any:
+    """Read JSON bytes, however odd.
+
+    Raises:
+        ValueError: no reader could.
+    """
+    try:
+        return DECODER.decode(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        pass
+    try:
+        return json.loads(data.decode("utf-8", "replace").lstrip("\ufeff"), strict=False)
+    except RecursionError as exc:
+        raise ValueError("nested too deep") from exc
+
+
+def _plain(value: Any, above: tuple[int, ...]) -> Any:
+    """Make a value of dict, list, str, int, float, bool and None only."""
+    if isinstance(value, str):
+        return clean(str.__str__(value))
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else str(float(value))
+    if id(value) in above or len(above) == DEPTH:
+        return "…"
+    inner = (*above, id(value))
+    if isinstance(value, Mapping):
+        return {clean(_text(key)): _plain(item, inner) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_plain(item, inner) for item in value]
+    return _leaf(value, inner)
+
+
+def _leaf(value: Any, inner: tuple[int, ...]) -> Any:
+    try:
+        built = msgspec.to_builtins(value)  # dates, bytes, enums, structs, dataclasses
+        ENCODER.encode(built)
+    except Exception:  # noqa: BLE001 - whatever is left is written as its text
+        return clean(_text(value))
+    return built if isinstance(built, str | int) else _plain(built, inner)
+
+
+def _text(value: Any) -> str:
+    try:
+        return str(value)
+    except Exception:  # noqa: BLE001 - an object that cannot say what it is
+        return type(value).__name__

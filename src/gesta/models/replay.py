@@ -1,0 +1,179 @@
+"""A model that answers as a recorded run did: no key, no network, no cost.
+
+What a completion let be seen is taken from the entries that name it as their cause: its calls and its thoughts. So
+a replayed run makes the same entries, and what a person changed on the record is answered as changed.
+"""
+
+import hashlib
+from collections.abc import Iterable
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from gesta.entry import Entry
+from gesta.errors import AgentError, ScriptExhausted
+from gesta.kinds import (
+    ChatCompletionContent,
+    RequestContent,
+    RequestHeaderContent,
+    ThoughtContent,
+    ToolCallContent,
+)
+from gesta.model import Reply, ReplyCall, Request
+from gesta.models.gathered import Gathered
+from gesta.models.jsontext import exact
+from gesta.models.scripted import Item, Keyless, Script
+
+
+class Recorded(Struct):
+    """One completion, as it is on record."""
+
+    id: str
+    reply: Reply
+    digest: str | None
+    """Of the body that it answered, in hex; none when its request is not on record."""
+
+
+def replay(source: Iterable[Any], *, strict: bool = False, name: str = "replay", stream: bool = True) -> Keyless:
+    """Make a model that gives recorded answers again, one after the other.
+
+    Args:
+        source: the entries of one run, or items as in `gesta.scripted`, such as `said` gives.
+        strict: demand that each request has the same body as the one that was answered then.
+
+    Raises:
+        AgentError: entries of several runs, or `strict` with answers whose requests are not on record.
+    """
+    found = list(source)
+    if not any(isinstance(one, Entry) for one in found):
+        if strict and found:
+            raise AgentError(
+                f"Model {name!r}: strict compares requests with those on record, and these items have none. "
+                "Replay the entries of a run, or use strict=False."
+            )
+        return Keyless(name, Script(name, found).choose, stream=stream)
+    answers = recorded(found)
+    unknown = [one.id for one in answers if one.digest is None]
+    if strict and unknown:
+        raise AgentError(
+            f"Model {name!r}: the request that {unknown[0]} answered is not on record, so strict cannot compare. "
+            "Use strict=False."
+        )
+
+    def choose(request: Request) -> Item:
+        place = request.answered
+        if place >= len(answers):
+            raise ScriptExhausted(name, place + 1, len(answers))
+        if strict:
+            _compare(answers[place], request, place + 1)
+        return answers[place].reply
+
+    return Keyless(name, choose, stream=stream)
+
+
+def recorded(entries: Iterable[Entry]) -> list[Recorded]:
+    """Read the answers of a run, in order, each with its calls and with the thoughts that its text does not hold.
+
+    Raises:
+        AgentError: entries of several runs, or something else among them.
+    """
+    found = sorted(_checked(entries), key=lambda entry: entry.seq)
+    headers: dict[int, RequestHeaderContent] = {}
+    requests: dict[int, RequestContent] = {}
+    answers: dict[int, Recorded] = {}
+    textual: set[int] = set()
+    for entry in found:
+        match entry.content:
+            case RequestHeaderContent() as header:
+                headers[entry.seq] = header
+            case RequestContent() as request:
+                requests[entry.seq] = request
+            case ChatCompletionContent() as completion:
+                asked = next((requests[cause] for cause in _seqs(entry) if cause in requests), None)
+                answers[entry.seq] = Recorded(entry.id, _reply(completion), asked.body_digest if asked else None)
+                if asked is not None and asked.header in headers and not headers[asked.header].tools:
+                    textual.add(entry.seq)  # no tools were offered: its calls were read from its text
+            case ThoughtContent() | ToolCallContent() as more:
+                owner = _owner(entry, answers)
+                if owner is not None and not (owner in textual and isinstance(more, ToolCallContent)):
+                    _add(answers[owner], more)
+    return list(answers.values())
+
+
+def from_messages(messages: Iterable[dict[str, Any]], *, name: str = "replay", stream: bool = True) -> Keyless:
+    """Make a model that says again what the assistant said in a recorded conversation.
+
+    Args:
+        messages: as OpenAI's Chat Completions has them; ids and texts of arguments are kept, also where they are no
+            JSON; of other roles nothing is taken.
+    """
+    return Keyless(name, Script(name, said(messages)).choose, stream=stream)
+
+
+def said(messages: Iterable[dict[str, Any]]) -> list[Reply]:
+    """Read the assistant's messages of a conversation as items for `replay` or `gesta.scripted`."""
+    items: list[Reply] = []
+    for message in messages:
+        if message.get("role") == "assistant":
+            gathered = Gathered()
+            gathered.message(message)
+            items.append(gathered.reply(keep=False))
+    return items
+
+
+def _checked(entries: Iterable[Entry]) -> list[Entry]:
+    found = list(entries)
+    for entry in found:
+        if not isinstance(entry, Entry):
+            raise AgentError(f"Expected entries only, found {type(entry).__name__}: {str(entry)[:80]!r}.")
+    runs = sorted({entry.run for entry in found})
+    if len(runs) > 1:
+        raise AgentError(
+            f"Expected the entries of one run, found {len(runs)}: {', '.join(runs[:3])}. Replay each alone."
+        )
+    return found
+
+
+def _seqs(entry: Entry) -> list[int]:
+    return [cause for cause in entry.causes if isinstance(cause, int)]
+
+
+def _owner(entry: Entry, answers: dict[int, Recorded]) -> int | None:
+    """Find the completion that an entry came from; one without causes, as in foreign logs, came from the last."""
+    named = [cause for cause in _seqs(entry) if cause in answers]
+    if named:
+        return named[0]
+    return next(reversed(answers), None) if not entry.causes else None
+
+
+def _reply(completion: ChatCompletionContent) -> Reply:
+    return Reply(
+        text=completion.output,
+        model=completion.model,
+        finish_reason=completion.finish_reason,
+        usage=completion.usage,
+        keep=False,
+    )
+
+
+def _add(answer: Recorded, more: ThoughtContent | ToolCallContent) -> None:
+    reply = answer.reply
+    if isinstance(more, ToolCallContent):
+        raw = (more.meta or {}).get("raw_args")
+        args = raw if isinstance(raw, str) else exact(more.tool_args).decode()
+        call = ReplyCall(more.tool_name, args, more.tool_call_id)
+        answer.reply = replace(reply, calls=(*reply.calls, call))
+    elif more.value not in reply.text:  # else an agent read it from the text, and will again
+        thought = more.value if reply.thought is None else f"{reply.thought}\n{more.value}"
+        answer.reply = replace(reply, thought=thought)
+
+
+def _compare(answer: Recorded, request: Request, number: int) -> None:
+    digest = request.digest or hashlib.sha256(request.body()).hexdigest()
+    if digest != answer.digest:
+        raise AgentError(
+            f"Strict replay: answer {number} ({answer.id}) was given to a request with SHA-256 {answer.digest}, and "
+            f"this request has {digest}. Prompt, tools, settings or model differ; `gesta diff` says where, and "
+            "strict=False replays all the same."
+        )

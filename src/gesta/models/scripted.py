@@ -1,0 +1,342 @@
+"""A model that says what it is told to: for first steps, tests and demonstrations, with no key and no network.
+
+It keeps no counter: item `answered` of the script answers a request, so a script goes on after a crash where it was.
+Its replies are Chat Completions bytes, cut into several deltas, and are read by the same code as a provider's.
+
+    gesta.scripted(
+        gesta.call("weather", city="Rome"),                                  # one call of a tool
+        ["Two at once.", gesta.call("weather", city="Oslo"), gesta.call("now")],
+        gesta.fault("503"),                                                  # the next answer fails once, then comes
+        gesta.reply("Dry.", thought="No rain.", usage={"total_tokens": 7}),  # in full
+        lambda request: f"That was answer {request.answered + 1}.",          # made when it is asked for
+        "Goodbye.",                                                          # text
+    )
+"""
+
+import inspect
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import anyio
+import msgspec
+from msgspec import Struct
+
+from gesta.errors import AgentError, ModelFault, ScriptExhausted
+from gesta.kinds import RequestHeaderContent
+from gesta.message import Message
+from gesta.model import Envelope, Parser, Reply, ReplyCall, Request
+from gesta.models.chat_completions import ChatDialect, ChatParser
+from gesta.models.faults import retryable
+from gesta.models.jsontext import exact
+
+PIECES, PIECE = 16, 16
+"""A text is sent in at most so many pieces, of at least so many characters."""
+
+
+class Fault(Struct, frozen=True, kw_only=True):
+    """A try that fails. Made by `fault`."""
+
+    type: str
+    message: str
+    http_status: int | None = None
+    retry: bool = True
+    retry_after_s: float | None = None
+    times: int | None = 1
+    """Tries that fail so; None: all."""
+    after: int = 0
+    """Characters that are shown before."""
+    of: Any = None
+    """The item whose characters those are."""
+
+    def error(self) -> ModelFault:
+        """Give what is raised."""
+        return ModelFault(
+            self.type,
+            self.message,
+            http_status=self.http_status,
+            retry=self.retry,
+            retry_after_s=self.retry_after_s,
+        )
+
+
+Item = str | ReplyCall | Reply | Fault | Sequence[Any] | Callable[[Request], Any]
+"""What a script is made of; a sequence holds texts and calls of one reply."""
+
+EXPECTED = "a text, gesta.call(...), a list of these for one reply, gesta.reply(...), gesta.fault(...), or a function"
+
+
+def call(name: str, /, **args: Any) -> ReplyCall:
+    """Make a call of a tool; its keywords are the tool's arguments, whatever they are named.
+
+    A call has no id of its own, as with many servers. For one with an id, or with arguments that are no JSON, write
+    `gesta.model.ReplyCall("weather", '{"city": "Rome"}', "call_1")`.
+    """
+    return ReplyCall(name, exact(args).decode())
+
+
+def reply(
+    text: str = "",
+    *,
+    calls: Iterable[ReplyCall] = (),
+    thought: str | None = None,
+    usage: dict[str, Any] | None = None,
+    finish_reason: str | None = None,
+) -> Reply:
+    """Make a reply in full.
+
+    Args:
+        calls: parallel calls, as `gesta.call` makes them.
+        thought: reasoning that is let be seen.
+        usage: as a provider would give it, such as `{"prompt_tokens": 3, "completion_tokens": 5}`.
+        finish_reason: by default `stop`, or `tool_calls`.
+
+    Raises:
+        AgentError: something else stands among the calls.
+    """
+    found = tuple(calls)
+    for one in found:
+        if not isinstance(one, ReplyCall):
+            raise AgentError(f"gesta.reply: calls hold {one!r} ({type(one).__name__}); expected gesta.call(...).")
+    return Reply(text=text, calls=found, thought=thought, usage=usage, finish_reason=finish_reason, keep=False)
+
+
+def fault(
+    what: str | int = "503",
+    *,
+    times: int | None = 1,
+    after: int = 0,
+    retry: bool | None = None,
+    retry_after_s: float | None = None,
+    message: str = "",
+) -> Fault:
+    """Make the tries before the next item fail; as an item it answers nothing itself.
+
+    Args:
+        what: an HTTP status, or a type such as `lost-stream` or `timeout`.
+        times: how many tries; None for all of them.
+        after: characters of the next item that are shown first, as when a stream is lost.
+        retry: whether to try again; by default as with a provider.
+        retry_after_s: pause that is asked for.
+
+    Raises:
+        AgentError: a number that means nothing here.
+    """
+    status = int(what) if str(what).isdecimal() else None
+    if (status is not None and not 400 <= status < 600) or (times is not None and times < 1) or after < 0:
+        raise AgentError(
+            f"gesta.fault({what!r}, times={times!r}, after={after!r}): a status is 400 to 599, times at least 1 or "
+            "None for always, after at least 0."
+        )
+    return Fault(
+        type=str(what) if status is None else f"http-{status}",
+        message=message or f"scripted fault {what}",
+        http_status=status,
+        retry=retry if retry is not None else status is None or retryable(status),
+        retry_after_s=retry_after_s,
+        times=times,
+        after=after,
+    )
+
+
+def scripted(*items: Item, name: str = "scripted", stream: bool = True, pause_s: float = 0.0) -> "Keyless":
+    """Make a model that answers with these items, one after the other.
+
+    Args:
+        name: of the model, on record and in errors.
+        stream: whether replies come in pieces.
+        pause_s: pause before each piece, to watch it.
+
+    Raises:
+        AgentError: an item is nothing that a script can hold; the message names it.
+    """
+    return Keyless(name, Script(name, items).choose, stream=stream, pause_s=pause_s)
+
+
+class Script:
+    """Items in the order of the answers that they are."""
+
+    def __init__(self, name: str, items: Iterable[Item]) -> None:
+        self.name = name
+        self.answers: list[Item] = []
+        self.faults: dict[int, list[Fault]] = {}
+        """By the number of the answer that they come before, from 0."""
+        for number, item in enumerate(items, 1):
+            if isinstance(item, Fault):
+                self.faults.setdefault(len(self.answers), []).append(item)
+            else:
+                check(item, f"Item {number} of model {name!r}")
+                self.answers.append(item)
+
+    def choose(self, request: Request) -> Item:
+        """Give the item for a request, or the fault that this try of it meets.
+
+        Raises:
+            ScriptExhausted: there is none.
+        """
+        place = request.answered
+        item = self.answers[place] if place < len(self.answers) else None
+        if place in self.faults:
+            left = request.number
+            for found in self.faults[place]:
+                if found.times is None or left <= found.times:
+                    return msgspec.structs.replace(found, of=item)
+                left -= found.times
+        if item is None:
+            raise ScriptExhausted(self.name, place + 1, len(self.answers))
+        return item
+
+
+class Keyless:
+    """A model whose replies come from Python; it speaks Chat Completions all the same."""
+
+    def __init__(
+        self,
+        name: str,
+        choose: Callable[[Request], Item | Awaitable[Item]],
+        *,
+        stream: bool = True,
+        pause_s: float = 0.0,
+    ) -> None:
+        self.name = name
+        self._choose, self._pause_s = choose, pause_s
+        self._dialect = ChatDialect(name, stream=stream)
+
+    def __repr__(self) -> str:
+        """Show the name."""
+        return f"<model {self.name!r}>"
+
+    @property
+    def encoder(self) -> str:
+        """The dialect's."""
+        return self._dialect.encoder
+
+    def encode(self, message: Message) -> bytes:
+        """Turn one message into one block."""
+        return self._dialect.encode(message)
+
+    def envelope(self, header: RequestHeaderContent) -> Envelope:
+        """Turn a header into what stands around the blocks."""
+        return self._dialect.envelope(header)
+
+    def parser(self) -> Parser:
+        """Make a reader for one reply; its bytes are not worth keeping."""
+        return ChatParser(keep=False)
+
+    async def send(self, request: Request) -> AsyncGenerator[bytes, None]:
+        """Yield the bytes of the item that answers.
+
+        Raises:
+            ModelFault: the item is a fault.
+            AgentError: a function gave something that is no item.
+            ScriptExhausted: there is no item.
+        """
+        item = await self._settled(self._choose, request)
+        cut = item if isinstance(item, Fault) else None
+        if cut is not None:
+            if not (cut.after and self._dialect.stream and cut.of is not None):
+                raise cut.error()
+            item = await self._settled(cut.of, request)
+        answer = as_reply(item, f"Answer {request.answered + 1} of model {self.name!r}")
+        pieces = lines(answer, self.name) if self._dialect.stream else whole(answer, self.name)
+        if cut is not None:
+            pieces = lines(Reply(text=answer.text[: cut.after]), self.name, ended=False)
+        for data in pieces:
+            if self._pause_s:
+                await anyio.sleep(self._pause_s)
+            yield data
+        if cut is not None:
+            raise cut.error()
+
+    async def _settled(self, item: Any, request: Request) -> Any:
+        while callable(item):
+            item = item(request)
+            if inspect.isawaitable(item):
+                item = await item
+        return item
+
+
+def check(item: Any, what: str) -> None:
+    """Refuse what is no item.
+
+    Raises:
+        AgentError: with its name and what was expected.
+    """
+    if isinstance(item, str | ReplyCall | Reply | Fault) or (callable(item) and not isinstance(item, type)):
+        return
+    if isinstance(item, list | tuple) and item:
+        for part in item:
+            if not isinstance(part, str | ReplyCall):
+                raise AgentError(f"{what} holds {_shown(part)}; expected texts and gesta.call(...) only.")
+        return
+    raise AgentError(f"{what} is {_shown(item)}; expected {EXPECTED}.")
+
+
+def as_reply(item: Any, what: str) -> Reply:
+    """Write an item as a reply.
+
+    Raises:
+        AgentError: it is none.
+        ModelFault: it is a fault, where one was not awaited.
+    """
+    if isinstance(item, str):
+        return Reply(text=item)
+    if isinstance(item, Reply):
+        return item
+    if isinstance(item, ReplyCall):
+        return Reply(calls=(item,))
+    check(item, what)
+    if isinstance(item, Fault):
+        raise item.error()
+    texts = [part for part in item if isinstance(part, str)]
+    return Reply(text="\n".join(texts), calls=tuple([part for part in item if isinstance(part, ReplyCall)]))
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return f"{text if len(text) <= 80 else text[:77] + '...'} ({type(value).__name__})"
+
+
+def lines(answer: Reply, name: str, *, ended: bool = True) -> Iterator[bytes]:
+    """Write a reply as server-sent events, in pieces."""
+    head = b'data: {"object":"chat.completion.chunk","model":' + exact(answer.model or name)
+    delta = head + b',"choices":[{"index":0,"delta":{'
+    end = b'},"finish_reason":null}]}\n\n'
+    if answer.thought:
+        yield delta + b'"reasoning_content":' + exact(answer.thought) + end
+    text = answer.text
+    size = max(PIECE, -(-len(text) // PIECES))
+    for start in range(0, len(text), size):
+        yield delta + b'"content":' + exact(text[start : start + size]) + end
+    for index, one in enumerate(answer.calls):
+        yield delta + b'"tool_calls":[' + exact(_call(one, index)) + b"]" + end
+    if ended:
+        reason = answer.finish_reason or ("tool_calls" if answer.calls else "stop")
+        last = head + b',"choices":[{"index":0,"delta":{},"finish_reason":' + exact(reason) + b"}]}\n\n"
+        if answer.usage is not None:
+            last += head + b',"choices":[],"usage":' + exact(answer.usage) + b"}\n\n"
+        yield last + b"data: [DONE]\n\n"
+
+
+def whole(answer: Reply, name: str) -> Iterator[bytes]:
+    """Write a reply as one JSON object."""
+    message: dict[str, Any] = {"role": "assistant", "content": answer.text}
+    if answer.thought:
+        message["reasoning_content"] = answer.thought
+    if answer.calls:
+        message["tool_calls"] = [_call(one, None) for one in answer.calls]
+    reason = answer.finish_reason or ("tool_calls" if answer.calls else "stop")
+    body: dict[str, Any] = {
+        "object": "chat.completion",
+        "model": answer.model or name,
+        "choices": [{"index": 0, "message": message, "finish_reason": reason}],
+    }
+    if answer.usage is not None:
+        body["usage"] = answer.usage
+    yield exact(body)
+
+
+def _call(one: ReplyCall, index: int | None) -> dict[str, Any]:
+    written: dict[str, Any] = {} if index is None else {"index": index}
+    if one.id is not None:
+        written["id"] = one.id
+    return written | {"type": "function", "function": {"name": one.name, "arguments": one.args}}

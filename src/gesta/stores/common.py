@@ -1,0 +1,73 @@
+"""What every store does alike: it looks a batch over before taking it, and follows its own news."""
+
+import secrets
+from collections.abc import AsyncIterator, Callable
+
+import anyio
+
+from gesta.entry import Row
+from gesta.store import Batch
+
+PAGE = 500  # rows that a tail gives at once, at most
+FIRST_S, LONGEST_S = 0.005, 0.2  # a tail looks this soon after news, and this seldom when there is none
+
+
+def new_id() -> str:
+    """Make a random name of 32 hex digits."""
+    return secrets.token_hex(16)
+
+
+def checked(batch: Batch) -> Batch:
+    """Look a batch over before it is taken, so that a gap can never be committed.
+
+    Raises:
+        ValueError: a row is of another run than the lease, or does not follow the one before it.
+    """
+    seq, run = batch.head, batch.lease.run
+    for row in batch.rows:
+        seq += 1
+        if row.seq != seq or row.run != run:
+            raise ValueError(f"expected entry {run}.{seq} next in the batch, found {row.run}.{row.seq}")
+    return batch
+
+
+class News:
+    """A bell for those who follow a store from its own event loop."""
+
+    def __init__(self) -> None:
+        self.over = False
+        """The store was closed: nothing will come any more."""
+        self._bell: anyio.Event | None = None
+
+    def ring(self) -> None:
+        """Wake all who listen. Costs nothing when nobody does."""
+        if self._bell is not None:
+            self._bell.set()
+            self._bell = None
+
+    def close(self) -> None:
+        """Tell all who listen that nothing will come any more."""
+        self.over = True
+        self.ring()
+
+    async def listen(self, longest_s: float) -> None:
+        """Wait for the bell, but no longer than that."""
+        self._bell = self._bell or anyio.Event()
+        with anyio.move_on_after(longest_s):
+            await self._bell.wait()
+
+
+async def follow(page: Callable[[int, int], list[Row]], news: News, after: int) -> AsyncIterator[list[Row]]:
+    """Give pages of rows by pos for ever, until the store is closed.
+
+    Own commits ring the bell. Those of other processes are looked for, the more seldom the longer nothing came.
+    """
+    wait_s = FIRST_S
+    while not news.over:
+        rows = page(after, PAGE)
+        if rows:
+            after, wait_s = rows[-1].pos, FIRST_S
+            yield rows
+        else:
+            await news.listen(wait_s)
+            wait_s = min(2 * wait_s, LONGEST_S)

@@ -1,0 +1,222 @@
+"""A store in memory is the contract in plain Python: a private record that ends with the process.
+
+It takes batches, letters and leases as a store on disk does, so that what runs on it runs on the other. Its one owner
+is the store itself. Its coroutines never wait, except `tail`; it is used from one thread. SQL is answered by an
+SQLite in memory, filled when it is first asked.
+"""
+
+import os
+import socket
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any
+
+import apsw
+import msgspec
+
+from gesta.entry import GENESIS, Row, utc_text
+from gesta.errors import BrokenRecord, LeaseLost, RecordError, RunHeld, WriteFailed
+from gesta.log import Clock, utc_now
+from gesta.store import Batch, BlobRow, Info, Lease, Letter, RunRow, Table
+from gesta.stores.common import News, checked, follow, new_id
+from gesta.stores.tables import ADD_BLOB, ADD_LETTER, ADD_RECORD, FORMAT, ROW, TABLES, ask
+
+ADDRESS = ":memory:"
+
+
+class Beginning(msgspec.Struct):
+    """Of a begin, what the table of runs is read from."""
+
+    opened: dict[str, Any] | None = None
+
+
+class MemoryStore:
+    """A record that lives as long as this object."""
+
+    def __init__(self, *, clock: Clock = utc_now, new_id: Callable[[], str] = new_id) -> None:
+        self._clock = clock
+        self._owner = new_id()
+        self._info = Info(new_id(), ADDRESS, utc_text(clock()))
+        self._rows: list[Row] = []
+        self._runs: dict[str, list[Row]] = {}
+        self._opened: list[RunRow] = []
+        self._blobs: dict[tuple[str, str], BlobRow] = {}
+        self._inbox: dict[str, list[Letter]] = {}
+        self._keys: dict[tuple[str, str], int] = {}
+        self._leases: dict[str, tuple[int, str]] = {}
+        self._held: set[str] = set()
+        self._tables: apsw.Connection | None = None
+        self._filled = 0  # rows that the tables hold
+        self._news = News()
+        self.commits = 0
+        """Batches, letters and leases taken."""
+
+    @property
+    def info(self) -> Info:
+        """What it says of itself."""
+        return self._info
+
+    async def append(self, batch: Batch) -> int:
+        """Take a batch and return the pos of its last row; 0 if it has none.
+
+        Raises:
+            LeaseLost: the lease is no longer held, or the run or inbox is not as the batch expects.
+            ValueError: the rows do not follow each other.
+            WriteFailed: the store is closed, or a begin is no JSON object.
+        """
+        self._open(writing=True)
+        self._allow(checked(batch))
+        run = batch.lease.run
+        opened = [found for row in batch.rows if row.kind == "begin" and (found := self._opening(row, batch.head))]
+        placed = [msgspec.structs.replace(row, pos=pos) for pos, row in enumerate(batch.rows, len(self._rows) + 1)]
+        self._rows += placed
+        self._runs.setdefault(run, []).extend(placed)
+        self._opened += opened
+        for blob in batch.blobs:
+            self._blobs.setdefault((run, blob.name), blob)
+        if batch.letters:
+            self._inbox[run] = [letter for letter in self._inbox[run] if letter.id not in batch.letters]
+        self.commits += 1
+        self._news.ring()
+        return placed[-1].pos if placed else 0
+
+    async def read(self, run: str, after: int = 0, until: int | None = None, limit: int | None = None) -> list[Row]:
+        """Rows of a run by seq: more than `after`, up to and with `until`, at most `limit`."""
+        self._open()
+        rows = self._runs.get(run, [])
+        before = rows[0].seq - 1 if rows else 0
+        start = max(0, after - before)
+        stop = len(rows) if until is None else max(0, until - before)
+        return rows[start : stop if limit is None else min(stop, start + limit)]
+
+    async def head(self, run: str) -> tuple[int, bytes]:
+        """Seq and digest of the last entry; (0, 32 zero bytes) for no run."""
+        self._open()
+        return self._head(run)
+
+    async def runs(self, session: str | None = None, name: str | None = None) -> list[RunRow]:
+        """Runs in the order in which they were opened, by session and name if given."""
+        self._open()
+        found = []
+        for row in self._opened:
+            if session in (None, row.session) and name in (None, row.name):
+                last = self._runs[row.run][-1]
+                found.append(msgspec.structs.replace(row, head=last.seq, last_at=last.at))
+        return found
+
+    async def get_blob(self, run: str, name: str) -> bytes:
+        """Plain bytes of a blob. Raises BrokenRecord if there is none."""
+        self._open()
+        if (run, name) not in self._blobs:
+            raise BrokenRecord(ADDRESS, f"run {run!r} has no blob {name!r}")
+        return self._blobs[run, name].data
+
+    async def send(self, letter: Letter) -> bool:
+        """Put a letter into an inbox; needs no lease. False if its key was used before."""
+        self._open(writing=True)
+        if (letter.run, letter.key) in self._keys:
+            return False
+        number = self._keys[letter.run, letter.key] = len(self._keys) + 1
+        self._inbox.setdefault(letter.run, []).append(msgspec.structs.replace(letter, id=number))
+        self.commits += 1
+        return True
+
+    async def inbox(self, run: str) -> list[Letter]:
+        """Letters that wait, in the order in which they came."""
+        self._open()
+        return list(self._inbox.get(run, ()))
+
+    async def lease(self, run: str) -> Lease:
+        """Take the right to write. Raises RunHeld while this store has it."""
+        self._open(writing=True)
+        head, digest = self._head(run)
+        epoch, since = self._leases.get(run, (0, ""))
+        if run in self._held:
+            raise RunHeld(run, f"process {os.getpid()} on {socket.gethostname()}", since, head)
+        self._leases[run] = (epoch + 1, utc_text(self._clock()))
+        self._held.add(run)
+        self.commits += 1
+        return Lease(run, self._owner, epoch + 1, head, digest)
+
+    async def release(self, lease: Lease) -> None:
+        """Give the right back; a lease that is no longer held is let be."""
+        if self._leases.get(lease.run, (0, ""))[0] == lease.epoch and lease.owner == self._owner:
+            self._held.discard(lease.run)
+
+    def tail(self, after: int = 0) -> AsyncIterator[list[Row]]:
+        """Rows of all runs by pos, from `after` on, until the store is closed."""
+        return follow(lambda last, most: self._rows[last : last + most], self._news, after)
+
+    async def sql(self, query: str, parameters: Sequence[Any] = ()) -> Table:
+        """Answer a reading query.
+
+        Raises:
+            RecordError: the query would write, or SQLite cannot make sense of it.
+
+        Cost: the entries and blobs that are new since the last query are copied into tables.
+        """
+        self._open()
+        if self._tables is None:
+            self._tables = apsw.Connection(ADDRESS)
+            self._tables.execute(TABLES)
+            self._tables.execute(ADD_RECORD, (self._info.id, FORMAT, self._info.created_at))
+        self._tables.authorizer = None
+        self._fill(self._tables)
+        return ask(self._tables, query, parameters)
+
+    async def close(self) -> None:
+        """End the record; closing twice does nothing."""
+        self._news.close()
+        if self._tables is not None:
+            self._tables.close()
+            self._tables = None
+
+    def _open(self, *, writing: bool = False) -> None:
+        if self._news.over:
+            raise WriteFailed(ADDRESS, "it was closed") if writing else RecordError(f"{ADDRESS!r} was closed.")
+
+    def _head(self, run: str) -> tuple[int, bytes]:
+        rows = self._runs.get(run)
+        return (rows[-1].seq, rows[-1].digest) if rows else (0, GENESIS)
+
+    def _allow(self, batch: Batch) -> None:
+        """Refuse a batch whose writer is no longer the writer, or does not know where the run is."""
+        lease, run = batch.lease, batch.lease.run
+        epoch, _ = self._leases.get(run, (0, ""))
+        if run not in self._held or (lease.owner, lease.epoch) != (self._owner, epoch):
+            held = f"epoch {epoch}" if run in self._held else "it free"
+            raise LeaseLost(run, f"the lease of epoch {lease.epoch}", held)
+        head, _ = self._head(run)
+        forking = head == 0 and batch.rows and batch.rows[0].kind == "begin"
+        if head != batch.head and not forking:
+            raise LeaseLost(run, f"head {batch.head}", f"head {head}")
+        waiting = {letter.id for letter in self._inbox.get(run, ())}
+        gone = set(batch.letters) - waiting
+        if gone:
+            raise LeaseLost(run, f"letters {sorted(gone)} in its inbox", "them taken in before")
+
+    def _opening(self, row: Row, head: int) -> RunRow | None:
+        try:
+            opened = msgspec.json.decode(row.content, type=Beginning).opened
+        except msgspec.MsgspecError as error:
+            raise WriteFailed(ADDRESS, f"entry {row.run}.{row.seq} is no begin: {error}") from error
+        if opened is None or opened.get("session") is None:
+            return None
+        session, name, record, parent = (text(opened.get(key)) for key in ("session", "name", "record", "parent_run"))
+        pos = len(self._rows) + row.seq - head
+        return RunRow(row.run, session or "", name or "", record or "", parent, row.at, row.seq, row.at, pos)
+
+    def _fill(self, tables: apsw.Connection) -> None:
+        add = f"INSERT INTO entries({ROW}, pos) VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+        with tables:
+            tables.executemany(add, map(msgspec.structs.astuple, self._rows[self._filled :]))
+            self._filled = len(self._rows)
+            blobs = ((run, *msgspec.structs.astuple(blob)) for (run, _), blob in self._blobs.items())
+            tables.executemany(ADD_BLOB, blobs)
+            tables.execute("DELETE FROM inbox")
+            waiting = (letter for letters in self._inbox.values() for letter in letters)
+            tables.executemany(ADD_LETTER, ((one.id, one.run, one.key, one.content, one.at) for one in waiting))
+
+
+def text(value: Any) -> str | None:
+    """Give a value of a JSON object as SQLite's json_extract would."""
+    return value if value is None or isinstance(value, str) else msgspec.json.encode(value).decode()

@@ -1,0 +1,338 @@
+"""A record in one SQLite file, for an event loop and without one.
+
+Appends of many runs that come together share one commit: the first to come leads, yields once so that others can
+join, and commits for all of them. While a commit waits for the disk in a thread, the next group gathers. Reading is
+done in place, for it takes microseconds; `sql` has no bound, so it has a thread.
+"""
+
+import os
+import sys
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import anyio
+import apsw
+from anyio import to_thread
+from anyio.lowlevel import checkpoint
+
+from gesta.entry import Row, utc_text
+from gesta.errors import BrokenRecord, GestaError, WriteFailed
+from gesta.log import Clock, utc_now
+from gesta.store import Batch, Info, Lease, Letter, RunRow, Table
+from gesta.stores.common import News, checked, follow, new_id
+from gesta.stores.sqlite_open import (
+    busy,
+    connect_reading,
+    connect_writing,
+    identity,
+    located,
+    make,
+    sniff,
+    steady,
+    told,
+)
+from gesta.stores.sqlite_reader import Reader
+from gesta.stores.sqlite_writer import Take, Work, Writer
+
+Durability = Literal["synced", "normal"]
+GROUP = 256  # works in one commit, at most
+HASTY = 4  # as many batches, or fewer, are committed in place while the disk is quick
+QUICK_S = 0.001  # a thread costs 0.1 ms of processor time, so a quicker disk is not worth one
+FADING = 0.7  # of what a slow commit counts, with each one after it
+SETTLED = frozenset({"end", "request", "attempt", "assistant"})
+"""Kinds that close a span, or that something outside may follow: without a loop, these wait for the disk."""
+
+
+class InlineSqliteStore:
+    """A record whose coroutines never wait for another task, so that they can be driven without an event loop.
+
+    Each append is committed before it returns; with `synced`, a batch that holds an `end`, a `request`, an `attempt`
+    or an `assistant` waits for the disk, and all before it with it. It may be used from several threads.
+    """
+
+    def __init__(self, path: Path, info: Info, writer: Writer | None, reader: Reader) -> None:
+        self.path = path
+        self.reader = reader
+        """The synchronous core of all that reads."""
+        self._info = info
+        self._writer = writer
+        self._news = News()
+
+    @classmethod
+    def open(
+        cls,
+        address: str | os.PathLike[str],
+        *,
+        durability: Durability = "synced",
+        readonly: bool = False,
+        clock: Clock = utc_now,
+        new_id: Callable[[], str] = new_id,
+    ) -> Self:
+        """Open a record, making it if there is none. Cost: 1 ms, and 10 ms to make one.
+
+        Args:
+            durability: `synced` waits for the disk at each commit. `normal` does not: loss of power, or a crash of
+                the whole system, may take the last commits, but never one without all that came after it; a crash of
+                the process takes none.
+            readonly: refuse to write. Nothing is put beside the file either, unless somebody is writing it.
+
+        Raises:
+            NoRecord: there is nothing to read.
+            BrokenRecord: something else lies there, or damaged bytes; it was not changed.
+            NewerRecord: a later release made it; it was not changed.
+            WriteFailed: it can be made or written neither here nor by this user.
+        """
+        path = located(address, readonly=readonly)
+        try:
+            there = sniff(path)
+            if readonly:
+                if not there:
+                    raise BrokenRecord(str(path), "it is empty")
+                return cls(path, steady(path, lambda: read_identity(path)), None, Reader(path, still=True))
+            connection = connect_writing(path, synced=durability == "synced")
+            try:
+                if not there:
+                    make(connection, path, Info(new_id(), str(path), utc_text(clock())))
+                info = identity(connection, path)
+                reader = Reader(path, still=False)
+            except BaseException:
+                connection.close(force=True)
+                raise
+            return cls(path, info, Writer(path, connection, synced=durability == "synced", clock=clock), reader)
+        except (apsw.Error, OSError, UnicodeError) as error:
+            raise told(error, str(path), writing=not readonly) from error
+
+    @property
+    def info(self) -> Info:
+        """What it says of itself."""
+        return self._info
+
+    @property
+    def writer(self) -> Writer:
+        """The synchronous core of all that writes. Raises WriteFailed in a record that was opened for reading."""
+        if self._writer is None:
+            raise WriteFailed(str(self.path), "it was opened for reading only")
+        return self._writer
+
+    @property
+    def commits(self) -> int:
+        """Transactions of this store that changed something."""
+        return self.writer.commits
+
+    async def append(self, batch: Batch) -> int:
+        """Commit a batch; see `Store.append`. Raises also ValueError: the rows do not follow each other."""
+        synced = any(row.kind in SETTLED for row in batch.rows)
+        return int(await self._write(checked(batch), synced=synced))
+
+    async def read(self, run: str, after: int = 0, until: int | None = None, limit: int | None = None) -> list[Row]:
+        """Rows of a run by seq; see `Store.read`. Cost: 20 us, and 1.5 us a row, in place."""
+        return self.reader.read(run, after, until, limit)
+
+    async def head(self, run: str) -> tuple[int, bytes]:
+        """Seq and digest of the last entry; see `Store.head`."""
+        return self.reader.head(run)
+
+    async def runs(self, session: str | None = None, name: str | None = None) -> list[RunRow]:
+        """Runs in the order in which they were opened; see `Store.runs`. Cost: 10 us a run that is found."""
+        return self.reader.runs(session, name)
+
+    async def get_blob(self, run: str, name: str) -> bytes:
+        """Plain bytes of a blob; see `Store.get_blob`."""
+        return self.reader.get_blob(run, name)
+
+    async def send(self, letter: Letter) -> bool:
+        """Put a letter into an inbox; see `Store.send`."""
+        return bool(await self._write(letter, synced=True))
+
+    async def inbox(self, run: str) -> list[Letter]:
+        """Letters that wait; see `Store.inbox`."""
+        return self.reader.inbox(run)
+
+    async def lease(self, run: str) -> Lease:
+        """Take the right to write; see `Store.lease`.
+
+        A lease is not synced by itself: the first commit that is, is after it in the same log.
+        """
+        lease: Lease = await self._write(Take(run), synced=False)
+        return lease
+
+    async def release(self, lease: Lease) -> None:
+        """Give the right back; see `Store.release`."""
+        await self._write(lease, synced=False)
+
+    def tail(self, after: int = 0) -> AsyncIterator[list[Row]]:
+        """Rows of all runs by pos, from `after` on, until the store is closed; needs an event loop.
+
+        Own appends are given at once, those of others within 5 to 200 ms.
+        """
+        return follow(self.reader.page, self._news, after)
+
+    async def sql(self, query: str, parameters: Sequence[Any] = ()) -> Table:
+        """Answer a reading query; see `Store.sql`. Raises RecordError."""
+        return self.reader.ask(self.reader.connect(), query, parameters)
+
+    async def close(self) -> None:
+        """Free all leases and close the file; see `Store.close`."""
+        self._news.close()
+        self._close()
+
+    async def _write(self, work: Work, *, synced: bool) -> Any:
+        (outcome,) = self.writer.commit((work,), synced=synced)
+        self._news.ring()
+        if isinstance(outcome, GestaError):
+            raise outcome
+        return outcome
+
+    def _close(self) -> None:
+        self.reader.close()  # first, so that the writer is the last and leaves one file
+        if self._writer is not None:
+            self._writer.close()
+
+
+class Ticket:
+    """A work that waits for the commit which carries it."""
+
+    __slots__ = ("bell", "outcome", "settled", "synced", "work")
+
+    def __init__(self, work: Work, *, synced: bool) -> None:
+        self.work = work
+        self.synced = synced
+        self.settled = False
+        self.outcome: Any = None
+        self.bell: anyio.Event | None = None
+
+    def settle(self, outcome: Any) -> None:
+        """Say what came of it."""
+        self.outcome, self.settled = outcome, True
+
+
+class SqliteStore(InlineSqliteStore):
+    """A record for one event loop: commits are shared, and do not keep the loop waiting for a slow disk.
+
+    A write that was handed over is done or refused whatever happens to the task: a cancellation waits until then, and
+    is raised where the task waits next.
+    """
+
+    def __init__(self, path: Path, info: Info, writer: Writer | None, reader: Reader) -> None:
+        super().__init__(path, info, writer, reader)
+        self._queue: list[Ticket] = []
+        self._leading = False
+        self._slowest_s = 0.0  # of the last synced commits, fading
+        self._carrying = threading.Lock()
+        self._thread = anyio.CapacityLimiter(1)  # not that of all threads, which tools may have used up
+
+    async def append(self, batch: Batch) -> int:
+        """Commit a batch together with those of other runs; see `Store.append`.
+
+        Raises:
+            LeaseLost: as in the protocol, and when a letter of the batch was taken in before.
+            WriteFailed: nothing was committed.
+            ValueError: the rows do not follow each other.
+        """
+        return int(await self._write(checked(batch), synced=True))
+
+    async def sql(self, query: str, parameters: Sequence[Any] = ()) -> Table:
+        """Answer a reading query in a thread; one whose caller is cancelled is interrupted. Raises RecordError."""
+        connection = self.reader.connect()
+        try:
+            return await to_thread.run_sync(self.reader.ask, connection, query, parameters, abandon_on_cancel=True)
+        except anyio.get_cancelled_exc_class():
+            with suppress(apsw.Error):  # it may have ended meanwhile
+                connection.interrupt()
+            raise
+
+    async def close(self) -> None:
+        """Free all leases and close the file, in a thread; see `Store.close`. What is not yet committed is refused."""
+        self._news.close()
+        with anyio.CancelScope(shield=True):
+            await to_thread.run_sync(self._close)
+
+    async def _write(self, work: Work, *, synced: bool) -> Any:
+        ticket = Ticket(work, synced=synced and self.writer.synced)
+        self._queue.append(ticket)
+        cancelled: BaseException | None = None
+        while not ticket.settled:
+            step = self._wait(ticket) if self._leading else self._lead()
+            try:
+                if cancelled is None:
+                    await step
+                else:
+                    with anyio.CancelScope(shield=True):
+                        await step
+            except anyio.get_cancelled_exc_class() as error:  # handed over is handed over
+                cancelled = error
+        if cancelled is not None:
+            cancel_again(cancelled)
+        if isinstance(ticket.outcome, GestaError):
+            raise ticket.outcome
+        return ticket.outcome
+
+    async def _wait(self, ticket: Ticket) -> None:
+        """Wait until a leader has settled this ticket, or it is its turn to lead."""
+        ticket.bell = anyio.Event()
+        await ticket.bell.wait()
+
+    async def _lead(self) -> None:
+        """Commit for all who queue, then hand the lead to the first who came meanwhile."""
+        self._leading = True
+        group: list[Ticket] = []
+        try:
+            await checkpoint()
+            group, self._queue = self._queue[:GROUP], self._queue[GROUP:]
+            if self._slow(group):
+                await to_thread.run_sync(self._carry, group, limiter=self._thread)
+        finally:
+            try:
+                self._carry(group)  # in place, unless the thread has done it; waits for the thread if it is at it
+            finally:
+                self._leading = False
+                for ticket in (*group, *self._queue[:1]):
+                    if ticket.bell is not None:
+                        ticket.bell.set()
+                self._news.ring()
+
+    def _slow(self, group: list[Ticket]) -> bool:
+        """Tell whether to commit in a thread: the disk is slow, or there are others whose work can go on meanwhile."""
+        return any(ticket.synced for ticket in group) and (len(group) > HASTY or self._slowest_s > QUICK_S)
+
+    def _carry(self, group: list[Ticket]) -> None:
+        """Commit what a group brings and settle it; a settled group is let be. Runs in the loop or in a thread."""
+        with self._carrying:
+            if not group or group[-1].settled:
+                return
+            synced, began = any(ticket.synced for ticket in group), time.perf_counter()
+            try:
+                outcomes = self.writer.commit([ticket.work for ticket in group], synced=synced)
+            except GestaError as failure:
+                outcomes = [failure] * len(group)
+            except BaseException as error:
+                broken = WriteFailed(str(self.path), f"the commit was broken off by {type(error).__name__}")
+                outcomes = [broken] * len(group)
+                raise
+            finally:
+                for ticket, outcome in zip(group, outcomes, strict=True):
+                    ticket.settle(outcome)
+            if synced:
+                self._slowest_s = max(time.perf_counter() - began, FADING * self._slowest_s)
+
+
+def cancel_again(error: BaseException) -> None:
+    """Have a cancellation that came during a commit raised where this task waits next; trio does so by itself."""
+    loops = sys.modules.get("asyncio")
+    if loops is not None and isinstance(error, loops.CancelledError):
+        task = loops.current_task()
+        task.uncancel()
+        task.cancel(*error.args)
+
+
+def read_identity(path: Path) -> Info:
+    """Read what a record says of itself, without writing anything. Raises apsw.Error, BrokenRecord, NewerRecord."""
+    connection = connect_reading(path, still=not busy(path))
+    try:
+        return identity(connection, path)
+    finally:
+        connection.close(force=True)

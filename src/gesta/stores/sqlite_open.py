@@ -1,0 +1,185 @@
+"""Opening a record's file: what it is is known before SQLite may touch it, and what SQLite raises is told in words.
+
+A file that is no record is never changed. A record is made in one transaction, so that no crash leaves half of one.
+The header is read through SQLite's own file layer: POSIX drops all locks of a process on a file when any descriptor
+of it is closed, SQLite's included.
+"""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+import apsw
+
+from gesta.errors import BrokenRecord, NewerRecord, NoRecord, RecordError, WriteFailed
+from gesta.store import Info
+from gesta.stores.tables import ADD_RECORD, APPLICATION_ID, FORMAT, TABLES
+
+BUSY_MS = 5000  # how long one writer waits for another
+CLOSING_MS = 100  # how long a closing store waits for readers, before it leaves the log beside the file
+MAGIC = b"SQLite format 3\0"
+HELD = f"another process has been writing to it for {BUSY_MS // 1000} seconds without a pause"
+
+WORDS: dict[type[Exception], str] = {
+    apsw.FullError: "the disk is full, or the file has reached its largest size",
+    apsw.ReadOnlyError: "the file or its folder is read-only",
+    apsw.PermissionsError: "this user has no right to it",
+    apsw.BusyError: HELD,
+    apsw.LockedError: HELD,
+    apsw.ProtocolError: HELD,
+    apsw.IOError: "the disk or file system failed",
+    apsw.CantOpenError: "the file, or one that SQLite needs beside it, cannot be opened",
+    apsw.CorruptError: "its pages are damaged or cut off",
+    apsw.NotADBError: "it is no SQLite database",
+    apsw.FormatError: "it is no SQLite database",
+    apsw.NoMemError: "there is no memory left",
+    apsw.TooBigError: "a value is larger than SQLite takes (1 GB)",
+    apsw.ConnectionClosedError: "it was closed",
+    apsw.CursorClosedError: "it was closed",
+    apsw.InterruptError: "it was interrupted",
+}
+DAMAGED = (apsw.CorruptError, apsw.NotADBError, apsw.FormatError)
+T = TypeVar("T")
+
+
+def told(error: Exception, address: str, *, writing: bool) -> RecordError:
+    """Put what SQLite or the system raised into words of ours; raise the answer `from` the error."""
+    words = next((words for kind, words in WORDS.items() if isinstance(error, kind)), "")
+    found = f"{words} ({error})" if words and str(error) else words or f"{type(error).__name__}: {error}"
+    if isinstance(error, DAMAGED):
+        return BrokenRecord(address, found)
+    if writing:
+        return WriteFailed(address, found)
+    return RecordError(f"Could not read {address!r}: {found}.")
+
+
+def sniff(path: Path) -> bool:
+    """Tell whether a record lies there, without changing anything; an empty file is none yet, and may become one.
+
+    Raises:
+        BrokenRecord: it is something else, or cannot be read.
+        NewerRecord: a later release made it.
+    """
+    if not path.exists():
+        return False
+    if not path.is_file():
+        raise BrokenRecord(str(path), "it is a folder" if path.is_dir() else "it is no file")
+    try:
+        file = apsw.VFSFile("", str(path), [apsw.SQLITE_OPEN_MAIN_DB | apsw.SQLITE_OPEN_READONLY, 0])
+        try:
+            header = file.xRead(100, 0)
+        finally:
+            file.xClose()
+    except apsw.Error as error:
+        raise BrokenRecord(str(path), f"this user may not read it, or the disk failed ({error})") from error
+    if not header:
+        return False
+    if header[:16] != MAGIC:
+        raise BrokenRecord(str(path), f"it is no SQLite database, but begins with {bytes(header[:16])!r}")
+    refuse_others(path, int.from_bytes(header[68:72], "big"), int.from_bytes(header[60:64], "big"))
+    return True
+
+
+def refuse_others(path: Path, application: int, format: int) -> None:
+    """Raise BrokenRecord for what Gesta did not make, and NewerRecord for what a later release made."""
+    if application != APPLICATION_ID:
+        raise BrokenRecord(str(path), f"it is an SQLite database of something else (application id {application:#x})")
+    if format > FORMAT:
+        raise NewerRecord(repr(str(path)), format, FORMAT)
+
+
+def connect_writing(path: Path, *, synced: bool) -> apsw.Connection:
+    """Open a file for reading and writing, making it if there is none. Raises apsw.Error."""
+    connection = apsw.Connection(str(path))
+    connection.set_busy_timeout(BUSY_MS)
+    connection.execute(f"PRAGMA trusted_schema = OFF; PRAGMA synchronous = {'FULL' if synced else 'NORMAL'}")
+    if synced:
+        connection.execute("PRAGMA fullfsync = ON")  # macOS; no effect elsewhere
+    return connection
+
+
+def connect_reading(path: Path, *, still: bool) -> apsw.Connection:
+    """Open a file for reading alone. Raises apsw.Error.
+
+    Args:
+        still: nobody writes it, so it is read without locks, and nothing is put beside it. See `steady`.
+    """
+    flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
+    connection = apsw.Connection(path.as_uri() + ("?immutable=1" if still else ""), flags=flags)
+    connection.set_busy_timeout(BUSY_MS)
+    connection.execute("PRAGMA trusted_schema = OFF; PRAGMA query_only = ON")
+    return connection
+
+
+def make(connection: apsw.Connection, path: Path, info: Info) -> None:
+    """Make the tables, unless another process was faster, and turn to write-ahead logging. Raises apsw.Error.
+
+    The log is turned on last: until then a crash leaves an empty file, or a whole record.
+    """
+    connection.execute("BEGIN EXCLUSIVE")
+    with connection:  # a savepoint; the transaction around it ends below
+        if not connection.execute("SELECT 1 FROM sqlite_schema").fetchall():
+            connection.execute(TABLES)
+            connection.execute(ADD_RECORD, (info.id, FORMAT, info.created_at))
+            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {FORMAT}")
+    connection.execute("COMMIT")
+    mode = connection.pragma("journal_mode", "wal")
+    if mode != "wal":
+        raise WriteFailed(str(path), f"this file system cannot keep a write-ahead log (journal mode {mode!r})")
+
+
+def identity(connection: apsw.Connection, path: Path) -> Info:
+    """Read what a record says of itself, once more with what the header says. Raises apsw.Error and as `sniff`."""
+    refuse_others(path, connection.pragma("application_id"), connection.pragma("user_version"))
+    try:
+        rows = connection.execute("SELECT id, created_at FROM record").fetchall()
+    except apsw.SQLError as error:
+        raise BrokenRecord(str(path), f"its tables are not those of a record ({error})") from error
+    if not rows:
+        raise BrokenRecord(str(path), "it has lost its own id")
+    id, created_at = rows[0]
+    return Info(str(id), str(path), str(created_at))
+
+
+def located(address: str | os.PathLike[str], *, readonly: bool) -> Path:
+    """Find the file itself behind links and relative names, so that all who mean it meet at one place.
+
+    Raises:
+        NoRecord: there is none to read.
+        WriteFailed: there is no folder to make one in.
+    """
+    path = Path(address).resolve()
+    if readonly and not path.exists():
+        raise NoRecord(str(path))
+    if not path.parent.is_dir():
+        raise WriteFailed(str(path), f"there is no folder {str(path.parent)!r}")
+    return path
+
+
+def busy(path: Path) -> bool:
+    """Tell whether somebody writes the file, or died while writing: a log with something in it lies beside it."""
+    try:
+        return os.stat(f"{path}-wal").st_size > 0  # noqa: PTH116 - called before each reading of a still file
+    except OSError:
+        return False
+
+
+def stamp(path: Path) -> tuple[int, int, int] | None:
+    """Give what changes when a file that nobody was writing is written after all; None while somebody writes it."""
+    found = os.stat(path)  # noqa: PTH116 - see `busy`
+    return None if busy(path) else (found.st_mtime_ns, found.st_size, found.st_ino)
+
+
+def steady(path: Path, read: Callable[[], T]) -> T:
+    """Read a file that nobody is writing, again if somebody wrote it meanwhile."""
+    while True:
+        before = stamp(path)
+        try:
+            found = read()
+        except apsw.Error:
+            if before is None or stamp(path) == before:
+                raise
+            continue
+        if before is None or stamp(path) == before:
+            return found

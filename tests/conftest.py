@@ -1,0 +1,50 @@
+"""What all tests share: how many examples a property gets, and the corpus of real data, which may be absent."""
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+FULL = os.environ.get("GESTA_TESTS") == "full"
+CORPUS = Path(os.environ.get("GESTA_CORPUS") or Path(__file__).resolve().parents[1] / "../shared/corpus").resolve()
+ABSENT = "corpus absent"
+
+# No deadline and no check for slowness: both judge the machine, not the code. The limit for each test does that.
+settings.register_profile("quick", max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("full", settings.get_profile("quick"), max_examples=1000, print_blob=True)
+settings.load_profile("full" if FULL else "quick")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """A thousand examples take longer than the limit for a quick test."""
+    if FULL and config.getoption("timeout", None) is None:
+        config.option.timeout = 600
+
+
+@pytest.fixture(scope="session")
+def anyio_backend() -> str:
+    """The event loop under every asynchronous test."""
+    return "asyncio"
+
+
+@pytest.fixture(scope="session")
+def corpus() -> Path:
+    """The folder of real runs and documents; a test that asks for it is skipped where there is none."""
+    if not CORPUS.is_dir():
+        pytest.skip(ABSENT)
+    return CORPUS
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say loudly what was not tested: a green run without the corpus proves less."""
+    skipped = sum(ABSENT in str(report.longrepr) for report in terminalreporter.stats.get("skipped", []))
+    if skipped:
+        terminalreporter.section(ABSENT, sep="!", red=True, bold=True)
+        terminalreporter.write_line(
+            f"{ABSENT}: {skipped} SKIPPED for want of it, because {CORPUS} is no folder. "
+            "Set GESTA_CORPUS to where the corpus lies.",
+            red=True,
+            bold=True,
+        )

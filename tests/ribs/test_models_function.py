@@ -1,0 +1,81 @@
+"""The model that is a function of the conversation."""
+
+from contextlib import aclosing
+from typing import Any
+
+import pytest
+
+from gesta.errors import AgentError
+from gesta.kinds import RequestHeaderContent
+from gesta.message import Call, Message
+from gesta.model import Reply, ReplyCall, Request
+from gesta.models.function import function
+from gesta.models.scripted import call
+
+HEADER = RequestHeaderContent(tools=[{"name": "f"}], meta={"instructions": "Be brief."})
+
+
+async def ask(model: Any, *messages: Message) -> Reply:
+    request = Request(header=HEADER, envelope=model.envelope(HEADER), blocks=[*map(model.encode, messages)])
+    parser = model.parser()
+    async with aclosing(model.send(request)) as pieces:
+        async for piece in pieces:
+            parser.feed(piece)
+    found: Reply = parser.close()
+    return found
+
+
+async def test_it_sees_the_messages_and_the_header():
+    seen: list[Any] = []
+
+    def answer(messages, header):
+        seen.append((messages, header))
+        return "Done."
+
+    found = await ask(
+        function(answer),
+        Message(role="user", text="Hi \ud800"),
+        Message(role="assistant", calls=(Call("c", "f", {"a": None}),)),
+        Message(role="tool", text="1", call_id="c"),
+    )
+    assert found == Reply(text="Done.", model="function", finish_reason="stop", keep=False)
+    assert seen == [
+        (
+            [
+                {"role": "user", "content": "Hi \ufffd"},
+                {
+                    "role": "assistant",
+                    "content": None,
+                    "tool_calls": [
+                        {"id": "c", "type": "function", "function": {"name": "f", "arguments": '{"a":null}'}}
+                    ],
+                },
+                {"role": "tool", "tool_call_id": "c", "content": "1"},
+            ],
+            HEADER,
+        )
+    ]
+
+
+async def test_it_may_be_asynchronous_and_give_any_item():
+    async def answer(messages, header):
+        return ["Both.", call("f"), call(messages[-1]["content"])]
+
+    found = await ask(function(answer, "mine", stream=False), Message(role="user", text="g"))
+    assert found.calls == (ReplyCall("f", "{}"), ReplyCall("g", "{}"))
+    assert (found.text, found.model) == ("Both.", "mine")
+
+
+async def test_what_it_raises_is_not_hidden():
+    def answer(messages, header):
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await ask(function(answer), Message(role="user"))
+
+
+async def test_what_is_no_item_is_named():
+    with pytest.raises(AgentError, match=r"Answer 1 of model 'function' is None \(NoneType\); expected a text"):
+        await ask(function(lambda messages, header: None), Message(role="user"))  # type: ignore[arg-type,return-value]  # on purpose
+    with pytest.raises(AgentError, match=r"gesta.function: 'echo' is no function; expected one called as fn"):
+        function("echo")  # type: ignore[arg-type]  # on purpose

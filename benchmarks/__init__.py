@@ -1,0 +1,1 @@
+"""Benchmarks: worlds, recorded runs and measurements that exercise the library from outside."""

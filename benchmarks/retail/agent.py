@@ -1,0 +1,89 @@
+"""The retail desk as a Gesta agent: the tools of a world, and a model that says what was recorded."""
+
+import json
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import msgspec
+
+import gesta
+from benchmarks.retail.corpus import INJECTED, Conversation, RecordedCall
+from benchmarks.retail.rules import RetailError
+from benchmarks.retail.tools import TOOLS, WRITING_TOOLS, Retail
+from benchmarks.retail.world import World
+from gesta.codec import canonical
+from gesta.models.replay import from_messages
+
+Faults = dict[tuple[str, bytes], deque[bool]]
+"""For each call by name and arguments, in the order of the recording: was its failure put there by the author?"""
+
+
+def chat_messages(conversation: Conversation) -> list[dict[str, Any]]:
+    """Write a conversation as Chat Completions messages, which is what `replay` reads."""
+    return [
+        {
+            "role": message.role,
+            "content": message.content,
+            "tool_calls": [_call(call) for call in message.calls] or None,
+        }
+        for message in conversation.messages
+        if message.role == "assistant"
+    ]
+
+
+def _call(call: RecordedCall) -> dict[str, Any]:
+    function = {"name": call.name, "arguments": json.dumps(call.args)}
+    return {"id": call.id, "type": "function", "function": function}
+
+
+def recorded_model(conversation: Conversation) -> Any:
+    """Make a model that answers as the recorded one did; what was said before the first customer is left out."""
+    said = chat_messages(conversation)
+    first = next(place for place, message in enumerate(conversation.messages) if message.role == "user")
+    unprompted = sum(message.role == "assistant" for message in conversation.messages[:first])
+    return from_messages(said[unprompted:], name="recorded", stream=False)
+
+
+def faults(conversation: Conversation) -> Faults:
+    """Find which calls the author of the recording made fail."""
+    found: Faults = defaultdict(deque)
+    for call, answer in conversation.answered():
+        found[call.name, canonical(call.args)].append(answer.injected)
+    return found
+
+
+def tools(world: World, dialect: Any, injected: Faults) -> list[gesta.Tool]:
+    """Make the world's tools; those that write are idempotent by the key of the call."""
+    retail = Retail(world, dialect)
+    return [_tool(retail, name, injected) for name in TOOLS[dialect]]
+
+
+def _tool(retail: Retail, name: str, injected: Faults) -> gesta.Tool:
+    def carry_out(context: gesta.Context, **args: Any) -> str:
+        flags = injected.get((name, canonical(args)))
+        if flags and flags.popleft():
+            return INJECTED
+        try:
+            return retail.call(name, args, context.key)
+        except RetailError as error:
+            return f"Error: {error}"
+
+    effect = "idempotent" if name in WRITING_TOOLS else "pure"
+    tool = gesta.tool(retail.functions()[name], effect=effect)
+    return msgspec.structs.replace(tool, function=carry_out, context_names=("context",))
+
+
+def desk(
+    conversation: Conversation, world: World, change: Callable[[gesta.Tool], gesta.Tool] | None = None
+) -> gesta.Agent:
+    """Make the agent of one conversation; `change` may wrap its tools."""
+    made: Iterable[gesta.Tool] = tools(world, conversation.dialect, faults(conversation))
+    system = "\n".join(message.content or "" for message in conversation.messages if message.role == "system")
+    return gesta.Agent(
+        "retail",
+        model=recorded_model(conversation),
+        instructions=system,
+        tools=[change(tool) for tool in made] if change else list(made),
+        policy=gesta.Policy(retry=gesta.Retry(empty=0), limits=gesta.Limits(requests=None), parallel=1),
+    )

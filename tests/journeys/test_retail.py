@@ -29,7 +29,7 @@ from tests.laws.scenes import Tape, again, doubtful, facts
 
 TAU2 = "tau2-bench/results/retail-gpt-4.1.json.gz"
 CONVERSATIONS = 20
-EVERY = 1 if FULL else 12
+EVERY = 1 if FULL else 3
 KILLS = 50 if FULL else 8
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -76,7 +76,7 @@ async def resumed(conversation: Conversation, prefix: Sequence[Batch], world: Wo
 
 
 @pytest.mark.timeout(900 if FULL else 40)
-@pytest.mark.parametrize("place", range(CONVERSATIONS if FULL else 5))
+@pytest.mark.parametrize("place", range(CONVERSATIONS))
 def test_every_prefix_of_a_real_conversation_resumes_to_the_same_facts_and_world(
     place: int, conversations: list[Conversation], template: Path, tmp_path: Path
 ) -> None:
@@ -91,7 +91,7 @@ def test_every_prefix_of_a_real_conversation_resumes_to_the_same_facts_and_world
                         found = await resumed(conversation, tape.tape[:end], world, lost=lost)
                         assert facts(found) == facts(entries), f"prefix of {end} commits, lost={lost}"
                         assert world.same_as(whole)
-                        assert world.applied() == whole.applied()
+                        assert sorted(world.applied().values()) == sorted(whole.applied().values())
 
     anyio.run(main)
 

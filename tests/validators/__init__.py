@@ -1,0 +1,1 @@
+"""Validators written from what providers publish, without a look at the code that they judge."""

@@ -5,6 +5,7 @@ repeated ids and late answers would break if messages were taken from the log as
 """
 
 import hashlib
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -25,6 +26,10 @@ from gesta.kinds import (
 from gesta.message import Call, Message
 
 UNANSWERED = "This call has no result on record."
+ID = re.compile(r"[!-~]{1,40}")
+"""Ids that every provider takes back; some refuse longer ones."""
+NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+"""Names of functions that providers take; a model may write others."""
 
 
 class Open(Struct):
@@ -100,7 +105,8 @@ def _call(entry: Entry, content: ToolCallContent, state: State) -> None:
     if state.open is None or state.open.results:
         _close(state)
         state.open = Open("", [])
-    call = Call(_call_id(entry, content, state), content.tool_name, content.tool_args)
+    name = content.tool_name if NAME.fullmatch(content.tool_name) else "unknown"
+    call = Call(_call_id(entry, content, state), name, content.tool_args)
     state.used.add(call.id)
     state.ids[entry.seq] = call.id, call.name
     state.open.calls.append((entry.seq, call))
@@ -146,9 +152,10 @@ def _answer(seq: int, call: Call, result: Entry | None) -> Message:
 
 
 def _call_id(entry: Entry, content: ToolCallContent, state: State) -> str:
-    """Keep the provider's own id unless it is missing or was used before; else derive one from run and ordinal."""
-    if content.tool_call_id and content.tool_call_id not in state.used:
-        return content.tool_call_id
+    """Keep the provider's own id unless it is missing, odd or was used before; else derive one from run and ordinal."""
+    own = content.tool_call_id
+    if own and ID.fullmatch(own) and own not in state.used:
+        return own
     digest = hashlib.sha256(f"{entry.run}|{len(state.ids) + 1}".encode()).hexdigest()
     return next(made for end in range(8, 65) if (made := f"call_{digest[:end]}") not in state.used)
 

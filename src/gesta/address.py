@@ -110,10 +110,12 @@ async def open_record(
     failure: BaseException | None = None
     try:
         async with anyio.create_task_group() as tasks:
+            record = Record(opened, bind, tasks)
             try:
-                yield Record(opened, bind, tasks)
+                yield record
             except BaseException as error:  # noqa: BLE001 - raised below, outside of the group, as itself
                 failure = error
+            record.closing = True
             tasks.cancel_scope.cancel()
         if failure is not None:
             raise failure

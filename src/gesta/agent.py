@@ -61,6 +61,4 @@ class Agent(Struct, frozen=True):
         """Say which agent this is, on the record."""
         rules = [[tool.name, tool.effect, tool.approval, tool.timeout_s, tool.on_doubt] for tool in self.tools]
         described = [self.name, msgspec.to_builtins(self.header()), self.formats().name, rules]
-        return AgentRef(
-            name=self.name, digest=digest_of([described, msgspec.to_builtins(self.policy)]), hint=self.hint
-        )
+        return AgentRef(name=self.name, digest=digest_of([described, msgspec.to_builtins(self.policy)]), hint=self.hint)

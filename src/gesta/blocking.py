@@ -154,6 +154,6 @@ def refuse_inside_loop(twin: str) -> None:
     """Raise an error that names the async twin, when an event loop is running in this thread."""
     try:
         anyio.get_current_task()
-    except RuntimeError:
+    except anyio.NoEventLoopError:
         return
     raise GestaError(f"An event loop is running in this thread. Await {twin} instead of the synchronous door.")

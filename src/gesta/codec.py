@@ -15,7 +15,6 @@ from contextlib import suppress
 from datetime import date, datetime, time
 from enum import Enum
 from hashlib import sha256
-from math import isfinite
 from typing import Any, get_args
 
 import msgspec
@@ -25,8 +24,7 @@ from gesta.entry import VERSION, Cause, Entry, Row, utc_text, utc_time
 from gesta.errors import BrokenRecord, NewerRecord
 from gesta.kinds import Content
 
-Keep = Callable[[bytes], str]
-"""Takes the bytes of a large value and returns the name of its blob."""
+Keep = Callable[[bytes], str]  # takes the bytes of a large value and returns the name of its blob
 Upcasts = Mapping[int, Callable[[dict[str, Any]], dict[str, Any]]]
 
 LARGE = 64 * 1024  # bytes above which a text, bytes or a whole field is a blob
@@ -50,12 +48,9 @@ class Secret(Struct, frozen=True):
 
 
 _ENCODER, _SORTER, _PACKER = msgspec.json.Encoder(), msgspec.json.Encoder(order="sorted"), msgspec.msgpack.Encoder()
-_ANY: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
+_ANY, _CAUSES = msgspec.json.Decoder(), msgspec.json.Decoder(tuple[Cause, ...])
 _CONTENT: msgspec.json.Decoder[Content] = msgspec.json.Decoder(Content)
-_CAUSES: msgspec.json.Decoder[Any] = msgspec.json.Decoder(tuple[Cause, ...])
-_NUMBERS: msgspec.json.Decoder[Any] = msgspec.json.Decoder(
-    float_hook=lambda text: int(real) if (real := float(text)).is_integer() and abs(real) < 2**63 else real
-)
+_NUMBERS = msgspec.json.Decoder(float_hook=lambda text: int(n) if abs(n := float(text)) < 2**63 and n % 1 == 0 else n)
 _CLASSES: Mapping[str, type[Content]] = {kind.__struct_config__.tag: kind for kind in get_args(Content)}
 _UNREADABLE = (msgspec.MsgspecError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 _LISTS: tuple[tuple[Any, str], ...] = ((list, ""), (tuple, "$tuple"), (set, "$set"), (frozenset, "$frozenset"))
@@ -106,8 +101,8 @@ def from_row(row: Row, blobs: Mapping[str, bytes]) -> Entry:
 
 def blob_names(row: Row) -> list[str]:
     """Name the blobs that `from_row` needs, each once."""
-    texts = [text for text in (row.content, row.annotations) if text is not None and _marked(text, '{"$blob"')]
-    return list(dict.fromkeys(name for text in texts for name in _names(text.encode())))
+    texts = [text for text in (row.content, row.annotations) if text and '{"$blob"' in text]
+    return list(dict.fromkeys(name for text in texts for name in _names(text.encode()))) if texts else []
 
 
 def encode_content(content: Content, keep: Keep | None) -> str:
@@ -137,10 +132,9 @@ def link(prev: bytes, row: Row, sealed: bytes | None = None) -> bytes:
 
 def verify(row: Row, prev: bytes, sealed: bytes | None = None) -> bool:
     """Tell whether a row is byte for byte what was written after `prev`; of an erased one, whether its header is."""
-    if len(prev) != 32 or (len(row.salt) != 16 if sealed is None else len(sealed) != 32):
-        return False  # bytes pushed from one part into the next would give the same digest
+    sizes = len(prev), len(row.salt) * 2 if sealed is None else len(sealed)  # fixed, so that no byte can change sides
     try:
-        return link(prev, row, sealed) == row.digest
+        return sizes == (32, 32) and link(prev, row, sealed) == row.digest
     except UnicodeEncodeError:
         return False
 
@@ -155,21 +149,21 @@ def digest_of(value: Any) -> str:
     return sha256(canonical(value)).hexdigest()
 
 
-def _marked(text: str, mark: str = '{"$') -> bool:
-    return "$" in text and mark in text  # one character is found much faster than three
-
-
 def _pack(value: Any, keep: Keep | None, *, typed: bool) -> tuple[str, Any]:
     """Write a value and read it back: at C speed if an equal one comes back, else member by member."""
-    with suppress(Exception):
+    try:
         data = _ENCODER.encode(value)
         _PACKER.encode(value)  # refuses integers beyond 64 bits
-        text, small = data.decode(), keep is None or len(data) <= LARGE
-        odd = _marked(text) or ("\\" in text and "\\u0000" in text) or text.count("{") + text.count("[") > DEPTH
-        if small and not odd:
+        text = data.decode()
+        odd = ("$" in text and '{"$' in text) or ("\\" in text and "\\u0000" in text)  # one character is found faster
+        levels = text.count("{") + text.count("[") if len(text) > 2 * DEPTH else 0  # at most
+        odd |= levels > DEPTH and levels - text.count("},{") - text.count("],[") > DEPTH  # a neighbour is no deeper
+        if not odd and (keep is None or len(data) <= LARGE):
             back: Any = (_CONTENT if typed else _ANY).decode(text)
             if back == value:
                 return text, back
+    except Exception:  # noqa: BLE001, S110  # whatever a value may raise
+        pass
     writer = _Writer(keep)
     marked = {name: writer.field(member) for name, member in _members(value).items()} if typed else writer.field(value)
     text = _ENCODER.encode(marked).decode()
@@ -184,11 +178,11 @@ def _members(struct: Any) -> dict[Any, Any]:
     return {name: value for name, value in members.items() if value is not defaults.get(name, Raw)}
 
 
-class _Writer:
+class _Writer(Struct):
     """Puts marks into values, and large values aside."""
 
-    def __init__(self, keep: Keep | None) -> None:
-        self.keep, self.blobs = keep, dict[str, bytes]()
+    keep: Keep | None
+    blobs: dict[str, bytes] = {}
 
     def field(self, value: Any) -> Any:
         data = _ENCODER.encode(self.mark(value))
@@ -203,46 +197,48 @@ class _Writer:
 
     def mark(self, value: Any, path: tuple[int, ...] = ()) -> Any:
         kind = type(value)
-        if value is None or kind is bool or (kind is int and -(2**63) <= value < 2**64):
-            return value
-        if kind is str:
-            data = value.encode("utf-8", "surrogatepass")
-            plain = "\0" not in value and data.decode("utf-8", "replace") == value
-            return self.large(data, "text") or (value if plain else {"$text": b64encode(data).decode()})
-        if kind is int:
-            return {"$int": self.mark(hex(value))}
-        if kind is float:
-            return value if isfinite(value) else {"$float": str(value)}
         try:
-            return self.other(value, kind, path)
-        except Exception:  # noqa: BLE001  # whatever a value may raise
-            return self.foreign(value)
-
-    def other(self, value: Any, kind: type, path: tuple[int, ...]) -> Any:
-        if kind is Foreign:
-            return {"$py": [self.mark(value.type), self.mark(value.repr)]}
-        if kind is Secret:
-            return {"$secret": self.mark(value.name)}
-        if issubclass(kind, Enum):
-            return self.mark(value.value, path)
-        if issubclass(kind, bytes | bytearray | memoryview):
-            data = b"".join([value])
-            return self.large(data, "bytes") or {"$bytes": b64encode(data).decode()}
-        for base, plain in _PLAIN + _TIMES:
-            if issubclass(kind, base):
-                return self.mark(plain(value))
-        if id(value) in path:
-            return {"$cycle": True}
-        if len(path) == DEPTH:
-            return {"$json": self.mark(json.dumps(value, default=repr))}
-        path = (*path, id(value))
-        for base, name in _LISTS:
-            if issubclass(kind, base):
-                items = [self.mark(item, path) for item in [*base.__iter__(value)]]
-                return {name: sorted(items, key=_ENCODER.encode) if "set" in name else items} if name else items
-        if issubclass(kind, dict | Struct):
-            return self.object(dict.copy(value) if issubclass(kind, dict) else _members(value), path)
-        return self.foreign(value)
+            if value is None or kind is bool or (kind is int and -(2**63) <= value < 2**64):
+                return value
+            if kind is str:
+                data = value.encode("utf-8", "surrogatepass")
+                plain = "\0" not in value and data.decode("utf-8", "replace") == value
+                return self.large(data, "text") or (value if plain else {"$text": b64encode(data).decode()})
+            if kind is int:
+                return {"$int": self.mark(hex(value))}
+            if kind is float:
+                return value if abs(value) < float("inf") else {"$float": str(value)}
+            if kind is Foreign:
+                return {"$py": [self.mark(value.type), self.mark(value.repr)]}
+            if kind is Secret:
+                return {"$secret": self.mark(value.name)}
+            if issubclass(kind, Enum):
+                return self.mark(value.value, path)
+            if issubclass(kind, bytes | bytearray | memoryview):
+                data = b"".join([value])
+                return self.large(data, "bytes") or {"$bytes": b64encode(data).decode()}
+            for base, plain in _PLAIN + _TIMES:
+                if issubclass(kind, base):
+                    return self.mark(plain(value))
+            if id(value) in path:
+                return {"$cycle": True}
+            if len(path) == DEPTH:
+                return {"$json": self.mark(json.dumps(value, default=repr))}
+            path = (*path, id(value))
+            for base, name in _LISTS:
+                if issubclass(kind, base):
+                    items = [self.mark(item, path) for item in [*base.__iter__(value)]]
+                    return {name: sorted(items, key=_ENCODER.encode) if "set" in name else items} if name else items
+            if issubclass(kind, dict | Struct):
+                return self.object(dict.copy(value) if issubclass(kind, dict) else _members(value), path)
+        except Exception:  # noqa: BLE001, S110  # whatever a value may raise
+            pass
+        name = text = "object"
+        with suppress(Exception):
+            name = text = str.__str__(kind.__name__)
+        with suppress(Exception):
+            text = str.__str__(repr(value))[:10_000]
+        return {"$py": [self.mark(name), self.mark(text)]}
 
     def object(self, members: dict[Any, Any], path: tuple[int, ...]) -> dict[str, Any]:
         keys: list[Any] = [self.mark(key) if issubclass(type(key), str) else None for key in members]
@@ -250,14 +246,6 @@ class _Writer:
             return {"$items": [[self.mark(key, path), self.mark(value, path)] for key, value in members.items()]}
         marked = {key: self.mark(value, path) for key, value in zip(keys, members.values(), strict=True)}
         return {"$dict": marked} if len(keys) == 1 and keys[0].startswith("$") else marked
-
-    def foreign(self, value: Any) -> dict[str, Any]:
-        name = text = "object"
-        with suppress(Exception):
-            name = text = str.__str__(type(value).__name__)
-        with suppress(Exception):
-            text = str.__str__(repr(value))[:10_000]
-        return {"$py": [self.mark(name), self.mark(text)]}
 
 
 def _names(data: bytes) -> list[str]:
@@ -268,7 +256,7 @@ def _names(data: bytes) -> list[str]:
 
 
 def _read(text: str, blobs: Mapping[str, bytes], version: int = VERSION, upcasts: Upcasts = UPCASTS) -> Content:
-    if version == VERSION and not _marked(text):
+    if version == VERSION and not ("$" in text and '{"$' in text):
         with suppress(msgspec.ValidationError):  # a field holds another type than it declares
             return _CONTENT.decode(text)
     members = _ANY.decode(text)

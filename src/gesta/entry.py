@@ -85,7 +85,8 @@ class Draft(Struct, frozen=True):
 
 def utc_text(at: datetime) -> str:
     """Write a time as rows hold it, always with microseconds, so that text order is time order."""
-    return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    at = at if at.tzinfo is UTC else at.astimezone(UTC)
+    return at.isoformat(timespec="microseconds")[:-6] + "Z"
 
 
 def utc_time(text: str) -> datetime:

@@ -1,21 +1,21 @@
 """Every error that Gesta raises on purpose, each saying what was found, what was expected and what to do.
 
-    GestaError
-    ├── RecordError        the file or database as a whole
-    │   ├── NoRecord         there is none where one should be read
-    │   ├── BrokenRecord     it is no record, or its bytes were changed
-    │   ├── NewerRecord      a later release wrote it
-    │   └── WriteFailed      full disk, read-only folder, lost connection: nothing more is effected
-    ├── RunError           one run of it
-    │   ├── NoRun            no such run
-    │   ├── RunHeld          somebody else is writing it
-    │   ├── LeaseLost        the writer is no longer the writer, or behind the head
-    │   └── TurnOpen         a turn is open, and another was to begin
-    ├── AgentError         an agent, tool or script that cannot be used as it is
-    │   ├── BadTool, BadArguments, BadAddress, MissingExtra, NoKey
-    │   └── ScriptExhausted  a scripted or replayed model has no more items
-    ├── ModelFault         a provider did not answer (caught by `perform`, written as a `fault`)
-    └── InDoubt            raised by a tool: it cannot say whether its effect happened
+GestaError
+├── RecordError        the file or database as a whole
+│   ├── NoRecord         there is none where one should be read
+│   ├── BrokenRecord     it is no record, or its bytes were changed
+│   ├── NewerRecord      a later release wrote it
+│   └── WriteFailed      full disk, read-only folder, lost connection: nothing more is effected
+├── RunError           one run of it
+│   ├── NoRun            no such run
+│   ├── RunHeld          somebody else is writing it
+│   ├── LeaseLost        the writer is no longer the writer, or behind the head
+│   └── TurnOpen         a turn is open, and another was to begin
+├── AgentError         an agent, tool or script that cannot be used as it is
+│   ├── BadTool, BadArguments, BadAddress, MissingExtra, NoKey
+│   └── ScriptExhausted  a scripted or replayed model has no more items
+├── ModelFault         a provider did not answer (caught by `perform`, written as a `fault`)
+└── InDoubt            raised by a tool: it cannot say whether its effect happened
 """
 
 from collections.abc import Iterable
@@ -105,10 +105,7 @@ class TurnOpen(RunError):
     """A turn is open, and another message came."""
 
     def __init__(self, run: str, turn: int, waiting: str) -> None:
-        super().__init__(
-            f"Run {run!r} has an open turn ({run}.{turn}) that is {waiting}. "
-            "Resume or cancel it first."
-        )
+        super().__init__(f"Run {run!r} has an open turn ({run}.{turn}) that is {waiting}. Resume or cancel it first.")
 
 
 class AgentError(GestaError):

@@ -210,3 +210,8 @@ def closing(log: Log, state: Any = None) -> Iterator[None]:
 async def letters(store: Store, run: str) -> list[tuple[Letter, Content]]:
     """Read what waits in a run's inbox."""
     return [(letter, decode_content(letter.content, {})) for letter in await store.inbox(run)]
+
+
+def too_large(data: bytes) -> str:
+    """Refuse a large value where no run keeps blobs: in a letter."""
+    raise ValueError(f"a letter of {len(data)} bytes is too large for an inbox; the most is 64 KiB")

@@ -5,9 +5,10 @@ it. Only who holds a run's lease appends to it. Everybody else puts a letter int
 """
 
 import hashlib
+import math
 import os
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from typing import Any
 
 import anyio
@@ -16,12 +17,14 @@ from msgspec import Struct
 
 from gesta.agent import Agent
 from gesta.codec import encode_content, verify
+from gesta.decide import Finish
 from gesta.desk import Desk
 from gesta.entry import GENESIS, Entry, utc_text
 from gesta.errors import NoRun, TurnOpen
 from gesta.event import Event, Listener
 from gesta.kinds import BeginContent, Content, EndContent, Error, Opened, UserContent
-from gesta.log import Clock, Journal, Log, closing, open_root, read, utc_now
+from gesta.log import Clock, Journal, Log, closing, open_root, read, too_large, utc_now
+from gesta.perform import perform
 from gesta.prompt import Prompt
 from gesta.run import Outcome, outcome, turn
 from gesta.standing import RunState, RunView
@@ -57,6 +60,8 @@ class Record:
         self._bind = bind
         self._tasks = tasks
         self._clock = clock
+        self.closing = False
+        """Whether the block that opened it is being left."""
 
     @property
     def info(self) -> Info:
@@ -103,11 +108,11 @@ class Record:
         async with self._held(run, agent, listener) as desk:
             if desk.state.turn is None:
                 raise NoRun(run)
-            return await turn(agent=self._bind(agent), desk=desk) if desk.state.open else outcome(desk)
+            return await self._advance(self._bind(agent), desk) if desk.state.open else outcome(desk)
 
     async def send(self, run: str, content: Content, *, key: str) -> bool:
         """Put something into a run's inbox; needs no lease and no agent. False if the key was used before."""
-        return await self.store.send(Letter(run, key, encode_content(content, _refuse), utc_text(self._clock())))
+        return await self.store.send(Letter(run, key, encode_content(content, too_large), utc_text(self._clock())))
 
     async def read(self, run: str, after: int = 0) -> list[Entry]:
         """Read a run's entries by seq, those after `after`."""
@@ -168,7 +173,7 @@ class Record:
                 with closing(log, state):
                     yield log
             finally:
-                with anyio.CancelScope(shield=True):
+                with shielded():
                     await log.durable()
 
     async def _take_turn(self, agent: Agent, message: Message, listener: Listener | None) -> Outcome:
@@ -183,7 +188,19 @@ class Record:
                     assert desk.state.turn is not None
                     raise TurnOpen(run, desk.state.turn.begin, "not finished")
                 self._begin(bound, message, desk)
-            return await turn(bound, desk)
+            return await self._advance(bound, desk)
+
+    async def _advance(self, agent: Agent, desk: Desk) -> Outcome:
+        """Take the turn on. A cancelled scope ends it `cancelled`; Ctrl-C and closing the record leave it open."""
+        try:
+            return await turn(agent, desk)
+        except anyio.get_cancelled_exc_class():
+            if not self.closing and anyio.current_effective_deadline() == -math.inf:
+                with anyio.CancelScope(shield=True):
+                    desk.absorb()
+                    error = Error(type="cancelled", message="the program cancelled the turn")
+                    await perform(agent, Finish("cancelled", error), desk)
+            raise
 
     def _begin(self, agent: Agent, message: Message, desk: Desk) -> None:
         opened = Opened(session=message.session, name=agent.name, record=self.info.id)
@@ -206,7 +223,7 @@ class Record:
         try:
             yield lease
         finally:
-            with anyio.CancelScope(shield=True):
+            with shielded():
                 await self.store.release(lease)
 
     @asynccontextmanager
@@ -238,8 +255,9 @@ class Stream:
     async def __aiter__(self) -> AsyncIterator[Event]:
         """Begin the turn, and give its events. What ends the turn with an exception is raised here."""
         self._tasks.start_soon(self._drive)
-        async for event in self._receive:
-            yield event
+        with self._receive:
+            async for event in self._receive:
+                yield event
         if self._failure is not None:
             raise self._failure
 
@@ -251,6 +269,14 @@ class Stream:
                 self._failure = failure
 
 
+def shielded() -> AbstractContextManager[Any]:
+    """Finish what is begun though the task is cancelled; without an event loop nothing can cancel it."""
+    try:
+        return anyio.CancelScope(shield=True)
+    except anyio.NoEventLoopError:
+        return nullcontext()
+
+
 async def close_orphans(journal: Journal) -> None:
     """Close the spans that a writer left open when it died."""
     entries = await read(journal.store, journal.lease.run)
@@ -259,7 +285,3 @@ async def close_orphans(journal: Journal) -> None:
         if isinstance(entry.content, BeginContent) and entry.seq not in ended:
             error = Error(type="orphaned", message="its writer ended without closing it")
             journal.write(EndContent(status="error", error=error), entry.seq)
-
-
-def _refuse(data: bytes) -> str:
-    raise ValueError(f"a letter of {len(data)} bytes is too large for an inbox; the most is 64 KiB")

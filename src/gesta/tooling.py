@@ -27,6 +27,8 @@ OnDoubt = Literal["ask", "tell"]
 Describe = Callable[[str], tuple[str, dict[str, str]]]
 """Docstring to a description and a text for each parameter; never raises."""
 
+Around = Callable[[Callable[[], Any]], Callable[[], Any]]
+
 BOUNDS = ("gt", "ge", "lt", "le", "multiple_of", "min_length", "max_length", "pattern")
 """Constraints, as msgspec, annotated-types and pydantic name them."""
 
@@ -145,8 +147,11 @@ class Tool(Struct, frozen=True, kw_only=True, eq=False, dict=True):
             raise BadArguments(f"Arguments of {self.name!r}: {'; '.join(shown)}")
         return kept
 
-    async def invoke(self, arguments: dict[str, Any], context: Context) -> Any:
+    async def invoke(self, arguments: dict[str, Any], context: Context, around: Around | None = None) -> Any:
         """Call the function with what `arguments` gave, in a worker thread unless it is async.
+
+        Args:
+            around: wraps a call that a thread makes.
 
         Raises:
             Exception: whatever the function raises.
@@ -155,7 +160,8 @@ class Tool(Struct, frozen=True, kw_only=True, eq=False, dict=True):
             arguments = arguments | dict.fromkeys(self.context_names, context)
         if not self.threaded:
             return await self.function(**arguments)
-        result = await to_thread.run_sync(functools.partial(self.function, **arguments), abandon_on_cancel=True)
+        call: Callable[[], Any] = functools.partial(self.function, **arguments)
+        result = await to_thread.run_sync(around(call) if around else call, abandon_on_cancel=True)
         return await result if inspect.isawaitable(result) else result
 
 

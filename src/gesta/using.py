@@ -15,13 +15,17 @@ import anyio
 import msgspec
 
 from gesta.agent import Agent
+from gesta.codec import encode_content
 from gesta.decide import Use
 from gesta.desk import Desk
-from gesta.entry import Entry
+from gesta.entry import Entry, utc_text
 from gesta.errors import BadArguments, GestaError, InDoubt
 from gesta.formatter import observation_text
 from gesta.kinds import AttemptContent, Error, FaultContent, ResolutionContent, ToolResultContent
+from gesta.log import too_large
+from gesta.outlive import Outliving, Returned
 from gesta.pending import UNSETTLED, Pending
+from gesta.store import Letter
 from gesta.tooling import Context, Done, NotDone, Tool
 
 
@@ -96,30 +100,61 @@ def _attempt(call: Pending, desk: Desk) -> Entry:
 async def _try(tool: Tool, call: Pending, attempt: Entry, work: Work) -> None:
     """Try the effect once, and write its result, or why nobody knows it."""
     desk, bound = work.desk, tool.timeout_s or work.timeout_s
-    context = _context(call, attempt.seq, desk)
+    threads: list[Outliving] = []
+
+    def around(thread: Callable[[], Any]) -> Outliving:
+        threads.append(Outliving(thread, partial(_late, desk, call, attempt)))
+        return threads[0]
+
+    context = _context(call, attempt.seq, desk, lambda: any(thread.left for thread in threads))
     try:
         arguments = tool.arguments(call.final_args)
         with anyio.move_on_after(bound) as scope:
-            value = await tool.invoke(arguments, context)
+            returned = Returned(await tool.invoke(arguments, context, around))
         if scope.cancelled_caught:
-            _doubt(desk, attempt, "timeout", f"{tool.name} did not return within {bound} s")
+            doubt = "timeout", f"{tool.name} did not return within {bound} s"
+            _give_up(desk, call, attempt, threads, doubt)
             return
-    except InDoubt as doubt:
-        _doubt(desk, attempt, "InDoubt", str(doubt) or f"{tool.name} cannot say whether its effect happened")
-    except BadArguments as wrong:
-        _answer(desk, call, attempt, ToolResultContent(tool_result=str(wrong), status="error", outcome="error"))
+    except InDoubt as unsure:
+        _doubt(desk, attempt, "InDoubt", str(unsure) or f"{tool.name} cannot say whether its effect happened")
+        return
     except (Exception, SystemExit) as failure:  # noqa: BLE001 - whatever a tool raises is the model's to read
-        _answer(desk, call, attempt, _failed(failure))
+        returned = Returned(failure=failure)
     except BaseException as stop:
         with anyio.CancelScope(shield=True):
-            _doubt(desk, attempt, "cancelled", f"{tool.name} was stopped: {type(stop).__name__}")
+            _give_up(desk, call, attempt, threads, ("cancelled", f"{tool.name} was stopped: {type(stop).__name__}"))
             await desk.log.durable()
         raise
+    _answer(desk, call, attempt, _result(returned))
+
+
+def _give_up(desk: Desk, call: Pending, attempt: Entry, threads: Sequence[Outliving], doubt: tuple[str, str]) -> None:
+    """Leave what does not return: its result if it came at the last moment, else a doubt."""
+    returned = threads[0].leave() if threads else None
+    if returned is not None:
+        _answer(desk, call, attempt, _result(returned))
     else:
-        _answer(desk, call, attempt, ToolResultContent(tool_result=plain(value), outcome="ok"))
+        _doubt(desk, attempt, *doubt)
 
 
-def _context(call: Pending, attempt: int, desk: Desk) -> Context:
+async def _late(desk: Desk, call: Pending, attempt: Entry, returned: Returned) -> None:
+    """Put the result of a call that was given up into the inbox."""
+    content = msgspec.structs.replace(_result(returned), call=call.seq)
+    text = encode_content(content, too_large)
+    await desk.log.journal.store.send(Letter(desk.log.run, f"late-{attempt.seq}", text, utc_text(desk.clock())))
+
+
+def _result(returned: Returned) -> ToolResultContent:
+    """Say how a function ended: its value as JSON where its type says how, or what it raised."""
+    failure = returned.failure
+    if failure is None:
+        return ToolResultContent(tool_result=plain(returned.value), outcome="ok")
+    if isinstance(failure, BadArguments):
+        return ToolResultContent(tool_result=str(failure), status="error", outcome="error")
+    return _failed(failure)
+
+
+def _context(call: Pending, attempt: int, desk: Desk, cancelled: Callable[[], bool]) -> Context:
     opened = desk.state.opened
     assert opened is not None
     return Context(
@@ -132,7 +167,7 @@ def _context(call: Pending, attempt: int, desk: Desk) -> Context:
         streaming=desk.streaming,
         clock=desk.clock,
         respond=lambda text: desk.tell_now("observation", text),
-        cancelled=lambda: False,
+        cancelled=cancelled,
     )
 
 
@@ -187,7 +222,7 @@ async def _reconcile(tool: Tool, call: Pending, desk: Desk) -> None:
     """Ask the tool by the key of the call; whatever it raises counts as not knowing."""
     last = call.last
     assert last is not None and tool.reconcile is not None
-    context = _context(call, last.seq, desk)
+    context = _context(call, last.seq, desk, lambda: False)
     given: tuple[Any, ...] = (context.key, context)[: len(inspect.signature(tool.reconcile).parameters)]
     try:
         if inspect.iscoroutinefunction(tool.reconcile):

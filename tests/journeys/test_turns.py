@@ -1,0 +1,282 @@
+"""Turns as a user drives them: approvals, doubts, limits, faults, cancelling, streams, several messages."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+import gesta
+from gesta.entry import Entry
+from gesta.errors import RunHeld, TurnOpen
+from gesta.kinds import (
+    ApprovalContent,
+    EndContent,
+    FaultContent,
+    RequestContent,
+    ResolutionContent,
+    SignalContent,
+    ToolResultContent,
+)
+
+QUICK = gesta.Policy(retry=gesta.Retry(first_wait_s=0.0))
+
+
+def contents(entries: list[Entry], kind: type[Any]) -> list[Any]:
+    return [entry.content for entry in entries if isinstance(entry.content, kind)]
+
+
+@gesta.tool(effect="once", approval=True)
+async def pay(cents: int) -> str:
+    """Pay somebody."""
+    return f"paid {cents}"
+
+
+@gesta.tool
+async def wire(cents: int) -> str:
+    """Send money; says nothing about its effect."""
+    raise gesta.InDoubt
+
+
+def paying(*more: Any) -> gesta.Agent:
+    return gesta.Agent("desk", model=gesta.scripted(gesta.call("pay", cents=5), *more), tools=[pay], policy=QUICK)
+
+
+async def test_an_approved_call_runs_and_a_denied_one_is_told_to_the_model() -> None:
+    async with gesta.open() as record:
+        for verdict, shown in (("approved", "paid 5"), ("denied", "A person did not allow this call. They said: no")):
+            waits = await record.run(paying("ok"), "pay", session=verdict, key="m")
+            assert waits.reason == "waiting"
+            assert [waiting.what for waiting in waits.waiting] == ["approval"]
+            of = waits.waiting[0].of
+            assert of is not None
+            answer = ApprovalContent(of=of, verdict=verdict, by="eva", reason="no")  # type: ignore[arg-type]
+            assert await record.send(waits.run, answer, key="a")
+            assert not await record.send(waits.run, answer, key="a")
+            done = await record.resume(waits.run, paying("ok"))
+            assert done.answer == "ok"
+            (result,) = contents(await record.read(waits.run), ToolResultContent)
+            assert result.tool_result == shown
+
+
+async def test_other_arguments_may_be_approved() -> None:
+    async with gesta.open() as record:
+        waits = await record.run(paying("ok"), "pay", session="s", key="m")
+        of = waits.waiting[0].of
+        assert of is not None
+        await record.send(waits.run, ApprovalContent(of=of, verdict="approved", by="eva", args={"cents": 4}), key="a")
+        await record.resume(waits.run, paying("ok"))
+        (result,) = contents(await record.read(waits.run), ToolResultContent)
+        assert result.tool_result == "paid 4"
+
+
+@pytest.mark.parametrize(
+    ("verdict", "result", "shown"),
+    [("done", "sent", "sent"), ("failed", None, "The call did not happen."), ("retry", None, None)],
+)
+async def test_a_doubt_waits_until_somebody_settles_it(verdict: Any, result: Any, shown: str | None) -> None:
+    agent = gesta.Agent("desk", model=gesta.scripted(gesta.call("wire", cents=5), "ok"), tools=[wire], policy=QUICK)
+    async with gesta.open() as record:
+        waits = await record.run(agent, "wire", session="s")
+        (doubt,) = waits.waiting
+        assert (doubt.what, doubt.tool, doubt.declared) == ("doubt", "wire", False)
+        assert doubt.of is not None
+        settled = ResolutionContent(of=doubt.of, verdict=verdict, by="eva", result=result)
+        await record.send(waits.run, settled, key="r")
+        after = await record.resume(waits.run, agent)
+        if shown is None:
+            assert after.reason == "waiting", "it was tried again, and is in doubt again"
+        else:
+            assert after.answer == "ok"
+            (found,) = contents(await record.read(waits.run), ToolResultContent)
+            assert found.tool_result == shown
+
+
+async def test_a_doubt_is_told_to_the_model_where_the_tool_says_so() -> None:
+    told = gesta.tool(wire.function, name="wire", on_doubt="tell")
+    agent = gesta.Agent("desk", model=gesta.scripted(gesta.call("wire", cents=5), "ok"), tools=[told], policy=QUICK)
+    async with gesta.open() as record:
+        assert (await record.run(agent, "wire", session="s")).answer == "ok"
+        (result,) = contents(await record.read((await record.find("last")).run), ToolResultContent)
+        assert result.outcome == "unknown"
+
+
+async def test_a_provider_that_is_busy_is_asked_again_and_each_try_is_on_record() -> None:
+    agent = gesta.Agent("desk", model=gesta.scripted(gesta.fault(503, times=2), "ok"), policy=QUICK)
+    async with gesta.open() as record:
+        outcome = await record.run(agent, "hi", session="s")
+        entries = await record.read(outcome.run)
+    assert outcome.answer == "ok"
+    assert [request.number for request in contents(entries, RequestContent)] == [1, 2, 3]
+    assert [fault.error.http_status for fault in contents(entries, FaultContent)] == [503, 503]
+
+
+async def test_a_turn_fails_when_the_tries_are_used_up_and_the_next_turn_goes_on() -> None:
+    policy = gesta.Policy(retry=gesta.Retry(tries=2, first_wait_s=0.0))
+    agent = gesta.Agent("desk", model=gesta.scripted(gesta.fault(503, times=2), "ok"), policy=policy)
+    async with gesta.open() as record:
+        outcome = await record.run(agent, "hi", session="s")
+        assert outcome.reason == "failed"
+        assert outcome.error is not None
+        assert outcome.error.http_status == 503
+        mended = gesta.Agent("desk", model=gesta.scripted("ok"), policy=policy)
+        assert (await record.run(mended, "hi", session="s")).answer == "ok"
+
+
+async def test_limits_end_the_turn_and_name_the_bound() -> None:
+    policy = gesta.Policy(limits=gesta.Limits(requests=2))
+    model = gesta.scripted(*[gesta.call("pay", cents=1)] * 5)
+    free = gesta.tool(pay.function, name="pay", effect="pure")
+    agent = gesta.Agent("desk", model=model, tools=[free], policy=policy)
+    async with gesta.open() as record:
+        outcome = await record.run(agent, "hi", session="s")
+    assert (outcome.reason, outcome.error and outcome.error.type) == ("limit", "requests")
+
+
+@pytest.mark.parametrize(("script", "type_"), [([], "ScriptExhausted"), (["", ""], "EmptyReply")])
+async def test_a_model_that_says_nothing_fails_the_turn(script: list[str], type_: str) -> None:
+    async with gesta.open() as record:
+        outcome = await record.run(gesta.Agent("desk", model=gesta.scripted(*script), policy=QUICK), "hi")
+    assert outcome.reason == "failed"
+    assert outcome.error is not None
+    assert outcome.error.type == type_
+
+
+async def test_an_empty_reply_is_asked_for_once_more() -> None:
+    async with gesta.open() as record:
+        outcome = await record.run(gesta.Agent("desk", model=gesta.scripted("", "ok"), policy=QUICK), "hi")
+        digests = {request.body_digest for request in contents(await record.read(outcome.run), RequestContent)}
+    assert outcome.answer == "ok"
+    assert len(digests) == 1
+
+
+async def test_a_cancelled_run_ends_so_and_the_session_goes_on() -> None:
+    async with gesta.open() as record:
+        waits = await record.run(paying("never"), "pay", session="s", key="m")
+        with pytest.raises(TurnOpen, match="Resume or cancel it first"):
+            await record.run(paying("never"), "other", session="s")
+        await record.send(waits.run, SignalContent(name="cancel", by="eva"), key="c")
+        assert (await record.resume(waits.run, paying("never"))).reason == "cancelled"
+        assert (await record.run(paying("next"), "other", session="s")).answer == "next"
+        outcomes = [result.outcome for result in contents(await record.read(waits.run), ToolResultContent)]
+        assert outcomes == ["interrupted"]
+
+
+async def test_a_cancelled_scope_ends_the_turn_as_cancelled() -> None:
+    @gesta.tool(effect="pure")
+    async def hang() -> str:
+        """Never returns."""
+        await anyio.sleep_forever()
+        return ""
+
+    agent = gesta.Agent("desk", model=gesta.scripted(gesta.call("hang"), "ok"), tools=[hang])
+    async with gesta.open() as record:
+        with anyio.move_on_after(0.05):
+            await record.run(agent, "hang", session="s")
+        entries = await record.read((await record.find("last")).run)
+    assert contents(entries, EndContent)[-1].reason == "cancelled"
+    assert [fault.error.type for fault in contents(entries, FaultContent)] == ["cancelled"]
+
+
+async def test_a_timeout_leaves_a_once_tool_in_doubt_and_a_late_result_settles_it() -> None:
+    @gesta.tool(effect="once", timeout_s=0.05)
+    def slow() -> str:
+        """Takes its time, in a thread that nobody can stop."""
+        time.sleep(0.3)
+        return "done after all"
+
+    agent = gesta.Agent("desk", model=gesta.scripted(gesta.call("slow"), "ok"), tools=[slow])
+    async with gesta.open() as record:
+        waits = await record.run(agent, "go", session="s")
+        assert [waiting.what for waiting in waits.waiting] == ["doubt"]
+        await anyio.sleep(0.5)
+        assert (await record.resume(waits.run, agent)).answer == "ok"
+        (result,) = contents(await record.read(waits.run), ToolResultContent)
+        assert result.tool_result == "done after all"
+
+
+@pytest.mark.parametrize(
+    ("body", "shown"),
+    [
+        (lambda: 1 / 0, "ZeroDivisionError: division by zero"),
+        (lambda: (_ for _ in ()).throw(SystemExit(3)), "SystemExit: 3"),
+        (lambda: object(), "<object object"),
+        (lambda: float("nan"), "NaN"),
+        (lambda: "\ud800", "\ud800"),
+        (lambda: b"\x00\xff", "AP8="),
+    ],
+)
+async def test_whatever_a_tool_does_is_the_models_to_read(body: Callable[[], Any], shown: str) -> None:
+    @gesta.tool(effect="pure")
+    def odd() -> Any:
+        """Does something odd."""
+        return body()
+
+    agent = gesta.Agent("desk", model=gesta.scripted(gesta.call("odd"), "ok"), tools=[odd])
+    seen: list[str] = []
+    async with gesta.open() as record:
+        outcome = await record.run(
+            agent, "go", listener=lambda event: seen.append(event.content) if event.type == "observation" else None
+        )
+    assert outcome.answer == "ok"
+    assert shown in seen[0]
+
+
+async def test_a_stream_gives_deltas_then_the_end_and_the_outcome() -> None:
+    agent = gesta.Agent("desk", model=gesta.scripted("Good morning to you all."))
+    async with gesta.open() as record:
+        stream = record.stream(agent, "hi", session="s")
+        events = [event async for event in stream]
+    answers = [event for event in events if event.type == "answer"]
+    assert "".join(event.content for event in answers) == "Good morning to you all."
+    assert len(answers) > 2
+    assert [event.end_of_dialog for event in events].count(True) == 1
+    assert answers[-1].end_of_message
+    assert stream.outcome is not None
+    assert stream.outcome.answer == "Good morning to you all."
+
+
+async def test_words_before_a_call_are_taken_back_and_shown_as_a_thought() -> None:
+    model = gesta.scripted(gesta.reply("Let me look.", calls=[gesta.call("look")]), "Seen.")
+
+    @gesta.tool(effect="pure")
+    async def look() -> str:
+        """Look."""
+        return "a cat"
+
+    async with gesta.open() as record:
+        stream = record.stream(gesta.Agent("desk", model=model, tools=[look]), "hi", session="s")
+        events = [event async for event in stream]
+    types = [event.type for event in events]
+    first_explain = types.index("explain", 1)
+    assert types[first_explain - 2 : first_explain + 3] == ["retract", "thought", "explain", "observation", "explain"]
+    nodes = [event.explain_graph.node for event in events if event.explain_graph is not None]
+    assert nodes == ["Question", "Analysis", "Observation", "Conclusion"]
+
+
+async def test_an_error_in_ones_own_code_leaves_the_block_as_itself() -> None:
+    with pytest.raises(ZeroDivisionError):
+        async with gesta.open():
+            _ = 1 / 0
+
+
+async def test_a_second_writer_is_told_who_holds_the_run(tmp_path: Path) -> None:
+    started, release = anyio.Event(), anyio.Event()
+
+    @gesta.tool(effect="pure")
+    async def hold() -> str:
+        """Hold on."""
+        started.set()
+        await release.wait()
+        return "let go"
+
+    agent = gesta.Agent("desk", model=gesta.scripted(gesta.call("hold"), "ok"), tools=[hold])
+    path = str(tmp_path / "r.gesta")
+    async with gesta.open(path) as one, gesta.open(path) as two, anyio.create_task_group() as group:
+        group.start_soon(lambda: one.run(agent, "go", session="s"))
+        await started.wait()
+        with pytest.raises(RunHeld, match="is being written by process"):
+            await two.run(agent, "go", session="s")
+        release.set()

@@ -33,10 +33,16 @@ class Formatter(Protocol[S]):
 
 
 def observation_text(value: Any) -> str:
-    """Write a tool's result as a model reads it: text as it is, else JSON, else `str`."""
+    """Write a tool's result as a model reads it: text as it is, else JSON, else `str`. Total."""
     if isinstance(value, str):
         return value
-    try:
-        return json.dumps(value, ensure_ascii=False)
-    except (TypeError, ValueError, RecursionError):
-        return str(value)
+    for write in (_json, str):
+        try:
+            return write(value)
+        except (TypeError, ValueError, RecursionError):
+            continue
+    return f"(a {type(value).__name__} that has no text)"
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)

@@ -280,3 +280,22 @@ async def test_a_second_writer_is_told_who_holds_the_run(tmp_path: Path) -> None
         with pytest.raises(RunHeld, match="is being written by process"):
             await two.run(agent, "go", session="s")
         release.set()
+
+
+async def test_large_and_hostile_values_are_kept_whole_and_found_again(tmp_path: Path) -> None:
+    large = "é\u202e\x1b[31m" * 1_000_000
+    nasty = {"$blob": "forged", "\ud800": [float("inf"), 10**5000], "deep": None}
+
+    @gesta.tool(effect="pure")
+    async def odd() -> Any:
+        """Give something large."""
+        return [large, nasty]
+
+    agent = gesta.Agent("desk", model=gesta.scripted(gesta.call("odd"), large), tools=[odd])
+    async with gesta.open(str(tmp_path / "large.gesta")) as record:
+        outcome = await record.run(agent, large, session="\ud800")
+        entries = await record.read(outcome.run)
+        assert await record.verify() == []
+    (result,) = contents(entries, ToolResultContent)
+    assert outcome.answer == large
+    assert result.tool_result == [large, nasty]

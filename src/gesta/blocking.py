@@ -19,6 +19,7 @@ from gesta.kinds import Content, Kind
 from gesta.log import Log
 from gesta.record import Record
 from gesta.run import Outcome
+from gesta.store import RunRow
 
 T = TypeVar("T")
 
@@ -95,6 +96,10 @@ class SyncRecord:
                 raise
         else:
             drive(opened.__aexit__(None, None, None))
+
+    def find(self, name: str) -> RunRow:
+        """Find a run; see `Record.find`."""
+        return drive(self.record.find(name))
 
     def read(self, run: str) -> list[Entry]:
         """Read a run's entries by seq."""

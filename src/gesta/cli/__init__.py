@@ -1,0 +1,37 @@
+"""The command line: each command is one dataclass of options and one function; `main` is what `gesta` calls."""
+
+import os
+import sys
+import threading
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typer import Typer
+
+
+def application() -> "Typer":
+    """Give the application with all its commands."""
+    from gesta.cli import answering, keys, looking, moving, running  # noqa: F401 - each adds its commands
+    from gesta.cli.app import app
+
+    return app
+
+
+def main() -> None:
+    """Run the command line."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+    try:
+        application()(prog_name="gesta")
+    except SystemExit as leaving:
+        if any(not thread.daemon for thread in threading.enumerate() if thread is not threading.main_thread()):
+            leave(leaving.code)
+        raise
+
+
+def leave(code: int | str | None) -> None:
+    """End now: a tool that hangs in a thread was given up, and its doubt is on record; Python would wait for it."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code if isinstance(code, int) else 1)

@@ -1,0 +1,34 @@
+"""Commands that tell a run something from outside: `approve`, `resolve`, `cancel`."""
+
+from gesta.cli.app import command
+from gesta.cli.options import ApproveOptions, CancelOptions, ResolveOptions
+
+
+@command(ApproveOptions, example="gesta approve last")
+def approve(options: ApproveOptions) -> None:
+    """Allow a call that waits for a person, or --deny it.
+
+    This only puts the answer where the run will find it; the run goes on with `gesta resume`.
+    """
+    from gesta.cli import letters
+
+    letters.approve(options)
+
+
+@command(ResolveOptions, example="gesta resolve last done --result '{\"sent\": true}'")
+def resolve(options: ResolveOptions) -> None:
+    """Say what became of a call whose outcome is unknown.
+
+    done: it happened, with --result if the model should read one. failed: it did not happen. retry: try it again.
+    """
+    from gesta.cli import letters
+
+    letters.resolve(options)
+
+
+@command(CancelOptions, example="gesta cancel last --reason 'no longer needed'")
+def cancel(options: CancelOptions) -> None:
+    """End the open turn of a run."""
+    from gesta.cli import letters
+
+    letters.cancel(options)

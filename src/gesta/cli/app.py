@@ -1,0 +1,144 @@
+"""The application `gesta`, and how a command joins it: a dataclass of options, and a function that takes one.
+
+Help is plain text, because drawing it would take longer than all the rest; no command loads more than it needs. No
+error that a person can reach shows a traceback without `--debug`.
+"""
+
+import inspect
+import os
+import sys
+from collections.abc import Callable
+from typing import Annotated, Any, ParamSpec, TypeVar
+
+import typer
+import typer.core
+
+from gesta.cli.options import Common
+from gesta.cli.talk import BROKEN_PIPE, FAILED, INTERRUPTED, USAGE, Stop, complain, put
+from gesta.errors import BadAddress, GestaError, NoRecord, NoRun
+
+P = ParamSpec("P")
+O = TypeVar("O", bound=Common)  # noqa: E741 - options
+
+VERBS = {
+    "Run": ("demo", "run", "resume", "approve", "resolve", "cancel"),
+    "Look": ("runs", "log", "sql"),
+    "Data": ("import", "export", "verify"),
+    "Models": ("models",),
+}
+"""Every command, under its heading."""
+
+TYPED_WRONG = (BadAddress, NoRecord, NoRun)
+"""Errors of what was typed, as click's own: exit code 2."""
+
+
+UNFORESEEN = "This was not foreseen. `--debug` shows where it happened; please report that."
+
+
+class Groups(typer.core.TyperGroup):
+    """A group that lists its commands under their headings."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Name the commands, not by the alphabet."""
+        return [name for names in VERBS.values() for name in names]
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the list of commands."""
+        for heading, names in VERBS.items():
+            rows = [(name, self.commands[name].get_short_help_str(formatter.width - 12)) for name in names]
+            with formatter.section(heading):
+                formatter.write_dl(rows, col_spacing=10 - max(len(name) for name in names))
+
+
+app = typer.Typer(
+    cls=Groups,
+    name="gesta",
+    help="Agents on the record: run LLM agents on an append-only log of what they did, and look at it.",
+    epilog="Start with `gesta demo`: it needs no key.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        put(f"gesta {version('gesta')}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Agents on the record: run LLM agents on an append-only log of what they did, and look at it."""
+
+
+def command(shape: Callable[P, O], *, example: str) -> Callable[[Callable[[O], int | None]], Callable[[O], int | None]]:
+    """Make a command of a function: its name is the verb, its docstring the help, `shape` the options.
+
+    Args:
+        shape: a dataclass with typer's annotations.
+        example: one command line that a test runs.
+    """
+
+    def join(handle: Callable[[O], int | None]) -> Callable[[O], int | None]:
+        def call(*args: P.args, **kwargs: P.kwargs) -> None:
+            options = shape(*args, **kwargs)
+            raise typer.Exit(guarded(lambda: handle(options), debug=options.debug))
+
+        _sign(call, shape)
+        name = handle.__name__.removesuffix("_")
+        app.command(
+            name,
+            help=inspect.getdoc(handle),
+            epilog=f"\b\nExample:\n  {example}",
+            rich_help_panel=next(heading for heading, names in VERBS.items() if name in names),
+        )(call)
+        return handle
+
+    return join
+
+
+def _sign(call: Any, shape: Any) -> None:
+    """Give a function the fields of a dataclass as its parameters, those of the most special class first."""
+    fields = inspect.signature(shape).parameters
+    order: dict[str, None] = {}
+    for each in shape.__mro__:
+        order |= dict.fromkeys(name for name in getattr(each, "__annotations__", {}) if name in fields)
+    call.__signature__ = inspect.Signature([fields[name] for name in order])
+    call.__annotations__ = {name: fields[name].annotation for name in order}
+
+
+def guarded(work: Callable[[], int | None], *, debug: bool) -> int:
+    """Do a command's work and give its exit code; errors are said, not shown as tracebacks."""
+    try:
+        return work() or 0
+    except BrokenPipeError:
+        return silenced()
+    except KeyboardInterrupt:
+        if debug:
+            raise
+        print(file=sys.stderr)
+        return INTERRUPTED
+    except (GestaError, OSError) as error:
+        if debug:
+            raise
+        complain(error)
+        return error.code if isinstance(error, Stop) else USAGE if isinstance(error, TYPED_WRONG) else FAILED
+    except Exception as error:
+        if debug:
+            raise
+        complain(GestaError(f"{type(error).__name__}: {error}\n{UNFORESEEN}"))
+        return FAILED
+
+
+def silenced() -> int:
+    """Nobody reads on: throw away what is still to be written, without a word."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return BROKEN_PIPE

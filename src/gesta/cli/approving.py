@@ -1,0 +1,92 @@
+"""Asking a person about a call, and putting the answer where the run will find it.
+
+An answer is a letter in the run's inbox, whoever gave it and however: at the prompt, by `--yes`, by `gesta approve`.
+Its key is that of the question, so that of two answers the first counts.
+"""
+
+import json
+import sys
+from dataclasses import dataclass
+from typing import Literal
+
+from gesta.agent import Agent
+from gesta.cli.talk import BOLD, harmless, say, styled
+from gesta.kinds import ApprovalContent
+from gesta.pending import Pending
+from gesta.record import Record
+
+MOST = 4000
+"""Characters of an argument that are shown at the prompt; how many more there are is said."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """What a person answered about a call."""
+
+    verdict: Literal["approved", "denied"]
+    by: str
+    reason: str | None = None
+
+
+def who() -> str:
+    """Name the person at this terminal."""
+    import getpass
+
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return "somebody"
+
+
+async def letter(record: Record, run: str, call: Pending, verdict: Verdict) -> bool:
+    """Put the answer into the run's inbox; False if the question was answered before."""
+    assert call.asked is not None, f"nobody was asked about call {call.seq}"
+    content = ApprovalContent(of=call.asked, verdict=verdict.verdict, by=verdict.by, reason=verdict.reason)
+    return await record.send(run, content, key=f"approval-{call.asked}")
+
+
+def ask(call: Pending, agent: Agent, by: str) -> Verdict | None:
+    """Ask at the prompt; none if the person left without an answer."""
+    say(f"{call.name} asks to run, with:", BOLD)
+    for line in arguments(call):
+        say(f"    {line}")
+    while True:
+        print(styled("Approve? [y/N/?] ", BOLD, sys.stderr), end="", file=sys.stderr, flush=True)
+        line = sys.stdin.readline()
+        if not line:
+            print(file=sys.stderr)
+            return None
+        match line.strip().lower():
+            case "y" | "yes":
+                return Verdict(verdict="approved", by=by)
+            case "" | "n" | "no":
+                return Verdict(verdict="denied", by=by)
+            case _:
+                explain(call, agent)
+
+
+def arguments(call: Pending) -> list[str]:
+    """Write the arguments, one below the other, and as a whole: a person answers for what stands there."""
+    if not call.final_args:
+        return ["no arguments"]
+    wide = min(20, max(len(name) for name in call.final_args))
+    lines = []
+    for name, value in call.final_args.items():
+        text = harmless(json.dumps(value, ensure_ascii=False, indent=2, default=str))
+        if len(text) > MOST:
+            text = f"{text[:MOST]}\n... and {len(text) - MOST:,} characters more: `gesta log RUN --raw` shows all"
+        first, *rest = text.split("\n")
+        lines += [f"{name:{wide}}  {first}", *(" " * (wide + 2) + line for line in rest)]
+    return lines
+
+
+def explain(call: Pending, agent: Agent) -> None:
+    """Say what the answers mean, and what the tool says of itself."""
+    tool = agent.tool(call.name)
+    if tool is not None and tool.description:
+        say(f"    {call.name}: {tool.description}")
+    if tool is not None:
+        said = f"Its effect is {tool.effect!r}" if tool.declared else "It says nothing about its effect"
+        say(f"    {said}; its author asks for a person's consent to each call.")
+    say("    y: it runs with these arguments, once. n, or Enter: it does not run, and the model is told that a person")
+    say("    did not allow it. Ctrl-C or Ctrl-D: nothing is answered; the run waits, and can be gone on with later.")

@@ -1,0 +1,159 @@
+"""Lets an agent work on a record, asks the person in front of it where it must, and says how it ended.
+
+Each stretch of work has an event loop and an opened record of its own; between two stretches nothing is kept. So going
+on after an answer at the prompt is what `gesta approve` and `gesta resume` do, and Ctrl-C at the prompt costs nothing.
+"""
+
+import sys
+from collections.abc import Awaitable, Callable
+from contextlib import redirect_stdout
+from dataclasses import dataclass
+
+import anyio
+
+from gesta.address import open_record
+from gesta.agent import Agent
+from gesta.cli.approving import Verdict, ask, letter, who
+from gesta.cli.talk import ANSWERED, BOLD, DOUBT, FAILED, INTERRUPTED, LIMIT, WAITING, complain, say
+from gesta.cli.voice import Voice
+from gesta.decide import Waiting
+from gesta.errors import GestaError
+from gesta.event import Event, Listener
+from gesta.pending import Pending
+from gesta.record import Record
+from gesta.run import Outcome
+from gesta.standing import RunState
+
+Work = Callable[[Record, Listener], Awaitable[Outcome]]
+
+CODES = {"answered": ANSWERED, "failed": FAILED, "cancelled": FAILED, "limit": LIMIT, "budget": LIMIT}
+UNDECLARED = '`{tool}` said nothing about its effect, so it was not run again; if it only reads: @tool(effect="pure")'
+IN_DOUBT = "`{tool}` was started and left no result: nobody knows whether it happened, so it was not run again."
+
+
+@dataclass(frozen=True)
+class Job:
+    """An agent, where it works, and how the next command would name both."""
+
+    agent: Agent
+    address: str
+    record: str
+    named: str
+    """` --record FILE`, or empty."""
+    yes: bool
+    json: bool
+
+    def command(self, verb: str, run: str, rest: str = "") -> str:
+        """Write a command about a run."""
+        return f"gesta {verb} {run}{rest}{self.named}"
+
+    def resume(self, run: str) -> str:
+        """Write the command that goes on with a run."""
+        return self.command("resume", run, f" {self.address}")
+
+
+def work(job: Job, voice: Voice, first: Work) -> int:
+    """Do a stretch of work, and those that follow when the person answers; give the exit code."""
+    try:
+        outcome, state = _stretch(job, voice, first)
+        while letters := _answers(job, outcome, state):
+            outcome, state = _stretch(job, voice, _answered(job, outcome.run, letters))
+    except KeyboardInterrupt:
+        return _interrupted(job, voice.run)
+    voice.end(outcome)
+    return _report(job, outcome, state)
+
+
+def _stretch(job: Job, voice: Voice, do: Work) -> tuple[Outcome, RunState]:
+    with redirect_stdout(sys.stderr):  # what a tool prints is talk
+        return anyio.run(_turn, job, voice, do)
+
+
+async def _turn(job: Job, voice: Voice, do: Work) -> tuple[Outcome, RunState]:
+    failure: Exception | None = None
+    send, receive = anyio.create_memory_object_stream[Event](float("inf"))
+    async with receive, open_record(job.record) as record:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(voice.follow, record, receive)
+            with send:
+                try:
+                    outcome = await do(record, send.send_nowait)
+                except Exception as error:  # noqa: BLE001 - raised below, outside of the group, as itself
+                    failure = error
+        if failure is not None:
+            raise failure
+        state = await record.state(outcome.run)
+    return outcome, state
+
+
+def _answers(job: Job, outcome: Outcome, state: RunState) -> list[tuple[Pending, Verdict]]:
+    """Get an answer to each approval that the turn waits for; none if nobody is there to ask."""
+    calls = [state.calls[each.call] for each in outcome.waiting if each.what == "approval"]
+    if job.yes:
+        return [(call, Verdict(verdict="approved", by="--yes")) for call in calls]
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return []
+    answers = [(call, ask(call, job.agent, who())) for call in calls]
+    return [(call, verdict) for call, verdict in answers if verdict is not None]
+
+
+def _answered(job: Job, run: str, answers: list[tuple[Pending, Verdict]]) -> Work:
+    async def go_on(record: Record, listener: Listener) -> Outcome:
+        for call, verdict in answers:
+            await letter(record, run, call, verdict)
+        return await record.resume(run, job.agent, listener=listener)
+
+    return go_on
+
+
+def _interrupted(job: Job, run: str | None) -> int:
+    print(file=sys.stderr)
+    if run is None:
+        say("Interrupted. `gesta runs` shows what was begun.")
+    else:
+        say(f"Interrupted; the turn is left open. Go on with: {job.resume(run)}")
+    return INTERRUPTED
+
+
+def _report(job: Job, outcome: Outcome, state: RunState) -> int:
+    """Say why there is no answer, where there is none, and what to type next."""
+    if outcome.reason == "waiting":
+        return _waiting(job, outcome, state)
+    if outcome.error is not None:
+        complain(GestaError(f"The turn ended with {outcome.reason}: {outcome.error.message}"))
+        say(f"What happened: {job.command('log', outcome.run)}")
+    return CODES[outcome.reason]
+
+
+def _waiting(job: Job, outcome: Outcome, state: RunState) -> int:
+    doubts = [each for each in outcome.waiting if each.what == "doubt"]
+    approvals = [each for each in outcome.waiting if each.what == "approval"]
+    for each in outcome.waiting:
+        say(_why(each, state))
+    if doubts:
+        say("Find out whether it happened. If it did not, say `failed` below instead of `done`, or `retry`.")
+    next_ = [
+        job.command("resolve", outcome.run, f" done --call {each.call}" if len(doubts) > 1 else " done")
+        for each in doubts
+    ]
+    next_ += [
+        job.command("approve", outcome.run, f" --call {each.call}" if len(approvals) > 1 else "") for each in approvals
+    ]
+    say("Go on with:")
+    say("  " + " && ".join([*next_, job.resume(outcome.run)]), BOLD)
+    return DOUBT if doubts else WAITING
+
+
+def _why(each: Waiting, state: RunState) -> str:
+    from gesta.cli.voice import call_text
+
+    call = state.calls.get(each.call)
+    shown = call_text(each.tool, call.final_args) if call is not None else each.tool
+    match each.what:
+        case "approval":
+            return f"Waiting for approval of {shown} (call {each.call})."
+        case "doubt":
+            text = IN_DOUBT if each.declared else UNDECLARED
+            return f"Outcome unknown: {shown} (call {each.call}). {text.format(tool=each.tool)}"
+        case "running":
+            return f"{shown} (call {each.call}) is still running."

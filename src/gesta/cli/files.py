@@ -1,0 +1,108 @@
+"""What `import`, `export` and `verify` do."""
+
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import anyio
+
+from gesta.address import open_record
+from gesta.cli.options import ExportOptions, ImportOptions, VerifyOptions
+from gesta.cli.pages import reading
+from gesta.cli.talk import DIM, FAILED, Stop, complain, count, harmless, json_harmless, json_line, put, say
+from gesta.errors import GestaError
+from gesta.record import Flaw, Record
+
+
+def verify(options: VerifyOptions) -> int:
+    """Check a record; say where it was changed."""
+
+    async def check(record: Record) -> tuple[list[Flaw], int, int]:
+        rows = await record.store.runs()
+        return await record.verify(), len(rows), sum(row.head for row in rows)
+
+    flaws, runs, entries = reading(options, check, options.file)
+    for flaw in flaws:
+        if options.json:
+            put(json_line({"run": flaw.run, "seq": flaw.seq, "what": flaw.what}))
+        else:
+            put(harmless(f"run {flaw.run}: {flaw.what}"))
+    if flaws:
+        say(f"Changed since it was written: {count(len(flaws), 'run')} of {runs}.")
+        return FAILED
+    if options.json:
+        put(json_line({"runs": runs, "entries": entries, "flaws": 0}))
+    else:
+        put(f"{count(runs, 'run')}, {count(entries, 'entry')}: nothing was changed.")
+    return 0
+
+
+def export(options: ExportOptions) -> None:
+    """Write runs as JSON lines, to a file or to stdout."""
+    if (options.run is None) != options.all:
+        raise Stop("Say which run, or --all: gesta export last, gesta export --all.")
+
+    async def write(record: Record) -> None:
+        lines = await _lines(record, options.run)
+        if options.output is None or options.output == "-":
+            shown = json_harmless if sys.stdout.isatty() else str
+            async for line in lines:
+                sys.stdout.write(shown(line))
+            return
+        async with await anyio.open_file(options.output, "w", encoding="utf-8", newline="\n") as file:
+            async for line in lines:
+                await file.write(line)
+        runs = len(await record.store.runs()) if options.all else 1
+        say(f"{count(runs, 'run')} written to {options.output}")
+
+    reading(options, write)
+
+
+async def _lines(record: Record, run: str | None) -> AsyncIterator[str]:
+    from gesta.bridges.jsonl import export_all, export_run
+
+    return export_all(record) if run is None else export_run(record, (await record.find(run)).run)
+
+
+def import_(options: ImportOptions) -> int:
+    """Read files into a record, one after the other; one that cannot be read does not stop the others."""
+    for path in options.files:
+        if not Path(path).is_file():
+            raise Stop(f"No file {path!r} in {Path.cwd()}. Nothing was imported.")
+    address = options.target(new=True)
+
+    async def read() -> int:
+        failed = 0
+        async with open_record(address) as record:
+            for path in options.files:
+                try:
+                    await _import(record, path, options)
+                except GestaError as error:
+                    failed += 1
+                    complain(error)
+        return failed
+
+    return FAILED if anyio.run(read) else 0
+
+
+async def _import(record: Record, path: str, options: ImportOptions) -> None:
+    from gesta.bridges.foreign import ODDITIES
+    from gesta.bridges.importing import import_file
+
+    shows = sys.stderr.isatty()
+
+    def progress(done: int) -> None:
+        if shows:
+            print(f"\r{Path(path).name}: {count(done, 'entry')} ...", end="", file=sys.stderr, flush=True)
+
+    found = await import_file(record, path, options.format, progress)
+    if shows:
+        print("\r\x1b[K", end="", file=sys.stderr)
+    if options.json:
+        facts = {"runs": found.runs, "entries": found.entries, "skipped": found.skipped, "format": found.format}
+        put(json_line({"file": path, **facts, "oddities": found.oddities}))
+        return
+    skipped = f", {found.skipped} skipped" if found.skipped else ""
+    put(f"{path}: {count(found.runs, 'run')}, {count(found.entries, 'entry')}{skipped} ({found.format})")
+    for name, times in sorted(found.oddities.items()):
+        say(f"  {times:,} x {name}: {ODDITIES.get(name, '')}", DIM)

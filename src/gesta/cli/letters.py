@@ -1,0 +1,190 @@
+"""What `approve`, `resolve` and `cancel` do: put a letter into a run's inbox.
+
+That needs no agent and no lease. Whoever goes on with the run takes the letter in.
+"""
+
+import json
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+import anyio
+
+from gesta.address import open_record
+from gesta.agent import Agent
+from gesta.cli.approving import Verdict, letter, who
+from gesta.cli.options import ApproveOptions, CancelOptions, OnRecord, ResolveOptions
+from gesta.cli.talk import FAILED, Stop, count, json_line, put, say
+from gesta.cli.voice import call_text
+from gesta.codec import decode_content
+from gesta.entry import Entry
+from gesta.errors import RunHeld
+from gesta.kinds import ApprovalContent, BeginContent, ResolutionContent, SignalContent
+from gesta.models.scripted import scripted
+from gesta.pending import Pending
+from gesta.record import Record
+from gesta.standing import RunState, RunView
+from gesta.store import RunRow
+from gesta.view import fold
+
+
+@dataclass(frozen=True)
+class Found:
+    """A run, where it stands, and what waits in its inbox."""
+
+    record: Record
+    row: RunRow
+    state: RunState
+    hint: str
+    """Address of the agent that took its last turn, as far as it is known."""
+    answered: frozenset[int]
+    """Questions and attempts that a letter answers already."""
+
+
+def approve(options: ApproveOptions) -> None:
+    """Answer the calls that wait for a person. Raises Stop: none waits, or it is not said which."""
+
+    async def answer(found: Found) -> None:
+        waiting = [call for call in found.state.calls.values() if call.asked is not None and call.approval is None]
+        open_ = [call for call in waiting if call.asked not in found.answered]
+        if waiting and not open_:
+            raise Stop(
+                f"Run {found.row.run} has its answer, but nobody went on with it. {_next(options, found)}", FAILED
+            )
+        verdict = Verdict(
+            verdict="denied" if options.deny else "approved", by=options.by or who(), reason=options.reason
+        )
+        calls = open_ if options.all else [_one(open_, options.call, found, "approval")]
+        for call in calls:
+            await letter(found.record, found.row.run, call, verdict)
+            _told(options, f"{verdict.verdict}: {call_text(call.name, call.final_args)}", call, found)
+        left = len(open_) - len(calls)
+        say(f"{count(left, 'call')} still to be answered." if left else _next(options, found))
+
+    _with_run(options, options.run, answer)
+
+
+def resolve(options: ResolveOptions) -> None:
+    """Settle a doubt. Raises Stop: there is none, or it is not said which."""
+    result = _result(options.result)
+
+    async def settle(found: Found) -> None:
+        doubts = [call for call in found.state.calls.values() if call.in_doubt(0)]
+        call = _one(doubts, options.call, found, "doubt")
+        assert call.last is not None
+        if call.last.doubt is None:
+            await _nobody_writes(found)
+        content = ResolutionContent(of=call.last.seq, verdict=options.verdict, by=options.by or who(), result=result)
+        if not await found.record.send(found.row.run, content, key=f"resolution-{call.last.seq}"):
+            raise Stop(f"The doubt about call {call.seq} was settled before. {_next(options, found)}", FAILED)
+        _told(options, f"{options.verdict}: {call_text(call.name, call.final_args)}", call, found)
+        say(_next(options, found))
+
+    _with_run(options, options.run, settle)
+
+
+def cancel(options: CancelOptions) -> None:
+    """End the open turn of a run. Raises Stop: none is open."""
+
+    async def end(found: Found) -> None:
+        turn = found.state.turn
+        if turn is None or not found.state.open:
+            raise Stop(f"No turn is open in run {found.row.run}: {_standing(found.state)}.", FAILED)
+        content = SignalContent(name="cancel", by=options.by or who(), reason=options.reason)
+        await found.record.send(found.row.run, content, key=f"cancel-{turn.begin}")
+        try:
+            reason = await _end_turn(found)
+        except RunHeld as held:
+            reason = "cancel"
+            say(f"{held.owner} is writing run {found.row.run} and will end the turn at its next step.")
+        else:
+            say(f"Run {found.row.run}: the turn is ended ({reason}).")
+        if options.json:
+            put(json_line({"run": found.row.run, "turn": turn.begin, "reason": reason}))
+
+    _with_run(options, options.run, end)
+
+
+async def _end_turn(found: Found) -> str:
+    """Take the signal in and end the turn, since nobody else is there to do it; no agent acts for that."""
+    outcome = await found.record.resume(found.row.run, Agent(found.row.name, scripted()))
+    return outcome.reason
+
+
+def _with_run(options: OnRecord, name: str, do: Callable[[Found], Awaitable[None]]) -> None:
+    address = options.target()
+
+    async def main() -> None:
+        async with open_record(address) as record:
+            await do(await find(record, name))
+
+    anyio.run(main)
+
+
+async def find(record: Record, name: str) -> Found:
+    """Find a run, and read where it stands and what waits for it. Raises NoRun."""
+    row = await record.find(name)
+    entries = await record.read(row.run)
+    contents = [decode_content(each.content, {}) for each in await record.store.inbox(row.run)]
+    answered = frozenset(each.of for each in contents if isinstance(each, ApprovalContent | ResolutionContent))
+    return Found(record, row, fold(RunView(), entries), _hint(entries), answered)
+
+
+def _hint(entries: list[Entry]) -> str:
+    begins = [entry.content for entry in entries if isinstance(entry.content, BeginContent)]
+    hints = [begin.agent.hint for begin in begins if begin.agent is not None and begin.agent.hint]
+    return hints[-1] if hints else "FILE.py:NAME"
+
+
+def _one(calls: list[Pending], wanted: int | None, found: Found, what: str) -> Pending:
+    """Choose the call that is meant. Raises Stop: none, or several."""
+    run = found.row.run
+    named = "".join(f"\n  --call {call.seq}  {call_text(call.name, call.final_args)}" for call in calls)
+    if not calls:
+        wait = "waits for no approval" if what == "approval" else "is in no doubt about a call"
+        raise Stop(f"Run {run} {wait}: {_standing(found.state)}.", FAILED)
+    if wanted is not None:
+        chosen = [call for call in calls if call.seq == wanted]
+        if not chosen:
+            raise Stop(f"Call {wanted} of run {run} is not among those that wait:{named}")
+        return chosen[0]
+    if len(calls) > 1:
+        every = ", or --all for every one" if what == "approval" else ""
+        raise Stop(f"{len(calls)} calls of run {run} wait. Say which{every}:{named}")
+    return calls[0]
+
+
+def _standing(state: RunState) -> str:
+    turn = state.turn
+    if turn is None:
+        return "no agent took a turn in it"
+    if turn.reason is not None:
+        return f"its last turn ended with {turn.reason!r}"
+    return "its turn is open and can be resumed"
+
+
+def _told(options: OnRecord, text: str, call: Pending, found: Found) -> None:
+    if options.json:
+        put(json_line({"run": found.row.run, "call": call.seq, "tool": call.name, "said": text.partition(":")[0]}))
+    else:
+        say(text)
+
+
+def _next(options: OnRecord, found: Found) -> str:
+    return f"Next: gesta resume {found.row.run} {found.hint}{options.named}"
+
+
+def _result(text: str | None) -> object:
+    if text is None:
+        return None
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise Stop(
+            f"--result is {text!r}, expected JSON ({error}). Text goes in quotes: --result '\"sent\"'"
+        ) from error
+
+
+async def _nobody_writes(found: Found) -> None:
+    """Make sure that the attempt is not being made right now. Raises RunHeld."""
+    lease = await found.record.store.lease(found.row.run)
+    await found.record.store.release(lease)

@@ -1,0 +1,139 @@
+"""An agent is named by where it is written: `FILE.py:NAME` or `dotted.module:NAME`.
+
+What goes wrong in that file is its author's to mend, so the author's own line is shown, and no line of ours.
+"""
+
+import importlib
+import importlib.util
+import linecache
+import sys
+import traceback
+from contextlib import redirect_stdout
+from pathlib import Path
+from types import ModuleType
+
+import msgspec
+
+from gesta.agent import Agent
+from gesta.errors import BadAddress, nearest
+
+FORM = "Write FILE.py:NAME, as in agent.py:agent, or dotted.module:NAME."
+
+
+def load(address: str) -> Agent:
+    """Import the agent at an address.
+
+    Raises:
+        BadAddress: there is none; the message says what is there instead.
+    """
+    place, _, name = address.rpartition(":")
+    if not place or not name or place.endswith((":", "/", "\\")):
+        raise BadAddress(_no_name(address))
+    file = _is_file(place)
+    module = _file(place) if file else _dotted(place)
+    if not hasattr(module, name):
+        agents = _agents(module)
+        raise BadAddress(f"No {name!r} in {place}.{nearest(name, agents)} {_listed(agents, place)}")
+    found = getattr(module, name)
+    if not isinstance(found, Agent):
+        kind = type(found).__name__
+        raise BadAddress(f"{address} is of type {kind}, not an Agent. {_listed(_agents(module), place)}")
+    return msgspec.structs.replace(found, hint=found.hint or address)
+
+
+def _is_file(place: str) -> bool:
+    return place.endswith(".py") or "/" in place or "\\" in place or Path(place).is_file()
+
+
+def _no_name(address: str) -> str:
+    """Say which agents are in a file that was named without one."""
+    if not _is_file(address):
+        return f"{address!r} names no agent. {FORM}"
+    return f"{address!r} names a file, but no agent in it. {_listed(_agents(_file(address)), address)}"
+
+
+def _agents(module: ModuleType) -> list[str]:
+    return [name for name, value in vars(module).items() if isinstance(value, Agent)]
+
+
+def _listed(agents: list[str], place: str) -> str:
+    if not agents:
+        return "There is no agent in it: write agent = gesta.Agent(...)."
+    return f"Agents in it: {', '.join(agents)}. Write {place}:{agents[0]}."
+
+
+def _file(place: str) -> ModuleType:
+    """Import a file as Python would run it: its own folder comes first where modules are looked for."""
+    path = Path(place)
+    if not path.is_file():
+        there = [each.name for each in path.parent.glob("*.py")] if path.parent.is_dir() else []
+        raise BadAddress(f"No file {place!r} in {Path.cwd()}.{nearest(path.name, there)} {FORM}")
+    full = path.resolve()
+    name = full.stem if full.stem.isidentifier() and full.stem not in sys.modules else f"_agent_file_{full.stem}"
+    spec = importlib.util.spec_from_file_location(name, full)
+    if spec is None or spec.loader is None:
+        raise BadAddress(f"{place!r} is not a Python file. {FORM}")
+    if str(full.parent) not in sys.path:
+        sys.path.insert(0, str(full.parent))
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    try:
+        with redirect_stdout(sys.stderr):
+            spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:
+        del sys.modules[name]
+        raise BadAddress(_broken(place, error)) from error
+    return module
+
+
+def _dotted(place: str) -> ModuleType:
+    if "" not in sys.path and str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+    try:
+        with redirect_stdout(sys.stderr):
+            return importlib.import_module(place)
+    except ModuleNotFoundError as error:
+        if error.name is not None and (place == error.name or place.startswith(f"{error.name}.")):
+            raise BadAddress(f"No module {error.name!r}. {FORM}") from error
+        raise BadAddress(_broken(place, error)) from error
+    except (Exception, SystemExit) as error:
+        raise BadAddress(_broken(place, error)) from error
+
+
+def _broken(place: str, error: BaseException) -> str:
+    """Say what failed and show the line of the user's that did it."""
+    what = f"{place} does not import: {type(error).__name__}: {error}"
+    if isinstance(error, SystemExit):
+        what = f"{place} ended the program while it was imported. Put what runs it under `if __name__ == '__main__':`."
+    where = _where(error)
+    if where is None:
+        return what
+    file, number, line = where
+    return f"{what}\n  {file}, line {number}:\n    {line.strip()}"
+
+
+def _where(error: BaseException) -> tuple[str, int, str] | None:
+    """Find the last line of the user's own on the way to an error."""
+    if isinstance(error, SyntaxError) and error.filename and error.lineno:
+        return _shown(error.filename), error.lineno, error.text or linecache.getline(error.filename, error.lineno)
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_users(frame.filename)]
+    if not frames or frames[-1].lineno is None:
+        return None
+    return _shown(frames[-1].filename), frames[-1].lineno, frames[-1].line or ""
+
+
+def _is_users(filename: str) -> bool:
+    """Tell whether a file is neither ours, nor a library's, nor Python's own."""
+    if filename.startswith("<"):
+        return False
+    path = Path(filename).resolve()
+    ours = Path(__file__).resolve().parents[1]
+    return ours not in path.parents and not {"site-packages", "dist-packages"} & set(path.parts) and not _python(path)
+
+
+def _python(path: Path) -> bool:
+    return Path(importlib.__file__ or "").resolve().parents[1] in path.parents
+
+
+def _shown(filename: str) -> str:
+    path = Path(filename)
+    return str(path.relative_to(Path.cwd())) if Path.cwd() in path.parents else filename

@@ -1,0 +1,34 @@
+"""Commands that look at a record: `runs`, `log`, `sql`."""
+
+from gesta.cli.app import command
+from gesta.cli.options import LogOptions, RunsOptions, SqlOptions
+
+
+@command(RunsOptions, example="gesta runs --limit 5")
+def runs(options: RunsOptions) -> None:
+    """List the runs, newest first: how each stands.
+
+    Reading looks for the record in this folder, then in those above it.
+    """
+    from gesta.cli import pages
+
+    pages.runs(options)
+
+
+@command(LogOptions, example="gesta log last")
+def log(options: LogOptions) -> None:
+    """Read a run as a conversation, calls and results included."""
+    from gesta.cli import pages
+
+    pages.log(options)
+
+
+@command(SqlOptions, example="gesta sql 'SELECT kind, count(*) FROM entries GROUP BY kind'")
+def sql(options: SqlOptions) -> None:
+    """Ask the record in SQL; only reading queries are answered.
+
+    Tables: entries (run, seq, kind, at, span, causes, content as JSON, ...), runs, blobs.
+    """
+    from gesta.cli import pages
+
+    pages.sql(options)

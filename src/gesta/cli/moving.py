@@ -1,0 +1,34 @@
+"""Commands that move data: `import`, `export`, `verify`."""
+
+from gesta.cli.app import command
+from gesta.cli.options import ExportOptions, ImportOptions, VerifyOptions
+
+
+@command(ImportOptions, example="gesta import runs.jsonl --record copy.gesta")
+def import_(options: ImportOptions) -> int:
+    """Read recorded conversations into a record.
+
+    Formats: Gesta's own JSON lines, results of tau-bench and of tau2-bench.
+    """
+    from gesta.cli import files
+
+    return files.import_(options)
+
+
+@command(ExportOptions, example="gesta export last -o run.jsonl")
+def export(options: ExportOptions) -> None:
+    """Write runs as Gesta's JSON lines."""
+    from gesta.cli import files
+
+    files.export(options)
+
+
+@command(VerifyOptions, example="gesta verify runs.gesta")
+def verify(options: VerifyOptions) -> int:
+    """Find out whether a byte of a record was changed.
+
+    Every entry is checked against the chain of digests of its run. Exit code 1, and where, if something was changed.
+    """
+    from gesta.cli import files
+
+    return files.verify(options)

@@ -1,0 +1,212 @@
+"""Options that several commands share, as dataclasses: a command takes one of them, and nothing else.
+
+Which record is meant follows from them: writing uses `--record`, else `GESTA_RECORD`, else `runs.gesta` in this folder,
+and says so; only reading looks around for one.
+"""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from gesta.cli.talk import DIM, Stop, say
+from gesta.errors import NoRecord
+
+DEFAULT = "runs.gesta"
+VARIABLE = "GESTA_RECORD"
+
+Run = Annotated[
+    str, typer.Argument(metavar="RUN", help="An id, the start of one, a session name, or `last`.", show_default=False)
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Common:
+    """What every command takes."""
+
+    json: Annotated[bool, typer.Option("--json", help="Write data as JSON lines.")] = False
+    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class OnRecord(Common):
+    """What a command takes that works on a record."""
+
+    record: Annotated[str | None, typer.Option("--record", metavar="FILE", help="The record.", show_default=False)] = (
+        None
+    )
+
+    @property
+    def named(self) -> str:
+        """The option as it must be repeated in the next command: with a space before it, or empty."""
+        return f" --record {quoted(self.record)}" if self.record else ""
+
+    def target(self, *, new: bool = False) -> str:
+        """Say which record is written.
+
+        Args:
+            new: whether it is made if there is none.
+
+        Raises:
+            NoRecord: there is none.
+        """
+        address = self.record or os.environ.get(VARIABLE) or DEFAULT
+        if "://" not in address:
+            if not self.record:
+                say(f"record: {address}", DIM)
+            if address == ":memory:":
+                raise Stop("A record that ends with the command helps nobody. Name a file: --record FILE.gesta")
+            if not new and not Path(address).is_file():
+                raise NoRecord(address)
+        return address
+
+    def source(self, named: str | None = None) -> str:
+        """Say which record is read: the one named, else the nearest above this folder.
+
+        Raises:
+            NoRecord: there is none.
+        """
+        address = named or self.record or os.environ.get(VARIABLE) or nearest_record()
+        if "://" not in address and not Path(address).is_file():
+            raise NoRecord(address)
+        return address
+
+
+By = Annotated[
+    str | None, typer.Option("--by", metavar="NAME", help="Who answers; by default you.", show_default=False)
+]
+Call = Annotated[
+    int | None, typer.Option("--call", metavar="N", help="Which call, if several wait.", show_default=False)
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ApproveOptions(OnRecord):
+    """What `approve` takes."""
+
+    run: Run = "last"
+    deny: Annotated[bool, typer.Option("--deny", help="Do not allow it.")] = False
+    reason: Annotated[
+        str | None, typer.Option("--reason", metavar="TEXT", help="Why; the model reads it.", show_default=False)
+    ] = None
+    by: By = None
+    call: Call = None
+    all: Annotated[bool, typer.Option("--all", help="Every call that waits.")] = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResolveOptions(OnRecord):
+    """What `resolve` takes."""
+
+    run: Run
+    verdict: Annotated[
+        Literal["done", "failed", "retry"],
+        typer.Argument(metavar="done|failed|retry", help="It happened, it did not, or: try it again."),
+    ]
+    result: Annotated[
+        str | None,
+        typer.Option("--result", metavar="JSON", help="What the call gave; the model reads it.", show_default=False),
+    ] = None
+    by: By = None
+    call: Call = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class CancelOptions(OnRecord):
+    """What `cancel` takes."""
+
+    run: Run = "last"
+    reason: Annotated[str | None, typer.Option("--reason", metavar="TEXT", help="Why.", show_default=False)] = None
+    by: By = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunsOptions(OnRecord):
+    """What `runs` takes."""
+
+    limit: Annotated[int, typer.Option("--limit", "-n", metavar="N", min=1, help="How many are listed.")] = 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogOptions(OnRecord):
+    """What `log` takes."""
+
+    run: Run = "last"
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as entries come.")] = False
+    kinds: Annotated[
+        str | None,
+        typer.Option("--kinds", metavar="A,B", help="Only entries of these kinds.", show_default=False),
+    ] = None
+    raw: Annotated[bool, typer.Option("--raw", help="Entries as they are stored.")] = False
+    all: Annotated[bool, typer.Option("--all", help="Requests, attempts and long texts too.")] = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class SqlOptions(OnRecord):
+    """What `sql` takes."""
+
+    query: Annotated[str, typer.Argument(metavar="QUERY", help="One SELECT.", show_default=False)]
+    csv: Annotated[bool, typer.Option("--csv", help="Write comma-separated values.")] = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class VerifyOptions(OnRecord):
+    """What `verify` takes."""
+
+    file: Annotated[str | None, typer.Argument(metavar="FILE", help="The record.", show_default=False)] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportOptions(OnRecord):
+    """What `export` takes."""
+
+    run: Annotated[
+        str | None,
+        typer.Argument(metavar="RUN", help="An id, the start of one, a session, or `last`.", show_default=False),
+    ] = None
+    all: Annotated[bool, typer.Option("--all", help="Every run.")] = False
+    output: Annotated[
+        str | None,
+        typer.Option(
+            "--output", "-o", metavar="FILE", help="Where to; by default standard output.", show_default=False
+        ),
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImportOptions(OnRecord):
+    """What `import` takes."""
+
+    files: Annotated[list[str], typer.Argument(metavar="FILE...", help="What to read.", show_default=False)]
+    format: Annotated[
+        str | None,
+        typer.Option("--format", metavar="NAME", help="What it is; by default found out.", show_default=False),
+    ] = None
+
+
+def nearest_record() -> str:
+    """Find `runs.gesta` in this folder or above it, or else the only record in this folder.
+
+    Raises:
+        NoRecord: there is none.
+        Stop: there are several.
+    """
+    here = Path.cwd()
+    for folder in (here, *here.parents):
+        if (folder / DEFAULT).is_file():
+            return os.path.relpath(folder / DEFAULT) if folder in (here, here.parent) else str(folder / DEFAULT)
+    others = sorted(path.name for path in here.glob("*.gesta") if path.is_file())
+    if len(others) == 1:
+        return others[0]
+    if others:
+        raise Stop(f"Several records lie here: {', '.join(others)}. Name one with --record FILE.")
+    raise NoRecord(DEFAULT)
+
+
+def quoted(text: str) -> str:
+    """Quote a word for a shell, where it needs that."""
+    import shlex
+
+    return shlex.quote(text)

@@ -1,0 +1,206 @@
+"""What `runs`, `log` and `sql` show; each opens the record for reading only."""
+
+import csv
+import json
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, TypeVar
+
+import anyio
+import msgspec
+
+from gesta.address import open_record
+from gesta.cli.layout import page_width, table
+from gesta.cli.options import LogOptions, OnRecord, RunsOptions, SqlOptions
+from gesta.cli.talk import BOLD, Stop, colours, harmless, json_harmless, json_line, put, put_all, say, short, styled
+from gesta.cli.transcript import Transcript
+from gesta.codec import encode_content
+from gesta.entry import Entry, Row, utc_text
+from gesta.errors import nearest
+from gesta.kinds import ChatCompletionContent, Kind
+from gesta.log import entry_of
+from gesta.record import Record
+from gesta.standing import RunState, RunView, tokens
+from gesta.store import RunRow
+from gesta.view import fold
+
+T = TypeVar("T")
+
+PAGE = 1000
+"""Rows that are read at once."""
+
+
+def reading(options: OnRecord, do: Callable[[Record], Awaitable[T]], named: str | None = None) -> T:
+    """Open the record for reading and do something with it."""
+    address = options.source(named)
+
+    async def main() -> T:
+        async with open_record(address, readonly=True) as record:
+            return await do(record)
+
+    return anyio.run(main)
+
+
+def runs(options: RunsOptions) -> None:
+    """List runs, newest first."""
+
+    async def facts(record: Record) -> list[dict[str, Any]]:
+        rows = sorted(await record.store.runs(), key=lambda row: (row.last_at, row.pos), reverse=True)
+        return [_facts(row, await record.read(row.run)) for row in rows[: options.limit]]
+
+    found = reading(options, facts)
+    if options.json:
+        put_all(json_line(each) for each in found)
+        return
+    headings = ("run", "session", "agent", "started (UTC)", "entries", "tokens", "stands")
+    rows = [
+        (
+            each["run"],
+            short(each["session"], 30),
+            short(each["agent"], 24),
+            each["started"][:19].replace("T", " "),
+            f"{each['entries']:,}",
+            f"{each['tokens_in'] + each['tokens_out']:,}" if each["tokens_in"] + each["tokens_out"] else "",
+            each["stands"],
+        )
+        for each in found
+    ]
+    heading, *lines = table(headings, rows, right=("entries", "tokens"))
+    put(styled(heading, BOLD, sys.stdout))
+    put_all(lines)
+    if not found:
+        say("There is no run in this record yet.")
+
+
+def _facts(row: RunRow, entries: list[Entry]) -> dict[str, Any]:
+    counts = [tokens(each.content.usage) for each in entries if isinstance(each.content, ChatCompletionContent)]
+    return {
+        "run": row.run,
+        "session": row.session,
+        "agent": row.name,
+        "parent_run": row.parent_run,
+        "started": row.at,
+        "last": row.last_at,
+        "entries": row.head,
+        "requests": len(counts),
+        "tokens_in": sum(each[0] for each in counts if each is not None),
+        "tokens_out": sum(each[1] for each in counts if each is not None),
+        "unknown_usage": sum(each is None for each in counts),
+        "stands": standing(fold(RunView(), entries)),
+    }
+
+
+def standing(state: RunState) -> str:
+    """Say how a run stands, as somebody sees it who does not write it."""
+    turn = state.turn
+    if turn is None:
+        return "recorded"
+    if turn.reason is not None:
+        return f"{turn.reason} ({turn.error.type})" if turn.error is not None else turn.reason
+    calls = state.current()
+    asked = [call for call in calls if call.asked is not None and call.approval is None]
+    started = [call for call in calls if call.last is not None and call.last.verdict is None]
+    if asked:
+        return f"waits for approval: {', '.join(call.name for call in asked)}"
+    return f"open: no result of {', '.join(call.name for call in started)}" if started else "open"
+
+
+def log(options: LogOptions) -> None:
+    """Show a run as a transcript, as stored, or as JSON lines."""
+    kinds = _kinds(options.kinds)
+
+    async def show(record: Record) -> None:
+        row = await record.find(options.run)
+        page = Transcript(width=page_width(), colour=colours(sys.stdout), everything=options.all)
+        if not (options.json or options.raw):
+            put(styled(harmless(_heading(row)), BOLD, sys.stdout))
+        async for stored in _rows(record, row.run, follow=options.follow):
+            if kinds is None or stored.kind in kinds:
+                _show(options, page, stored, await entry_of(record.store, stored))
+        put_all(page.close())
+
+    reading(options, show)
+
+
+def _show(options: LogOptions, page: Transcript, stored: Row, entry: Entry) -> None:
+    if options.raw:
+        cells = (str(stored.seq), stored.at, str(stored.span), stored.causes, stored.content, stored.annotations or "")
+        put_all([json_harmless("\t".join(cells))])
+    elif options.json:
+        put_all([entry_line(entry)])
+    else:
+        put_all(page.every(entry) if options.kinds else page.add(entry))
+    if options.follow:
+        sys.stdout.flush()
+
+
+def _heading(row: RunRow) -> str:
+    parent = f"  child of {row.parent_run}" if row.parent_run else ""
+    return f"run {row.run}  session {row.session}  agent {row.name}{parent}  begun {row.at[:10]} {row.at[11:19]} UTC"
+
+
+async def _rows(record: Record, run: str, *, follow: bool) -> AsyncIterator[Row]:
+    """Give the rows of a run, and go on as they come if that is wanted."""
+    seq = pos = 0
+    while rows := await record.store.read(run, seq, limit=PAGE):
+        for row in rows:
+            yield row
+        seq, pos = rows[-1].seq, rows[-1].pos
+    if follow:
+        async for news in record.store.tail(pos):
+            for row in news:
+                if row.run == run and row.seq > seq:
+                    yield row
+
+
+def entry_line(entry: Entry) -> str:
+    """Write an entry as one line of JSON, large values included."""
+    fields = {
+        "run": entry.run,
+        "seq": entry.seq,
+        "at": utc_text(entry.at),
+        "span": entry.span,
+        "causes": entry.causes,
+        "content": json.loads(encode_content(entry.content, None)),
+        "annotations": msgspec.to_builtins(entry.annotations, enc_hook=repr),
+        "version": entry.version,
+        "digest": entry.digest.hex(),
+        "pos": entry.pos,
+    }
+    return json_line(fields)
+
+
+def _kinds(text: str | None) -> set[str] | None:
+    if text is None:
+        return None
+    known = [kind.value for kind in Kind]
+    asked = {part.strip() for part in text.split(",") if part.strip()}
+    for each in sorted(asked - set(known)):
+        raise Stop(f"No kind {each!r}.{nearest(each, known)} Kinds: {', '.join(known)}.")
+    return asked
+
+
+def sql(options: SqlOptions) -> None:
+    """Answer a query as a table, CSV or JSON lines."""
+    answer = reading(options, lambda record: record.store.sql(options.query))
+    if options.json:
+        put_all(json_line(dict(zip(answer.columns, map(_plain, row), strict=True))) for row in answer.rows)
+    elif options.csv:
+        writer = csv.writer(sys.stdout, lineterminator="\n")
+        writer.writerow(answer.columns)
+        shown = harmless if sys.stdout.isatty() else str
+        writer.writerows([["" if cell is None else shown(str(_plain(cell))) for cell in row] for row in answer.rows])
+    elif answer.columns:
+        cells = [["" if cell is None else str(_plain(cell)) for cell in row] for row in answer.rows]
+        numbers = [
+            name
+            for place, name in enumerate(answer.columns)
+            if answer.rows and all(isinstance(row[place], int | float | None) for row in answer.rows)
+        ]
+        heading, *lines = table(answer.columns, cells, right=numbers)
+        put(styled(heading, BOLD, sys.stdout))
+        put_all(lines)
+
+
+def _plain(cell: Any) -> Any:
+    return cell.hex() if isinstance(cell, bytes) else cell

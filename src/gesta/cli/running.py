@@ -1,0 +1,183 @@
+"""Commands that let an agent work: `demo`, `run`, `resume`."""
+
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from gesta.cli.app import command
+from gesta.cli.options import OnRecord, Run
+from gesta.cli.talk import DIM, Stop, json_line, put, say
+
+if TYPE_CHECKING:
+    from gesta.agent import Agent
+    from gesta.cli.driving import Job
+
+AgentAddress = Annotated[
+    str,
+    typer.Argument(metavar="FILE.py:NAME", help="The agent: FILE.py:NAME or dotted.module:NAME.", show_default=False),
+]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Approve every call that asks for it, in the name of `--yes`.")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class WithModel(OnRecord):
+    """What a command takes that asks a model."""
+
+    yes: Yes = False
+    model: Annotated[
+        str | None, typer.Option("--model", metavar="PROVIDER:NAME", help="Ask this model instead.", show_default=False)
+    ] = None
+    base_url: Annotated[
+        str | None,
+        typer.Option("--base-url", metavar="URL", help="Ask an OpenAI-compatible server.", show_default=False),
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions(WithModel):
+    """What `run` takes."""
+
+    agent: AgentAddress
+    text: Annotated[
+        str | None, typer.Argument(metavar="TASK", help="What to do; `-` reads standard input.", show_default=False)
+    ] = None
+    session: Annotated[
+        str | None, typer.Option("--session", "-s", help="Go on with this conversation.", show_default=False)
+    ] = None
+    key: Annotated[
+        str | None, typer.Option("--key", help="Makes sending it twice the same as once.", show_default=False)
+    ] = None
+    user: Annotated[str | None, typer.Option("--user", help="Who asks.", show_default=False)] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResumeOptions(WithModel):
+    """What `resume` takes."""
+
+    run: Run
+    agent: AgentAddress
+
+
+@command(WithModel, example="gesta demo --yes --record demo.gesta")
+def demo(options: WithModel) -> int:
+    """Watch an agent at work, killed, and going on: no key needed.
+
+    A support desk agent on a real shop database makes a refund that a person approves, and that happens once, although
+    its process is killed in the middle of it. Its model replays a conversation; --model or --base-url asks a live one.
+    """
+    from rich.console import Console
+
+    from gesta.demo.play import Choices, play
+
+    record = options.target(new=True)
+    choices = Choices(
+        record=record,
+        yes=options.yes,
+        model=options.model,
+        base_url=options.base_url,
+        interactive=sys.stdin.isatty() and sys.stdout.isatty(),
+    )
+    code = play(choices, Console(highlight=False, markup=False, stderr=options.json))
+    if options.json:
+        put(json_line({"record": record, "code": code}))
+    return code
+
+
+@command(RunOptions, example='gesta run agent.py:agent "What do I need in Rome?"')
+def run(options: RunOptions) -> int:
+    """Send a task to an agent, and see its answer as it comes.
+
+    The answer goes to standard output; calls, results and questions to standard error. Exit codes: 0 answered,
+    1 failed, 2 wrong usage, 3 waits for a person, 4 limit or budget, 5 outcome of a call unknown, 130 interrupted.
+    """
+    from gesta.cli.driving import work
+    from gesta.cli.voice import Voice
+
+    text = _text(options.text)
+    job = _job(options, options.agent, new=True)
+    return work(
+        job,
+        Voice(as_json=options.json),
+        lambda record, listener: record.run(
+            job.agent, text, session=options.session, key=options.key, user=options.user, listener=listener
+        ),
+    )
+
+
+@command(ResumeOptions, example="gesta resume last agent.py:agent")
+def resume(options: ResumeOptions) -> int:
+    """Go on with a run that was interrupted or waited.
+
+    Nothing that was done is done again; a call in doubt is repeated only if its tool says that it may be.
+    """
+    from gesta.cli.driving import work
+    from gesta.cli.voice import Voice
+
+    job = _job(options, options.agent)
+    run, head = _found(job, options.run)
+    return work(
+        job,
+        Voice(as_json=options.json, run=run, after=head),
+        lambda record, listener: record.resume(run, job.agent, listener=listener),
+    )
+
+
+def _found(job: "Job", name: str) -> tuple[str, int]:
+    """Find the run; say so if nothing is open in it. Raises Stop: another agent began it."""
+    import anyio
+
+    from gesta.address import open_record
+    from gesta.cli.letters import find as look_up
+
+    async def find() -> tuple[str, int]:
+        async with open_record(job.record, readonly=True) as record:
+            found = await look_up(record, name)
+            row, turn = found.row, found.state.turn
+            if row.name != job.agent.name:
+                raise Stop(
+                    f"Run {row.run} was begun by agent {row.name!r}, and {job.address} is agent {job.agent.name!r}. "
+                    f"Name the one that began it: {job.command('resume', row.run, f' {found.hint}')}"
+                )
+            if turn is not None and turn.reason is not None:
+                say(f"Nothing is open in run {row.run}; its last turn ended with: {turn.reason}.", DIM)
+            return row.run, row.head
+
+    return anyio.run(find)
+
+
+def _text(given: str | None) -> str:
+    """Read the task from the command line, or from what is piped in."""
+    if given is not None and given != "-":
+        text = given
+    elif given == "-" or not sys.stdin.isatty():
+        text = sys.stdin.buffer.read().decode("utf-8", "surrogateescape").rstrip("\n")
+    else:
+        text = ""
+    if not text.strip():
+        raise Stop('There is no task. Write it after the agent, as in: gesta run agent.py:agent "What is new?"')
+    return text
+
+
+def _job(options: WithModel, address: str, *, new: bool = False) -> "Job":
+    from gesta.cli.driving import Job
+    from gesta.cli.loading import load
+
+    agent = _with_model(load(address), options)
+    record = options.target(new=new)
+    return Job(agent=agent, address=address, record=record, named=options.named, yes=options.yes, json=options.json)
+
+
+def _with_model(agent: "Agent", options: WithModel) -> "Agent":
+    """Put another model into the agent, if one was named; find out now whether there is a key for it."""
+    import msgspec
+
+    from gesta.address import bind, model
+
+    name = options.model or (agent.model if isinstance(agent.model, str) else None)
+    if options.base_url and name is None:
+        raise Stop("--base-url says where, but not which model. Add --model NAME, by that server's own name for it.")
+    if options.model or options.base_url:
+        agent = msgspec.structs.replace(agent, model=model(name or "", options.base_url))
+    return bind(agent)

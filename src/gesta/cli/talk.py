@@ -1,0 +1,105 @@
+"""What is said: data on stdout, talk on stderr, and nothing that a terminal would obey.
+
+A record holds whatever a model, a tool or a stranger wrote: escape sequences, marks that turn text around, lone halves
+of characters. `harmless` shows them as they would stand in Python source, wherever people look at text.
+"""
+
+import json
+import os
+import re
+import sys
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Any, TextIO
+
+from gesta.errors import GestaError
+
+HOSTILE = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
+    "\ud800-\udfff\U000e0000-\U000e007f]"
+)
+"""Characters that steer a terminal, turn text around, or cannot be seen."""
+
+ANSWERED, FAILED, USAGE, WAITING, LIMIT, DOUBT, INTERRUPTED, BROKEN_PIPE = 0, 1, 2, 3, 4, 5, 130, 141
+"""Exit codes."""
+
+RED, DIM, BOLD, PLAIN = "31", "2", "1", "0"
+
+
+class Stop(GestaError):
+    """A command cannot do what was asked of it; nothing was done."""
+
+    def __init__(self, message: str, code: int = USAGE) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+def harmless(text: str) -> str:
+    """Show what a terminal would obey as an escape of Python source; tabs and line ends stay."""
+    return HOSTILE.sub(_escaped, text.replace("\r\n", "\n"))
+
+
+def _escaped(found: re.Match[str]) -> str:
+    code = ord(found[0])
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def json_line(value: Any) -> str:
+    """Write a value as one line of JSON in which no character steers a terminal."""
+    return json_harmless(json.dumps(value, ensure_ascii=False, default=str))
+
+
+def json_harmless(text: str) -> str:
+    """Escape in JSON what would steer a terminal; it stays the same JSON. Line ends between values stay."""
+    return HOSTILE.sub(_json_escaped, text)
+
+
+def _json_escaped(found: re.Match[str]) -> str:
+    units = found[0].encode("utf-16-be", "surrogatepass").hex()
+    return "".join(f"\\u{units[place : place + 4]}" for place in range(0, len(units), 4))
+
+
+def colours(stream: TextIO) -> bool:
+    """Tell whether a stream is a terminal that wants colours."""
+    return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb" and stream.isatty()
+
+
+def styled(text: str, style: str, stream: TextIO) -> str:
+    """Give text in a style, where the stream shows styles."""
+    return f"\x1b[{style}m{text}\x1b[{PLAIN}m" if colours(stream) else text
+
+
+def say(text: str, style: str | None = None) -> None:
+    """Say something to the person, on stderr."""
+    text = harmless(text)
+    with suppress(BrokenPipeError):
+        print(styled(text, style, sys.stderr) if style else text, file=sys.stderr, flush=True)
+
+
+def complain(error: BaseException) -> None:
+    """Say what went wrong."""
+    text = harmless(str(error) or type(error).__name__)
+    print(f"{styled('error:', RED, sys.stderr)} {text}", file=sys.stderr, flush=True)
+
+
+def put(text: str) -> None:
+    """Put one line of data on stdout, at once."""
+    print(text, flush=True)
+
+
+def put_all(lines: Iterable[str]) -> None:
+    """Put many lines of data on stdout."""
+    for line in lines:
+        print(line)
+
+
+def count(number: int, noun: str) -> str:
+    """Write a number with its noun: `1 entry`, `2 entries`."""
+    many = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
+    return f"{number:,} {noun if number == 1 else many}"
+
+
+def short(text: str, most: int) -> str:
+    """Cut text to one line of at most `most` characters."""
+    line = " ".join(text.split())
+    return line if len(line) <= most else f"{line[: most - 3]}..."

@@ -1,0 +1,153 @@
+"""What a person sees while an agent works: the answer on stdout, everything else in short dim lines on stderr.
+
+Words come as events, before they are on record; calls and results are read from the record, once they are there. On a
+terminal the answer is shown as it comes; into a pipe it goes whole, since what was written there cannot be taken back.
+"""
+
+import json
+import sys
+from typing import Any
+
+import msgspec
+from anyio.abc import ObjectReceiveStream
+
+from gesta.cli.talk import DIM, RED, count, harmless, json_line, say, short
+from gesta.entry import Entry
+from gesta.event import Event
+from gesta.formatter import observation_text
+from gesta.kinds import (
+    ApprovalContent,
+    AttemptContent,
+    ChatCompletionContent,
+    FaultContent,
+    ResolutionContent,
+    ThoughtContent,
+    ToolCallContent,
+    ToolResultContent,
+)
+from gesta.pending import LOST
+from gesta.record import Record
+from gesta.run import Outcome
+
+WIDTH = 160
+"""Characters of a call or a result that are shown while it goes on."""
+
+
+class Voice:
+    """Says what happens in one run."""
+
+    def __init__(self, *, as_json: bool, run: str | None = None, after: int | None = None) -> None:
+        self.run = run
+        """Id of the run, once it is known."""
+        self._json = as_json
+        self._out = sys.stdout  # tools may not write there: see `driving`
+        self._broken = False
+        self._live = not as_json and self._out.isatty()
+        self._told = after
+        self._shown: list[str] = []
+        self._taken_back = ""
+
+    async def follow(self, record: Record, events: ObjectReceiveStream[Event]) -> None:
+        """Say what comes, until the stream of events ends."""
+        async for event in events:
+            self.run = self.run or event.run
+            if self._json:
+                self._put(json_line(msgspec.to_builtins(event)))
+            elif event.type == "answer":
+                self._words(event.content)
+            elif event.type == "retract":
+                self._break()
+            if not self._json and event.run == self.run and (event.seq is not None or event.type == "retract"):
+                await self._catch_up(record, event)
+            elif not self._json and event.type == "observation" and event.seq is None:
+                say(f"  · {short(event.content, WIDTH)}", DIM)
+
+    async def _catch_up(self, record: Record, event: Event) -> None:
+        """Say what was put on record since the last time."""
+        if self._told is None:
+            self._told = (event.seq or 1) - 1
+        entries = await record.read(event.run, self._told)
+        calling = {cause for entry in entries if isinstance(entry.content, ToolCallContent) for cause in entry.causes}
+        for entry in entries:
+            self._told = entry.seq
+            line, style = entry_line(entry)
+            if isinstance(entry.content, ChatCompletionContent) and entry.seq in calling:
+                text = entry.content.output
+                line = short(text, WIDTH) if text != self._taken_back else ""
+            if line:
+                self._break()
+                say(f"  {line}", style)
+
+    def _words(self, text: str) -> None:
+        if self._live and text:
+            self._put(harmless(text), end="")
+            self._shown.append(text)
+
+    def _break(self) -> None:
+        """End the line that words were written on."""
+        if self._shown:
+            self._put("")
+            self._taken_back = "".join(self._shown)
+            self._shown.clear()
+
+    def _put(self, text: str, end: str = "\n") -> None:
+        """Write data; that nobody reads it any more does not stop the agent."""
+        try:
+            print(text, end=end, file=self._out, flush=True)
+        except BrokenPipeError:
+            self._broken = True
+
+    def end(self, outcome: Outcome) -> None:
+        """Give the answer, as far as it was not shown yet. Raises BrokenPipeError if nobody reads it."""
+        shown = "".join(self._shown)
+        self._break()
+        if self._json:
+            self._put(json_line({"type": "outcome", **msgspec.to_builtins(outcome)}))
+        elif outcome.answer is not None and outcome.answer != shown:
+            self._put(harmless(outcome.answer) if self._live else outcome.answer)
+        if outcome.reason != "waiting":
+            say(summary(outcome), DIM)
+        if self._broken:
+            raise BrokenPipeError
+
+
+def summary(outcome: Outcome) -> str:
+    """Write one line about a turn: where it stands on record, and what it took."""
+    parts = [f"run {outcome.run}, session {outcome.session}: {outcome.reason}", count(outcome.requests, "request")]
+    if outcome.tokens_in or outcome.tokens_out:
+        parts.append(f"{outcome.tokens_in:,} tokens in, {outcome.tokens_out:,} out")
+    if outcome.unknown_usage:
+        parts.append(f"{count(outcome.unknown_usage, 'reply')} without a count of tokens")
+    return "; ".join(parts)
+
+
+def call_text(name: str, args: dict[str, Any]) -> str:
+    """Write a call as one would in Python: `weather(city="Rome")`."""
+    written = (f"{key}={json.dumps(value, ensure_ascii=False, default=str)}" for key, value in args.items())
+    return f"{name}({', '.join(written)})"
+
+
+def entry_line(entry: Entry) -> tuple[str, str]:
+    """Say in one line what an entry tells somebody who watches, and in which style; empty if nothing."""
+    match entry.content:
+        case ToolCallContent(tool_name=name, tool_args=args, status="error", meta=meta):
+            return short(f"→ {call_text(name, args)}  malformed: {(meta or {}).get('error', '')}", WIDTH), RED
+        case ToolCallContent(tool_name=name, tool_args=args):
+            return short(f"→ {call_text(name, args)}", WIDTH), DIM
+        case ToolResultContent(tool_result=result, status="error", outcome=outcome):
+            return short(f"← {outcome or 'error'}: {observation_text(result)}", WIDTH), RED
+        case ToolResultContent(tool_result=result):
+            return short(f"← {observation_text(result)}", WIDTH), DIM
+        case ThoughtContent(value=text):
+            return short(f"~ {text}", WIDTH), DIM
+        case AttemptContent(number=number) if number > 1:
+            return f"attempt {number} of call {entry.content.of}", DIM
+        case FaultContent(error=error, wait_s=wait_s) if error.type != LOST:
+            again = f"; again in {wait_s:g} s" if wait_s is not None else ""
+            return short(f"! {error.type}: {error.message}", WIDTH) + again, RED
+        case ApprovalContent(verdict=verdict, by=by, reason=reason):
+            return short(f"{verdict} by {by}{f': {reason}' if reason else ''}", WIDTH), DIM
+        case ResolutionContent(verdict=verdict, by=by):
+            return f"doubt settled by {by}: {verdict}", DIM
+        case _:
+            return "", DIM

@@ -1,0 +1,81 @@
+"""The process of part 2 that is killed: it drives the conversation with a refund tool that ends it.
+
+python -m gesta.demo.child RECORD SESSION --by NAME [--kill after|before] [--model M] [--base-url URL]
+"""
+
+import argparse
+import os
+import signal
+import sqlite3
+from collections.abc import Callable
+from typing import Any, NoReturn, ParamSpec
+
+import anyio
+import msgspec
+
+import gesta
+from gesta import demo
+from gesta.demo import shop
+from gesta.demo.driver import drive, staffed
+
+P = ParamSpec("P")
+
+KILL = int(getattr(signal, "SIGKILL", signal.SIGTERM))
+"""Where there is no SIGKILL, ending a process is as sudden."""
+
+
+def die() -> NoReturn:
+    """End this process at once: nothing is cleaned up, nothing written."""
+    os.kill(os.getpid(), KILL)
+    raise AssertionError("still here")
+
+
+def killed_after(function: Callable[P, Any]) -> Callable[P, Any]:
+    """Wrap a function so that its process dies when it has done its work, before it returns."""
+
+    def wrapped(*args: P.args, **kwargs: P.kwargs) -> Any:
+        function(*args, **kwargs)
+        die()
+
+    return wrapped
+
+
+def killed_before_commit(order_id: int, amount: str, reason: str, context: gesta.Context) -> dict[str, Any]:
+    """Do what `refund` does, but die when the shop is to commit."""
+
+    def commit(_connection: sqlite3.Connection) -> None:
+        die()
+
+    return shop.book(demo.its_shop(context), demo.refund_asked(order_id, amount, reason, context), commit)
+
+
+def doomed(agent: gesta.Agent, when: str) -> gesta.Agent:
+    """Give the agent with a refund tool that kills."""
+    function = killed_after(demo.refund.function) if when == "after" else killed_before_commit
+    refund = msgspec.structs.replace(demo.refund, function=function)
+    tools = [refund if tool.name == refund.name else tool for tool in agent.tools]
+    return msgspec.structs.replace(agent, tools=tools)
+
+
+async def run(given: argparse.Namespace) -> gesta.Outcome:
+    """Drive the conversation until it ends, or this process does."""
+    agent = doomed(staffed(given.model, given.base_url), given.kill)
+    async with gesta.open(given.record) as record:
+        return await drive(record, agent, given.session, given.by)
+
+
+def main() -> int:
+    """Read the command line and run."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("record")
+    parser.add_argument("session")
+    parser.add_argument("--by", required=True)
+    parser.add_argument("--kill", choices=("after", "before"), default="after")
+    parser.add_argument("--model")
+    parser.add_argument("--base-url")
+    outcome = anyio.run(run, parser.parse_args())
+    return 0 if outcome.reason == "answered" else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

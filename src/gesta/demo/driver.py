@@ -1,0 +1,55 @@
+"""What a program does that keeps a conversation going: send each message under its key, and again after a crash.
+
+A message whose key is on record is not sent twice: its turn is told, or gone on with. So this same function begins a
+conversation, takes it up after its process was killed, and goes on when a person has answered.
+"""
+
+from typing import Literal
+
+import msgspec
+
+import gesta
+from gesta import address
+from gesta.demo import agent as support_desk
+from gesta.demo.conversation import MESSAGES, model
+from gesta.errors import BadAddress
+from gesta.kinds import ApprovalContent
+
+
+def key(place: int) -> str:
+    """Name the key of message `place`, from 0."""
+    return f"m{place}"
+
+
+def staffed(live: str | None, base_url: str | None, pause_s: float = 0.0) -> gesta.Agent:
+    """Give the agent, with a live model in place of the replay if one is named. Raises BadAddress and NoKey."""
+    if base_url and not live:
+        raise BadAddress("A base URL says where, but not which model. Add --model NAME, by that server's name for it.")
+    chosen = address.model(live, base_url) if live else model(pause_s)
+    return msgspec.structs.replace(support_desk, model=chosen)
+
+
+def awaits_approval(outcome: gesta.Outcome) -> bool:
+    """Say whether a person's approval is all that a turn waits for."""
+    return bool(outcome.waiting) and all(waiting.what == "approval" for waiting in outcome.waiting)
+
+
+async def answer(record: gesta.Record, outcome: gesta.Outcome, verdict: Literal["approved", "denied"], by: str) -> None:
+    """Put a person's answer to every call that waits for one into the run's inbox."""
+    for waiting in outcome.waiting:
+        assert waiting.of is not None, f"nobody was asked about call {waiting.call}"
+        await record.send(
+            outcome.run, ApprovalContent(of=waiting.of, verdict=verdict, by=by), key=f"approval-{waiting.of}"
+        )
+
+
+async def drive(record: gesta.Record, agent: gesta.Agent, session: str, by: str) -> gesta.Outcome:
+    """Send every message, each under its key, approving what has to be approved in the name of `by`."""
+    for place, text in enumerate(MESSAGES):
+        outcome = await record.run(agent, text, session=session, key=key(place))
+        while awaits_approval(outcome):
+            await answer(record, outcome, "approved", by)
+            outcome = await record.run(agent, text, session=session, key=key(place))
+        if outcome.reason != "answered":
+            break
+    return outcome

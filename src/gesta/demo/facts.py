@@ -1,0 +1,64 @@
+"""What the demo claims, computed from the entries: nothing is counted while it happens."""
+
+from collections.abc import Iterable
+
+from msgspec import Struct
+
+from gesta.entry import Entry
+from gesta.kinds import ChatCompletionContent, RequestContent
+from gesta.standing import tokens
+
+
+class Usage(Struct):
+    """Tokens of all answers of a model."""
+
+    asked: int = 0
+    answered: int = 0
+    given: int = 0
+    taken: int = 0
+    unknown: int = 0
+    """Answers that came without a count."""
+
+    @property
+    def text(self) -> str:
+        """Say it in a line."""
+        if self.answered == self.unknown:
+            return "unknown"
+        known = f"{self.given:,} in, {self.taken:,} out"
+        return f"{known}; {self.unknown} of {self.answered} answers came without a count" if self.unknown else known
+
+
+def usage(entries: Iterable[Entry]) -> Usage:
+    """Sum up what a model took."""
+    total = Usage()
+    for entry in entries:
+        match entry.content:
+            case RequestContent():
+                total.asked += 1
+            case ChatCompletionContent(usage=given):
+                total.answered += 1
+                counted = tokens(given)
+                if counted is None:
+                    total.unknown += 1
+                else:
+                    total.given, total.taken = total.given + counted[0], total.taken + counted[1]
+            case _:
+                pass
+    return total
+
+
+def bought_again(entries: Iterable[Entry]) -> int:
+    """Count the requests of a run whose very body had been answered before."""
+    digests: dict[int, str] = {}
+    answered: set[str] = set()
+    again = 0
+    for entry in entries:
+        match entry.content:
+            case RequestContent(body_digest=digest):
+                again += digest in answered
+                digests[entry.seq] = digest
+            case ChatCompletionContent():
+                answered.update(digests[cause] for cause in entry.causes if isinstance(cause, int))
+            case _:
+                pass
+    return again

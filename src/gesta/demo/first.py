@@ -1,0 +1,76 @@
+"""Part 1: the conversation, streamed; a person is asked before money is paid back."""
+
+from contextlib import suppress
+
+import anyio
+from rich.text import Text
+
+import gesta
+from gesta.cli.approving import who
+from gesta.demo.conversation import MESSAGES
+from gesta.demo.driver import answer, awaits_approval, key
+from gesta.demo.stage import Stage, Verdict
+from gesta.demo.voice import CUSTOMER
+
+PAUSE_S = 0.03
+"""Between the pieces of a replayed answer, where a person watches."""
+
+
+def play_first(stage: Stage, session: str) -> tuple[gesta.Outcome, Verdict | None]:
+    """Hold the conversation as far as it comes; give its last outcome, and what a person said of the refund."""
+    stage.open_shop(session)
+    stage.voice.heading(f"Part 1: a refund that a person approves (session {session})")
+    verdict = None
+    for place, text in enumerate(MESSAGES):
+        stage.voice.line()
+        stage.voice.person(CUSTOMER, text)
+        outcome = anyio.run(_say, stage, session, place)
+        while awaits_approval(outcome):
+            verdict = _asked(stage, outcome)
+            if verdict is None:
+                return outcome, None
+            anyio.run(_answer, stage, outcome, verdict)
+            outcome = anyio.run(_say, stage, session, place)
+        if outcome.reason != "answered":
+            break
+    return outcome, verdict
+
+
+async def _say(stage: Stage, session: str, place: int) -> gesta.Outcome:
+    """Send a message, or go on with its turn, and tell what comes."""
+    agent = stage.agent(PAUSE_S if stage.console.is_terminal else 0.0)
+    async with gesta.open(stage.choices.address) as record:
+        stream = record.stream(agent, MESSAGES[place], session=session, key=key(place))
+        async for event in stream:
+            if event.type == "observation":
+                await stage.show_new(record, session, spoken=False)
+            stage.voice.hear(event)
+        stage.voice.close()
+        await stage.show_new(record, session, spoken=False)
+    assert stream.outcome is not None
+    return stream.outcome
+
+
+async def _answer(stage: Stage, outcome: gesta.Outcome, verdict: Verdict) -> None:
+    async with gesta.open(stage.choices.address) as record:
+        await answer(record, outcome, verdict.verdict, verdict.by)
+
+
+def _asked(stage: Stage, outcome: gesta.Outcome) -> Verdict | None:
+    """Ask for the approval; none if nobody is there to be asked."""
+    if stage.choices.yes:
+        return Verdict("approved", "--yes")
+    if not stage.choices.interactive:
+        return None
+    stage.voice.line()
+    stage.voice.paragraph("The record waits for a person. May this call run?", "bold")
+    for waiting in outcome.waiting:
+        stage.voice.paragraph(f"  {stage.transcript(outcome.session).called(waiting.call)}")
+    with suppress(EOFError):
+        while True:
+            said = stage.console.input(Text("Approve? [y/n] ")).strip().lower()
+            if said in {"y", "yes", "n", "no"}:
+                stage.voice.line()
+                return Verdict("approved" if said.startswith("y") else "denied", who())
+    stage.voice.line()
+    return None

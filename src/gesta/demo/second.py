@@ -1,0 +1,122 @@
+"""Part 2: the same conversation, and its process is killed between the shop's COMMIT and the tool's return.
+
+A child process drives the conversation; this one only reads the record while it grows. Then this one drives it, with
+the same function, and what it did about the call in doubt is read from the record too.
+"""
+
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import anyio
+
+import gesta
+from gesta.demo import shop
+from gesta.demo.child import KILL
+from gesta.demo.driver import drive
+from gesta.demo.facts import bought_again
+from gesta.demo.stage import Stage, Verdict
+
+R = TypeVar("R")
+
+POLL_S = 0.05
+
+BEFORE = (
+    "The same conversation with a fresh copy of the shop, in a child process. Your answer to part 1 approves the "
+    "refund. In that process only, the refund function is wrapped: when the shop has committed and before the function "
+    "returns, it sends SIGKILL to its own process. Then the shop has the refund, and the record knows of no result."
+)
+AGAIN = (
+    "Now the same driver runs again, in this process: for each message, record.run(agent, text, session=..., "
+    "key=...). Messages that were answered are not sent again; the open turn goes on where the record ends."
+)
+
+
+async def play_second(stage: Stage, session: str, verdict: Verdict) -> gesta.Outcome | None:
+    """Play the part; none if the child process came to another end than the one it was meant to."""
+    stage.open_shop(session)
+    stage.voice.heading(f"Part 2: killed in the middle of the refund (session {session})")
+    stage.voice.line()
+    stage.voice.paragraph(BEFORE)
+    by = f"{verdict.by} (the answer to part 1)"
+    async with gesta.open(stage.choices.address) as record:
+        code = await _shown(stage, record, session, lambda: _child(stage, session, by))
+        if code not in {-KILL, KILL}:
+            _not_killed(stage, code)
+            return None
+        await _tell_of_kill(stage, record, session, code)
+        outcome = await _shown(stage, record, session, lambda: drive(record, stage.agent(), session, by))
+        stage.voice.line()
+        await _tell_counts(stage, record, session)
+        return outcome
+
+
+async def _shown(stage: Stage, record: gesta.Record, session: str, work: Callable[[], Awaitable[R]]) -> R:
+    """Do some work, and show what comes on record meanwhile."""
+    done = anyio.Event()
+
+    async def watch() -> None:
+        while not done.is_set():
+            await stage.show_new(record, session, spoken=True)
+            with anyio.move_on_after(POLL_S):
+                await done.wait()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(watch)
+        result = await work()
+        done.set()
+    await stage.show_new(record, session, spoken=True)
+    return result
+
+
+async def _child(stage: Stage, session: str, by: str) -> int:
+    """Run the process that is to be killed, and give its exit code."""
+    command = [sys.executable, "-P", "-m", "gesta.demo.child", stage.choices.address, session]
+    command += ["--by", by, "--kill", stage.choices.kill, *stage.choices.live]
+    # In a session of its own, so that Ctrl-C reaches this process alone, which then ends the child.
+    done = await anyio.run_process(command, stdin=None, stdout=None, stderr=None, check=False, start_new_session=True)
+    return done.returncode
+
+
+def _not_killed(stage: Stage, code: int) -> None:
+    stage.voice.line()
+    if code == 0:
+        stage.voice.paragraph("The model came to the end without calling refund, so nothing was killed.")
+    else:
+        stage.voice.paragraph(f"The child process ended with {code}, before it was killed. What it did is on record.")
+
+
+async def _tell_of_kill(stage: Stage, record: gesta.Record, session: str, code: int) -> None:
+    """Say what the killed process left behind: in the shop, and on record."""
+    voice, booked = stage.voice, _rows(shop.count(stage.shop(session)))
+    voice.line()
+    name = f" ({signal.Signals(-code).name})" if code < 0 else ""
+    voice.fact("killed", f"the child process ended with {code}{name}", "bold red")
+    voice.fact("shop", f"its table of refunds has {booked}")
+    entries = await stage.entries(record, session)
+    state = await record.state(entries[-1].run)
+    for call in state.current():
+        if call.last is not None and call.in_doubt(state.epoch):
+            voice.fact(
+                "in doubt", f"entry {call.last.seq}, attempt {call.attempts} of {call.name}: no result on record"
+            )
+    voice.line()
+    voice.paragraph(AGAIN)
+    voice.line()
+
+
+async def _tell_counts(stage: Stage, record: gesta.Record, session: str) -> None:
+    """Say how often the refund was made, and whether an answer of the model was paid for twice."""
+    counted, entries = shop.count(stage.shop(session)), await stage.entries(record, session)
+    text = f"refunds fired: {counted.fired}, model calls bought again: {bought_again(entries)}"
+    stage.voice.line(text, "bold")
+    stage.voice.paragraph(
+        f"({shop.witness(stage.shop(session)).name} has a line for each time the tool set out to pay; the shop's table "
+        f"of refunds has {_rows(counted)}. Bought again: requests on record whose body had been answered before.)",
+        "dim",
+    )
+
+
+def _rows(counted: shop.Count) -> str:
+    return f"{counted.booked} row{'' if counted.booked == 1 else 's'}"

@@ -1,0 +1,119 @@
+"""What both parts of the demo share: the choices, the voice, the record, and a shop for each session."""
+
+import os
+import re
+import shlex
+from pathlib import Path
+from typing import Literal
+
+from msgspec import Struct
+from rich.console import Console
+
+import gesta
+from gesta.demo import shop
+from gesta.demo.driver import staffed
+from gesta.demo.transcript import Transcript
+from gesta.demo.voice import Voice
+from gesta.entry import Entry
+from gesta.errors import WriteFailed
+
+AGENT = "gesta.demo:agent"
+DEFAULT = "runs.gesta"
+
+
+class Choices(Struct, frozen=True, kw_only=True):
+    """How the demo is to be played."""
+
+    record: str | None = None
+    """File of the record; without one `GESTA_RECORD`, else `runs.gesta`."""
+    yes: bool = False
+    """Approve without asking."""
+    model: str | None = None
+    """A live model instead of the replay."""
+    base_url: str | None = None
+    interactive: bool = False
+    """Whether somebody is there to be asked."""
+    kill: Literal["after", "before"] = "after"
+    """Where part 2 kills its process: after the shop's COMMIT, or before it, for tests."""
+
+    @property
+    def address(self) -> str:
+        """The record that is written."""
+        return self.record or os.environ.get("GESTA_RECORD") or DEFAULT
+
+    @property
+    def named(self) -> str:
+        """The option `--record` as later commands need it: with a space before it, or empty."""
+        unnamed = os.environ.get("GESTA_RECORD") or DEFAULT
+        return f" --record {shlex.quote(self.address)}" if self.address != unnamed else ""
+
+    @property
+    def live(self) -> list[str]:
+        """The options that name a live model, for another command."""
+        given = (("--model", self.model), ("--base-url", self.base_url))
+        return [word for name, value in given if value for word in (name, value)]
+
+
+class Verdict(Struct, frozen=True):
+    """What a person said about the refund."""
+
+    verdict: Literal["approved", "denied"]
+    by: str
+
+
+class Stage:
+    """One showing of the demo."""
+
+    def __init__(self, choices: Choices, console: Console) -> None:
+        self.choices = choices
+        self.console = console
+        self.voice = Voice(console)
+        self.sessions: list[str] = []
+        """Those that have a shop, in order."""
+        self._transcripts: dict[str, Transcript] = {}
+
+    @property
+    def resume(self) -> str:
+        """The command that goes on with the last run."""
+        words = [AGENT, *map(shlex.quote, self.choices.live)]
+        return f"gesta resume last {' '.join(words)}{self.choices.named}"
+
+    def agent(self, pause_s: float = 0.0) -> gesta.Agent:
+        """Give the agent with the model that was chosen. Raises BadAddress and NoKey."""
+        return staffed(self.choices.model, self.choices.base_url, pause_s)
+
+    def shop(self, session: str) -> Path:
+        """Say where a session's shop lies."""
+        return shop.place(self.choices.address, session)
+
+    async def free_number(self) -> int:
+        """Give the first number after those of earlier showings; makes the record if there is none."""
+        async with gesta.open(self.choices.address) as record:
+            named = [re.fullmatch(r"demo-(\d{1,9})(-crash)?", row.session) for row in await record.store.runs()]
+        number = max((int(found[1]) for found in named if found), default=0) + 1
+        while any(self.shop(f"demo-{number}{end}").exists() for end in ("", "-crash")):
+            number += 1
+        return number
+
+    def open_shop(self, session: str) -> None:
+        """Give a session its copy of the shop. Raises WriteFailed."""
+        try:
+            shop.copy(self.shop(session))
+        except OSError as error:
+            raise WriteFailed(str(self.shop(session)), error.strerror or str(error)) from error
+        self.sessions.append(session)
+
+    async def entries(self, record: gesta.Record, session: str, after: int = 0) -> list[Entry]:
+        """Read the entries of a session's run, those after `after`; none as long as it has no run."""
+        rows = await record.store.runs(session)
+        return await record.read(rows[0].run, after) if rows else []
+
+    async def show_new(self, record: gesta.Record, session: str, *, spoken: bool) -> None:
+        """Show what was put on record since this was last asked for."""
+        transcript = self.transcript(session)
+        for entry in await self.entries(record, session, transcript.seen):
+            transcript.show(entry, spoken=spoken)
+
+    def transcript(self, session: str) -> Transcript:
+        """Give what tells a session's run."""
+        return self._transcripts.setdefault(session, Transcript(self.voice))

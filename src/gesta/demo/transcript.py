@@ -1,0 +1,107 @@
+"""A conversation as it is told from its entries, in the order in which they came on record."""
+
+import json
+from typing import Any
+
+from gesta.demo.voice import AGENT, CUSTOMER, Voice
+from gesta.entry import Entry
+from gesta.kinds import (
+    ApprovalContent,
+    ApprovalRequestContent,
+    AssistantContent,
+    AttemptContent,
+    FaultContent,
+    ResolutionContent,
+    ToolCallContent,
+    ToolResultContent,
+    UserContent,
+)
+
+
+class Transcript:
+    """Tells one run."""
+
+    def __init__(self, voice: Voice) -> None:
+        self.seen = 0
+        """Seq of the last entry that was told."""
+        self._voice = voice
+        self._calls: dict[int, ToolCallContent] = {}
+        """Calls without a result, by their seq."""
+        self._told: set[int] = set()
+        """Calls that were told before their result."""
+        self._attempts: dict[int, int] = {}
+        """Calls by their attempts."""
+        self._settled: set[int] = set()
+        """Calls whose doubt was settled."""
+
+    def called(self, seq: int) -> str:
+        """Write a call that has no result yet; `seq` is its own."""
+        return described(self._calls[seq])
+
+    def show(self, entry: Entry, *, spoken: bool = True) -> None:
+        """Say what an entry tells, if it tells something here.
+
+        Args:
+            spoken: also what customer and agent said; not where that was heard already.
+        """
+        self.seen = entry.seq
+        match entry.content:
+            case UserContent(value=text) if spoken:
+                self._voice.line()
+                self._voice.person(CUSTOMER, text)
+            case AssistantContent(value=text) if spoken:
+                self._voice.person(AGENT, text)
+            case ToolCallContent() as call:
+                self._calls[entry.seq] = call
+            case ApprovalRequestContent(of=of):
+                self._told.add(of)
+                self._voice.note(self.called(of))
+                self._voice.note("waits for a person's approval")
+            case ApprovalContent(verdict=verdict, by=by):
+                self._voice.note(f"{verdict} by {by}")
+            case AttemptContent(of=of, number=number):
+                self._attempts[entry.seq] = of
+                if of in self._told:
+                    self._voice.note(f"attempt {number} is on record (entry {entry.seq}), the tool may start")
+            case FaultContent(error=error):
+                self._voice.note(f"{error.type}: {error.message}")
+            case ResolutionContent() as settled:
+                self._settle(entry.seq, settled)
+            case ToolResultContent() as result:
+                self._result(entry.seq, result)
+            case _:
+                pass
+
+    def _settle(self, seq: int, settled: ResolutionContent) -> None:
+        self._settled.add(self._attempts[settled.of])
+        found = {
+            "done": f"it is done ({brief(settled.result)})",
+            "failed": "it failed",
+            "retry": "it did not happen, and is to be tried again with the same key",
+        }
+        self._voice.fact("settled", f"entry {seq}, a resolution by {settled.by}: {found[settled.verdict]}")
+
+    def _result(self, seq: int, result: ToolResultContent) -> None:
+        of = result.call or 0
+        call = self._calls.pop(of, None)
+        if of in self._settled:
+            self._voice.fact("result", f"entry {seq}: {brief(result.tool_result)}")
+            return
+        if call is not None and of not in self._told:
+            self._voice.note(described(call))
+        self._voice.note(f"-> {brief(result.tool_result)}")
+
+
+def described(call: ToolCallContent) -> str:
+    """Write a call as it would stand in Python."""
+    args = {name: json.dumps(value, ensure_ascii=False, default=str) for name, value in call.tool_args.items()}
+    return f"{call.tool_name}({', '.join(f'{name}={text}' for name, text in args.items())})"
+
+
+def brief(result: Any) -> str:
+    """Write a result for one line: the values that say most, and of a list how long it is."""
+    if isinstance(result, dict):
+        return ", ".join(f"{name} {brief(value)}" for name, value in result.items())
+    if isinstance(result, list):
+        return f"({len(result)})"
+    return str(result)

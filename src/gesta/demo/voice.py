@@ -1,0 +1,122 @@
+"""How the demo talks: customer and agent in two columns, what happened between them in dim lines.
+
+What is shown was read from the record, but for the words of an answer while it streams. Nothing that a model, a tool or
+a record holds can steer the terminal.
+"""
+
+import textwrap
+
+from rich.cells import cell_len
+from rich.console import Console
+from rich.text import Text
+
+from gesta.cli.talk import harmless
+from gesta.event import Event
+
+INDENT, WIDTH = 10, 80
+CUSTOMER, AGENT = ("customer", "bold cyan"), ("agent", "bold green")
+
+
+class Voice:
+    """Says things on a console, in at most 80 columns."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._plain = console.no_color
+        self._width = max(40, min(console.width, WIDTH)) - 1
+        self._column = 0
+        self._word = ""
+        self._gap = False
+
+    def heading(self, text: str) -> None:
+        """Start a part."""
+        self.line()
+        self._put(text, "bold")
+        self._put("-" * cell_len(text), "dim")
+
+    def paragraph(self, text: str, style: str = "") -> None:
+        """Say something in whole lines."""
+        for line in textwrap.wrap(harmless(text), self._width):
+            self._put(line, style)
+
+    def line(self, text: str = "", style: str = "") -> None:
+        """Say one line as it is, however long: something to be copied, or looked for."""
+        self._put(text, style)
+
+    def note(self, text: str) -> None:
+        """Say in passing what happened, on one dim line."""
+        self.close()
+        text = " ".join(harmless(text).split())
+        most = self._width - INDENT
+        self._put(" " * INDENT + (text if len(text) <= most else f"{text[: most - 3]}..."), "dim")
+
+    def fact(self, name: str, text: str, style: str = "yellow") -> None:
+        """Say one fact that was looked up, under its name."""
+        self.close()
+        lines = textwrap.wrap(harmless(text), self._width - INDENT)
+        for place, line in enumerate(lines or [""]):
+            head = f"{'' if place else name:<{INDENT}}"
+            self._console.print(Text.assemble((head, self._style(style)), self._fit(line)), soft_wrap=True)
+
+    def person(self, who: tuple[str, str], text: str) -> None:
+        """Say what somebody said."""
+        self.words(text, who)
+        self.close()
+
+    def words(self, text: str, who: tuple[str, str] = AGENT) -> None:
+        """Say more of what somebody is saying; words are kept whole."""
+        if not self._column and text:
+            self._console.print(Text(f"{who[0]:>{INDENT - 2}}  ", self._style(who[1])), end="", soft_wrap=True)
+            self._column = INDENT
+        for char in harmless(text):
+            if not char.isspace():
+                self._word += char
+                continue
+            self._finish_word()
+            if char == "\n":
+                self._break()
+            else:
+                self._gap = self._column > INDENT
+
+    def close(self) -> None:
+        """End the line that somebody is saying."""
+        if self._column:
+            self._finish_word()
+            self._console.print()
+        self._column, self._gap = 0, False
+
+    def _finish_word(self) -> None:
+        size = cell_len(self._word) + self._gap
+        if not self._word:
+            return
+        if self._column + size > self._width and self._column > INDENT:
+            self._break()
+            size -= 1
+        self._console.print(Text(" " * self._gap + self._fit(self._word)), end="", soft_wrap=True)
+        self._column, self._word, self._gap = self._column + size, "", False
+
+    def _break(self) -> None:
+        self._console.print()
+        self._console.print(" " * INDENT, end="", soft_wrap=True)
+        self._column, self._gap = INDENT, False
+
+    def _put(self, text: str, style: str) -> None:
+        self.close()
+        self._console.print(Text(self._fit(harmless(text)), self._style(style)), soft_wrap=True)
+
+    def _style(self, style: str) -> str:
+        """Give the style, where styles are wanted."""
+        return "" if self._plain else style
+
+    def _fit(self, text: str) -> str:
+        """Replace what the terminal's encoding has no place for."""
+        return text.encode(self._console.encoding, "replace").decode(self._console.encoding)
+
+    def hear(self, event: Event) -> None:
+        """Say the words of an answer as they come, and take back those that turn out to be none."""
+        if event.type == "answer" and event.content:
+            self.words(event.content)
+        elif event.type == "retract" and self._column:
+            self.note("(those words are taken back: they are not part of an answer)")
+        elif event.type == "error":
+            self.note(event.content)

@@ -1,0 +1,127 @@
+"""A folder with agents that need no key, and the command line, run in this process."""
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from gesta.cli import application
+
+AGENTS = '''
+import gesta
+
+
+@gesta.tool(effect="pure")
+def weather(city: str) -> str:
+    """Today's weather in a city."""
+    print("a tool may print")
+    return f"{city}: 21 degrees, dry"
+
+
+@gesta.tool(effect="once", approval=True)
+def refund(order: str, amount: float) -> str:
+    """Pay money back."""
+    return f"refunded {amount} for {order}"
+
+
+@gesta.tool
+def get_weather(city: str) -> str:
+    """Says nothing about its effect, and cannot say whether it happened."""
+    raise gesta.InDoubt("the line went dead")
+
+
+@gesta.tool(effect="once")
+def send(to: str) -> str:
+    """Says what it does, and cannot say whether it happened."""
+    raise gesta.InDoubt("the line went dead")
+
+
+USAGE = {"prompt_tokens": 30, "completion_tokens": 9}
+agent = gesta.Agent(
+    "guide",
+    model=gesta.scripted(
+        ["Let me look.", gesta.call("weather", city="Rome")],
+        gesta.reply("Rome is dry: no umbrella.", usage=USAGE),
+        "Bring a hat.",
+    ),
+    tools=[weather],
+)
+desk = gesta.Agent(
+    "desk", model=gesta.scripted(gesta.call("refund", order="W1", amount=20.5), "It is done."), tools=[refund]
+)
+pair = gesta.Agent(
+    "pair",
+    model=gesta.scripted(
+        [gesta.call("refund", order="W1", amount=1.0), gesta.call("refund", order="W2", amount=2.0)], "Both are done."
+    ),
+    tools=[refund],
+)
+undeclared = gesta.Agent("undeclared", gesta.scripted(gesta.call("get_weather", city="Oslo"), "Wet."), tools=[get_weather])
+sender = gesta.Agent("sender", gesta.scripted(gesta.call("send", to="ann"), "Sent."), tools=[send])
+twice = gesta.Agent(
+    "twice", gesta.scripted([gesta.call("send", to="ann"), gesta.call("send", to="bob")], "Sent."), tools=[send]
+)
+echo = gesta.Agent("echo", gesta.function(lambda request: "You said: " + request.body().decode()[-200:]))
+plain = gesta.Agent("plain", gesta.scripted("One.", "Two."))
+mute = gesta.Agent("mute", gesta.scripted("", ""))
+empty = gesta.Agent("empty", gesta.scripted())
+shaky = gesta.Agent(
+    "shaky",
+    gesta.scripted(gesta.fault("503", after=5, message="try later"), "There you are."),
+    policy=gesta.Policy(retry=gesta.Retry(first_wait_s=0.0)),
+)
+endless = gesta.Agent(
+    "endless",
+    gesta.function(lambda request: gesta.call("weather", city="Rome")),
+    tools=[weather],
+    policy=gesta.Policy(limits=gesta.Limits(requests=3)),
+)
+hostile = gesta.Agent("hostile", gesta.scripted("\\x1b[31mred\\x1b[0m \\x07 [bold]x[/bold] \\u202edcba \\x9b2J\\r!"))
+live = gesta.Agent("live", "openai:gpt-4o")
+'''
+
+Gesta = Callable[..., Result]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder of its own with `agent.py`, in which the command runs; what importing left behind is taken away."""
+    (tmp_path / "agent.py").write_text(AGENTS, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    for name in ("GESTA_RECORD", "OPENAI_API_KEY", "NO_COLOR", "FORCE_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("COLUMNS", "80")
+    path, modules = list(sys.path), set(sys.modules)
+    yield tmp_path
+    sys.path[:] = path
+    for name in set(sys.modules) - modules:
+        if str(getattr(sys.modules[name], "__file__", None)).startswith(str(tmp_path)):
+            del sys.modules[name]
+
+
+@pytest.fixture
+def gesta(folder: Path) -> Gesta:
+    """Runs a command in that folder: `gesta("runs", "--json")`."""
+    runner, app = CliRunner(), application()
+
+    def run(*words: str, input: str | bytes | None = None) -> Result:
+        result = runner.invoke(app, list(words), input=input, prog_name="gesta")
+        if result.exception is not None and not isinstance(result.exception, SystemExit):
+            raise result.exception
+        return result
+
+    return run
+
+
+@pytest.fixture
+def run_id(gesta: Gesta) -> Callable[[str], str]:
+    """Finds the id of the newest run of an agent."""
+    import json
+
+    def find(agent: str = "") -> str:
+        lines = [json.loads(line) for line in gesta("runs", "--json").stdout.splitlines()]
+        return next(line["run"] for line in lines if agent in ("", line["agent"]))
+
+    return find

@@ -1,0 +1,161 @@
+"""`approve`, `resolve` and `cancel`: an answer goes into the inbox, and what to type next is said."""
+
+import json
+from collections.abc import Callable
+
+import pytest
+from tests.cli.conftest import Gesta
+
+Find = Callable[[str], str]
+
+
+def _kinds(gesta: Gesta) -> list[str]:
+    return [json.loads(line)["content"]["kind"] for line in gesta("log", "last", "--json").stdout.splitlines()]
+
+
+def test_approve_only_puts_the_answer_into_the_inbox(gesta: Gesta, run_id: Find):
+    gesta("run", "agent.py:desk", "pay")
+    before = _kinds(gesta)
+    done = gesta("approve", "last", "--by", "ann", "--reason", "damaged")
+    run = run_id("desk")
+    assert done.exit_code == 0
+    assert done.stderr == (
+        f'record: runs.gesta\napproved: refund(order="W1", amount=20.5)\nNext: gesta resume {run} agent.py:desk\n'
+    )
+    assert _kinds(gesta) == before
+    assert "approved by ann: damaged" in gesta("resume", run, "agent.py:desk").stderr
+
+
+def test_a_denied_call_does_not_run_and_the_model_reads_why(gesta: Gesta):
+    gesta("run", "agent.py:desk", "pay")
+    gesta("approve", "last", "--deny", "--reason", "not ours")
+    done = gesta("resume", "last", "agent.py:desk")
+    assert "denied: A person did not allow this call. They said: not ours" in done.stderr
+    assert done.stdout == "It is done.\n"
+
+
+def test_a_second_answer_is_refused_before_and_after_it_was_taken_in(gesta: Gesta, run_id: Find):
+    gesta("run", "agent.py:desk", "pay")
+    gesta("approve", "last")
+    run = run_id("desk")
+    done = gesta("approve", "last", "--deny")
+    assert done.exit_code == 1
+    assert f"error: Run {run} has its answer, but nobody went on with it. Next: gesta resume {run}" in done.stderr
+    assert gesta("resume", run, "agent.py:desk").exit_code == 0
+    done = gesta("approve", "last", "--deny")
+    assert done.exit_code == 1
+    assert f"error: Run {run} waits for no approval: its last turn ended with 'answered'.\n" in done.stderr
+
+
+def test_of_several_calls_one_must_be_named(gesta: Gesta, run_id: Find):
+    gesta("run", "agent.py:pair", "pay")
+    run = run_id("pair")
+    named = '\n  --call 6  refund(order="W1", amount=1.0)\n  --call 7  refund(order="W2", amount=2.0)\n'
+    done = gesta("approve", "last")
+    assert done.exit_code == 2
+    assert f"error: 2 calls of run {run} wait. Say which, or --all for every one:{named}" in done.stderr
+    done = gesta("approve", "last", "--call", "9")
+    assert done.exit_code == 2
+    assert f"error: Call 9 of run {run} is not among those that wait:{named}" in done.stderr
+    assert "1 call still to be answered.\n" in gesta("approve", "last", "--call", "7", "--deny").stderr
+    assert f"Next: gesta resume {run} agent.py:pair\n" in gesta("approve", "last").stderr
+    done = gesta("resume", "last", "agent.py:pair")
+    assert "← refunded 1.0 for W1" in done.stderr
+    assert "← denied: A person did not allow this call." in done.stderr
+
+
+def test_all_answers_every_call(gesta: Gesta):
+    gesta("run", "agent.py:pair", "pay")
+    done = gesta("approve", "last", "--all", "--json")
+    assert [json.loads(line)["call"] for line in done.stdout.splitlines()] == [6, 7]
+    assert gesta("resume", "last", "agent.py:pair").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        (["done", "--result", '{"sent": true}'], '← {"sent": true}'),
+        (["failed"], "← error: The call did not happen."),
+        (["failed", "--result", '"no such person"'], "← error: no such person"),
+    ],
+)
+def test_a_doubt_is_settled_by_what_a_person_says(gesta: Gesta, run_id: Find, words: list[str], shown: str):
+    gesta("run", "agent.py:sender", "send")
+    done = gesta("resolve", "last", *words, "--by", "ann")
+    assert f"Next: gesta resume {run_id('sender')} agent.py:sender\n" in done.stderr
+    done = gesta("resume", "last", "agent.py:sender")
+    assert shown in done.stderr
+    assert (done.exit_code, done.stdout) == (0, "Sent.\n")
+
+
+def test_retry_tries_again(gesta: Gesta):
+    gesta("run", "agent.py:sender", "send")
+    gesta("resolve", "last", "retry")
+    done = gesta("resume", "last", "agent.py:sender")
+    assert "attempt 2 of call 6" in done.stderr
+    assert done.exit_code == 5
+
+
+def test_a_doubt_is_settled_once(gesta: Gesta):
+    gesta("run", "agent.py:sender", "send")
+    gesta("resolve", "last", "done")
+    done = gesta("resolve", "last", "failed")
+    assert done.exit_code == 1
+    assert "error: The doubt about call 6 was settled before. Next: gesta resume" in done.stderr
+
+
+def test_of_several_doubts_one_must_be_named(gesta: Gesta):
+    done = gesta("run", "agent.py:twice", "send")
+    assert " done --call 6 && gesta resolve " in done.stderr
+    done = gesta("resolve", "last", "done")
+    assert done.exit_code == 2
+    assert 'wait. Say which:\n  --call 6  send(to="ann")\n  --call 7  send(to="bob")\n' in done.stderr
+    assert gesta("resolve", "last", "done", "--call", "6").exit_code == 0
+    assert gesta("resolve", "last", "failed", "--call", "7").exit_code == 0
+    assert gesta("resume", "last", "agent.py:twice").exit_code == 0
+
+
+def test_a_result_that_is_no_json_is_told_how(gesta: Gesta):
+    gesta("run", "agent.py:sender", "send")
+    done = gesta("resolve", "last", "done", "--result", "sent")
+    assert done.exit_code == 2
+    assert "error: --result is 'sent', expected JSON (" in done.stderr
+    assert "Text goes in quotes: --result '\"sent\"'\n" in done.stderr
+
+
+def test_without_a_doubt_there_is_nothing_to_resolve(gesta: Gesta, run_id: Find):
+    gesta("run", "agent.py:desk", "pay")
+    done = gesta("resolve", "last", "done")
+    assert done.exit_code == 1
+    assert (
+        f"error: Run {run_id('desk')} is in no doubt about a call: its turn is open and can be resumed.\n"
+        in done.stderr
+    )
+
+
+def test_cancel_ends_the_turn_once(gesta: Gesta, run_id: Find):
+    gesta("run", "agent.py:desk", "pay", "--session", "s")
+    run = run_id("desk")
+    done = gesta("cancel", "s", "--reason", "no longer", "--by", "ann", "--json")
+    assert json.loads(done.stdout) == {"run": run, "turn": 1, "reason": "cancelled"}
+    assert f"Run {run}: the turn is ended (cancelled).\n" in done.stderr
+    shown = gesta("log", run).stdout
+    assert "cancel      by ann: no longer" in shown
+    assert "── cancelled · 1 request" in shown
+    done = gesta("cancel", run)
+    assert done.exit_code == 1
+    assert f"error: No turn is open in run {run}: its last turn ended with 'cancelled'.\n" in done.stderr
+    done = gesta("resume", run, "agent.py:desk")
+    assert done.exit_code == 1
+    assert "error: The turn ended with cancelled: cancelled by ann\n" in done.stderr
+
+
+@pytest.mark.parametrize("words", [["approve", "nope"], ["cancel", "nope"], ["resolve", "nope", "done"]])
+def test_no_such_run_and_no_such_record(gesta: Gesta, words: list[str]):
+    done = gesta(*words)
+    assert done.exit_code == 2
+    assert "error: No record at 'runs.gesta'. Name one with --record FILE" in done.stderr
+    gesta("run", "agent.py:plain", "hello")
+    done = gesta(*words)
+    assert done.exit_code == 2
+    assert "error: No run 'nope' in this record. `gesta runs` lists them.\n" in done.stderr

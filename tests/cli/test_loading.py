@@ -1,0 +1,128 @@
+"""Naming an agent: what works, and what is said when it does not."""
+
+from pathlib import Path
+
+import pytest
+from tests.cli.conftest import Gesta
+
+BROKEN = """
+def helper():
+    return 1 / 0
+
+value = helper()
+"""
+UNTYPED = """
+import gesta
+
+@gesta.tool
+def add(left, right):
+    return left + right
+"""
+
+
+def _said(gesta: Gesta, address: str) -> str:
+    done = gesta("run", address, "hello")
+    assert done.exit_code == 2
+    assert done.stdout == ""
+    assert "Traceback" not in done.stderr
+    assert "record:" not in done.stderr, "nothing was opened"
+    assert not Path("runs.gesta").exists()
+    return done.stderr
+
+
+def test_a_file_and_a_dotted_module_name_an_agent(gesta: Gesta, folder: Path):
+    (folder / "shop").mkdir()
+    (folder / "shop" / "desks.py").write_text((folder / "agent.py").read_text(), encoding="utf-8")
+    assert gesta("run", "agent.py:plain", "x").stdout == "One.\n"
+    assert gesta("run", "shop/desks.py:plain", "x").stdout == "One.\n"
+    assert gesta("run", "shop.desks:plain", "x").stdout == "One.\n"
+    assert gesta("run", f"{folder}/agent.py:plain", "x").stdout == "One.\n"
+
+
+def test_an_agent_file_may_import_its_neighbours_and_print(gesta: Gesta, folder: Path):
+    (folder / "deep").mkdir()
+    (folder / "deep" / "words_of_mine.py").write_text("WORD = 'Hi.'", encoding="utf-8")
+    (folder / "deep" / "main.py").write_text(
+        "import gesta, words_of_mine\nprint('loading')\na = gesta.Agent('a', gesta.scripted(words_of_mine.WORD))\n",
+        encoding="utf-8",
+    )
+    done = gesta("run", "deep/main.py:a", "x")
+    assert done.stdout == "Hi.\n"
+    assert "loading" in done.stderr
+
+
+def test_no_such_file_names_the_folder_and_the_nearest(gesta: Gesta, folder: Path):
+    said = _said(gesta, "agnet.py:agent")
+    assert f"error: No file 'agnet.py' in {folder}. Did you mean 'agent.py'?" in said
+    assert "Write FILE.py:NAME, as in agent.py:agent, or dotted.module:NAME." in said
+
+
+def test_no_such_name_names_the_nearest_and_all_agents(gesta: Gesta):
+    said = _said(gesta, "agent.py:agnt")
+    assert "error: No 'agnt' in agent.py. Did you mean 'agent'? Agents in it: agent, desk, pair, " in said
+    assert said.endswith("Write agent.py:agent.\n")
+
+
+def test_a_file_without_a_name_lists_its_agents(gesta: Gesta):
+    assert "'agent.py' names a file, but no agent in it. Agents in it: agent, desk" in _said(gesta, "agent.py")
+    assert "'agent' names no agent. Write FILE.py:NAME" in _said(gesta, "nothing").replace("nothing", "agent")
+
+
+def test_something_else_of_that_name_is_no_agent(gesta: Gesta):
+    said = _said(gesta, "agent.py:weather")
+    assert "error: agent.py:weather is of type Tool, not an Agent. Agents in it: agent, desk" in said
+
+
+def test_a_file_without_agents_says_so(gesta: Gesta, folder: Path):
+    (folder / "bare.py").write_text("x = 1", encoding="utf-8")
+    assert "No 'agent' in bare.py. There is no agent in it: write agent = gesta.Agent(...)." in _said(
+        gesta, "bare.py:agent"
+    )
+
+
+def test_no_such_module_is_named(gesta: Gesta):
+    assert "error: No module 'gesta.dmo'. Write FILE.py:NAME" in _said(gesta, "gesta.dmo:agent")
+
+
+@pytest.mark.parametrize("address", ["broken.py:agent", "broken:agent"])
+def test_a_file_that_fails_shows_the_users_own_line(gesta: Gesta, folder: Path, address: str):
+    (folder / "broken.py").write_text(BROKEN, encoding="utf-8")
+    name = address.partition(":")[0]
+    assert _said(gesta, address) == (
+        f"error: {name} does not import: ZeroDivisionError: division by zero\n  broken.py, line 3:\n    return 1 / 0\n"
+    )
+
+
+def test_a_syntax_error_shows_its_line(gesta: Gesta, folder: Path):
+    (folder / "broken.py").write_text("x = 1\nagent = gesta.Agent(\n", encoding="utf-8")
+    said = _said(gesta, "broken.py:agent")
+    assert said.startswith("error: broken.py does not import: SyntaxError: '(' was never closed")
+    assert said.endswith("  broken.py, line 2:\n    agent = gesta.Agent(\n")
+
+
+def test_a_missing_library_shows_the_import(gesta: Gesta, folder: Path):
+    (folder / "broken.py").write_text("import nowhere_to_be_found\n", encoding="utf-8")
+    said = _said(gesta, "broken.py:agent")
+    assert "ModuleNotFoundError: No module named 'nowhere_to_be_found'\n  broken.py, line 1:" in said
+
+
+def test_a_tool_without_annotations_shows_what_to_write_and_where(gesta: Gesta, folder: Path):
+    (folder / "broken.py").write_text(UNTYPED, encoding="utf-8")
+    said = _said(gesta, "broken.py:agent")
+    assert "Tool 'add': parameter 'left' has no type to tell a model. Write `left: str`, or what it is." in said
+    assert "\n  broken.py, line " in said
+    assert "gesta/tooling.py" not in said
+
+
+def test_a_file_that_ends_the_program_is_told_how_not_to(gesta: Gesta, folder: Path):
+    (folder / "broken.py").write_text("import sys\nsys.exit(0)\n", encoding="utf-8")
+    said = _said(gesta, "broken.py:agent")
+    assert "broken.py ended the program while it was imported." in said
+    assert "if __name__ == '__main__':" in said
+
+
+def test_debug_shows_the_traceback(gesta: Gesta, folder: Path):
+    (folder / "broken.py").write_text(BROKEN, encoding="utf-8")
+    with pytest.raises(Exception, match="broken.py does not import") as caught:
+        gesta("run", "broken.py:agent", "hello", "--debug")
+    assert isinstance(caught.value.__cause__, ZeroDivisionError)

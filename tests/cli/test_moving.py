@@ -1,0 +1,111 @@
+"""`verify`, `export`, `import` and `models`."""
+
+import json
+import re
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from tests.cli.conftest import Gesta
+
+
+def _filled(gesta: Gesta) -> None:
+    gesta("run", "agent.py:agent", "Rome?", "--session", "trip")
+    gesta("run", "agent.py:plain", "x")
+
+
+def test_a_record_as_it_was_written_is_said_to_be(gesta: Gesta):
+    _filled(gesta)
+    for words in (["verify"], ["verify", "runs.gesta"], ["verify", "--record", "runs.gesta"]):
+        done = gesta(*words)
+        assert done.exit_code == 0
+        assert re.fullmatch(r"2 runs, \d+ entries: nothing was changed\.\n", done.stdout)
+    assert json.loads(gesta("verify", "--json").stdout)["flaws"] == 0
+
+
+def test_a_changed_byte_is_found_where_it_is(gesta: Gesta):
+    _filled(gesta)
+    with closing(sqlite3.connect("runs.gesta")) as file:
+        file.execute(
+            "UPDATE entries SET content = replace(content, '21 degrees', '12 degrees') WHERE kind = 'tool-result'"
+        )
+        file.commit()
+        ((run, seq),) = file.execute("SELECT run, seq FROM entries WHERE kind = 'tool-result'")
+    done = gesta("verify")
+    assert done.exit_code == 1
+    assert done.stdout == f"run {run}: entry {seq} (tool-result) does not match its digest\n"
+    assert done.stderr == "Changed since it was written: 1 run of 2.\n"
+    found = json.loads(gesta("verify", "--json").stdout)
+    assert (found["run"], found["seq"]) == (run, seq)
+
+
+def test_what_is_exported_can_be_imported_and_is_the_same(gesta: Gesta):
+    _filled(gesta)
+    done = gesta("export", "--all", "-o", "all.jsonl")
+    assert (done.exit_code, done.stdout, done.stderr) == (0, "", "2 runs written to all.jsonl\n")
+    done = gesta("import", "all.jsonl", "--record", "copy.gesta")
+    assert done.exit_code == 0, done.output
+    assert re.match(r"all\.jsonl: 2 runs, \d+ entries \(gesta", done.stdout)
+    assert gesta("log", "trip", "--record", "copy.gesta").stdout == gesta("log", "trip").stdout
+    assert gesta("verify", "copy.gesta").exit_code == 0
+    again = gesta("import", "all.jsonl", "--record", "copy.gesta", "--json")
+    assert json.loads(again.stdout)["skipped"] == 2
+
+
+def test_one_run_goes_to_standard_output(gesta: Gesta):
+    _filled(gesta)
+    lines = [json.loads(line) for line in gesta("export", "trip").stdout.splitlines()]
+    assert [line["kind"] for line in lines if "kind" in line][:2] == ["begin", "user"]
+
+
+def test_export_must_be_told_what(gesta: Gesta):
+    _filled(gesta)
+    for words in ([], ["last", "--all"]):
+        done = gesta("export", *words)
+        assert done.exit_code == 2
+        assert done.stderr == "error: Say which run, or --all: gesta export last, gesta export --all.\n"
+
+
+def test_files_that_cannot_be_imported_are_named(gesta: Gesta, folder: Path):
+    done = gesta("import", "none.jsonl", "--record", "r.gesta")
+    assert done.exit_code == 2
+    assert done.stderr == f"error: No file 'none.jsonl' in {folder}. Nothing was imported.\n"
+    assert not Path("r.gesta").exists()
+    (folder / "bad.jsonl").write_text("{not json", encoding="utf-8")
+    _filled(gesta)
+    gesta("export", "trip", "-o", "good.jsonl")
+    done = gesta("import", "bad.jsonl", "good.jsonl", "--record", "r.gesta")
+    assert done.exit_code == 1
+    assert "error: Cannot import 'bad.jsonl': " in done.stderr
+    assert "good.jsonl: 1 run, 12 entries" in done.stdout
+
+
+def test_a_format_that_is_not_known_gets_the_nearest(gesta: Gesta):
+    _filled(gesta)
+    gesta("export", "trip", "-o", "good.jsonl")
+    done = gesta("import", "good.jsonl", "--record", "r.gesta", "--format", "tau2-bnch")
+    assert done.exit_code == 1
+    assert "Did you mean 'tau2-bench'?" in done.stderr
+
+
+def test_a_folder_that_cannot_be_written_to_is_an_error_without_a_traceback(gesta: Gesta):
+    _filled(gesta)
+    done = gesta("export", "--all", "-o", "no/such/folder/x.jsonl")
+    assert done.exit_code == 1
+    assert "no/such/folder/x.jsonl" in done.stderr
+    assert "Traceback" not in done.output
+
+
+def test_models_say_which_keys_were_found_and_never_the_key(gesta: Gesta, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-very-secret")
+    monkeypatch.delenv("GROQ_API_KEY", raising=False)
+    done = gesta("models")
+    assert re.search(r"^openai +OPENAI_API_KEY is set +https://api.openai.com/v1$", done.stdout, re.MULTILINE)
+    assert re.search(r"^groq +GROQ_API_KEY is not set ", done.stdout, re.MULTILINE)
+    assert re.search(r"^ollama +needs no key ", done.stdout, re.MULTILINE)
+    assert "gesta.scripted(...)" in done.stderr
+    found = {line["provider"]: line for line in map(json.loads, gesta("models", "--json").stdout.splitlines())}
+    assert found["openai"]["found"] is True
+    assert found["groq"]["found"] is False
+    assert "sk-very-secret" not in done.output + gesta("models", "--json").output

@@ -141,7 +141,7 @@ def verify(row: Row, prev: bytes, sealed: bytes | None = None) -> bool:
 
 def canonical(value: Any) -> bytes:
     """Write a value so that equal JSON values are equal bytes: keys sorted, and 1.0 as 1 (up to 2**63)."""
-    return _SORTER.encode(_NUMBERS.decode(_pack(value, None, typed=False)[0]))
+    return _SORTER.encode(_NUMBERS.decode(_ENCODER.encode(_Writer(None, sorts=True).mark(value))))
 
 
 def digest_of(value: Any) -> str:
@@ -178,10 +178,37 @@ def _members(struct: Any) -> dict[Any, Any]:
     return {name: value for name, value in members.items() if value is not defaults.get(name, Raw)}
 
 
+def _plain(value: Any, *, deep: bool) -> tuple[str, Any]:
+    """Give a value in plain types, and the mark over it: the only place that touches what is not."""
+    kind = type(value)
+    with suppress(Exception):
+        if deep:
+            return "$json", json.dumps(value, default=repr)
+        if issubclass(kind, Enum):
+            return "", value.value
+        if issubclass(kind, bytes | bytearray | memoryview):
+            return "", b"".join([value])
+        if issubclass(kind, dict | Struct):
+            return "", dict.copy(value) if issubclass(kind, dict) else _members(value)
+        for base, plain in _PLAIN + _TIMES:
+            if issubclass(kind, base):
+                return "", plain(value)
+        for base, name in _LISTS:
+            if issubclass(kind, base):
+                return name, [*base.__iter__(value)]
+    told = ["object", "object"]
+    with suppress(Exception):
+        told = [str.__str__(kind.__name__)] * 2
+    with suppress(Exception):
+        told[1] = str.__str__(repr(value))[:10_000]
+    return "$py", told
+
+
 class _Writer(Struct):
     """Puts marks into values, and large values aside."""
 
     keep: Keep | None
+    sorts: bool = False
     blobs: dict[str, bytes] = {}
 
     def field(self, value: Any) -> Any:
@@ -197,53 +224,38 @@ class _Writer(Struct):
 
     def mark(self, value: Any, path: tuple[int, ...] = ()) -> Any:
         kind = type(value)
-        try:
-            if value is None or kind is bool or (kind is int and -(2**63) <= value < 2**64):
-                return value
-            if kind is str:
-                data = value.encode("utf-8", "surrogatepass")
-                plain = "\0" not in value and data.decode("utf-8", "replace") == value
-                return self.large(data, "text") or (value if plain else {"$text": b64encode(data).decode()})
-            if kind is int:
-                return {"$int": self.mark(hex(value))}
-            if kind is float:
-                return value if abs(value) < float("inf") else {"$float": str(value)}
-            if kind is Foreign:
-                return {"$py": [self.mark(value.type), self.mark(value.repr)]}
-            if kind is Secret:
-                return {"$secret": self.mark(value.name)}
-            if issubclass(kind, Enum):
-                return self.mark(value.value, path)
-            if issubclass(kind, bytes | bytearray | memoryview):
-                data = b"".join([value])
-                return self.large(data, "bytes") or {"$bytes": b64encode(data).decode()}
-            for base, plain in _PLAIN + _TIMES:
-                if issubclass(kind, base):
-                    return self.mark(plain(value))
-            if id(value) in path:
-                return {"$cycle": True}
-            if len(path) == DEPTH:
-                return {"$json": self.mark(json.dumps(value, default=repr))}
-            path = (*path, id(value))
-            for base, name in _LISTS:
-                if issubclass(kind, base):
-                    items = [self.mark(item, path) for item in [*base.__iter__(value)]]
-                    return {name: sorted(items, key=_ENCODER.encode) if "set" in name else items} if name else items
-            if issubclass(kind, dict | Struct):
-                return self.object(dict.copy(value) if issubclass(kind, dict) else _members(value), path)
-        except Exception:  # noqa: BLE001, S110  # whatever a value may raise
-            pass
-        name = text = "object"
-        with suppress(Exception):
-            name = text = str.__str__(kind.__name__)
-        with suppress(Exception):
-            text = str.__str__(repr(value))[:10_000]
-        return {"$py": [self.mark(name), self.mark(text)]}
+        if value is None or kind is bool or (kind is int and -(2**63) <= value < 2**64):
+            return value
+        if kind is str:
+            data = value.encode("utf-8", "surrogatepass")
+            exact = "\0" not in value and data.decode("utf-8", "replace") == value
+            return self.large(data, "text") or (value if exact else {"$text": b64encode(data).decode()})
+        if kind is int:
+            return {"$int": self.mark(hex(value))}
+        if kind is float:
+            return value if abs(value) < float("inf") else {"$float": str(value)}
+        if kind is bytes:
+            return self.large(value, "bytes") or {"$bytes": b64encode(value).decode()}
+        if kind is Foreign:
+            return {"$py": [self.mark(value.type, path), self.mark(value.repr, path)]}
+        if kind is Secret:
+            return {"$secret": self.mark(value.name, path)}
+        if id(value) in path:
+            return {"$cycle": True}
+        name, plain = _plain(value, deep=len(path) >= DEPTH)
+        path = (*path, id(value))
+        if type(plain) is dict:
+            return self.object(plain, path)
+        marked = [self.mark(item, path) for item in plain] if type(plain) is list else self.mark(plain, path)
+        if "set" in name:
+            marked.sort(key=_ENCODER.encode)
+        return {name: marked} if name else marked
 
     def object(self, members: dict[Any, Any], path: tuple[int, ...]) -> dict[str, Any]:
         keys: list[Any] = [self.mark(key) if issubclass(type(key), str) else None for key in members]
         if any(type(key) is not str for key in keys) or len({*keys}) != len(keys):
-            return {"$items": [[self.mark(key, path), self.mark(value, path)] for key, value in members.items()]}
+            pairs = [[self.mark(key, path), self.mark(value, path)] for key, value in members.items()]
+            return {"$items": sorted(pairs, key=_ENCODER.encode) if self.sorts else pairs}
         marked = {key: self.mark(value, path) for key, value in zip(keys, members.values(), strict=True)}
         return {"$dict": marked} if len(keys) == 1 and keys[0].startswith("$") else marked
 
@@ -263,9 +275,9 @@ def _read(text: str, blobs: Mapping[str, bytes], version: int = VERSION, upcasts
     for older in range(version, VERSION):
         members = upcasts[older](members)
     members = _unmark(members, blobs)
-    if members["kind"] not in _CLASSES:
-        raise ValueError(f"this release knows no kind {members['kind']!r}")
-    kind = _CLASSES[members["kind"]]
+    kind = _CLASSES.get(members.get("kind", ""))
+    if kind is None:
+        raise ValueError(f"this release knows no kind {members.get('kind')!r}")
     with suppress(msgspec.ValidationError):
         return msgspec.convert(members, kind)
     for field in msgspec.structs.fields(kind):

@@ -55,6 +55,7 @@ class Journal:
         self._rows: list[Row] = []
         self._letters: list[int] = []
         self._blobs = Blobs()
+        self._blob_rows: list[BlobRow] = []
         self._fresh: list[Entry] = []
         self._after: list[tuple[int, Callable[[], None]]] = []
         self._committing: anyio.Event | None = None
@@ -115,15 +116,20 @@ class Journal:
         self._announce()
 
     async def _commit(self) -> None:
-        rows, self._rows = self._rows, []
-        letters, self._letters = self._letters, []
-        blobs = tuple(BlobRow(*blob) for blob in self._blobs.take())
+        rows, letters = self._rows, self._letters
+        self._blob_rows += [BlobRow(*blob) for blob in self._blobs.take()]
+        blobs = self._blob_rows
+        self._rows, self._letters, self._blob_rows = [], [], []
         self._committing = anyio.Event()
         try:
             await self.store.append(Batch(self.lease, self.durable_head, rows, blobs, letters))
             self.durable_head = rows[-1].seq
         except GestaError as failure:
             self._failure = failure
+            raise
+        except BaseException:  # cancelled before the store began: nothing of it is committed
+            self._rows, self._letters = rows + self._rows, letters + self._letters
+            self._blob_rows = blobs + self._blob_rows
             raise
         finally:
             self._committing.set()
@@ -211,7 +217,3 @@ async def letters(store: Store, run: str) -> list[tuple[Letter, Content]]:
     """Read what waits in a run's inbox."""
     return [(letter, decode_content(letter.content, {})) for letter in await store.inbox(run)]
 
-
-def too_large(data: bytes) -> str:
-    """Refuse a large value where no run keeps blobs: in a letter."""
-    raise ValueError(f"a letter of {len(data)} bytes is too large for an inbox; the most is 64 KiB")

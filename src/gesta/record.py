@@ -23,7 +23,7 @@ from gesta.entry import GENESIS, Entry, utc_text
 from gesta.errors import NoRun, TurnOpen
 from gesta.event import Event, Listener
 from gesta.kinds import BeginContent, Content, EndContent, Error, Opened, UserContent
-from gesta.log import Clock, Journal, Log, closing, open_root, read, too_large, utc_now
+from gesta.log import Clock, Journal, Log, closing, open_root, read, utc_now
 from gesta.perform import perform
 from gesta.prompt import Prompt
 from gesta.run import Outcome, outcome, turn
@@ -112,7 +112,7 @@ class Record:
 
     async def send(self, run: str, content: Content, *, key: str) -> bool:
         """Put something into a run's inbox; needs no lease and no agent. False if the key was used before."""
-        return await self.store.send(Letter(run, key, encode_content(content, too_large), utc_text(self._clock())))
+        return await self.store.send(Letter(run, key, encode_content(content, None), utc_text(self._clock())))
 
     async def read(self, run: str, after: int = 0) -> list[Entry]:
         """Read a run's entries by seq, those after `after`."""

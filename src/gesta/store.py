@@ -103,6 +103,9 @@ class Store(Protocol):
     async def append(self, batch: Batch) -> int:
         """Commit a batch and return the pos of its last row; rows get consecutive places.
 
+        Cancelled before the commit has begun, it raises the cancellation and nothing was committed; cancelled later,
+        it returns.
+
         Raises:
             LeaseLost: the lease is no longer held, its epoch is not the run's, or head is not the run's head.
             WriteFailed: nothing was committed.

@@ -4,14 +4,13 @@
         async def open_store(self):
             return MyStore()
 
-Each test is a sentence about every store. They run on an event loop of their own, and need no plugin.
+Each test is a sentence about every store. It runs on an event loop of its own, and needs no plugin.
 """
+# ruff: noqa: D102 - the name of a test is its sentence
 
 import os
 import unittest
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
-from functools import wraps
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import anyio
@@ -54,14 +53,34 @@ def make_batch(lease: Lease, head: int, count: int = 1) -> Batch:
     return Batch(lease, head, [make_row(lease.run, head + place) for place in range(1, count + 1)])
 
 
-def awaited(test: Callable[[Any], Coroutine[Any, Any, None]]) -> Callable[[Any], None]:
-    """Run a test on an event loop of its own."""
+def collected(contract: type["StoreContract"]) -> type["StoreContract"]:
+    """Make pytest's kind of test of every sentence in a contract: synchronous, and with no parameters."""
+    for name, sentence in list(vars(contract).items()):
+        if name.startswith("test_"):
+            setattr(contract, name, on_a_loop(name, sentence))
+    return contract
 
-    @wraps(test)
-    def run(self: Any) -> None:
-        anyio.run(test, self)
 
-    return run
+def on_a_loop(name: str, sentence: Callable[..., Coroutine[Any, Any, None]]) -> Callable[["StoreContract"], None]:
+    """Run a sentence on an event loop of its own, with a fresh store, or one that is opened by two owners."""
+    twice = "other" in sentence.__code__.co_varnames[: sentence.__code__.co_argcount]
+
+    async def main(self: "StoreContract") -> None:
+        stores = [await self.open_store()]
+        try:
+            if twice:
+                stores.append(await self.open_again(stores[0]))
+            await sentence(self, *stores)
+        finally:
+            with anyio.CancelScope(shield=True):
+                for store in stores:
+                    await store.close()
+
+    def test(self: "StoreContract") -> None:
+        anyio.run(main, self)
+
+    test.__name__ = name
+    return test
 
 
 async def refused(work: Coroutine[Any, Any, Any], *errors: type[Exception]) -> Exception:
@@ -73,6 +92,7 @@ async def refused(work: Coroutine[Any, Any, Any], *errors: type[Exception]) -> E
     raise AssertionError(f"expected {' or '.join(error.__name__ for error in errors)}, found {found!r}")
 
 
+@collected
 class StoreContract:
     """What every store must do. Subclass it and say how a store is opened."""
 
@@ -88,329 +108,258 @@ class StoreContract:
         """Make the store's owner as good as dead, without closing the store; goes with `open_again`."""
         raise NotImplementedError
 
-    @asynccontextmanager
-    async def opened(self) -> AsyncIterator[Store]:
-        """Open a fresh store for the length of a block."""
-        store = await self.open_store()
-        try:
-            yield store
-        finally:
-            with anyio.CancelScope(shield=True):
-                await store.close()
+    async def test_rows_come_back_as_they_were_written(self, store: Store) -> None:
+        lease = await store.lease("r")
+        odd = "ünï ' \" \\ \U0001f600 \u200b" + "long " * 40_000
+        rows = [
+            make_opening("r", "s", "n"),
+            msgspec.structs.replace(make_row("r", 2, content=odd), causes='[1,["q",7]]', annotations='{"a":1}'),
+            make_row("r", 3, span=2),
+        ]
+        last = await store.append(Batch(lease, 0, rows))
+        read = await store.read("r")
+        assert [msgspec.structs.replace(row, pos=0) for row in read] == rows
+        assert [row.pos for row in read] == [last - 2, last - 1, last]
 
-    @asynccontextmanager
-    async def opened_twice(self) -> AsyncIterator[tuple[Store, Store]]:
-        """Open a fresh store as two owners for the length of a block."""
-        async with self.opened() as store:
-            other = await self.open_again(store)
-            try:
-                yield store, other
-            finally:
-                with anyio.CancelScope(shield=True):
-                    await other.close()
+    async def test_pos_grows_over_all_runs(self, store: Store) -> None:
+        one, two = await store.lease("one"), await store.lease("two")
+        batches = make_batch(one, 0, 2), make_batch(two, 0, 3), make_batch(one, 2, 1)
+        first, second, third = [await store.append(batch) for batch in batches]
+        assert (second, third) == (first + 3, first + 4)
 
-    @awaited
-    async def test_rows_come_back_as_they_were_written(self) -> None:
-        async with self.opened() as store:
-            lease = await store.lease("r")
-            odd = "ünï ' \" \\ \U0001f600 ​" + "long " * 40_000
-            rows = [
-                make_opening("r", "s", "n"),
-                msgspec.structs.replace(make_row("r", 2, content=odd), causes='[1,["q",7]]', annotations='{"a":1}'),
-                make_row("r", 3, span=2),
-            ]
-            last = await store.append(Batch(lease, 0, rows))
-            read = await store.read("r")
-            assert [msgspec.structs.replace(row, pos=0) for row in read] == rows
-            assert [row.pos for row in read] == [last - 2, last - 1, last]
+    async def test_a_part_of_a_run_can_be_read(self, store: Store) -> None:
+        await store.append(make_batch(await store.lease("r"), 0, 9))
+        parts = {(4, None, None): [5, 6, 7, 8, 9], (0, 2, None): [1, 2], (2, 5, None): [3, 4, 5], (2, 8, 2): [3, 4]}
+        for (after, until, limit), seqs in parts.items():
+            assert [row.seq for row in await store.read("r", after, until, limit)] == seqs
+        assert [row.seq for row in await store.read("r", 7, 99, 99)] == [8, 9]
+        for after, until, limit in ((9, None, None), (0, 0, None), (0, None, 0)):
+            assert await store.read("r", after, until, limit) == []
+        assert await store.read("nobody") == []
 
-    @awaited
-    async def test_pos_grows_over_all_runs(self) -> None:
-        async with self.opened() as store:
-            one, two = await store.lease("one"), await store.lease("two")
-            batches = make_batch(one, 0, 2), make_batch(two, 0, 3), make_batch(one, 2, 1)
-            first, second, third = [await store.append(batch) for batch in batches]
-            assert (second, third) == (first + 3, first + 4)
+    async def test_the_head_is_the_last_entry(self, store: Store) -> None:
+        assert await store.head("r") == (0, GENESIS)
+        batch = make_batch(await store.lease("r"), 0, 3)
+        await store.append(batch)
+        assert await store.head("r") == (3, batch.rows[-1].digest)
 
-    @awaited
-    async def test_a_part_of_a_run_can_be_read(self) -> None:
-        async with self.opened() as store:
-            await store.append(make_batch(await store.lease("r"), 0, 9))
-            parts = {(4, None, None): [5, 6, 7, 8, 9], (0, 2, None): [1, 2], (2, 5, None): [3, 4, 5], (2, 8, 2): [3, 4]}
-            for (after, until, limit), seqs in parts.items():
-                assert [row.seq for row in await store.read("r", after, until, limit)] == seqs
-            assert [row.seq for row in await store.read("r", 7, 99, 99)] == [8, 9]
-            for after, until, limit in ((9, None, None), (0, 0, None), (0, None, 0)):
-                assert await store.read("r", after, until, limit) == []
-            assert await store.read("nobody") == []
+    async def test_a_gap_is_refused(self, store: Store) -> None:
+        lease = await store.lease("r")
+        for rows in ([2], [1, 3], [1, 1], [0]):
+            await refused(store.append(Batch(lease, 0, [make_row("r", seq) for seq in rows])), ValueError)
+        await refused(store.append(Batch(lease, 0, [make_row("another", 1)])), ValueError)
+        assert await store.read("r") == []
 
-    @awaited
-    async def test_the_head_is_the_last_entry(self) -> None:
-        async with self.opened() as store:
-            assert await store.head("r") == (0, GENESIS)
-            batch = make_batch(await store.lease("r"), 0, 3)
-            await store.append(batch)
-            assert await store.head("r") == (3, batch.rows[-1].digest)
+    async def test_a_writer_that_does_not_know_the_head_is_refused(self, store: Store) -> None:
+        lease = await store.lease("r")
+        await store.append(make_batch(lease, 0, 3))
+        for head in (0, 2, 4):
+            error = await refused(store.append(make_batch(lease, head)), LeaseLost)
+            assert f"head {head}" in str(error)
+            assert "head 3" in str(error)
+        assert (await store.head("r"))[0] == 3
 
-    @awaited
-    async def test_a_gap_is_refused(self) -> None:
-        async with self.opened() as store:
-            lease = await store.lease("r")
-            for rows in ([2], [1, 3], [1, 1], [0]):
-                await refused(store.append(Batch(lease, 0, [make_row("r", seq) for seq in rows])), ValueError)
-            await refused(store.append(Batch(lease, 0, [make_row("another", 1)])), ValueError)
-            assert await store.read("r") == []
+    async def test_a_fork_goes_on_with_the_seq_of_its_base(self, store: Store) -> None:
+        lease = await store.lease("fork")
+        await store.append(Batch(lease, 5, [make_row("fork", 6, "begin", '{"kind":"begin"}'), make_row("fork", 7)]))
+        await store.append(make_batch(lease, 7))
+        assert [row.seq for row in await store.read("fork", 6)] == [7, 8]
 
-    @awaited
-    async def test_a_writer_that_does_not_know_the_head_is_refused(self) -> None:
-        async with self.opened() as store:
-            lease = await store.lease("r")
-            await store.append(make_batch(lease, 0, 3))
-            for head in (0, 2, 4):
-                error = await refused(store.append(make_batch(lease, head)), LeaseLost)
-                assert f"head {head}" in str(error)
-                assert "head 3" in str(error)
-            assert (await store.head("r"))[0] == 3
+    async def test_a_refused_batch_leaves_nothing(self, store: Store) -> None:
+        lease = await store.lease("r")
+        await store.send(Letter("r", "key", "{}", AT))
+        (letter,) = await store.inbox("r")
+        blob = BlobRow("name", b"s" * 16, b"data")
+        await refused(store.append(Batch(lease, 3, [make_row("r", 4)], [blob], [letter.id])), LeaseLost)
+        assert await store.read("r") == []
+        assert await store.inbox("r") == [letter]
+        await refused(store.get_blob("r", "name"), BrokenRecord)
 
-    @awaited
-    async def test_a_fork_goes_on_with_the_seq_of_its_base(self) -> None:
-        async with self.opened() as store:
-            lease = await store.lease("fork")
-            await store.append(Batch(lease, 5, [make_row("fork", 6, "begin", '{"kind":"begin"}'), make_row("fork", 7)]))
-            await store.append(make_batch(lease, 7))
-            assert [row.seq for row in await store.read("fork", 6)] == [7, 8]
+    async def test_runs_are_listed_as_they_were_opened(self, store: Store) -> None:
+        assert await store.runs() == []
+        for run, session, name in (("b", "s", "one"), ("a", "s", "two"), ("c", "t", "one")):
+            lease = await store.lease(run)
+            await store.append(Batch(lease, 0, [make_opening(run, session, name, "b" if run == "a" else None)]))
+            await store.append(make_batch(lease, 1, 2))
+        runs = await store.runs()
+        found = [(row.run, row.session, row.name, row.parent_run) for row in runs]
+        assert found == [("b", "s", "one", None), ("a", "s", "two", "b"), ("c", "t", "one", None)]
+        assert {(row.head, row.at, row.last_at, row.record) for row in runs} == {(3, AT, AT, "0" * 32)}
+        assert [row.pos for row in runs] == [(await store.read(row.run))[0].pos for row in runs]
+        assert [row.run for row in await store.runs("s")] == ["b", "a"]
+        assert [row.run for row in await store.runs(name="one")] == ["b", "c"]
+        assert [row.run for row in await store.runs("t", "one")] == ["c"]
+        assert await store.runs("t", "two") == []
 
-    @awaited
-    async def test_a_refused_batch_leaves_nothing(self) -> None:
-        async with self.opened() as store:
-            lease = await store.lease("r")
-            await store.send(Letter("r", "key", "{}", AT))
-            (letter,) = await store.inbox("r")
-            blob = BlobRow("name", b"s" * 16, b"data")
-            await refused(store.append(Batch(lease, 3, [make_row("r", 4)], [blob], [letter.id])), LeaseLost)
-            assert await store.read("r") == []
-            assert await store.inbox("r") == [letter]
-            await refused(store.get_blob("r", "name"), BrokenRecord)
+    async def test_blobs_belong_to_their_run(self, store: Store) -> None:
+        lease = await store.lease("r")
+        data = bytes(range(256)) * 1000
+        blob = BlobRow("name", b"s" * 16, data)
+        await store.append(Batch(lease, 0, [make_row("r", 1)], [blob]))
+        await store.append(Batch(lease, 1, [make_row("r", 2)], [blob, BlobRow("empty", b"t" * 16, b"")]))
+        assert await store.get_blob("r", "name") == data
+        assert await store.get_blob("r", "empty") == b""
+        for run, name in (("r", "other"), ("q", "name")):
+            await refused(store.get_blob(run, name), BrokenRecord)
 
-    @awaited
-    async def test_runs_are_listed_as_they_were_opened(self) -> None:
-        async with self.opened() as store:
-            assert await store.runs() == []
-            for run, session, name in (("b", "s", "one"), ("a", "s", "two"), ("c", "t", "one")):
-                lease = await store.lease(run)
-                await store.append(Batch(lease, 0, [make_opening(run, session, name, "b" if run == "a" else None)]))
-                await store.append(make_batch(lease, 1, 2))
-            runs = await store.runs()
-            found = [(row.run, row.session, row.name, row.parent_run) for row in runs]
-            assert found == [("b", "s", "one", None), ("a", "s", "two", "b"), ("c", "t", "one", None)]
-            assert {(row.head, row.at, row.last_at, row.record) for row in runs} == {(3, AT, AT, "0" * 32)}
-            assert [row.pos for row in runs] == [(await store.read(row.run))[0].pos for row in runs]
-            assert [row.run for row in await store.runs("s")] == ["b", "a"]
-            assert [row.run for row in await store.runs(name="one")] == ["b", "c"]
-            assert [row.run for row in await store.runs("t", "one")] == ["c"]
-            assert await store.runs("t", "two") == []
+    async def test_letters_wait_in_the_order_in_which_they_came(self, store: Store) -> None:
+        await store.lease("r")  # sending needs none, and is not kept out by one
+        for key in ("c", "a", "b"):
+            assert await store.send(Letter("r", key, f'"{key}"', AT))
+        letters = await store.inbox("r")
+        assert [(one.run, one.key, one.content, one.at) for one in letters] == [
+            ("r", key, f'"{key}"', AT) for key in "cab"
+        ]
+        assert [one.id for one in letters] == sorted({one.id for one in letters})
+        assert await store.inbox("q") == []
 
-    @awaited
-    async def test_blobs_belong_to_their_run(self) -> None:
-        async with self.opened() as store:
-            lease = await store.lease("r")
-            data = bytes(range(256)) * 1000
-            blob = BlobRow("name", b"s" * 16, data)
-            await store.append(Batch(lease, 0, [make_row("r", 1)], [blob]))
-            await store.append(Batch(lease, 1, [make_row("r", 2)], [blob, BlobRow("empty", b"t" * 16, b"")]))
-            assert await store.get_blob("r", "name") == data
-            assert await store.get_blob("r", "empty") == b""
-            for run, name in (("r", "other"), ("q", "name")):
-                await refused(store.get_blob(run, name), BrokenRecord)
+    async def test_a_letter_is_in_the_inbox_or_in_the_log_and_counts_once_ever(self, store: Store) -> None:
+        lease = await store.lease("r")
+        letter = Letter("r", "key", "{}", AT)
+        assert await store.send(letter)
+        assert not await store.send(letter)
+        (waiting,) = await store.inbox("r")
+        batch = Batch(lease, 0, [make_row("r", 1)], (), [waiting.id])
+        await store.append(batch)
+        assert await store.inbox("r") == []
+        assert not await store.send(letter)
+        assert await store.inbox("r") == []
+        assert await store.send(msgspec.structs.replace(letter, run="q"))
+        twice = Batch(lease, 1, [make_row("r", 2)], (), [waiting.id])
+        await refused(store.append(twice), LeaseLost)
+        assert (await store.head("r"))[0] == 1
 
-    @awaited
-    async def test_letters_wait_in_the_order_in_which_they_came(self) -> None:
-        async with self.opened() as store:
-            await store.lease("r")  # sending needs none, and is not kept out by one
-            for key in ("c", "a", "b"):
-                assert await store.send(Letter("r", key, f'"{key}"', AT))
-            letters = await store.inbox("r")
-            assert [(one.run, one.key, one.content, one.at) for one in letters] == [
-                ("r", key, f'"{key}"', AT) for key in "cab"
-            ]
-            assert [one.id for one in letters] == sorted({one.id for one in letters})
-            assert await store.inbox("q") == []
+    async def test_a_run_has_one_writer(self, store: Store) -> None:
+        lease = await store.lease("r")
+        await store.append(make_batch(lease, 0, 2))
+        error = await refused(store.lease("r"), RunHeld)
+        assert isinstance(error, RunHeld)
+        assert (error.run, error.head) == ("r", 2)
+        assert str(os.getpid()) in error.owner
+        assert error.since.endswith("Z")
+        assert (await store.lease("other")).run == "other"
 
-    @awaited
-    async def test_a_letter_is_in_the_inbox_or_in_the_log_and_counts_once_ever(self) -> None:
-        async with self.opened() as store:
-            lease = await store.lease("r")
-            letter = Letter("r", "key", "{}", AT)
-            assert await store.send(letter)
-            assert not await store.send(letter)
-            (waiting,) = await store.inbox("r")
-            batch = Batch(lease, 0, [make_row("r", 1)], (), [waiting.id])
-            await store.append(batch)
-            assert await store.inbox("r") == []
-            assert not await store.send(letter)
-            assert await store.inbox("r") == []
-            assert await store.send(msgspec.structs.replace(letter, run="q"))
-            twice = Batch(lease, 1, [make_row("r", 2)], (), [waiting.id])
-            await refused(store.append(twice), LeaseLost)
-            assert (await store.head("r"))[0] == 1
+    async def test_a_lease_says_where_the_run_is_and_its_epoch_grows(self, store: Store) -> None:
+        first = await store.lease("r")
+        assert (first.run, first.head, first.digest) == ("r", 0, GENESIS)
+        batch = make_batch(first, 0, 2)
+        await store.append(batch)
+        await store.release(first)
+        second = await store.lease("r")
+        assert (second.head, second.digest) == (2, batch.rows[-1].digest)
+        assert second.epoch > first.epoch
+        await refused(store.append(make_batch(first, 2)), LeaseLost)
+        await store.release(first)  # no longer held: let be
+        await store.append(make_batch(second, 2))
+        await store.release(second)
+        await refused(store.append(make_batch(second, 3)), LeaseLost)
 
-    @awaited
-    async def test_a_run_has_one_writer(self) -> None:
-        async with self.opened() as store:
-            lease = await store.lease("r")
-            await store.append(make_batch(lease, 0, 2))
-            error = await refused(store.lease("r"), RunHeld)
-            assert isinstance(error, RunHeld)
-            assert (error.run, error.head) == ("r", 2)
-            assert str(os.getpid()) in error.owner
-            assert error.since.endswith("Z")
-            assert (await store.lease("other")).run == "other"
+    async def test_a_living_owner_keeps_its_run_and_a_dead_one_loses_it_at_once(
+        self, store: Store, other: Store
+    ) -> None:
+        lease = await store.lease("r")
+        await store.append(make_batch(lease, 0, 2))
+        await refused(other.lease("r"), RunHeld)
+        await self.end_owner(store)
+        taken = await other.lease("r")
+        assert (taken.head, taken.epoch > lease.epoch) == (2, True)
+        await refused(store.append(make_batch(lease, 2)), LeaseLost)
+        await other.append(make_batch(taken, 2))
+        assert (await store.head("r"))[0] == 3
 
-    @awaited
-    async def test_a_lease_says_where_the_run_is_and_its_epoch_grows(self) -> None:
-        async with self.opened() as store:
-            first = await store.lease("r")
-            assert (first.run, first.head, first.digest) == ("r", 0, GENESIS)
-            batch = make_batch(first, 0, 2)
-            await store.append(batch)
-            await store.release(first)
-            second = await store.lease("r")
-            assert (second.head, second.digest) == (2, batch.rows[-1].digest)
-            assert second.epoch > first.epoch
-            await refused(store.append(make_batch(first, 2)), LeaseLost)
-            await store.release(first)  # no longer held: let be
-            await store.append(make_batch(second, 2))
-            await store.release(second)
-            await refused(store.append(make_batch(second, 3)), LeaseLost)
+    async def test_closing_frees_leases(self, store: Store, other: Store) -> None:
+        before = await store.lease("r")
+        await store.close()
+        assert (await other.lease("r")).epoch > before.epoch
 
-    @awaited
-    async def test_a_living_owner_keeps_its_run_and_a_dead_one_loses_it_at_once(self) -> None:
-        async with self.opened_twice() as (store, other):
-            lease = await store.lease("r")
-            await store.append(make_batch(lease, 0, 2))
-            await refused(other.lease("r"), RunHeld)
-            await self.end_owner(store)
-            taken = await other.lease("r")
-            assert (taken.head, taken.epoch > lease.epoch) == (2, True)
-            await refused(store.append(make_batch(lease, 2)), LeaseLost)
-            await other.append(make_batch(taken, 2))
-            assert (await store.head("r"))[0] == 3
+    async def test_a_record_is_the_same_when_it_is_opened_again(self, store: Store, other: Store) -> None:
+        await store.append(make_batch(await store.lease("r"), 0, 2))
+        assert other.info == store.info
+        assert await other.read("r") == await store.read("r")
+        assert len(bytes.fromhex(store.info.id)) == 16
 
-    @awaited
-    async def test_closing_frees_leases(self) -> None:
-        async with self.opened_twice() as (store, other):
-            before = await store.lease("r")
-            await store.close()
-            assert (await other.lease("r")).epoch > before.epoch
-
-    @awaited
-    async def test_a_record_is_the_same_when_it_is_opened_again(self) -> None:
-        async with self.opened_twice() as (store, other):
-            await store.append(make_batch(await store.lease("r"), 0, 2))
-            assert other.info == store.info
-            assert await other.read("r") == await store.read("r")
-            assert len(bytes.fromhex(store.info.id)) == 16
-
-    @awaited
-    async def test_a_tail_gives_what_is_there_and_then_what_comes(self) -> None:
-        async with self.opened() as store:
-            lease = await store.lease("r")
-            await store.append(make_batch(lease, 0, 3))
-            with anyio.fail_after(5):
-                seen = [row.seq for row in await follow(store, 2, first=(await store.read("r"))[0].pos)]
-                assert seen == [2, 3]
-                async with anyio.create_task_group() as tasks:
-                    tasks.start_soon(later, lambda: store.append(make_batch(lease, 3)))
-                    assert [row.seq for row in await follow(store, 4)] == [1, 2, 3, 4]
-
-    @awaited
-    async def test_a_tail_gives_what_others_write_in_the_order_of_pos(self) -> None:
-        async with self.opened_twice() as (store, other):
+    async def test_a_tail_gives_what_is_there_and_then_what_comes(self, store: Store) -> None:
+        lease = await store.lease("r")
+        await store.append(make_batch(lease, 0, 3))
+        with anyio.fail_after(5):
+            seen = [row.seq for row in await follow(store, 2, first=(await store.read("r"))[0].pos)]
+            assert seen == [2, 3]
             async with anyio.create_task_group() as tasks:
-                for one, run in ((store, "a"), (other, "b")):
-                    tasks.start_soon(append_many, one, run, 5)
-                with anyio.fail_after(5):
-                    rows = await follow(store, 10)
-            assert [row.pos for row in rows] == sorted({row.pos for row in rows})
-            assert sorted((row.run, row.seq) for row in rows) == [(run, seq) for run in "ab" for seq in range(1, 6)]
+                tasks.start_soon(later, lambda: store.append(make_batch(lease, 3)))
+                assert [row.seq for row in await follow(store, 4)] == [1, 2, 3, 4]
 
-    @awaited
-    async def test_a_tail_ends_when_the_store_is_closed(self) -> None:
-        async with self.opened() as store:
+    async def test_a_tail_gives_what_others_write_in_the_order_of_pos(self, store: Store, other: Store) -> None:
+        async with anyio.create_task_group() as tasks:
+            for one, run in ((store, "a"), (other, "b")):
+                tasks.start_soon(append_many, one, run, 5)
             with anyio.fail_after(5):
-                async with anyio.create_task_group() as tasks:
-                    tasks.start_soon(later, store.close)
-                    assert [rows async for rows in store.tail()] == []
+                rows = await follow(store, 10)
+        assert [row.pos for row in rows] == sorted({row.pos for row in rows})
+        assert sorted((row.run, row.seq) for row in rows) == [(run, seq) for run in "ab" for seq in range(1, 6)]
 
-    @awaited
-    async def test_sql_reads(self) -> None:
-        async with self.opened() as store:
-            lease = await store.lease("r")
-            await store.append(Batch(lease, 0, [make_opening("r", "s", "n"), make_row("r", 2)]))
-            for count in (2, 3):  # what is new is there at the next query
-                found = await store.sql("SELECT run, max(seq) AS last FROM entries WHERE run = ?", ["r"])
-                assert (found.columns, found.rows) == (("run", "last"), [("r", count)])
-                await store.append(make_batch(lease, count))
-            assert (await store.sql("SELECT session, head FROM runs")).rows == [("s", 4)]
-            assert (await store.sql("SELECT seq, kind FROM entries WHERE seq > 99")).columns == ("seq", "kind")
-            assert (await store.sql("SELECT id FROM record")).rows == [(store.info.id,)]
-
-    @awaited
-    async def test_sql_never_writes(self) -> None:
-        async with self.opened() as store:
-            await store.append(make_batch(await store.lease("r"), 0, 2))
-            for query in (*WRITING, "SELECT nothing FROM nowhere", "no sql at all", "SELECT ?"):
-                error = await refused(store.sql(query), RecordError)
-                assert query in str(error)
-            assert (await store.sql("SELECT count(*) FROM entries")).rows == [(2,)]
-
-    @awaited
-    async def test_fifty_runs_append_at_once(self) -> None:
-        async with self.opened() as store:
+    async def test_a_tail_ends_when_the_store_is_closed(self, store: Store) -> None:
+        with anyio.fail_after(5):
             async with anyio.create_task_group() as tasks:
-                for number in range(50):
-                    tasks.start_soon(append_many, store, f"r{number}", 4)
-            places = set()
+                tasks.start_soon(later, store.close)
+                assert [rows async for rows in store.tail()] == []
+
+    async def test_sql_reads(self, store: Store) -> None:
+        lease = await store.lease("r")
+        await store.append(Batch(lease, 0, [make_opening("r", "s", "n"), make_row("r", 2)]))
+        for count in (2, 3):  # what is new is there at the next query
+            found = await store.sql("SELECT run, max(seq) AS last FROM entries WHERE run = ?", ["r"])
+            assert (found.columns, found.rows) == (("run", "last"), [("r", count)])
+            await store.append(make_batch(lease, count))
+        assert (await store.sql("SELECT session, head FROM runs")).rows == [("s", 4)]
+        assert (await store.sql("SELECT seq, kind FROM entries WHERE seq > 99")).columns == ("seq", "kind")
+        assert (await store.sql("SELECT id FROM record")).rows == [(store.info.id,)]
+
+    async def test_sql_never_writes(self, store: Store) -> None:
+        await store.append(make_batch(await store.lease("r"), 0, 2))
+        for query in (*WRITING, "SELECT nothing FROM nowhere", "no sql at all", "SELECT ?"):
+            error = await refused(store.sql(query), RecordError)
+            assert query in str(error)
+        assert (await store.sql("SELECT count(*) FROM entries")).rows == [(2,)]
+
+    async def test_fifty_runs_append_at_once(self, store: Store) -> None:
+        async with anyio.create_task_group() as tasks:
             for number in range(50):
-                rows = await store.read(f"r{number}")
-                assert [row.seq for row in rows] == [1, 2, 3, 4]
-                places |= {row.pos for row in rows}
-            assert len(places) == 200
+                tasks.start_soon(append_many, store, f"r{number}", 4)
+        places = set()
+        for number in range(50):
+            rows = await store.read(f"r{number}")
+            assert [row.seq for row in rows] == [1, 2, 3, 4]
+            places |= {row.pos for row in rows}
+        assert len(places) == 200
 
-    @awaited
-    async def test_a_cancelled_append_returns_or_never_happened(self) -> None:
-        async with self.opened() as store:
-            lease, head = await store.lease("r"), 0
-            for wait_s in (0, 0, 0.0001, 0.0003, 0.001, 0.003):
-                known: list[Any] = []
-                async with anyio.create_task_group() as tasks:
-                    tasks.start_soon(telling, store.append(make_batch(lease, head, 3)), known)
-                    await anyio.sleep(wait_s)
-                    tasks.cancel_scope.cancel()
-                head += 3 * len(known)
-                assert (await store.head("r"))[0] == head
-            await store.append(make_batch(lease, head))
-
-    @awaited
-    async def test_a_refused_batch_does_not_harm_those_beside_it(self) -> None:
-        async with self.opened() as store:
-            leases = [await store.lease(f"r{number}") for number in range(10)]
-            await store.append(make_batch(leases[3], 0))
-            outcomes: list[Any] = []
+    async def test_a_cancelled_append_returns_or_never_happened(self, store: Store) -> None:
+        lease, head = await store.lease("r"), 0
+        for wait_s in (0, 0, 0.0001, 0.0003, 0.001, 0.003):
+            known: list[Any] = []
             async with anyio.create_task_group() as tasks:
-                for lease in leases:
-                    tasks.start_soon(telling, store.append(make_batch(lease, 0)), outcomes)
-            assert sorted(type(outcome).__name__ for outcome in outcomes) == ["LeaseLost"] + ["int"] * 9
+                tasks.start_soon(telling, store.append(make_batch(lease, head, 3)), known)
+                await anyio.sleep(wait_s)
+                tasks.cancel_scope.cancel()
+            head += 3 * len(known)
+            assert (await store.head("r"))[0] == head
+        await store.append(make_batch(lease, head))
 
-    @awaited
-    async def test_closing_twice_does_nothing_and_a_closed_store_refuses(self) -> None:
-        async with self.opened() as store:
-            lease = await store.lease("r")
-            await store.close()
-            await store.close()
-            await refused(store.append(make_batch(lease, 0)), RecordError)
-            await refused(store.read("r"), RecordError)
-            await refused(store.lease("r"), RecordError)
+    async def test_a_refused_batch_does_not_harm_those_beside_it(self, store: Store) -> None:
+        leases = [await store.lease(f"r{number}") for number in range(10)]
+        await store.append(make_batch(leases[3], 0))
+        outcomes: list[Any] = []
+        async with anyio.create_task_group() as tasks:
+            for lease in leases:
+                tasks.start_soon(telling, store.append(make_batch(lease, 0)), outcomes)
+        assert sorted(type(outcome).__name__ for outcome in outcomes) == ["LeaseLost"] + ["int"] * 9
+
+    async def test_closing_twice_does_nothing_and_a_closed_store_refuses(self, store: Store) -> None:
+        lease = await store.lease("r")
+        await store.close()
+        await store.close()
+        await refused(store.append(make_batch(lease, 0)), RecordError)
+        await refused(store.read("r"), RecordError)
+        await refused(store.lease("r"), RecordError)
 
 
 async def follow(store: Store, count: int, first: int = 0) -> list[Row]:

@@ -22,7 +22,6 @@ from gesta.entry import Entry, utc_text
 from gesta.errors import BadArguments, GestaError, InDoubt
 from gesta.formatter import observation_text
 from gesta.kinds import AttemptContent, Error, FaultContent, ResolutionContent, ToolResultContent
-from gesta.log import too_large
 from gesta.outlive import Outliving, Returned
 from gesta.pending import UNSETTLED, Pending
 from gesta.store import Letter
@@ -140,7 +139,7 @@ def _give_up(desk: Desk, call: Pending, attempt: Entry, threads: Sequence[Outliv
 async def _late(desk: Desk, call: Pending, attempt: Entry, returned: Returned) -> None:
     """Put the result of a call that was given up into the inbox."""
     content = msgspec.structs.replace(_result(returned), call=call.seq)
-    text = encode_content(content, too_large)
+    text = encode_content(content, None)
     await desk.log.journal.store.send(Letter(desk.log.run, f"late-{attempt.seq}", text, utc_text(desk.clock())))
 
 

@@ -7,9 +7,11 @@ FILE.gesta       a record in SQLite            :memory: one that ends with the p
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any, Literal
 
 import anyio
+import anyio.lowlevel
 import msgspec
 
 from gesta.agent import Agent
@@ -18,6 +20,7 @@ from gesta.formatter import Formatter
 from gesta.model import Model
 from gesta.record import Record
 from gesta.store import Store
+from gesta.tooling import Tool
 
 Durability = Literal["synced", "normal"]
 FORMATTERS = ("tool-calls",)
@@ -44,14 +47,30 @@ def model(address: str, base_url: str | None = None) -> Model:
     return http_model(address, base_url)
 
 
-def bind(agent: Agent) -> Agent:
-    """Replace the addresses in an agent by what they lead to."""
+def bind(agent: Agent, models: dict[str, Model] | None = None) -> Agent:
+    """Replace the addresses in an agent by what they lead to; `models` keeps those that were made, by address."""
     changes: dict[str, Any] = {}
     if isinstance(agent.model, str):
-        changes["model"] = model(agent.model)
+        kept = {} if models is None else models
+        changes["model"] = kept[agent.model] = kept.get(agent.model) or model(agent.model)
     if isinstance(agent.formatter, str):
         changes["formatter"] = formatter(agent.formatter)
+    tools = [described(tool) for tool in agent.tools]
+    if any(new is not old for new, old in zip(tools, agent.tools, strict=True)):
+        changes["tools"] = tools
     return msgspec.structs.replace(agent, **changes) if changes else agent
+
+
+def described(tool: Tool) -> Tool:
+    """Read a tool's docstring: its description, and a text for each parameter. Once for each tool."""
+    if "\n" not in tool.description:
+        return tool
+    if "described" not in tool.__dict__:
+        from gesta.tools.docstring import read
+
+        tool.__dict__["described"] = tool.with_texts(*read(tool.description))
+    made: Tool = tool.__dict__["described"]
+    return made
 
 
 def store(address: str, *, durability: Durability = "synced", readonly: bool = False) -> Store:
@@ -108,9 +127,10 @@ async def open_record(
     """
     opened = store(address, durability=durability, readonly=readonly)
     failure: BaseException | None = None
+    models: dict[str, Model] = {}
     try:
         async with anyio.create_task_group() as tasks:
-            record = Record(opened, bind, tasks)
+            record = Record(opened, partial(bind, models=models), tasks)
             try:
                 yield record
             except BaseException as error:  # noqa: BLE001 - raised below, outside of the group, as itself
@@ -121,4 +141,6 @@ async def open_record(
             raise failure
     finally:
         with anyio.CancelScope(shield=True):
+            for made in models.values():
+                await getattr(made, "aclose", anyio.lowlevel.checkpoint)()
             await opened.close()

@@ -5,6 +5,7 @@ that was waiting when the process died goes on where it was.
 """
 
 import zlib
+from contextlib import aclosing
 from datetime import timedelta
 from typing import Any
 
@@ -25,7 +26,7 @@ from gesta.kinds import (
     ToolCallContent,
     ToolResultContent,
 )
-from gesta.model import Reply, ReplyCall, Request
+from gesta.model import Delta, Reply, ReplyCall, Request
 from gesta.pending import LOST, Pending
 
 DENIED = "A person did not allow this call."
@@ -140,16 +141,24 @@ async def _answer(agent: Agent, desk: Desk, request: Request, shown: Shown) -> t
     model = agent.asked()
     parser, raw = model.parser(), []
     desk.streamed = False
-    async for data in model.send(request):
-        raw.append(data)
-        for delta in parser.feed(data):
-            if desk.listener is None or not delta.text:
-                continue
-            if delta.type == "text":
-                shown.chars += len(delta.text)
-                desk.streamed = True
-            desk.tell_now("answer" if delta.type == "text" else "thought", delta.text, shown.message)
-    return parser.close(), b"".join(raw)
+    async with aclosing(model.send(request)) as chunks:
+        async for data in chunks:
+            raw.append(data)
+            for delta in parser.feed(data):
+                _show(desk, shown, delta)
+    reply = parser.close()
+    if desk.streamed:
+        _show(desk, shown, Delta("text", reply.text[shown.chars :]))
+    return reply, b"".join(raw)
+
+
+def _show(desk: Desk, shown: Shown, delta: Delta) -> None:
+    if desk.listener is None or not delta.text:
+        return
+    if delta.type == "text":
+        shown.chars += len(delta.text)
+        desk.streamed = True
+    desk.tell_now("answer" if delta.type == "text" else "thought", delta.text, shown.message)
 
 
 def _fault(agent: Agent, desk: Desk, entry: Entry, failure: GestaError, shown: Shown) -> None:

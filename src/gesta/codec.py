@@ -53,9 +53,6 @@ _CONTENT: msgspec.json.Decoder[Content] = msgspec.json.Decoder(Content)
 _NUMBERS = msgspec.json.Decoder(float_hook=lambda text: int(n) if abs(n := float(text)) < 2**63 and n % 1 == 0 else n)
 _CLASSES: Mapping[str, type[Content]] = {kind.__struct_config__.tag: kind for kind in get_args(Content)}
 _UNREADABLE = (msgspec.MsgspecError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
-_LISTS: tuple[tuple[Any, str], ...] = ((list, ""), (tuple, "$tuple"), (set, "$set"), (frozenset, "$frozenset"))
-_PLAIN: tuple[tuple[Any, Any], ...] = ((str, str.__str__), (int, int.__int__), (float, float.__float__))
-_TIMES: tuple[tuple[Any, Any], ...] = ((datetime, datetime.isoformat), (date, date.isoformat), (time, time.isoformat))
 _MARKS: Mapping[str, Callable[[Any], Any]] = {
     "$text": lambda base64: b64decode(base64).decode("utf-8", "surrogatepass"),
     "$bytes": b64decode,
@@ -178,27 +175,33 @@ def _members(struct: Any) -> dict[Any, Any]:
     return {name: value for name, value in members.items() if value is not defaults.get(name, Raw)}
 
 
+_PLAIN: tuple[tuple[Any, str, Callable[[Any], Any]], ...] = (
+    (Enum, "", lambda value: value.value),
+    *((kind, "", getattr(kind, f"__{kind.__name__}__")) for kind in (str, int, float)),
+    *((kind, "", getattr(kind, "isoformat")) for kind in (datetime, date, time)),
+    ((bytes, bytearray, memoryview), "", lambda value: b"".join([value])),
+    (list, "", list.copy),
+    (tuple, "$tuple", lambda value: [*tuple.__iter__(value)]),
+    (set, "$set", lambda value: [*set.__iter__(value)]),
+    (frozenset, "$frozenset", lambda value: [*frozenset.__iter__(value)]),
+    (dict, "", dict.copy),
+    (Foreign, "$py", lambda value: [value.type, value.repr]),
+    (Secret, "$secret", lambda value: value.name),
+    (Struct, "", _members),
+)  # how a value of a class becomes plain, and the mark over it
+
+
 def _plain(value: Any, *, deep: bool) -> tuple[str, Any]:
-    """Give a value in plain types, and the mark over it: the only place that touches what is not."""
-    kind = type(value)
+    """Give a value in plain types, and the mark over it: the only place that touches what is not plain."""
     with suppress(Exception):
         if deep:
             return "$json", json.dumps(value, default=repr)
-        if issubclass(kind, Enum):
-            return "", value.value
-        if issubclass(kind, bytes | bytearray | memoryview):
-            return "", b"".join([value])
-        if issubclass(kind, dict | Struct):
-            return "", dict.copy(value) if issubclass(kind, dict) else _members(value)
-        for base, plain in _PLAIN + _TIMES:
-            if issubclass(kind, base):
-                return "", plain(value)
-        for base, name in _LISTS:
-            if issubclass(kind, base):
-                return name, [*base.__iter__(value)]
-    told = ["object", "object"]
+        for kind, name, plain in _PLAIN:
+            if issubclass(type(value), kind):
+                return name, plain(value)
+    told = ["object"] * 2
     with suppress(Exception):
-        told = [str.__str__(kind.__name__)] * 2
+        told = [str.__str__(type(value).__name__)] * 2
     with suppress(Exception):
         told[1] = str.__str__(repr(value))[:10_000]
     return "$py", told
@@ -236,10 +239,6 @@ class _Writer(Struct):
             return value if abs(value) < float("inf") else {"$float": str(value)}
         if kind is bytes:
             return self.large(value, "bytes") or {"$bytes": b64encode(value).decode()}
-        if kind is Foreign:
-            return {"$py": [self.mark(value.type, path), self.mark(value.repr, path)]}
-        if kind is Secret:
-            return {"$secret": self.mark(value.name, path)}
         if id(value) in path:
             return {"$cycle": True}
         name, plain = _plain(value, deep=len(path) >= DEPTH)
@@ -297,16 +296,14 @@ def _unmark(value: Any, blobs: Mapping[str, bytes]) -> Any:
     item = value[name]
     if name == "$dict":
         return {key: _unmark(inner, blobs) for key, inner in item.items()}
-    if name != "$blob":
-        item = _unmark(item, blobs)
-        try:
-            return _MARKS[name](item)
-        except TypeError:  # a list where Python hashes: the key or the member of a set was of a class of its own
-            return Foreign(name, repr(item))
     try:
+        if name != "$blob":
+            return _MARKS[name](_unmark(item, blobs))
         data, *_ = [blobs[needed] for needed in (item["name"], *item.get("needs", ()))]
     except KeyError as error:
-        raise ValueError(f"blob {error} is missing") from error
+        raise ValueError(f"{name}: {error} is not known") from error
+    except TypeError:  # a list where Python hashes: a key, or a member of a set, was of a class of its own
+        return Foreign(name, repr(item))
     if item["as"] == "bytes":
         return data
     return data.decode("utf-8", "surrogatepass") if item["as"] == "text" else _unmark(_ANY.decode(data), blobs)

@@ -216,4 +216,3 @@ def closing(log: Log, state: Any = None) -> Iterator[None]:
 async def letters(store: Store, run: str) -> list[tuple[Letter, Content]]:
     """Read what waits in a run's inbox."""
     return [(letter, decode_content(letter.content, {})) for letter in await store.inbox(run)]
-

@@ -5,7 +5,7 @@ shown, compared and replayed with no network. The pieces of a body are kept apar
 asking costs what is new in a conversation, not what is old.
 """
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from typing import Any, Literal, Protocol
 
 from msgspec import Struct
@@ -72,7 +72,7 @@ class Delta(Struct, frozen=True):
 
 
 class Parser(Protocol):
-    """Reads one reply. However the bytes are cut, the deltas join to the same text and the reply is the same."""
+    """Reads one reply. However the bytes are cut, the reply is the same, and the deltas join to a beginning of it."""
 
     def feed(self, data: bytes) -> list[Delta]:
         """Take the next bytes. Raises ModelFault when the reply reports an error."""
@@ -98,8 +98,8 @@ class Model(Protocol):
     def envelope(self, header: RequestHeaderContent) -> Envelope:
         """Turn a header into what stands around the blocks. Pure."""
 
-    def send(self, request: Request) -> AsyncIterator[bytes]:
-        """Send, and yield the reply's bytes as they come. Raises ModelFault."""
+    def send(self, request: Request) -> AsyncGenerator[bytes, None]:
+        """Send, and yield the reply's bytes as they come. Closing it frees the connection. Raises ModelFault."""
 
     def parser(self) -> Parser:
         """Make a reader for one reply."""

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.validators.chat_completions import violations
 
 from gesta.errors import AgentError
 from gesta.kinds import Part, RequestHeaderContent
@@ -130,9 +131,36 @@ def test_lone_surrogates_are_sent_as_replacement_characters_and_pairs_as_one_cha
     call = Message(role="assistant", text=text, calls=(Call("\ud800", "n\udfff", {"k\ud800": ["\udead"]}),))
     block = json.loads(DIALECT.encode(call))
     assert block["tool_calls"][0]["id"] == "\ufffd"
+    assert block["tool_calls"][0]["function"]["name"] == "n_"
     assert json.loads(block["tool_calls"][0]["function"]["arguments"]) == {"k\ufffd": ["\ufffd"]}
     header = RequestHeaderContent(meta={"instructions": text, "settings": {"stop": ["\ud800"]}})
     assert sent(header, Message(role="user"))["stop"] == ["\ufffd"]
+
+
+def test_a_name_that_a_model_made_up_is_sent_as_a_name_that_is_allowed():
+    names = ["get weather", "", "日本", "a.b/c", "x" * 70, "get_weather-2"]
+    message = Message(role="assistant", calls=tuple(Call("c", name, {}) for name in names))
+    written = [call["function"]["name"] for call in json.loads(DIALECT.encode(message))["tool_calls"]]
+    assert written == ["get_weather", "_", "__", "a_b_c", "x" * 64, "get_weather-2"]
+
+
+NAMES = st.text(st.characters(codec=None), max_size=80)
+
+
+@given(st.lists(st.tuples(NAMES, NAMES), max_size=3), st.text(st.characters(codec=None), min_size=1), st.booleans())
+def test_a_body_is_valid_by_the_rules_of_the_provider(turns, text, stream):
+    """The rules were written down by somebody who has not seen the dialect."""
+    messages = [Message(role="user", text=text)]
+    for number, (name, result) in enumerate(turns):
+        call = Call(f"call_{number}", name, {"a": text, result: math.nan})
+        messages.append(Message(role="assistant", text=result, calls=(call,)))
+        messages.append(Message(role="tool", text=result, call_id=call.id, name=name))
+    header = RequestHeaderContent(
+        tools=[WEATHER], output={"type": "object"}, meta={"instructions": text, "settings": {"stop": [text]}}
+    )
+    dialect = ChatDialect("gpt-x", stream=stream)
+    request = Request(header=header, envelope=dialect.envelope(header), blocks=[*map(dialect.encode, messages)])
+    assert violations(request.body()) == []
 
 
 class Rude:

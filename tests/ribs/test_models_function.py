@@ -1,10 +1,13 @@
 """The model that is a function of the conversation."""
 
+import textwrap
 from contextlib import aclosing
 from typing import Any
 
 import pytest
 
+import gesta
+import gesta.models.function as module
 from gesta.errors import AgentError
 from gesta.kinds import RequestHeaderContent
 from gesta.message import Call, Message
@@ -66,6 +69,12 @@ async def test_it_may_be_asynchronous_and_give_any_item():
     assert (found.text, found.model) == ("Both.", "mine")
 
 
+async def test_the_example_in_the_docstring_runs():
+    known: dict[str, Any] = {"gesta": gesta}
+    exec(textwrap.dedent((module.__doc__ or "").partition("\n\n")[2]), known)
+    assert (await ask(known["agent"].model, Message(role="user", text="Hi"))).text == "You said: Hi"
+
+
 async def test_what_it_raises_is_not_hidden():
     def answer(messages, header):
         raise ZeroDivisionError
@@ -76,6 +85,6 @@ async def test_what_it_raises_is_not_hidden():
 
 async def test_what_is_no_item_is_named():
     with pytest.raises(AgentError, match=r"Answer 1 of model 'function' is None \(NoneType\); expected a text"):
-        await ask(function(lambda messages, header: None), Message(role="user"))  # type: ignore[arg-type,return-value]  # on purpose
+        await ask(function(lambda *_: None), Message(role="user"))  # type: ignore[arg-type]  # on purpose
     with pytest.raises(AgentError, match=r"gesta.function: 'echo' is no function; expected one called as fn"):
         function("echo")  # type: ignore[arg-type]  # on purpose

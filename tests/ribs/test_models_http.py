@@ -24,8 +24,8 @@ from gesta.models.providers import PROVIDERS, Provider, locate
 
 KEY = "sk-very-secret-0123456789"
 STREAM = (
-    b'data: {"model":"m","choices":[{"index":0,"delta":{"content":"Hel"}}]}\n\n'
-    b'data: {"model":"m","choices":[{"index":0,"delta":{"content":"lo"}}]}\n\n'
+    b'data: {"model":"m","choices":[{"index":0,"delta":{"content":"Hell"}}]}\n\n'
+    b'data: {"model":"m","choices":[{"index":0,"delta":{"content":"o"}}]}\n\n'
     b'data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\n'
     b'data: {"choices":[],"usage":{"total_tokens":3}}\n\ndata: [DONE]\n\n'
 )
@@ -419,6 +419,18 @@ def test_each_event_loop_has_connections_of_its_own():
     assert len(model._clients) == 0
 
 
+def test_connections_are_closed_when_their_event_loop_ends():
+    async def once() -> httpx2.AsyncClient:
+        async with serving(answer(WHOLE)) as server:
+            model = HttpModel(ChatDialect("m"), Provider("test", server.url))
+            assert (await ask(model)).text == "Hello"
+            return await model._client()
+
+    client = anyio.run(once)
+    assert client.is_closed
+    gc.collect()  # an open socket would warn here, and warnings are errors
+
+
 FAULTS = {
     "CloseError": ("connection", True),
     "ConnectError": ("connection", True),
@@ -478,7 +490,7 @@ async def test_errors_of_the_library_do_not_leave_send(name, monkeypatch):
         raise exc
 
     model = HttpModel(ChatDialect("m"), Provider("test", "http://localhost/v1"))
-    client = model._client()
+    client = await model._client()
     monkeypatch.setattr(client, "send", fail)
     found = await fault(model)
     assert (found.type, found.retry) == FAULTS[name]

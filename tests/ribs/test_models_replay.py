@@ -1,6 +1,7 @@
 """The model that answers as a recorded run did."""
 
 import hashlib
+import zlib
 from contextlib import aclosing
 from datetime import UTC, datetime
 from typing import Any
@@ -21,6 +22,7 @@ from gesta.kinds import (
     UserContent,
 )
 from gesta.model import Envelope, Reply, ReplyCall, Request
+from gesta.models.http import http_model
 from gesta.models.replay import from_messages, recorded, replay, said
 from gesta.models.scripted import call
 
@@ -52,13 +54,14 @@ RUN = run(
 )
 
 
-async def ask(model: Any, answered: int = 0, **options: Any) -> Reply:
-    request = Request(
-        header=RequestHeaderContent(), envelope=Envelope(BODY[:-2], b",", BODY[-2:]), blocks=[], answered=answered,
-        **options,
-    )  # fmt: skip
+def request_for(answered: int, digest: str = "") -> Request:
+    envelope = Envelope(BODY[:-2], b",", BODY[-2:])
+    return Request(header=RequestHeaderContent(), envelope=envelope, blocks=[], answered=answered, digest=digest)
+
+
+async def ask(model: Any, answered: int = 0, digest: str = "") -> Reply:
     parser = model.parser()
-    async with aclosing(model.send(request)) as pieces:
+    async with aclosing(model.send(request_for(answered, digest))) as pieces:
         async for piece in pieces:
             parser.feed(piece)
     found: Reply = parser.close()
@@ -77,7 +80,7 @@ async def test_a_run_answers_again_with_its_calls_and_thoughts(stream):
         usage={"n": 1},
         keep=False,
     )
-    assert await ask(model, 1) == Reply(text="Dry.", model="replay", finish_reason="stop", keep=False)
+    assert await ask(model, 1) == Reply(text="Dry.", keep=False), "what was not on record is not made up"
     with pytest.raises(ScriptExhausted, match="Model 'replay' was asked for answer 3 but holds 2"):
         await ask(model, 2)
 
@@ -93,6 +96,46 @@ async def test_strict_demands_the_body_that_was_answered():
         f"{DIGEST}. Prompt, tools, settings or model differ; `gesta diff` says where, and strict=False replays all "
         "the same."
     )
+
+
+RAW = (
+    b'data: {"model":"m","choices":[{"delta":{"content":"Dry.","reasoning":"Hm."},"finish_reason":"stop"}]}\n\n'
+    b'data: {"choices":[],"usage":{"n":2}}\n\ndata: [DONE]\n\n'
+)
+
+
+@pytest.mark.parametrize(
+    ("packed", "output", "expected"),
+    [
+        (
+            zlib.compress(RAW),
+            "Dry.",
+            Reply(text="Dry.", thought="Hm.", model="m", finish_reason="stop", usage={"n": 2}),
+        ),
+        (zlib.compress(RAW), "Changed.", Reply(text="Changed.", model="gpt-x")),
+        (zlib.compress(b'{"type":"message","content":[]}'), "Dry.", Reply(text="Dry.", model="gpt-x")),
+        (b"no zlib", "Dry.", Reply(text="Dry.", model="gpt-x")),
+    ],
+)
+async def test_recorded_bytes_are_answered_as_they_came(packed, output, expected):
+    entries = run(
+        (ChatCompletionContent(output=output, model="gpt-x", meta={"raw_zlib": packed}), ()),
+        (ThoughtContent(value="read from the text, as the bytes show"), (2,)),
+    )
+    model = replay(entries)
+    assert await ask(model) == expected
+    pieces = b"".join([piece async for piece in model.send(request_for(0))])
+    assert (pieces == RAW) == (expected.usage is not None)
+
+
+async def test_the_model_keeps_its_name_so_that_bodies_are_the_same():
+    header = RequestHeaderContent(meta={"model": "mistral:m:1", "settings": {"seed": 1}})
+    model = replay(run((header, ()), (ChatCompletionContent(output="a"), ())))
+    assert model.name == "mistral:m:1"
+    original = http_model("mistral:m:1", key="k")
+    assert model.envelope(header) == original.envelope(header)
+    assert model.encoder == original.encoder
+    assert replay(RUN, name="mine").name == "mine"
 
 
 def test_strict_needs_requests_on_record():
@@ -149,7 +192,7 @@ async def test_items_may_be_given_instead():
 
 
 async def test_a_conversation_is_said_again():
-    chat = [
+    chat: list[dict[str, Any]] = [
         {"role": "system", "content": "Be brief."},
         {"role": "user", "content": "Hi"},
         {

@@ -9,6 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import gesta
+import gesta.models.scripted as module
 from gesta.errors import AgentError, ModelFault, ScriptExhausted
 from gesta.kinds import RequestHeaderContent
 from gesta.message import Message
@@ -61,7 +63,7 @@ async def test_items_answer_by_their_number_and_nothing_is_counted():
         (reply(calls=[call("a"), ReplyCall("b", "[]", "x")]),
          Reply(calls=(ReplyCall("a", "{}"), ReplyCall("b", "[]", "x")))),
         (lambda request: f"was {request.answered}", Reply(text="was 0")),
-        (lambda request: lambda again: [call("a")], Reply(calls=(ReplyCall("a", "{}"),))),
+        (lambda _: lambda _: [call("a")], Reply(calls=(ReplyCall("a", "{}"),))),
     ],
 )  # fmt: skip
 async def test_each_kind_of_item_gives_its_reply(item, expected, stream):
@@ -75,6 +77,11 @@ async def test_each_kind_of_item_gives_its_reply(item, expected, stream):
         model="scripted", finish_reason=reason, keep=False,
     )  # fmt: skip
     assert "".join(deltas) == (expected.thought or "") + expected.text if stream else deltas == []
+
+
+def test_arguments_of_a_call_may_be_any_values():
+    assert json.loads(call("f", x=complex(1, 2), n=None).args) == {"x": "(1+2j)", "n": None}
+    assert call("f", z="\ud800").args == '{"z":"\\ud800"}'
 
 
 async def test_an_item_may_be_asynchronous():
@@ -133,12 +140,16 @@ async def test_a_fault_is_what_a_provider_would_give(made, type, status, retry):
 
 async def test_a_stream_is_lost_after_so_many_characters():
     text = "Rome is dry today, so no umbrella."
-    model = scripted(fault("lost-stream", after=20), lambda request: text)
-    parser, shown = model.parser(), ""
-    with pytest.raises(ModelFault, match="lost-stream"):
+    model = scripted(fault("lost-stream", after=20), lambda _: text)
+    parser, shown = model.parser(), []
+
+    async def read() -> None:
         async for piece in model.send(request(model)):
-            shown += "".join(delta.text for delta in parser.feed(piece))
-    assert shown == text[:20]
+            shown.extend(parser.feed(piece))
+
+    with pytest.raises(ModelFault, match="lost-stream"):
+        await read()
+    assert "".join(delta.text for delta in shown) == text[:20]
     with pytest.raises(ModelFault, match="ended without a reason"):
         parser.close()
     assert await said(model, 0, 2) == text
@@ -171,10 +182,10 @@ def test_a_wrong_item_is_named_when_the_script_is_made(items, message):
 
 
 async def test_a_wrong_item_from_a_function_is_named_when_it_answers():
-    assert (await said(scripted("one", lambda request: None), 1)).startswith(
+    assert (await said(scripted("one", lambda _: None), 1)).startswith(
         "Answer 2 of model 'scripted' is None (NoneType); expected"
     )
-    assert await said(scripted(lambda request: fault("503"))) == "scripted fault 503"
+    assert await said(scripted(lambda _: fault("503"))) == "scripted fault 503"
 
 
 def test_what_cannot_be_meant_is_refused_where_it_is_written():
@@ -201,6 +212,16 @@ async def test_a_pause_lies_before_each_piece():
     started = time.perf_counter()
     await ask(scripted("x" * 40, pause_s=0.01))
     assert time.perf_counter() - started >= 0.03
+
+
+async def test_the_example_in_the_docstring_runs():
+    example = (module.__doc__ or "").partition("\n\n    ")[2]
+    model = eval(example, {"gesta": gesta})
+    assert await said(model, 0) == [("weather", '{"city":"Rome"}', None)]
+    assert await said(model, 1) == "Two at once."
+    assert [await said(model, 2, number) for number in (1, 2)] == ["scripted fault 503", "Dry."]
+    assert await said(model, 3) == "That was answer 4."
+    assert await said(model, 4) == "Goodbye."
 
 
 def test_the_model_shows_its_name():

@@ -1,5 +1,6 @@
 """What the Chat Completions dialect reads: whole replies and streams, however they are cut and however odd."""
 
+import contextlib
 import json
 import time
 from typing import Any
@@ -145,8 +146,8 @@ def test_a_stream_is_read():
         event({"role": "assistant", "content": ""}),
         event({"reasoning_content": "Gre"}),
         event({"reasoning_content": "et."}),
-        event({"content": "Hel"}),
-        event({"content": "lo"}, usage=None),
+        event({"content": "Hell"}),
+        event({"content": "o"}, usage=None),
         STOP,
         b'data: {"choices":[],"usage":{"total_tokens":1}}\n\n',
         b'data: {"choices":[],"usage":{"total_tokens":3}}\n\n',
@@ -452,6 +453,42 @@ def test_no_bytes_raise_anything_but_a_fault(data, places):
             return fault.type, fault.retry, fault.http_status
 
     assert outcome(cut(data, places)) == outcome([data])
+
+
+WORDS = st.sampled_from(
+    [
+        *(
+            "choices",
+            "delta",
+            "message",
+            "content",
+            "text",
+            "refusal",
+            "reasoning",
+            "thinking",
+            "finish_reason",
+            "usage",
+        ),
+        *("tool_calls", "function_call", "function", "custom", "name", "arguments", "input", "id", "index", "model"),
+        *("error", "code", "type", "metadata", "raw", "x_groq", "object"),
+    ]
+)
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.just("a lot") | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(WORDS, inner, max_size=6),
+    max_leaves=25,
+)
+
+
+@given(st.lists(st.builds(lambda delta, more: {"choices": [{"delta": delta, **more}]} | more,
+                          st.dictionaries(WORDS, ANYTHING), st.dictionaries(WORDS, ANYTHING, max_size=1)), max_size=4))  # fmt: skip
+def test_no_json_raises_anything_but_a_fault(chunks):
+    bodies = [json.dumps(chunk).encode().replace(b'"a lot"', b"9" * 5000) for chunk in chunks]
+    for data in (b"".join(b"data: %s\n\n" % body for body in bodies) + DONE, *bodies):
+        with contextlib.suppress(ModelFault):
+            read(data)
+        with contextlib.suppress(ModelFault):
+            read(data.replace(b'"delta"', b'"message"'))
 
 
 MESSAGES = st.fixed_dictionaries(

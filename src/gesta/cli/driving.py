@@ -71,9 +71,9 @@ def _stretch(job: Job, voice: Voice, do: Work) -> tuple[Outcome, RunState]:
 
 async def _turn(job: Job, voice: Voice, do: Work) -> tuple[Outcome, RunState]:
     failure: Exception | None = None
-    send, receive = anyio.create_memory_object_stream[Event](float("inf"))
-    async with receive, open_record(job.record) as record:
-        async with anyio.create_task_group() as tasks:
+    async with open_record(job.record) as record:
+        send, receive = anyio.create_memory_object_stream[Event](float("inf"))
+        async with receive, anyio.create_task_group() as tasks:
             tasks.start_soon(voice.follow, record, receive)
             with send:
                 try:

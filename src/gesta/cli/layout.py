@@ -19,23 +19,22 @@ def page_width() -> int:
 def wrap(text: str, width: int) -> list[str]:
     """Break text into lines of at most `width` columns, at spaces where it has some; indents stay."""
     lines: list[str] = []
-    for given in text.expandtabs(4).split("\n"):
-        if cell_len(given) <= width:
-            lines.append(given.rstrip())
-            continue
-        line, used = "", 0
-        for word in given.split(" "):
-            size = cell_len(word)
-            if line and used + 1 + size > width:
-                lines.append(line)
-                line, used = "", 0
-            if size > width:
-                *whole, word = chop_cells(word, width)  # noqa: PLW2901 - its rest goes on
-                lines += ([line] if line else []) + whole
-                line, used, size = "", 0, cell_len(word)
-            line, used = (f"{line} {word}", used + 1 + size) if line or not word else (word, size)
-        lines.append(line)
+    for line in text.expandtabs(4).split("\n"):
+        lines += [line.rstrip()] if cell_len(line) <= width else _broken(line, width)
     return lines
+
+
+def _broken(line: str, width: int) -> list[str]:
+    """Break a line that is too long."""
+    words = line.split()
+    lines = [line[: min(len(line) - len(line.lstrip(" ")), width // 2)]]
+    for word in words:
+        space = " " if lines[-1].strip() else ""
+        if cell_len(lines[-1]) + len(space) + cell_len(word) <= width:
+            lines[-1] += space + word
+        else:
+            lines += chop_cells(word, width)
+    return lines if lines[0].strip() else lines[1:]
 
 
 def fold(lines: list[str], most: int | None) -> list[str]:

@@ -58,15 +58,17 @@ class Voice:
             elif event.type == "retract":
                 self._break()
             if not self._json and event.run == self.run and (event.seq is not None or event.type == "retract"):
-                await self._catch_up(record, event)
+                self._told = (event.seq or 1) - 1 if self._told is None else self._told
+                await self._catch_up(record, event.run)
             elif not self._json and event.type == "observation" and event.seq is None:
                 say(f"  · {short(event.content, WIDTH)}", DIM)
+        if not self._json and self.run is not None and self._told is not None:
+            await self._catch_up(record, self.run)
 
-    async def _catch_up(self, record: Record, event: Event) -> None:
+    async def _catch_up(self, record: Record, run: str) -> None:
         """Say what was put on record since the last time."""
-        if self._told is None:
-            self._told = (event.seq or 1) - 1
-        entries = await record.read(event.run, self._told)
+        assert self._told is not None
+        entries = await record.read(run, self._told)
         calling = {cause for entry in entries if isinstance(entry.content, ToolCallContent) for cause in entry.causes}
         for entry in entries:
             self._told = entry.seq

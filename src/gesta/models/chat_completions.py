@@ -3,11 +3,13 @@
 Nearly every provider and local server speaks it, each a little differently, so writing keeps to what all accept and
 reading takes what any is known to send. Contract: the members of a block and of an envelope stand in a fixed order,
 and a block of the same message is the same bytes in every release of `chat-completions/1`; messages stand last in the
-body. Text is total: lone surrogates, which UTF-8 cannot hold, are sent as U+FFFD.
+body. Text is total: lone surrogates, which UTF-8 cannot hold, are sent as U+FFFD. So are names of calls: what no tool
+may be named becomes `_`.
 
 Source: OpenAI API reference, "Chat Completions", "Create" and "Streaming", read 2026-11.
 """
 
+import re
 from typing import Any, ClassVar
 
 from msgspec import Struct
@@ -23,6 +25,9 @@ from gesta.models.sse import Event, Events
 
 OWN = ("model", "messages", "tools", "stream")
 """Members of a body that settings may not name."""
+
+NOT_IN_NAMES = re.compile("[^a-zA-Z0-9_-]")
+"""A model may call a tool by any name; sent back as it was, it would be refused for ever after."""
 
 BLANK = b" \t\r\n\xef\xbb\xbf"
 """What may stand before a reply: keep-alive lines and a byte order mark."""
@@ -62,7 +67,10 @@ class ChatDialect(Struct, frozen=True):
                 {
                     "id": call.id,
                     "type": "function",
-                    "function": {"name": call.name, "arguments": compact(call.args).decode()},
+                    "function": {
+                        "name": NOT_IN_NAMES.sub("_", call.name)[:64] or "_",
+                        "arguments": compact(call.args).decode(),
+                    },
                 }
                 for call in message.calls
             ]
@@ -252,5 +260,5 @@ class ChatParser:
         if "error" in choice and isinstance(choice["error"], dict):  # OpenRouter
             raise provider_fault(choice["error"])
         if finish := choice.get("finish_reason"):
-            deltas += self._gathered.end(str(finish))
+            deltas += self._gathered.end(finish if isinstance(finish, str) else compact(finish).decode())
         return deltas

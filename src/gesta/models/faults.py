@@ -72,7 +72,9 @@ def provider_fault(body: Any, status: int | None = None, retry_after_s: float | 
 
 
 def _word(value: Any) -> str:
-    return str(value).strip()[:100] if isinstance(value, str | int) else ""
+    if isinstance(value, int) and 0 <= value < 1000:
+        return str(value)
+    return value.strip()[:100] if isinstance(value, str) else ""
 
 
 def _message(error: dict[str, Any]) -> str:

@@ -13,7 +13,7 @@ from gesta.errors import AgentError
 from gesta.kinds import RequestHeaderContent
 from gesta.model import Request
 from gesta.models.jsontext import read
-from gesta.models.scripted import Item, Keyless
+from gesta.models.scripted import Item, Keyless, spoken
 
 Answering = Callable[[list[dict[str, Any]], RequestHeaderContent], Item | Awaitable[Item]]
 """Messages as Chat Completions has them, without the instructions, and the header in force, to an item."""
@@ -35,4 +35,4 @@ def function(fn: Answering, name: str = "function", *, stream: bool = True) -> K
     def choose(request: Request) -> Item | Awaitable[Item]:
         return fn([read(block) for block in request.blocks], request.header)
 
-    return Keyless(name, choose, stream=stream)
+    return Keyless(name, choose, spoken(name, stream=stream))

@@ -154,7 +154,7 @@ class Gathered:
         if isinstance(part, str):
             self._say(type, part, deltas)
         elif isinstance(part, dict):
-            if thinking := part.get("thinking"):
+            if type == "text" and (thinking := part.get("thinking")):
                 self._say("thought", thinking, deltas)
             for name in ("text", "content", "refusal"):
                 if isinstance(part.get(name), str):
@@ -193,13 +193,17 @@ def _call(call: dict[str, Any]) -> tuple[str | None, str, str]:
     inner = call.get("function") or call.get("custom") or call
     if isinstance(inner, str):  # a name, with the arguments beside it
         inner = {"name": inner, "arguments": call.get("arguments", call.get("args"))}
+    if not isinstance(inner, dict):
+        inner = {}
     name, args = inner.get("name"), inner.get("arguments", inner.get("input"))
     if args is None:
         args = ""
     elif not isinstance(args, str):
         args = compact(args).decode()
     id = call.get("id")
-    return (str(id) if id else None), (name if isinstance(name, str) else ""), args
+    if id is not None and not isinstance(id, str):
+        id = compact(id).decode()
+    return id or None, (name if isinstance(name, str) else ""), args
 
 
 def _slot(call: dict[str, Any]) -> _Slot:

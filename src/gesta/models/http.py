@@ -129,7 +129,8 @@ class HttpModel:
         self.dialect, self.provider, self.timeouts = dialect, provider, timeouts
         self._key, self._clock = key, clock
         self._headers = {name.lower(): value for name, value in (headers or {}).items()}
-        self._clients: WeakKeyDictionary[Any, httpx2.AsyncClient] = WeakKeyDictionary()
+        self._clients: WeakKeyDictionary[Any, tuple[httpx2.AsyncClient, AsyncGenerator[None, None]]]
+        self._clients = WeakKeyDictionary()
         url = urlsplit(provider.url)
         self.url = urlunsplit(url._replace(path=url.path.rstrip("/") + dialect.path, fragment=""))
         """Where requests go."""
@@ -192,7 +193,7 @@ class HttpModel:
         wire, begun = self.wire(request), False
         headers = self._resolved(wire)
         deadline = anyio.current_time() + (self.timeouts.total_s or float("inf"))
-        client = self._client()
+        client = await self._client()
         try:
             sent = client.build_request(wire.method, wire.url, headers=headers, content=wire.body)
             response = await self._within(deadline, client.send(sent, stream=True))
@@ -211,18 +212,20 @@ class HttpModel:
                 raise self._fault(exc) from exc
 
     async def aclose(self) -> None:
-        """Close the connections of the running event loop; the next `send` opens new ones."""
-        client = self._clients.pop(_loop(), None)
-        if client is not None:
-            await client.aclose()
+        """Close the connections of the running event loop; the next `send` opens new ones.
 
-    def _client(self) -> httpx2.AsyncClient:
+        An event loop that ends properly, as `asyncio.run` and `anyio.run` make it, closes them by itself.
+        """
+        _, open_end = self._clients.pop(_loop(), (None, None))
+        if open_end is not None:
+            await open_end.aclose()
+
+    async def _client(self) -> httpx2.AsyncClient:
         """Give the connections of the running event loop: those of another one can not be used in it."""
         loop = _loop()
-        client = self._clients.get(loop)
-        if client is None:
+        if loop not in self._clients:
             limits = self.timeouts
-            client = self._clients[loop] = httpx2.AsyncClient(
+            client = httpx2.AsyncClient(
                 verify=_tls(),
                 timeout=httpx2.Timeout(
                     connect=limits.connect_s, read=limits.read_s, write=limits.write_s, pool=limits.total_s
@@ -231,7 +234,9 @@ class HttpModel:
                 follow_redirects=False,
                 cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
             )
-        return client
+            self._clients[loop] = client, _closing(client)
+            await anext(self._clients[loop][1])
+        return self._clients[loop][0]
 
     def _found_key(self) -> str | None:
         variable = self.provider.key_variable
@@ -342,6 +347,14 @@ def http_model(
     model = HttpModel(ChatDialect(name, provider.settings | (settings or {}), stream), provider, key=key)
     model.check()
     return model
+
+
+async def _closing(client: httpx2.AsyncClient) -> AsyncGenerator[None, None]:
+    """Wait for the end of the event loop, which closes every generator that it has seen begin."""
+    try:
+        yield
+    finally:
+        await client.aclose()
 
 
 def _loop() -> Any:

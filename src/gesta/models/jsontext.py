@@ -28,8 +28,6 @@ def clean(text: str) -> str:
 
 def paired(text: str) -> str:
     """Join surrogate pairs that came in two pieces; lone ones stay."""
-    if SURROGATE.search(text) is None:
-        return text
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
 
 

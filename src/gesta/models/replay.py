@@ -1,10 +1,12 @@
 """A model that answers as a recorded run did: no key, no network, no cost.
 
-What a completion let be seen is taken from the entries that name it as their cause: its calls and its thoughts. So
-a replayed run makes the same entries, and what a person changed on the record is answered as changed.
+Where the bytes of a reply are on record, they are what is answered. Else, as after a scripted model, the reply is made
+from the entries that name the completion as their cause: its calls and its thoughts. The model takes the name that is
+on record, so that requests have the same bodies and a replayed run has the same entries.
 """
 
 import hashlib
+import zlib
 from collections.abc import Iterable
 from typing import Any
 
@@ -12,7 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gesta.entry import Entry
-from gesta.errors import AgentError, ScriptExhausted
+from gesta.errors import AgentError, ModelFault, ScriptExhausted
 from gesta.kinds import (
     ChatCompletionContent,
     RequestContent,
@@ -21,9 +23,11 @@ from gesta.kinds import (
     ToolCallContent,
 )
 from gesta.model import Reply, ReplyCall, Request
+from gesta.models.chat_completions import ChatParser
 from gesta.models.gathered import Gathered
 from gesta.models.jsontext import exact
-from gesta.models.scripted import Item, Keyless, Script
+from gesta.models.providers import PROVIDERS
+from gesta.models.scripted import Answer, Keyless, Script, spoken
 
 
 class Recorded(Struct):
@@ -33,43 +37,64 @@ class Recorded(Struct):
     reply: Reply
     digest: str | None
     """Of the body that it answered, in hex; none when its request is not on record."""
+    raw: bytes | None
+    """What the provider sent, packed by zlib; none when it was not kept."""
+
+    def answer(self) -> Reply | bytes:
+        """Give the bytes that were recorded if they are Chat Completions with this text, else the reply."""
+        if self.raw is None:
+            return self.reply
+        parser = ChatParser()
+        try:
+            data = zlib.decompress(self.raw)
+            parser.feed(data)
+            same = parser.close().text == self.reply.text
+        except (zlib.error, ModelFault):
+            return self.reply
+        return data if same else self.reply
 
 
-def replay(source: Iterable[Any], *, strict: bool = False, name: str = "replay", stream: bool = True) -> Keyless:
+def replay(source: Iterable[Any], *, strict: bool = False, name: str | None = None, stream: bool = True) -> Keyless:
     """Make a model that gives recorded answers again, one after the other.
 
     Args:
         source: the entries of one run, or items as in `gesta.scripted`, such as `said` gives.
         strict: demand that each request has the same body as the one that was answered then.
+        name: of the model; by default the one on record, else `replay`.
+        stream: whether requests ask for a stream, as they did when the run was recorded.
 
     Raises:
         AgentError: entries of several runs, or `strict` with answers whose requests are not on record.
     """
     found = list(source)
     if not any(isinstance(one, Entry) for one in found):
+        name = name or "replay"
         if strict and found:
             raise AgentError(
                 f"Model {name!r}: strict compares requests with those on record, and these items have none. "
                 "Replay the entries of a run, or use strict=False."
             )
-        return Keyless(name, Script(name, found).choose, stream=stream)
+        return Keyless(name, Script(name, found).choose, spoken(name, stream=stream))
     answers = recorded(found)
+    named = name or _name(found) or "replay"
     unknown = [one.id for one in answers if one.digest is None]
     if strict and unknown:
         raise AgentError(
-            f"Model {name!r}: the request that {unknown[0]} answered is not on record, so strict cannot compare. "
+            f"Model {named!r}: the request that {unknown[0]} answered is not on record, so strict cannot compare. "
             "Use strict=False."
         )
 
-    def choose(request: Request) -> Item:
+    def choose(request: Request) -> Answer:
         place = request.answered
         if place >= len(answers):
-            raise ScriptExhausted(name, place + 1, len(answers))
+            raise ScriptExhausted(named, place + 1, len(answers))
         if strict:
             _compare(answers[place], request, place + 1)
-        return answers[place].reply
+        return answers[place].answer()
 
-    return Keyless(name, choose, stream=stream)
+    provider = PROVIDERS.get(named.partition(":")[0])
+    dialect = spoken(named, stream=stream, settings=provider.settings if provider is not None else None)
+    return Keyless(named, choose, dialect, keep=any(one.raw is not None for one in answers))
 
 
 def recorded(entries: Iterable[Entry]) -> list[Recorded]:
@@ -91,7 +116,13 @@ def recorded(entries: Iterable[Entry]) -> list[Recorded]:
                 requests[entry.seq] = request
             case ChatCompletionContent() as completion:
                 asked = next((requests[cause] for cause in _seqs(entry) if cause in requests), None)
-                answers[entry.seq] = Recorded(entry.id, _reply(completion), asked.body_digest if asked else None)
+                raw = (completion.meta or {}).get("raw_zlib")
+                answers[entry.seq] = Recorded(
+                    entry.id,
+                    _reply(completion),
+                    asked.body_digest if asked is not None else None,
+                    raw if isinstance(raw, bytes) else None,
+                )
                 if asked is not None and asked.header in headers and not headers[asked.header].tools:
                     textual.add(entry.seq)  # no tools were offered: its calls were read from its text
             case ThoughtContent() | ToolCallContent() as more:
@@ -108,7 +139,7 @@ def from_messages(messages: Iterable[dict[str, Any]], *, name: str = "replay", s
         messages: as OpenAI's Chat Completions has them; ids and texts of arguments are kept, also where they are no
             JSON; of other roles nothing is taken.
     """
-    return Keyless(name, Script(name, said(messages)).choose, stream=stream)
+    return Keyless(name, Script(name, said(messages)).choose, spoken(name, stream=stream))
 
 
 def said(messages: Iterable[dict[str, Any]]) -> list[Reply]:
@@ -135,6 +166,16 @@ def _checked(entries: Iterable[Entry]) -> list[Entry]:
     return found
 
 
+def _name(entries: list[Entry]) -> str | None:
+    """Find the name of the model in the first header that has one."""
+    for entry in entries:
+        if isinstance(entry.content, RequestHeaderContent):
+            name = (entry.content.meta or {}).get("model")
+            if isinstance(name, str) and name:
+                return name
+    return None
+
+
 def _seqs(entry: Entry) -> list[int]:
     return [cause for cause in entry.causes if isinstance(cause, int)]
 
@@ -150,8 +191,8 @@ def _owner(entry: Entry, answers: dict[int, Recorded]) -> int | None:
 def _reply(completion: ChatCompletionContent) -> Reply:
     return Reply(
         text=completion.output,
-        model=completion.model,
-        finish_reason=completion.finish_reason,
+        model=completion.model or "",
+        finish_reason=completion.finish_reason or "",
         usage=completion.usage,
         keep=False,
     )

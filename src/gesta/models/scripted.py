@@ -62,6 +62,9 @@ class Fault(Struct, frozen=True, kw_only=True):
 Item = str | ReplyCall | Reply | Fault | Sequence[Any] | Callable[[Request], Any]
 """What a script is made of; a sequence holds texts and calls of one reply."""
 
+Answer = Item | bytes
+"""An item, or the bytes of a reply as they were once recorded."""
+
 EXPECTED = "a text, gesta.call(...), a list of these for one reply, gesta.reply(...), gesta.fault(...), or a function"
 
 
@@ -149,7 +152,7 @@ def scripted(*items: Item, name: str = "scripted", stream: bool = True, pause_s:
     Raises:
         AgentError: an item is nothing that a script can hold; the message names it.
     """
-    return Keyless(name, Script(name, items).choose, stream=stream, pause_s=pause_s)
+    return Keyless(name, Script(name, items).choose, spoken(name, stream=stream), pause_s=pause_s)
 
 
 class Script:
@@ -192,14 +195,14 @@ class Keyless:
     def __init__(
         self,
         name: str,
-        choose: Callable[[Request], Item | Awaitable[Item]],
+        choose: Callable[[Request], Answer | Awaitable[Answer]],
+        dialect: ChatDialect,
         *,
-        stream: bool = True,
         pause_s: float = 0.0,
+        keep: bool = False,
     ) -> None:
         self.name = name
-        self._choose, self._pause_s = choose, pause_s
-        self._dialect = ChatDialect(name, stream=stream)
+        self._choose, self._dialect, self._pause_s, self._keep = choose, dialect, pause_s, keep
 
     def __repr__(self) -> str:
         """Show the name."""
@@ -219,8 +222,8 @@ class Keyless:
         return self._dialect.envelope(header)
 
     def parser(self) -> Parser:
-        """Make a reader for one reply; its bytes are not worth keeping."""
-        return ChatParser(keep=False)
+        """Make a reader for one reply; bytes that were made here are not worth keeping."""
+        return ChatParser(keep=self._keep)
 
     async def send(self, request: Request) -> AsyncGenerator[bytes, None]:
         """Yield the bytes of the item that answers.
@@ -231,15 +234,18 @@ class Keyless:
             ScriptExhausted: there is no item.
         """
         item = await self._settled(self._choose, request)
+        if isinstance(item, bytes):
+            yield item
+            return
         cut = item if isinstance(item, Fault) else None
         if cut is not None:
             if not (cut.after and self._dialect.stream and cut.of is not None):
                 raise cut.error()
             item = await self._settled(cut.of, request)
-        answer = as_reply(item, f"Answer {request.answered + 1} of model {self.name!r}")
-        pieces = lines(answer, self.name) if self._dialect.stream else whole(answer, self.name)
+        answer, model = as_reply(item, f"Answer {request.answered + 1} of model {self.name!r}"), self._dialect.model
+        pieces = lines(answer, model) if self._dialect.stream else whole(answer, model)
         if cut is not None:
-            pieces = lines(Reply(text=answer.text[: cut.after]), self.name, ended=False)
+            pieces = lines(Reply(text=answer.text[: cut.after]), model, ended=False)
         for data in pieces:
             if self._pause_s:
                 await anyio.sleep(self._pause_s)
@@ -253,6 +259,11 @@ class Keyless:
             if inspect.isawaitable(item):
                 item = await item
         return item
+
+
+def spoken(name: str, *, stream: bool, settings: dict[str, Any] | None = None) -> ChatDialect:
+    """Make the dialect of a model's name: a body names the model as its provider does, without the provider."""
+    return ChatDialect(name.partition(":")[2] or name, settings or {}, stream)
 
 
 def check(item: Any, what: str) -> None:
@@ -297,8 +308,8 @@ def _shown(value: Any) -> str:
 
 
 def lines(answer: Reply, name: str, *, ended: bool = True) -> Iterator[bytes]:
-    """Write a reply as server-sent events, in pieces."""
-    head = b'data: {"object":"chat.completion.chunk","model":' + exact(answer.model or name)
+    """Write a reply as server-sent events, in pieces; `name` is the model that it names unless it says another."""
+    head = b'data: {"object":"chat.completion.chunk","model":' + exact(_said(answer.model, name))
     delta = head + b',"choices":[{"index":0,"delta":{'
     end = b'},"finish_reason":null}]}\n\n'
     if answer.thought:
@@ -310,7 +321,7 @@ def lines(answer: Reply, name: str, *, ended: bool = True) -> Iterator[bytes]:
     for index, one in enumerate(answer.calls):
         yield delta + b'"tool_calls":[' + exact(_call(one, index)) + b"]" + end
     if ended:
-        reason = answer.finish_reason or ("tool_calls" if answer.calls else "stop")
+        reason = _said(answer.finish_reason, "tool_calls" if answer.calls else "stop")
         last = head + b',"choices":[{"index":0,"delta":{},"finish_reason":' + exact(reason) + b"}]}\n\n"
         if answer.usage is not None:
             last += head + b',"choices":[],"usage":' + exact(answer.usage) + b"}\n\n"
@@ -324,15 +335,20 @@ def whole(answer: Reply, name: str) -> Iterator[bytes]:
         message["reasoning_content"] = answer.thought
     if answer.calls:
         message["tool_calls"] = [_call(one, None) for one in answer.calls]
-    reason = answer.finish_reason or ("tool_calls" if answer.calls else "stop")
+    reason = _said(answer.finish_reason, "tool_calls" if answer.calls else "stop")
     body: dict[str, Any] = {
         "object": "chat.completion",
-        "model": answer.model or name,
+        "model": _said(answer.model, name),
         "choices": [{"index": 0, "message": message, "finish_reason": reason}],
     }
     if answer.usage is not None:
         body["usage"] = answer.usage
     yield exact(body)
+
+
+def _said(found: str | None, otherwise: str) -> str:
+    """Take what a reply says, also when it says that there was nothing."""
+    return otherwise if found is None else found
 
 
 def _call(one: ReplyCall, index: int | None) -> dict[str, Any]:

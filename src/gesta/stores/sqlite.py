@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -34,6 +35,7 @@ from gesta.stores.sqlite_open import (
     sniff,
     steady,
     told,
+    turn_on_log,
 )
 from gesta.stores.sqlite_reader import Reader
 from gesta.stores.sqlite_writer import Take, Work, Writer
@@ -42,6 +44,7 @@ Durability = Literal["synced", "normal"]
 GROUP = 256  # works in one commit, at most
 HASTY = 4  # as many batches, or fewer, are committed in place while the disk is quick
 QUICK_S = 0.001  # a thread costs 0.1 ms of processor time, so a quicker disk is not worth one
+QUERIES = 4  # of users, answered at once
 FADING = 0.7  # of what a slow commit counts, with each one after it
 SETTLED = frozenset({"end", "request", "attempt", "assistant"})
 """Kinds that close a span, or that something outside may follow: without a loop, these wait for the disk."""
@@ -96,8 +99,9 @@ class InlineSqliteStore:
             connection = connect_writing(path, synced=durability == "synced")
             try:
                 if not there:
-                    make(connection, path, Info(new_id(), str(path), utc_text(clock())))
+                    make(connection, Info(new_id(), str(path), utc_text(clock())))
                 info = identity(connection, path)
+                turn_on_log(connection, path)
                 reader = Reader(path, still=False)
             except BaseException:
                 connection.close(force=True)
@@ -121,7 +125,7 @@ class InlineSqliteStore:
     @property
     def commits(self) -> int:
         """Transactions of this store that changed something."""
-        return self.writer.commits
+        return self._writer.commits if self._writer is not None else 0
 
     async def append(self, batch: Batch) -> int:
         """Commit a batch; see `Store.append`. Raises also ValueError: the rows do not follow each other."""
@@ -206,15 +210,25 @@ class Ticket:
         self.bell: anyio.Event | None = None
 
     def settle(self, outcome: Any) -> None:
-        """Say what came of it."""
+        """Say what came of it; may be called from a thread."""
         self.outcome, self.settled = outcome, True
+
+    async def wait(self) -> None:
+        """Wait for a ring: the ticket is settled, or it is its turn to lead."""
+        self.bell = anyio.Event()
+        await self.bell.wait()
+
+    def ring(self) -> None:
+        """Wake who waits, if somebody does."""
+        if self.bell is not None:
+            self.bell.set()
 
 
 class SqliteStore(InlineSqliteStore):
     """A record for one event loop: commits are shared, and do not keep the loop waiting for a slow disk.
 
-    A write that was handed over is done or refused whatever happens to the task: a cancellation waits until then, and
-    is raised where the task waits next.
+    A write that is cancelled before a commit has begun with it never happened, and raises the cancellation. One that
+    is cancelled later is seen through and returns; the cancellation is raised where the task waits next.
     """
 
     def __init__(self, path: Path, info: Info, writer: Writer | None, reader: Reader) -> None:
@@ -223,7 +237,8 @@ class SqliteStore(InlineSqliteStore):
         self._leading = False
         self._slowest_s = 0.0  # of the last synced commits, fading
         self._carrying = threading.Lock()
-        self._thread = anyio.CapacityLimiter(1)  # not that of all threads, which tools may have used up
+        self._thread = anyio.CapacityLimiter(1)  # threads of its own, for tools may have used up the others
+        self._asking = anyio.CapacityLimiter(QUERIES)
 
     async def append(self, batch: Batch) -> int:
         """Commit a batch together with those of other runs; see `Store.append`.
@@ -239,7 +254,8 @@ class SqliteStore(InlineSqliteStore):
         """Answer a reading query in a thread; one whose caller is cancelled is interrupted. Raises RecordError."""
         connection = self.reader.connect()
         try:
-            return await to_thread.run_sync(self.reader.ask, connection, query, parameters, abandon_on_cancel=True)
+            work = partial(self.reader.ask, connection, query, parameters)
+            return await to_thread.run_sync(work, abandon_on_cancel=True, limiter=self._asking)
         except anyio.get_cancelled_exc_class():
             with suppress(apsw.Error):  # it may have ended meanwhile
                 connection.interrupt()
@@ -249,32 +265,23 @@ class SqliteStore(InlineSqliteStore):
         """Free all leases and close the file, in a thread; see `Store.close`. What is not yet committed is refused."""
         self._news.close()
         with anyio.CancelScope(shield=True):
-            await to_thread.run_sync(self._close)
+            await to_thread.run_sync(self._close, limiter=self._thread)
 
     async def _write(self, work: Work, *, synced: bool) -> Any:
         ticket = Ticket(work, synced=synced and self.writer.synced)
         self._queue.append(ticket)
-        cancelled: BaseException | None = None
-        while not ticket.settled:
-            step = self._wait(ticket) if self._leading else self._lead()
-            try:
-                if cancelled is None:
-                    await step
-                else:
-                    with anyio.CancelScope(shield=True):
-                        await step
-            except anyio.get_cancelled_exc_class() as error:  # handed over is handed over
-                cancelled = error
-        if cancelled is not None:
-            cancel_again(cancelled)
+        try:
+            while not ticket.settled:
+                await (ticket.wait() if self._leading else self._lead())
+        except anyio.get_cancelled_exc_class() as error:
+            if ticket in self._queue:
+                self._queue.remove(ticket)
+                self._hand_on()
+                raise
+            await self._see_through(ticket, error)
         if isinstance(ticket.outcome, GestaError):
             raise ticket.outcome
         return ticket.outcome
-
-    async def _wait(self, ticket: Ticket) -> None:
-        """Wait until a leader has settled this ticket, or it is its turn to lead."""
-        ticket.bell = anyio.Event()
-        await ticket.bell.wait()
 
     async def _lead(self) -> None:
         """Commit for all who queue, then hand the lead to the first who came meanwhile."""
@@ -284,16 +291,32 @@ class SqliteStore(InlineSqliteStore):
             await checkpoint()
             group, self._queue = self._queue[:GROUP], self._queue[GROUP:]
             if self._slow(group):
-                await to_thread.run_sync(self._carry, group, limiter=self._thread)
+                with anyio.CancelScope(shield=True):
+                    await to_thread.run_sync(self._carry, group, limiter=self._thread)
         finally:
             try:
                 self._carry(group)  # in place, unless the thread has done it; waits for the thread if it is at it
             finally:
                 self._leading = False
-                for ticket in (*group, *self._queue[:1]):
-                    if ticket.bell is not None:
-                        ticket.bell.set()
+                for ticket in group:
+                    ticket.ring()
+                self._hand_on()
                 self._news.ring()
+
+    def _hand_on(self) -> None:
+        if self._queue and not self._leading:
+            self._queue[0].ring()
+
+    async def _see_through(self, ticket: Ticket, error: BaseException) -> None:
+        """Wait for a commit that has begun, and leave the cancellation for this task's next wait."""
+        with anyio.CancelScope(shield=True):
+            while not ticket.settled:
+                try:
+                    await ticket.wait()
+                except anyio.get_cancelled_exc_class() as again:  # asyncio's own go through a shield
+                    error = again
+        if not anyio.get_current_task().has_pending_cancellation():
+            cancel_again(error)
 
     def _slow(self, group: list[Ticket]) -> bool:
         """Tell whether to commit in a thread: the disk is slow, or there are others whose work can go on meanwhile."""
@@ -321,12 +344,13 @@ class SqliteStore(InlineSqliteStore):
 
 
 def cancel_again(error: BaseException) -> None:
-    """Have a cancellation that came during a commit raised where this task waits next; trio does so by itself."""
-    loops = sys.modules.get("asyncio")
-    if loops is not None and isinstance(error, loops.CancelledError):
-        task = loops.current_task()
-        task.uncancel()
-        task.cancel(*error.args)
+    """Cancel this task of asyncio once more, so that a cancellation of its own is raised at its next wait.
+
+    Those of a cancel scope come again by themselves.
+    """
+    task = sys.modules["asyncio"].current_task()
+    task.uncancel()
+    task.cancel(*error.args)
 
 
 def read_identity(path: Path) -> Info:

@@ -112,18 +112,21 @@ def connect_reading(path: Path, *, still: bool) -> apsw.Connection:
     return connection
 
 
-def make(connection: apsw.Connection, path: Path, info: Info) -> None:
-    """Make the tables, unless another process was faster, and turn to write-ahead logging. Raises apsw.Error.
-
-    The log is turned on last: until then a crash leaves an empty file, or a whole record.
-    """
+def make(connection: apsw.Connection, info: Info) -> None:
+    """Make the tables in one transaction, unless another process was faster. Raises apsw.Error."""
     connection.execute("BEGIN EXCLUSIVE")
-    with connection:  # a savepoint; the transaction around it ends below
-        if not connection.execute("SELECT 1 FROM sqlite_schema").fetchall():
-            connection.execute(TABLES)
-            connection.execute(ADD_RECORD, (info.id, FORMAT, info.created_at))
-            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {FORMAT}")
+    if not connection.execute("SELECT 1 FROM sqlite_schema").fetchall():
+        connection.execute(TABLES)
+        connection.execute(ADD_RECORD, (info.id, FORMAT, info.created_at))
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {FORMAT}")
     connection.execute("COMMIT")
+
+
+def turn_on_log(connection: apsw.Connection, path: Path) -> None:
+    """See to it that commits go to a write-ahead log, also in a copy that another tool made. Raises apsw.Error.
+
+    In a new record this comes last: until then a crash leaves an empty file, or a whole record.
+    """
     mode = connection.pragma("journal_mode", "wal")
     if mode != "wal":
         raise WriteFailed(str(path), f"this file system cannot keep a write-ahead log (journal mode {mode!r})")

@@ -58,7 +58,7 @@ SELECT
     last.seq AS head,
     last.at AS last_at,
     first.pos AS pos
-FROM entries AS first
+FROM entries AS first INDEXED BY opened
 JOIN entries AS last
     ON last.run = first.run AND last.seq = (SELECT max(seq) FROM entries AS every WHERE every.run = first.run)
 WHERE first.kind = 'begin' AND json_extract(first.content, '$.opened.session') IS NOT NULL;

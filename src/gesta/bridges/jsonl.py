@@ -1,0 +1,186 @@
+"""A record as text that keeps every id, seq and digest: out as lines, and in again, once.
+
+A file is read twice: it is checked to its end, and against what is on record, before its first entry is written. A
+run that is there and whole is skipped, one that is there and shorter is extended, one that went another way is
+refused. Both ways a page of entries is in memory, never a run.
+"""
+
+from base64 import b64encode
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from itertools import groupby
+
+import msgspec
+from msgspec import Raw, Struct
+
+from gesta.blob import blob_name
+from gesta.bridges.foreign import Imported, Progress
+from gesta.bridges.lines import FORMAT, BlobLine, Checked, EntryLine, Header, RunLine, checked
+from gesta.bridges.source import BadImport, Source
+from gesta.codec import blob_names, verify
+from gesta.entry import GENESIS, Row
+from gesta.errors import BrokenRecord, NoRun
+from gesta.record import Record, shielded
+from gesta.store import Batch, Lease, Store
+
+NAME = "gesta"
+PAGE = 500
+"""Entries that are read or written at once, at most."""
+PAGE_BYTES = 8 * 1024 * 1024
+"""Bytes of contents and blobs after which a page is written."""
+CHANGED = "The file changed while it was read; what stands before that place is imported. Import it again."
+
+_encoder = msgspec.json.Encoder()
+
+
+async def export_run(record: Record, run: str) -> AsyncIterator[str]:
+    """Give one run as lines, each with its end. A run that grows meanwhile is given as it was at the beginning.
+
+    Raises:
+        NoRun: there is no run of that id.
+        BrokenRecord: an entry or blob is not as it was written.
+    """
+    yield _line(Header(FORMAT, record.info.id))
+    async for line in _run_lines(record.store, run):
+        yield line
+
+
+async def export_all(record: Record) -> AsyncIterator[str]:
+    """Give all runs as lines, in the order in which they were opened. Raises BrokenRecord."""
+    yield _line(Header(FORMAT, record.info.id))
+    for opened in await record.store.runs():
+        async for line in _run_lines(record.store, opened.run):
+            yield line
+
+
+async def import_lines(record: Record, source: Source, progress: Progress) -> Imported:
+    """Take the runs of a file in.
+
+    Raises:
+        BadImport: a line cannot be read, an entry is not as it was written, or a run on record went another way.
+        NewerRecord: a later release wrote the file.
+        RunHeld: somebody is writing a run that is to be extended.
+    """
+    for page in _pages(checked(source)):
+        await _compare(record.store, page, source)
+    try:
+        return await _write(record.store, source, progress)
+    except BadImport as error:
+        raise BadImport(source.path, error.found, CHANGED) from error
+
+
+@asynccontextmanager
+async def leased(store: Store, run: str) -> AsyncIterator[Lease]:
+    """Hold the right to write a run. Raises RunHeld."""
+    lease = await store.lease(run)
+    try:
+        yield lease
+    finally:
+        with shielded():
+            await store.release(lease)
+
+
+async def _run_lines(store: Store, run: str) -> AsyncIterator[str]:
+    head, digest = await store.head(run)
+    if head == 0:
+        raise NoRun(run, [row.run for row in await store.runs()])
+    yield _line(RunLine(run, head, digest.hex()))
+    before, after, given = GENESIS, 0, set[str]()
+    salts: dict[str, bytes] = {}
+    while after < head:
+        rows = await store.read(run, after, head, PAGE)
+        for row in rows:
+            after += 1
+            if row.seq != after or not verify(row, before):
+                raise BrokenRecord(store.info.address, f"entry {run}.{after} does not match its digest")
+            for name in dict.fromkeys(blob_names(row)):
+                if name not in given:
+                    given.add(name)
+                    salts = salts or await _salts(store, run)
+                    yield await _blob_line(store, run, name, salts.get(name, b""))
+            yield _entry_line(row, store.info.address)
+            before = row.digest
+        if not rows:
+            raise BrokenRecord(store.info.address, f"entry {run}.{after + 1} is missing")
+
+
+async def _salts(store: Store, run: str) -> dict[str, bytes]:
+    found = await store.sql("SELECT name, salt FROM blobs WHERE run = ?", (run,))
+    return {name: bytes(salt) for name, salt in found.rows}
+
+
+async def _blob_line(store: Store, run: str, name: str, salt: bytes) -> str:
+    data = await store.get_blob(run, name)
+    if blob_name(salt, data) != name:
+        raise BrokenRecord(store.info.address, f"blob {name!r} of run {run!r} does not match its name")
+    try:
+        return _line(BlobLine(run, name, salt.hex(), text=data.decode()))
+    except UnicodeDecodeError:
+        return _line(BlobLine(run, name, salt.hex(), base64=b64encode(data).decode()))
+
+
+def _entry_line(row: Row, address: str) -> str:
+    head = (row.run, row.seq, row.kind, row.at, row.span)
+    causes, content, notes = (_spliced(text, row, address) for text in (row.causes, row.content, row.annotations))
+    return _line(EntryLine(*head, causes, row.version, content, notes, row.salt.hex(), row.digest.hex()))
+
+
+def _spliced(text: str | None, row: Row, address: str) -> Raw:
+    """Make sure that a stored text can be cut out of a line again, exactly."""
+    data = b"null" if text is None else text.encode()
+    try:
+        whole = b"\n" not in data and bytes(msgspec.json.decode(data, type=Raw)) == data
+    except msgspec.MsgspecError:
+        whole = False
+    if not whole:
+        raise BrokenRecord(address, f"entry {row.run}.{row.seq} holds a text that is no JSON")
+    return Raw(data)
+
+
+def _line(line: Struct) -> str:
+    return _encoder.encode(line).decode() + "\n"
+
+
+def _pages(entries: Iterator[Checked]) -> Iterator[list[Checked]]:
+    """Gather entries of one run, neither too many nor too large."""
+    page: list[Checked] = []
+    size_bytes = 0
+    for one in entries:
+        if page and (one.row.run != page[0].row.run or len(page) == PAGE or size_bytes > PAGE_BYTES):
+            yield page
+            page, size_bytes = [], 0
+        page.append(one)
+        size_bytes += len(one.row.content) + sum(len(blob.data) for blob in one.blobs)
+    if page:
+        yield page
+
+
+async def _compare(store: Store, page: list[Checked], source: Source) -> None:
+    """Refuse a run that went another way on record."""
+    run, after = page[0].row.run, page[0].row.seq - 1
+    on_record = await store.read(run, after, page[-1].row.seq)
+    for here, there in zip(on_record, page, strict=False):
+        if here.digest != there.row.digest:
+            found = f"has digest {there.row.digest.hex()}, and {here.digest.hex()} on record"
+            raise BadImport(source.path, f"line {there.line}: the run went another way: entry {run}.{here.seq} {found}")
+
+
+async def _write(store: Store, source: Source, progress: Progress) -> Imported:
+    runs = entries = skipped = gone = 0
+    for run, pages in groupby(_pages(checked(source)), lambda page: page[0].row.run):
+        (head, _), written, lease = await store.head(run), 0, None
+        async with AsyncExitStack() as held:
+            for page in pages:
+                if lease is None and page[-1].row.seq > head:
+                    lease = await held.enter_async_context(leased(store, run))
+                    head = lease.head
+                await _compare(store, page, source)
+                fresh = [one for one in page if one.row.seq > head]
+                if lease is not None and fresh:
+                    blobs = [blob for one in fresh for blob in one.blobs]
+                    await store.append(Batch(lease, head, [one.row for one in fresh], blobs))
+                    head, written = fresh[-1].row.seq, written + len(fresh)
+                gone += len(page)
+                progress(gone)
+        entries, runs, skipped = entries + written, runs + bool(written), skipped + (not written)
+    return Imported(runs=runs, entries=entries, skipped=skipped, format=NAME)

@@ -1,0 +1,259 @@
+"""A file that is read in: unpacked on the way, as lines or as JSON values, one at a time.
+
+Nothing is known of what is inside, and nothing is trusted. A JSON document is read piece by piece, so that a file of a
+thousand conversations takes the memory of one. Whatever is wrong with it is one error, `BadImport`, which says where.
+"""
+
+import gzip
+import io
+import json
+import os
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any, NamedTuple, cast
+
+from msgspec import Struct
+
+from gesta.errors import GestaError
+
+try:
+    import zstandard  # type: ignore[import-not-found, unused-ignore]
+except ImportError:
+    zstandard = None  # type: ignore[assignment, unused-ignore]
+
+GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+CHUNK = 64 * 1024
+"""Characters that are read at once, at least."""
+LARGEST = 512 * 1024 * 1024
+"""Characters that one JSON value may have; a packed file can hold far more than it looks."""
+SHOWN = 6
+"""Members that a description of a file names."""
+DAMAGED = (EOFError, zlib.error, gzip.BadGzipFile) + (() if zstandard is None else (zstandard.ZstdError,))
+"""What unpackers raise."""
+
+
+class BadImport(GestaError):
+    """A file cannot be read in."""
+
+    def __init__(self, path: str, found: str, todo: str = "Nothing of it was imported.") -> None:
+        super().__init__(f"Cannot import {path!r}: {found}. {todo}")
+        self.found = found
+
+
+class Piece(NamedTuple):
+    """One value of a JSON document."""
+
+    key: str
+    """The member that it is, or is an element of; empty for an element of the document itself."""
+    place: int | None
+    """Its place in that list, from 0; none for a whole member."""
+    value: Any
+
+    @property
+    def path(self) -> str:
+        """Where it stands, as in `$.simulations[3]`."""
+        member = f".{self.key}" if self.key.isidentifier() else f"[{self.key[:40]!r}]" if self.key else ""
+        return f"${member}" + ("" if self.place is None else f"[{self.place}]")
+
+
+class Look(Struct, frozen=True):
+    """What a file looks like from its beginning."""
+
+    form: str
+    """`object`, `list` (of its first element), or `other`."""
+    keys: tuple[str, ...]
+    """Members of that object, up to the first one that was looked for."""
+    found: str
+    """The same in words."""
+
+
+class Source:
+    """A file that is opened as often as it is read."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = os.fspath(path)
+        self.name = Path(self.path).name
+        """Its name, without folders."""
+
+    @property
+    def stem(self) -> str:
+        """Its name without the endings that say how it is packed and written."""
+        stem = self.name
+        for ending in (".gz", ".zst", ".json", ".jsonl", ".ndjson"):
+            stem = stem.removesuffix(ending) or stem
+        return stem
+
+    def lines(self) -> Iterator[bytes]:
+        """Give its lines, without their ends."""
+        with self._opened() as file:
+            for line in file:
+                yield line.rstrip(b"\r\n")
+
+    def pieces(self, streamed: str | None = None) -> Iterator[Piece]:
+        """Give the elements of its one list, or the members of its one object.
+
+        Args:
+            streamed: name of a member; if it is a list, its elements are given one by one.
+
+        Raises:
+            BadImport: it is not JSON, or something follows that one value.
+        """
+        with self._opened() as file:
+            reader = _Reader(self.path, file)
+            if reader.take("["):
+                yield from reader.elements("")
+            elif reader.take("{"):
+                yield from reader.members(streamed)
+            else:
+                yield Piece("", None, reader.value("$"))
+            if reader.peek():
+                raise BadImport(self.path, f"{reader.peek()!r} follows the end of its JSON document")
+
+    def look(self, marks: frozenset[str]) -> Look:
+        """Look at its beginning, until a member that is named in `marks`."""
+        with self._opened() as file:
+            reader = _Reader(self.path, file)
+            try:
+                return reader.look(marks)
+            except BadImport as error:
+                return Look("other", (), f"what begins like JSON, but {error.found}")
+
+    @contextmanager
+    def _opened(self) -> Iterator[IO[bytes]]:
+        try:
+            with Path(self.path).open("rb") as plain:
+                magic = plain.read(4)
+                plain.seek(0)
+                with self._unpacked(plain, magic) as file:
+                    yield file
+        except DAMAGED as error:
+            raise BadImport(self.path, f"its packing is damaged or cut off: {error}") from error
+        except OSError as error:
+            raise BadImport(self.path, str(error.strerror or error)) from error
+
+    def _unpacked(self, plain: IO[bytes], magic: bytes) -> IO[bytes]:
+        if magic.startswith(GZIP):
+            return cast("IO[bytes]", gzip.GzipFile(fileobj=plain))
+        if not magic.startswith(ZSTD):
+            return plain
+        if zstandard is None:
+            found = "it is packed with zstd, and 'zstandard' is not installed"
+            raise BadImport(self.path, found, "pip install zstandard, or unpack it first: zstd -d --long=27 FILE")
+        unpacking = zstandard.ZstdDecompressor(max_window_size=2**27)
+        return io.BufferedReader(unpacking.stream_reader(plain, read_across_frames=True))
+
+
+class _Reader:
+    """JSON values out of a stream of text."""
+
+    def __init__(self, path: str, file: IO[bytes]) -> None:
+        self._path = path
+        # Bytes that are no UTF-8 become lone surrogates, which a record keeps exactly.
+        self._text = io.TextIOWrapper(file, "utf-8-sig", "surrogateescape", newline="")
+        self._buffer, self._at, self._over = "", 0, False
+
+    def peek(self) -> str:
+        """Give the next character that is no white space; empty at the end."""
+        while True:
+            while self._at < len(self._buffer) and self._buffer[self._at] in " \t\r\n":
+                self._at += 1
+            if self._at < len(self._buffer) or not self._more():
+                return self._buffer[self._at : self._at + 1]
+
+    def take(self, character: str) -> bool:
+        """Go past a character, if it is the next."""
+        found = self.peek() == character
+        self._at += found
+        return found
+
+    def value(self, path: str) -> Any:
+        """Read one value. Cost: at most three times that of reading it at once."""
+        self.peek()
+        while True:
+            try:
+                value, end = DECODER.raw_decode(self._buffer, self._at)
+            except RecursionError:
+                raise BadImport(self._path, f"{path} is nested too deeply") from None
+            except json.JSONDecodeError as error:
+                if self._more():
+                    continue
+                raise BadImport(self._path, f"{path} is no JSON: {error.msg}") from None
+            if end == len(self._buffer) and isinstance(value, int | float) and self._more():
+                continue  # a number may go on
+            self._at = end
+            return value
+
+    def elements(self, key: str) -> Iterator[Piece]:
+        """Read a list whose bracket was taken."""
+        if self.take("]"):
+            return
+        piece = Piece(key, 0, None)
+        while piece.place == 0 or self._comma(Piece(key, None, None).path, "]"):
+            yield piece._replace(value=self.value(piece.path))
+            piece = Piece(key, (piece.place or 0) + 1, None)
+
+    def members(self, streamed: str | None = None) -> Iterator[Piece]:
+        """Read an object whose brace was taken."""
+        if self.take("}"):
+            return
+        while True:
+            key = self.value("$")
+            if not isinstance(key, str) or not self.take(":"):
+                raise BadImport(self._path, f"$ is no JSON: {self.shown()} where a member was due")
+            if key == streamed and self.take("["):
+                yield from self.elements(key)
+            else:
+                yield Piece(key, None, self.value(Piece(key, None, None).path))
+            if not self._comma("$", "}"):
+                return
+
+    def look(self, marks: frozenset[str]) -> Look:
+        """Look at what begins here."""
+        if not self.peek():
+            return Look("other", (), "an empty file")
+        form, words = ("list", "a JSON list of objects") if self.take("[") else ("object", "a JSON object")
+        if not self.take("{"):
+            return Look("other", (), "a JSON list, not of objects" if form == "list" else self.shown())
+        keys: list[str] = []
+        for piece in self.members():
+            keys.append(piece.key)
+            if keys[-1] in marks:
+                break
+        named = ", ".join(repr(key[:40]) for key in keys[:SHOWN]) + (", …" if len(keys) > SHOWN else "")
+        return Look(form, tuple(keys), f"{words} with {f'the members {named}' if keys else 'no members'}")
+
+    def shown(self) -> str:
+        """Describe what stands here."""
+        return f"text that begins {self._buffer[self._at : self._at + 40]!r}" if self.peek() else "the end of the file"
+
+    def _comma(self, path: str, end: str) -> bool:
+        if self.take(","):
+            return True
+        if self.take(end):
+            return False
+        raise BadImport(self._path, f"{path} is no JSON: {self.shown()} where ',' or {end!r} was due")
+
+    def _more(self) -> bool:
+        """Read on: as much again as is waiting, so that a long value is not tried too often."""
+        if self._over:
+            return False
+        rest = self._buffer[self._at :]
+        if len(rest) > LARGEST:
+            raise BadImport(self._path, f"one value has more than {LARGEST} characters")
+        chunk = self._text.read(max(CHUNK, len(rest)))
+        self._buffer, self._at, self._over = rest + chunk, 0, not chunk
+        return bool(chunk)
+
+
+def _integer(text: str) -> int | str:
+    """Read an integer; one of thousands of digits, which Python refuses, stays text."""
+    try:
+        return int(text)
+    except ValueError:
+        return text
+
+
+DECODER = json.JSONDecoder(parse_int=_integer, strict=False)
+"""Reads what Python reads: also NaN, and line ends inside strings."""

@@ -1,10 +1,9 @@
 """Any Python value becomes stored text and comes back, and digests chain what is stored.
 
 Encoding is total: nothing that an agent hands in raises, and what it gets back is what a later reader will read. What
-JSON or SQLite can not hold exactly stands under a mark, an object of one member whose key starts with `$`: those of
-`_MARKS`, `$blob`, and `$dict` around a user's own object of that look, so that nobody can forge one. Stored text is
-compact and marks are literal: text without `{"$` holds none. Contract, changed by a new `VERSION` only: tags, marks,
-`seal`, `link`. Digests cover stored bytes; nothing is encoded again to check one.
+JSON or SQLite can not hold exactly stands under a mark, an object of one member whose key starts with `$`: `_MARKS`,
+`$blob`, and `$dict` around a user's own object of that look, so that nobody can forge one. Stored text is compact and
+marks are literal: text without `{"$` holds none. Contract, changed by a new `VERSION` only: tags, marks, seal, link.
 """
 
 import json
@@ -18,7 +17,6 @@ from hashlib import sha256
 from typing import Any, get_args
 
 import msgspec
-from msgspec import Raw, Struct
 
 from gesta.entry import VERSION, Cause, Entry, Row, utc_text, utc_time
 from gesta.errors import BrokenRecord, NewerRecord
@@ -26,13 +24,12 @@ from gesta.kinds import Content
 
 Keep = Callable[[bytes], str]  # takes the bytes of a large value and returns the name of its blob
 Upcasts = Mapping[int, Callable[[dict[str, Any]], dict[str, Any]]]
-
 LARGE = 64 * 1024  # bytes above which a text, bytes or a whole field is a blob
 DEPTH = 64  # containers in a row; what lies deeper is one text, so that no reader meets its recursion limit
 UPCASTS: Upcasts = {}  # from each version to the next: stored members of a content, marks and all
 
 
-class Foreign(Struct, frozen=True):
+class Foreign(msgspec.Struct, frozen=True):
     """A Python value that JSON can not hold, as it is read back."""
 
     type: str
@@ -41,7 +38,7 @@ class Foreign(Struct, frozen=True):
     """What it said of itself, at most 10,000 characters; of `json` the whole text."""
 
 
-class Secret(Struct, frozen=True):
+class Secret(msgspec.Struct, frozen=True):
     """The place of a secret's text; only a redactor makes it."""
 
     name: str
@@ -77,9 +74,8 @@ def to_row(entry: Entry, prev: bytes, salt: bytes, keep: Keep) -> tuple[Entry, R
     causes = _ENCODER.encode(entry.causes).decode() if entry.causes else "[]"
     kind, at = str.__str__(entry.content.kind), utc_text(entry.at)
     row = Row(entry.run, entry.seq, kind, at, entry.span, causes, VERSION, text, notes_text, salt, b"")
-    digest = link(prev, row)
-    stamped = msgspec.structs.replace(entry, content=content, annotations=notes, version=VERSION, digest=digest)
-    return stamped, msgspec.structs.replace(row, digest=digest)
+    row = msgspec.structs.replace(row, digest=link(prev, row))
+    return msgspec.structs.replace(entry, content=content, annotations=notes, version=VERSION, digest=row.digest), row
 
 
 def from_row(row: Row, blobs: Mapping[str, bytes]) -> Entry:
@@ -122,7 +118,7 @@ def seal(salt: bytes, content: str, annotations: str | None) -> bytes:
 
 def link(prev: bytes, row: Row, sealed: bytes | None = None) -> bytes:
     """Digest a row and all before it, in 32 bytes; of an erased row, `sealed` is its seal. Frozen for ever."""
-    header = _ENCODER.encode((row.run, row.seq, row.kind, row.at, row.span, Raw(row.causes), row.version))
+    header = _ENCODER.encode((row.run, row.seq, row.kind, row.at, row.span, msgspec.Raw(row.causes), row.version))
     rest = seal(row.salt, row.content, row.annotations) if sealed is None else sealed
     return sha256(prev + sha256(header).digest() + rest).digest()
 
@@ -172,22 +168,20 @@ def _members(struct: Any) -> dict[Any, Any]:
     defaults = dict(zip(reversed(kind.__struct_fields__), reversed(kind.__struct_defaults__), strict=False))
     members = {} if config.tag is None else {config.tag_field: config.tag}
     members |= {name: getattr(struct, name) for name in kind.__struct_fields__}
-    return {name: value for name, value in members.items() if value is not defaults.get(name, Raw)}
+    return {name: value for name, value in members.items() if value is not defaults.get(name, msgspec.Raw)}
 
 
 _PLAIN: tuple[tuple[Any, str, Callable[[Any], Any]], ...] = (
-    (Enum, "", lambda value: value.value),
-    *((kind, "", getattr(kind, f"__{kind.__name__}__")) for kind in (str, int, float)),
-    *((kind, "", getattr(kind, "isoformat")) for kind in (datetime, date, time)),
-    ((bytes, bytearray, memoryview), "", lambda value: b"".join([value])),
-    (list, "", list.copy),
-    (tuple, "$tuple", lambda value: [*tuple.__iter__(value)]),
-    (set, "$set", lambda value: [*set.__iter__(value)]),
-    (frozenset, "$frozenset", lambda value: [*frozenset.__iter__(value)]),
     (dict, "", dict.copy),
+    (list, "", list.copy),
+    (Enum, "", lambda value: value.value),
+    *((each, "", getattr(each, f"__{each.__name__}__")) for each in (str, int, float)),
+    *((each, "", each.isoformat) for each in (datetime, date, time)),
+    ((bytes, bytearray, memoryview), "", lambda value: b"".join([value])),
+    *((each, f"${each.__name__}", lambda value, of=each: [*of.__iter__(value)]) for each in (tuple, set, frozenset)),
     (Foreign, "$py", lambda value: [value.type, value.repr]),
     (Secret, "$secret", lambda value: value.name),
-    (Struct, "", _members),
+    (msgspec.Struct, "", _members),
 )  # how a value of a class becomes plain, and the mark over it
 
 
@@ -207,16 +201,14 @@ def _plain(value: Any, *, deep: bool) -> tuple[str, Any]:
     return "$py", told
 
 
-class _Writer(Struct):
-    """Puts marks into values, and large values aside."""
-
+class _Writer(msgspec.Struct):  # puts marks over what is not plain, and large values aside
     keep: Keep | None
     sorts: bool = False
     blobs: dict[str, bytes] = {}
 
     def field(self, value: Any) -> Any:
         data = _ENCODER.encode(self.mark(value))
-        return self.large(data, "json") or Raw(data)
+        return self.large(data, "json") or msgspec.Raw(data)
 
     def large(self, data: bytes, form: str) -> Any:
         if self.keep is None or len(data) <= LARGE:
@@ -290,10 +282,9 @@ def _unmark(value: Any, blobs: Mapping[str, bytes]) -> Any:
         return [_unmark(item, blobs) for item in value]
     if type(value) is not dict:
         return value
-    name = next(iter(value), "")
+    name, item = next(iter(value.items()), ("", None))
     if len(value) != 1 or name[:1] != "$":
         return {key: _unmark(item, blobs) for key, item in value.items()}
-    item = value[name]
     if name == "$dict":
         return {key: _unmark(inner, blobs) for key, inner in item.items()}
     try:

@@ -3,7 +3,7 @@
 The schema is made once, when the tool is. `arguments` turns what a model wrote into keyword arguments or raises
 `BadArguments`, which names every path that is wrong, so that the model can mend all in one go. Types are strict
 JSON (`"5"` is no integer), except that 5.0 is 5. Who says nothing about the effect of a tool gets `once`, with
-`declared` False. Reading docstrings takes a heavy library: `describe` is handed in, without it they are taken whole.
+`declared` False. A docstring is taken whole; `with_texts` is for who reads it closer.
 """
 
 import functools
@@ -13,24 +13,19 @@ import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from datetime import datetime
-from types import CellType, SimpleNamespace
-from typing import Annotated, Any, Literal, Optional, TypedDict, Unpack, get_args, get_type_hints, overload
+from typing import Any, Literal, TypedDict, Unpack, get_args, overload
 
 import msgspec
 from anyio import to_thread
 from msgspec import UNSET, Struct, ValidationError
 
 from gesta.errors import BadArguments, BadTool, nearest
+from gesta.signature import named, read_signature, unwrapped
 
 Effect = Literal["pure", "idempotent", "once", "transactional"]
 OnDoubt = Literal["ask", "tell"]
-Describe = Callable[[str], tuple[str, dict[str, str]]]
-"""Docstring to a description and a text for each parameter; never raises."""
 
 Around = Callable[[Callable[[], Any]], Callable[[], Any]]
-
-BOUNDS = ("gt", "ge", "lt", "le", "multiple_of", "min_length", "max_length", "pattern")
-"""Constraints, as msgspec, annotated-types and pydantic name them."""
 
 
 class Context(Struct, frozen=True, kw_only=True):
@@ -67,8 +62,9 @@ class Unknown(Struct, frozen=True):
     """Answer of `reconcile`: nobody can tell."""
 
 
-Reconcile = Callable[[str], Done | NotDone | Unknown | Awaitable[Done | NotDone | Unknown]]
-"""Idempotency key to what became of the effect."""
+Found = Done | NotDone | Unknown
+Reconcile = Callable[[str], Found | Awaitable[Found]] | Callable[[str, Context], Found | Awaitable[Found]]
+"""Idempotency key, and the context of the call where that is asked for, to what became of the effect."""
 
 
 class Tool(Struct, frozen=True, kw_only=True, eq=False, dict=True):
@@ -100,7 +96,7 @@ class Tool(Struct, frozen=True, kw_only=True, eq=False, dict=True):
                 raise BadTool(f"Tool {self.name!r}: {option} is {value!r}, {expected}")
         if self.timeout_s is not None and not self.timeout_s > 0:
             raise BadTool(f"Tool {self.name!r}: timeout_s is {self.timeout_s!r}, expected seconds above 0, or None.")
-        inner, target = _unwrapped(self.function)
+        inner, target = unwrapped(self.function)
         kept = {name: getattr(target, name, None) for name in ("__module__", "__qualname__", "__doc__")}
         self.__dict__.update(kept, __name__=getattr(inner, "__name__", self.name), __wrapped__=self.function)
 
@@ -115,7 +111,7 @@ class Tool(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     @functools.cached_property
     def threaded(self) -> bool:
         """Whether the function blocks, so that it runs in a worker thread."""
-        inner, target = _unwrapped(self.function)
+        inner, target = unwrapped(self.function)
         return not (inspect.iscoroutinefunction(inner) or inspect.iscoroutinefunction(target))
 
     def arguments(self, args: Mapping[str, Any]) -> dict[str, Any]:
@@ -147,6 +143,15 @@ class Tool(Struct, frozen=True, kw_only=True, eq=False, dict=True):
             raise BadArguments(f"Arguments of {self.name!r}: {'; '.join(shown)}")
         return kept
 
+    def with_texts(self, description: str, texts: Mapping[str, str]) -> "Tool":
+        """Give the same tool with a description, and texts for those parameters whose annotation has none."""
+        properties = {
+            name: shown if "description" in shown or name not in texts else shown | {"description": texts[name]}
+            for name, shown in self.args_schema["properties"].items()
+        }
+        schema = self.args_schema | {"properties": properties}
+        return msgspec.structs.replace(self, description=description, args_schema=schema)
+
     async def invoke(self, arguments: dict[str, Any], context: Context, around: Around | None = None) -> Any:
         """Call the function with what `arguments` gave, in a worker thread unless it is async.
 
@@ -166,7 +171,7 @@ class Tool(Struct, frozen=True, kw_only=True, eq=False, dict=True):
 
 
 class ToolOptions(TypedDict, total=False):
-    """What `tool` takes: fields of `Tool`, and how its docstring is read."""
+    """What `tool` takes: fields of `Tool`."""
 
     name: str
     effect: Effect
@@ -174,7 +179,6 @@ class ToolOptions(TypedDict, total=False):
     reconcile: Reconcile | None
     timeout_s: float | None
     on_doubt: OnDoubt
-    describe: Describe
 
 
 @overload
@@ -195,109 +199,20 @@ def tool(function: Any = None, /, **options: Unpack[ToolOptions]) -> Tool | Call
 def _tool(options: ToolOptions, function: Any) -> Tool:
     if not callable(function) or isinstance(function, Tool):
         raise BadTool(f"tool() takes a function, not {function!r}. Write @tool(name='...') above a `def`.")
-    inner, target = _unwrapped(function)
-    name = options.get("name") or getattr(inner, "__name__", type(inner).__name__)
-    hints = _hints(function, name)
+    name: str = options.get("name") or named(function)
     if not re.fullmatch(r"[a-zA-Z0-9_-]{1,64}", name):
         raise BadTool(f"Tool {name!r}: a name is 1 to 64 of a-z A-Z 0-9 _ -. Write @tool(name='...').")
-    contexts = tuple(key for key, (hint, _) in hints.items() if Context in (hint, *get_args(hint)))
-    typed = {key: _typed(*hints[key]) for key in hints if key not in contexts}
-    fields = [(key, hint, UNSET) for key, (hint, _) in typed.items()]
-    parameters = msgspec.defstruct("Arguments", fields, kw_only=True, forbid_unknown_fields=True)
-    schema = _schema(parameters, name)
-    document, describe = inspect.cleandoc(target.__doc__ or inner.__doc__ or ""), options.get("describe")
-    description, texts = describe(document) if describe and "\n" in document else (document, {})
-    for key, (_, text) in typed.items():
-        shown = schema["properties"][key]
-        if text := text or texts.get(key):
-            shown["description"] = text
-        if (default := hints[key][1]) is inspect.Parameter.empty:
-            schema["required"].append(key)
-            continue
-        with suppress(Exception):  # a default that JSON cannot hold is not shown
-            raw = msgspec.json.encode(default, enc_hook=lambda value: value.model_dump(mode="json"))
-            shown["default"] = msgspec.json.decode(raw)
-    facts: dict[str, Any] = {key: value for key, value in options.items() if key not in ("name", "describe")}
-    facts |= {"declared": "effect" in options, "parameters": parameters, "context_names": contexts}
-    return Tool(name=name, description=description, args_schema=schema, function=function, **facts)
-
-
-def _unwrapped(function: Any) -> tuple[Any, Any]:
-    """Give what a partial calls, and what holds its docstring and annotations."""
-    while isinstance(function, functools.partial):
-        function = function.func
-    return function, function if hasattr(function, "__name__") else type(function).__call__
-
-
-def _hints(function: Any, name: str) -> dict[str, tuple[Any, Any]]:
-    """Give type and default of each parameter that a partial leaves open."""
-    try:
-        signature, scope = inspect.signature(function), inspect.unwrap(_unwrapped(function)[1])
-        cells = dict(zip(scope.__code__.co_freevars, scope.__closure__ or (), strict=True))
-        known = {key: cell.cell_contents for key, cell in cells.items() if cell != CellType()}
-    except (AttributeError, TypeError, ValueError) as exc:
-        raise BadTool(f"Tool {name!r}: {function!r} shows no parameters ({exc}). Wrap it in a `def`.") from exc
-    hints: dict[str, tuple[Any, Any]] = {}
-    for p in signature.parameters.values():
-        if p.name in getattr(function, "keywords", ()):
-            continue
-        if p.annotation is p.empty:
-            hint = "str" if p.default in (None, p.empty) else type(p.default).__name__
-            todo = (
-                f"tool(thing.{name}), with an object"
-                if p.name in ("self", "cls")
-                else f"`{p.name}: {hint}`, or what it is"
-            )
-            raise BadTool(f"Tool {name!r}: parameter {p.name!r} has no type to tell a model. Write {todo}.")
-        if p.kind not in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY):
-            raise BadTool(f"Tool {name!r}: a model names each argument, so `{p}` will not do. Write plain parameters.")
-        try:
-            holder = SimpleNamespace(__annotations__={p.name: p.annotation})
-            hints[p.name] = get_type_hints(holder, scope.__globals__, known, include_extras=True)[p.name], p.default
-        except Exception as exc:
-            raise BadTool(f"Tool {name!r}: type of {p.name!r} not found ({exc}). Define it at module level.") from exc
-    return hints
-
-
-def _typed(hint: Any, default: Any) -> tuple[Any, str | None]:
-    """Give the type as msgspec checks it, and the text that its annotation carries."""
-    text, bounds = None, {}
-    for item in getattr(hint, "__metadata__", ()):
-        for part in (item, *getattr(item, "metadata", ())):
-            said = part if isinstance(part, str) else getattr(part, "description", getattr(part, "documentation", None))
-            text = said if isinstance(said, str) else text
-            if not isinstance(part, msgspec.Meta):
-                bounds |= {key: value for key in BOUNDS if (value := getattr(part, key, None)) is not None}
-    hint = Annotated[hint, msgspec.Meta(**bounds)] if bounds else hint
-    return Optional[hint] if default is None and hint is not Any else hint, text
-
-
-def _schema(parameters: type[Struct], name: str) -> dict[str, Any]:
-    """Give the schema of a type whose parts are all inside it."""
-    prefixes: dict[Any, int] = {}
-    parts: dict[str, Any] = {}
-
-    def foreign(type_: Any) -> dict[str, Any]:
-        if type_ is object:
-            return {}
-        prefix = f"{type_.__name__}{prefixes.setdefault(type_, len(prefixes)) or ''}_"
-        schema: dict[str, Any] = type_.model_json_schema(ref_template=f"#/$defs/{prefix}{{model}}")
-        parts.update({prefix + key: value for key, value in schema.pop("$defs", {}).items()})
-        return schema
-
-    make = functools.partial(msgspec.json.schema_components, schema_hook=foreign, ref_template="#/$defs/{name}")
-    for field in msgspec.structs.fields(parameters):
-        try:
-            make([field.type])
-        except Exception as exc:
-            wanted = (
-                "Take standard types, dataclasses, TypedDicts, Structs or pydantic models, or fix it with partial()."
-            )
-            raise BadTool(f"Tool {name!r}: {field.name!r} is no type for JSON ({exc}). {wanted}") from exc
-    (ref,), defs = make([parameters])
-    own = defs.pop(ref["$ref"].removeprefix("#/$defs/"))
-    schema = {"type": "object", "properties": own["properties"], "required": [], "additionalProperties": False}
-    return schema | ({"$defs": defs | parts} if defs or parts else {})
+    signature = read_signature(function, name, Context)
+    facts: dict[str, Any] = {key: value for key, value in options.items() if key != "name"}
+    facts |= {"declared": "effect" in options, "parameters": signature.parameters}
+    return Tool(
+        name=name,
+        description=signature.document,
+        args_schema=signature.schema,
+        function=function,
+        context_names=signature.hidden,
+        **facts,
+    )
 
 
 def _converted(args: Mapping[str, Any], parameters: type[Struct] | None) -> dict[str, Any]:

@@ -181,7 +181,6 @@ TABLE: list[tuple[str, Any, str, Any]] = [
     ("int", [0, -5, -(2**63), 2**64 - 1], "[0,-5,-9223372036854775808,18446744073709551615]", ...),
     ("int beyond 64 bits", 2**64, '{"$int":"0x10000000000000000"}', ...),
     ("int below 64 bits", -(2**63) - 1, '{"$int":"-0x8000000000000001"}', ...),
-    ("int of 5,916 digits", LONG, f'{{"$int":"{LONG:#x}"}}', ...),
     ("float", [0.1, 1.0, 5e-324, 1.7976931348623157e308], "[0.1,1.0,5e-324,1.7976931348623157e308]", ...),
     ("minus zero", -0.0, "-0.0", ...),
     ("not a number", math.nan, '{"$float":"nan"}', ...),
@@ -206,7 +205,12 @@ TABLE: list[tuple[str, Any, str, Any]] = [
     ("dict with a NUL in a key", {"a": 1, "\0": 2}, '{"$items":[["a",1],[{"$text":"AA=="},2]]}', ...),
     ("dict with a surrogate in a key", {"\udfff": 2}, '{"$items":[[{"$text":"7b+/"},2]]}', ...),
     ("dict with a text of its own class as key", {Name("a"): 1}, '{"a":1}', {"a": 1}),
-    ("dict with members of enums as keys", {Word.YES: 1, Colour.RED: 2}, '{"$items":[["yes",1],["red",2]]}', ...),
+    (
+        "dict with members of enums as keys",
+        {Word.YES: 1, Colour.RED: 2},
+        '{"$items":[["yes",1],["red",2]]}',
+        {"yes": 1, "red": 2},
+    ),
     ("dict that looks like a mark", {"$secret": "KEY"}, '{"$dict":{"$secret":"KEY"}}', ...),
     ("dict that looks like a wrapped mark", {"$dict": {"$a": 1}}, '{"$dict":{"$dict":{"$dict":{"$a":1}}}}', ...),
     ("dict with $ and more", {"$ref": 1, "b": 2}, '{"$ref":1,"b":2}', ...),
@@ -267,15 +271,16 @@ def test_every_type_has_its_text(value: Any, text: str, back: Any) -> None:
     assert stored(value) == text
     assert repr(read_back(value)) == repr(back)
     assert type(read_back(value)) is type(back)
-    if not isinstance(back, Foreign):
-        assert stored(read_back(value)) == text or type(value) is datetime, "what was read is written as it was"
+    assert repr(read_back(read_back(value))) == repr(back), "what was read can be written again"
     for place in (ToolCallContent(tool_name="t", tool_args={"x": value}), ToolResultContent(tool_result=value)):
         write(place, annotations={"note": value})
 
 
-def test_a_long_number_needs_no_larger_limit() -> None:
-    assert len(f"{LONG:#x}") > sys.get_int_max_str_digits()
-    assert read_back({"n": [LONG]}) == {"n": [LONG]}
+def test_a_number_of_5916_digits_is_kept_whatever_the_limit() -> None:
+    assert stored(LONG) == f'{{"$int":"{LONG:#x}"}}'
+    assert read_back({"n": [LONG, -LONG]}) == {"n": [LONG, -LONG]}
+    with pytest.raises(ValueError, match="Exceeds the limit"):
+        json.dumps(LONG)
 
 
 # Values that fight back.
@@ -419,7 +424,7 @@ ANYTHING: list[Callable[[], Any]] = [
 
 @given(st.data())
 def test_writing_never_raises_and_live_is_as_resumed(data: st.DataObject) -> None:
-    leaves = st.sampled_from(ANYTHING).map(lambda make: make())
+    leaves = st.integers(0, len(ANYTHING) - 1).map(lambda place: ANYTHING[place]())
     nest = st.recursive(
         leaves, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3)
     )
@@ -587,15 +592,15 @@ def ThoughtOf(value: str) -> Content:  # noqa: N802
 
 
 def test_a_whole_field_of_large_values_names_all_that_it_needs() -> None:
-    parts = [f"{number}".zfill(LARGE + 1) for number in range(500)]
+    parts = [f"{number}".zfill(LARGE + 1) for number in range(600)]
     hits = RetrievalContent(query="q", hits=[Hit(document="d" * 100, chunk=f"{n}") for n in range(1000)])
     content = ToolResultContent(tool_result=parts)
     stamped, row, blobs = write(content, annotations={"list": [1] * LARGE, "part": parts[0]})
     assert stamped.content == content
     mark = json.loads(row.content)["tool_result"]["$blob"]
-    assert (mark["as"], len(mark["needs"])) == ("json", 500)
+    assert (mark["as"], len(mark["needs"])) == ("json", 600)
     assert set(blob_names(row)) == set(blobs)
-    assert len(blob_names(row)) == 502, "each once"
+    assert len(blob_names(row)) == 602, "each once"
     assert write(hits)[0].content == hits
 
 
@@ -604,6 +609,16 @@ def test_a_letter_keeps_large_values_inside() -> None:
     text = encode_content(content, None)
     assert '{"$blob"' not in text
     assert decode_content(text, {}) == content
+
+
+def test_a_letter_can_refuse_them() -> None:
+    def refuse(data: bytes) -> str:
+        raise ValueError(len(data))
+
+    big = "x" * LARGE * 2
+    for value in (big, [big], {"a": (big,)}, {big: 1}, big.encode(), [1] * LARGE):
+        with pytest.raises(ValueError, match="^[0-9]+$"):
+            encode_content(ToolResultContent(tool_result=value), refuse)
 
 
 def test_one_value_is_kept_once() -> None:
@@ -665,11 +680,14 @@ USER = '{"kind":"user","value":"v"}'
         (row_of('{"kind":"user"}'), "Missing required argument 'value'"),
         (row_of('{"kind":"user","value":'), "Input data was truncated"),
         (row_of("[1]"), "'list' object has no attribute 'get'"),
-        (row_of('{"kind":"user","value":{"$new":1}}'), "'$new'"),
+        (row_of('{"kind":"user","value":{"$new":1}}'), "$new: '$new' is not known"),
         (row_of('{"kind":"user","value":{"$int":"zz"}}'), "invalid literal for int"),
-        (row_of('{"kind":"user","value":{"$text":"7aCAx"}}'), "Incorrect padding"),
-        (row_of('{"kind":"user","value":{"$blob":{"name":"gone","as":"text","size":9}}}'), "blob 'gone' is missing"),
-        (row_of('{"kind":"user","value":{"$blob":7}}'), "'int' object is not subscriptable"),
+        (row_of('{"kind":"user","value":{"$text":"7aCAx"}}'), "Invalid base64-encoded string"),
+        (
+            row_of('{"kind":"user","value":{"$blob":{"name":"gone","as":"text","size":9}}}'),
+            "$blob: 'gone' is not known",
+        ),
+        (row_of('{"kind":"user","value":{"$blob":{}}}'), "$blob: 'name' is not known"),
         (row_of('{"kind":"user","value":' + "[" * 5000 + "]" * 5000 + "}"), "recursion"),
         (row_of(USER, version=0), "0"),
         (row_of(USER, annotations="{"), "Input data was truncated"),
@@ -748,7 +766,7 @@ def test_the_digest_never_drifts() -> None:
         '{"kind":"tool-call","tool_name":"pay","tool_args":{"to":"Zoë","sum":12.5,"key":{"$bytes":"AA=="}},'
         '"tool_call_id":"call_1"}'
     )
-    assert row.digest.hex() == "GOLDEN"
+    assert row.digest.hex() == "0f18749ef3384f3981575c1eeb60053ee410bbf28afa4e675c8a52ac1f1356cd"
     assert row.digest == digest_by_hand(row, sha256(b"before").digest())
 
 

@@ -118,7 +118,9 @@ def _sign(call: Any, shape: Any) -> None:
 def guarded(work: Callable[[], int | None], *, debug: bool) -> int:
     """Do a command's work and give its exit code; errors are said, not shown as tracebacks."""
     try:
-        return work() or 0
+        code = work() or 0
+        sys.stdout.flush()
+        return code
     except BrokenPipeError:
         return silenced()
     except KeyboardInterrupt:

@@ -14,6 +14,7 @@ import anyio
 from gesta.address import open_record
 from gesta.agent import Agent
 from gesta.cli.approving import Verdict, ask, letter, who
+from gesta.cli.options import quoted
 from gesta.cli.talk import ANSWERED, BOLD, DOUBT, FAILED, INTERRUPTED, LIMIT, WAITING, complain, say
 from gesta.cli.voice import Voice
 from gesta.decide import Waiting
@@ -49,7 +50,7 @@ class Job:
 
     def resume(self, run: str) -> str:
         """Write the command that goes on with a run."""
-        return self.command("resume", run, f" {self.address}")
+        return self.command("resume", run, f" {quoted(self.address)}")
 
 
 def work(job: Job, voice: Voice, first: Work) -> int:

@@ -12,7 +12,7 @@ import anyio
 from gesta.address import open_record
 from gesta.agent import Agent
 from gesta.cli.approving import Verdict, letter, who
-from gesta.cli.options import ApproveOptions, CancelOptions, OnRecord, ResolveOptions
+from gesta.cli.options import ApproveOptions, CancelOptions, OnRecord, ResolveOptions, quoted
 from gesta.cli.talk import FAILED, Stop, count, json_line, put, say
 from gesta.cli.voice import call_text
 from gesta.codec import decode_content
@@ -170,7 +170,7 @@ def _told(options: OnRecord, text: str, call: Pending, found: Found) -> None:
 
 
 def _next(options: OnRecord, found: Found) -> str:
-    return f"Next: gesta resume {found.row.run} {found.hint}{options.named}"
+    return f"Next: gesta resume {found.row.run} {quoted(found.hint)}{options.named}"
 
 
 def _result(text: str | None) -> object:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gesta.cli.app import command
-from gesta.cli.options import OnRecord, Run
+from gesta.cli.options import OnRecord, Run, quoted
 from gesta.cli.talk import DIM, Stop, json_line, put, say
 
 if TYPE_CHECKING:
@@ -138,7 +138,7 @@ def _found(job: "Job", name: str) -> tuple[str, int]:
             if row.name != job.agent.name:
                 raise Stop(
                     f"Run {row.run} was begun by agent {row.name!r}, and {job.address} is agent {job.agent.name!r}. "
-                    f"Name the one that began it: {job.command('resume', row.run, f' {found.hint}')}"
+                    f"Name the one that began it: {job.command('resume', row.run, f' {quoted(found.hint)}')}"
                 )
             if turn is not None and turn.reason is not None:
                 say(f"Nothing is open in run {row.run}; its last turn ended with: {turn.reason}.", DIM)

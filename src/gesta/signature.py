@@ -1,0 +1,139 @@
+"""A signature is read once, into a type that arguments are converted to and the schema that a model sees.
+
+Standard types, dataclasses, TypedDicts and structs are what msgspec knows; pydantic models say themselves what they
+take, without being imported here. What cannot be told to a model is refused when the tool is made, with what to write.
+"""
+
+import functools
+import inspect
+from contextlib import suppress
+from types import CellType, SimpleNamespace
+from typing import Annotated, Any, Optional, get_args, get_type_hints
+
+import msgspec
+from msgspec import UNSET, Struct
+
+from gesta.errors import BadTool
+
+BOUNDS = ("gt", "ge", "lt", "le", "multiple_of", "min_length", "max_length", "pattern")
+"""Constraints, as msgspec, annotated-types and pydantic name them."""
+
+
+class Signature(Struct, frozen=True):
+    """What a function takes, as a model is told."""
+
+    parameters: type[Struct]
+    """What arguments are converted to; those left out are UNSET."""
+    schema: dict[str, Any]
+    """JSON Schema of an object, complete in itself."""
+    hidden: tuple[str, ...]
+    """Parameters that a model never sees."""
+    document: str
+    """Docstring, without its indent."""
+
+
+def read_signature(function: Any, name: str, hide: type) -> Signature:
+    """Read what a function takes; parameters annotated `hide` are hidden. Raises BadTool."""
+    inner, target = unwrapped(function)
+    hints = _hints(function, name)
+    hidden = tuple(key for key, (hint, _) in hints.items() if hide in (hint, *get_args(hint)))
+    typed = {key: _typed(*hints[key]) for key in hints if key not in hidden}
+    fields = [(key, hint, UNSET) for key, (hint, _) in typed.items()]
+    parameters = msgspec.defstruct("Arguments", fields, kw_only=True, forbid_unknown_fields=True)
+    schema = _schema(parameters, name)
+    for key, (_, text) in typed.items():
+        shown = schema["properties"][key]
+        if text:
+            shown["description"] = text
+        if (default := hints[key][1]) is inspect.Parameter.empty:
+            schema["required"].append(key)
+            continue
+        with suppress(Exception):  # a default that JSON cannot hold is not shown
+            raw = msgspec.json.encode(default, enc_hook=lambda value: value.model_dump(mode="json"))
+            shown["default"] = msgspec.json.decode(raw)
+    return Signature(parameters, schema, hidden, inspect.cleandoc(target.__doc__ or inner.__doc__ or ""))
+
+
+def named(function: Any) -> str:
+    """Give the name of a function, or of the class of a callable object."""
+    inner, _ = unwrapped(function)
+    return str(getattr(inner, "__name__", type(inner).__name__))
+
+
+def unwrapped(function: Any) -> tuple[Any, Any]:
+    """Give what a partial calls, and what holds its docstring and annotations."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    return function, function if hasattr(function, "__name__") else type(function).__call__
+
+
+def _hints(function: Any, name: str) -> dict[str, tuple[Any, Any]]:
+    """Give type and default of each parameter that a partial leaves open."""
+    try:
+        signature, scope = inspect.signature(function), inspect.unwrap(unwrapped(function)[1])
+        cells = dict(zip(scope.__code__.co_freevars, scope.__closure__ or (), strict=True))
+        known = {key: cell.cell_contents for key, cell in cells.items() if cell != CellType()}
+    except (AttributeError, TypeError, ValueError) as exc:
+        raise BadTool(f"Tool {name!r}: {function!r} shows no parameters ({exc}). Wrap it in a `def`.") from exc
+    hints: dict[str, tuple[Any, Any]] = {}
+    for p in signature.parameters.values():
+        if p.name in getattr(function, "keywords", ()):
+            continue
+        if p.annotation is p.empty:
+            hint = "str" if p.default in (None, p.empty) else type(p.default).__name__
+            todo = (
+                f"tool(thing.{name}), with an object"
+                if p.name in ("self", "cls")
+                else f"`{p.name}: {hint}`, or what it is"
+            )
+            raise BadTool(f"Tool {name!r}: parameter {p.name!r} has no type to tell a model. Write {todo}.")
+        if p.kind not in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY):
+            raise BadTool(f"Tool {name!r}: a model names each argument, so `{p}` will not do. Write plain parameters.")
+        try:
+            holder = SimpleNamespace(__annotations__={p.name: p.annotation})
+            hints[p.name] = get_type_hints(holder, scope.__globals__, known, include_extras=True)[p.name], p.default
+        except Exception as exc:
+            raise BadTool(f"Tool {name!r}: type of {p.name!r} not found ({exc}). Define it at module level.") from exc
+    return hints
+
+
+def _typed(hint: Any, default: Any) -> tuple[Any, str | None]:
+    """Give the type as msgspec checks it, and the text that its annotation carries."""
+    text: str | None = None
+    bounds: dict[str, Any] = {}
+    for item in getattr(hint, "__metadata__", ()):
+        for part in (item, *getattr(item, "metadata", ())):
+            said = part if isinstance(part, str) else getattr(part, "description", getattr(part, "documentation", None))
+            text = said if isinstance(said, str) else text
+            if not isinstance(part, msgspec.Meta):
+                bounds |= {key: value for key in BOUNDS if (value := getattr(part, key, None)) is not None}
+    hint = Annotated[hint, msgspec.Meta(**bounds)] if bounds else hint
+    return Optional[hint] if default is None and hint is not Any else hint, text  # noqa: UP045 - a value, not a type
+
+
+def _schema(parameters: type[Struct], name: str) -> dict[str, Any]:
+    """Give the schema of a type whose parts are all inside it."""
+    prefixes: dict[Any, int] = {}
+    parts: dict[str, Any] = {}
+
+    def foreign(type_: Any) -> dict[str, Any]:
+        if type_ is object:
+            return {}
+        prefix = f"{type_.__name__}{prefixes.setdefault(type_, len(prefixes)) or ''}_"
+        schema: dict[str, Any] = type_.model_json_schema(ref_template=f"#/$defs/{prefix}{{model}}")
+        parts.update({prefix + key: value for key, value in schema.pop("$defs", {}).items()})
+        return schema
+
+    make = functools.partial(msgspec.json.schema_components, schema_hook=foreign, ref_template="#/$defs/{name}")
+    for field in msgspec.structs.fields(parameters):
+        try:
+            make([field.type])
+        except Exception as exc:
+            wanted = (
+                "Take standard types, dataclasses, TypedDicts, Structs or pydantic models, or fix it with partial()."
+            )
+            raise BadTool(f"Tool {name!r}: {field.name!r} is no type for JSON ({exc}). {wanted}") from exc
+    (ref,), defs = make([parameters])
+    own = defs.pop(ref["$ref"].removeprefix("#/$defs/"))
+    schema = {"type": "object", "properties": own["properties"], "required": [], "additionalProperties": False}
+    return schema | ({"$defs": defs | parts} if defs or parts else {})

@@ -32,6 +32,8 @@ KEYWORDS = {  # functions and classes whose keywords are the user's own words, s
     "call": "the arguments of any tool",
     "log": "the annotations of an entry",
     "span": "the annotations of a span",
+    "tool": "a TypedDict lists them",
+    "Tool": "a tool is called as the function that it was made of",
     "LLMMessage": "a dict of any message fields; its users need one",
 }
 FILE, FILE_OF = 400, dict.fromkeys(SPINE, 300) | {"kinds": 500}
@@ -103,7 +105,7 @@ def allowed(name: str, found: Import) -> bool:
     if top in EDGES:
         return other in ("", *SPINE, *RIBS, *EDGES)
     if not name:  # the door
-        return other in SPINE + RIBS or (other == "address" and (found.lazy or found.typing))
+        return other in SPINE + RIBS or (other in ("address", "blocking") and (found.lazy or found.typing))
     if top in SPINE:
         return other in SPINE[: SPINE.index(top)]
     if other == top:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import anyio
 
-from gesta.address import Durability, open_record
+from gesta.address import Durability, bind, inline_store, open_record
 from gesta.agent import Agent
 from gesta.entry import Entry
 from gesta.errors import GestaError
@@ -135,8 +135,6 @@ def open_sync(address: str = ":memory:", *, durability: Durability = "synced") -
 
     With `synced`, entries survive a crash of the process at once, and loss of power from the end of their span on.
     """
-    from gesta.address import bind, inline_store
-
     store = inline_store(address, durability=durability)
     try:
         yield SyncRecord(Record(store, bind))

@@ -81,11 +81,11 @@ def text_bytes(entries: list[gesta.Entry]) -> int:
     return total
 
 
-async def size(path: Path) -> tuple[int, int, int]:
-    """Give bytes of the closed file, bytes of text, and entries."""
+async def size(path: Path) -> tuple[int, int]:
+    """Give bytes of text, and entries."""
     async with gesta.open(str(path), readonly=True) as record:
         entries = await record.read((await record.find("last")).run)
-    return os.path.getsize(path), text_bytes(entries), len(entries)
+    return text_bytes(entries), len(entries)
 
 
 def started(code: str) -> float:
@@ -120,7 +120,15 @@ def main() -> None:
                     path = Path(folder) / "r.gesta"
                     cpu, commits = anyio.run(run, path, steps, durability)
                     low = floor(Path(folder) / "floor.db", steps, synced=durability == "synced")
-                    found.append((cpu / steps * 1e6, commits / steps, low / steps * 1e6, *anyio.run(size, path)))
+                    found.append(
+                        (
+                            cpu / steps * 1e6,
+                            commits / steps,
+                            low / steps * 1e6,
+                            path.stat().st_size,
+                            *anyio.run(size, path),
+                        )
+                    )
             cpu, commits, low, file, text, entries = (statistics.median(column) for column in zip(*found, strict=True))
             print(
                 f"{steps:5}  {durability:10}  {commits:12.2f}  {cpu:11.0f}  {low:13.0f}  {cpu / low:5.1f}"

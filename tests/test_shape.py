@@ -21,7 +21,7 @@ SRC = Path(__file__).resolve().parents[1] / "src"
 SPINE = (
     *("errors", "kinds", "entry", "codec", "blob", "store", "log", "view", "message", "formatter", "signature", "tooling"),
     *("model", "prompt", "policy", "event", "agent", "pending", "standing", "decide"),
-    *("desk", "outlive", "asking", "using", "perform", "run", "record"),
+    *("desk", "outlive", "asking", "using", "perform", "run", "stream", "record"),
 )
 RIBS = ("stores", "models", "tools", "formatters", "views", "patterns", "bridges")
 EDGES = ("address", "blocking", "demo", "worker", "cli", "web", "testing")

@@ -1,4 +1,4 @@
-"""Drives one recorded conversation on a record and a world that stay: what the kill test starts, kills, and starts again.
+"""Drives one recorded conversation on a record and a world that stay: what the kill test kills and starts again.
 
 `python -m benchmarks.retail.child FILE PLACE RECORD WORLD` prints `ready` before the first message and `done` at the
 end. Run again after a kill, it sends the same messages under the same keys.

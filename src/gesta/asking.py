@@ -122,7 +122,7 @@ def _request(agent: Agent, desk: Desk) -> tuple[Request, Entry]:
     asked = state.asked
     extends = asked if asked is not None and asked.encoder in ("", prompt.encoder) else None
     added = prompt.since(extends.blocks if extends is not None else 0)
-    request = prompt.request(header, state.answered)
+    request = prompt.request(header, agent.asked().envelope(header), state.answered)
     number = asked.number + 1 if asked is not None and asked.digest == request.digest else 1
     content = RequestContent(
         header=state.header_seq,

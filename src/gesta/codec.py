@@ -269,10 +269,10 @@ def _read(text: str, blobs: Mapping[str, bytes], version: int = VERSION, upcasts
     kind = _CLASSES.get(members.get("kind", ""))
     if kind is None:
         raise ValueError(f"this release knows no kind {members.get('kind')!r}")
-    with suppress(msgspec.ValidationError):
+    with suppress(Exception):  # not only ValidationError: a lone surrogate where a time stands is a UnicodeError
         return msgspec.convert(members, kind)
     for field in msgspec.structs.fields(kind):
-        with suppress(msgspec.ValidationError, KeyError):
+        with suppress(Exception):
             members[field.name] = msgspec.convert(members[field.name], field.type)
     return kind(**{name: members[name] for name in kind.__struct_fields__ if name in members})
 
@@ -282,7 +282,7 @@ def _unmark(value: Any, blobs: Mapping[str, bytes]) -> Any:
         return [_unmark(item, blobs) for item in value]
     if type(value) is not dict:
         return value
-    name, item = next(iter(value.items()), ("", None))
+    name, item = next(iter(value.items()), ("", value))
     if len(value) != 1 or name[:1] != "$":
         return {key: _unmark(item, blobs) for key, item in value.items()}
     if name == "$dict":

@@ -51,9 +51,12 @@ class Journal:
         self.head = lease.head
         """Seq of the last entry written, durable or not."""
         self.durable_head = lease.head
-        self._digest = lease.digest if lease.head else GENESIS
+        self.digest = lease.digest if lease.head else GENESIS
+        """Of the last entry written."""
         self._rows: list[Row] = []
         self._letters: list[int] = []
+        self.taken_in: set[int] = set()
+        """Ids of letters that became entries; they stay in the inbox until those are committed."""
         self._blobs = Blobs()
         self._blob_rows: list[BlobRow] = []
         self._fresh: list[Entry] = []
@@ -81,10 +84,10 @@ class Journal:
             content=content,
             annotations=dict(annotations) if annotations else None,
         )
-        entry, row = to_row(draft, self._digest, self._salt(), self._blobs.keep)
+        entry, row = to_row(draft, self.digest, self._salt(), self._blobs.keep)
         self._rows.append(row)
         self._fresh.append(entry)
-        self.head, self._digest = seq, entry.digest
+        self.head, self.digest = seq, entry.digest
         return entry
 
     def take_in(self, letter: Letter, content: Content, span: int) -> Entry:
@@ -92,6 +95,7 @@ class Journal:
         of = getattr(content, "of", getattr(content, "call", None))
         entry = self.write(content, span, () if of is None else (of,))
         self._letters.append(letter.id)
+        self.taken_in.add(letter.id)
         return entry
 
     def after(self, action: Callable[[], None]) -> None:

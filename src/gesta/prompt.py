@@ -36,7 +36,7 @@ class Prompt:
 
     def __init__(self, formatter: Formatter[Any], model: Model) -> None:
         self._formatter = formatter
-        self._model = model
+        self._encode = model.encode
         self._state = formatter.start()
         self._segment: list[Entry] = []
         self.blocks: list[bytes] = []
@@ -59,16 +59,15 @@ class Prompt:
         if self._segment:
             messages = self._formatter.format(self._segment, self._state)
             self._segment = []
-            self.blocks += [self._model.encode(message) for message in messages]
+            self.blocks += [self._encode(message) for message in messages]
             self.sources += [message.sources for message in messages]
 
     def since(self, known: int) -> list[Block]:
         """Give the blocks after the first `known`."""
         return [Block(data, seqs) for data, seqs in zip(self.blocks[known:], self.sources[known:], strict=True)]
 
-    def request(self, header: RequestHeaderContent, answered: int) -> Request:
-        """Make the request of all blocks. Cost: the blocks since the last request with this header."""
-        envelope = self._model.envelope(header)
+    def request(self, header: RequestHeaderContent, envelope: Envelope, answered: int) -> Request:
+        """Make the request of all blocks. Cost: the blocks since the last request with this envelope."""
         if envelope != self._envelope:
             self._envelope, self._hash, self._hashed = envelope, hashlib.sha256(envelope.head), 0
         for place in range(self._hashed, len(self.blocks)):
@@ -88,8 +87,8 @@ def references(request: RequestContent) -> list[tuple[int, ...]]:
     return [() if isinstance(block, str) else tuple(block[0]) for block in request.blocks]
 
 
-def rebuild(entries: Sequence[Entry], seq: int, prompt: Prompt) -> Request:
-    """Make the request `seq` again from the entries before it; `prompt` must be new.
+def rebuild(entries: Sequence[Entry], seq: int, formatter: Formatter[Any], model: Model) -> Request:
+    """Make the request `seq` again from the entries before it.
 
     The digest of what is made equals the one on record, or the formatter or model is not the one that was used.
     """
@@ -98,8 +97,9 @@ def rebuild(entries: Sequence[Entry], seq: int, prompt: Prompt) -> Request:
     assert isinstance(content, RequestContent), f"entry {seq} is a {by_seq[seq].kind}, not a request"
     header = by_seq[content.header].content
     assert isinstance(header, RequestHeaderContent)
+    prompt = Prompt(formatter, model)
     for entry in entries:
         if entry.seq < seq:
             prompt.add(entry)
     prompt.close()
-    return prompt.request(header, 0)
+    return prompt.request(header, model.envelope(header), 0)

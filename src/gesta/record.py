@@ -21,15 +21,18 @@ from gesta.decide import Finish
 from gesta.desk import Desk
 from gesta.entry import GENESIS, Entry, utc_text
 from gesta.errors import NoRun, TurnOpen
-from gesta.event import Event, Listener
+from gesta.event import Listener
 from gesta.kinds import BeginContent, Content, EndContent, Error, Opened, UserContent
 from gesta.log import Clock, Journal, Log, closing, open_root, read, utc_now
 from gesta.perform import perform
 from gesta.prompt import Prompt
-from gesta.run import Outcome, outcome, turn
+from gesta.run import Outcome, outcome, take_in, turn
 from gesta.standing import RunState, RunView
 from gesta.store import Info, Lease, Letter, RunRow, Store
+from gesta.stream import Stream
 from gesta.view import fold
+
+KEPT_RUNS = 64  # of the runs written last, what was folded is kept for the next turn
 
 
 class Message(Struct, frozen=True, kw_only=True):
@@ -40,6 +43,15 @@ class Message(Struct, frozen=True, kw_only=True):
     key: str | None = None
     """Makes sending it twice the same as sending it once."""
     user: str | None = None
+
+
+class Kept(Struct, frozen=True):
+    """What was folded of a run up to its head."""
+
+    head: int
+    digest: bytes
+    state: RunState
+    prompt: Prompt
 
 
 class Flaw(Struct, frozen=True):
@@ -60,6 +72,7 @@ class Record:
         self._bind = bind
         self._tasks = tasks
         self._clock = clock
+        self._kept: dict[str, Kept] = {}
         self.closing = False
         """Whether the block that opened it is being left."""
 
@@ -105,10 +118,11 @@ class Record:
         Raises:
             NoRun: no such run, or one in which no turn was begun.
         """
-        async with self._held(run, agent, listener) as desk:
+        bound = self._bind(agent)
+        async with self._held(run, bound, listener) as desk:
             if desk.state.turn is None:
                 raise NoRun(run)
-            return await self._advance(self._bind(agent), desk) if desk.state.open else outcome(desk)
+            return await self._advance(bound, desk) if desk.state.open else outcome(desk)
 
     async def send(self, run: str, content: Content, *, key: str) -> bool:
         """Put something into a run's inbox; needs no lease and no agent. False if the key was used before."""
@@ -187,6 +201,7 @@ class Record:
                 if desk.state.open:
                     assert desk.state.turn is not None
                     raise TurnOpen(run, desk.state.turn.begin, "not finished")
+                await take_in(desk)  # what came since the last turn is about that one
                 self._begin(bound, message, desk)
             return await self._advance(bound, desk)
 
@@ -228,45 +243,27 @@ class Record:
 
     @asynccontextmanager
     async def _held(self, run: str, agent: Agent, listener: Listener | None) -> AsyncIterator[Desk]:
-        bound = self._bind(agent)
+        """Hold a run, folded to its head. What was folded is kept for its next turn."""
         async with self._leased(run) as lease:
-            state = RunView(lease.epoch).start()
-            prompt = Prompt(bound.formats(), bound.asked())
-            view = RunView(lease.epoch)
-            for entry in await read(self.store, run):
-                state = view.apply(state, entry)
-                prompt.add(entry)
+            kept = self._kept.pop(run, None)
+            way = f"{agent.formats().name}+{agent.asked().encoder}"
+            if kept is not None and (kept.head, kept.digest, kept.prompt.encoder) == (lease.head, lease.digest, way):
+                state, prompt = kept.state, kept.prompt
+                state.epoch = lease.epoch
+            else:
+                state, prompt = RunState(epoch=lease.epoch), Prompt(agent.formats(), agent.asked())
+                for entry in await read(self.store, run):
+                    state = RunView().apply(state, entry)
+                    prompt.add(entry)
             begin, path = (state.turn.begin, (state.turn.name,)) if state.turn is not None else (0, ())
-            log = Log(Journal(self.store, lease, self._clock), begin, path)
-            yield Desk(log, state, prompt, record=self.info.address, listener=listener)
-
-
-class Stream:
-    """The events of one turn, as they come: `async for event in record.stream(...)`."""
-
-    def __init__(self, tasks: TaskGroup | None, work: Callable[[Listener], Any]) -> None:
-        assert tasks is not None, "stream from a record that gesta.open(...) opened"
-        self._tasks, self._work = tasks, work
-        self._send, self._receive = anyio.create_memory_object_stream[Event](float("inf"))
-        self._failure: BaseException | None = None
-        self.outcome: Outcome | None = None
-        """How the turn ended; none while it goes on."""
-
-    async def __aiter__(self) -> AsyncIterator[Event]:
-        """Begin the turn, and give its events. What ends the turn with an exception is raised here."""
-        self._tasks.start_soon(self._drive)
-        with self._receive:
-            async for event in self._receive:
-                yield event
-        if self._failure is not None:
-            raise self._failure
-
-    async def _drive(self) -> None:
-        with self._send:
-            try:
-                self.outcome = await self._work(self._send.send_nowait)
-            except Exception as failure:  # noqa: BLE001 - it is raised again where the events are read
-                self._failure = failure
+            journal = Journal(self.store, lease, self._clock)
+            desk = Desk(Log(journal, begin, path), state, prompt, record=self.info.address, listener=listener)
+            yield desk
+            desk.absorb()
+            if journal.durable_head == journal.head:
+                self._kept[run] = Kept(journal.head, journal.digest, desk.state, prompt)
+                if len(self._kept) > KEPT_RUNS:
+                    del self._kept[next(iter(self._kept))]
 
 
 def shielded() -> AbstractContextManager[Any]:

@@ -65,11 +65,12 @@ def decided_again(agent: Agent, desk: Desk) -> tuple[Waiting, ...]:
 
 async def take_in(desk: Desk) -> bool:
     """Write what waits in the inbox into the log; each letter leaves the inbox in the commit of its entry."""
-    waiting = await letters(desk.log.journal.store, desk.log.run)
-    for letter, content in waiting:
-        desk.log.journal.take_in(letter, _received(content, desk), desk.log.span_seq)
+    journal = desk.log.journal
+    news = [found for found in await letters(journal.store, desk.log.run) if found[0].id not in journal.taken_in]
+    for letter, content in news:
+        journal.take_in(letter, _received(content, desk), desk.log.span_seq)
         desk.absorb()
-    return bool(waiting)
+    return bool(news)
 
 
 def _received(content: Content, desk: Desk) -> Content:

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -202,7 +203,7 @@ async def test_a_timeout_leaves_a_once_tool_in_doubt_and_a_late_result_settles_i
     [
         (lambda: 1 / 0, "ZeroDivisionError: division by zero"),
         (lambda: (_ for _ in ()).throw(SystemExit(3)), "SystemExit: 3"),
-        (lambda: object(), "<object object"),
+        (object, "<object object"),
         (lambda: float("nan"), "NaN"),
         (lambda: "\ud800", "\ud800"),
         (lambda: b"\x00\xff", "AP8="),
@@ -275,7 +276,7 @@ async def test_a_second_writer_is_told_who_holds_the_run(tmp_path: Path) -> None
     agent = gesta.Agent("desk", model=gesta.scripted(gesta.call("hold"), "ok"), tools=[hold])
     path = str(tmp_path / "r.gesta")
     async with gesta.open(path) as one, gesta.open(path) as two, anyio.create_task_group() as group:
-        group.start_soon(lambda: one.run(agent, "go", session="s"))
+        group.start_soon(partial(one.run, agent, "go", session="s"))
         await started.wait()
         with pytest.raises(RunHeld, match="is being written by process"):
             await two.run(agent, "go", session="s")
@@ -299,3 +300,23 @@ async def test_large_and_hostile_values_are_kept_whole_and_found_again(tmp_path:
     (result,) = contents(entries, ToolResultContent)
     assert outcome.answer == large
     assert result.tool_result == [large, nasty]
+
+
+async def test_a_signal_that_comes_after_the_turn_ended_does_not_cancel_the_next() -> None:
+    agent = gesta.Agent("desk", model=gesta.scripted("one", "two"))
+    async with gesta.open() as record:
+        first = await record.run(agent, "a", session="s")
+        await record.send(first.run, SignalContent(name="cancel", by="eva"), key="c")
+        assert (await record.run(agent, "b", session="s")).answer == "two"
+
+
+async def test_a_listener_that_leaves_early_does_not_break_the_turn_off() -> None:
+    agent = gesta.Agent("desk", model=gesta.scripted("a long answer in many words"))
+    async with gesta.open() as record:
+        stream = record.stream(agent, "hi", session="s")
+        async for event in stream:
+            if event.type == "answer":
+                break
+        await stream.ended.wait()
+        assert stream.outcome is not None
+        assert stream.outcome.answer == "a long answer in many words"

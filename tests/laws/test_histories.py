@@ -7,6 +7,9 @@ import anyio
 import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.laws.scenes import World, again, agent, play
+from tests.laws.test_resume import whole
+from tests.validators.chat_completions import violations
 
 import gesta
 from gesta.entry import Entry
@@ -15,9 +18,6 @@ from gesta.model import ReplyCall, Request
 from gesta.prompt import Prompt
 from gesta.record import Record
 from gesta.stores.memory import MemoryStore
-from tests.laws.scenes import World, again, agent, play
-from tests.laws.test_resume import whole
-from tests.validators.chat_completions import violations
 
 text = st.text(st.characters(codec=None), max_size=12)
 anything = st.recursive(
@@ -40,13 +40,14 @@ scripts = st.lists(replies, min_size=1, max_size=4).map(lambda steps: [*steps, "
 def bodies(acting: gesta.Agent, entries: Sequence[Entry]) -> list[Request]:
     """Build every request of a run again, and the one that would be made at its end."""
     prompt, made, header = Prompt(acting.formats(), acting.asked()), [], acting.header()
+    envelope = acting.asked().envelope(header)
     for entry in entries:
         prompt.add(entry)
         if isinstance(entry.content, RequestContent):
-            made.append(prompt.request(header, 0))
+            made.append(prompt.request(header, envelope, 0))
             made[-1] = msgspec.structs.replace(made[-1], blocks=list(made[-1].blocks))
     prompt.close()
-    return [*made, prompt.request(header, 0)]
+    return [*made, prompt.request(header, envelope, 0)]
 
 
 @given(scripts)

@@ -12,7 +12,7 @@ from tests.laws.scenes import Tape, World, again, agent, doubtful, facts, play
 import gesta
 from gesta.entry import Entry
 from gesta.kinds import AttemptContent, EndContent, RequestContent, ToolResultContent
-from gesta.prompt import Prompt, rebuild
+from gesta.prompt import rebuild
 from gesta.record import Record
 from gesta.store import Batch
 from gesta.stores.memory import MemoryStore
@@ -97,7 +97,7 @@ def test_each_request_extends_the_one_before_and_can_be_built_again(script: list
         before: list[bytes] = []
         for entry in entries:
             if isinstance(entry.content, RequestContent):
-                made = rebuild(entries, entry.seq, Prompt(acting.formats(), acting.asked()))
+                made = rebuild(entries, entry.seq, acting.formats(), acting.asked())
                 assert made.digest == entry.content.body_digest
                 blocks = list(made.blocks)
                 assert blocks[: len(before)] == before

@@ -46,11 +46,11 @@ from gesta.kinds import (
     Content,
     Error,
     FaultContent,
+    Hit,
     KeyValueContent,
     Opened,
     Part,
     RetrievalContent,
-    Hit,
     TimerContent,
     ToolCallContent,
     ToolResultContent,
@@ -78,7 +78,12 @@ def read_back(value: Any) -> Any:
 
 
 def entry(content: Content, **more: Any) -> Entry:
-    return Entry(**({"run": "r", "seq": 1, "at": AT, "span": 1, "content": content} | more))
+    return msgspec.structs.replace(Entry(run="r", seq=1, at=AT, span=1, content=content), **more)
+
+
+def same(one: Any, other: Any) -> bool:
+    """Equal in value and type; NaN, which is not equal to itself, by its text."""
+    return type(one) is type(other) and (one == other or repr(one) == repr(other))
 
 
 def write(content: Content, **more: Any) -> tuple[Entry, Row, dict[str, bytes]]:
@@ -89,7 +94,7 @@ def write(content: Content, **more: Any) -> tuple[Entry, Row, dict[str, bytes]]:
     assert verify(row, GENESIS)
     needed = {name: blobs[name] for name in blob_names(row)}
     again = from_row(row, needed)
-    assert repr(again) == repr(stamped)  # not ==, for NaN
+    assert same(again, stamped)
     return stamped, row, blobs
 
 
@@ -130,12 +135,12 @@ class Real(float):
         return 99.0
 
 
-class Items(list):  # type: ignore[type-arg]
+class Items(list):
     def __iter__(self):
         raise RuntimeError
 
 
-class Table(dict):  # type: ignore[type-arg]
+class Table(dict):
     def items(self):
         raise RuntimeError
 
@@ -175,7 +180,7 @@ SELF.append(SELF)
 SHARED = [1]
 LONG = 7**7000
 
-TABLE: list[tuple[str, Any, str, Any]] = [
+TABLE: list[tuple[Any, ...]] = [
     ("None", None, "null", None),
     ("bool", [True, False], "[true,false]", [True, False]),
     ("int", [0, -5, -(2**63), 2**64 - 1], "[0,-5,-9223372036854775808,18446744073709551615]", ...),
@@ -269,9 +274,8 @@ def test_every_type_has_its_text(value: Any, text: str, back: Any) -> None:
         text, back = f'{{"$py":["{type(value).__name__}",{json.dumps(back)}]}}', Foreign(type(value).__name__, back)
     back = value if back is ... else back
     assert stored(value) == text
-    assert repr(read_back(value)) == repr(back)
-    assert type(read_back(value)) is type(back)
-    assert repr(read_back(read_back(value))) == repr(back), "what was read can be written again"
+    assert same(read_back(value), back)
+    assert same(read_back(read_back(value)), back), "what was read can be written again"
     for place in (ToolCallContent(tool_name="t", tool_args={"x": value}), ToolResultContent(tool_result=value)):
         write(place, annotations={"note": value})
 
@@ -311,7 +315,7 @@ class Nobody(metaclass=Nameless):
 class Liar:
     """Claims to be everything, equals everything, raises at everything else."""
 
-    @property
+    @property  # type: ignore[misc]
     def __class__(self):
         raise ValueError
 
@@ -383,6 +387,12 @@ def released() -> memoryview:
 
 
 class Nowhere(tzinfo):
+    def tzname(self, _: datetime | None) -> str:
+        raise ValueError
+
+    def dst(self, _: datetime | None) -> timedelta:
+        raise ValueError
+
     def utcoffset(self, _: datetime | None) -> timedelta:
         raise ValueError
 
@@ -412,12 +422,13 @@ def chain_of(depth: int, wrap: Callable[[Any], Any] = lambda inner: [inner]) -> 
     return value
 
 
+DEEP, DEEP_DICT = chain_of(100_000), chain_of(100_000, lambda inner: {"a": inner})
 ANYTHING: list[Callable[[], Any]] = [
     *(make for make, _ in EVIL),
-    *(Liar, released, object, lambda: Own.ENDLESS, lambda: {Own.ENDLESS: 1}, lambda: (x for x in ()), lambda: print),
-    *(lambda: chain_of(100_000), lambda: chain_of(100_000, lambda inner: {"a": inner}), lambda: {1, frozenset({"\0"})}),
+    *(Liar, released, object, lambda: Own.ENDLESS, lambda: {Own.ENDLESS: 1}, lambda: iter(()), lambda: print),
+    *(lambda: DEEP, lambda: DEEP_DICT, lambda: {1, frozenset({"\0"})}),
     *(lambda: "\ud800" * 70_000, lambda: "x" * 70_000, lambda: b"x" * 70_000, lambda: ["long"] * 20_000),
-    *(lambda: {"k" * 70_000: 1}, lambda: 1 << 600_000, lambda: SELF, lambda: sys, lambda: pytest, lambda: Secret("S")),
+    *(lambda: {"k" * 70_000: 1}, lambda: 1 << 300_000, lambda: SELF, lambda: sys, lambda: pytest, lambda: Secret("S")),
     *(lambda: datetime(2026, 1, 1, tzinfo=Nowhere()), lambda: {"$blob": {"name": "forged", "as": "text"}}),
 ]
 
@@ -428,7 +439,7 @@ def test_writing_never_raises_and_live_is_as_resumed(data: st.DataObject) -> Non
     nest = st.recursive(
         leaves, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3)
     )
-    tree = data.draw(nest)
+    tree: Any = data.draw(nest)
     contents: list[Any] = [
         KeyValueContent(key=tree, value=tree),
         ToolCallContent(tool_name=tree, tool_args=tree, meta=tree),
@@ -472,7 +483,7 @@ def test_nothing_plain_becomes_a_mark(value: Any) -> None:
     while todo:
         item = todo.pop()
         assert type(item) in (type(None), bool, int, float, str, list, dict)
-        todo += item.values() if type(item) is dict else item if type(item) is list else ()
+        todo += item.values() if isinstance(item, dict) else item if isinstance(item, list) else ()
     _, row, blobs = write(ToolCallContent(tool_name="t", tool_args={"$blob": value}))
     assert blob_names(row) == []
     assert not blobs
@@ -534,7 +545,7 @@ def levels(value: Any) -> int:
 def test_text_is_never_too_deep_for_a_reader(wraps: list[str]) -> None:
     value: Any = 1
     for wrap in wraps:
-        siblings = {"wide": [{}, [], {}], "text": ["},{", "],[", "[[[[{{{{"]}.get(wrap, [])
+        siblings: Any = {"wide": [{}, [], {}], "text": ["},{", "],[", "[[[[{{{{"]}.get(wrap, [])
         value = {"a": value} if wrap == "dict" else [*siblings, value, *siblings]
     content = KeyValueContent(key="k", value=value)
     text = encode_content(content, None)
@@ -553,7 +564,7 @@ def test_what_lies_too_deep_is_one_text() -> None:
 
 
 def test_what_python_can_not_walk_does_not_break_it() -> None:
-    text = stored(chain_of(100_000))
+    text = stored(DEEP)
     assert text == "[" * DEPTH + '{"$py":["list","list"]}' + "]" * DEPTH
 
 
@@ -617,7 +628,7 @@ def test_a_letter_can_refuse_them() -> None:
 
     big = "x" * LARGE * 2
     for value in (big, [big], {"a": (big,)}, {big: 1}, big.encode(), [1] * LARGE):
-        with pytest.raises(ValueError, match="^[0-9]+$"):
+        with pytest.raises(ValueError, match=r"^\d+$"):
             encode_content(ToolResultContent(tool_result=value), refuse)
 
 
@@ -643,6 +654,9 @@ def test_a_field_of_another_type_is_read_as_it_was_written() -> None:
         FaultContent(of="\0", error=error, wait_s=math.inf),  # type: ignore[arg-type]
         UserContent(value=Secret("NAME")),  # type: ignore[arg-type]
         TimerContent(due_at=AT, key="\0"),
+        TimerContent(due_at="\ud800", key="k"),  # type: ignore[arg-type]
+        ToolResultContent(tool_result=1, status="\ud800"),  # type: ignore[arg-type]
+        FaultContent(of=1, error={"type": "t", "\ud800": 1}, wait_s=10**400),  # type: ignore[arg-type]
         TimerContent(due_at=AT, key="k"),
     ]
     for content in contents:
@@ -839,7 +853,7 @@ def test_canonical_takes_anything() -> None:
     assert canonical({"b": "\0", "a": {"y", "x"}}) == b'{"a":{"$set":["x","y"]},"b":{"$text":"AA=="}}'
     assert canonical(math.nan) != canonical({"$float": "nan"})
     assert canonical("x" * LARGE * 2) == b'"' + b"x" * LARGE * 2 + b'"'
-    assert digest_of(chain_of(100_000)) == digest_of(chain_of(100_000))
+    assert digest_of(DEEP) != digest_of(DEEP_DICT)
 
 
 @given(st.dictionaries(TEXT, NASTY, max_size=4), st.randoms(use_true_random=False))

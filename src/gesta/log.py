@@ -38,7 +38,7 @@ async def read(store: Store, run: str, after: int = 0, until: int | None = None)
 async def entry_of(store: Store, row: Row) -> Entry:
     """Read one row back, with the blobs that it names."""
     names = blob_names(row)
-    return from_row(row, {name: await store.get_blob(row.run, name) for name in names} if names else {})
+    return from_row(row, {name: (await store.get_blob(row.run, name)).data for name in names} if names else {})
 
 
 class Journal:

@@ -16,11 +16,12 @@ from anyio.abc import TaskGroup
 from msgspec import Struct
 
 from gesta.agent import Agent
-from gesta.codec import encode_content, verify
+from gesta.blob import blob_name
+from gesta.codec import blob_names, encode_content, verify
 from gesta.decide import Finish
 from gesta.desk import Desk
 from gesta.entry import GENESIS, Entry, utc_text
-from gesta.errors import NoRun, TurnOpen
+from gesta.errors import BrokenRecord, NoRun, TurnOpen
 from gesta.event import Listener
 from gesta.kinds import BeginContent, Content, EndContent, Error, Opened, UserContent
 from gesta.log import Clock, Journal, Log, closing, open_root, read, utc_now
@@ -166,8 +167,18 @@ class Record:
                 return [Flaw(run, seq, f"entry {seq} is missing; the next on record is {row.seq}")]
             if not verify(row, before):
                 return [Flaw(run, seq, f"entry {seq} ({row.kind}) does not match its digest")]
+            for name in blob_names(row):
+                if not await self._blob_holds(run, name):
+                    return [Flaw(run, seq, f"blob {name} of entry {seq} ({row.kind}) is missing or was changed")]
             before = row.digest
         return []
+
+    async def _blob_holds(self, run: str, name: str) -> bool:
+        try:
+            blob = await self.store.get_blob(run, name)
+        except BrokenRecord:
+            return False
+        return blob_name(blob.salt, blob.data) == name
 
     @asynccontextmanager
     async def span(self, name: str, *, session: str, run: str | None = None, **options: Any) -> AsyncIterator[Log]:

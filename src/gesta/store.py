@@ -120,8 +120,8 @@ class Store(Protocol):
     async def runs(self, session: str | None = None, name: str | None = None) -> list[RunRow]:
         """Runs in the order in which they were opened, by session and name if given."""
 
-    async def get_blob(self, run: str, name: str) -> bytes:
-        """Plain bytes of a blob. Raises BrokenRecord if there is none."""
+    async def get_blob(self, run: str, name: str) -> BlobRow:
+        """Read a blob, as it is stored: whether it matches its name is the reader's to check. Raises BrokenRecord."""
 
     async def send(self, letter: Letter) -> bool:
         """Put a letter into an inbox; needs no lease. False if its key was used before."""

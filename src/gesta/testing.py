@@ -197,8 +197,8 @@ class StoreContract:
         blob = BlobRow("name", b"s" * 16, data)
         await store.append(Batch(lease, 0, [make_row("r", 1)], [blob]))
         await store.append(Batch(lease, 1, [make_row("r", 2)], [blob, BlobRow("empty", b"t" * 16, b"")]))
-        assert await store.get_blob("r", "name") == data
-        assert await store.get_blob("r", "empty") == b""
+        assert (await store.get_blob("r", "name")).data == data
+        assert (await store.get_blob("r", "empty")).data == b""
         for run, name in (("r", "other"), ("q", "name")):
             await refused(store.get_blob(run, name), BrokenRecord)
 

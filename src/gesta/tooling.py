@@ -94,7 +94,7 @@ class Tool(Struct, frozen=True, kw_only=True, eq=False, dict=True):
             if value not in get_args(known):
                 expected = f"expected one of {_listed(get_args(known))}.{nearest(str(value), get_args(known))}"
                 raise BadTool(f"Tool {self.name!r}: {option} is {value!r}, {expected}")
-        if self.timeout_s is not None and not self.timeout_s > 0:
+        if self.timeout_s is not None and not (isinstance(self.timeout_s, int | float) and self.timeout_s > 0):
             raise BadTool(f"Tool {self.name!r}: timeout_s is {self.timeout_s!r}, expected seconds above 0, or None.")
         inner, target = unwrapped(self.function)
         kept = {name: getattr(target, name, None) for name in ("__module__", "__qualname__", "__doc__")}
@@ -145,11 +145,11 @@ class Tool(Struct, frozen=True, kw_only=True, eq=False, dict=True):
 
     def with_texts(self, description: str, texts: Mapping[str, str]) -> "Tool":
         """Give the same tool with a description, and texts for those parameters whose annotation has none."""
-        properties = {
-            name: shown if "description" in shown or name not in texts else shown | {"description": texts[name]}
-            for name, shown in self.args_schema["properties"].items()
-        }
-        schema = self.args_schema | {"properties": properties}
+        properties = dict(self.args_schema.get("properties", {}))
+        for name in texts.keys() & properties.keys():
+            if isinstance(properties[name], dict):
+                properties[name] = {"description": texts[name]} | properties[name]
+        schema = self.args_schema | ({"properties": properties} if properties else {})
         return msgspec.structs.replace(self, description=description, args_schema=schema)
 
     async def invoke(self, arguments: dict[str, Any], context: Context, around: Around | None = None) -> Any:
@@ -199,7 +199,8 @@ def tool(function: Any = None, /, **options: Unpack[ToolOptions]) -> Tool | Call
 def _tool(options: ToolOptions, function: Any) -> Tool:
     if not callable(function) or isinstance(function, Tool):
         raise BadTool(f"tool() takes a function, not {function!r}. Write @tool(name='...') above a `def`.")
-    name: str = options.get("name") or named(function)
+    given = options.get("name")
+    name = named(function) if given is None else str(given)
     if not re.fullmatch(r"[a-zA-Z0-9_-]{1,64}", name):
         raise BadTool(f"Tool {name!r}: a name is 1 to 64 of a-z A-Z 0-9 _ -. Write @tool(name='...').")
     signature = read_signature(function, name, Context)
@@ -234,9 +235,10 @@ def _foreign(type_: Any, value: Any) -> Any:
     try:
         return type_.model_validate_json(json.dumps(value), strict=True)
     except ValueError as exc:
-        found = exc.errors() if hasattr(exc, "errors") else [{"msg": str(exc), "loc": ()}]
+        found = exc.errors() if hasattr(exc, "errors") else [{"type": "missing", "msg": str(exc), "loc": ()}]
         paths = ("".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in e["loc"]) for e in found)
-        raise _Foreign([(e["msg"], path) for e, path in zip(found, paths, strict=True)]) from exc
+        got = ("" if e["type"] == "missing" else f", got {e['input']!r:.100}" for e in found)
+        raise _Foreign([(e["msg"] + what, path) for e, what, path in zip(found, got, paths, strict=True)]) from exc
 
 
 def _problems(exc: Exception, name: str, schema: dict[str, Any]) -> list[str]:

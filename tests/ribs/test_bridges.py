@@ -331,15 +331,24 @@ async def test_a_chain_that_holds_is_no_licence(
         assert await there.store.runs() == []
 
 
-async def test_a_record_that_was_changed_is_not_exported(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("change", "found"),
+    [
+        ("UPDATE entries SET content = replace(content, 'plain', 'plane')", r"entry \w+\.2 does not match its digest"),
+        ("DELETE FROM entries WHERE seq = 4", r"entry \w+\.4 does not match its digest"),
+        ("UPDATE blobs SET data = 'x' || data", r"blob '\w+' of run '\w+' does not match its name"),
+    ],
+)
+async def test_a_record_that_was_changed_is_not_exported(tmp_path: Path, change: str, found: str) -> None:
     address = str(tmp_path / "here.gesta")
     async with open_record(address) as record:
         await fill(record, "s", odd=False)
-    with sqlite3.connect(address) as there:
-        there.execute("UPDATE entries SET content = replace(content, 'plain', 'plane')")
+    there = sqlite3.connect(address)
+    with there:
+        there.execute(change.replace("'x' || data", "CAST('x' || data AS BLOB)"))
     there.close()
     async with open_record(address) as record:
-        with pytest.raises(BrokenRecord, match=r"entry \w+\.2 does not match its digest"):
+        with pytest.raises(BrokenRecord, match=found):
             await exported(record, tmp_path / "out.jsonl")
 
 

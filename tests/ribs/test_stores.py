@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import apsw
 import msgspec
 import pytest
@@ -26,12 +27,12 @@ from gesta.errors import BrokenRecord, GestaError, LeaseLost, NewerRecord, NoRec
 from gesta.store import Batch, Lease, Letter, Store
 from gesta.stores.memory import MemoryStore
 from gesta.stores.sqlite import InlineSqliteStore, SqliteStore
-from gesta.stores.sqlite_open import WORDS, told
+from gesta.stores.sqlite_open import WORDS, steady, told
 from gesta.stores.tables import APPLICATION_ID
 from gesta.testing import StoreContract, append_many, make_batch, make_opening, make_row, refused
 
 SOURCE = str(Path(next(iter(gesta.__path__))).parent)
-NOBODY = 65534
+MEMORY = Path("/dev/shm")  # the contract asks nothing of a disk, and a slow one would make the tests slow
 
 
 class TestMemoryStore(StoreContract):
@@ -42,9 +43,10 @@ class TestMemoryStore(StoreContract):
 class TestSqliteStore(StoreContract):
     @pytest.fixture(autouse=True)
     def place(self, tmp_path: Path) -> Iterator[None]:
-        self.path = tmp_path / "a.gesta"
-        yield
-        assert [file.name for file in tmp_path.iterdir()] == ["a.gesta"], "a closed record is one file"
+        with tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else tmp_path) as folder:
+            self.path = Path(folder, "a.gesta")
+            yield
+            assert left(self.path.parent) == {"a.gesta"}, "a closed record is one file"
 
     async def open_store(self) -> Store:
         return SqliteStore.open(self.path)
@@ -389,6 +391,41 @@ def test_a_loop_of_appends_can_be_cancelled(tmp_path: Path, slowest_s: float) ->
     anyio.run(main)
 
 
+def test_who_queues_behind_a_leader_that_is_cancelled_leads(tmp_path: Path) -> None:
+    async def main() -> None:
+        store = SqliteStore.open(tmp_path / "a.gesta")
+        one, two = await store.lease("one"), await store.lease("two")
+        with anyio.fail_after(5):
+            leading = asyncio.create_task(store.append(make_batch(one, 0)))
+            following = asyncio.create_task(store.append(make_batch(two, 0)))
+            await asyncio.sleep(0)
+            leading.cancel()
+            assert await following == 1
+            with pytest.raises(asyncio.CancelledError):
+                await leading
+        assert await store.read("one") == []
+        await store.close()
+
+    asyncio.run(main())
+
+
+def test_who_comes_while_a_leader_commits_leads_next(tmp_path: Path) -> None:
+    async def main() -> None:
+        store = SqliteStore.open(tmp_path / "a.gesta")
+        leases = [await store.lease(f"r{number}") for number in range(3)]
+        for head in range(20):
+            store._slowest_s = 1e9
+            with anyio.fail_after(5):
+                async with anyio.create_task_group() as tasks:
+                    for lease in leases:
+                        tasks.start_soon(store.append, make_batch(lease, head))
+                        for _ in range(4):
+                            await anyio.lowlevel.checkpoint()
+        await store.close()
+
+    anyio.run(main)
+
+
 def test_threads_share_an_inline_store(tmp_path: Path) -> None:
     def work(number: int) -> None:
         lease = drive(store.lease(f"r{number}"))
@@ -561,7 +598,11 @@ def test_a_full_disk_stops_writing_and_nothing_else(tmp_path: Path) -> None:
         assert isinstance(error.__cause__, apsw.FullError)
         assert [row.seq for row in await store.read("r")] == list(range(1, head + 1))
         await refused(store.append(Batch(lease, head, [make_row("r", head + 1, content=big)])), WriteFailed)
+        other = await store.lease("other")
+        with pytest.raises(WriteFailed):
+            store.writer.commit([make_batch(other, 0), Batch(lease, head, [make_row("r", head + 1, content=big)])])
         store.writer._connection.execute("PRAGMA max_page_count = 6000")
+        await refused(store.append(make_batch(other, 1)), LeaseLost)  # the failed group left nothing to go on from
         await store.append(Batch(lease, head, [make_row("r", head + 1, content=big)]))
         await store.close()
 
@@ -632,13 +673,14 @@ for readonly in (True, False):
 """
 
 
-def test_a_record_in_a_folder_that_cannot_be_written_is_read_and_not_written(
-    folder: Path, child: Callable[..., Child]
+@pytest.mark.parametrize("rights", [0o555, 0o777], ids=["a folder too", "the file alone"])
+def test_a_record_that_cannot_be_written_is_read_and_not_written(
+    folder: Path, child: Callable[..., Child], rights: int
 ) -> None:
     path = folder / "a.gesta"
     make_record(path)
     path.chmod(0o444)
-    folder.chmod(0o555)
+    folder.chmod(rights)
     told = child(UNPRIVILEGED, path).rest()
     assert told[0] == "201"
     assert told[1].startswith("WriteFailed Could not write to")
@@ -692,6 +734,23 @@ def test_reading_changes_nothing_and_sees_what_is_written_later(tmp_path: Path) 
     drive(store.close())
     drive(writer.close())
     assert left(tmp_path) == {"a.gesta"}
+
+
+def test_a_reading_of_a_still_file_that_is_written_meanwhile_is_done_again(tmp_path: Path) -> None:
+    def read() -> int:
+        found = path.stat().st_size
+        if found == 3:
+            path.write_bytes(b"longer")
+        if found == 6:
+            path.write_bytes(b"longest")
+            raise apsw.CorruptError
+        return found
+
+    path = tmp_path / "a.gesta"
+    path.write_bytes(b"now")
+    assert steady(path, read) == 7
+    with pytest.raises(apsw.CorruptError):
+        steady(path, lambda: (_ for _ in ()).throw(apsw.CorruptError))
 
 
 def make_record_longer(path: Path, head: int) -> None:

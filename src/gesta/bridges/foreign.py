@@ -5,15 +5,18 @@ ones. What a reader concluded, where the source does not say it, is named in the
 could not place stays in `extra`. Whatever is odd about the source is counted under a name of `ODDITIES`.
 """
 
+import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
+from hashlib import sha256
 from types import MappingProxyType
 from typing import Any, TypeVar
 
 from msgspec import Struct, field
 
 from gesta.bridges.source import Source
+from gesta.codec import digest_of
 from gesta.kinds import Content
 
 T = TypeVar("T")
@@ -132,6 +135,15 @@ class Members:
     def rest(self) -> dict[str, Any] | None:
         """Give what is left over; nulls say nothing."""
         return {key: value for key, value in self._left.items() if value is not None} or None
+
+
+def digest_json(value: Any) -> str:
+    """Digest what a JSON document says, however it is laid out: SHA-256 in hex."""
+    try:
+        text = json.dumps(value, sort_keys=True, separators=(",", ":"))
+    except RecursionError:
+        return digest_of(value)
+    return sha256(text.encode()).hexdigest()
 
 
 def plain_name(*parts: Any) -> str:

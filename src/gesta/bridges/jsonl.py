@@ -21,7 +21,7 @@ from gesta.codec import blob_names, verify
 from gesta.entry import GENESIS, Row
 from gesta.errors import BrokenRecord, NoRun
 from gesta.record import Record, shielded
-from gesta.store import Batch, Lease, Store
+from gesta.store import Batch, BlobRow, Lease, Store
 
 NAME = "gesta"
 PAGE = 500
@@ -86,7 +86,6 @@ async def _run_lines(store: Store, run: str) -> AsyncIterator[str]:
         raise NoRun(run, [row.run for row in await store.runs()])
     yield _line(RunLine(run, head, digest.hex()))
     before, after, given = GENESIS, 0, set[str]()
-    salts: dict[str, bytes] = {}
     while after < head:
         rows = await store.read(run, after, head, PAGE)
         for row in rows:
@@ -96,27 +95,20 @@ async def _run_lines(store: Store, run: str) -> AsyncIterator[str]:
             for name in dict.fromkeys(blob_names(row)):
                 if name not in given:
                     given.add(name)
-                    salts = salts or await _salts(store, run)
-                    yield await _blob_line(store, run, name, salts.get(name, b""))
+                    yield _blob_line(run, await store.get_blob(run, name), store.info.address)
             yield _entry_line(row, store.info.address)
             before = row.digest
         if not rows:
             raise BrokenRecord(store.info.address, f"entry {run}.{after + 1} is missing")
 
 
-async def _salts(store: Store, run: str) -> dict[str, bytes]:
-    found = await store.sql("SELECT name, salt FROM blobs WHERE run = ?", (run,))
-    return {name: bytes(salt) for name, salt in found.rows}
-
-
-async def _blob_line(store: Store, run: str, name: str, salt: bytes) -> str:
-    data = await store.get_blob(run, name)
-    if blob_name(salt, data) != name:
-        raise BrokenRecord(store.info.address, f"blob {name!r} of run {run!r} does not match its name")
+def _blob_line(run: str, blob: BlobRow, address: str) -> str:
+    if blob_name(blob.salt, blob.data) != blob.name:
+        raise BrokenRecord(address, f"blob {blob.name!r} of run {run!r} does not match its name")
     try:
-        return _line(BlobLine(run, name, salt.hex(), text=data.decode()))
+        return _line(BlobLine(run, blob.name, blob.salt.hex(), text=blob.data.decode()))
     except UnicodeDecodeError:
-        return _line(BlobLine(run, name, salt.hex(), base64=b64encode(data).decode()))
+        return _line(BlobLine(run, blob.name, blob.salt.hex(), base64=b64encode(blob.data).decode()))
 
 
 def _entry_line(row: Row, address: str) -> str:

@@ -129,7 +129,7 @@ class _Pass:
             try:
                 found = self._take(data) if data.strip() else None
             except (msgspec.MsgspecError, BrokenRecord, ValueError, OverflowError, RecursionError) as error:
-                what = f"{self._due()} cannot be read: {error}" if self._begun else HEADLESS
+                what = f"{self._due()} cannot be read: {error.__cause__ or error}" if self._begun else HEADLESS
                 raise self._wrong(what) from error
             if found is not None:
                 yield found

@@ -196,18 +196,23 @@ class _Reader:
 
     def members(self, streamed: str | None = None) -> Iterator[Piece]:
         """Read an object whose brace was taken."""
-        if self.take("}"):
-            return
-        while True:
-            key = self.value("$")
-            if not isinstance(key, str) or not self.take(":"):
-                raise BadImport(self._path, f"$ is no JSON: {self.shown()} where a member was due")
+        for key in self.keys():
             if key == streamed and self.take("["):
                 yield from self.elements(key)
             else:
                 yield Piece(key, None, self.value(Piece(key, None, None).path))
-            if not self._comma("$", "}"):
-                return
+
+    def keys(self) -> Iterator[str]:
+        """Read the names of an object whose brace was taken; each value is to be read before the next name."""
+        if self.take("}"):
+            return
+        more = True
+        while more:
+            key = self.value("$")
+            if not isinstance(key, str) or not self.take(":"):
+                raise BadImport(self._path, f"$ is no JSON: {self.shown()} where a member was due")
+            yield key
+            more = self._comma("$", "}")
 
     def look(self, marks: frozenset[str]) -> Look:
         """Look at what begins here."""
@@ -217,10 +222,11 @@ class _Reader:
         if not self.take("{"):
             return Look("other", (), "a JSON list, not of objects" if form == "list" else self.shown())
         keys: list[str] = []
-        for piece in self.members():
-            keys.append(piece.key)
-            if keys[-1] in marks:
+        for key in self.keys():
+            keys.append(key)
+            if key in marks:  # its value may be all that the file holds
                 break
+            self.value(Piece(key, None, None).path)
         named = ", ".join(repr(key[:40]) for key in keys[:SHOWN]) + (", …" if len(keys) > SHOWN else "")
         return Look(form, tuple(keys), f"{words} with {f'the members {named}' if keys else 'no members'}")
 

@@ -10,9 +10,8 @@ from types import MappingProxyType
 from typing import Any
 
 from gesta.bridges.chat import Chat, Made, Said
-from gesta.bridges.foreign import Foreign, Members, Oddities, plain_name
+from gesta.bridges.foreign import Foreign, Members, Oddities, digest_json, plain_name
 from gesta.bridges.source import BadImport, Piece, Source
-from gesta.codec import digest_of
 from gesta.kinds import Error, Reason
 
 LIST = "simulations"
@@ -90,7 +89,7 @@ def _simulation(piece: Piece, file: File, path: str, oddities: Oddities) -> Fore
     own = plain_name(whole.get("id")) or plain_name(whole.get("task_id"), whole.get("trial")) or str(piece.place)
     reason, error, inferred = _ending(whole.get("termination_reason"), oddities)
     entries = chat.finish(reason, error, inferred=inferred)
-    return Foreign(id=own, name=file.agent, digest=digest_of(whole), entries=entries)
+    return Foreign(id=own, name=file.agent, digest=digest_json(whole), entries=entries)
 
 
 def _ending(said: Any, oddities: Oddities) -> tuple[Reason, Error | None, bool]:

@@ -8,9 +8,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from gesta.bridges.chat import Chat, Made, Said
-from gesta.bridges.foreign import Foreign, Members, Oddities, plain_name
+from gesta.bridges.foreign import Foreign, Members, Oddities, digest_json, plain_name
 from gesta.bridges.source import BadImport, Piece, Source
-from gesta.codec import digest_of
 from gesta.kinds import Error
 
 AGENT = "agent"
@@ -51,7 +50,7 @@ def _trial(piece: Piece, path: str, oddities: Oddities) -> Foreign:
     own = piece.value.get("task_id")
     name = plain_name(piece.place if own is None else own, piece.value.get("trial"))
     entries = chat.finish(*_ending(messages[-1] if messages else None), inferred=True)
-    return Foreign(id=name, name=AGENT, digest=digest_of(piece.value), entries=entries)
+    return Foreign(id=name, name=AGENT, digest=digest_json(piece.value), entries=entries)
 
 
 def _ending(last: Any) -> tuple[Any, Error | None]:

@@ -103,12 +103,12 @@ class MemoryStore:
                 found.append(msgspec.structs.replace(row, head=last.seq, last_at=last.at))
         return found
 
-    async def get_blob(self, run: str, name: str) -> bytes:
-        """Plain bytes of a blob. Raises BrokenRecord if there is none."""
+    async def get_blob(self, run: str, name: str) -> BlobRow:
+        """Read a blob. Raises BrokenRecord if there is none."""
         self._open()
         if (run, name) not in self._blobs:
             raise BrokenRecord(ADDRESS, f"run {run!r} has no blob {name!r}")
-        return self._blobs[run, name].data
+        return self._blobs[run, name]
 
     async def send(self, letter: Letter) -> bool:
         """Put a letter into an inbox; needs no lease. False if its key was used before."""

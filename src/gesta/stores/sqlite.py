@@ -23,7 +23,7 @@ from anyio.lowlevel import checkpoint
 from gesta.entry import Row, utc_text
 from gesta.errors import BrokenRecord, GestaError, WriteFailed
 from gesta.log import Clock, utc_now
-from gesta.store import Batch, Info, Lease, Letter, RunRow, Table
+from gesta.store import Batch, BlobRow, Info, Lease, Letter, RunRow, Table
 from gesta.stores.common import News, checked, follow, new_id
 from gesta.stores.sqlite_open import (
     busy,
@@ -144,8 +144,8 @@ class InlineSqliteStore:
         """Runs in the order in which they were opened; see `Store.runs`. Cost: 10 us a run that is found."""
         return self.reader.runs(session, name)
 
-    async def get_blob(self, run: str, name: str) -> bytes:
-        """Plain bytes of a blob; see `Store.get_blob`."""
+    async def get_blob(self, run: str, name: str) -> BlobRow:
+        """Read a blob; see `Store.get_blob`."""
         return self.reader.get_blob(run, name)
 
     async def send(self, letter: Letter) -> bool:
@@ -171,7 +171,7 @@ class InlineSqliteStore:
     def tail(self, after: int = 0) -> AsyncIterator[list[Row]]:
         """Rows of all runs by pos, from `after` on, until the store is closed; needs an event loop.
 
-        Own appends are given at once, those of others within 5 to 200 ms.
+        What this store appends from that loop is given at once if it shares commits, all else within 5 to 200 ms.
         """
         return follow(self.reader.page, self._news, after)
 
@@ -186,7 +186,6 @@ class InlineSqliteStore:
 
     async def _write(self, work: Work, *, synced: bool) -> Any:
         (outcome,) = self.writer.commit((work,), synced=synced)
-        self._news.ring()
         if isinstance(outcome, GestaError):
             raise outcome
         return outcome

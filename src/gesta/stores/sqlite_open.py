@@ -92,6 +92,9 @@ def refuse_others(path: Path, application: int, format: int) -> None:
 def connect_writing(path: Path, *, synced: bool) -> apsw.Connection:
     """Open a file for reading and writing, making it if there is none. Raises apsw.Error."""
     connection = apsw.Connection(str(path))
+    if connection.readonly("main"):  # SQLite opens it all the same, and fails at the first append
+        connection.close()
+        raise apsw.ReadOnlyError("it can be opened with readonly=True")
     connection.set_busy_timeout(BUSY_MS)
     connection.execute(f"PRAGMA trusted_schema = OFF; PRAGMA synchronous = {'FULL' if synced else 'NORMAL'}")
     if synced:

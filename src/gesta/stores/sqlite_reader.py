@@ -15,7 +15,7 @@ import apsw
 
 from gesta.entry import GENESIS, Row
 from gesta.errors import BrokenRecord, RecordError
-from gesta.store import Letter, RunRow, Table
+from gesta.store import BlobRow, Letter, RunRow, Table
 from gesta.stores.sqlite_open import connect_reading, stamp, steady, told
 from gesta.stores.tables import ROW, ask
 
@@ -58,13 +58,12 @@ class Reader:
         query = f"SELECT {columns} FROM runs WHERE {where} ORDER BY pos"  # noqa: S608 - column names of ours
         return [RunRow(*row) for row in self._all(query, tuple(value for _, value in asked))]
 
-    def get_blob(self, run: str, name: str) -> bytes:
-        """Plain bytes of a blob; see `Store.get_blob`."""
-        rows = self._all("SELECT data FROM blobs WHERE run = ? AND name = ?", (run, name))
+    def get_blob(self, run: str, name: str) -> BlobRow:
+        """Read a blob; see `Store.get_blob`."""
+        rows = self._all("SELECT name, salt, data FROM blobs WHERE run = ? AND name = ?", (run, name))
         if not rows:
             raise BrokenRecord(str(self._path), f"run {run!r} has no blob {name!r}")
-        data: bytes = rows[0][0]
-        return data
+        return BlobRow(*rows[0])
 
     def inbox(self, run: str) -> list[Letter]:
         """Letters that wait; see `Store.inbox`. Cost: 10 us when there is none."""

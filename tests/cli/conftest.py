@@ -63,7 +63,7 @@ sender = gesta.Agent("sender", gesta.scripted(gesta.call("send", to="ann"), "Sen
 twice = gesta.Agent(
     "twice", gesta.scripted([gesta.call("send", to="ann"), gesta.call("send", to="bob")], "Sent."), tools=[send]
 )
-echo = gesta.Agent("echo", gesta.function(lambda request: "You said: " + request.body().decode()[-200:]))
+echo = gesta.Agent("echo", gesta.function(lambda messages, header: f"You said: {messages[-1]['content']!r}"))
 plain = gesta.Agent("plain", gesta.scripted("One.", "Two."))
 mute = gesta.Agent("mute", gesta.scripted("", ""))
 empty = gesta.Agent("empty", gesta.scripted())
@@ -74,7 +74,7 @@ shaky = gesta.Agent(
 )
 endless = gesta.Agent(
     "endless",
-    gesta.function(lambda request: gesta.call("weather", city="Rome")),
+    gesta.function(lambda messages, header: gesta.call("weather", city="Rome")),
     tools=[weather],
     policy=gesta.Policy(limits=gesta.Limits(requests=3)),
 )

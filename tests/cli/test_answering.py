@@ -45,6 +45,7 @@ def test_a_second_answer_is_refused_before_and_after_it_was_taken_in(gesta: Gest
     done = gesta("approve", "last", "--deny")
     assert done.exit_code == 1
     assert f"error: Run {run} waits for no approval: its last turn ended with 'answered'.\n" in done.stderr
+    assert gesta("approve", "last", "--all").exit_code == 1
 
 
 def test_of_several_calls_one_must_be_named(gesta: Gesta, run_id: Find):

@@ -1,6 +1,7 @@
 """What `gesta` says of itself, how soon, and what it says to what it does not know."""
 
 import json
+import os
 import re
 import resource
 import shlex
@@ -98,8 +99,8 @@ def test_the_demo_without_anybody_to_ask_stops_and_can_be_gone_on_with(folder: P
     [
         (("rn",), "No such command 'rn'. Did you mean 'run'"),
         (("expotr",), "No such command 'expotr'. Did you mean 'export'"),
-        (("runs", "--limt", "3"), "--limit"),
-        (("log", "--folow"), "--follow"),
+        (("runs", "--limits", "3"), "--limit"),
+        (("log", "--follows"), "--follow"),
         (("run",), "Missing argument 'FILE.py:NAME'"),
         (("resolve", "last", "don"), "'done', 'failed', 'retry'"),
         (("runs", "--limit", "0"), "Invalid value for '--limit'"),
@@ -121,9 +122,12 @@ def _cpu_s(words: list[str], folder: Path) -> tuple[float, subprocess.CompletedP
 
 @pytest.mark.parametrize("words", [["--help"], ["run", "agent.py:plain", "hello"]])
 def test_the_first_words_come_soon(folder: Path, words: list[str]):
-    taken, done = min((_cpu_s(words, folder) for _ in range(3)), key=lambda each: each[0])
-    assert done.returncode == 0, done.stderr
-    assert taken < FIRST_WORDS_S
+    for _ in range(3):
+        taken, done = _cpu_s(words, folder)
+        assert done.returncode == 0, done.stderr
+        if taken < FIRST_WORDS_S:
+            return
+    pytest.fail(f"{taken:.2f} s of CPU; the most is {FIRST_WORDS_S:.2f}")
 
 
 LOADED = """
@@ -143,3 +147,9 @@ except SystemExit:
 def test_nothing_is_loaded_that_is_not_used(folder: Path, words: list[str], loaded: list[str]):
     done = subprocess.run([sys.executable, "-c", LOADED, *words], capture_output=True, text=True, check=False)
     assert done.stdout.splitlines()[-1] == str(loaded)
+
+
+def test_verbs_are_completed(folder: Path):
+    env = os.environ | {"COMP_WORDS": "gesta ru", "COMP_CWORD": "1", "_GESTA_COMPLETE": "complete_bash"}
+    done = subprocess.run(MAIN, capture_output=True, text=True, cwd=folder, env=env, check=False)
+    assert done.stdout.split() == ["run", "runs"]

@@ -123,6 +123,6 @@ def test_a_file_that_ends_the_program_is_told_how_not_to(gesta: Gesta, folder: P
 
 def test_debug_shows_the_traceback(gesta: Gesta, folder: Path):
     (folder / "broken.py").write_text(BROKEN, encoding="utf-8")
-    with pytest.raises(Exception, match="broken.py does not import") as caught:
-        gesta("run", "broken.py:agent", "hello", "--debug")
+    with pytest.raises(Exception, match="broken does not import") as caught:
+        gesta("run", "broken:agent", "hello", "--debug")
     assert isinstance(caught.value.__cause__, ZeroDivisionError)

@@ -67,6 +67,17 @@ def test_export_must_be_told_what(gesta: Gesta):
         assert done.stderr == "error: Say which run, or --all: gesta export last, gesta export --all.\n"
 
 
+def test_an_export_never_takes_the_place_of_a_record(gesta: Gesta):
+    _filled(gesta)
+    done = gesta("export", "last", "-o", "runs.gesta")
+    assert done.exit_code == 2
+    assert (
+        "error: 'runs.gesta' is the name of a record, and JSON lines are none. Name a file: -o run.jsonl\n"
+        in done.stderr
+    )
+    assert gesta("verify").exit_code == 0
+
+
 def test_files_that_cannot_be_imported_are_named(gesta: Gesta, folder: Path):
     done = gesta("import", "none.jsonl", "--record", "r.gesta")
     assert done.exit_code == 2

@@ -18,14 +18,16 @@ def _spawn(*words: str) -> "pexpect.spawn[str]":
         "USER": "ann",
         "LOGNAME": "ann",
     }
-    return pexpect.spawn(
+    child = pexpect.spawn(
         sys.executable, [*MAIN, *words], encoding="utf-8", timeout=15, env=env, dimensions=(40, 100), echo=False
     )
+    child.delaybeforesend = None
+    return child
 
 
 def _end(child: "pexpect.spawn[str]") -> tuple[str, int]:
     child.expect(pexpect.EOF)
-    child.close()
+    child.wait()
     assert child.exitstatus is not None
     return child.before.replace("\r\n", "\n"), child.exitstatus
 

@@ -1,12 +1,16 @@
 """`gesta run` and `gesta resume`: what goes to stdout, what to stderr, and how it ends."""
 
 import json
+import shlex
 import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
+from contextlib import closing
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
@@ -41,7 +45,8 @@ def test_a_session_goes_on_and_a_key_counts_once(gesta: Gesta):
 
 @pytest.mark.parametrize("words", [["-"], []])
 def test_the_task_is_read_from_a_pipe(gesta: Gesta, words: list[str]):
-    assert '"line one\\nline tw' in gesta("run", "agent.py:echo", *words, input="line one\nline two\n").stdout
+    done = gesta("run", "agent.py:echo", *words, input="line one\nline two\n")
+    assert done.stdout == "You said: 'line one\\nline two'\n"
 
 
 def test_bytes_that_are_no_text_do_not_stop_it(gesta: Gesta):
@@ -131,6 +136,40 @@ def test_a_lost_stream_is_said_and_what_it_had_shown_is_not_in_the_answer(gesta:
     done = gesta("run", "agent.py:shaky", "hello")
     assert done.stdout == "There you are.\n"
     assert "! http-503: try later; again in 0 s" in done.stderr
+
+
+class Server(BaseHTTPRequestHandler):
+    """Speaks just enough Chat Completions."""
+
+    def do_POST(self):
+        self.rfile.read(int(self.headers["content-length"]))
+        body = b'{"choices":[{"index":0,"message":{"role":"assistant","content":"Live."},"finish_reason":"stop"}]}'
+        self.send_response(200)
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_args: object):
+        pass
+
+
+@pytest.mark.parametrize("agent", ["agent.py:plain", "agent.py:live"])
+def test_a_server_of_ones_own_is_asked(gesta: Gesta, agent: str):
+    with HTTPServer(("127.0.0.1", 0), Server) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}/v1"
+        done = gesta("run", agent, "x", "--base-url", url, *(["--model", "tiny"] if agent.endswith("plain") else []))
+        server.shutdown()
+    if agent.endswith("live"):  # it names a provider, and that one's key is asked for
+        assert "set OPENAI_API_KEY" in done.stderr
+    else:
+        assert (done.exit_code, done.stdout) == (0, "Live.\n")
+
+
+def test_closed_streams_do_not_stop_it(folder: Path):
+    command = f"{' '.join(map(shlex.quote, MAIN))} run agent.py:plain hello <&- >&- 2>&-"
+    assert subprocess.run(["bash", "-c", command], check=False).returncode == 0
 
 
 def test_no_key_names_the_variable_and_the_keyless_way(gesta: Gesta):
@@ -246,10 +285,10 @@ def test_no_such_run_and_no_such_record(gesta: Gesta):
         "record: runs.gesta\n"
         "error: No record at 'runs.gesta'. Name one with --record FILE, or run `gesta demo` to make one.\n"
     )
-    gesta("run", "agent.py:plain", "hello", "--session", "morning")
-    done = gesta("resume", "mornin", "agent.py:plain")
+    gesta("run", "agent.py:plain", "hello", "--session", "trip-7")
+    done = gesta("resume", "trip-8", "agent.py:plain")
     assert done.exit_code == 2
-    assert "error: No run 'mornin' in this record. Did you mean 'morning'? `gesta runs` lists them.\n" in done.stderr
+    assert "error: No run 'trip-8' in this record. Did you mean 'trip-7'? `gesta runs` lists them.\n" in done.stderr
 
 
 SLOW = """
@@ -291,8 +330,61 @@ def test_ctrl_c_prints_the_resume_line_at_once_and_that_line_works(gesta: Gesta,
     assert time.monotonic() - begun < 5, "the hanging tool is not waited for"
     run = json.loads(gesta("runs", "--record", "r.gesta", "--json").stdout)["run"]
     line = f"gesta resume {run} slow.py:{agent} --record r.gesta"
-    assert said == f"\nInterrupted; the turn is left open. Go on with: {line}\n"
+    assert said.endswith(f"\nInterrupted; the turn is left open. Go on with: {line}\n")
     assert gesta(*line.split()[1:]).exit_code == code
+
+
+def test_a_run_that_somebody_else_writes_is_not_touched(gesta: Gesta, folder: Path):
+    (folder / "slow.py").write_text(SLOW, encoding="utf-8")
+    words = [*MAIN, "run", "slow.py:hanging", "go", "--record", "r.gesta", "--session", "s"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
+        assert child.stderr is not None
+        assert "→" in child.stderr.readline()
+        for attempt in (
+            ["resume", "s", "slow.py:hanging"],
+            ["run", "slow.py:hanging", "again", "--session", "s"],
+            ["resolve", "s", "done"],
+        ):
+            done = gesta(*attempt, "--record", "r.gesta")
+            assert done.exit_code == 1
+            assert "is being written by" in done.stderr
+            assert "Wait until it is done, or end that process." in done.stderr
+        done = gesta("cancel", "s", "--record", "r.gesta")
+        assert done.exit_code == 0
+        assert "will end the turn at its next step.\n" in done.stderr
+        child.kill()
+    done = gesta("resume", "s", "slow.py:hanging", "--record", "r.gesta")
+    assert done.exit_code == 1
+    assert "error: The turn ended with cancelled" in done.stderr
+
+
+def test_a_record_of_a_later_release_is_refused(gesta: Gesta):
+    gesta("run", "agent.py:plain", "x")
+    with closing(sqlite3.connect("runs.gesta")) as file:
+        file.execute("PRAGMA user_version = 99")
+    for words in (["run", "agent.py:plain", "x"], ["runs"], ["verify"]):
+        done = gesta(*words)
+        assert done.exit_code == 1
+        assert "has format 99; this release reads up to 1. Install a newer gesta to read it.\n" in done.stderr
+
+
+def test_a_damaged_record_is_refused_without_a_traceback(gesta: Gesta, folder: Path):
+    gesta("run", "agent.py:agent", "x")
+    whole = (folder / "runs.gesta").read_bytes()
+    (folder / "runs.gesta").write_bytes(whole[: len(whole) // 2])
+    for words in (["run", "agent.py:plain", "x"], ["runs"], ["verify"], ["log"]):
+        done = gesta(*words)
+        assert done.exit_code == 1
+        assert "is not a readable Gesta record" in done.stderr
+        assert "Nothing was changed." in done.stderr
+
+
+def test_a_full_disk_is_an_error_without_a_traceback(gesta: Gesta):
+    gesta("run", "agent.py:plain", "x")
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run([*MAIN, "log", "--json"], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr == "error: [Errno 28] No space left on device\n"
 
 
 def test_ctrl_c_before_anything_was_begun(folder: Path):
@@ -309,7 +401,7 @@ def test_ctrl_c_before_anything_was_begun(folder: Path):
 
 
 def test_a_reader_that_leaves_is_no_error(folder: Path):
-    command = f"{' '.join(map(repr, MAIN))} run agent.py:plain hello --record r.gesta | true"
+    command = f"{' '.join(map(shlex.quote, MAIN))} run agent.py:plain hello --record r.gesta | true"
     done = subprocess.run(
         ["bash", "-c", f"{command}; echo ${{PIPESTATUS[0]}}"], capture_output=True, text=True, check=True
     )

@@ -69,8 +69,8 @@ approved  by ann, with {"a": 2}: fine
 question  Which one?
 answer  that (by ann)
 cancel  by ann: late
-settled  done (attempt 8), by ann, giving 1
 timer  t at 2026-11-21T02:10:11
+settled  done (attempt 8), by ann, giving 1
 budget  of 3: reserved {"usd": 1}, spent null
 artifact  a.png (image/png)
 compaction  1 to 5: short
@@ -136,7 +136,7 @@ def test_harmless_text_holds_nothing_that_steers(text: str):
     assert not HOSTILE.search(json_line({text: [text]}))
 
 
-@given(st.dictionaries(st.text(), st.text(st.characters(categories=("Cc", "Cf", "Cs", "Lu")))))
+@given(st.dictionaries(st.text(), st.text(st.characters(categories=("Cc", "Cf", "Lu")))))
 def test_harmless_json_is_the_same_json(value: dict[str, str]):
     import json
 

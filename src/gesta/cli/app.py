@@ -18,7 +18,7 @@ from gesta.cli.talk import BROKEN_PIPE, FAILED, INTERRUPTED, USAGE, Stop, compla
 from gesta.errors import BadAddress, GestaError, NoRecord, NoRun
 
 P = ParamSpec("P")
-O = TypeVar("O", bound=Common)  # noqa: E741 - options
+Options = TypeVar("Options", bound=Common)
 
 VERBS = {
     "Run": ("demo", "run", "resume", "approve", "resolve", "cancel"),
@@ -30,7 +30,6 @@ VERBS = {
 
 TYPED_WRONG = (BadAddress, NoRecord, NoRun)
 """Errors of what was typed, as click's own: exit code 2."""
-
 
 UNFORESEEN = "This was not foreseen. `--debug` shows where it happened; please report that."
 
@@ -64,9 +63,12 @@ app = typer.Typer(
 
 def _version(wanted: bool) -> None:
     if wanted:
-        from importlib.metadata import version
+        from importlib.metadata import PackageNotFoundError, version
 
-        put(f"gesta {version('gesta')}")
+        try:
+            put(f"gesta {version('gesta')}")
+        except PackageNotFoundError:
+            put("gesta, run from a folder and not installed")
         raise typer.Exit
 
 
@@ -79,7 +81,9 @@ def root(
     """Agents on the record: run LLM agents on an append-only log of what they did, and look at it."""
 
 
-def command(shape: Callable[P, O], *, example: str) -> Callable[[Callable[[O], int | None]], Callable[[O], int | None]]:
+def command(
+    shape: Callable[P, Options], *, example: str
+) -> Callable[[Callable[[Options], int | None]], Callable[[Options], int | None]]:
     """Make a command of a function: its name is the verb, its docstring the help, `shape` the options.
 
     Args:
@@ -87,7 +91,7 @@ def command(shape: Callable[P, O], *, example: str) -> Callable[[Callable[[O], i
         example: one command line that a test runs.
     """
 
-    def join(handle: Callable[[O], int | None]) -> Callable[[O], int | None]:
+    def join(handle: Callable[[Options], int | None]) -> Callable[[Options], int | None]:
         def call(*args: P.args, **kwargs: P.kwargs) -> None:
             options = shape(*args, **kwargs)
             raise typer.Exit(guarded(lambda: handle(options), debug=options.debug))

@@ -15,8 +15,8 @@ from gesta.address import open_record
 from gesta.agent import Agent
 from gesta.cli.approving import Verdict, ask, letter, who
 from gesta.cli.options import quoted
-from gesta.cli.talk import ANSWERED, BOLD, DOUBT, FAILED, INTERRUPTED, LIMIT, WAITING, complain, say
-from gesta.cli.voice import Voice
+from gesta.cli.talk import ANSWERED, BOLD, DOUBT, FAILED, INTERRUPTED, LIMIT, WAITING, complain, say, short, terminal
+from gesta.cli.voice import Voice, call_text
 from gesta.decide import Waiting
 from gesta.errors import GestaError
 from gesta.event import Event, Listener
@@ -26,6 +26,9 @@ from gesta.run import Outcome
 from gesta.standing import RunState
 
 Work = Callable[[Record, Listener], Awaitable[Outcome]]
+
+MOST = 1000
+"""Characters of a call that are shown."""
 
 CODES = {"answered": ANSWERED, "failed": FAILED, "cancelled": FAILED, "limit": LIMIT, "budget": LIMIT}
 UNDECLARED = '`{tool}` said nothing about its effect, so it was not run again; if it only reads: @tool(effect="pure")'
@@ -81,10 +84,18 @@ async def _turn(job: Job, voice: Voice, do: Work) -> tuple[Outcome, RunState]:
                     outcome = await do(record, send.send_nowait)
                 except Exception as error:  # noqa: BLE001 - raised below, outside of the group, as itself
                     failure = error
+        await _hang_up(job.agent)
         if failure is not None:
             raise failure
         state = await record.state(outcome.run)
     return outcome, state
+
+
+async def _hang_up(agent: Agent) -> None:
+    """Close the connections of a model that has some."""
+    close = getattr(agent.model, "aclose", None)
+    if close is not None:
+        await close()
 
 
 def _answers(job: Job, outcome: Outcome, state: RunState) -> list[tuple[Pending, Verdict]]:
@@ -92,7 +103,7 @@ def _answers(job: Job, outcome: Outcome, state: RunState) -> list[tuple[Pending,
     calls = [state.calls[each.call] for each in outcome.waiting if each.what == "approval"]
     if job.yes:
         return [(call, Verdict(verdict="approved", by="--yes")) for call in calls]
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+    if not (terminal(sys.stdin) and terminal(sys.stderr)):
         return []
     answers = [(call, ask(call, job.agent, who())) for call in calls]
     return [(call, verdict) for call, verdict in answers if verdict is not None]
@@ -110,7 +121,7 @@ def _answered(job: Job, run: str, answers: list[tuple[Pending, Verdict]]) -> Wor
 def _interrupted(job: Job, run: str | None) -> int:
     print(file=sys.stderr)
     if run is None:
-        say("Interrupted. `gesta runs` shows what was begun.")
+        say(f"Interrupted. `gesta runs{job.named}` shows what was begun.")
     else:
         say(f"Interrupted; the turn is left open. Go on with: {job.resume(run)}")
     return INTERRUPTED
@@ -146,10 +157,8 @@ def _waiting(job: Job, outcome: Outcome, state: RunState) -> int:
 
 
 def _why(each: Waiting, state: RunState) -> str:
-    from gesta.cli.voice import call_text
-
     call = state.calls.get(each.call)
-    shown = call_text(each.tool, call.final_args) if call is not None else each.tool
+    shown = short(call_text(each.tool, call.final_args), MOST) if call is not None else each.tool
     match each.what:
         case "approval":
             return f"Waiting for approval of {shown} (call {each.call})."

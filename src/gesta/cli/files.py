@@ -9,7 +9,7 @@ import anyio
 from gesta.address import open_record
 from gesta.cli.options import ExportOptions, ImportOptions, VerifyOptions
 from gesta.cli.pages import reading
-from gesta.cli.talk import DIM, FAILED, Stop, complain, count, harmless, json_harmless, json_line, put, say
+from gesta.cli.talk import DIM, FAILED, Stop, complain, count, harmless, json_harmless, json_line, put, say, terminal
 from gesta.errors import GestaError
 from gesta.record import Flaw, Record
 
@@ -42,10 +42,13 @@ def export(options: ExportOptions) -> None:
     if (options.run is None) != options.all:
         raise Stop("Say which run, or --all: gesta export last, gesta export --all.")
 
+    if options.output is not None and options.output.endswith(".gesta"):
+        raise Stop(f"{options.output!r} is the name of a record, and JSON lines are none. Name a file: -o run.jsonl")
+
     async def write(record: Record) -> None:
         lines = await _lines(record, options.run)
         if options.output is None or options.output == "-":
-            shown = json_harmless if sys.stdout.isatty() else str
+            shown = json_harmless if terminal(sys.stdout) else str
             async for line in lines:
                 sys.stdout.write(shown(line))
             return
@@ -89,7 +92,7 @@ async def _import(record: Record, path: str, options: ImportOptions) -> None:
     from gesta.bridges.foreign import ODDITIES
     from gesta.bridges.importing import import_file
 
-    shows = sys.stderr.isatty()
+    shows = terminal(sys.stderr)
 
     def progress(done: int) -> None:
         if shows:

@@ -13,7 +13,7 @@ from gesta.address import open_record
 from gesta.agent import Agent
 from gesta.cli.approving import Verdict, letter, who
 from gesta.cli.options import ApproveOptions, CancelOptions, OnRecord, ResolveOptions, quoted
-from gesta.cli.talk import FAILED, Stop, count, json_line, put, say
+from gesta.cli.talk import FAILED, Stop, count, json_line, put, say, short
 from gesta.cli.voice import call_text
 from gesta.codec import decode_content
 from gesta.entry import Entry
@@ -25,6 +25,9 @@ from gesta.record import Record
 from gesta.standing import RunState, RunView
 from gesta.store import RunRow
 from gesta.view import fold
+
+MOST = 1000
+"""Characters of a call that are shown; `gesta log RUN --all` shows all."""
 
 
 @dataclass(frozen=True)
@@ -53,10 +56,10 @@ def approve(options: ApproveOptions) -> None:
         verdict = Verdict(
             verdict="denied" if options.deny else "approved", by=options.by or who(), reason=options.reason
         )
-        calls = open_ if options.all else [_one(open_, options.call, found, "approval")]
+        calls = open_ if options.all and open_ else [_one(open_, options.call, found, "approval")]
         for call in calls:
             await letter(found.record, found.row.run, call, verdict)
-            _told(options, f"{verdict.verdict}: {call_text(call.name, call.final_args)}", call, found)
+            _told(options, verdict.verdict, call, found)
         left = len(open_) - len(calls)
         say(f"{count(left, 'call')} still to be answered." if left else _next(options, found))
 
@@ -76,7 +79,7 @@ def resolve(options: ResolveOptions) -> None:
         content = ResolutionContent(of=call.last.seq, verdict=options.verdict, by=options.by or who(), result=result)
         if not await found.record.send(found.row.run, content, key=f"resolution-{call.last.seq}"):
             raise Stop(f"The doubt about call {call.seq} was settled before. {_next(options, found)}", FAILED)
-        _told(options, f"{options.verdict}: {call_text(call.name, call.final_args)}", call, found)
+        _told(options, options.verdict, call, found)
         say(_next(options, found))
 
     _with_run(options, options.run, settle)
@@ -138,7 +141,7 @@ def _hint(entries: list[Entry]) -> str:
 def _one(calls: list[Pending], wanted: int | None, found: Found, what: str) -> Pending:
     """Choose the call that is meant. Raises Stop: none, or several."""
     run = found.row.run
-    named = "".join(f"\n  --call {call.seq}  {call_text(call.name, call.final_args)}" for call in calls)
+    named = "".join(f"\n  --call {call.seq}  {_shown(call)}" for call in calls)
     if not calls:
         wait = "waits for no approval" if what == "approval" else "is in no doubt about a call"
         raise Stop(f"Run {run} {wait}: {_standing(found.state)}.", FAILED)
@@ -162,11 +165,15 @@ def _standing(state: RunState) -> str:
     return "its turn is open and can be resumed"
 
 
-def _told(options: OnRecord, text: str, call: Pending, found: Found) -> None:
+def _told(options: OnRecord, said: str, call: Pending, found: Found) -> None:
     if options.json:
-        put(json_line({"run": found.row.run, "call": call.seq, "tool": call.name, "said": text.partition(":")[0]}))
+        put(json_line({"run": found.row.run, "call": call.seq, "tool": call.name, "said": said}))
     else:
-        say(text)
+        say(f"{said}: {_shown(call)}")
+
+
+def _shown(call: Pending) -> str:
+    return short(call_text(call.name, call.final_args), MOST)
 
 
 def _next(options: OnRecord, found: Found) -> str:

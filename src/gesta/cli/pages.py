@@ -12,7 +12,20 @@ import msgspec
 from gesta.address import open_record
 from gesta.cli.layout import page_width, table
 from gesta.cli.options import LogOptions, OnRecord, RunsOptions, SqlOptions
-from gesta.cli.talk import BOLD, Stop, colours, harmless, json_harmless, json_line, put, put_all, say, short, styled
+from gesta.cli.talk import (
+    BOLD,
+    Stop,
+    colours,
+    harmless,
+    json_harmless,
+    json_line,
+    put,
+    put_all,
+    say,
+    short,
+    styled,
+    terminal,
+)
 from gesta.cli.transcript import Transcript
 from gesta.codec import encode_content
 from gesta.entry import Entry, Row, utc_text
@@ -56,7 +69,7 @@ def runs(options: RunsOptions) -> None:
     rows = [
         (
             each["run"],
-            short(each["session"], 30),
+            short(each["session"], 40 if terminal(sys.stdout) else 1000),
             short(each["agent"], 24),
             each["started"][:19].replace("T", " "),
             f"{each['entries']:,}",
@@ -188,7 +201,7 @@ def sql(options: SqlOptions) -> None:
     elif options.csv:
         writer = csv.writer(sys.stdout, lineterminator="\n")
         writer.writerow(answer.columns)
-        shown = harmless if sys.stdout.isatty() else str
+        shown = harmless if terminal(sys.stdout) else str
         writer.writerows([["" if cell is None else shown(str(_plain(cell))) for cell in row] for row in answer.rows])
     elif answer.columns:
         cells = [["" if cell is None else str(_plain(cell)) for cell in row] for row in answer.rows]

@@ -8,7 +8,7 @@ import typer
 
 from gesta.cli.app import command
 from gesta.cli.options import OnRecord, Run, quoted
-from gesta.cli.talk import DIM, Stop, json_line, put, say
+from gesta.cli.talk import DIM, Stop, json_line, put, say, terminal
 
 if TYPE_CHECKING:
     from gesta.agent import Agent
@@ -77,7 +77,7 @@ def demo(options: WithModel) -> int:
         yes=options.yes,
         model=options.model,
         base_url=options.base_url,
-        interactive=sys.stdin.isatty() and sys.stdout.isatty(),
+        interactive=terminal(sys.stdin) and terminal(sys.stderr if options.json else sys.stdout),
     )
     code = play(choices, Console(highlight=False, markup=False, stderr=options.json))
     if options.json:
@@ -151,7 +151,7 @@ def _text(given: str | None) -> str:
     """Read the task from the command line, or from what is piped in."""
     if given is not None and given != "-":
         text = given
-    elif given == "-" or not sys.stdin.isatty():
+    elif given == "-" or not terminal(sys.stdin):
         text = sys.stdin.buffer.read().decode("utf-8", "surrogateescape").rstrip("\n")
     else:
         text = ""

@@ -61,7 +61,12 @@ def _json_escaped(found: re.Match[str]) -> str:
 
 def colours(stream: TextIO) -> bool:
     """Tell whether a stream is a terminal that wants colours."""
-    return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb" and stream.isatty()
+    return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb" and terminal(stream)
+
+
+def terminal(stream: TextIO) -> bool:
+    """Tell whether somebody sits at the other end."""
+    return not stream.closed and stream.isatty()
 
 
 def styled(text: str, style: str, stream: TextIO) -> str:

@@ -165,7 +165,7 @@ class Transcript:
         if self._everything:
             who = f"{entry.seq:>4} {who}"
         left = f"{time}  {who:<{WHO + 5 * self._everything}}  "
-        text = wrap(harmless(line.text), max(20, self._width - len(left)))
+        text = wrap(harmless(line.text).rstrip().lstrip("\n"), max(20, self._width - len(left)))
         for number, part in enumerate(fold(text, None if self._everything else line.most)):
             start = self._styled(left, DIM if line.style == DIM else BOLD) if not number else " " * len(left)
             yield (start + self._styled(part, line.style)).rstrip()

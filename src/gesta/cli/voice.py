@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 from anyio.abc import ObjectReceiveStream
 
-from gesta.cli.talk import DIM, RED, count, harmless, json_line, say, short
+from gesta.cli.talk import DIM, RED, count, harmless, json_line, say, short, terminal
 from gesta.entry import Entry
 from gesta.event import Event
 from gesta.formatter import observation_text
@@ -42,7 +42,7 @@ class Voice:
         self._json = as_json
         self._out = sys.stdout  # tools may not write there: see `driving`
         self._broken = False
-        self._live = not as_json and self._out.isatty()
+        self._live = not as_json and terminal(self._out)
         self._told = after
         self._shown: list[str] = []
         self._taken_back = ""
@@ -61,6 +61,7 @@ class Voice:
                 self._told = (event.seq or 1) - 1 if self._told is None else self._told
                 await self._catch_up(record, event.run)
             elif not self._json and event.type == "observation" and event.seq is None:
+                self._break()
                 say(f"  · {short(event.content, WIDTH)}", DIM)
         if not self._json and self.run is not None and self._told is not None:
             await self._catch_up(record, self.run)

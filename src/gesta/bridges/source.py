@@ -140,7 +140,7 @@ class Source:
             return plain
         if zstandard is None:
             found = "it is packed with zstd, and 'zstandard' is not installed"
-            raise BadImport(self.path, found, "pip install zstandard, or unpack it first: zstd -d --long=27 FILE")
+            raise BadImport(self.path, found, "pip install zstandard, or unpack it first (zstd -d --long=27 FILE).")
         unpacking = zstandard.ZstdDecompressor(max_window_size=2**27)
         return io.BufferedReader(unpacking.stream_reader(plain, read_across_frames=True))
 

@@ -19,7 +19,7 @@ import pytest
 
 SRC = Path(__file__).resolve().parents[1] / "src"
 SPINE = (
-    *("errors", "kinds", "entry", "codec", "blob", "store", "log", "view", "message", "formatter", "signature", "tooling"),
+    *("errors", "kinds", "entry", "codec", "blob", "store", "audit", "log", "view", "message", "formatter", "signature", "tooling"),
     *("model", "prompt", "policy", "event", "agent", "pending", "standing", "decide"),
     *("desk", "outlive", "asking", "using", "perform", "run", "stream", "record"),
 )

@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from gesta.codec import digest_of
+from gesta.errors import BadTool
 from gesta.formatter import Formatter
 from gesta.kinds import AgentRef, RequestHeaderContent
 from gesta.model import Model
@@ -30,6 +31,13 @@ class Agent(Struct, frozen=True):
     """Settings of the model's request, such as `temperature`, as the provider names them."""
     hint: str | None = None
     """Where the agent came from, for people; never imported."""
+
+    def __post_init__(self) -> None:
+        """Refuse two tools of one name: a model could not tell them apart."""
+        names = [tool.name for tool in self.tools]
+        for name in names:
+            if names.count(name) > 1:
+                raise BadTool(f"Agent {self.name!r} has two tools named {name!r}. Give one another: tool(name='...').")
 
     def tool(self, name: str) -> Tool | None:
         """Find a tool by its name."""

@@ -7,6 +7,7 @@ that was waiting when the process died goes on where it was.
 import zlib
 from contextlib import aclosing
 from datetime import timedelta
+from traceback import format_exception
 from typing import Any
 
 import anyio
@@ -16,7 +17,7 @@ from msgspec import Struct
 from gesta.agent import Agent
 from gesta.desk import Desk
 from gesta.entry import Entry
-from gesta.errors import AgentError, BadArguments, GestaError, ModelFault, nearest
+from gesta.errors import BadArguments, GestaError, ModelFault, message_of, nearest
 from gesta.kinds import (
     ChatCompletionContent,
     Error,
@@ -44,6 +45,8 @@ class Shown(Struct):
     message: int
     """Seq of its request."""
     chars: int = 0
+    thought: bool = False
+    """Whether reasoning was."""
 
 
 async def ask(agent: Agent, desk: Desk) -> None:
@@ -55,12 +58,13 @@ async def ask(agent: Agent, desk: Desk) -> None:
     shown, start = Shown(entry.seq), anyio.current_time()
     try:
         reply, raw = await _answer(agent, desk, request, shown)
-    except (ModelFault, AgentError) as failure:
+    except Exception as failure:  # noqa: BLE001 - whatever a model raises is how its try ended
         _fault(agent, desk, entry, failure, shown)
     except BaseException:
         with anyio.CancelScope(shield=True):
             cut = Error(type=LOST, message="the process stopped asking")
             desk.write(FaultContent(of=entry.seq, error=cut, shown_chars=shown.chars or None), entry.seq)
+            _retract(desk, shown)
             await desk.log.durable()
         raise
     else:
@@ -73,9 +77,8 @@ def _close_calls(agent: Agent, desk: Desk) -> None:
     for call in list(desk.state.calls.values()):
         text, outcome = _placeholder(agent, call)
         content = ToolResultContent(call=call.seq, tool_result=text, status="error", outcome=outcome)
-        entry = desk.write(content, call.last.seq if call.last is not None else call.seq)
-        desk.tell("observation", text, seq=entry.seq)
-        desk.explain("Observation", entry)
+        said = [call.approved] if call.approved is not None else []
+        desk.observe(desk.write(content, call.last.seq if call.last is not None else call.seq, *said))
     desk.absorb()
 
 
@@ -133,7 +136,8 @@ def _request(agent: Agent, desk: Desk) -> tuple[Request, Entry]:
     )
     news = sorted({seq for block in added for seq in block.sources})
     entry = desk.write(content, *([extends.seq] if extends is not None else []), *news)
-    return msgspec.structs.replace(request, number=number), entry
+    assert state.turn is not None
+    return msgspec.structs.replace(request, number=state.turn.faults + 1), entry
 
 
 async def _answer(agent: Agent, desk: Desk, request: Request, shown: Shown) -> tuple[Reply, bytes]:
@@ -158,10 +162,12 @@ def _show(desk: Desk, shown: Shown, delta: Delta) -> None:
     if delta.type == "text":
         shown.chars += len(delta.text)
         desk.streamed = True
+    else:
+        shown.thought = True
     desk.tell_now("answer" if delta.type == "text" else "thought", delta.text, shown.message)
 
 
-def _fault(agent: Agent, desk: Desk, entry: Entry, failure: GestaError, shown: Shown) -> None:
+def _fault(agent: Agent, desk: Desk, entry: Entry, failure: Exception, shown: Shown) -> None:
     """Write down why this try failed, and when the next one may start if there is one."""
     turn, retry = desk.state.turn, agent.policy.retry
     assert turn is not None
@@ -170,10 +176,16 @@ def _fault(agent: Agent, desk: Desk, entry: Entry, failure: GestaError, shown: S
         name, status = failure.type, failure.http_status
         if failure.retry and turn.faults + 1 < retry.tries:
             wait_s = retry.wait_s(turn.faults + 1, failure.retry_after_s)
-    error = Error(type=name, message=str(failure), http_status=status)
+    trace = None if isinstance(failure, GestaError) else "".join(format_exception(failure, limit=-8))
+    error = Error(type=name, message=message_of(failure), http_status=status, traceback=trace)
     desk.write(FaultContent(of=entry.seq, error=error, wait_s=wait_s, shown_chars=shown.chars or None), entry.seq)
+    _retract(desk, shown)
+
+
+def _retract(desk: Desk, shown: Shown) -> None:
+    """Take back words that were shown and are not on record as an answer."""
     if shown.chars:
-        desk.tell("retract", "", message=entry.seq)
+        desk.tell("retract", "", message=shown.message)
 
 
 def _record(agent: Agent, desk: Desk, shown: Shown, reply: Reply, raw: bytes | None, latency_ms: float) -> None:
@@ -191,10 +203,11 @@ def _record(agent: Agent, desk: Desk, shown: Shown, reply: Reply, raw: bytes | N
     )
     if reply.thought:
         thought = desk.write(ThoughtContent(value=reply.thought), completion.seq)
-        desk.tell("thought", "", message=shown.message, seq=thought.seq)
+        whole = "" if shown.thought else reply.thought
+        desk.tell("thought", whole, message=shown.message, seq=thought.seq)
+    if reply.calls or not reply.text.strip():
+        _retract(desk, shown)
     if reply.calls:
-        if shown.chars:
-            desk.tell("retract", "", message=shown.message)
         if reply.text:
             desk.tell("thought", reply.text, message=shown.message, seq=completion.seq)
         desk.explain("Analysis", completion)

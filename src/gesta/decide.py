@@ -9,6 +9,7 @@ from typing import Literal
 from msgspec import Struct
 
 from gesta.agent import Agent
+from gesta.codec import digest_of
 from gesta.kinds import Error, Reason
 from gesta.pending import Pending
 from gesta.standing import RunState
@@ -67,22 +68,27 @@ def decide(agent: Agent, state: RunState) -> Move:
         return Finish("cancelled", Error(type="cancelled", message=f"cancelled by {turn.cancelled}"))
     if turn.fatal is not None:
         return Finish("failed", turn.fatal)
+    limits = agent.policy.limits
+    if limits.calls is not None and turn.calls > limits.calls:
+        return _limit("calls", limits.calls)
     return _calls(agent, state) or _words(agent, state)
 
 
 def _calls(agent: Agent, state: RunState) -> Use | Wait | None:
     """Carry on with the open calls of this turn, if one can go on or waits for somebody."""
+    turn = state.turn
+    assert turn is not None
     run, settle, waits = [], [], []
     for call in state.current():
-        match _course(agent.tool(call.name), call, state.epoch, agent.policy.attempts):
-            case "run":
+        match _course(agent, call, state):
+            case "run" if call.seq > turn.begin:
                 run.append(call)
             case "settle":
                 settle.append(call)
             case "approval" | "doubt" | "running" as what:
                 waits.append(_waiting(agent, call, what))
-            case "close":
-                pass
+            case "run" | "close":
+                pass  # the placeholder before the next request answers it; of an ended turn, nothing is tried again
     if run or settle:
         return Use(tuple(run[: max(1, agent.policy.parallel)]), tuple(settle))
     return Wait(tuple(waits)) if waits else None
@@ -91,24 +97,28 @@ def _calls(agent: Agent, state: RunState) -> Use | Wait | None:
 Course = Literal["run", "settle", "approval", "doubt", "running", "close"]
 
 
-def _course(tool: Tool | None, call: Pending, epoch: int, attempts: int) -> Course:
+def _course(agent: Agent, call: Pending, state: RunState) -> Course:
     """Say how one open call goes on; `close` leaves it to the placeholder before the next request."""
+    tool = agent.tool(call.name)
     if not call.good:
         return "close"
     if call.last is not None and call.last.verdict is not None:
         return "run" if call.last.verdict == "retry" and tool is not None else "settle"
-    if call.running(epoch):
+    if call.running(state.since):
         return "running"
-    if call.in_doubt(epoch):
-        return _doubt(tool, call, attempts)
+    if call.in_doubt(state.since):
+        return _doubt(tool, call, agent.policy.attempts)
     if tool is None or (call.approval is not None and call.approval.verdict == "denied"):
         return "close"
-    return "approval" if tool.approval and call.approval is None else "run"
+    if call.approval is not None:
+        return "run"
+    unknown = state.unknown and (call.name, digest_of(call.args)) in state.unknown
+    return "approval" if tool.approval or unknown else "run"
 
 
 def _doubt(tool: Tool | None, call: Pending, attempts: int) -> Course:
     assert call.last is not None
-    if tool is not None and tool.effect in ("pure", "idempotent"):
+    if tool is not None and tool.effect in ("pure", "idempotent") and not call.last.once:
         return "run" if call.attempts < attempts else "close"
     if tool is not None and tool.reconcile is not None and not call.last.unsettled:
         return "settle"
@@ -135,5 +145,9 @@ def _words(agent: Agent, state: RunState) -> Ask | Finish:
     limits = agent.policy.limits
     for name, count, bound in (("requests", turn.requests, limits.requests), ("calls", turn.calls, limits.calls)):
         if bound is not None and count >= bound:
-            return Finish("limit", Error(type=name, message=f"The turn reached its limit of {bound} {name}."))
+            return _limit(name, bound)
     return Ask()
+
+
+def _limit(name: str, bound: int) -> Finish:
+    return Finish("limit", Error(type=name, message=f"The turn reached its limit of {bound} {name}."))

@@ -10,7 +10,8 @@ import msgspec
 
 from gesta.entry import Cause, Entry
 from gesta.event import Event, EventType, Explain, Listener, Node
-from gesta.kinds import Content
+from gesta.formatter import observation_text
+from gesta.kinds import Content, ToolResultContent
 from gesta.log import Log
 from gesta.prompt import Prompt
 from gesta.standing import RunState, RunView
@@ -27,9 +28,12 @@ class Desk:
         """Address of the record."""
         self.listener = listener
         self.streaming = listener is not None
+        self.failure: Exception | None = None
+        """What the listener raised; it hears no more, and the turn goes on."""
         self.streamed = False
         """Whether words of the last reply went out already."""
-        self._view = RunView(state.epoch)
+        self._view = RunView()
+        log.journal.keeps = True
 
     @property
     def clock(self) -> Callable[[], datetime]:
@@ -48,38 +52,44 @@ class Desk:
         """Write an entry in the turn's span."""
         return self.log.write(content, causes)
 
-    def tell(
-        self, type_: EventType, content: str, *, message: int = 0, seq: int | None = None, end: bool = True
-    ) -> None:
-        """Tell the listener once all that is written so far is durable.
+    def tell(self, type_: EventType, content: str, *, message: int = 0, seq: int | None = None) -> None:
+        """Tell the listener a whole message once all that is written so far is durable.
 
         Args:
             message: seq of the request that the words belong to.
             seq: the entry that they tell of.
-            end: whether the message ends with it.
         """
-        if self.listener is not None:
-            event, listener = self._event(type_, content, message, seq), self.listener
-            if end:
-                last = type_ in ("answer", "error")
-                event = msgspec.structs.replace(event, end_of_message=True, end_of_dialog=last)
-            self.log.journal.after(lambda: listener(event))
+        last = type_ in ("answer", "error")
+        self._later(
+            Event(type=type_, content=content, message=message, seq=seq, end_of_message=True, end_of_dialog=last)
+        )
 
     def tell_now(self, type_: EventType, content: str, message: int = 0) -> None:
         """Tell the listener at once: only for words that may still be taken back."""
+        self._hear(Event(type=type_, content=content, message=message))
+
+    def observe(self, entry: Entry) -> None:
+        """Tell of a tool's result and where it stands, once it is durable."""
+        assert isinstance(entry.content, ToolResultContent)
         if self.listener is not None:
-            self.listener(self._event(type_, content, message, None))
+            self.tell("observation", observation_text(entry.content.tool_result), seq=entry.seq)
+            self.explain("Observation", entry)
 
     def explain(self, node: Node, entry: Entry) -> None:
         """Tell where an entry stands in the explanation, once it is durable."""
-        if self.listener is not None:
-            sources = tuple(
-                f"{entry.run}.{cause}" if isinstance(cause, int) else f"{cause[0]}.{cause[1]}" for cause in entry.causes
-            )
-            event = self._event("explain", "", 0, entry.seq)
-            event = msgspec.structs.replace(event, explain_id=entry.id, explain_graph=Explain(node, sources))
-            listener = self.listener
-            self.log.journal.after(lambda: listener(event))
+        sources = tuple(
+            f"{entry.run}.{cause}" if isinstance(cause, int) else f"{cause[0]}.{cause[1]}" for cause in entry.causes
+        )
+        self._later(Event(type="explain", seq=entry.seq, explain_id=entry.id, explain_graph=Explain(node, sources)))
 
-    def _event(self, type_: EventType, content: str, message: int, seq: int | None) -> Event:
-        return Event(type=type_, content=content, message=message, run=self.log.run, span=self.log.path, seq=seq)
+    def _later(self, event: Event) -> None:
+        if self.listener is not None:
+            self.log.journal.after(lambda: self._hear(event))
+
+    def _hear(self, event: Event) -> None:
+        if self.listener is None:
+            return
+        try:
+            self.listener(msgspec.structs.replace(event, run=self.log.run, span=self.log.path))
+        except Exception as failure:  # noqa: BLE001 - raised when the turn is done: a listener must not break it
+            self.listener, self.failure = None, failure

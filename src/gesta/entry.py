@@ -4,6 +4,8 @@ Its id is `run.seq`; there is no second id. A `Draft` is what a writer hands in,
 a `Row` is an entry as it is stored: the text whose bytes the digest covers.
 """
 
+import hashlib
+import json
 from datetime import UTC, datetime
 from typing import Any
 
@@ -81,6 +83,12 @@ class Draft(Struct, frozen=True):
     content: Content
     causes: tuple[Cause, ...] = ()
     annotations: dict[str, Any] | None = None
+
+
+def run_id(record: str, session: str, name: str) -> str:
+    """Derive the id of a run, 16 hex, so that two processes which make it meet in one."""
+    named = json.dumps([record, session, name])
+    return hashlib.sha256(named.encode()).hexdigest()[:16]
 
 
 def utc_text(at: datetime) -> str:

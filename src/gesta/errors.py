@@ -28,6 +28,14 @@ def nearest(word: str, words: Iterable[str]) -> str:
     return f" Did you mean {close[0]!r}?" if close else ""
 
 
+def message_of(error: object) -> str:
+    """Say what an error says of itself; one that cannot even do that has no message. Total."""
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 - the errors of others may be broken too
+        return ""
+
+
 class GestaError(Exception):
     """Base of all errors that Gesta raises on purpose."""
 
@@ -105,7 +113,11 @@ class TurnOpen(RunError):
     """A turn is open, and another message came."""
 
     def __init__(self, run: str, turn: int, waiting: str) -> None:
-        super().__init__(f"Run {run!r} has an open turn ({run}.{turn}) that is {waiting}. Resume or cancel it first.")
+        super().__init__(
+            f"Run {run!r} has an open turn ({run}.{turn}) that is {waiting}. "
+            f"Resume or cancel it first: gesta resume {run} FILE.py:AGENT, or gesta cancel {run}."
+        )
+        self.run, self.turn = run, turn
 
 
 class AgentError(GestaError):

@@ -162,7 +162,7 @@ class RequestContent(Base, frozen=True, kw_only=True, tag="request"):
     kind: ClassVar[Kind] = Kind.Request
     header: int
     extends: int | None = None
-    """Request whose blocks this one repeats; none for the first, or after a change of header."""
+    """Request whose blocks this one repeats; none for the first, or where all had to be encoded anew."""
     blocks: list[Any]
     """What is added: `[[seq, ...], encoder]` by reference, or the text of one encoded block."""
     body_digest: str

@@ -16,7 +16,7 @@ import anyio
 from gesta.blob import Blobs
 from gesta.codec import blob_names, decode_content, from_row, to_row
 from gesta.entry import GENESIS, Cause, Entry, Row
-from gesta.errors import GestaError
+from gesta.errors import GestaError, message_of
 from gesta.kinds import BeginContent, Content, EndContent, Error, KeyValueContent, Kind, Opened
 from gesta.store import Batch, BlobRow, Lease, Letter, Store
 
@@ -59,6 +59,8 @@ class Journal:
         """Ids of letters that became entries; they stay in the inbox until those are committed."""
         self._blobs = Blobs()
         self._blob_rows: list[BlobRow] = []
+        self.keeps = False
+        """Whether entries are kept until somebody takes them."""
         self._fresh: list[Entry] = []
         self._after: list[tuple[int, Callable[[], None]]] = []
         self._committing: anyio.Event | None = None
@@ -86,14 +88,15 @@ class Journal:
         )
         entry, row = to_row(draft, self.digest, self._salt(), self._blobs.keep)
         self._rows.append(row)
-        self._fresh.append(entry)
+        if self.keeps:
+            self._fresh.append(entry)
         self.head, self.digest = seq, entry.digest
         return entry
 
     def take_in(self, letter: Letter, content: Content, span: int) -> Entry:
         """Write a letter's content and have the letter leave the inbox in the same commit."""
         of = getattr(content, "of", getattr(content, "call", None))
-        entry = self.write(content, span, () if of is None else (of,))
+        entry = self.write(content, span, (of,) if isinstance(of, int) and 0 < of <= self.head else ())
         self._letters.append(letter.id)
         self.taken_in.add(letter.id)
         return entry
@@ -211,7 +214,7 @@ def closing(log: Log, state: Any = None) -> Iterator[None]:
     try:
         yield
     except BaseException as error:
-        failure = Error(type=type(error).__name__, message=str(error))
+        failure = Error(type=type(error).__name__, message=message_of(error))
         log.write(EndContent(state=state, status="error", error=failure))
         raise
     log.write(EndContent(state=state))

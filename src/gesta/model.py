@@ -31,7 +31,7 @@ class Request(Struct, frozen=True, kw_only=True):
     answered: int = 0
     """Completions on record in this run before it; models that need no key answer by it."""
     number: int = 1
-    """Which try of this body, from 1."""
+    """Which try this is since the last completion, from 1; those lost to a crash do not count."""
     digest: str = ""
     """SHA-256 of the body, in hex."""
 

@@ -1,7 +1,8 @@
 """Where one tool call stands, from its attempts, its approval and its resolution; it is gone once it has a result.
 
-An attempt without a result is in doubt if somebody else's lease epoch made it, or if a `fault` says that it timed out,
-was cancelled, or that the tool itself could not tell; else it is running.
+An attempt without a result is in doubt if it was written before the lease was taken, or if a `fault` says that it timed
+out, was cancelled, or that the tool itself could not tell; else it is running. Lease epochs are on record for people:
+those of one store say nothing about those of another, where a copied record may go on.
 """
 
 from typing import Any
@@ -20,13 +21,16 @@ class Try(Struct):
     """The last attempt of a call."""
 
     seq: int
-    epoch: int
+    once: bool
+    """Whether its tool said then that its effect must not happen twice."""
     doubt: str | None = None
-    """Type of the error that left it in doubt, beside a lost epoch."""
+    """Type of the error that left it in doubt, beside a lost lease."""
     unsettled: bool = False
     """`reconcile` was asked and could not tell."""
     verdict: str | None = None
     """Of its resolution."""
+    settled: int | None = None
+    """Seq of its resolution."""
 
 
 class Pending(Struct):
@@ -55,11 +59,11 @@ class Pending(Struct):
         approved = self.approval.args if self.approval is not None else None
         return self.args if approved is None else approved
 
-    def in_doubt(self, epoch: int) -> bool:
-        """Say whether nobody knows if its effect happened, for the holder of lease epoch `epoch`."""
+    def in_doubt(self, since: int) -> bool:
+        """Say whether nobody knows if its effect happened, for who took the lease at head `since`."""
         last = self.last
-        return last is not None and last.verdict is None and (last.doubt is not None or last.epoch != epoch)
+        return last is not None and last.verdict is None and (last.doubt is not None or last.seq <= since)
 
-    def running(self, epoch: int) -> bool:
-        """Say whether the holder of `epoch` is trying it right now."""
-        return self.last is not None and self.last.verdict is None and not self.in_doubt(epoch)
+    def running(self, since: int) -> bool:
+        """Say whether who took the lease at head `since` is trying it right now."""
+        return self.last is not None and self.last.verdict is None and not self.in_doubt(since)

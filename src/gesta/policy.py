@@ -42,6 +42,6 @@ class Policy(Struct, frozen=True, kw_only=True):
     parallel: int = 8
     """Tool calls of one reply that run at once; 1 for tools whose order matters."""
     attempts: int = 3
-    """Attempts of a `pure` or `idempotent` call that may be lost before it is answered `interrupted`."""
+    """Attempts of one call that may be lost or come to nothing before it is closed."""
     tool_timeout_s: float | None = 300.0
     """Bound on one attempt of a tool that names none itself; none for no bound."""

@@ -4,7 +4,6 @@ A run is found by session and name; its id is derived, so that two processes whi
 it. Only who holds a run's lease appends to it. Everybody else puts a letter into its inbox.
 """
 
-import hashlib
 import math
 import os
 from collections.abc import AsyncIterator, Callable
@@ -12,23 +11,24 @@ from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from typing import Any
 
 import anyio
+import msgspec
 from anyio.abc import TaskGroup
 from msgspec import Struct
 
 from gesta.agent import Agent
-from gesta.blob import blob_name
-from gesta.codec import blob_names, encode_content, verify
+from gesta.audit import Flaw, audit
+from gesta.codec import encode_content
 from gesta.decide import Finish
 from gesta.desk import Desk
-from gesta.entry import GENESIS, Entry, utc_text
-from gesta.errors import BrokenRecord, NoRun, TurnOpen
+from gesta.entry import Entry, run_id, utc_text
+from gesta.errors import NoRun, TurnOpen
 from gesta.event import Listener
-from gesta.kinds import BeginContent, Content, EndContent, Error, Opened, UserContent
+from gesta.kinds import BeginContent, Content, EndContent, Error, KeyValueContent, Opened, UserContent
 from gesta.log import Clock, Journal, Log, closing, open_root, read, utc_now
 from gesta.perform import perform
 from gesta.prompt import Prompt
 from gesta.run import Outcome, outcome, take_in, turn
-from gesta.standing import RunState, RunView
+from gesta.standing import AGENT, RunState, RunView
 from gesta.store import Info, Lease, Letter, RunRow, Store
 from gesta.stream import Stream
 from gesta.view import fold
@@ -53,14 +53,6 @@ class Kept(Struct, frozen=True):
     digest: bytes
     state: RunState
     prompt: Prompt
-
-
-class Flaw(Struct, frozen=True):
-    """Where `verify` found that a record was changed."""
-
-    run: str
-    seq: int
-    what: str
 
 
 class Record:
@@ -155,30 +147,7 @@ class Record:
 
     async def verify(self) -> list[Flaw]:
         """Check every entry and blob against the chain of its run; no flaw, an empty list. Cost: reads it all."""
-        flaws = []
-        for row in await self.store.runs():
-            flaws += await self._verify_run(row.run)
-        return flaws
-
-    async def _verify_run(self, run: str) -> list[Flaw]:
-        before = GENESIS
-        for seq, row in enumerate(await self.store.read(run), 1):
-            if row.seq != seq:
-                return [Flaw(run, seq, f"entry {seq} is missing; the next on record is {row.seq}")]
-            if not verify(row, before):
-                return [Flaw(run, seq, f"entry {seq} ({row.kind}) does not match its digest")]
-            for name in blob_names(row):
-                if not await self._blob_holds(run, name):
-                    return [Flaw(run, seq, f"blob {name} of entry {seq} ({row.kind}) is missing or was changed")]
-            before = row.digest
-        return []
-
-    async def _blob_holds(self, run: str, name: str) -> bool:
-        try:
-            blob = await self.store.get_blob(run, name)
-        except BrokenRecord:
-            return False
-        return blob_name(blob.salt, blob.data) == name
+        return await audit(self.store)
 
     @asynccontextmanager
     async def span(self, name: str, *, session: str, run: str | None = None, **options: Any) -> AsyncIterator[Log]:
@@ -192,7 +161,7 @@ class Record:
         async with self._leased(run_id) as lease:
             journal = Journal(self.store, lease, self._clock)
             opened = Opened(session=session, name=run or name, record=self.info.id)
-            await close_orphans(journal)
+            close_orphans(journal, fold(RunView(), await read(self.store, run_id)))
             log = open_root(journal, BeginContent(name=name, state=state, annotations=options or None), opened, skip)
             try:
                 with closing(log, state):
@@ -212,21 +181,32 @@ class Record:
                 if desk.state.open:
                     assert desk.state.turn is not None
                     raise TurnOpen(run, desk.state.turn.begin, "not finished")
-                await take_in(desk)  # what came since the last turn is about that one
+                if desk.state.turn is not None:
+                    await take_in(desk)  # what came since the last turn is about that one
+                close_orphans(desk.log.journal, desk.state)
                 self._begin(bound, message, desk)
             return await self._advance(bound, desk)
 
     async def _advance(self, agent: Agent, desk: Desk) -> Outcome:
         """Take the turn on. A cancelled scope ends it `cancelled`; Ctrl-C and closing the record leave it open."""
+        digest = agent.ref().digest
+        if desk.state.turn is not None and desk.state.turn.agent != digest:
+            desk.write(KeyValueContent(key=AGENT, value=msgspec.to_builtins(agent.ref())))
+            desk.absorb()
         try:
-            return await turn(agent, desk)
+            ended = await turn(agent, desk)
         except anyio.get_cancelled_exc_class():
             if not self.closing and anyio.current_effective_deadline() == -math.inf:
                 with anyio.CancelScope(shield=True):
                     desk.absorb()
-                    error = Error(type="cancelled", message="the program cancelled the turn")
-                    await perform(agent, Finish("cancelled", error), desk)
+                    if desk.state.open:
+                        error = Error(type="cancelled", message="the program cancelled the turn")
+                        await perform(agent, Finish("cancelled", error), desk)
+                    await desk.log.durable()
             raise
+        if desk.failure is not None:
+            raise desk.failure
+        return ended
 
     def _begin(self, agent: Agent, message: Message, desk: Desk) -> None:
         opened = Opened(session=message.session, name=agent.name, record=self.info.id)
@@ -241,7 +221,7 @@ class Record:
         rows = await self.store.runs(session, name)
         if rows:
             return rows[-1].run
-        return hashlib.sha256(f"{self.info.id}|{session}|{name}".encode("utf-8", "surrogatepass")).hexdigest()[:16]
+        return run_id(self.info.id, session, name)
 
     @asynccontextmanager
     async def _leased(self, run: str) -> AsyncIterator[Lease]:
@@ -260,12 +240,12 @@ class Record:
             way = f"{agent.formats().name}+{agent.asked().encoder}"
             if kept is not None and (kept.head, kept.digest, kept.prompt.encoder) == (lease.head, lease.digest, way):
                 state, prompt = kept.state, kept.prompt
-                state.epoch = lease.epoch
             else:
-                state, prompt = RunState(epoch=lease.epoch), Prompt(agent.formats(), agent.asked())
+                state, prompt = RunState(), Prompt(agent.formats(), agent.asked())
                 for entry in await read(self.store, run):
                     state = RunView().apply(state, entry)
                     prompt.add(entry)
+            state.since = lease.head
             begin, path = (state.turn.begin, (state.turn.name,)) if state.turn is not None else (0, ())
             journal = Journal(self.store, lease, self._clock)
             desk = Desk(Log(journal, begin, path), state, prompt, record=self.info.address, listener=listener)
@@ -285,11 +265,8 @@ def shielded() -> AbstractContextManager[Any]:
         return nullcontext()
 
 
-async def close_orphans(journal: Journal) -> None:
-    """Close the spans that a writer left open when it died."""
-    entries = await read(journal.store, journal.lease.run)
-    ended = {entry.span for entry in entries if isinstance(entry.content, EndContent)}
-    for entry in entries:
-        if isinstance(entry.content, BeginContent) and entry.seq not in ended:
-            error = Error(type="orphaned", message="its writer ended without closing it")
-            journal.write(EndContent(status="error", error=error), entry.seq)
+def close_orphans(journal: Journal, state: RunState) -> None:
+    """Close the spans that a writer left open when it died; an open turn is none, somebody goes on with it."""
+    for span in sorted(state.spans):
+        error = Error(type="orphaned", message="its writer ended without closing it")
+        journal.write(EndContent(status="error", error=error), span)

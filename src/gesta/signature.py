@@ -6,9 +6,10 @@ take, without being imported here. What cannot be told to a model is refused whe
 
 import functools
 import inspect
+import re
 from contextlib import suppress
-from types import CellType, SimpleNamespace
-from typing import Annotated, Any, Optional, get_args, get_type_hints
+from types import CellType, NoneType, SimpleNamespace
+from typing import Annotated, Any, Optional, Union, get_args, get_type_hints
 
 import msgspec
 from msgspec import UNSET, Struct
@@ -50,7 +51,8 @@ def read_signature(function: Any, name: str, hide: type) -> Signature:
             continue
         with suppress(Exception):  # a default that JSON cannot hold is not shown
             raw = msgspec.json.encode(default, enc_hook=lambda value: value.model_dump(mode="json"))
-            shown["default"] = msgspec.json.decode(raw)
+            if raw != b"null" or default is None:  # infinity
+                shown["default"] = msgspec.json.decode(raw)
     return Signature(parameters, schema, hidden, inspect.cleandoc(target.__doc__ or inner.__doc__ or ""))
 
 
@@ -89,6 +91,9 @@ def _hints(function: Any, name: str) -> dict[str, tuple[Any, Any]]:
             raise BadTool(f"Tool {name!r}: parameter {p.name!r} has no type to tell a model. Write {todo}.")
         if p.kind not in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY):
             raise BadTool(f"Tool {name!r}: a model names each argument, so `{p}` will not do. Write plain parameters.")
+        if hasattr(p.default, "default_factory") and hasattr(p.default, "metadata"):
+            todo = f"`{p.name}: Annotated[..., Field(...)] = ...`"
+            raise BadTool(f"Tool {name!r}: the default of {p.name!r} is a pydantic Field. Write {todo}.")
         try:
             holder = SimpleNamespace(__annotations__={p.name: p.annotation})
             hints[p.name] = get_type_hints(holder, scope.__globals__, known, include_extras=True)[p.name], p.default
@@ -107,7 +112,11 @@ def _typed(hint: Any, default: Any) -> tuple[Any, str | None]:
             text = said if isinstance(said, str) else text
             if not isinstance(part, msgspec.Meta):
                 bounds |= {key: value for key in BOUNDS if (value := getattr(part, key, None)) is not None}
-    hint = Annotated[hint, msgspec.Meta(**bounds)] if bounds else hint
+    if bounds:
+        options = get_args(get_args(hint)[0])
+        some: Any = Union[tuple(each for each in options if each is not NoneType)] if NoneType in options else hint  # noqa: UP007
+        bound = Annotated[some, msgspec.Meta(**bounds)]
+        hint = Optional[bound] if NoneType in options else bound  # noqa: UP045
     return Optional[hint] if default is None and hint is not Any else hint, text  # noqa: UP045 - a value, not a type
 
 
@@ -118,8 +127,10 @@ def _schema(parameters: type[Struct], name: str) -> dict[str, Any]:
 
     def foreign(type_: Any) -> dict[str, Any]:
         if type_ is object:
-            return {}
-        prefix = f"{type_.__name__}{prefixes.setdefault(type_, len(prefixes)) or ''}_"
+            return {"description": "Any JSON value."}  # msgspec takes an empty schema for none
+        if not hasattr(type_, "model_json_schema"):
+            raise TypeError(f"found {type_!r}")
+        prefix = f"{re.sub(r'[^A-Za-z0-9]', '_', type_.__name__)}{prefixes.setdefault(type_, len(prefixes)) or ''}_"
         schema: dict[str, Any] = type_.model_json_schema(ref_template=f"#/$defs/{prefix}{{model}}")
         parts.update({prefix + key: value for key, value in schema.pop("$defs", {}).items()})
         return schema

@@ -10,6 +10,7 @@ from typing import Any
 
 from msgspec import Struct, field
 
+from gesta.codec import digest_of
 from gesta.entry import Entry
 from gesta.kinds import (
     ApprovalContent,
@@ -21,6 +22,7 @@ from gesta.kinds import (
     EndContent,
     Error,
     FaultContent,
+    KeyValueContent,
     Kind,
     Opened,
     RequestContent,
@@ -32,6 +34,9 @@ from gesta.kinds import (
     UserContent,
 )
 from gesta.pending import LOST, UNSETTLED, Pending, Try
+
+AGENT = "gesta.agent"
+"""Key under which a turn notes that another description of its agent goes on with it."""
 
 
 class Asked(Struct):
@@ -54,6 +59,8 @@ class Turn(Struct):
     begin: int
     key: str | None
     name: str
+    agent: str = ""
+    """Digest of the agent's description that was last on record."""
     requests: int = 0
     """Completions so far."""
     calls: int = 0
@@ -83,8 +90,8 @@ class Turn(Struct):
 class RunState(Struct):
     """Where a run stands."""
 
-    epoch: int = 0
-    """Lease epoch of whoever asks."""
+    since: int = 0
+    """Head when whoever asks took the lease; 0 for an onlooker, who takes every open attempt for running."""
     head: int = 0
     opened: Opened | None = None
     user: str | None = None
@@ -94,13 +101,15 @@ class RunState(Struct):
     """Turns by the key of their message."""
     calls: dict[int, Pending] = field(default_factory=dict)
     """Unanswered calls by seq, those of earlier turns too."""
+    unknown: set[tuple[str, str]] = field(default_factory=set)
+    """Tool and digest of arguments of each call that was answered `unknown`."""
+    spans: set[int] = field(default_factory=set)
+    """Open spans that are no turns."""
     header: RequestHeaderContent | None = None
     header_seq: int = 0
     asked: Asked | None = None
     answered: int = 0
     """Completions in the run."""
-    question: int = 0
-    """Seq of the last user entry."""
 
     @property
     def open(self) -> bool:
@@ -108,20 +117,17 @@ class RunState(Struct):
         return self.turn is not None and self.turn.reason is None
 
     def current(self) -> list[Pending]:
-        """Unanswered calls of the open turn, in order."""
+        """Unanswered calls of the open turn, and those of earlier ones that were tried, in order."""
         assert self.turn is not None
-        return [call for call in self.calls.values() if call.seq > self.turn.begin]
+        return [call for call in self.calls.values() if call.seq > self.turn.begin or call.last is not None]
 
 
 class RunView:
     """The fold that gives a `RunState`."""
 
-    def __init__(self, epoch: int = 0) -> None:
-        self._epoch = epoch
-
     def start(self) -> RunState:
         """Make the state of a run without entries."""
-        return RunState(epoch=self._epoch)
+        return RunState()
 
     def apply(self, state: RunState, entry: Entry) -> RunState:
         """Take one entry in."""
@@ -143,19 +149,22 @@ def tokens(usage: dict[str, Any] | None) -> tuple[int, int] | None:
 def _begin(state: RunState, entry: Entry, content: BeginContent) -> None:
     state.opened = content.opened or state.opened
     if content.role == "turn":
-        state.turn = Turn(begin=entry.seq, key=content.key, name=content.name)
+        agent = content.agent.digest if content.agent is not None else ""
+        state.turn = Turn(begin=entry.seq, key=content.key, name=content.name, agent=agent)
         if content.key is not None:
             state.turns[content.key] = state.turn
+    else:
+        state.spans.add(entry.seq)
 
 
 def _end(state: RunState, entry: Entry, content: EndContent) -> None:
+    state.spans.discard(entry.span)
     if state.turn is not None and entry.span == state.turn.begin:
-        state.turn.reason = content.reason or "answered"
+        state.turn.reason = content.reason or ("answered" if content.status == "success" else "failed")
         state.turn.error = content.error
 
 
-def _user(state: RunState, entry: Entry, content: UserContent) -> None:
-    state.question = entry.seq
+def _user(state: RunState, _entry: Entry, content: UserContent) -> None:
     state.user = content.user_id or state.user
     if state.turn is not None:
         state.turn.reply = None
@@ -212,12 +221,13 @@ def _attempt(state: RunState, entry: Entry, content: AttemptContent) -> None:
     call = state.calls.get(content.of)
     if call is not None:
         call.attempts = content.number
-        call.last = Try(entry.seq, content.epoch)
+        call.last = Try(entry.seq, once=(content.extra or {}).get("effect") == "once")
 
 
 def _result(state: RunState, _entry: Entry, content: ToolResultContent) -> None:
-    if content.call is not None:
-        state.calls.pop(content.call, None)
+    call = state.calls.pop(content.call, None) if content.call is not None else None
+    if call is not None and content.outcome == "unknown":
+        state.unknown.add((call.name, digest_of(call.final_args)))
 
 
 def _fault(state: RunState, entry: Entry, content: FaultContent) -> None:
@@ -247,10 +257,15 @@ def _approval(state: RunState, entry: Entry, content: ApprovalContent) -> None:
             call.approval, call.approved = content, entry.seq
 
 
-def _resolution(state: RunState, _entry: Entry, content: ResolutionContent) -> None:
+def _resolution(state: RunState, entry: Entry, content: ResolutionContent) -> None:
     for call in state.calls.values():
         if call.last is not None and call.last.seq == content.of and call.last.verdict is None:
-            call.last.verdict, call.result = content.verdict, content.result
+            call.last.verdict, call.last.settled, call.result = content.verdict, entry.seq, content.result
+
+
+def _key_value(state: RunState, _entry: Entry, content: KeyValueContent) -> None:
+    if content.key == AGENT and state.turn is not None and isinstance(content.value, dict):
+        state.turn.agent = str(content.value.get("digest"))
 
 
 def _signal(state: RunState, _entry: Entry, content: SignalContent) -> None:
@@ -278,5 +293,6 @@ HANDLERS: dict[Kind, Callable[[RunState, Entry, Any], None]] = {
     Kind.ApprovalRequest: _approval_request,
     Kind.Approval: _approval,
     Kind.Resolution: _resolution,
+    Kind.KeyValue: _key_value,
     Kind.Signal: _signal,
 }

@@ -141,5 +141,8 @@ class Store(Protocol):
     async def sql(self, query: str, parameters: Sequence[Any] = ()) -> Table:
         """Answer a reading query; one that would write is refused."""
 
+    async def damage(self) -> list[str]:
+        """Say what is broken in the file or database itself; empty if nothing is. Cost: reads it all."""
+
     async def close(self) -> None:
         """Release what is held. A closed record is one file; closing twice does nothing."""

@@ -8,19 +8,20 @@ import hashlib
 import inspect
 import traceback
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
 import anyio
 import msgspec
+from anyio import from_thread
 
 from gesta.agent import Agent
 from gesta.codec import encode_content
 from gesta.decide import Use
 from gesta.desk import Desk
 from gesta.entry import Entry, utc_text
-from gesta.errors import BadArguments, GestaError, InDoubt
-from gesta.formatter import observation_text
+from gesta.errors import BadArguments, GestaError, InDoubt, message_of
 from gesta.kinds import AttemptContent, Error, FaultContent, ResolutionContent, ToolResultContent
 from gesta.outlive import Outliving, Returned
 from gesta.pending import UNSETTLED, Pending
@@ -42,11 +43,11 @@ def call_key(record: str, run: str, seq: int) -> str:
 async def use(agent: Agent, move: Use, desk: Desk) -> None:
     """Settle what can be settled without trying, then try the rest."""
     for call in move.settle:
-        await _settle(agent, call, desk)
+        await _settle(agent, call, Work(desk, agent.policy.tool_timeout_s))
     if not move.run:
         await desk.log.durable()
         return
-    attempts = [_attempt(call, desk) for call in move.run]
+    attempts = [_attempt(agent, call, desk) for call in move.run]
     await desk.log.durable()
     left = len(move.run)
 
@@ -91,8 +92,12 @@ class Work(msgspec.Struct, frozen=True):
     timeout_s: float | None
 
 
-def _attempt(call: Pending, desk: Desk) -> Entry:
-    content = AttemptContent(of=call.seq, number=call.attempts + 1, epoch=desk.state.epoch)
+def _attempt(agent: Agent, call: Pending, desk: Desk) -> Entry:
+    tool, epoch = agent.tool(call.name), desk.log.journal.lease.epoch
+    once = tool is None or tool.effect not in ("pure", "idempotent")
+    content = AttemptContent(
+        of=call.seq, number=call.attempts + 1, epoch=epoch, extra={"effect": "once"} if once else None
+    )
     return desk.write(content, call.seq, *([call.approved] if call.approved is not None else []))
 
 
@@ -115,7 +120,7 @@ async def _try(tool: Tool, call: Pending, attempt: Entry, work: Work) -> None:
             _give_up(desk, call, attempt, threads, doubt)
             return
     except InDoubt as unsure:
-        _doubt(desk, attempt, "InDoubt", str(unsure) or f"{tool.name} cannot say whether its effect happened")
+        _doubt(desk, attempt, "InDoubt", message_of(unsure) or f"{tool.name} cannot say whether its effect happened")
         return
     except (Exception, SystemExit) as failure:  # noqa: BLE001 - whatever a tool raises is the model's to read
         returned = Returned(failure=failure)
@@ -165,24 +170,30 @@ def _context(call: Pending, attempt: int, desk: Desk, cancelled: Callable[[], bo
         explain_id=f"{desk.log.run}.{attempt}",
         streaming=desk.streaming,
         clock=desk.clock,
-        respond=lambda text: desk.tell_now("observation", text),
+        respond=partial(_respond, desk),
         cancelled=cancelled,
     )
 
 
+def _respond(desk: Desk, text: str) -> None:
+    """Tell the listener, in the task of the run also when a tool says it in a thread."""
+    try:
+        anyio.get_current_task()
+    except anyio.NoEventLoopError:
+        with suppress(anyio.NoEventLoopError, RuntimeError):  # a thread may outlive the loop that began it
+            from_thread.run_sync(desk.tell_now, "observation", text)
+    else:
+        desk.tell_now("observation", text)
+
+
 def _answer(desk: Desk, call: Pending, attempt: Entry, content: ToolResultContent) -> None:
     """Write a result, and tell of it once it is durable."""
-    entry = desk.write(msgspec.structs.replace(content, call=call.seq), attempt.seq)
-    assert isinstance(entry.content, ToolResultContent)
-    if desk.listener is not None:
-        text = observation_text(entry.content.tool_result)
-        desk.tell("observation", text, seq=entry.seq)
-        desk.explain("Observation", entry)
+    desk.observe(desk.write(msgspec.structs.replace(content, call=call.seq), attempt.seq))
 
 
 def _failed(failure: BaseException) -> ToolResultContent:
     """Say what a tool raised: its type and message to the model, the traceback to people."""
-    name, text = type(failure).__name__, str(failure)
+    name, text = type(failure).__name__, message_of(failure)
     trace = "".join(traceback.format_exception(failure, limit=-8))
     return ToolResultContent(
         tool_result=f"{name}: {text}" if text else name,
@@ -196,14 +207,12 @@ def _doubt(desk: Desk, attempt: Entry, type_: str, message: str) -> None:
     desk.write(FaultContent(of=attempt.seq, error=Error(type=type_, message=message)), attempt.seq)
 
 
-async def _settle(agent: Agent, call: Pending, desk: Desk) -> None:
+async def _settle(agent: Agent, call: Pending, work: Work) -> None:
     """Turn a resolution into the call's result, or ask the tool what became of the effect."""
-    last = call.last
+    last, desk = call.last, work.desk
     assert last is not None
     if last.verdict is None:
-        tool = agent.tool(call.name)
-        assert tool is not None and tool.reconcile is not None
-        await _reconcile(tool, call, desk)
+        await _reconcile(agent, call, work)
         return
     done = last.verdict == "done"
     content = ToolResultContent(
@@ -212,33 +221,34 @@ async def _settle(agent: Agent, call: Pending, desk: Desk) -> None:
         status="success" if done else "error",
         outcome="ok" if done else "error",
     )
-    entry = desk.write(content, last.seq)
-    desk.tell("observation", observation_text(call.result), seq=entry.seq)
-    desk.explain("Observation", entry)
+    desk.observe(desk.write(content, last.seq, *([last.settled] if last.settled is not None else [])))
 
 
-async def _reconcile(tool: Tool, call: Pending, desk: Desk) -> None:
-    """Ask the tool by the key of the call; whatever it raises counts as not knowing."""
-    last = call.last
-    assert last is not None and tool.reconcile is not None
+async def _reconcile(agent: Agent, call: Pending, work: Work) -> None:
+    """Ask the tool by the key of the call; whatever it raises, and no answer in time, counts as not knowing."""
+    last, desk, tool = call.last, work.desk, agent.tool(call.name)
+    assert last is not None and tool is not None and tool.reconcile is not None
     context = _context(call, last.seq, desk, lambda: False)
     given: tuple[Any, ...] = (context.key, context)[: len(inspect.signature(tool.reconcile).parameters)]
+    found: Any = "no answer in time"
     try:
-        if inspect.iscoroutinefunction(tool.reconcile):
-            found = await tool.reconcile(*given)
-        else:
-            found = await anyio.to_thread.run_sync(tool.reconcile, *given)
-            found = await found if inspect.isawaitable(found) else found
-    except Exception as failure:  # noqa: BLE001 - raising is one way of not knowing
-        found = failure
+        with anyio.move_on_after(tool.timeout_s or work.timeout_s):
+            if inspect.iscoroutinefunction(tool.reconcile):
+                found = await tool.reconcile(*given)
+            else:
+                found = await anyio.to_thread.run_sync(tool.reconcile, *given, abandon_on_cancel=True)
+                found = await found if inspect.isawaitable(found) else found
+    except (Exception, SystemExit) as failure:  # noqa: BLE001 - raising is one way of not knowing
+        found = f"{type(failure).__name__}: {message_of(failure)}"
     by = f"reconcile of {tool.name}"
     match found:
         case Done(result):
             verdict = ResolutionContent(of=last.seq, verdict="done", by=by, result=plain(result))
         case NotDone():
-            verdict = ResolutionContent(of=last.seq, verdict="retry", by=by)
+            again = call.attempts < agent.policy.attempts
+            verdict = ResolutionContent(of=last.seq, verdict="retry" if again else "failed", by=by)
         case _:
-            error = Error(type=UNSETTLED, message=f"{by} could not tell: {found!r}")
+            error = Error(type=UNSETTLED, message=f"{by} could not tell: {found}")
             desk.write(FaultContent(of=last.seq, error=error), last.seq)
             return
     desk.write(verdict, last.seq)

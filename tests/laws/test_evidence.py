@@ -7,7 +7,7 @@ import anyio
 import pytest
 
 import gesta
-from gesta.record import Flaw
+from gesta.audit import Flaw
 
 LARGE = "é" * 100_000
 

@@ -1,11 +1,14 @@
 """A tool is made from a signature, and checks what a model writes."""
 
+import inspect
+import logging
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from enum import Enum
-from functools import partial
+from functools import partial, wraps
 from typing import Annotated, Any, Literal, TypedDict
 
 import msgspec
@@ -88,7 +91,15 @@ def test_arguments_become_what_the_annotation_says(type_: Any, given_: Any, expe
         (Literal["a", "b"], "c", "Invalid enum value 'c' - at `$.value`, expected one of 'a', 'b'"),
         (Size, {"width": 0}, "Expected `int` >= 1 - at `$.value.width`"),
         (Point, {}, "Object missing required field `x` - at `$.value`"),
-        (Person, {"name": "a", "age": -1}, "Input should be greater than or equal to 0 - at `$.value.age`"),
+        (Person, {"name": "a", "age": -1}, "Input should be greater than or equal to 0, got -1 - at `$.value.age`"),
+        (list[Person], [{"name": "a", "age": "3"}], "Input should be a valid integer, got '3' - at `$.value[0].age`"),
+        (Person | None, {"age": 3}, "Field required - at `$.value.name`"),
+        (list[Colour] | None, ["blue"], "Invalid enum value 'blue' - at `$.value[0]`, expected one of 'red'"),
+        (dict[str, Colour], {"a.b": "blue"}, "Invalid enum value 'blue' - at `$.value[...]`, expected one of 'red'"),
+        (bool, 1, "Expected `bool`, got `int` - at `$.value`"),
+        (int, 5.5, "Expected `int`, got `float` - at `$.value`"),
+        (str, 5, "Expected `str`, got `int` - at `$.value`"),
+        (int, None, "Expected `int`, got `null` - at `$.value`"),
     ],
     ids=str,
 )
@@ -182,7 +193,19 @@ def starred(*cities: str) -> None: ...
             "tool() has no option 'efect'. Did you mean 'effect'?",
         ),
         (lambda: gesta.tool(Shop().stock, name="a b"), "a name is 1 to 64 of a-z A-Z 0-9 _ -"),
+        (lambda: gesta.tool(Shop().stock, name=""), "a name is 1 to 64 of a-z A-Z 0-9 _ -"),
         (lambda: gesta.tool(Shop().stock, timeout_s=0), "timeout_s is 0, expected seconds above 0, or None."),
+        (
+            lambda: gesta.tool(Shop().stock, timeout_s="3"),  # type: ignore[call-overload]
+            "timeout_s is '3', expected seconds above 0, or None.",
+        ),
+        (
+            lambda: gesta.tool(Shop().stock, on_doubt="aks"),  # type: ignore[call-overload]
+            "on_doubt is 'aks', expected one of 'ask', 'tell'. Did you mean 'ask'?",
+        ),
+        (lambda: gesta.tool(lambda city: city, name="city"), "parameter 'city' has no type to tell a model."),
+        (lambda: gesta.tool(len), "Tool 'len': <built-in function len> shows no parameters"),
+        (lambda: gesta.tool(gesta.tool(Shop().stock)), "tool() takes a function, not Tool('stock', effect='once')."),
         (lambda: gesta.tool(3), "tool() takes a function, not 3."),  # type: ignore[call-overload]
     ],
 )
@@ -192,29 +215,300 @@ def test_what_cannot_be_a_tool_is_refused_with_what_to_write(make: Callable[[], 
     assert told in str(wrong.value)
 
 
-GOOGLE = "Look a parcel up.\n\nMore.\n\nArgs:\n    number: The number\n        on the label.\n\nReturns:\n    Where."
-NUMPY = "Look a parcel up.\n\nMore.\n\nParameters\n----------\nnumber : int\n    The number on the label.\n"
-SPHINX = "Look a parcel up.\n\nMore.\n\n:param number: The number on the label.\n:returns: Where."
+GOOGLE = """Look a parcel up.
+
+Warning:
+    Costs a cent.
+
+Args:
+    number: The number
+        on the label.
+
+Returns:
+    Where it is.
+"""
+NUMPY = """Look a parcel up.
+
+Parameters
+----------
+number : int, optional
+    The number on the label.
+
+Returns
+-------
+str
+    Where it is.
+"""
+SPHINX = """Look a parcel up.
+
+:returns: Where it is.
+:param number: The number
+    on the label."""
 
 
-@pytest.mark.parametrize("text", [GOOGLE, NUMPY, SPHINX])
-def test_three_styles_of_docstring_are_read(text: str) -> None:
-    assert read(text) == ("Look a parcel up.\n\nMore.", {"number": "The number on the label."})
+@pytest.mark.parametrize(
+    ("text", "description"),
+    [
+        (GOOGLE, "Look a parcel up.\n\nWarning:\n    Costs a cent.\n\nReturns:\n    Where it is."),
+        (NUMPY, "Look a parcel up.\n\nReturns:\n    str: Where it is."),
+        (SPHINX, "Look a parcel up.\n\nReturns:\n    Where it is."),
+        ("Look a parcel up.\nArgs:\n    number: The number on the label.", "Look a parcel up."),
+        ("Look a parcel up.\n\n:param int number: The number on the label.", "Look a parcel up."),
+    ],
+    ids=["google", "numpy", "sphinx", "no empty line", "typed"],
+)
+def test_three_styles_of_docstring_are_read_and_only_the_parameters_taken_out(text: str, description: str) -> None:
+    assert read(text) == (description, {"number": "The number on the label."})
 
 
-@given(st.text())
-def test_no_docstring_raises(text: str) -> None:
-    read(text)
+@pytest.mark.parametrize("text", ["", "Do.\n\nMore: of\n  it.", "Do.\n\nWarning:\n    Hot.", "Args:\n  x", ":param"])
+def test_a_docstring_without_parameters_stays_as_it_is(text: str) -> None:
+    assert read(text) == (text, {})
+
+
+def test_a_list_in_the_text_of_a_parameter_stays_a_list() -> None:
+    text = "Do.\n\nArgs:\n    how: One\n        of\n        - fast\n        - slow\n"
+    assert read(text)[1] == {"how": "One of\n- fast\n- slow"}
+
+
+scraps = st.sampled_from(
+    ["Args:", "Parameters", "----", "Returns:", ":param x: y", ":type x: 1x", "x (1x): y", "Note:", ">>> f()", "\n    "]
+)
+
+
+@given(st.lists(scraps | st.text(max_size=4)).map("\n".join))
+def test_no_docstring_raises_or_logs(text: str) -> None:
+    heard: list[logging.LogRecord] = []
+    ear = logging.Handler()
+    ear.emit = heard.append  # type: ignore[assignment, method-assign]
+    logging.getLogger("griffe").addHandler(ear)
+    try:
+        description, texts = read(text)
+    finally:
+        logging.getLogger("griffe").removeHandler(ear)
+    assert not heard
+    assert texts or description == text
 
 
 def test_a_bound_tool_carries_the_texts_of_its_docstring() -> None:
-    def parcel(number: int) -> str:
-        return str(number)
+    def parcel(number: int, how: Annotated[str, "The way."] = "air") -> str:
+        return f"{number} {how}"
 
-    parcel.__doc__ = GOOGLE
+    parcel.__doc__ = GOOGLE.replace("Returns", "    how: Not shown.\n\nReturns")
     made = gesta.tool(parcel, effect="pure")
     shown = described(made)
     assert described(made) is shown
-    assert shown.description == "Look a parcel up.\n\nMore."
+    assert shown.description.startswith("Look a parcel up.\n\nWarning:")
     assert shown.args_schema["properties"]["number"]["description"] == "The number on the label."
+    assert shown.args_schema["properties"]["how"]["description"] == "The way."
     assert "description" not in made.args_schema["properties"]["number"]
+    assert shown(3) == "3 air"
+
+
+def test_a_tool_with_a_schema_of_its_own_is_described_and_passes_what_it_is_given() -> None:
+    def remote(**arguments: Any) -> Any:
+        return arguments
+
+    bare = gesta.Tool(name="remote", description="Two\nlines.", function=remote)
+    assert described(bare).args_schema == {}
+    assert bare.arguments({"anything": "5"}) == {"anything": "5"}
+    schema = {"type": "object", "properties": {"a": {}}, "required": ["a"], "additionalProperties": False}
+    closed = gesta.Tool(name="remote", args_schema=schema, function=remote)
+    assert closed.arguments({"a": [1.0]}) == {"a": [1.0]}
+    with pytest.raises(BadArguments) as wrong:
+        closed.arguments({"b": 1})
+    assert str(wrong.value) == (
+        "Arguments of 'remote': Unknown argument - at `$.b`. Known: 'a'.; Missing argument - at `$.a`"
+    )
+
+
+@pytest.mark.parametrize("args", [None, [1], "x", 5, float("nan")])
+def test_what_is_no_object_is_told(args: Any) -> None:
+    with pytest.raises(BadArguments, match="Expected `object`, got"):
+        tool_of(int).arguments(args)
+
+
+def test_what_is_far_too_deep_or_too_long_is_told() -> None:
+    deep: list[Any] = []
+    for _ in range(100_000):
+        deep = [deep]
+    with pytest.raises(BadArguments, match="RecursionError"):
+        tool_of(list[int] | None).arguments({"value": {"a": deep}})
+    with pytest.raises(BadArguments) as wrong:
+        tool_of(Literal["a"]).arguments({"value": "x" * 1_000_000})
+    assert len(str(wrong.value)) < 500
+    assert str(wrong.value).endswith("- at `$.value`, expected one of 'a'")
+
+
+class Line(pydantic.BaseModel):
+    price: float
+
+
+class Order(pydantic.BaseModel):
+    lines: list[Line]
+    before: "Order | None" = None
+
+
+class Bill(pydantic.BaseModel):
+    lines: list[Line]
+
+
+def test_a_schema_is_complete_in_itself() -> None:
+    @gesta.tool(effect="pure")
+    def pay(order: Order, bill: Bill, colours: list[Colour], at: Point) -> None:
+        """Pay."""
+
+    refs: list[str] = []
+
+    def walk(node: Any) -> None:
+        if isinstance(node, dict):
+            refs.extend(value for key, value in node.items() if key == "$ref")
+        for child in node.values() if isinstance(node, dict) else node if isinstance(node, list) else ():
+            walk(child)
+
+    walk(pay.args_schema)
+    assert len(set(refs)) > 4
+    for ref in refs:
+        assert ref.removeprefix("#/$defs/") in pay.args_schema["$defs"], ref
+    walk(refs)
+
+
+def test_annotations_say_bounds_and_texts() -> None:
+    @gesta.tool(effect="pure")
+    def buy(
+        number: Annotated[int, pydantic.Field(ge=1, description="How many.")],
+        size: Annotated[int, msgspec.Meta(le=9, description="How large.")],
+        code: Annotated[str, "The code.", pydantic.Field(pattern="^a")] = "a",
+        until: date = date(2026, 1, 2),
+        note: str = None,  # type: ignore[assignment]  # noqa: RUF013 - as many write it
+    ) -> None:
+        """Buy."""
+
+    assert buy.args_schema == {
+        "type": "object",
+        "properties": {
+            "number": {"type": "integer", "minimum": 1, "description": "How many."},
+            "size": {"type": "integer", "maximum": 9, "description": "How large."},
+            "code": {"type": "string", "pattern": "^a", "description": "The code.", "default": "a"},
+            "until": {"type": "string", "format": "date", "default": "2026-01-02"},
+            "note": {"anyOf": [{"type": "string"}, {"type": "null"}], "default": None},
+        },
+        "required": ["number", "size"],
+        "additionalProperties": False,
+    }
+    with pytest.raises(BadArguments) as wrong:
+        buy.arguments({"number": 0, "size": 10, "code": "b"})
+    assert str(wrong.value) == (
+        "Arguments of 'buy': Expected `int` >= 1 - at `$.number`; Expected `int` <= 9 - at `$.size`; "
+        "Expected `str` matching regex '^a' - at `$.code`"
+    )
+    assert buy.arguments({"number": 1, "size": 1, "note": None}) == {"number": 1, "size": 1, "note": None}
+
+
+CONTEXT = gesta.Context(
+    record="r.gesta",
+    run="r-1",
+    session="s",
+    user=None,
+    key="0" * 64,
+    explain_id="r-1.5",
+    streaming=False,
+    clock=lambda: datetime(2026, 1, 2, tzinfo=UTC),
+    respond=print,
+    cancelled=lambda: False,
+)
+
+
+class Adder:
+    """Add one."""
+
+    def __call__(self, number: int) -> int:
+        return number + 1
+
+
+class Waiter:
+    async def __call__(self, number: int) -> int:
+        """Add two."""
+        return number + 2
+
+
+async def three(number: int, more: int = 3) -> int:
+    """Add three."""
+    return number + more
+
+
+@wraps(three)
+def wrapped(*args: Any, **kwargs: Any) -> Any:
+    return three(*args, **kwargs)
+
+
+class Till:
+    def four(self, number: int) -> int:
+        """Add four."""
+        return number + 4
+
+    @classmethod
+    def five(cls, number: int) -> int:
+        """Add five."""
+        return number + 5
+
+
+@pytest.mark.parametrize(
+    ("function", "name", "description", "result", "threaded"),
+    [
+        (Adder(), "Adder", "Add one.", 2, True),
+        (Waiter(), "Waiter", "Add two.", 3, False),
+        (three, "three", "Add three.", 4, False),
+        (wrapped, "three", "Add three.", 4, True),
+        (partial(three, more=9), "three", "Add three.", 10, False),
+        (partial(partial(Till().four)), "four", "Add four.", 5, True),
+        (Till.five, "five", "Add five.", 6, True),
+    ],
+    ids=["object", "async object", "async", "wrapped", "partial", "partial of a partial", "class method"],
+)
+async def test_whatever_is_called_with_types_is_a_tool(
+    function: Any, name: str, description: str, result: int, threaded: bool
+) -> None:
+    made = gesta.tool(function, effect="pure")
+    assert (made.name, made.description, made.threaded) == (name, description, threaded)
+    assert await made.invoke(made.arguments({"number": 1}), CONTEXT) == result
+
+
+async def test_a_function_that_blocks_runs_beside_the_loop_and_gets_its_context() -> None:
+    @gesta.tool(effect="pure")
+    def where(context: gesta.Context, city: str) -> tuple[str, str, bool]:
+        return context.run, city, threading.current_thread() is threading.main_thread()
+
+    assert await where.invoke(where.arguments({"city": "Rome"}), CONTEXT) == ("r-1", "Rome", False)
+
+
+def test_a_tool_is_still_its_function() -> None:
+    def forecast(city: str, days: int = 1) -> str:
+        """Tell the weather."""
+        return f"{city} {days}"
+
+    weather: Any = gesta.tool(forecast, name="weather")
+    assert weather("Rome") == "Rome 1"
+    assert (weather.__name__, weather.__doc__, weather.__module__) == ("forecast", "Tell the weather.", __name__)
+    assert str(inspect.signature(weather)) == "(city: str, days: int = 1) -> str"
+    assert repr(weather) == "Tool('weather', effect='once')"
+    asked = msgspec.structs.replace(weather, approval=True)
+    assert (asked.approval, asked.__name__, asked("Rome")) == (True, "forecast", "Rome 1")
+
+
+def test_types_written_as_text_are_found_also_in_closures() -> None:
+    class Local(msgspec.Struct):
+        a: int
+
+    def take(value: "list[Local]") -> "Elsewhere":  # type: ignore[name-defined] # noqa: F821
+        return Local(1)
+
+    def lost(value: "Elsewhere") -> None:  # type: ignore[name-defined] # noqa: F821
+        ...
+
+    assert gesta.tool(take).arguments({"value": [{"a": 1}]}) == {"value": [Local(1)]}
+    with pytest.raises(BadTool) as wrong:
+        gesta.tool(lost)
+    assert str(wrong.value) == (
+        "Tool 'lost': type of 'value' not found (name 'Elsewhere' is not defined). Define it at module level."
+    )

@@ -9,7 +9,6 @@ of the same name, so this one gets a name with its digest. A file is read to its
 import os
 from collections import Counter
 from datetime import datetime
-from hashlib import sha256
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -17,6 +16,7 @@ from msgspec.structs import replace
 from gesta.bridges import jsonl, tau2_bench, tau_bench
 from gesta.bridges.foreign import Foreign, Imported, Oddities, Progress, Read, plain_name
 from gesta.bridges.source import BadImport, Source
+from gesta.entry import run_id
 from gesta.errors import nearest
 from gesta.kinds import BeginContent, Opened
 from gesta.log import Journal, read, utc_now
@@ -153,8 +153,7 @@ class _SourceClock:
 
 async def _write(record: Record, foreign: Foreign, opened: Opened, origin: dict[str, str]) -> int:
     """Write one conversation in one commit; nothing if somebody else did meanwhile."""
-    key = f"{opened.record}|{opened.session}|{opened.name}"
-    run = sha256(key.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+    run = run_id(opened.record, opened.session, opened.name)
     async with jsonl.leased(record.store, run) as lease:
         if lease.head:
             return 0

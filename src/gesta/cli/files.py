@@ -7,11 +7,12 @@ from pathlib import Path
 import anyio
 
 from gesta.address import open_record
+from gesta.audit import Flaw
 from gesta.cli.options import ExportOptions, ImportOptions, VerifyOptions
 from gesta.cli.pages import reading
 from gesta.cli.talk import DIM, FAILED, Stop, complain, count, harmless, json_harmless, json_line, put, say, terminal
 from gesta.errors import GestaError
-from gesta.record import Flaw, Record
+from gesta.record import Record
 
 
 def verify(options: VerifyOptions) -> int:

@@ -97,7 +97,7 @@ async def _tell_of_kill(stage: Stage, record: gesta.Record, session: str, code: 
     entries = await stage.entries(record, session)
     state = await record.state(entries[-1].run)
     for call in state.current():
-        if call.last is not None and call.in_doubt(state.epoch):
+        if call.last is not None and call.in_doubt(state.head):
             voice.fact(
                 "in doubt", f"entry {call.last.seq}, attempt {call.attempts} of {call.name}: no result on record"
             )

@@ -163,6 +163,10 @@ class MemoryStore:
         self._fill(self._tables)
         return ask(self._tables, query, parameters)
 
+    async def damage(self) -> list[str]:
+        """Nothing can be broken."""
+        return []
+
     async def close(self) -> None:
         """End the record; closing twice does nothing."""
         self._news.close()

@@ -179,6 +179,10 @@ class InlineSqliteStore:
         """Answer a reading query; see `Store.sql`. Raises RecordError."""
         return self.reader.ask(self.reader.connect(), query, parameters)
 
+    async def damage(self) -> list[str]:
+        """Say what SQLite finds broken in its file; see `Store.damage`."""
+        return self.reader.damage()
+
     async def close(self) -> None:
         """Free all leases and close the file; see `Store.close`."""
         self._news.close()

@@ -65,6 +65,10 @@ class Reader:
             raise BrokenRecord(str(self._path), f"run {run!r} has no blob {name!r}")
         return BlobRow(*rows[0])
 
+    def damage(self) -> list[str]:
+        """What SQLite finds broken; see `Store.damage`."""
+        return [str(line) for (line,) in self._all("PRAGMA integrity_check(20)", ()) if line != "ok"]
+
     def inbox(self, run: str) -> list[Letter]:
         """Letters that wait; see `Store.inbox`. Cost: 10 us when there is none."""
         query = "SELECT run, key, content, at, id FROM inbox WHERE run = ? ORDER BY id"

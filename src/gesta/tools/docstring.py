@@ -1,31 +1,60 @@
 """A docstring gives a description and a text for each parameter, in whichever of the usual three styles it is written.
 
-Google, NumPy and Sphinx style are told apart by what stands there. Nothing raises: what cannot be read is description.
+All three are tried: the one that finds the most parameters is right. Only those are taken out, since what is returned
+or warned of is the model's to read. Nothing raises, and where no parameter is found the text stays as it is.
 """
 
-import logging
+import re
+import warnings
+from typing import Any
 
 import griffe
 
-QUIET = logging.getLogger("griffe")
+STYLES = (griffe.parse_google, griffe.parse_numpy, griffe.parse_sphinx)
+CROWDED = re.compile(r"(?<=\S)\n(?=[A-Z][A-Za-z ]*:[ \t]*\n)")
+"""Above a heading without an empty line, which griffe takes for text."""
+WRAPPED = re.compile(r"\s*\n\s*(?![\s*-])")
+"""Where a line goes on in the next, unless that is an item of a list."""
 
 
 def read(text: str) -> tuple[str, dict[str, str]]:
     """Give the description, and the text of each parameter by its name."""
-    was, QUIET.disabled = QUIET.disabled, True
-    try:
-        sections = griffe.Docstring(text).parse("auto")
-    except Exception:  # noqa: BLE001 - the parser's own trouble with odd text must not keep a tool from being offered
-        return text, {}
-    finally:
-        QUIET.disabled = was
-    kept = {griffe.DocstringSectionKind.text: [], griffe.DocstringSectionKind.parameters: []}  # type: ignore[var-annotated]
-    for section in sections:
-        kept.setdefault(section.kind, []).append(section.value)
-    description = "\n\n".join(part.strip() for part in kept[griffe.DocstringSectionKind.text])
-    parameters = {
-        item.name: " ".join(item.description.split())
-        for values in kept[griffe.DocstringSectionKind.parameters]
-        for item in values
-    }
-    return description or text, parameters
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # griffe compiles what stands where types do
+        return _read(text)
+
+
+def _read(text: str) -> tuple[str, dict[str, str]]:
+    best: tuple[str, dict[str, str]] = text, {}
+    for parse in STYLES:
+        try:
+            sections: list[Any] = [*parse(griffe.Docstring(CROWDED.sub("\n\n", text)), warnings=False)]
+            texts = _texts(sections)
+            if len(texts) > len(best[1]):
+                best = "\n\n".join(filter(None, map(_shown, sections))), texts
+        except Exception:  # noqa: BLE001, S112 - a parser's trouble with odd text is no reason to lose a tool
+            continue
+    return best
+
+
+def _texts(sections: list[Any]) -> dict[str, str]:
+    items = [item for each in sections if each.kind.value in ("parameters", "other parameters") for item in each.value]
+    return {item.name: WRAPPED.sub(" ", item.description.strip()) for item in items if item.description.strip()}
+
+
+def _shown(section: Any) -> str:
+    """Write a section as plain text; parameters are told elsewhere."""
+    match section.kind.value:
+        case "text":
+            return str(section.value).strip()
+        case "parameters" | "other parameters":
+            return ""
+        case "admonition" | "deprecated":
+            parts = [section.value.description]
+        case "examples":
+            parts = [text for _, text in section.value]
+        case _:
+            items = [(getattr(item, "name", ""), item.annotation, item.description) for item in section.value]
+            parts = [": ".join(str(fact) for fact in item if fact) for item in items]
+    lines = [f"    {line}".rstrip() for part in parts for line in part.strip().splitlines()]
+    return "\n".join([f"{section.title or section.kind.value.capitalize()}:", *lines])

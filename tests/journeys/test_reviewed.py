@@ -1,0 +1,334 @@
+"""Defects that a review found, each shown right: doubts that outlive a turn, listeners, cancellation, damage."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+import anyio
+import apsw
+import msgspec
+import pytest
+from tests.laws.scenes import Tape, again
+
+import gesta
+from gesta import address
+from gesta.entry import Entry
+from gesta.errors import BadTool
+from gesta.kinds import ApprovalContent, BeginContent, EndContent, Kind, SignalContent, ToolResultContent
+from gesta.record import Record
+from gesta.stores.memory import MemoryStore
+
+QUICK = gesta.Policy(retry=gesta.Retry(first_wait_s=0.0))
+
+
+def acting(*script: Any, tools: list[gesta.Tool], policy: gesta.Policy = QUICK) -> gesta.Agent:
+    return gesta.Agent("a", model=gesta.scripted(*script), tools=tools, policy=policy)
+
+
+def results(entries: list[Entry]) -> list[ToolResultContent]:
+    return [entry.content for entry in entries if isinstance(entry.content, ToolResultContent)]
+
+
+async def test_a_doubt_of_a_cancelled_turn_is_settled_before_the_next_goes_on() -> None:
+    paid: list[str] = []
+
+    async def pay(x: int, context: gesta.Context) -> str:
+        paid.append(context.key)
+        await anyio.sleep(1)
+        return "paid"
+
+    def asked(key: str) -> gesta.Done | gesta.NotDone:
+        return gesta.Done("paid") if key in paid else gesta.NotDone()
+
+    agent = acting(gesta.call("pay", x=1), "It was paid.", tools=[gesta.tool(pay, effect="once", reconcile=asked)])
+    async with gesta.open() as record:
+        with anyio.move_on_after(0.05):
+            await record.run(agent, "pay it", session="s")
+        outcome = await record.run(agent, "did it work?", session="s")
+        (result,) = results(await record.read(outcome.run))
+    assert (outcome.answer, len(paid), result.tool_result) == ("It was paid.", 1, "paid")
+
+
+async def test_a_doubt_of_a_cancelled_turn_asks_a_person_in_the_next() -> None:
+    @gesta.tool(effect="once")
+    async def pay(x: int) -> str:
+        """Pay."""
+        await anyio.sleep(1)
+        return "paid"
+
+    agent = acting(gesta.call("pay", x=1), "ok", tools=[pay])
+    async with gesta.open() as record:
+        with anyio.move_on_after(0.05):
+            await record.run(agent, "pay it", session="s")
+        outcome = await record.run(agent, "did it work?", session="s")
+    assert [waiting.what for waiting in outcome.waiting] == ["doubt"]
+
+
+async def test_after_an_unknown_outcome_an_equal_call_needs_a_person() -> None:
+    calls = []
+
+    @gesta.tool(on_doubt="tell")
+    async def pay(x: int) -> str:
+        """Pay."""
+        calls.append(x)
+        raise gesta.InDoubt
+
+    script = [gesta.call("pay", x=1), gesta.call("pay", x=1.0), gesta.call("pay", x=2), "ok"]
+    agent = acting(*script, tools=[pay])
+    async with gesta.open() as record:
+        outcome = await record.run(agent, "pay it", session="s")
+    assert [waiting.what for waiting in outcome.waiting] == ["approval"]
+    assert calls == [1]
+
+
+async def test_a_reconcile_that_always_says_not_done_is_bounded() -> None:
+    tries = []
+
+    def never(key: str) -> gesta.NotDone:
+        return gesta.NotDone()
+
+    @gesta.tool(effect="once", reconcile=never)
+    async def pay(x: int) -> str:
+        """Pay."""
+        tries.append(x)
+        raise gesta.InDoubt
+
+    async with gesta.open() as record:
+        outcome = await record.run(acting(gesta.call("pay", x=1), "ok", tools=[pay]), "pay it")
+        (result,) = results(await record.read(outcome.run))
+    assert (len(tries), outcome.answer, result.tool_result) == (3, "ok", "The call did not happen.")
+
+
+async def test_leaving_a_stream_early_harms_neither_tool_nor_turn() -> None:
+    async def pay(x: int, context: gesta.Context) -> str:
+        await anyio.sleep(0.05)
+        context.respond("on its way")
+        return "paid"
+
+    agent = acting(gesta.call("pay", x=1), "done", tools=[gesta.tool(pay, effect="once")])
+    async with gesta.open() as record:
+        stream = record.stream(agent, "hi", session="s")
+        events = aiter(stream)
+        await anext(events)
+        await events.aclose()  # type: ignore[attr-defined]
+        await stream.ended.wait()
+        assert stream.outcome is not None
+        (result,) = results(await record.read(stream.outcome.run))
+    assert (stream.outcome.answer, result.tool_result) == ("done", "paid")
+
+
+async def test_a_tool_in_a_thread_is_heard_at_once() -> None:
+    def slow(x: int, context: gesta.Context) -> str:
+        context.respond("step 1")
+        time.sleep(0.4)
+        return "ok"
+
+    agent = acting(gesta.call("slow", x=1), "done", tools=[gesta.tool(slow, effect="pure")])
+    async with gesta.open() as record:
+        start = time.monotonic()
+        async for event in record.stream(agent, "hi", session="s"):
+            if event.content == "step 1":
+                assert time.monotonic() - start < 0.3
+
+
+async def test_a_cancellation_at_the_last_commit_leaves_one_end() -> None:
+    store = MemoryStore()
+    record = Record(store, address.bind)
+    agent = acting("fine", tools=[])
+    real = store.append
+    with anyio.CancelScope() as scope:
+
+        async def append(batch: Any) -> int:
+            if any(row.kind == "end" for row in batch.rows):
+                scope.cancel()
+            return await real(batch)
+
+        store.append = append  # type: ignore[method-assign]
+        await record.run(agent, "hi", session="s", key="k")
+    entries = await record.read((await record.find("last")).run)
+    assert [entry.content.reason for entry in entries if isinstance(entry.content, EndContent)] == ["answered"]
+    assert (await record.run(agent, "hi", session="s", key="k")).answer == "fine"
+
+
+class Mute(Exception):
+    def __str__(self) -> str:
+        raise ValueError("no words")
+
+
+async def test_an_exception_that_cannot_be_written_is_named() -> None:
+    @gesta.tool(effect="pure")
+    async def odd() -> str:
+        """Raise something odd."""
+        raise Mute
+
+    async with gesta.open() as record:
+        outcome = await record.run(acting(gesta.call("odd"), "ok", tools=[odd]), "hi")
+        (result,) = results(await record.read(outcome.run))
+    assert (outcome.answer, result.tool_result) == ("ok", "Mute")
+
+
+async def test_a_model_that_raises_fails_the_turn_and_says_why() -> None:
+    def broken(messages: Any, header: Any) -> str:
+        raise ValueError("no such luck")
+
+    async with gesta.open() as record:
+        outcome = await record.run(gesta.Agent("desk", model=gesta.function(broken)), "hi")
+    assert outcome.reason == "failed"
+    assert outcome.error is not None
+    assert (outcome.error.type, outcome.error.message) == ("ValueError", "no such luck")
+
+
+async def test_a_listener_that_raises_is_told_of_after_the_turn() -> None:
+    def deaf(event: gesta.Event) -> None:
+        raise OSError("pipe is gone")
+
+    agent = gesta.Agent("desk", model=gesta.scripted("ok"))
+    async with gesta.open() as record:
+        with pytest.raises(OSError, match="pipe is gone"):
+            await record.run(agent, "hi", session="s", key="m", listener=deaf)
+        assert (await record.run(agent, "hi", session="s", key="m")).answer == "ok"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE entries SET content = replace(content, '\"opened\"', '\"openee\"') WHERE seq = 1",
+        "UPDATE entries SET kind = 'user' WHERE seq = 1",
+        "DELETE FROM entries WHERE seq = 1",
+        "UPDATE entries SET content = CAST(x'ff' AS TEXT) WHERE seq = 5",
+    ],
+)
+async def test_verify_sees_runs_whose_beginning_was_changed(change: str, tmp_path: Path) -> None:
+    path = tmp_path / "r.gesta"
+    async with gesta.open(str(path)) as record:
+        await record.run(acting("yo", tools=[]), "hi", session="s")
+    connection = apsw.Connection(str(path))
+    connection.execute(change)
+    connection.close()
+    async with gesta.open(str(path), readonly=True) as record:
+        assert len(await record.verify()) == 1
+
+
+async def test_recording_beside_an_open_turn_does_not_end_it() -> None:
+    @gesta.tool(approval=True)
+    async def pay(x: int) -> str:
+        """Pay."""
+        return "paid"
+
+    agent = acting(gesta.call("pay", x=1), "ok", tools=[pay])
+    async with gesta.open() as record:
+        waits = await record.run(agent, "hi", session="s")
+        async with record.span("feedback", session="s", run="a") as log:
+            log["stars"] = 5
+        assert (await record.resume(waits.run, agent)).reason == "waiting"
+
+
+async def test_an_attempt_that_another_lease_made_is_never_taken_for_running() -> None:
+    @gesta.tool(effect="pure")
+    async def look(x: int) -> str:
+        """Look."""
+        return "seen"
+
+    agent = acting(gesta.call("look", x=1), "ok", tools=[look])
+    tape = Tape()
+    await Record(tape, address.bind).run(agent, "hi", session="s", key="m")
+    cut = next(place for place, batch in enumerate(tape.tape) if any(row.kind == "attempt" for row in batch.rows)) + 1
+    record = Record(await again(tape.tape[:1]), address.bind)
+    lease = await record.store.lease(tape.tape[0].lease.run)
+    for batch in tape.tape[1:cut]:
+        await record.store.append(msgspec.structs.replace(batch, lease=lease))
+    await record.store.release(lease)
+    assert (await record.run(agent, "hi", session="s", key="m")).answer == "ok"
+
+
+async def test_a_letter_to_a_run_that_is_not_there_yet_does_no_harm() -> None:
+    agent = acting("x", tools=[])
+    async with gesta.open() as record:
+        run = await record._run_of("s", "a")
+        await record.send(run, SignalContent(name="wake", by="p"), key="1")
+        outcome = await record.run(agent, "hi", session="s")
+        begin = (await record.read(run))[0].content
+    assert outcome.answer == "x"
+    assert isinstance(begin, BeginContent)
+    assert begin.opened is not None
+
+
+async def test_reasoning_of_a_model_that_does_not_stream_is_told_whole() -> None:
+    agent = gesta.Agent("a", model=gesta.scripted(gesta.reply("ok", thought="hm"), stream=False))
+    async with gesta.open() as record:
+        events = [event async for event in record.stream(agent, "hi", session="s")]
+    assert [event.content for event in events if event.type == "thought"] == ["hm"]
+
+
+async def test_a_stream_is_begun_once() -> None:
+    async with gesta.open() as record:
+        stream = record.stream(acting("ok", tools=[]), "hi", session="s")
+        assert [event async for event in stream]
+        with pytest.raises(gesta.GestaError, match="begun before"):
+            _ = [event async for event in stream]
+
+
+async def test_what_a_person_said_is_a_cause_of_the_result() -> None:
+    @gesta.tool(approval=True)
+    async def pay(x: int) -> str:
+        """Pay."""
+        return "paid"
+
+    agent = acting(gesta.call("pay", x=1), "ok", tools=[pay])
+    async with gesta.open() as record:
+        waits = await record.run(agent, "hi", session="s", key="m")
+        of = waits.waiting[0].of
+        assert of is not None
+        await record.send(waits.run, ApprovalContent(of=of, verdict="denied", by="eva"), key="a")
+        await record.resume(waits.run, agent)
+        entries = await record.read(waits.run)
+    said = next(entry.seq for entry in entries if entry.kind is Kind.Approval)
+    assert said in next(entry.causes for entry in entries if entry.kind is Kind.ToolResult)
+
+
+async def test_more_calls_in_one_reply_than_the_limit_are_not_begun() -> None:
+    done = []
+
+    @gesta.tool(effect="pure")
+    async def look(x: int) -> str:
+        """Look."""
+        done.append(x)
+        return "seen"
+
+    script = [[gesta.call("look", x=n) for n in range(20)], "ok"]
+    policy = gesta.Policy(limits=gesta.Limits(calls=2))
+    async with gesta.open() as record:
+        outcome = await record.run(acting(*script, tools=[look], policy=policy), "hi")
+    assert (outcome.reason, done) == ("limit", [])
+
+
+async def test_a_tool_that_was_once_stays_so_when_the_code_says_otherwise_later() -> None:
+    async def pay(x: int) -> str:
+        raise gesta.InDoubt
+
+    once = acting(gesta.call("pay", x=1), "ok", tools=[gesta.tool(pay, effect="once")])
+    relaxed = acting(gesta.call("pay", x=1), "ok", tools=[gesta.tool(pay, effect="pure")])
+    async with gesta.open() as record:
+        waits = await record.run(once, "hi", session="s", key="m")
+        outcome = await record.resume(waits.run, relaxed)
+        entries = await record.read(waits.run)
+    assert [waiting.what for waiting in outcome.waiting] == ["doubt"]
+    assert [entry.kind for entry in entries].count(Kind.Attempt) == 1
+    assert Kind.KeyValue in [entry.kind for entry in entries], "the changed description is on record"
+
+
+def test_two_tools_of_one_name_are_refused() -> None:
+    @gesta.tool(effect="pure")
+    def look() -> str:
+        """Look."""
+        return "seen"
+
+    with pytest.raises(BadTool, match="two tools named 'look'"):
+        acting(tools=[look, look])
+
+
+async def test_names_with_bars_do_not_share_a_run() -> None:
+    async with gesta.open() as record:
+        one = await record.run(gesta.Agent("c", model=gesta.scripted("1")), "hi", session="a|b")
+        two = await record.run(gesta.Agent("b|c", model=gesta.scripted("2")), "hi", session="a")
+    assert one.run != two.run

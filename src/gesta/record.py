@@ -189,11 +189,8 @@ class Record:
 
     async def _advance(self, agent: Agent, desk: Desk) -> Outcome:
         """Take the turn on. A cancelled scope ends it `cancelled`; Ctrl-C and closing the record leave it open."""
-        digest = agent.ref().digest
-        if desk.state.turn is not None and desk.state.turn.agent != digest:
-            desk.write(KeyValueContent(key=AGENT, value=msgspec.to_builtins(agent.ref())))
-            desk.absorb()
         try:
+            await self._note_change(agent, desk)
             ended = await turn(agent, desk)
         except anyio.get_cancelled_exc_class():
             if not self.closing and anyio.current_effective_deadline() == -math.inf:
@@ -207,6 +204,14 @@ class Record:
         if desk.failure is not None:
             raise desk.failure
         return ended
+
+    async def _note_change(self, agent: Agent, desk: Desk) -> None:
+        """Write down that an agent of another description goes on with the turn; it is not refused."""
+        await take_in(desk)
+        turn_, ref = desk.state.turn, agent.ref()
+        if turn_ is not None and turn_.cancelled is None and turn_.agent != ref.digest:
+            desk.write(KeyValueContent(key=AGENT, value=msgspec.to_builtins(ref)))
+            desk.absorb()
 
     def _begin(self, agent: Agent, message: Message, desk: Desk) -> None:
         opened = Opened(session=message.session, name=agent.name, record=self.info.id)

@@ -257,7 +257,7 @@ def test_a_turn_that_is_open_refuses_another_message(gesta: Gesta):
     done = gesta("run", "agent.py:desk", "and now?", "--session", "s")
     assert done.exit_code == 1
     assert "has an open turn" in done.stderr
-    assert "Resume or cancel it first." in done.stderr
+    assert "Resume or cancel it first: gesta resume" in done.stderr
 
 
 # ------------------------------------------------------------------------------------------------------ resuming

@@ -71,7 +71,7 @@ def resolve(options: ResolveOptions) -> None:
     result = _result(options.result)
 
     async def settle(found: Found) -> None:
-        doubts = [call for call in found.state.calls.values() if call.in_doubt(0)]
+        doubts = [call for call in found.state.calls.values() if call.in_doubt(found.state.head)]
         call = _one(doubts, options.call, found, "doubt")
         assert call.last is not None
         if call.last.doubt is None:

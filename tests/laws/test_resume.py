@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import anyio
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -153,5 +154,23 @@ def test_a_message_with_a_known_key_gives_its_outcome_and_asks_nobody() -> None:
         again_ = await play(store, acting, ["a", "b"])
         assert [outcome.answer for outcome in first] == ["one", "two"]
         assert again_ == first
+
+    anyio.run(main)
+
+
+@given(scripts)
+def test_decide_handles_prefixes_that_no_commit_leaves_as_long_as_a_reply_is_whole(script: list[Any]) -> None:
+    async def main() -> None:
+        tape, world, entries = await whole(script)
+        rows = [row for batch in tape.tape for row in batch.rows]
+        first = tape.tape[0]
+        for end in range(1, len(rows)):
+            if rows[end].kind == "tool-call":
+                continue
+            prefix = [msgspec.structs.replace(first, rows=rows[:end])]
+            for lost in (False, True):
+                fresh, resumed = await from_prefix(script, prefix, world, lost=lost)
+                assert facts(resumed) == facts(entries), f"after {rows[end - 1].kind}"
+                assert all(count == 1 for count in fresh.fired.values())
 
     anyio.run(main)

@@ -19,7 +19,21 @@ import pytest
 
 SRC = Path(__file__).resolve().parents[1] / "src"
 SPINE = (
-    *("errors", "kinds", "entry", "codec", "blob", "store", "audit", "log", "view", "message", "formatter", "signature", "tooling"),
+    *(
+        "errors",
+        "kinds",
+        "entry",
+        "codec",
+        "blob",
+        "store",
+        "audit",
+        "log",
+        "view",
+        "message",
+        "formatter",
+        "signature",
+        "tooling",
+    ),
     *("model", "prompt", "policy", "event", "agent", "pending", "standing", "decide"),
     *("desk", "outlive", "asking", "using", "perform", "run", "stream", "record"),
 )
@@ -32,6 +46,7 @@ KEYWORDS = {  # functions and classes whose keywords are the user's own words, s
     "call": "the arguments of any tool",
     "log": "the annotations of an entry",
     "span": "the annotations of a span",
+    "Spelled": "the fields of any struct, checked there",
     "tool": "a TypedDict lists them",
     "Tool": "a tool is called as the function that it was made of",
     "LLMMessage": "a dict of any message fields; its users need one",

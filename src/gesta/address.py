@@ -79,15 +79,23 @@ def store(address: str, *, durability: Durability = "synced", readonly: bool = F
         from gesta.stores.memory import MemoryStore
 
         return MemoryStore()
+    _refuse_url(address)
     from gesta.stores.sqlite import SqliteStore
 
     return SqliteStore.open(address, durability=durability, readonly=readonly)
+
+
+def _refuse_url(address: str) -> None:
+    if "://" in address:
+        kind = address.partition("://")[0]
+        raise BadAddress(f"No store for {kind}:// addresses in this release. A record is a file ending in .gesta.")
 
 
 def inline_store(address: str, *, durability: Durability = "synced") -> Store:
     """Open a store whose coroutines never wait for another task, for programs without an event loop."""
     if address == ":memory:":
         return store(address)
+    _refuse_url(address)
     from gesta.stores.sqlite import InlineSqliteStore
 
     return InlineSqliteStore.open(address, durability=durability)

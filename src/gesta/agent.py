@@ -13,11 +13,11 @@ from gesta.errors import BadTool
 from gesta.formatter import Formatter
 from gesta.kinds import AgentRef, RequestHeaderContent
 from gesta.model import Model
-from gesta.policy import Policy
+from gesta.policy import Policy, Spelled
 from gesta.tooling import Tool
 
 
-class Agent(Struct, frozen=True):
+class Agent(Struct, frozen=True, metaclass=Spelled):
     """Who answers: a name, a model, instructions, tools and rules."""
 
     name: str
@@ -34,6 +34,11 @@ class Agent(Struct, frozen=True):
 
     def __post_init__(self) -> None:
         """Refuse two tools of one name: a model could not tell them apart."""
+        for tool in self.tools:
+            if not isinstance(tool, Tool):
+                name = getattr(tool, "__name__", repr(tool))
+                found = f"Agent {self.name!r}: {name!r} in its tools is a {type(tool).__name__}, expected a tool."
+                raise BadTool(f"{found} Write @gesta.tool above `def {name}`.")
         names = [tool.name for tool in self.tools]
         for name in names:
             if names.count(name) > 1:

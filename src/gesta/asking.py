@@ -4,6 +4,7 @@ A try that fails is a `fault`, and whether another follows, and when, stands in 
 that was waiting when the process died goes on where it was.
 """
 
+import json
 import zlib
 from contextlib import aclosing
 from datetime import timedelta
@@ -37,6 +38,9 @@ UNKNOWN = (
     "The outcome of this call is unknown: it was started, and nobody can say whether it happened. Do not assume "
     "either, and do not make it again without a person's consent."
 )
+
+
+EXCERPT = 200  # characters of what a model wrote that it is shown again
 
 
 class Shown(Struct):
@@ -217,10 +221,11 @@ def _record(agent: Agent, desk: Desk, shown: Shown, reply: Reply, raw: bytes | N
 
 def _call(agent: Agent, call: ReplyCall) -> ToolCallContent:
     """Judge how well a call was generated: a known tool, a JSON object, arguments that fit."""
-    args, meta, problem = _object(call.args), None, None
+    args, wrong_text = _object(call.args)
+    meta, problem = None, None
     tool = agent.tool(call.name)
     if args is None:
-        meta, problem = {"raw_args": call.args}, f"The arguments of {call.name!r} are not a JSON object."
+        meta, problem = {"raw_args": call.args}, f"The arguments of {call.name!r} {wrong_text}. Write a JSON object."
     elif tool is None:
         problem = _no_such_tool(agent, call.name)
     else:
@@ -239,13 +244,23 @@ def _call(agent: Agent, call: ReplyCall) -> ToolCallContent:
     )
 
 
-def _object(text: str) -> dict[str, Any] | None:
-    """Read arguments; none if they are no JSON object. No text at all counts as no arguments."""
+def _object(text: str) -> tuple[dict[str, Any] | None, str]:
+    """Read arguments, or say why they are none. No text at all counts as no arguments."""
     try:
-        value = msgspec.json.decode(text.encode("utf-8", "surrogatepass")) if text.strip() else {}
-    except (msgspec.DecodeError, ValueError, RecursionError):
-        return None
-    return value if isinstance(value, dict) else None
+        value = _json(text) if text.strip() else {}
+    except (ValueError, RecursionError) as wrong:
+        return None, f"are no JSON ({wrong}); they began {text[:EXCERPT]!r}"
+    if not isinstance(value, dict):
+        return None, f"are a JSON {type(value).__name__}, expected an object; they began {text[:EXCERPT]!r}"
+    return value, ""
+
+
+def _json(text: str) -> Any:
+    """Read JSON; what the strict decoder refuses (half a surrogate pair, NaN) the lenient one may take."""
+    try:
+        return msgspec.json.decode(text.encode("utf-8", "surrogatepass"))
+    except (msgspec.DecodeError, ValueError):
+        return json.loads(text)
 
 
 def _no_such_tool(agent: Agent, name: str) -> str:

@@ -8,6 +8,7 @@ GestaError
 │   └── WriteFailed      full disk, read-only folder, lost connection: nothing more is effected
 ├── RunError           one run of it
 │   ├── NoRun            no such run
+│   ├── SeveralRuns      the beginning of several ids
 │   ├── RunHeld          somebody else is writing it
 │   ├── LeaseLost        the writer is no longer the writer, or behind the head
 │   └── TurnOpen         a turn is open, and another was to begin
@@ -72,8 +73,8 @@ class WriteFailed(RecordError):
 
     def __init__(self, address: str, found: str) -> None:
         super().__init__(
-            f"Could not write to {address!r}: {found}. Nothing after the last commit happened; "
-            "mend that and resume the run."
+            f"Could not write to {address!r}: {found}. What was committed before stands, and nothing happened after; "
+            "mend that and go on."
         )
 
 
@@ -86,6 +87,14 @@ class NoRun(RunError):
 
     def __init__(self, asked: str, known: Iterable[str] = ()) -> None:
         super().__init__(f"No run {asked!r} in this record.{nearest(asked, known)} `gesta runs` lists them.")
+
+
+class SeveralRuns(RunError):
+    """What was asked for begins several ids."""
+
+    def __init__(self, asked: str, runs: list[str]) -> None:
+        shown = ", ".join(runs[:5]) + (", ..." if len(runs) > 5 else "")
+        super().__init__(f"{len(runs)} runs begin with {asked!r}: {shown}. Write more of the id, or a session name.")
 
 
 class RunHeld(RunError):

@@ -1,13 +1,30 @@
 """What an agent may do, how often and how long: data, carried out by `decide` and `perform`."""
 
-from typing import Literal
+from typing import Any, Literal
 
+import msgspec
 from msgspec import Struct
+
+from gesta.errors import nearest
 
 DoubtPolicy = Literal["ask", "tell"]
 
 
-class Limits(Struct, frozen=True, kw_only=True):
+class Spelled(msgspec.StructMeta):
+    """Names the nearest field when a keyword is misspelt."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Make one. Raises TypeError, as any call with a wrong keyword does."""
+        fields = self.__struct_fields__
+        for name in kwargs:
+            if name not in fields:
+                raise TypeError(
+                    f"{self.__name__} has no field {name!r}.{nearest(name, fields)} It has: {', '.join(fields)}."
+                )
+        return super().__call__(*args, **kwargs)
+
+
+class Limits(Struct, frozen=True, kw_only=True, metaclass=Spelled):
     """Bounds of one turn; the turn ends with reason `limit` and the name of the bound."""
 
     requests: int | None = 50
@@ -16,7 +33,7 @@ class Limits(Struct, frozen=True, kw_only=True):
     """Tool calls."""
 
 
-class Retry(Struct, frozen=True, kw_only=True):
+class Retry(Struct, frozen=True, kw_only=True, metaclass=Spelled):
     """How a model that did not answer is asked again: the same body, each time its own `request`."""
 
     tries: int = 4
@@ -34,7 +51,7 @@ class Retry(Struct, frozen=True, kw_only=True):
         return max(wait, min(asked_s or 0.0, self.max_wait_s))
 
 
-class Policy(Struct, frozen=True, kw_only=True):
+class Policy(Struct, frozen=True, kw_only=True, metaclass=Spelled):
     """All of an agent's rules."""
 
     limits: Limits = Limits()

@@ -21,7 +21,7 @@ from gesta.codec import encode_content
 from gesta.decide import Finish
 from gesta.desk import Desk
 from gesta.entry import Entry, run_id, utc_text
-from gesta.errors import NoRun, TurnOpen
+from gesta.errors import NoRun, SeveralRuns, TurnOpen
 from gesta.event import Listener
 from gesta.kinds import BeginContent, Content, EndContent, Error, KeyValueContent, Opened, UserContent
 from gesta.log import Clock, Journal, Log, closing, open_root, read, utc_now
@@ -133,7 +133,8 @@ class Record:
         """Find a run by id, unique prefix of an id, session name (its newest root run), or `last`.
 
         Raises:
-            NoRun: there is none, or several begin so.
+            NoRun: there is none.
+            SeveralRuns: several ids begin so.
         """
         rows = await self.store.runs()
         if name == "last" and rows:
@@ -141,7 +142,9 @@ class Record:
         exact = [row for row in rows if row.run == name]
         named = exact or [row for row in rows if row.session == name and row.parent_run is None]
         starts = named or [row for row in rows if row.run.startswith(name)]
-        if not starts or (not named and len(starts) > 1):
+        if not named and len(starts) > 1:
+            raise SeveralRuns(name, [row.run for row in starts])
+        if not starts:
             raise NoRun(name, [word for row in rows for word in (row.run, row.session)])
         return starts[-1]
 

@@ -13,7 +13,7 @@ from tests.laws.scenes import Tape, again
 import gesta
 from gesta import address
 from gesta.entry import Entry
-from gesta.errors import BadTool
+from gesta.errors import BadAddress, BadTool, SeveralRuns
 from gesta.kinds import ApprovalContent, BeginContent, EndContent, Kind, SignalContent, ToolResultContent
 from gesta.record import Record
 from gesta.stores.memory import MemoryStore
@@ -332,3 +332,24 @@ async def test_names_with_bars_do_not_share_a_run() -> None:
         one = await record.run(gesta.Agent("c", model=gesta.scripted("1")), "hi", session="a|b")
         two = await record.run(gesta.Agent("b|c", model=gesta.scripted("2")), "hi", session="a")
     assert one.run != two.run
+
+
+def test_misspelt_fields_and_functions_that_are_no_tools_are_named() -> None:
+    def look() -> str:
+        return "seen"
+
+    with pytest.raises(TypeError, match=r"Agent has no field 'polcy'\. Did you mean 'policy'"):
+        gesta.Agent("a", model="m", polcy=QUICK)  # type: ignore[call-arg]
+    with pytest.raises(BadTool, match=r"Write @gesta\.tool above `def look`"):
+        gesta.Agent("a", model=gesta.scripted("ok"), tools=[look])  # type: ignore[list-item]
+
+
+async def test_a_beginning_of_several_ids_and_a_store_that_is_not_there_are_said_so() -> None:
+    async with gesta.open() as record:
+        for number in range(40):
+            await record.run(acting("ok", tools=[]), "hi", session=str(number))
+        with pytest.raises(SeveralRuns, match="Write more of the id"):
+            await record.find("")
+    with pytest.raises(BadAddress, match="No store for postgresql:// addresses"):
+        async with gesta.open("postgresql://here/there"):
+            pass

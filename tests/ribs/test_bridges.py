@@ -430,7 +430,7 @@ async def test_files_that_cannot_be_read_say_why(tmp_path: Path, record: Record)
     for name, data, why in (
         ("cut.gz", whole[:-9], "cut off"),
         ("damaged.gz", damaged, "damaged"),
-        ("packed.zst", b"\x28\xb5\x2f\xfd" + bytes(20), "zstd|damaged"),
+        ("packed.zst", b"\x28\xb5\x2f\xfd" + b"\xff" * 20, "damaged"),
         ("two.json", b'[{"traj": []}] [1]', "'\\[' follows the end"),
     ):
         (tmp_path / name).write_bytes(data)

@@ -16,7 +16,7 @@ from typing import IO, Any, NamedTuple, cast
 
 from msgspec import Struct
 
-from gesta.errors import GestaError
+from gesta.errors import GestaError, MissingExtra
 
 try:
     import zstandard  # type: ignore[import-not-found, unused-ignore]
@@ -139,8 +139,7 @@ class Source:
         if not magic.startswith(ZSTD):
             return plain
         if zstandard is None:
-            found = "it is packed with zstd, and 'zstandard' is not installed"
-            raise BadImport(self.path, found, "pip install zstandard, or unpack it first (zstd -d --long=27 FILE).")
+            raise MissingExtra(f"Reading {self.path!r}, which is packed with zstd,", "zstandard", "zstd")
         unpacking = zstandard.ZstdDecompressor(max_window_size=2**27)
         return io.BufferedReader(unpacking.stream_reader(plain, read_across_frames=True))
 

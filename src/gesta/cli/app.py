@@ -15,7 +15,7 @@ import typer.core
 
 from gesta.cli.options import Common
 from gesta.cli.talk import BROKEN_PIPE, FAILED, INTERRUPTED, USAGE, Stop, complain, put
-from gesta.errors import BadAddress, GestaError, NoRecord, NoRun
+from gesta.errors import BadAddress, GestaError, NoRecord, NoRun, SeveralRuns
 
 P = ParamSpec("P")
 Options = TypeVar("Options", bound=Common)
@@ -28,7 +28,7 @@ VERBS = {
 }
 """Every command, under its heading."""
 
-TYPED_WRONG = (BadAddress, NoRecord, NoRun)
+TYPED_WRONG = (BadAddress, NoRecord, NoRun, SeveralRuns)
 """Errors of what was typed, as click's own: exit code 2."""
 
 UNFORESEEN = "This was not foreseen. `--debug` shows where it happened; please report that."

@@ -74,6 +74,7 @@ def import_(options: ImportOptions) -> int:
         if not Path(path).is_file():
             raise Stop(f"No file {path!r} in {Path.cwd()}. Nothing was imported.")
     address = options.target(new=True)
+    made = not Path(address).exists()
 
     async def read() -> int:
         failed = 0
@@ -86,7 +87,10 @@ def import_(options: ImportOptions) -> int:
                     complain(error)
         return failed
 
-    return FAILED if anyio.run(read) else 0
+    failed = anyio.run(read)
+    if made and failed == len(options.files):
+        Path(address).unlink(missing_ok=True)  # nothing was imported, so nothing is left behind
+    return FAILED if failed else 0
 
 
 async def _import(record: Record, path: str, options: ImportOptions) -> None:

@@ -2,7 +2,8 @@
 
 Prints:
     Rome is dry: no umbrella.
-    begin user request-header request chat-completion tool-call attempt tool-result request chat-completion assistant end
+    begin user request-header request chat-completion tool-call attempt
+    tool-result request chat-completion assistant end
 """
 
 import gesta
@@ -21,4 +22,6 @@ if __name__ == "__main__":
     print(gesta.run_sync(agent, "What do I need in Rome?", record="trip.gesta", session="s").answer)
     with gesta.open_sync("trip.gesta") as record:
         run = record.find("s").run
-        print(*(entry.kind for entry in record.read(run)))
+        kinds = [entry.kind for entry in record.read(run)]
+        print(*kinds[:7])
+        print(*kinds[7:])

@@ -13,7 +13,7 @@ from typing import Any
 
 import anyio
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, field
 
 from gesta.agent import Agent
 from gesta.desk import Desk
@@ -43,11 +43,12 @@ UNKNOWN = (
 EXCERPT = 200  # characters of what a model wrote that it is shown again
 
 
-class Shown(Struct):
-    """What of a reply was already streamed."""
+class Coming(Struct):
+    """A reply that is coming in: its bytes so far, and what of it was already told."""
 
     message: int
     """Seq of its request."""
+    raw: list[bytes] = field(default_factory=list)
     chars: int = 0
     thought: bool = False
     """Whether reasoning was."""
@@ -59,21 +60,21 @@ async def ask(agent: Agent, desk: Desk) -> None:
     await _settle_last_try(desk)
     request, entry = _request(agent, desk)
     await desk.log.durable()
-    shown, start = Shown(entry.seq), anyio.current_time()
+    coming, start = Coming(entry.seq), anyio.current_time()
     try:
-        reply, raw = await _answer(agent, desk, request, shown)
+        reply = await _answer(agent, desk, request, coming)
     except Exception as failure:  # noqa: BLE001 - whatever a model raises is how its try ended
-        _fault(agent, desk, entry, failure, shown)
+        _fault(agent, desk, entry, failure, coming)
     except BaseException:
         with anyio.CancelScope(shield=True):
             cut = Error(type=LOST, message="the process stopped asking")
-            desk.write(FaultContent(of=entry.seq, error=cut, shown_chars=shown.chars or None), entry.seq)
-            _retract(desk, shown)
+            desk.write(FaultContent(of=entry.seq, error=cut, shown_chars=coming.chars or None), entry.seq)
+            _retract(desk, coming)
             await desk.log.durable()
         raise
     else:
         latency_ms = round((anyio.current_time() - start) * 1000, 3)
-        _record(agent, desk, shown, reply, zlib.compress(raw) if reply.keep else None, latency_ms)
+        _record(agent, desk, coming, reply, latency_ms)
 
 
 def _close_calls(agent: Agent, desk: Desk) -> None:
@@ -96,7 +97,7 @@ def _placeholder(agent: Agent, call: Pending) -> tuple[str, Any]:
         tool = agent.tool(call.name)
         return (NEVER, "interrupted") if tool is not None else (_no_such_tool(agent, call.name), "error")
     tool = agent.tool(call.name)
-    harmless = tool is not None and tool.effect in ("pure", "idempotent")
+    harmless = tool is not None and tool.effect in ("pure", "idempotent") and not call.last.once
     return (INTERRUPTED, "interrupted") if harmless else (UNKNOWN, "unknown")
 
 
@@ -144,34 +145,34 @@ def _request(agent: Agent, desk: Desk) -> tuple[Request, Entry]:
     return msgspec.structs.replace(request, number=state.turn.faults + 1), entry
 
 
-async def _answer(agent: Agent, desk: Desk, request: Request, shown: Shown) -> tuple[Reply, bytes]:
+async def _answer(agent: Agent, desk: Desk, request: Request, coming: Coming) -> Reply:
     """Send, and read the reply; deltas go to the listener as they come."""
     model = agent.asked()
-    parser, raw = model.parser(), []
+    parser = model.parser()
     desk.streamed = False
     async with aclosing(model.send(request)) as chunks:
         async for data in chunks:
-            raw.append(data)
+            coming.raw.append(data)
             for delta in parser.feed(data):
-                _show(desk, shown, delta)
+                _show(desk, coming, delta)
     reply = parser.close()
     if desk.streamed:
-        _show(desk, shown, Delta("text", reply.text[shown.chars :]))
-    return reply, b"".join(raw)
+        _show(desk, coming, Delta("text", reply.text[coming.chars :]))
+    return reply
 
 
-def _show(desk: Desk, shown: Shown, delta: Delta) -> None:
+def _show(desk: Desk, coming: Coming, delta: Delta) -> None:
     if desk.listener is None or not delta.text:
         return
     if delta.type == "text":
-        shown.chars += len(delta.text)
+        coming.chars += len(delta.text)
         desk.streamed = True
     else:
-        shown.thought = True
-    desk.tell_now("answer" if delta.type == "text" else "thought", delta.text, shown.message)
+        coming.thought = True
+    desk.tell_now("answer" if delta.type == "text" else "thought", delta.text, coming.message)
 
 
-def _fault(agent: Agent, desk: Desk, entry: Entry, failure: Exception, shown: Shown) -> None:
+def _fault(agent: Agent, desk: Desk, entry: Entry, failure: Exception, coming: Coming) -> None:
     """Write down why this try failed, and when the next one may start if there is one."""
     turn, retry = desk.state.turn, agent.policy.retry
     assert turn is not None
@@ -182,17 +183,23 @@ def _fault(agent: Agent, desk: Desk, entry: Entry, failure: Exception, shown: Sh
             wait_s = retry.wait_s(turn.faults + 1, failure.retry_after_s)
     trace = None if isinstance(failure, GestaError) else "".join(format_exception(failure, limit=-8))
     error = Error(type=name, message=message_of(failure), http_status=status, traceback=trace)
-    desk.write(FaultContent(of=entry.seq, error=error, wait_s=wait_s, shown_chars=shown.chars or None), entry.seq)
-    _retract(desk, shown)
+    extra, chars = _raw(coming) if coming.raw else None, coming.chars or None
+    desk.write(FaultContent(of=entry.seq, error=error, wait_s=wait_s, shown_chars=chars, extra=extra), entry.seq)
+    _retract(desk, coming)
 
 
-def _retract(desk: Desk, shown: Shown) -> None:
+def _raw(coming: Coming) -> dict[str, Any]:
+    """Keep the bytes as they came; replies that are streamed shrink to a tenth."""
+    return {"raw_zlib": zlib.compress(b"".join(coming.raw))}
+
+
+def _retract(desk: Desk, coming: Coming) -> None:
     """Take back words that were shown and are not on record as an answer."""
-    if shown.chars:
-        desk.tell("retract", "", message=shown.message)
+    if coming.chars:
+        desk.tell("retract", "", message=coming.message)
 
 
-def _record(agent: Agent, desk: Desk, shown: Shown, reply: Reply, raw: bytes | None, latency_ms: float) -> None:
+def _record(agent: Agent, desk: Desk, coming: Coming, reply: Reply, latency_ms: float) -> None:
     """Write the completion, what it let be seen of its reasoning, and its calls: one commit with what follows."""
     completion = desk.write(
         ChatCompletionContent(
@@ -201,19 +208,19 @@ def _record(agent: Agent, desk: Desk, shown: Shown, reply: Reply, raw: bytes | N
             finish_reason=reply.finish_reason,
             usage=reply.usage,
             latency_ms=latency_ms,
-            meta={"raw_zlib": raw} if raw is not None else None,
+            meta=_raw(coming) if reply.keep else None,
         ),
-        shown.message,
+        coming.message,
     )
     if reply.thought:
         thought = desk.write(ThoughtContent(value=reply.thought), completion.seq)
-        whole = "" if shown.thought else reply.thought
-        desk.tell("thought", whole, message=shown.message, seq=thought.seq)
+        whole = "" if coming.thought else reply.thought
+        desk.tell("thought", whole, message=coming.message, seq=thought.seq)
     if reply.calls or not reply.text.strip():
-        _retract(desk, shown)
+        _retract(desk, coming)
     if reply.calls:
         if reply.text:
-            desk.tell("thought", reply.text, message=shown.message, seq=completion.seq)
+            desk.tell("thought", reply.text, message=coming.message, seq=completion.seq)
         desk.explain("Analysis", completion)
     for call in reply.calls:
         desk.write(_call(agent, call), completion.seq)

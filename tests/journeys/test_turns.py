@@ -1,6 +1,7 @@
 """Turns as a user drives them: approvals, doubts, limits, faults, cancelling, streams, several messages."""
 
 import time
+import zlib
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -342,3 +343,12 @@ async def test_a_listener_that_raises_is_told_of_after_the_turn() -> None:
         with pytest.raises(OSError, match="pipe is gone"):
             await record.run(agent, "hi", session="s", key="m", listener=deaf)
         assert (await record.run(agent, "hi", session="s", key="m")).answer == "ok"
+
+
+async def test_a_reply_that_cannot_be_read_is_kept_as_it_came() -> None:
+    agent = gesta.Agent("desk", model=gesta.scripted(gesta.fault("lost-stream", after=4), "all of it"), policy=QUICK)
+    async with gesta.open() as record:
+        outcome = await record.run(agent, "hi")
+        (fault,) = contents(await record.read(outcome.run), FaultContent)
+    assert outcome.answer == "all of it"
+    assert b"all" in zlib.decompress(fault.extra["raw_zlib"])

@@ -1,6 +1,6 @@
 """Turns as a user drives them: approvals, doubts, limits, faults, cancelling, streams, several messages."""
 
-import time
+import threading
 import zlib
 from collections.abc import Callable
 from functools import partial
@@ -170,12 +170,13 @@ async def test_a_cancelled_scope_ends_the_turn_as_cancelled() -> None:
     @gesta.tool(effect="pure")
     async def hang() -> str:
         """Never returns."""
+        scope.cancel()
         await anyio.sleep_forever()
         return ""
 
     agent = gesta.Agent("desk", model=gesta.scripted(gesta.call("hang"), "ok"), tools=[hang])
     async with gesta.open() as record:
-        with anyio.move_on_after(0.05):
+        with anyio.CancelScope() as scope:
             await record.run(agent, "hang", session="s")
         entries = await record.read((await record.find("last")).run)
     assert contents(entries, EndContent)[-1].reason == "cancelled"
@@ -183,17 +184,22 @@ async def test_a_cancelled_scope_ends_the_turn_as_cancelled() -> None:
 
 
 async def test_a_timeout_leaves_a_once_tool_in_doubt_and_a_late_result_settles_it() -> None:
+    go = threading.Event()
+
     @gesta.tool(effect="once", timeout_s=0.05)
     def slow() -> str:
         """Takes its time, in a thread that nobody can stop."""
-        time.sleep(0.3)
+        assert go.wait(10)
         return "done after all"
 
     agent = gesta.Agent("desk", model=gesta.scripted(gesta.call("slow"), "ok"), tools=[slow])
     async with gesta.open() as record:
         waits = await record.run(agent, "go", session="s")
         assert [waiting.what for waiting in waits.waiting] == ["doubt"]
-        await anyio.sleep(0.5)
+        go.set()
+        with anyio.fail_after(10):
+            while not await record.store.inbox(waits.run):  # noqa: ASYNC110 - a thread puts it there
+                await anyio.sleep(0.01)
         assert (await record.resume(waits.run, agent)).answer == "ok"
         (result,) = contents(await record.read(waits.run), ToolResultContent)
         assert result.tool_result == "done after all"

@@ -74,27 +74,26 @@ def decide(agent: Agent, state: RunState) -> Move:
     return _calls(agent, state) or _words(agent, state)
 
 
+Course = Literal["run", "settle", "approval", "doubt", "running", "close"]
+
+
 def _calls(agent: Agent, state: RunState) -> Use | Wait | None:
     """Carry on with the open calls of this turn, if one can go on or waits for somebody."""
     turn = state.turn
     assert turn is not None
     run, settle, waits = [], [], []
     for call in state.current():
-        match _course(agent, call, state):
-            case "run" if call.seq > turn.begin:
-                run.append(call)
-            case "settle":
-                settle.append(call)
-            case "approval" | "doubt" | "running" as what:
-                waits.append(_waiting(agent, call, what))
-            case "run" | "close":
-                pass  # the placeholder before the next request answers it; of an ended turn, nothing is tried again
+        course = _course(agent, call, state)
+        if course == "run" and call.seq > turn.begin:
+            run.append(call)
+        elif course == "settle":
+            settle.append(call)
+        elif course == "approval" or course == "doubt" or course == "running":  # noqa: PLR1714 - narrows the type
+            waits.append(_waiting(agent, call, course))
+        # else the placeholder before the next request answers it; of an ended turn, nothing is tried again
     if run or settle:
         return Use(tuple(run[: max(1, agent.policy.parallel)]), tuple(settle))
     return Wait(tuple(waits)) if waits else None
-
-
-Course = Literal["run", "settle", "approval", "doubt", "running", "close"]
 
 
 def _course(agent: Agent, call: Pending, state: RunState) -> Course:

@@ -23,7 +23,7 @@ from gesta.store import Store
 from gesta.tooling import Tool
 
 Durability = Literal["synced", "normal"]
-FORMATTERS = ("tool-calls",)
+FORMATTERS = ("tool-calls", "react", "codeact")
 
 
 def formatter(name: str) -> Formatter[Any]:
@@ -32,6 +32,14 @@ def formatter(name: str) -> Formatter[Any]:
         from gesta.formatters.tool_calls import ToolCalls
 
         return ToolCalls()
+    if name == "react":
+        from gesta.formatters.react import ReActHistoryFormatter
+
+        return ReActHistoryFormatter()
+    if name == "codeact":
+        from gesta.formatters.codeact import CodeActHistoryFormatter
+
+        return CodeActHistoryFormatter()
     raise BadAddress(f"No formatter {name!r}.{nearest(name, FORMATTERS)} Known: {', '.join(FORMATTERS)}.")
 
 

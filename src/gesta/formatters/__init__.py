@@ -1,3 +1,3 @@
 """Makers of the spine's `Formatter`."""
 
-ORDER = ("tool_calls",)
+ORDER = ("tool_calls", "llm_message", "history", "react", "codeact")

@@ -91,7 +91,7 @@ def _user(entry: Entry, content: UserContent, state: State) -> None:
 
 
 def _assistant(entry: Entry, content: AssistantContent, state: State) -> None:
-    if not any(cause in state.completions for cause in entry.causes):
+    if content.value and not any(cause in state.completions for cause in entry.causes):
         _say(state, Message(role="assistant", text=content.value, sources=(entry.seq,)))
 
 

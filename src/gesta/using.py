@@ -98,7 +98,8 @@ def _attempt(agent: Agent, call: Pending, desk: Desk) -> Entry:
     content = AttemptContent(
         of=call.seq, number=call.attempts + 1, epoch=epoch, extra={"effect": "once"} if once else None
     )
-    return desk.write(content, call.seq, *([call.approved] if call.approved is not None else []))
+    said = call.approved, call.last.settled if call.last is not None else None
+    return desk.write(content, call.seq, *(seq for seq in said if seq is not None))
 
 
 async def _try(tool: Tool, call: Pending, attempt: Entry, work: Work) -> None:

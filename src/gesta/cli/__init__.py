@@ -7,13 +7,15 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+PATIENCE_S = 0.3  # threads that are done with their work end within it
+
 if TYPE_CHECKING:
     from typer import Typer
 
 
 def application() -> "Typer":
     """Give the application with all its commands."""
-    from gesta.cli import answering, keys, looking, moving, running  # noqa: F401 - each adds its commands
+    from gesta.cli import answering, keys, looking, moving, running, why  # noqa: F401 - each adds its commands
     from gesta.cli.app import app
 
     return app
@@ -30,7 +32,11 @@ def main() -> None:
     try:
         application()(prog_name="gesta")
     except SystemExit as leaving:
-        if any(not thread.daemon for thread in threading.enumerate() if thread is not threading.main_thread()):
+        others = [thread for thread in threading.enumerate() if thread is not threading.main_thread()]
+        lasting = [thread for thread in others if not thread.daemon]
+        for thread in lasting:
+            thread.join(PATIENCE_S / len(lasting))
+        if any(thread.is_alive() for thread in lasting):
             leave(leaving.code)
         raise
 

@@ -22,7 +22,7 @@ Options = TypeVar("Options", bound=Common)
 
 VERBS = {
     "Run": ("demo", "run", "resume", "approve", "resolve", "cancel"),
-    "Look": ("runs", "log", "sql"),
+    "Look": ("runs", "log", "why", "sql"),
     "Data": ("import", "export", "verify"),
     "Models": ("models",),
 }

@@ -1,0 +1,198 @@
+"""What `why` shows: the chain from a question to an answer as a tree that fits a page.
+
+A node stands under the call or the analysis that it belongs to; `←` names what it was made from, where that is not what
+it stands under. What does not fit is left out, earlier turns first, and counted in the last line.
+"""
+
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+import msgspec
+from rich.cells import cell_len, chop_cells
+
+from gesta.cli.layout import fold, page_width, wrap
+from gesta.cli.options import OnRecord
+from gesta.cli.pages import reading
+from gesta.cli.talk import BOLD, Stop, harmless, json_line, put, put_all, say, styled
+from gesta.entry import Entry
+from gesta.kinds import AssistantContent
+from gesta.record import Record
+from gesta.views.lineage import PLACES, Explanation, Node, explain
+
+LINES, WIDEST = 40, 100
+"""Lines and columns that are shown, unless all is asked for."""
+PASSAGES = 4
+"""Lines that are shown of a retrieval."""
+SOURCES = 5
+"""Ids that an arrow names."""
+RANKS = ("Thought", "Analysis", "Note", "Summary", "Artifact", "Resolution", "Observation", "ToolUse", "Retrieval")
+"""What is left out first."""
+UNDER = {"Thought": "Analysis", "ToolUse": "Analysis"} | dict.fromkeys(
+    ("Observation", "Retrieval", "Artifact", "Approval", "Resolution"), "ToolUse"
+)
+"""What a node stands under."""
+
+
+def why(options: OnRecord, run: str, entry: int | None, *, everything: bool) -> None:
+    """Show what an entry was made of."""
+    entries, found = reading(options, lambda record: _explained(record, run, entry))
+    if options.json:
+        put_all(json_line(msgspec.to_builtins(node)) for node in found.nodes)
+        return
+    target = found.nodes[-1]
+    width = page_width() if everything else min(page_width(), WIDEST)
+    put(styled(f"what entry {target.seq} of run {harmless(target.run)} was made from", BOLD, sys.stdout))
+    put_all(Page(found, width=width, everything=everything).lines())
+    if entry is None and not isinstance(entries[target.seq].content, AssistantContent):
+        say("There is no answer yet; this is the last that was said or done.")
+    elif isinstance(entries[target.seq].content, AssistantContent) and not found.questions:
+        say("Nobody had asked anything before it.")
+    if not found.complete:
+        asked = ", ".join(found.questions)
+        say(f"No causes lead from it to its question, {asked}: whoever wrote it down named none.")
+
+
+async def _explained(record: Record, run: str, seq: int | None) -> tuple[dict[int, Entry], Explanation]:
+    """Explain an entry, down through other runs."""
+    row = await record.find(run)
+    own = {entry.seq: entry for entry in await record.read(row.run)}
+    if seq is None:
+        answers = [entry.seq for entry in own.values() if isinstance(entry.content, AssistantContent)]
+        told = [entry.seq for entry in own.values() if PLACES[entry.kind].node is not None]
+        seq = (answers or told or list(own))[-1]
+    if seq not in own:
+        raise Stop(f"No entry {seq} in run {row.run}. Its entries are {min(own)} to {max(own)}.")
+    every, known = list(own.values()), {row.run}
+    found = explain(every, seq, row.run)
+    while away := {other for other, _ in found.elsewhere} - known:
+        known |= away
+        for other in sorted(away):
+            every += await record.read(other)
+        found = explain(every, seq, row.run)
+    return own, found
+
+
+class Page:
+    """The nodes of an explanation as lines."""
+
+    def __init__(self, found: Explanation, *, width: int, everything: bool) -> None:
+        self._found, self._width, self._everything = found, width, everything
+        self._nodes = {node.id: node for node in found.nodes}
+        self._kept = self._nodes if everything else self._fitting()
+        self._children: dict[str, list[Node]] = {}
+        self._over: dict[str, str] = {}
+
+    def lines(self) -> Iterator[str]:
+        """Give the lines, and what was left out."""
+        rows = list(self._rows())
+        numbers = max((cell_len(number) for number, _, _ in rows), default=0)
+        column = min(max((cell_len(head) for _, head, _ in rows), default=0), self._width // 3)
+        for number, head, node in rows:
+            left = f"{number:>{numbers}}  {head}{' ' * (column - cell_len(head))}  "
+            for place, line in enumerate(self._text(node, self._width - cell_len(left))):
+                whole = ((left if not place else " " * cell_len(left)) + line).rstrip()
+                yield whole if self._everything else self._cut(whole, self._width)
+        missing = Counter(node.type for node in self._nodes.values() if node.id not in self._kept)
+        if missing:
+            told = ", ".join(f"{number} {type_}" for type_, number in missing.most_common())
+            yield self._cut(f"left out: {told} (--all shows them)", self._width)
+
+    def _fitting(self) -> dict[str, Node]:
+        """Leave out what is least needed until the page holds the rest."""
+        kept, found = dict(self._nodes), self._found
+        target = found.nodes[-1]
+        asked = [self._nodes[id].seq for id in found.questions if id in self._nodes]
+        first = min(asked, default=0)
+        long = sum(len(self._lines_of(node)) for node in kept.values())
+
+        def rank(node: Node) -> tuple[bool, int]:
+            earlier = node.run == target.run and node.seq < first
+            return not earlier, RANKS.index(node.type) if node.type in RANKS else len(RANKS)
+
+        if long > LINES - 1:
+            for node in sorted(kept.values(), key=rank):
+                if long <= LINES - 2:
+                    break
+                if node.id != target.id and node.id not in found.questions:
+                    long -= len(self._lines_of(kept.pop(node.id)))
+        return kept
+
+    def _rows(self) -> Iterator[tuple[str, str, Node]]:
+        """Give number, branch and node of each row, in the order of the tree."""
+        target, roots = self._found.nodes[-1], []
+        for node in self._kept.values():
+            over = self._under(node) or (self._host(node.run) if node.run != target.run else None)
+            if over is None:
+                roots.append(node)
+            else:
+                self._over[node.id] = over
+                self._children.setdefault(over, []).append(node)
+        told: set[str] = set()
+        for node in [*roots, *self._kept.values()]:  # after the roots come only nodes that stand under each other
+            yield from self._tree(node, ("", ""), told)
+
+    def _tree(self, node: Node, art: tuple[str, str], told: set[str]) -> Iterator[tuple[str, str, Node]]:
+        left = [(node, *art)]
+        while left:
+            node, before, below = left.pop()
+            if node.id in told:
+                continue
+            told.add(node.id)
+            number = self._number(node, self._found.nodes[-1].run)
+            yield number, before + node.type + self._arrow(node), node
+            children = self._children.get(node.id, [])
+            for place, child in reversed(list(enumerate(children, 1))):
+                last = place == len(children)
+                left.append((child, below + ("└ " if last else "├ "), below + ("  " if last else "│ ")))
+
+    def _under(self, node: Node) -> str | None:
+        """Find the nearest node of its run that it stands under."""
+        wanted, left, seen = UNDER.get(node.type), list(node.derived_from), set[str]()
+        while wanted is not None and left:
+            id = left.pop(0)
+            over = self._nodes.get(id)
+            if id in seen or over is None or over.run != node.run:
+                continue
+            if over.type == wanted and id in self._kept:
+                return id
+            seen.add(id)
+            if over.type in UNDER:
+                left += over.derived_from
+        return None
+
+    def _host(self, run: str) -> str | None:
+        """Find the first node of another run that was made from this run."""
+        ids = {node.id for node in self._nodes.values() if node.run == run}
+        return next((node.id for node in self._kept.values() if node.run != run and ids & set(node.derived_from)), None)
+
+    def _arrow(self, node: Node) -> str:
+        """Name what a node was made from, where the tree does not show it."""
+        if list(node.derived_from) == [self._over.get(node.id)] or not node.derived_from:
+            return ""
+        sources = [self._nodes[id] for id in node.derived_from if id in self._nodes]
+        numbers = [self._number(each, node.run) for each in sources]
+        more = f" and {len(numbers) - SOURCES} more" if len(numbers) > SOURCES else ""
+        return f" ← {', '.join(numbers[:SOURCES])}{more}{' (inferred)' if node.inferred else ''}"
+
+    @staticmethod
+    def _number(node: Node, run: str) -> str:
+        """Write the seq of a node, with its run where that is another."""
+        return str(node.seq) if node.run == run else f"{harmless(node.run[:8])}.{node.seq}"
+
+    def _lines_of(self, node: Node) -> list[str]:
+        lines = harmless(node.text).strip().split("\n")
+        return fold(lines, PASSAGES) if node.type == "Retrieval" else [" ".join(" ".join(lines).split())]
+
+    def _text(self, node: Node, width: int) -> Sequence[str]:
+        width = max(width, 20)
+        said = f"{harmless(node.status)} " if node.status is not None else ""
+        if self._everything:
+            return wrap(said + harmless(node.text).strip(), width)
+        first, *rest = self._lines_of(node)
+        return [self._cut(line, width) for line in (said + first, *rest)]
+
+    @staticmethod
+    def _cut(line: str, width: int) -> str:
+        line = line.expandtabs(4)
+        return line if cell_len(line) <= width else f"{chop_cells(line, width - 3)[0]}..."

@@ -1,0 +1,34 @@
+"""The command `why`: what an answer was made of."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import typer
+
+from gesta.cli.app import command
+from gesta.cli.options import OnRecord, Run
+
+
+@dataclass(frozen=True, kw_only=True)
+class WhyOptions(OnRecord):
+    """What `why` takes."""
+
+    run: Run = "last"
+    entry: Annotated[
+        int | None,
+        typer.Argument(
+            metavar="[ENTRY]", min=1, help="Seq of an entry; by default the last answer.", show_default=False
+        ),
+    ] = None
+    all: Annotated[bool, typer.Option("--all", help="Everything, whole texts too.")] = False
+
+
+@command(WhyOptions, example="gesta why last")
+def why(options: WhyOptions) -> None:
+    """Show what an answer rests on, back to its question.
+
+    Question, Analysis, ToolUse, Observation and so on to the Conclusion, each with its seq, and what it derives from.
+    """
+    from gesta.cli import chains
+
+    chains.why(options, options.run, options.entry, everything=options.all)

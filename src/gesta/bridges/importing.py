@@ -13,7 +13,7 @@ from datetime import datetime
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gesta.bridges import jsonl, tau2_bench, tau_bench
+from gesta.bridges import agent_catalog, jsonl, tau2_bench, tau_bench
 from gesta.bridges.foreign import Foreign, Imported, Oddities, Progress, Read, plain_name
 from gesta.bridges.source import BadImport, Source
 from gesta.entry import run_id
@@ -35,12 +35,22 @@ class Format(Struct, frozen=True):
     """The member by which it is known."""
     read: Read | None = None
     """None for Gesta's own."""
+    sessions: bool = False
+    """Whether its conversations are sessions of the source, and keep those names."""
 
 
 FORMATS = (
     Format(jsonl.NAME, "JSON lines that `gesta export` wrote", "object", "gesta"),
     Format("tau-bench", "a list of trials with `traj`", "list", "traj", tau_bench.read),
     Format("tau2-bench", "results with `simulations`", "object", "simulations", tau2_bench.read),
+    Format(
+        agent_catalog.NAME,
+        "JSON lines of an activity log, with `catalog_version`",
+        "object",
+        "catalog_version",
+        agent_catalog.read,
+        sessions=True,
+    ),
 )
 KNOWN = "Known formats: " + "; ".join(f"{known.name}, {known.what}" for known in FORMATS) + "."
 CHANGED = "The file changed while it was read; what stands before that place is imported. Import it again."
@@ -104,7 +114,7 @@ async def _import(record: Record, source: Source, format: Format, progress: Prog
     oddities: Oddities = Counter()
     runs = entries = skipped = gone = 0
     for foreign in format.read(source, oddities):
-        session = await _session(record, source, foreign, oddities)
+        session = await _session(record, source, format, foreign, oddities)
         written = 0
         if session is not None:
             origin = {"format": format.name, "file": source.name, "id": foreign.id, "digest": foreign.digest}
@@ -117,9 +127,9 @@ async def _import(record: Record, source: Source, format: Format, progress: Prog
     return Imported(runs=runs, entries=entries, skipped=skipped, format=format.name, oddities=counted)
 
 
-async def _session(record: Record, source: Source, foreign: Foreign, oddities: Oddities) -> str | None:
+async def _session(record: Record, source: Source, format: Format, foreign: Foreign, oddities: Oddities) -> str | None:
     """Choose a session for a conversation; none if it is on record already."""
-    plain = f"{plain_name(source.stem)}/{foreign.id}"
+    plain = foreign.id if format.sessions else f"{plain_name(source.stem)}/{foreign.id}"
     for name in (plain, f"{plain}~{foreign.digest[:8]}", f"{plain}~{foreign.digest}"):
         rows = await record.store.runs(name)
         if not rows:

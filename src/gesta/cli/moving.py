@@ -8,7 +8,8 @@ from gesta.cli.options import ExportOptions, ImportOptions, VerifyOptions
 def import_(options: ImportOptions) -> int:
     """Read recorded conversations into a record.
 
-    Formats: Gesta's own JSON lines, results of tau-bench and of tau2-bench.
+    Formats: Gesta's own JSON lines, results of tau-bench and of tau2-bench,
+    activity logs of agent-catalog.
     """
     from gesta.cli import files
 

@@ -1,3 +1,3 @@
 """Folds over entries: each file answers one question about a run."""
 
-ORDER = ("steps", "lc", "activity", "lineage")
+ORDER = ("steps", "lc", "lineage")

@@ -7,7 +7,7 @@ from pathlib import Path
 import gesta
 from benchmarks.retail.agent import desk
 from benchmarks.retail.corpus import Conversation, load_conversations, load_database, split
-from benchmarks.retail.reexecute import Tally, equal_results, run_actions
+from benchmarks.retail.reexecute import Tally, count_end_state, equal_results
 from benchmarks.retail.world import World
 from gesta.formatter import observation_text
 from gesta.kinds import ToolCallContent, ToolResultContent
@@ -64,18 +64,9 @@ async def drive_file(file: str, folder: Path) -> Tally:
                 outcomes = await converse(record, conversation, world)
                 entries = await record.read(outcomes[0].run)
                 compare(conversation, results(entries), tally)
-                _end_state(conversation, world, template, tally)
+                with World.copy(template, folder / "expected.db") as expected:
+                    count_end_state(conversation, world, expected, tally)
     return tally
-
-
-def _end_state(conversation: Conversation, world: World, template: Path, tally: Tally) -> None:
-    with World.copy(template, template.with_name("expected.db")) as expected:
-        run_actions(expected, conversation.dialect, conversation.expected_actions)
-        match = world.same_as(expected)
-    tally.db_match += match
-    if conversation.db_match is not None:
-        tally.db_recorded += 1
-        tally.db_agree += match == conversation.db_match
 
 
 async def drive(file: str) -> Tally:

@@ -84,6 +84,11 @@ def reexecute(conversation: Conversation, world: World, expected: World, tally: 
         tally.bytes += result == recorded
         if not equal:
             print(f"{conversation.id}: {call.name} {call.args}\n  recorded {recorded}\n  now      {result}")
+    count_end_state(conversation, world, expected, tally)
+
+
+def count_end_state(conversation: Conversation, world: World, expected: World, tally: Tally) -> None:
+    """Run the expected actions on a fresh world, and count whether the other ended as it did."""
     run_actions(expected, conversation.dialect, conversation.expected_actions)
     match = world.same_as(expected)
     tally.db_match += match

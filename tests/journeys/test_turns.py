@@ -329,28 +329,6 @@ async def test_a_listener_that_leaves_early_does_not_break_the_turn_off() -> Non
         assert stream.outcome.answer == "a long answer in many words"
 
 
-async def test_a_model_that_raises_fails_the_turn_and_says_why() -> None:
-    def broken(messages: Any, header: Any) -> str:
-        raise ValueError("no such luck")
-
-    async with gesta.open() as record:
-        outcome = await record.run(gesta.Agent("desk", model=gesta.function(broken)), "hi")
-    assert outcome.reason == "failed"
-    assert outcome.error is not None
-    assert (outcome.error.type, outcome.error.message) == ("ValueError", "no such luck")
-
-
-async def test_a_listener_that_raises_is_told_of_after_the_turn() -> None:
-    def deaf(event: gesta.Event) -> None:
-        raise OSError("pipe is gone")
-
-    agent = gesta.Agent("desk", model=gesta.scripted("ok"))
-    async with gesta.open() as record:
-        with pytest.raises(OSError, match="pipe is gone"):
-            await record.run(agent, "hi", session="s", key="m", listener=deaf)
-        assert (await record.run(agent, "hi", session="s", key="m")).answer == "ok"
-
-
 async def test_a_reply_that_cannot_be_read_is_kept_as_it_came() -> None:
     agent = gesta.Agent("desk", model=gesta.scripted(gesta.fault("lost-stream", after=4), "all of it"), policy=QUICK)
     async with gesta.open() as record:

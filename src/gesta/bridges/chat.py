@@ -183,7 +183,6 @@ class Chat:
     def _user(self, said: Said) -> None:
         if self._role != "turn" or self._asked:
             self._turn()
-            self._before = ()
         self._started = True
         seq = self._write(UserContent(value=said.text, extra=said.extra))
         self._before += (seq,)

@@ -4,11 +4,13 @@ Nobody can stop a thread from outside. Whoever gives up on one (a timeout, a can
 result if there is one already, and else the thread hands its result on when it is done.
 """
 
+import math
+import sys
 from collections.abc import Callable
 from threading import Lock
 from typing import Any
 
-from anyio import NoEventLoopError, from_thread
+from anyio import NoEventLoopError, current_effective_deadline, from_thread, get_cancelled_exc_class
 from msgspec import Struct
 
 
@@ -56,3 +58,15 @@ class Outliving:
             from_thread.run(self._late, returned)
         except (NoEventLoopError, RuntimeError):
             return  # the loop has ended, and with it the program that asked: the call stays in doubt
+
+
+def strayed(stop: BaseException) -> bool:
+    """Say whether a tool let a cancellation out that nobody asked for: that of a future which it awaited.
+
+    Only asyncio has those; there the task itself knows whether it was cancelled.
+    """
+    if not isinstance(stop, get_cancelled_exc_class()) or current_effective_deadline() == -math.inf:
+        return False
+    loop = sys.modules.get("asyncio")
+    task = loop.current_task() if loop is not None else None
+    return task is not None and task.cancelling() == 0

@@ -23,7 +23,7 @@ from gesta.desk import Desk
 from gesta.entry import Entry, utc_text
 from gesta.errors import BadArguments, GestaError, InDoubt, message_of
 from gesta.kinds import AttemptContent, Error, FaultContent, ResolutionContent, ToolResultContent
-from gesta.outlive import Outliving, Returned
+from gesta.outlive import Outliving, Returned, strayed
 from gesta.pending import UNSETTLED, Pending
 from gesta.store import Letter
 from gesta.tooling import Context, Done, NotDone, Tool
@@ -126,6 +126,9 @@ async def _try(tool: Tool, call: Pending, attempt: Entry, work: Work) -> None:
     except (Exception, SystemExit) as failure:  # noqa: BLE001 - whatever a tool raises is the model's to read
         returned = Returned(failure=failure)
     except BaseException as stop:
+        if strayed(stop):
+            _answer(desk, call, attempt, _failed(stop))
+            return
         with anyio.CancelScope(shield=True):
             _give_up(desk, call, attempt, threads, ("cancelled", f"{tool.name} was stopped: {type(stop).__name__}"))
             await desk.log.durable()

@@ -1,5 +1,6 @@
 """Defects that a review found, each shown right: doubts that outlive a turn, listeners, cancellation, damage."""
 
+import asyncio
 import threading
 from pathlib import Path
 from typing import Any
@@ -358,3 +359,41 @@ async def test_a_beginning_of_several_ids_and_a_store_that_is_not_there_are_said
     with pytest.raises(BadAddress, match="No store for postgresql:// addresses"):
         async with gesta.open("postgresql://here/there"):
             pass
+
+
+@pytest.mark.parametrize("together", [False, True])
+async def test_a_cancellation_that_a_tool_lets_out_is_its_failure_and_not_the_runs(together: bool) -> None:
+    @gesta.tool(effect="pure")
+    async def odd() -> str:
+        """Await something that was cancelled."""
+        future: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        future.cancel()
+        return await future
+
+    calls = [gesta.call("odd")] * (2 if together else 1)
+    async with gesta.open() as record:
+        outcome = await record.run(acting(calls, "ok", tools=[odd]), "hi")
+        found = results(await record.read(outcome.run))
+    assert outcome.answer == "ok"
+    assert {result.tool_result for result in found} == {"CancelledError"}
+
+
+async def test_a_cancelled_asyncio_task_leaves_the_turn_open_and_the_call_in_doubt() -> None:
+    started = asyncio.Event()
+
+    @gesta.tool(effect="once")
+    async def pay() -> str:
+        """Pay."""
+        started.set()
+        await anyio.sleep_forever()
+        return "paid"
+
+    agent = acting(gesta.call("pay"), "ok", tools=[pay])
+    async with gesta.open() as record:
+        task = asyncio.create_task(record.run(agent, "hi", session="s", key="m"))
+        await started.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        outcome = await record.run(agent, "hi", session="s", key="m")
+    assert [waiting.what for waiting in outcome.waiting] == ["doubt"]

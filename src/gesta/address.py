@@ -5,17 +5,17 @@ tool-calls       a formatter
 FILE.gesta       a record in SQLite            :memory: one that ends with the process
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import anyio
 import anyio.lowlevel
 import msgspec
 
 from gesta.agent import Agent
-from gesta.errors import BadAddress, nearest
+from gesta.errors import BadAddress, GestaError, nearest
 from gesta.formatter import Formatter
 from gesta.model import Model
 from gesta.record import Record
@@ -23,6 +23,7 @@ from gesta.store import Store
 from gesta.tooling import Tool
 
 Durability = Literal["synced", "normal"]
+T = TypeVar("T")
 FORMATTERS = ("tool-calls", "react", "codeact")
 
 
@@ -99,14 +100,14 @@ def _refuse_url(address: str) -> None:
         raise BadAddress(f"No store for {kind}:// addresses in this release. A record is a file ending in .gesta.")
 
 
-def inline_store(address: str, *, durability: Durability = "synced") -> Store:
+def inline_store(address: str, *, durability: Durability = "synced", readonly: bool = False) -> Store:
     """Open a store whose coroutines never wait for another task, for programs without an event loop."""
     if address == ":memory:":
         return store(address)
     _refuse_url(address)
     from gesta.stores.sqlite import InlineSqliteStore
 
-    return InlineSqliteStore.open(address, durability=durability)
+    return InlineSqliteStore.open(address, durability=durability, readonly=readonly)
 
 
 def replay(source: str | Any, *, run: str = "last", strict: bool = False) -> Model:
@@ -121,12 +122,24 @@ def replay(source: str | Any, *, run: str = "last", strict: bool = False) -> Mod
 
     if not isinstance(source, str):
         return replaying(source, strict=strict)
-    return replaying(anyio.run(_entries, source, run), strict=strict)
+    opened = inline_store(source, readonly=True)
+    try:
+        record = Record(opened, bind)
+        entries = drive(record.read(drive(record.find(run)).run))
+    finally:
+        drive(opened.close())
+    return replaying(entries, strict=strict)
 
 
-async def _entries(address: str, run: str) -> Any:
-    async with open_record(address, readonly=True) as record:
-        return await record.read((await record.find(run)).run)
+def drive(work: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine that never waits for another task to its end, without an event loop."""
+    try:
+        work.send(None)
+    except StopIteration as end:
+        value: T = end.value
+        return value
+    work.close()
+    raise GestaError("This record cannot be used without an event loop. Use gesta.open(...) in an async function.")
 
 
 @asynccontextmanager

@@ -4,13 +4,13 @@ Running an agent starts a loop of its own for that call. Recording needs none: a
 waits for another task, so its coroutines run to their end in one go. Each entry is committed before `log` returns.
 """
 
-from collections.abc import Callable, Collection, Coroutine, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any
 
 import anyio
 
-from gesta.address import Durability, bind, inline_store, open_record
+from gesta.address import Durability, bind, drive, inline_store, open_record
 from gesta.agent import Agent
 from gesta.entry import Entry
 from gesta.errors import GestaError
@@ -20,8 +20,6 @@ from gesta.log import Log
 from gesta.record import Record
 from gesta.run import Outcome
 from gesta.store import RunRow
-
-T = TypeVar("T")
 
 
 class Span:
@@ -140,17 +138,6 @@ def open_sync(address: str = ":memory:", *, durability: Durability = "synced") -
         yield SyncRecord(Record(store, bind))
     finally:
         drive(store.close())
-
-
-def drive(work: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine that never waits for another task to its end, without an event loop."""
-    try:
-        work.send(None)
-    except StopIteration as end:
-        value: T = end.value
-        return value
-    work.close()
-    raise GestaError("This record cannot be used without an event loop. Use gesta.open(...) in an async function.")
 
 
 def refuse_inside_loop(twin: str) -> None:

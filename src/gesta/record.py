@@ -137,10 +137,11 @@ class Record:
             SeveralRuns: several ids begin so.
         """
         rows = await self.store.runs()
-        if name == "last" and rows:
-            return max((row for row in rows if row.parent_run is None), key=lambda row: (row.last_at, row.pos))
+        roots = [row for row in rows if row.parent_run is None]
+        if name == "last" and roots:
+            return max(roots, key=lambda row: (row.last_at, row.pos))
         exact = [row for row in rows if row.run == name]
-        named = exact or [row for row in rows if row.session == name and row.parent_run is None]
+        named = exact or [row for row in roots if row.session == name]
         starts = named or [row for row in rows if row.run.startswith(name)]
         if not named and len(starts) > 1:
             raise SeveralRuns(name, [row.run for row in starts])
@@ -160,11 +161,11 @@ class Record:
             options: `skip` (kinds that are not recorded), `state` (read again at the end), and annotations.
         """
         skip, state = options.pop("skip", ()), options.pop("state", None)
-        run_id = await self._run_of(session, run or name)
-        async with self._leased(run_id) as lease:
+        found = await self._run_of(session, run or name)
+        async with self._leased(found) as lease:
             journal = Journal(self.store, lease, self._clock)
             opened = Opened(session=session, name=run or name, record=self.info.id)
-            close_orphans(journal, fold(RunView(), await read(self.store, run_id)))
+            close_orphans(journal, fold(RunView(), await read(self.store, found)))
             log = open_root(journal, BeginContent(name=name, state=state, annotations=options or None), opened, skip)
             try:
                 with closing(log, state):

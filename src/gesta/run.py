@@ -3,6 +3,7 @@
 Resume, replay, take-over and approval are this loop over a log that somebody else wrote.
 """
 
+import msgspec
 from msgspec import Struct
 
 from gesta.agent import Agent
@@ -76,9 +77,7 @@ async def take_in(desk: Desk) -> bool:
 def _received(content: Content, desk: Desk) -> Content:
     """Mark a result that comes after its call was already answered."""
     if isinstance(content, ToolResultContent) and content.call not in desk.state.calls:
-        return ToolResultContent(
-            tool_result=content.tool_result, call=content.call, status=content.status, outcome="late"
-        )
+        return msgspec.structs.replace(content, outcome="late")
     return content
 
 

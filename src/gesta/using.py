@@ -126,11 +126,10 @@ async def _try(tool: Tool, call: Pending, attempt: Entry, work: Work) -> None:
     except (Exception, SystemExit) as failure:  # noqa: BLE001 - whatever a tool raises is the model's to read
         returned = Returned(failure=failure)
     except BaseException as stop:
+        _give_up(desk, call, attempt, threads, ("cancelled", f"{tool.name} was stopped: {type(stop).__name__}"))
         if strayed(stop):
-            _answer(desk, call, attempt, _failed(stop))
             return
         with anyio.CancelScope(shield=True):
-            _give_up(desk, call, attempt, threads, ("cancelled", f"{tool.name} was stopped: {type(stop).__name__}"))
             await desk.log.durable()
         raise
     _answer(desk, call, attempt, _result(returned))

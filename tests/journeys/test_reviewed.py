@@ -362,7 +362,7 @@ async def test_a_beginning_of_several_ids_and_a_store_that_is_not_there_are_said
 
 
 @pytest.mark.parametrize("together", [False, True])
-async def test_a_cancellation_that_a_tool_lets_out_is_its_failure_and_not_the_runs(together: bool) -> None:
+async def test_a_cancellation_that_a_tool_lets_out_is_a_doubt_and_does_not_end_the_run(together: bool) -> None:
     @gesta.tool(effect="pure")
     async def odd() -> str:
         """Await something that was cancelled."""
@@ -375,7 +375,7 @@ async def test_a_cancellation_that_a_tool_lets_out_is_its_failure_and_not_the_ru
         outcome = await record.run(acting(calls, "ok", tools=[odd]), "hi")
         found = results(await record.read(outcome.run))
     assert outcome.answer == "ok"
-    assert {result.tool_result for result in found} == {"CancelledError"}
+    assert {result.outcome for result in found} == {"interrupted"}
 
 
 async def test_a_cancelled_asyncio_task_leaves_the_turn_open_and_the_call_in_doubt() -> None:
@@ -397,3 +397,12 @@ async def test_a_cancelled_asyncio_task_leaves_the_turn_open_and_the_call_in_dou
             await task
         outcome = await record.run(agent, "hi", session="s", key="m")
     assert [waiting.what for waiting in outcome.waiting] == ["doubt"]
+
+
+async def test_a_record_is_replayed_by_its_path_also_inside_a_running_loop(tmp_path: Path) -> None:
+    path = str(tmp_path / "r.gesta")
+    async with gesta.open(path) as record:
+        await record.run(acting("as it was", tools=[]), "hi", session="s")
+    async with gesta.open() as record:
+        again_ = gesta.Agent("b", model=gesta.replay(path))
+        assert (await record.run(again_, "hi")).answer == "as it was"

@@ -22,7 +22,7 @@ import msgspec
 import pytest
 
 import gesta
-from gesta.blocking import drive
+from gesta.address import drive
 from gesta.errors import BrokenRecord, GestaError, LeaseLost, NewerRecord, NoRecord, RecordError, RunHeld, WriteFailed
 from gesta.store import Batch, Lease, Letter, Store
 from gesta.stores.memory import MemoryStore

@@ -88,6 +88,11 @@ lowest:
     uv pip install --quiet --resolution lowest-direct -e '.[test]'
     "$work/venv/bin/python" -m pytest -n 2
 
+# the pages on coming from other libraries, tried on those libraries, in throw-away environments
+coming-from:
+    .ci/originals
+    .ci/originals kodeagent
+
 # write constraints.txt anew, with the newest versions that pyproject.toml allows
 pins:
     #!/usr/bin/env bash

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from gesta import kinds
+    from gesta.address import Record, replay
     from gesta.address import open_record as open
-    from gesta.address import replay
     from gesta.agent import Agent
     from gesta.blocking import open_sync, run_sync
     from gesta.entry import Entry
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from gesta.log import Log
     from gesta.models.function import function
     from gesta.models.scripted import call, fault, reply, scripted
+    from gesta.outcome import Outcome
     from gesta.policy import Limits, Policy, Retry
-    from gesta.record import Record
-    from gesta.run import Outcome
     from gesta.tooling import Context, Done, NotDone, Tool, Unknown, tool
+    from gesta.verbs import Verbs
 
 WHERE = {
     "Agent": "agent",
@@ -37,12 +37,13 @@ WHERE = {
     "Log": "log",
     "ModelFault": "errors",
     "NotDone": "tooling",
-    "Outcome": "run",
+    "Outcome": "outcome",
     "Policy": "policy",
-    "Record": "record",
+    "Record": "address",
     "Retry": "policy",
     "Tool": "tooling",
     "Unknown": "tooling",
+    "Verbs": "verbs",
     "call": "models.scripted",
     "fault": "models.scripted",
     "function": "models.function",
@@ -74,6 +75,7 @@ __all__ = [
     "Retry",
     "Tool",
     "Unknown",
+    "Verbs",
     "call",
     "fault",
     "function",

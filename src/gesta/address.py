@@ -8,23 +8,27 @@ FILE.gesta       a record in SQLite            :memory: one that ends with the p
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import anyio
 import anyio.lowlevel
 import msgspec
 
 from gesta.agent import Agent
+from gesta.entry import Entry
 from gesta.errors import BadAddress, GestaError, nearest
 from gesta.formatter import Formatter
 from gesta.model import Model
-from gesta.record import Record
+from gesta.record import Record as Base
 from gesta.store import Store
 from gesta.tooling import Tool
 
+if TYPE_CHECKING:
+    from gesta.views.lineage import Explanation
+
 Durability = Literal["synced", "normal"]
 T = TypeVar("T")
-FORMATTERS = ("tool-calls", "react", "codeact")
+FORMATTERS = ("tool-calls", "react", "codeact", "react-text", "codeact-text", "json-text")
 
 
 def formatter(name: str) -> Formatter[Any]:
@@ -41,6 +45,18 @@ def formatter(name: str) -> Formatter[Any]:
         from gesta.formatters.codeact import CodeActHistoryFormatter
 
         return CodeActHistoryFormatter()
+    if name == "react-text":
+        from gesta.formatters.react_text import ReActText
+
+        return ReActText()
+    if name == "codeact-text":
+        from gesta.formatters.codeact_text import CodeActText
+
+        return CodeActText()
+    if name == "json-text":
+        from gesta.formatters.json_text import JsonText
+
+        return JsonText()
     raise BadAddress(f"No formatter {name!r}.{nearest(name, FORMATTERS)} Known: {', '.join(FORMATTERS)}.")
 
 
@@ -59,7 +75,7 @@ def model(address: str, base_url: str | None = None) -> Model:
 def bind(agent: Agent, models: dict[str, Model] | None = None) -> Agent:
     """Replace the addresses in an agent by what they lead to; `models` keeps those that were made, by address."""
     changes: dict[str, Any] = {}
-    if isinstance(agent.model, str):
+    if isinstance(agent.model, str) and agent.model:
         kept = {} if models is None else models
         changes["model"] = kept[agent.model] = kept.get(agent.model) or model(agent.model)
     if isinstance(agent.formatter, str):
@@ -142,6 +158,24 @@ def drive(work: Coroutine[Any, Any, T]) -> T:
     raise GestaError("This record cannot be used without an event loop. Use gesta.open(...) in an async function.")
 
 
+class Record(Base):
+    """An opened record, which can also say why an entry is what it is."""
+
+    async def explain(self, entry: Entry | str | tuple[str, int]) -> "Explanation":
+        """Explain an entry: what it was made from, back to the question and down through other runs.
+
+        Args:
+            entry: itself, its id, or its run and seq.
+
+        Raises:
+            NoRun: there is no such run.
+            GestaError: the run has no such entry.
+        """
+        from gesta.views.across import explain
+
+        return await explain(self, entry)
+
+
 @asynccontextmanager
 async def open_record(
     address: str = ":memory:", *, durability: Durability = "synced", readonly: bool = False
@@ -164,7 +198,7 @@ async def open_record(
                 yield record
             except BaseException as error:  # noqa: BLE001 - raised below, outside of the group, as itself
                 failure = error
-            record.closing = True
+            record.close()
             tasks.cancel_scope.cancel()
         if failure is not None:
             raise failure

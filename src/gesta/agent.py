@@ -3,41 +3,63 @@
 Model and formatter may be named by an address; `gesta.open` binds them when a turn begins.
 """
 
+import re
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 
 from gesta.codec import digest_of
-from gesta.errors import BadTool
+from gesta.errors import BadAddress, BadTool
 from gesta.formatter import Formatter
 from gesta.kinds import AgentRef, RequestHeaderContent
-from gesta.model import Model
+from gesta.model import Model, Unasked
 from gesta.policy import Policy, Spelled
-from gesta.tooling import Tool
+from gesta.tooling import Context, Tool, tool
+
+RULES = ("name", "effect", "approval", "timeout_s", "on_doubt", "group", "applicable_states", "state")
+"""What of a tool is in an agent's digest, beside its schema."""
+Program = Callable[[Any, str], Awaitable[Any]]
+"""An async function of the verbs and the text of a message, which gives the answer."""
+
+
+class Unanswered(Exception):
+    """What the tool of an agent raises when that gives no answer; the model reads it."""
 
 
 class Agent(Struct, frozen=True, metaclass=Spelled):
     """Who answers: a name, a model, instructions, tools and rules."""
 
     name: str
-    model: Model | str
-    """A model, or an address `provider:model`."""
+    model: Model | str = ""
+    """A model, or an address `provider:model`; a program may have none."""
     instructions: str = ""
     tools: tuple[Tool, ...] | list[Tool] = ()
     formatter: Formatter[Any] | str = "tool-calls"
     policy: Policy = Policy()
     settings: dict[str, Any] = {}
     """Settings of the model's request, such as `temperature`, as the provider names them."""
+    meta: dict[str, Any] = {}
+    """What else is to stand in its request-headers, such as the prompt that it was made of; no model reads it."""
+    groups: tuple[str, ...] | list[str] | None = None
+    """Groups of tools that it may use, `*` for all; none for `default`, empty for no tool at all."""
+    state: str = ""
+    """State of the tools that a run begins in; empty is `undefined`."""
+    program: Program | None = None
+    """Takes its turns in place of asking the model; see `gesta.verbs`."""
     hint: str | None = None
     """Where the agent came from, for people; never imported."""
 
     def __post_init__(self) -> None:
         """Refuse two tools of one name: a model could not tell them apart."""
-        for tool in self.tools:
-            if not isinstance(tool, Tool):
-                name = getattr(tool, "__name__", repr(tool))
-                found = f"Agent {self.name!r}: {name!r} in its tools is a {type(tool).__name__}, expected a tool."
+        if self.model == "" and self.program is None:
+            known = "model='openai:gpt-5-mini', or model=gesta.scripted(...) for one that needs no key"
+            raise BadAddress(f"Agent {self.name!r} has no model. Write {known}.")
+        for each in self.tools:
+            if not isinstance(each, Tool):
+                name = getattr(each, "__name__", repr(each))
+                found = f"Agent {self.name!r}: {name!r} in its tools is a {type(each).__name__}, expected a tool."
                 raise BadTool(f"{found} Write @gesta.tool above `def {name}`.")
         names = [tool.name for tool in self.tools]
         for name in names:
@@ -48,8 +70,17 @@ class Agent(Struct, frozen=True, metaclass=Spelled):
         """Find a tool by its name."""
         return next((tool for tool in self.tools if tool.name == name), None)
 
+    def offering(self, state: str) -> "Agent":
+        """Give the agent with those tools alone that it may use in a state, empty for the one it begins in."""
+        if self.groups is None and not any(tool.group or tool.applicable_states for tool in self.tools):
+            return self
+        wanted, now = {"default"} if self.groups is None else set(self.groups), state or self.state or "undefined"
+        return msgspec.structs.replace(self, tools=[tool for tool in self.tools if tool.offered(wanted, now)])
+
     def asked(self) -> Model:
         """Give the model that was bound."""
+        if self.model == "":
+            return Unasked()
         assert not isinstance(self.model, str), f"agent {self.name!r} was not bound: model is {self.model!r}"
         return self.model
 
@@ -58,9 +89,22 @@ class Agent(Struct, frozen=True, metaclass=Spelled):
         assert not isinstance(self.formatter, str), f"agent {self.name!r} was not bound"
         return self.formatter
 
+    def as_tool(self, name: str | None = None, description: str = "") -> Tool:
+        """Make a tool that has this agent answer in a child run: it goes on where it was, however often it is tried."""
+
+        async def ask(task: str, context: Context) -> Any:
+            ended = await context.call(self, task)
+            if ended.reason != "answered":
+                said = f": {ended.error.message}" if ended.error is not None else ""
+                raise Unanswered(f"{self.name} ended with reason {ended.reason}{said}")
+            return ended.value
+
+        made = tool(ask, name=name or re.sub(r"[^a-zA-Z0-9_-]", "_", self.name)[:64] or "agent", effect="idempotent")
+        return msgspec.structs.replace(made, description=description or self.instructions.partition("\n")[0])
+
     def header(self) -> RequestHeaderContent:
         """Make what holds for all its requests."""
-        meta: dict[str, Any] = {"model": self.asked().name}
+        meta: dict[str, Any] = {**self.meta, "model": self.asked().name}
         if self.instructions:
             meta["instructions"] = self.instructions
         if self.settings:
@@ -72,6 +116,7 @@ class Agent(Struct, frozen=True, metaclass=Spelled):
 
     def ref(self) -> AgentRef:
         """Say which agent this is, on the record."""
-        rules = [[tool.name, tool.effect, tool.approval, tool.timeout_s, tool.on_doubt] for tool in self.tools]
+        rules = [[getattr(tool, rule) for rule in RULES] for tool in self.tools]
         described = [self.name, msgspec.to_builtins(self.header()), self.formats().name, rules]
+        described += [self.groups, self.state, getattr(self.program, "__qualname__", None)]
         return AgentRef(name=self.name, digest=digest_of([described, msgspec.to_builtins(self.policy)]), hint=self.hint)

@@ -55,14 +55,15 @@ class Coming(Struct):
 
 
 async def ask(agent: Agent, desk: Desk) -> None:
-    """Ask the model once."""
+    """Ask the model once, with the tools that may be used where the run stands."""
+    agent = agent.offering(desk.state.tool_state)
     _close_calls(agent, desk)
     await _settle_last_try(desk)
     request, entry = _request(agent, desk)
     await desk.log.durable()
     coming, start = Coming(entry.seq), anyio.current_time()
     try:
-        reply = await _answer(agent, desk, request, coming)
+        whole, reply = await _answer(agent, desk, request, coming)
     except Exception as failure:  # noqa: BLE001 - whatever a model raises is how its try ended
         _fault(agent, desk, entry, failure, coming)
     except BaseException:
@@ -74,7 +75,18 @@ async def ask(agent: Agent, desk: Desk) -> None:
         raise
     else:
         latency_ms = round((anyio.current_time() - start) * 1000, 3)
-        _record(agent, desk, coming, reply, latency_ms)
+        completion = desk.write(
+            ChatCompletionContent(
+                output=whole,
+                model=reply.model,
+                finish_reason=reply.finish_reason,
+                usage=reply.usage,
+                latency_ms=latency_ms,
+                meta=_raw(coming) if reply.keep else None,
+            ),
+            coming.message,
+        )
+        _record(agent, desk, coming, completion, reply)
 
 
 def _close_calls(agent: Agent, desk: Desk) -> None:
@@ -121,7 +133,7 @@ def _request(agent: Agent, desk: Desk) -> tuple[Request, Entry]:
     """Write the request: what it adds to the one before, and the digest of its whole body."""
     desk.absorb()
     state, prompt = desk.state, desk.prompt
-    header = agent.header()
+    header = agent.formats().dress(agent.header())
     if header != state.header:
         desk.write(header)
         desk.absorb()
@@ -145,20 +157,30 @@ def _request(agent: Agent, desk: Desk) -> tuple[Request, Entry]:
     return msgspec.structs.replace(request, number=state.turn.faults + 1), entry
 
 
-async def _answer(agent: Agent, desk: Desk, request: Request, coming: Coming) -> Reply:
-    """Send, and read the reply; deltas go to the listener as they come."""
+async def _answer(agent: Agent, desk: Desk, request: Request, coming: Coming) -> tuple[str, Reply]:
+    """Send, and give the reply's whole text and the reply as read; deltas go to the listener as they come."""
     model = agent.asked()
-    parser = model.parser()
+    parser, reader, fed = model.parser(), agent.formats().reader(), 0
     desk.streamed = False
     async with aclosing(model.send(request)) as chunks:
         async for data in chunks:
             coming.raw.append(data)
             for delta in parser.feed(data):
-                _show(desk, coming, delta)
+                if reader is None or delta.type == "thought":
+                    _show(desk, coming, delta)
+                    continue
+                fed += len(delta.text)
+                for read in reader.feed(delta.text):
+                    _show(desk, coming, read)
     reply = parser.close()
+    whole = reply.text
+    if reader is not None:
+        for read in reader.feed(whole[fed:]):
+            _show(desk, coming, read)
+        reply = reader.close(reply)
     if desk.streamed:
         _show(desk, coming, Delta("text", reply.text[coming.chars :]))
-    return reply
+    return whole, reply
 
 
 def _show(desk: Desk, coming: Coming, delta: Delta) -> None:
@@ -199,19 +221,8 @@ def _retract(desk: Desk, coming: Coming) -> None:
         desk.tell("retract", "", message=coming.message)
 
 
-def _record(agent: Agent, desk: Desk, coming: Coming, reply: Reply, latency_ms: float) -> None:
-    """Write the completion, what it let be seen of its reasoning, and its calls: one commit with what follows."""
-    completion = desk.write(
-        ChatCompletionContent(
-            output=reply.text,
-            model=reply.model,
-            finish_reason=reply.finish_reason,
-            usage=reply.usage,
-            latency_ms=latency_ms,
-            meta=_raw(coming) if reply.keep else None,
-        ),
-        coming.message,
-    )
+def _record(agent: Agent, desk: Desk, coming: Coming, completion: Entry, reply: Reply) -> None:
+    """Write what the reply let be seen of its reasoning, and its calls: one commit with the completion."""
     if reply.thought:
         thought = desk.write(ThoughtContent(value=reply.thought), completion.seq)
         whole = "" if coming.thought else reply.thought

@@ -10,16 +10,16 @@ from typing import Any
 
 import anyio
 
-from gesta.address import Durability, bind, drive, inline_store, open_record
+from gesta.address import Durability, Record, bind, drive, inline_store, open_record
 from gesta.agent import Agent
 from gesta.entry import Entry
 from gesta.errors import GestaError
 from gesta.event import Listener
 from gesta.kinds import Content, Kind
 from gesta.log import Log
-from gesta.record import Record
-from gesta.run import Outcome
+from gesta.outcome import Outcome
 from gesta.store import RunRow
+from gesta.views.lineage import Explanation
 
 
 class Span:
@@ -102,6 +102,10 @@ class SyncRecord:
     def read(self, run: str) -> list[Entry]:
         """Read a run's entries by seq."""
         return drive(self.record.read(run))
+
+    def explain(self, entry: Entry | str | tuple[str, int]) -> Explanation:
+        """Explain an entry; see `Record.explain`."""
+        return drive(self.record.explain(entry))
 
 
 def run_sync(

@@ -4,14 +4,15 @@ Whoever holds the lease folds and decides: the process that began, one that resu
 So resume, take-over and approval need no machinery of their own.
 """
 
-from typing import Literal
+from typing import Any, Literal
 
 from msgspec import Struct
 
 from gesta.agent import Agent
 from gesta.codec import digest_of
+from gesta.entry import Cause
 from gesta.kinds import Error, Reason
-from gesta.pending import Pending
+from gesta.pending import WAITS, Pending
 from gesta.standing import RunState
 from gesta.tooling import Tool
 
@@ -32,14 +33,17 @@ class Use(Struct, frozen=True):
 class Waiting(Struct, frozen=True):
     """Something that the run waits for."""
 
-    what: Literal["approval", "doubt", "running"]
+    what: Literal["approval", "doubt", "running", "child"]
     call: int
-    """Seq of the tool call."""
+    """Seq of the tool call; 0 for what a program waits for."""
     tool: str
+    """Name of the tool, or of what a program calls."""
     of: int | None = None
     """Seq of the approval-request, or of the attempt in doubt."""
     declared: bool = True
     """Whether the tool's author said what its effect is."""
+    run: str | None = None
+    """The child run that somebody is to answer in; none for the run itself."""
 
 
 class Wait(Struct, frozen=True):
@@ -53,6 +57,12 @@ class Finish(Struct, frozen=True):
 
     reason: Reason
     error: Error | None = None
+    value: Any = None
+    """What a program gave; the answer of a model is on record."""
+    text: str | None = None
+    """That value for people, where it is not simply shown."""
+    causes: tuple[Cause, ...] = ()
+    """Of that value."""
 
 
 Move = Ask | Use | Wait | Finish
@@ -74,7 +84,7 @@ def decide(agent: Agent, state: RunState) -> Move:
     return _calls(agent, state) or _words(agent, state)
 
 
-Course = Literal["run", "settle", "approval", "doubt", "running", "close"]
+Course = Literal["run", "settle", "approval", "doubt", "running", "child", "close"]
 
 
 def _calls(agent: Agent, state: RunState) -> Use | Wait | None:
@@ -88,7 +98,7 @@ def _calls(agent: Agent, state: RunState) -> Use | Wait | None:
             run.append(call)
         elif course == "settle":
             settle.append(call)
-        elif course == "approval" or course == "doubt" or course == "running":  # noqa: PLR1714 - narrows the type
+        elif course != "close" and course != "run":  # noqa: PLR1714 - narrows the type
             waits.append(_waiting(agent, call, course))
         # else the placeholder before the next request answers it; of an ended turn, nothing is tried again
     if run or settle:
@@ -103,6 +113,8 @@ def _course(agent: Agent, call: Pending, state: RunState) -> Course:
         return "close"
     if call.last is not None and call.last.verdict is not None:
         return "run" if call.last.verdict == "retry" and tool is not None else "settle"
+    if call.last is not None and call.last.doubt == WAITS:
+        return "child" if call.last.seq > state.since else "run"
     if call.running(state.since):
         return "running"
     if call.in_doubt(state.since):
@@ -124,11 +136,12 @@ def _doubt(tool: Tool | None, call: Pending, attempts: int) -> Course:
     return "doubt" if tool is None or tool.on_doubt == "ask" else "close"
 
 
-def _waiting(agent: Agent, call: Pending, what: Literal["approval", "doubt", "running"]) -> Waiting:
+def _waiting(agent: Agent, call: Pending, what: Literal["approval", "doubt", "running", "child"]) -> Waiting:
     tool = agent.tool(call.name)
     attempt = call.last.seq if call.last is not None else None
     of = call.asked if what == "approval" else attempt
-    return Waiting(what, call.seq, call.name, of, tool is None or tool.declared)
+    child = call.last.child if call.last is not None and what == "child" else None
+    return Waiting(what, call.seq, call.name, of, tool is None or tool.declared, child)
 
 
 def _words(agent: Agent, state: RunState) -> Ask | Finish:

@@ -3,29 +3,69 @@
 Everything on it can be thrown away and made again from the log.
 """
 
-from collections.abc import Callable
+import copy
+from collections.abc import Callable, MutableMapping
 from datetime import datetime
+from typing import Any, Protocol
 
 import msgspec
 
 from gesta.entry import Cause, Entry
-from gesta.event import Event, EventType, Explain, Listener, Node
+from gesta.event import Event, EventType, Explain, Listener
 from gesta.formatter import observation_text
-from gesta.kinds import Content, ToolResultContent
+from gesta.kinds import Content, SystemContent, ToolResultContent
 from gesta.log import Log
+from gesta.origins import Key, NodeType, Origin, derived
+from gesta.outcome import Outcome
 from gesta.prompt import Prompt
 from gesta.standing import RunState, RunView
+
+
+class Task(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run hands to a child run."""
+
+    name: str
+    """Name of the child run."""
+    key: str
+    """Makes handing it over twice the same as once."""
+    content: SystemContent
+    cause: Cause
+    """The edge."""
+    source: tuple[str, ...]
+    """Path of the span that it comes from."""
+
+
+class Host(Protocol):
+    """Who can run other agents: the record."""
+
+    @property
+    def address(self) -> str:
+        """Address of the record."""
+
+    async def child(self, agent: Any, task: Task, desk: "Desk") -> Outcome:
+        """Take the turn of a child run, or go on with it, or give its outcome if it has ended."""
+
+    async def child_run(self, name: str, desk: "Desk") -> str:
+        """Give the id of a child run."""
 
 
 class Desk:
     """One run at work."""
 
-    def __init__(self, log: Log, state: RunState, prompt: Prompt, *, record: str, listener: Listener | None) -> None:
+    def __init__(
+        self,
+        log: Log,
+        state: RunState,
+        prompt: Prompt,
+        *,
+        host: Host,
+        listener: Listener | None,
+        origins: MutableMapping[str, Origin] | None = None,
+    ) -> None:
         self.log = log
         self.state = state
         self.prompt = prompt
-        self.record = record
-        """Address of the record."""
+        self.host = host
         self.listener = listener
         self.streaming = listener is not None
         self.failure: Exception | None = None
@@ -33,7 +73,22 @@ class Desk:
         self.streamed = False
         """Whether words of the last reply went out already."""
         self._view = RunView()
+        self._origins = {} if origins is None else origins
+        self.origin = self._origins.setdefault(log.run, Origin())
+        self._fresh: list[Entry] = []
+        """Entries that the origin has taken in, and the other folds have not."""
         log.journal.keeps = True
+
+    @property
+    def record(self) -> str:
+        """Address of the record."""
+        return self.host.address
+
+    def inside(self, log: Log) -> "Desk":
+        """Give the same desk for a span of the run."""
+        inner = copy.copy(self)
+        inner.log = log
+        return inner
 
     @property
     def clock(self) -> Callable[[], datetime]:
@@ -42,7 +97,9 @@ class Desk:
 
     def absorb(self) -> list[Entry]:
         """Fold what was written since the last call, and give it."""
-        entries = self.log.journal.take()
+        self._trace()
+        entries = self._fresh.copy()
+        self._fresh.clear()  # in place: the desks of inner spans share it
         for entry in entries:
             self.state = self._view.apply(self.state, entry)
             self.prompt.add(entry)
@@ -64,9 +121,13 @@ class Desk:
             Event(type=type_, content=content, message=message, seq=seq, end_of_message=True, end_of_dialog=last)
         )
 
-    def tell_now(self, type_: EventType, content: str, message: int = 0) -> None:
-        """Tell the listener at once: only for words that may still be taken back."""
-        self._hear(Event(type=type_, content=content, message=message))
+    def tell_now(self, type_: EventType, content: str, message: int = 0, *, last: bool = False) -> None:
+        """Tell the listener at once: only for words that may still be taken back.
+
+        Args:
+            last: whether it ends a message.
+        """
+        self._hear(Event(type=type_, content=content, message=message, end_of_message=last))
 
     def observe(self, entry: Entry) -> None:
         """Tell of a tool's result and where it stands, once it is durable."""
@@ -75,12 +136,41 @@ class Desk:
             self.tell("observation", observation_text(entry.content.tool_result), seq=entry.seq)
             self.explain("Observation", entry)
 
-    def explain(self, node: Node, entry: Entry) -> None:
+    def explain(self, node: NodeType, entry: Entry) -> None:
         """Tell where an entry stands in the explanation, once it is durable."""
-        sources = tuple(
-            f"{entry.run}.{cause}" if isinstance(cause, int) else f"{cause[0]}.{cause[1]}" for cause in entry.causes
-        )
-        self._later(Event(type="explain", seq=entry.seq, explain_id=entry.id, explain_graph=Explain(node, sources)))
+        if self.listener is None:
+            return
+        self._trace()
+        sources = derived(self._origins, (entry.run, entry.seq), self._shown)
+        graph = Explain(node, tuple(f"{run}.{seq}" for run, seq in sources))
+        self._later(Event(type="explain", seq=entry.seq, explain_id=entry.id, explain_graph=graph))
+
+    def place(self, entry: Entry) -> None:
+        """Tell where an entry stands in the explanation, if it stands there."""
+        self._trace()
+        node = self.origin.nodes.get(entry.seq)
+        if node is not None:
+            self.explain(node, entry)
+
+    def _trace(self) -> None:
+        """Take in what was written from what."""
+        fresh = self.log.journal.take()
+        for entry in fresh:
+            self.origin.add(entry)
+        self._fresh += fresh
+
+    def _shown(self, key: Key) -> bool:
+        """Say whether an entry is a node; of a run that is not at work it is taken for one, as its Conclusion is."""
+        origin = self._origins.get(key[0])
+        return origin is None or (key[1] in origin.nodes and not origin.became(key[1]))
+
+    def pass_on(self, event: Event) -> None:
+        """Tell the listener what a child run tells; it never ends the dialogue."""
+        if self.listener is not None:
+            try:
+                self.listener(msgspec.structs.replace(event, end_of_dialog=False))
+            except Exception as failure:  # noqa: BLE001 - as below
+                self.listener, self.failure = None, failure
 
     def _later(self, event: Event) -> None:
         if self.listener is not None:

@@ -11,7 +11,8 @@ GestaError
 │   ├── SeveralRuns      the beginning of several ids
 │   ├── RunHeld          somebody else is writing it
 │   ├── LeaseLost        the writer is no longer the writer, or behind the head
-│   └── TurnOpen         a turn is open, and another was to begin
+│   ├── TurnOpen         a turn is open, and another was to begin
+│   └── OtherProgram     a program does not fit what is on record of it
 ├── AgentError         an agent, tool or script that cannot be used as it is
 │   ├── BadTool, BadArguments, BadAddress, MissingExtra, NoKey
 │   └── ScriptExhausted  a scripted or replayed model has no more items
@@ -127,6 +128,14 @@ class TurnOpen(RunError):
             f"Resume or cancel it first: gesta resume {run} FILE.py:AGENT, or gesta cancel {run}."
         )
         self.run, self.turn = run, turn
+
+
+class OtherProgram(RunError):
+    """A program does not fit what is on record of it, or uses a name twice."""
+
+    def __init__(self, name: str, found: str, expected: str) -> None:
+        super().__init__(f"{name!r}: {found}; expected {expected}.")
+        self.name = name
 
 
 class AgentError(GestaError):

@@ -8,16 +8,17 @@ from typing import Literal
 
 from msgspec import Struct
 
+from gesta.origins import NodeType
+
 EventType = Literal["thought", "observation", "answer", "explain", "error", "retract"]
-Node = Literal["Question", "Analysis", "Observation", "Conclusion"]
 
 
 class Explain(Struct, frozen=True):
     """Where an entry stands in the explanation of the answer."""
 
-    node: Node
+    node: NodeType
     derived_from: tuple[str, ...]
-    """Ids of the entries that it was made from."""
+    """Ids of the nodes that it was made from, as `Explanation` has them."""
 
 
 class Event(Struct, frozen=True, kw_only=True):

@@ -17,7 +17,7 @@ from gesta.blob import Blobs
 from gesta.codec import blob_names, decode_content, from_row, to_row
 from gesta.entry import GENESIS, Cause, Entry, Row
 from gesta.errors import GestaError, message_of
-from gesta.kinds import BeginContent, Content, EndContent, Error, KeyValueContent, Kind, Opened
+from gesta.kinds import Base, BeginContent, Content, EndContent, Error, KeyValueContent, Kind, Opened
 from gesta.store import Batch, BlobRow, Lease, Letter, Store
 
 Clock = Callable[[], datetime]
@@ -176,7 +176,10 @@ class Log:
         return self.journal.write(content, self.span_seq, causes, annotations)
 
     def log(self, content: Content, **annotations: Any) -> Entry | None:
-        """Write an entry in this span, unless the span skips its kind."""
+        """Write an entry in this span, unless the span skips its kind. Raises TypeError for what is no content."""
+        if not isinstance(content, Base):
+            found = f"found {type(content).__name__} {content!r:.60}"
+            raise TypeError(f"log(...): {found}, expected a content such as gesta.kinds.UserContent(value='hello').")
         return None if content.kind in self._skip else self.write(content, annotations=annotations)
 
     def __setitem__(self, key: str, value: Any) -> None:

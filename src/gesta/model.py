@@ -10,6 +10,7 @@ from typing import Any, Literal, Protocol
 
 from msgspec import Struct
 
+from gesta.errors import ModelFault
 from gesta.kinds import RequestHeaderContent
 from gesta.message import Message
 
@@ -103,3 +104,28 @@ class Model(Protocol):
 
     def parser(self) -> Parser:
         """Make a reader for one reply."""
+
+
+class Unasked:
+    """Stands where a program has no model of its own."""
+
+    name = "none"
+    encoder = "none/1"
+
+    def encode(self, message: Message) -> bytes:
+        """Encode nothing: nobody reads it."""
+        del message
+        return b""
+
+    def envelope(self, header: RequestHeaderContent) -> Envelope:
+        """Make one without anything in it."""
+        del header
+        return Envelope(b"", b"", b"")
+
+    def send(self, request: Request) -> AsyncGenerator[bytes, None]:
+        """Refuse. Raises ModelFault."""
+        raise ModelFault("no-model", "This agent has no model of its own; its program asks other agents.")
+
+    def parser(self) -> Parser:
+        """Refuse. Raises ModelFault."""
+        raise ModelFault("no-model", "This agent has no model of its own; its program asks other agents.")

@@ -13,6 +13,8 @@ from gesta.kinds import ApprovalContent
 
 LOST = "lost"
 """Type of the error of a try that a crash cut off; it counts for nothing."""
+WAITS = "waits"
+"""Type of the error of an attempt that waits for a child run, which waits for somebody."""
 UNSETTLED = "unsettled"
 """Type of the error when a tool's `reconcile` could not tell either."""
 
@@ -27,6 +29,8 @@ class Try(Struct):
     """Type of the error that left it in doubt, beside a lost lease."""
     unsettled: bool = False
     """`reconcile` was asked and could not tell."""
+    child: str = ""
+    """The child run that it waits for."""
     verdict: str | None = None
     """Of its resolution."""
     settled: int | None = None

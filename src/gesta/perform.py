@@ -13,7 +13,9 @@ from gesta.codec import digest_of
 from gesta.decide import Ask, Finish, Move, Use, Wait
 from gesta.desk import Desk
 from gesta.entry import Entry
-from gesta.kinds import ApprovalRequestContent, AssistantContent, EndContent
+from gesta.formatter import observation_text
+from gesta.kinds import ApprovalRequestContent, AssistantContent, EndContent, Status
+from gesta.model import Reply
 from gesta.using import use
 
 
@@ -31,7 +33,7 @@ async def perform(agent: Agent, move: Move, desk: Desk) -> list[Entry]:
         case Wait():
             await _wait(move, desk)
         case Finish():
-            await _finish(move, desk)
+            await _finish(agent, move, desk)
         case _:
             assert_never(move)
     return desk.absorb()
@@ -46,21 +48,35 @@ async def _wait(move: Wait, desk: Desk) -> None:
     await desk.log.durable()
 
 
-async def _finish(move: Finish, desk: Desk) -> None:
-    """Give the answer if there is one, and end the turn."""
-    turn = desk.state.turn
-    assert turn is not None
-    if move.reason == "answered" and turn.assistant is None:
+async def _finish(agent: Agent, move: Finish, desk: Desk) -> None:
+    """Give the answer if there is one, and end the turn; the answer of a child run is the state of its end."""
+    turn, opened = desk.state.turn, desk.state.opened
+    assert turn is not None and opened is not None
+    child, value, causes = opened.parent_run is not None, move.value, move.causes
+    given = move.reason == "answered" and turn.assistant is None
+    if given and agent.program is None:
         assert turn.reply is not None
-        request = desk.state.asked.seq if desk.state.asked is not None else 0
-        entry = desk.write(AssistantContent(value=turn.text), turn.reply)
-        desk.explain("Conclusion", entry)
-        whole = "" if desk.streamed else turn.text
-        desk.tell("answer", whole, message=request, seq=entry.seq)
-    desk.write(
-        EndContent(status="success" if move.reason == "answered" else "error", reason=move.reason, error=move.error)
-    )
-    if move.reason != "answered":
-        text = move.error.message if move.error is not None else move.reason
-        desk.tell("error", text)
+        value, causes = answer_text(agent, turn.text), (turn.reply,)
+    text = move.text if move.text is not None else observation_text(value) if value is not None else ""
+    answer = None
+    if given and not child:
+        answer = desk.write(AssistantContent(value=text), *causes)
+        value, causes = None if isinstance(value, str) else value, ()
+    status: Status = "success" if move.reason == "answered" else "error"
+    end = desk.write(EndContent(state=value, status=status, reason=move.reason, error=move.error), *causes)
+    if given:
+        desk.explain("Conclusion", answer or end)
+        request = desk.state.asked.seq if desk.state.asked is not None and agent.program is None else 0
+        desk.tell("answer", "" if desk.streamed else text, message=request, seq=(answer or end).seq)
+    elif move.reason != "answered":
+        desk.tell("error", move.error.message if move.error is not None else move.reason)
     await desk.log.durable()
+
+
+def answer_text(agent: Agent, output: str) -> str:
+    """Read the answer out of what a model wrote."""
+    reader = agent.formats().reader()
+    if reader is None:
+        return output
+    reader.feed(output)
+    return reader.close(Reply(text=output)).text

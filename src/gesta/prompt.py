@@ -2,7 +2,7 @@
 
 The same entries give the same blocks, whether they come one by one while the run goes on or all at once when it is
 resumed: segments end at `request` entries, and a block once made is final. The body's digest is carried along, so that
-asking costs what is new.
+asking costs what is new. A `compaction` hides blocks, and the next request lists all that are left.
 """
 
 import hashlib
@@ -11,8 +11,8 @@ from typing import Any
 
 from gesta.entry import Entry
 from gesta.formatter import Formatter
-from gesta.kinds import Kind, RequestContent, RequestHeaderContent
-from gesta.message import Block
+from gesta.kinds import CompactionContent, Kind, RequestContent, RequestHeaderContent
+from gesta.message import Block, Message
 from gesta.model import Envelope, Model, Request
 
 SHOWN = frozenset(
@@ -25,7 +25,6 @@ SHOWN = frozenset(
         Kind.ToolCall,
         Kind.ToolResult,
         Kind.Begin,
-        Kind.Compaction,
     }
 )
 """Kinds that a formatter may make messages of."""
@@ -42,25 +41,62 @@ class Prompt:
         self.blocks: list[bytes] = []
         self.sources: list[tuple[int, ...]] = []
         """For each block, the seqs of the entries that it was made from."""
+        self._pairs: list[tuple[tuple[str, ...], str | None]] = []
+        """For each block, the ids of the calls that it makes, and of the one that it answers."""
+        self._gaps: dict[int, int] = {}
+        """For each compaction, the place of what it hides: an entry that it causes stands there."""
         self.encoder = f"{formatter.name}+{model.encoder}"
         self._envelope: Envelope | None = None
         self._hash = hashlib.sha256()
         self._hashed = 0
 
     def add(self, entry: Entry) -> None:
-        """Take one entry in; a `request` ends the segment."""
+        """Take one entry in; a `request` ends the segment, and so does a `compaction`."""
         if entry.kind is Kind.Request:
             self.close()
+        elif isinstance(entry.content, CompactionContent):
+            self.close()
+            self._hide(entry.seq, entry.content)
         elif entry.kind in SHOWN:
+            gap = next((self._gaps[cause] for cause in entry.causes if cause in self._gaps), None)
+            if gap is not None:
+                self.close()
             self._segment.append(entry)
+            if gap is not None:
+                self.close(gap)
 
-    def close(self) -> None:
-        """End the segment: make its messages, and encode each."""
+    def close(self, at: int | None = None) -> None:
+        """End the segment: make its messages, and encode each; `at` a place, or at the end."""
         if self._segment:
             messages = self._formatter.format(self._segment, self._state)
             self._segment = []
-            self.blocks += [self._encode(message) for message in messages]
-            self.sources += [message.sources for message in messages]
+            self._insert(len(self.blocks) if at is None else at, messages)
+
+    def _insert(self, at: int, messages: Sequence[Message]) -> None:
+        self.blocks[at:at] = [self._encode(message) for message in messages]
+        self.sources[at:at] = [message.sources for message in messages]
+        self._pairs[at:at] = [(tuple(call.id for call in message.calls), message.call_id) for message in messages]
+
+    def _hide(self, seq: int, content: CompactionContent) -> None:
+        """Leave out the blocks made from a range, a call together with its results; a summary stands in their place."""
+        hidden = {
+            place
+            for place, sources in enumerate(self.sources)
+            if sources and all(content.from_seq <= source <= content.to_seq for source in sources)
+        }
+        calls = {id for place in hidden for id in self._pairs[place][0]}
+        hidden = {place for place in hidden if self._pairs[place][1] in {None, *calls}}
+        hidden |= {place for place, (_, answers) in enumerate(self._pairs) if answers in calls}
+        kept = [place for place in range(len(self.blocks)) if place not in hidden]
+        gap = min(hidden, default=len(self.blocks))
+        self.blocks = [self.blocks[place] for place in kept]
+        self.sources = [self.sources[place] for place in kept]
+        self._pairs = [self._pairs[place] for place in kept]
+        self._gaps = {known: at - sum(place < at for place in hidden) for known, at in self._gaps.items()}
+        self._gaps[seq] = gap
+        if content.summary is not None:
+            self._insert(gap, [Message(role="user", text=content.summary, sources=(seq,))])
+        self._envelope = None
 
     def since(self, known: int) -> list[Block]:
         """Give the blocks after the first `known`."""

@@ -4,36 +4,15 @@ Resume, replay, take-over and approval are this loop over a log that somebody el
 """
 
 import msgspec
-from msgspec import Struct
 
 from gesta.agent import Agent
 from gesta.decide import Finish, Move, Wait, Waiting, decide
 from gesta.desk import Desk
-from gesta.kinds import Content, Error, ToolResultContent
+from gesta.kinds import Content, ToolResultContent
 from gesta.log import letters
+from gesta.outcome import Outcome
 from gesta.perform import perform
-from gesta.standing import Turn
-
-
-class Outcome(Struct, frozen=True, kw_only=True):
-    """How a turn ended, or what it waits for."""
-
-    run: str
-    session: str
-    turn: int
-    """Seq of the begin of the turn."""
-    reason: str
-    """answered, failed, limit, budget, cancelled, or waiting."""
-    answer: str | None = None
-    waiting: tuple[Waiting, ...] = ()
-    error: Error | None = None
-    """Of a turn that was not answered: what went wrong, or which limit was reached."""
-    requests: int = 0
-    """Answers that the model gave."""
-    tokens_in: int = 0
-    tokens_out: int = 0
-    unknown_usage: int = 0
-    """Answers that came without a count of tokens; those are not in the sums."""
+from gesta.turn import Turn
 
 
 async def step(agent: Agent, desk: Desk) -> Move:
@@ -91,10 +70,12 @@ def outcome(desk: Desk, waiting: tuple[Waiting, ...] = (), of: Turn | None = Non
         turn=turn.begin,
         reason=turn.reason or "waiting",
         answer=turn.text if turn.reason == "answered" else None,
+        value=(turn.value if turn.value is not None else turn.text) if turn.reason == "answered" else None,
         waiting=waiting,
         error=turn.error,
         requests=turn.requests,
         tokens_in=turn.tokens_in,
         tokens_out=turn.tokens_out,
         unknown_usage=turn.unknown_usage,
+        end=turn.end,
     )

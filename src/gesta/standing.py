@@ -5,13 +5,14 @@ it when it is answered.
 """
 
 from collections.abc import Callable
-from datetime import datetime
 from typing import Any
 
 from msgspec import Struct, field
 
+from gesta.acts import Acts
 from gesta.codec import digest_of
 from gesta.entry import Entry
+from gesta.formatter import given_text
 from gesta.kinds import (
     ApprovalContent,
     ApprovalRequestContent,
@@ -19,8 +20,8 @@ from gesta.kinds import (
     AttemptContent,
     BeginContent,
     ChatCompletionContent,
+    CompactionContent,
     EndContent,
-    Error,
     FaultContent,
     KeyValueContent,
     Kind,
@@ -29,62 +30,24 @@ from gesta.kinds import (
     RequestHeaderContent,
     ResolutionContent,
     SignalContent,
+    SystemContent,
     ToolCallContent,
     ToolResultContent,
     UserContent,
 )
 from gesta.pending import LOST, UNSETTLED, Pending, Try
+from gesta.turn import Asked, Turn, tokens
 
 AGENT = "gesta.agent"
 """Key under which a turn notes that another description of its agent goes on with it."""
 
 
-class Asked(Struct):
-    """The last request."""
-
-    seq: int
-    digest: str
-    number: int
-    blocks: int
-    """Blocks of its prompt in all."""
-    encoder: str
-    header: int
-    open: bool = True
-    """Neither answered nor failed yet."""
+HIDDEN = "hidden"
+"""In place of an encoder: blocks of the last request were hidden, so the next does not extend it."""
 
 
-class Turn(Struct):
-    """A turn, open or ended."""
-
-    begin: int
-    key: str | None
-    name: str
-    agent: str = ""
-    """Digest of the agent's description that was last on record."""
-    requests: int = 0
-    """Completions so far."""
-    calls: int = 0
-    faults: int = 0
-    """Failed tries since the last completion."""
-    empty: int = 0
-    """Replies in a row without text and calls."""
-    reply: int | None = None
-    """A completion without calls: the answer to be given."""
-    text: str = ""
-    assistant: int | None = None
-    retry_at: tuple[datetime, float] | None = None
-    """When the last try failed, and how many seconds after that the next may start."""
-    fatal: Error | None = None
-    """A fault that no further try follows."""
-    cancelled: str | None = None
-    """Who cancelled it."""
-    reason: str | None = None
-    """Of its end."""
-    error: Error | None = None
-    tokens_in: int = 0
-    tokens_out: int = 0
-    unknown_usage: int = 0
-    """Completions that came without a count of tokens."""
+HISTORY = "history"
+"""Extra of an answer that a program put into the history: nobody gave it in this turn."""
 
 
 class RunState(Struct):
@@ -110,6 +73,9 @@ class RunState(Struct):
     asked: Asked | None = None
     answered: int = 0
     """Completions in the run."""
+    tool_state: str = ""
+    """State that a tool left the run in; empty for the one it begins in."""
+    acts: Acts = field(default_factory=Acts)
 
     @property
     def open(self) -> bool:
@@ -132,18 +98,11 @@ class RunView:
     def apply(self, state: RunState, entry: Entry) -> RunState:
         """Take one entry in."""
         state.head = entry.seq
+        state.acts.take(entry)
         handle = HANDLERS.get(entry.kind)
         if handle is not None:
             handle(state, entry, entry.content)
         return state
-
-
-def tokens(usage: dict[str, Any] | None) -> tuple[int, int] | None:
-    """Read tokens in and out of a provider's usage; none where it does not say."""
-    usage = usage or {}
-    given = [usage.get("prompt_tokens", usage.get("input_tokens"))]
-    given.append(usage.get("completion_tokens", usage.get("output_tokens")))
-    return (given[0], given[1]) if all(isinstance(count, int) for count in given) else None  # type: ignore[return-value]
 
 
 def _begin(state: RunState, entry: Entry, content: BeginContent) -> None:
@@ -161,17 +120,25 @@ def _end(state: RunState, entry: Entry, content: EndContent) -> None:
     state.spans.discard(entry.span)
     if state.turn is not None and entry.span == state.turn.begin:
         state.turn.reason = content.reason or ("answered" if content.status == "success" else "failed")
-        state.turn.error = content.error
+        state.turn.error, state.turn.end, state.turn.value = content.error, entry.seq, content.state
+        if content.state is not None and content.status == "success" and state.turn.assistant is None:
+            state.turn.text = given_text(content.state)
 
 
-def _user(state: RunState, _entry: Entry, content: UserContent) -> None:
+def _user(state: RunState, entry: Entry, content: UserContent) -> None:
     state.user = content.user_id or state.user
+    _system(state, entry, content)
+
+
+def _system(state: RunState, entry: Entry, content: UserContent | SystemContent) -> None:
     if state.turn is not None:
         state.turn.reply = None
+        if not state.turn.question:
+            state.turn.question, state.turn.task = entry.seq, content.value
 
 
 def _assistant(state: RunState, entry: Entry, content: AssistantContent) -> None:
-    if state.turn is not None:
+    if state.turn is not None and HISTORY not in (content.extra or {}):
         state.turn.assistant, state.turn.text = entry.seq, content.value
 
 
@@ -226,6 +193,8 @@ def _attempt(state: RunState, entry: Entry, content: AttemptContent) -> None:
 
 def _result(state: RunState, _entry: Entry, content: ToolResultContent) -> None:
     call = state.calls.pop(content.call, None) if content.call is not None else None
+    if content.outcome == "ok" and isinstance(named := (content.extra or {}).get("state"), str):
+        state.tool_state = named
     if call is not None and content.outcome == "unknown":
         state.unknown.add((call.name, digest_of(call.final_args)))
 
@@ -242,7 +211,7 @@ def _fault(state: RunState, entry: Entry, content: FaultContent) -> None:
         return
     last = _try(state, content.of)
     if last is not None:
-        last.doubt = content.error.type
+        last.doubt, last.child = content.error.type, str((content.extra or {}).get("run", ""))
         last.unsettled |= content.error.type == UNSETTLED
 
 
@@ -263,6 +232,11 @@ def _resolution(state: RunState, entry: Entry, content: ResolutionContent) -> No
             call.last.verdict, call.last.settled, call.result = content.verdict, entry.seq, content.result
 
 
+def _compaction(state: RunState, _entry: Entry, _content: CompactionContent) -> None:
+    if state.asked is not None:
+        state.asked.encoder = HIDDEN
+
+
 def _key_value(state: RunState, _entry: Entry, content: KeyValueContent) -> None:
     if content.key == AGENT and state.turn is not None and isinstance(content.value, dict):
         state.turn.agent = str(content.value.get("digest"))
@@ -281,6 +255,7 @@ def _try(state: RunState, seq: int) -> Try | None:
 HANDLERS: dict[Kind, Callable[[RunState, Entry, Any], None]] = {
     Kind.Begin: _begin,
     Kind.End: _end,
+    Kind.System: _system,
     Kind.User: _user,
     Kind.Assistant: _assistant,
     Kind.RequestHeader: _header,
@@ -293,6 +268,7 @@ HANDLERS: dict[Kind, Callable[[RunState, Entry, Any], None]] = {
     Kind.ApprovalRequest: _approval_request,
     Kind.Approval: _approval,
     Kind.Resolution: _resolution,
+    Kind.Compaction: _compaction,
     Kind.KeyValue: _key_value,
     Kind.Signal: _signal,
 }

@@ -11,7 +11,7 @@ from anyio.abc import TaskGroup
 
 from gesta.errors import GestaError
 from gesta.event import Event, Listener
-from gesta.run import Outcome
+from gesta.outcome import Outcome
 
 
 class Stream:

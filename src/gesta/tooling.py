@@ -10,7 +10,7 @@ import functools
 import inspect
 import json
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from typing import Any, Literal, TypedDict, Unpack, get_args, overload
@@ -20,6 +20,7 @@ from anyio import to_thread
 from msgspec import UNSET, Struct, ValidationError
 
 from gesta.errors import BadArguments, BadTool, nearest
+from gesta.kinds import Hit
 from gesta.signature import named, read_signature, unwrapped
 
 Effect = Literal["pure", "idempotent", "once", "transactional"]
@@ -44,6 +45,10 @@ class Context(Struct, frozen=True, kw_only=True):
     clock: Callable[[], datetime]
     respond: Callable[[str], None]
     """Sends an observation to whoever listens to the run."""
+    call: Callable[[Any, str], Awaitable[Any]]
+    """Has another agent answer in a run of its own, and gives its outcome; done once, however often this is tried."""
+    found: Callable[[str, Sequence[Hit]], None] = lambda _query, _hits: None
+    """Writes down a query and the passages that it found: the tool's result is explained by them."""
     cancelled: Callable[[], bool]
     """For functions in a thread: nobody can stop those from outside."""
 
@@ -83,6 +88,12 @@ class Tool(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     timeout_s: float | None = None
     reconcile: Reconcile | None = None
     on_doubt: OnDoubt = "ask"
+    group: tuple[str, ...] | list[str] = ()
+    """Groups that it belongs to; none is `default`."""
+    applicable_states: tuple[str, ...] | list[str] = ()
+    """States in which it is offered, `*` or none for all."""
+    state: str | None = None
+    """State that a run is in once it has succeeded."""
     parameters: type[Struct] | None = None
     """What arguments are converted to; None: values pass as they are, only their names are checked."""
     context_names: tuple[str, ...] = ()
@@ -94,6 +105,11 @@ class Tool(Struct, frozen=True, kw_only=True, eq=False, dict=True):
             if value not in get_args(known):
                 expected = f"expected one of {_listed(get_args(known))}.{nearest(str(value), get_args(known))}"
                 raise BadTool(f"Tool {self.name!r}: {option} is {value!r}, {expected}")
+        for option, names in (("group", self.group), ("applicable_states", self.applicable_states)):
+            if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
+                raise BadTool(f"Tool {self.name!r}: {option} is {names!r}, expected a list of names.")
+        if self.state is not None and not isinstance(self.state, str):
+            raise BadTool(f"Tool {self.name!r}: state is {self.state!r}, expected a name.")
         if self.timeout_s is not None and not (isinstance(self.timeout_s, int | float) and self.timeout_s > 0):
             raise BadTool(f"Tool {self.name!r}: timeout_s is {self.timeout_s!r}, expected seconds above 0, or None.")
         inner, target = unwrapped(self.function)
@@ -113,6 +129,12 @@ class Tool(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         """Whether the function blocks, so that it runs in a worker thread."""
         inner, target = unwrapped(self.function)
         return not (inspect.iscoroutinefunction(inner) or inspect.iscoroutinefunction(target))
+
+    def offered(self, groups: Collection[str], state: str) -> bool:
+        """Say whether who may use these groups is offered it in this state."""
+        own = set(self.group or ("default",))
+        allowed = "*" in groups or not own.isdisjoint(groups)
+        return allowed and (not self.applicable_states or not {"*", state}.isdisjoint(self.applicable_states))
 
     def arguments(self, args: Mapping[str, Any]) -> dict[str, Any]:
         """Check and convert what a model wrote; what it left out is left to the function's defaults.
@@ -179,6 +201,9 @@ class ToolOptions(TypedDict, total=False):
     reconcile: Reconcile | None
     timeout_s: float | None
     on_doubt: OnDoubt
+    group: str | tuple[str, ...] | list[str]
+    applicable_states: str | tuple[str, ...] | list[str]
+    state: str | None
 
 
 @overload
@@ -205,6 +230,7 @@ def _tool(options: ToolOptions, function: Any) -> Tool:
         raise BadTool(f"Tool {name!r}: a name is 1 to 64 of a-z A-Z 0-9 _ -. Write @tool(name='...').")
     signature = read_signature(function, name, Context)
     facts: dict[str, Any] = {key: value for key, value in options.items() if key != "name"}
+    facts |= {each: (facts[each],) for each in ("group", "applicable_states") if isinstance(facts.get(each), str)}
     facts |= {"declared": "effect" in options, "parameters": signature.parameters}
     return Tool(
         name=name,

@@ -4,40 +4,27 @@ Calls of one move run at once. Every result but the last of a batch is awaited u
 durable, so that a crash costs none of its siblings; the last rides in the commit of what comes next.
 """
 
-import hashlib
 import inspect
 import traceback
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
 from functools import partial
 from typing import Any
 
 import anyio
 import msgspec
-from anyio import from_thread
 
 from gesta.agent import Agent
+from gesta.calling import ChildWaits, Told, context_of
 from gesta.codec import encode_content
 from gesta.decide import Use
 from gesta.desk import Desk
-from gesta.entry import Entry, utc_text
+from gesta.entry import Cause, Entry, utc_text
 from gesta.errors import BadArguments, GestaError, InDoubt, message_of
 from gesta.kinds import AttemptContent, Error, FaultContent, ResolutionContent, ToolResultContent
 from gesta.outlive import Outliving, Returned, strayed
-from gesta.pending import UNSETTLED, Pending
+from gesta.pending import UNSETTLED, WAITS, Pending
 from gesta.store import Letter
-from gesta.tooling import Context, Done, NotDone, Tool
-
-
-def call_key(record: str, run: str, seq: int) -> str:
-    """Make the idempotency key of a call, 64 hex: the same however often and wherever the call is tried.
-
-    Args:
-        record: id of the record where the run was made.
-        run: id of the run.
-        seq: seq of the tool-call.
-    """
-    return hashlib.sha256(f"{record}|{run}|{seq}".encode()).hexdigest()
+from gesta.tooling import Done, NotDone, Tool
 
 
 async def use(agent: Agent, move: Use, desk: Desk) -> None:
@@ -111,7 +98,8 @@ async def _try(tool: Tool, call: Pending, attempt: Entry, work: Work) -> None:
         threads.append(Outliving(thread, partial(_late, desk, call, attempt)))
         return threads[0]
 
-    context = _context(call, attempt.seq, desk, lambda: any(thread.left for thread in threads))
+    children: list[Cause] = []
+    context = context_of(call, attempt.seq, desk, lambda: any(thread.left for thread in threads), children)
     try:
         arguments = tool.arguments(call.final_args)
         with anyio.move_on_after(bound) as scope:
@@ -120,6 +108,10 @@ async def _try(tool: Tool, call: Pending, attempt: Entry, work: Work) -> None:
             doubt = "timeout", f"{tool.name} did not return within {bound} s"
             _give_up(desk, call, attempt, threads, doubt)
             return
+    except ChildWaits as waits:
+        error = Error(type=WAITS, message=f"run {waits.args[0]} waits for somebody")
+        desk.write(FaultContent(of=attempt.seq, error=error, extra={"run": waits.args[0]}), attempt.seq)
+        return
     except InDoubt as unsure:
         _doubt(desk, attempt, "InDoubt", message_of(unsure) or f"{tool.name} cannot say whether its effect happened")
         return
@@ -132,7 +124,15 @@ async def _try(tool: Tool, call: Pending, attempt: Entry, work: Work) -> None:
         with anyio.CancelScope(shield=True):
             await desk.log.durable()
         raise
-    _answer(desk, call, attempt, _result(returned))
+    content = msgspec.structs.replace(_stated(tool, _result(returned)), call=call.seq)
+    desk.observe(desk.write(content, attempt.seq, *children))
+
+
+def _stated(tool: Tool | None, content: ToolResultContent) -> ToolResultContent:
+    """Note the state that a tool which succeeded leaves the run in."""
+    if tool is None or tool.state is None or content.outcome != "ok":
+        return content
+    return msgspec.structs.replace(content, extra={**(content.extra or {}), "state": tool.state})
 
 
 def _give_up(desk: Desk, call: Pending, attempt: Entry, threads: Sequence[Outliving], doubt: tuple[str, str]) -> None:
@@ -154,39 +154,13 @@ async def _late(desk: Desk, call: Pending, attempt: Entry, returned: Returned) -
 def _result(returned: Returned) -> ToolResultContent:
     """Say how a function ended: its value as JSON where its type says how, or what it raised."""
     failure = returned.failure
+    if isinstance(returned.value, Told):
+        return ToolResultContent(tool_result=plain(returned.value.result), extra=returned.value.extra, outcome="ok")
     if failure is None:
         return ToolResultContent(tool_result=plain(returned.value), outcome="ok")
     if isinstance(failure, BadArguments):
         return ToolResultContent(tool_result=str(failure), status="error", outcome="error")
     return _failed(failure)
-
-
-def _context(call: Pending, attempt: int, desk: Desk, cancelled: Callable[[], bool]) -> Context:
-    opened = desk.state.opened
-    assert opened is not None
-    return Context(
-        record=desk.record,
-        run=desk.log.run,
-        session=opened.session,
-        user=desk.state.user,
-        key=call_key(opened.record, desk.log.run, call.seq),
-        explain_id=f"{desk.log.run}.{attempt}",
-        streaming=desk.streaming,
-        clock=desk.clock,
-        respond=partial(_respond, desk),
-        cancelled=cancelled,
-    )
-
-
-def _respond(desk: Desk, text: str) -> None:
-    """Tell the listener, in the task of the run also when a tool says it in a thread."""
-    try:
-        anyio.get_current_task()
-    except anyio.NoEventLoopError:
-        with suppress(anyio.NoEventLoopError, RuntimeError):  # a thread may outlive the loop that began it
-            from_thread.run_sync(desk.tell_now, "observation", text)
-    else:
-        desk.tell_now("observation", text)
 
 
 def _answer(desk: Desk, call: Pending, attempt: Entry, content: ToolResultContent) -> None:
@@ -224,6 +198,7 @@ async def _settle(agent: Agent, call: Pending, work: Work) -> None:
         status="success" if done else "error",
         outcome="ok" if done else "error",
     )
+    content = _stated(agent.tool(call.name), content)
     desk.observe(desk.write(content, last.seq, *([last.settled] if last.settled is not None else [])))
 
 
@@ -231,7 +206,7 @@ async def _reconcile(agent: Agent, call: Pending, work: Work) -> None:
     """Ask the tool by the key of the call; whatever it raises, and no answer in time, counts as not knowing."""
     last, desk, tool = call.last, work.desk, agent.tool(call.name)
     assert last is not None and tool is not None and tool.reconcile is not None
-    context = _context(call, last.seq, desk, lambda: False)
+    context = context_of(call, last.seq, desk, lambda: False, [])
     given: tuple[Any, ...] = (context.key, context)[: len(inspect.signature(tool.reconcile).parameters)]
     found: Any = "no answer in time"
     try:

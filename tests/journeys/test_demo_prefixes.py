@@ -9,13 +9,13 @@ from tests.laws.scenes import Tape, again, doubtful, facts
 
 import gesta
 from gesta import address
+from gesta.address import Record
+from gesta.calling import call_key
 from gesta.demo import refund_asked, shop
 from gesta.demo.driver import drive, staffed
 from gesta.kinds import AttemptContent, ToolCallContent
-from gesta.record import Record
 from gesta.store import Batch
 from gesta.tooling import Context
-from gesta.using import call_key
 
 SESSION = "s"
 
@@ -43,12 +43,17 @@ def book_attempted(path: Path, entries: Sequence[gesta.Entry], *, lost: bool) ->
                 shop.book(path, refund_asked(**call.tool_args, context=given(key, entry)))
 
 
+async def nobody(_agent: object, _input: str) -> None:
+    raise AssertionError("no tool here calls an agent")
+
+
 def given(key: str, entry: gesta.Entry) -> Context:
     return Context(
         record=":memory:",
         run=entry.run,
         session=SESSION,
         user=None,
+        call=nobody,
         key=key,
         explain_id=entry.id,
         streaming=False,

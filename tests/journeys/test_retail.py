@@ -23,11 +23,11 @@ from tests.laws.scenes import Tape, again, doubtful, facts
 
 import gesta
 from gesta import address
+from gesta.address import Record
+from gesta.calling import call_key
 from gesta.entry import Entry
 from gesta.kinds import AttemptContent, ToolCallContent, ToolResultContent
-from gesta.record import Record
 from gesta.store import Batch
-from gesta.using import call_key
 
 TAU2 = "tau2-bench/results/retail-gpt-4.1.json.gz"
 CONVERSATIONS = 20

@@ -11,17 +11,20 @@ from hypothesis import strategies as st
 from rich.console import Console
 from tests.laws.scenes import Tape, World, agent, play
 from tests.laws.test_resume import from_prefix, prefixes, scripts, whole
+from tests.ribs.test_lineage import NODES, supervisor_of
 
 import gesta
 from gesta.bridges.importing import import_file
 from gesta.demo.play import Choices
 from gesta.demo.play import play as play_demo
 from gesta.entry import Entry
+from gesta.event import Event
 from gesta.kinds import AssistantContent, Kind, RequestContent, ResolutionContent
+from gesta.origins import PLACES
 from gesta.prompt import references
 from gesta.record import Record
 from gesta.view import fold
-from gesta.views.lineage import PLACES, Lineage, Unexplained, explain, unexplained
+from gesta.views.lineage import Lineage, Unexplained, explain, unexplained
 
 SHOWN = {Kind.User, Kind.ToolCall, Kind.ToolResult}
 
@@ -110,6 +113,42 @@ async def test_what_a_person_says_of_a_doubt_is_in_the_explanation(verdict: Any)
     (done,) = await play(tape, acting)
     assert done.answer == "done"
     explained(await record.read(done.run))
+
+
+def told_as_explained(events: Sequence[Event], entries: Sequence[Entry]) -> int:
+    """Every explain event says what the explanation of its entry says afterwards."""
+    heard = [event for event in events if event.type == "explain"]
+    ids = {entry.id: entry for entry in entries}
+    for event in heard:
+        assert event.explain_graph is not None
+        assert event.explain_id is not None
+        entry = ids[event.explain_id]
+        node = explain(entries, entry.seq, entry.run).nodes[-1]
+        assert (node.type, node.derived_from) == (event.explain_graph.node, event.explain_graph.derived_from)
+    return len(heard)
+
+
+@given(st.lists(scripts, min_size=1, max_size=3))
+def test_what_is_told_while_a_run_goes_on_is_what_is_explained_afterwards(parts: list[list[Any]]) -> None:
+    async def main() -> None:
+        tape, events = Tape(), list[Event]()
+        acting = agent(World(), [step for part in parts for step in part])
+        for place, _ in enumerate(parts):
+            record = Record(tape, lambda made: made)  # another one for each turn: what it tells is in no memory
+            outcome = await record.run(acting, f"do part {place}", session="s", listener=events.append)
+        entries = await record.read(outcome.run)
+        assert told_as_explained(events, entries) >= 1
+
+    anyio.run(main)
+
+
+async def test_what_a_supervisor_and_its_agents_tell_is_what_is_explained_afterwards() -> None:
+    async with gesta.open(":memory:") as record:
+        events: list[Event] = []
+        for text in ("where is gold?", "and now?"):
+            await record.run(supervisor_of("cellar", "garden"), text, session="s", listener=events.append)
+        entries = [entry for row in await record.store.runs() for entry in await record.read(row.run)]
+    assert told_as_explained(events, entries) == 2 * len([type_ for type_ in NODES if type_ != "ToolUse"])
 
 
 @given(scripts, st.integers(0, 40))

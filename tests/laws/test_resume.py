@@ -35,7 +35,7 @@ async def whole(script: Sequence[Any]) -> tuple[Tape, World, list[Entry]]:
 
 def rebuilt(world: World, entries: Sequence[Entry], *, lost: bool) -> World:
     """Make the world again as it was at a prefix: the effects of finished calls, and, if `lost`, of open attempts."""
-    from gesta.using import call_key
+    from gesta.calling import call_key
 
     made, opened = World(), entries[0].content.opened  # type: ignore[union-attr]
     assert opened is not None

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,10 +19,13 @@ from gesta import kinds
 from gesta.cli import application
 from gesta.cli.talk import HOSTILE
 from gesta.entry import Cause, Entry
+from gesta.errors import NoRun
 from gesta.event import Event
 from gesta.kinds import AssistantContent, BeginContent, EndContent, Kind, Opened, SystemContent, UserContent
+from gesta.origins import PLACES
+from gesta.verbs import Verbs
 from gesta.view import fold
-from gesta.views.lineage import PLACES, Explanation, Lineage, Unexplained, explain, unexplained
+from gesta.views.lineage import Explanation, Lineage, Unexplained, explain, unexplained
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 NASTY = "\x1b[2J\x1b]0;owned\x07 \u202edcba\u202c [bold]x[/bold]\r\n\x9b31m \ud800" + "犬" * 200
@@ -102,13 +106,13 @@ async def test_the_chain_goes_from_question_to_conclusion() -> None:
 
 async def test_what_listeners_hear_stands_in_the_explanation_under_the_same_names() -> None:
     entries, events = await told(gesta.call("weather", city="Rome"), "Dry.")
-    nodes = {node.id: node.type for node in explain(entries, len(entries) - 1).nodes}
+    nodes = {node.id: (node.type, node.derived_from) for node in explain(entries, len(entries) - 1).nodes}
     heard = [event for event in events if event.type == "explain"]
     assert len(heard) == 4
     for event in heard:
         assert event.explain_graph is not None
         assert event.explain_id is not None
-        assert nodes[event.explain_id] == event.explain_graph.node
+        assert nodes[event.explain_id] == (event.explain_graph.node, event.explain_graph.derived_from)
 
 
 def test_passages_that_a_tool_found_stand_between_its_call_and_its_result() -> None:
@@ -194,6 +198,140 @@ def test_a_finding_leads_down_through_the_run_that_made_it() -> None:
         assert unexplained(entries) == Unexplained({}, (), (), 0)
 
 
+def test_a_run_that_another_opened_concludes_with_the_end_of_its_turn() -> None:
+    made = Made("c")
+    made.turn(opened=Opened(session="s", name="c", record="x", parent_run="p"))
+    task = made.add(SystemContent(value="dig"), ("p", 7))
+    end = made.add(EndContent(state="gold", reason="answered"), made.ask(task, output="gold"))
+    found = explain(made.entries, end)
+    assert chain(found) == [("Question", task, ()), ("Conclusion", end, (task,))]
+    assert (found.questions, found.complete, found.nodes[-1].text) == ((f"c.{task}",), True, "gold")
+    assert (found.nodes[-1].status, found.elsewhere) == (None, (("p", 7),))
+    assert unexplained(made.entries) == Unexplained({}, (), (), 0)
+
+
+def test_a_run_that_another_opened_and_that_failed_still_answers_its_task() -> None:
+    made = Made("c")
+    made.turn(opened=Opened(session="s", name="c", record="x", parent_run="p"))
+    task = made.add(SystemContent(value="dig"))
+    error = kinds.Error(type="limit", message="ten requests were made")
+    end = made.add(EndContent(status="error", reason="limit", error=error))
+    found = explain(made.entries, end)
+    assert chain(found) == [("Question", task, ()), ("Conclusion", end, (task,))]
+    assert (found.nodes[-1].status, found.nodes[-1].text) == ("limit", "ten requests were made")
+    assert unexplained(made.entries) == Unexplained({}, (), (), 0)
+
+
+def test_what_was_gathered_names_all_that_it_was_made_from() -> None:
+    made = Made()
+    made.turn()
+    plan = made.add(kinds.PlanContent(role="plan", steps=[kinds.Step(goal="look")]), made.add(UserContent(value="go")))
+    ends = [plan]
+    for place in range(3):
+        span = made.add(BeginContent(name=f"step-{place}", role="step", parent=1))
+        edge = made.add(kinds.EdgeContent(source=["a"], dest=["b"], payload="look"), plan, span=span)
+        ends.append(made.add(EndContent(state="seen"), *ends, (f"c{place}", 5), span=span))
+        assert not {edge} & {node.seq for node in explain(made.entries, ends[-1]).nodes}
+        assert chain(explain(made.entries, ends[-1]))[-1] == ("StepResult", ends[-1], tuple(ends[:-1]))
+    whole = made.add(BeginContent(name="whole", role="synthesis", parent=1))
+    end = made.add(EndContent(state="all in all"), *ends[1:], span=whole)
+    assert chain(explain(made.entries, end))[-1] == ("Synthesis", end, tuple(ends[1:]))
+
+
+@gesta.tool(effect="pure")
+async def dig(where: str) -> str:
+    """Dig somewhere."""
+    return f"gold in the {where}"
+
+
+def supervisor_of(*goals: str) -> gesta.Agent:
+    """An agent that has a goal each researched by an agent of its own, at once."""
+
+    def digger(goal: str) -> gesta.Agent:
+        both = [gesta.call("dig", where=goal), gesta.call("dig", where=f"other {goal}")]
+        return gesta.Agent("digger", model=gesta.scripted(gesta.reply(calls=both), f"{goal}: gold"), tools=[dig])
+
+    async def lead(verbs: Verbs, text: str) -> str:
+        planner = gesta.Agent("planner", model=gesta.scripted(" and ".join(goals)))
+        planned = await verbs.call(planner, text, "decompose", role="plan")
+        steps = [kinds.Step(goal=goal) for goal in planned.text.split(" and ")]
+        _, plan = verbs.note("goals", kinds.PlanContent(role="decomposition", steps=steps), [planned.seq])
+        found: dict[int, int] = {}
+
+        async def research(place: int, goal: str) -> None:
+            name = f"finding-{place}"
+            found[place] = (await verbs.call(digger(goal), goal, name, role="finding", causes=[plan.seq])).seq
+
+        async with anyio.create_task_group() as group:
+            for place, step in enumerate(steps):
+                group.start_soon(research, place, step.goal)
+        writer = gesta.Agent("writer", model=gesta.scripted("Gold everywhere."))
+        whole = await verbs.call(
+            writer, "sum up", "sum", role="synthesis", causes=[found[each] for each in sorted(found)]
+        )
+        verbs.sources = (whole.seq,)
+        return whole.text
+
+    return gesta.Agent("lead", program=lead)
+
+
+GOALS = ("cellar", "garden")
+NODES = [
+    *("Question", "Question", "Conclusion", "Decomposition"),
+    *("Question", "Analysis", "ToolUse", "ToolUse", "Observation", "Observation", "Conclusion") * 2,
+    *("Finding", "Finding", "Question", "Conclusion", "Synthesis", "Conclusion"),
+]
+
+
+async def test_the_answer_of_a_supervisor_is_explained_down_through_its_agents() -> None:
+    async with gesta.open(":memory:") as record:
+        outcome = await record.run(supervisor_of(*GOALS), "where is gold?", session="s")
+        entries = [entry for row in await record.store.runs() for entry in await record.read(row.run)]
+        own = await record.read(outcome.run)
+        answer = next(entry for entry in own if entry.kind is Kind.Assistant)
+        found = await record.explain(answer)
+        assert found == await record.explain(answer.id) == await record.explain((answer.run, answer.seq))
+    assert sorted(node.type for node in found.nodes) == sorted(NODES)
+    assert (found.complete, found.elsewhere, len(found.questions)) == (True, (), 1)
+    assert unexplained(entries) == Unexplained({}, (), (), 0)
+    assert unexplained(own) == Unexplained({}, (), (), 0), "what lies in other runs is nothing that it lacks"
+    nodes = {node.id: node for node in found.nodes}
+    sources = {node.id: [nodes[id].type for id in node.derived_from] for node in found.nodes}
+    decomposed = next(node for node in found.nodes if node.type == "Decomposition")
+    for node in found.nodes:
+        if node.text in GOALS:
+            assert node.derived_from == (decomposed.id,), "the goal of an agent comes from the decomposition"
+        elif node.type in ("Finding", "Decomposition"):
+            assert sources[node.id] == ["Conclusion"]
+        elif node.type == "Synthesis":
+            assert sorted(sources[node.id]) == ["Conclusion", "Finding", "Finding"]
+    assert [sources[node.id] for node in found.nodes if node.text == "sum up"] == [["Finding", "Finding"]]
+    for entry in entries:  # explained alone or in the whole, an entry was made from the same
+        if entry.id in nodes and entry.kind is not Kind.ToolCall:
+            assert nodes[entry.id].derived_from == explain(entries, entry.seq, entry.run).nodes[-1].derived_from
+
+
+async def test_explain_says_which_entry_it_does_not_find() -> None:
+    async with gesta.open(":memory:") as record:
+        outcome = await record.run(gesta.Agent("guide", model=gesta.scripted("Dry.")), "Rome?", session="s")
+        assert (await record.explain("s.2")).nodes[-1].text == "Rome?"
+        for wrong in (f"{outcome.run}.99", (outcome.run, 99)):
+            with pytest.raises(gesta.GestaError, match=f"No entry 99 in run {outcome.run}. Its entries are 1 to 7."):
+                await record.explain(wrong)
+        with pytest.raises(gesta.GestaError, match="'seven' is no id of an entry"):
+            await record.explain("seven")
+        with pytest.raises(NoRun, match="No run 'nobody'"):
+            await record.explain("nobody.1")
+
+
+def test_the_synchronous_door_explains_too() -> None:
+    with gesta.open_sync() as record:
+        with record.span("guide", session="s") as span:
+            question = span.log(UserContent(value="Rome?"))
+        assert question is not None
+        assert [node.text for node in record.explain(question).nodes] == ["Rome?"]
+
+
 def test_a_summary_derives_from_all_that_it_stands_for() -> None:
     made = Made()
     made.turn()
@@ -219,12 +357,12 @@ def test_what_has_no_cause_is_named_and_greetings_and_inferred_causes_are_counte
     lost = made.add(AssistantContent(value="from nowhere"))
     guessed = made.add(kinds.ChatCompletionContent(output="well"), question, inferred=True)
     good = made.add(AssistantContent(value="well"), guessed)
-    call = made.add(kinds.ToolCallContent(tool_name="f", tool_args={}), question)
+    call = made.add(kinds.ToolCallContent(tool_name="f", tool_args={}), good)
     orphan = made.add(kinds.ToolResultContent(tool_result=1))
     assert unexplained(made.entries) == Unexplained(
         {
             f"r.{lost}": "assistant without a cause",
-            f"r.{call}": "tool-call without a cause of kind attempt or chat-completion or plan or tool-call",
+            f"r.{call}": f"tool-call without a cause of kind {' or '.join(sorted(PLACES[Kind.ToolCall].causes or ()))}",
             f"r.{orphan}": "tool-result without a cause of kind attempt or tool-call",
         },
         (f"r.{lost}",),

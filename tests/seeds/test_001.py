@@ -1,10 +1,6 @@
 """Every name of LangChain's agent schema has its place, and each line of its table holds."""
 
 import importlib
-import re
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,8 +14,6 @@ PATHS = [
     *(f"gesta.views.lc.format_{name}" for name in ("log_to_str", "log_to_messages", "xml", "to_tool_messages")),
     "gesta.views.lc.format_to_openai_function_messages",
 ]
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "coming-from" / "langchain.md"
-BLOCK = re.compile(r"^```python\n(.*?)^```\n\n```text\n(.*?)^```", re.DOTALL | re.MULTILINE)
 SAID = LogMessage("ai", "I look.", tool_calls=[{"name": "look", "args": {"x": 1}, "id": "c1"}])
 PLAIN = AgentAction("look", {"x": 1}, "Thought: I look.\nAction: look")
 LOGGED = AgentActionMessageLog("look", {"x": 1}, "I look.", message_log=[SAID])
@@ -29,12 +23,6 @@ LOGGED = AgentActionMessageLog("look", {"x": 1}, "I look.", message_log=[SAID])
 def test_every_path_is_there(path: str) -> None:
     module, _, name = path.rpartition(".")
     assert hasattr(importlib.import_module(module), name)
-
-
-def test_the_page_prints_what_it_shows(tmp_path: Path) -> None:
-    [(code, shown)] = BLOCK.findall(PAGE.read_text(encoding="utf-8"))
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, check=False)
-    assert (done.stderr, done.stdout) == ("", shown)
 
 
 @pytest.mark.parametrize("made", [PLAIN, LOGGED, AgentStep(PLAIN, "seen"), AgentFinish({"output": "4"}, "So: 4")])

@@ -4,7 +4,8 @@ import gesta
 from gesta import address
 from gesta.decide import Finish, Wait, Waiting, decide
 from gesta.pending import Pending, Try
-from gesta.standing import RunState, Turn
+from gesta.standing import RunState
+from gesta.turn import Turn
 
 
 @gesta.tool(effect="pure")

@@ -405,11 +405,16 @@ def test_annotations_say_bounds_and_texts() -> None:
     assert buy.arguments({"number": 1, "size": 1, "note": None}) == {"number": 1, "size": 1, "note": None}
 
 
+async def nobody(_agent: object, _input: str) -> None:
+    raise AssertionError("no tool here calls an agent")
+
+
 CONTEXT = gesta.Context(
     record="r.gesta",
     run="r-1",
     session="s",
     user=None,
+    call=nobody,
     key="0" * 64,
     explain_id="r-1.5",
     streaming=False,

@@ -15,10 +15,10 @@ from gesta.cli.layout import fold, page_width, wrap
 from gesta.cli.options import OnRecord
 from gesta.cli.pages import reading
 from gesta.cli.talk import BOLD, Stop, harmless, json_line, put, put_all, say, styled
-from gesta.entry import Entry
-from gesta.kinds import AssistantContent
+from gesta.kinds import Kind
 from gesta.record import Record
-from gesta.views.lineage import PLACES, Explanation, Node, explain
+from gesta.views.across import explain_run
+from gesta.views.lineage import Explanation, Node
 
 LINES, WIDEST = 40, 100
 """Lines and columns that are shown, unless all is asked for."""
@@ -36,7 +36,7 @@ UNDER = {"Thought": "Analysis", "ToolUse": "Analysis"} | dict.fromkeys(
 
 def why(options: OnRecord, run: str, entry: int | None, *, everything: bool) -> None:
     """Show what an entry was made of."""
-    entries, found = reading(options, lambda record: _explained(record, run, entry))
+    found = reading(options, lambda record: _explained(record, run, entry))
     if options.json:
         put_all(json_line(msgspec.to_builtins(node)) for node in found.nodes)
         return
@@ -44,33 +44,22 @@ def why(options: OnRecord, run: str, entry: int | None, *, everything: bool) -> 
     width = page_width() if everything else min(page_width(), WIDEST)
     put(styled(f"what entry {target.seq} of run {harmless(target.run)} was made from", BOLD, sys.stdout))
     put_all(Page(found, width=width, everything=everything).lines())
-    if entry is None and not isinstance(entries[target.seq].content, AssistantContent):
+    answer = target.kind is Kind.Assistant or target.type == "Conclusion"
+    if entry is None and not answer:
         say("There is no answer yet; this is the last that was said or done.")
-    elif isinstance(entries[target.seq].content, AssistantContent) and not found.questions:
+    elif answer and not found.questions:
         say("Nobody had asked anything before it.")
     if not found.complete:
         asked = ", ".join(found.questions)
         say(f"No causes lead from it to its question, {asked}: whoever wrote it down named none.")
 
 
-async def _explained(record: Record, run: str, seq: int | None) -> tuple[dict[int, Entry], Explanation]:
+async def _explained(record: Record, run: str, seq: int | None) -> Explanation:
     """Explain an entry, down through other runs."""
     row = await record.find(run)
-    own = {entry.seq: entry for entry in await record.read(row.run)}
-    if seq is None:
-        answers = [entry.seq for entry in own.values() if isinstance(entry.content, AssistantContent)]
-        told = [entry.seq for entry in own.values() if PLACES[entry.kind].node is not None]
-        seq = (answers or told or list(own))[-1]
-    if seq not in own:
-        raise Stop(f"No entry {seq} in run {row.run}. Its entries are {min(own)} to {max(own)}.")
-    every, known = list(own.values()), {row.run}
-    found = explain(every, seq, row.run)
-    while away := {other for other, _ in found.elsewhere} - known:
-        known |= away
-        for other in sorted(away):
-            every += await record.read(other)
-        found = explain(every, seq, row.run)
-    return own, found
+    if seq is not None and seq > row.head:
+        raise Stop(f"No entry {seq} in run {row.run}. Its entries are 1 to {row.head}.")
+    return await explain_run(record, row.run, seq)
 
 
 class Page:

@@ -20,9 +20,9 @@ from gesta.cli.voice import Voice, call_text
 from gesta.decide import Waiting
 from gesta.errors import GestaError
 from gesta.event import Event, Listener
+from gesta.outcome import Outcome
 from gesta.pending import Pending
 from gesta.record import Record
-from gesta.run import Outcome
 from gesta.standing import RunState
 
 Work = Callable[[Record, Listener], Awaitable[Outcome]]
@@ -140,17 +140,20 @@ def _report(job: Job, outcome: Outcome, state: RunState) -> int:
 def _waiting(job: Job, outcome: Outcome, state: RunState) -> int:
     doubts = [each for each in outcome.waiting if each.what == "doubt"]
     approvals = [each for each in outcome.waiting if each.what == "approval"]
+    children = dict.fromkeys(each.run for each in outcome.waiting if each.run is not None and each.what == "child")
     for each in outcome.waiting:
         say(_why(each, state))
     if doubts:
         say("Find out whether it happened. If it did not, say `failed` below instead of `done`, or `retry`.")
     next_ = [
-        job.command("resolve", outcome.run, f" done --call {each.call}" if len(doubts) > 1 else " done")
+        job.command("resolve", each.run or outcome.run, f" done --call {each.call}" if len(doubts) > 1 else " done")
         for each in doubts
     ]
     next_ += [
-        job.command("approve", outcome.run, f" --call {each.call}" if len(approvals) > 1 else "") for each in approvals
+        job.command("approve", each.run or outcome.run, f" --call {each.call}" if len(approvals) > 1 else "")
+        for each in approvals
     ]
+    next_ += [job.command("approve", run, "") for run in children]
     say("Go on with:")
     say("  " + " && ".join([*next_, job.resume(outcome.run)]), BOLD)
     return DOUBT if doubts else WAITING
@@ -167,3 +170,5 @@ def _why(each: Waiting, state: RunState) -> str:
             return f"Outcome unknown: {shown} (call {each.call}). {text.format(tool=each.tool)}"
         case "running":
             return f"{shown} (call {each.call}) is still running."
+        case "child":
+            return f"{shown} waits: see run {each.run}."

@@ -11,8 +11,11 @@ from gesta.audit import Flaw
 from gesta.cli.options import ExportOptions, ImportOptions, VerifyOptions
 from gesta.cli.pages import reading
 from gesta.cli.talk import DIM, FAILED, Stop, complain, count, harmless, json_harmless, json_line, put, say, terminal
-from gesta.errors import GestaError
+from gesta.errors import GestaError, nearest
 from gesta.record import Record
+
+FORMATS = ("gesta", "agent-catalog", "trig", "nquads")
+"""What `export` writes."""
 
 
 def verify(options: VerifyOptions) -> int:
@@ -39,7 +42,10 @@ def verify(options: VerifyOptions) -> int:
 
 
 def export(options: ExportOptions) -> None:
-    """Write runs as JSON lines, to a file or to stdout."""
+    """Write runs as text, to a file or to stdout."""
+    if options.format not in FORMATS:
+        known = ", ".join(FORMATS)
+        raise Stop(f"No format {options.format!r} to write.{nearest(options.format, FORMATS)} Known: {known}.")
     if (options.run is None) != options.all:
         raise Stop("Say which run, or --all: gesta export last, gesta export --all.")
 
@@ -47,7 +53,7 @@ def export(options: ExportOptions) -> None:
         raise Stop(f"{options.output!r} is the name of a record, and JSON lines are none. Name a file: -o run.jsonl")
 
     async def write(record: Record) -> None:
-        lines = await _lines(record, options.run)
+        lines = await _lines(record, options.run, options.format)
         if options.output is None or options.output == "-":
             shown = json_harmless if terminal(sys.stdout) else str
             async for line in lines:
@@ -62,10 +68,19 @@ def export(options: ExportOptions) -> None:
     reading(options, write)
 
 
-async def _lines(record: Record, run: str | None) -> AsyncIterator[str]:
-    from gesta.bridges.jsonl import export_all, export_run
+async def _lines(record: Record, named: str | None, format: str) -> AsyncIterator[str]:
+    """Give a run in a format, or all of them."""
+    from gesta.bridges import agent_catalog, jsonl
 
-    return export_all(record) if run is None else export_run(record, (await record.find(run)).run)
+    run = (await record.find(named)).run if named is not None else None
+    if format in ("trig", "nquads"):
+        from gesta.bridges import prov
+
+        return prov.export(record, run, format)
+    if format == "gesta":
+        return jsonl.export_all(record) if run is None else jsonl.export_run(record, run)
+    runs = [row.run for row in await record.store.runs()] if run is None else [run]
+    return (line for each in runs async for line in agent_catalog.export_run(record, each))
 
 
 def import_(options: ImportOptions) -> int:

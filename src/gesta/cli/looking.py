@@ -17,10 +17,19 @@ def runs(options: RunsOptions) -> None:
 
 @command(LogOptions, example="gesta log last")
 def log(options: LogOptions) -> None:
-    """Read a run as a conversation, calls and results included."""
-    from gesta.cli import pages
+    """Read a run as a conversation, calls and results included.
 
-    pages.log(options)
+    --as shows it in a form of another system: activity (agent-catalog), steps (LangChain), task (Langroid; also with
+    --format tsv), react and codeact (KodeAgent).
+    """
+    if options.form is None and options.format is None:
+        from gesta.cli import pages
+
+        pages.log(options)
+    else:
+        from gesta.cli import forms
+
+        forms.log(options)
 
 
 @command(SqlOptions, example="gesta sql 'SELECT kind, count(*) FROM entries GROUP BY kind'")

@@ -18,7 +18,11 @@ def import_(options: ImportOptions) -> int:
 
 @command(ExportOptions, example="gesta export last -o run.jsonl")
 def export(options: ExportOptions) -> None:
-    """Write runs as Gesta's JSON lines."""
+    """Write runs as Gesta's JSON lines.
+
+    Other formats, by --format: agent-catalog, an activity log; trig and nquads, what each
+    answer was made from as PROV-O.
+    """
     from gesta.cli import files
 
     files.export(options)

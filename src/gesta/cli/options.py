@@ -140,6 +140,14 @@ class LogOptions(OnRecord):
         typer.Option("--kinds", metavar="A,B", help="Only entries of these kinds.", show_default=False),
     ] = None
     raw: Annotated[bool, typer.Option("--raw", help="Entries as they are stored.")] = False
+    form: Annotated[
+        str | None,
+        typer.Option("--as", metavar="FORM", help="As activity, steps, task, react or codeact.", show_default=False),
+    ] = None
+    format: Annotated[
+        str | None,
+        typer.Option("--format", metavar="tsv", help="The task as tab-separated values.", show_default=False),
+    ] = None
     all: Annotated[bool, typer.Option("--all", help="Requests, attempts and long texts too.")] = False
 
 
@@ -167,6 +175,9 @@ class ExportOptions(OnRecord):
         typer.Argument(metavar="RUN", help="An id, the start of one, a session, or `last`.", show_default=False),
     ] = None
     all: Annotated[bool, typer.Option("--all", help="Every run.")] = False
+    format: Annotated[str, typer.Option("--format", metavar="NAME", help="gesta, agent-catalog, trig or nquads.")] = (
+        "gesta"
+    )
     output: Annotated[
         str | None,
         typer.Option(

@@ -33,8 +33,9 @@ from gesta.errors import nearest
 from gesta.kinds import ChatCompletionContent, Kind
 from gesta.log import entry_of
 from gesta.record import Record
-from gesta.standing import RunState, RunView, tokens
+from gesta.standing import RunState, RunView
 from gesta.store import RunRow
+from gesta.turn import tokens
 from gesta.view import fold
 
 T = TypeVar("T")
@@ -126,7 +127,7 @@ def log(options: LogOptions) -> None:
         row = await record.find(options.run)
         page = Transcript(width=page_width(), colour=colours(sys.stdout), everything=options.all)
         if not (options.json or options.raw):
-            put(styled(harmless(_heading(row)), BOLD, sys.stdout))
+            put(styled(harmless(heading(row)), BOLD, sys.stdout))
         async for stored in _rows(record, row.run, follow=options.follow):
             if kinds is None or stored.kind in kinds:
                 _show(options, page, stored, await entry_of(record.store, stored))
@@ -147,7 +148,8 @@ def _show(options: LogOptions, page: Transcript, stored: Row, entry: Entry) -> N
         sys.stdout.flush()
 
 
-def _heading(row: RunRow) -> str:
+def heading(row: RunRow) -> str:
+    """Say which run it is, in one line."""
     parent = f"  child of {row.parent_run}" if row.parent_run else ""
     return f"run {row.run}  session {row.session}  agent {row.name}{parent}  begun {row.at[:10]} {row.at[11:19]} UTC"
 

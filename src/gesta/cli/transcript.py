@@ -44,7 +44,8 @@ from gesta.kinds import (
     ToolResultContent,
     UserContent,
 )
-from gesta.standing import RunState, RunView, tokens
+from gesta.standing import RunState, RunView
+from gesta.turn import tokens
 
 CYAN, GREEN, YELLOW, BLUE = "36", "32", "33", "34"
 

@@ -25,9 +25,9 @@ from gesta.kinds import (
     ToolCallContent,
     ToolResultContent,
 )
+from gesta.outcome import Outcome
 from gesta.pending import LOST
 from gesta.record import Record
-from gesta.run import Outcome
 
 WIDTH = 160
 """Characters of a call or a result that are shown while it goes on."""

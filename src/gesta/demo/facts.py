@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from gesta.entry import Entry
 from gesta.kinds import ChatCompletionContent, RequestContent
-from gesta.standing import tokens
+from gesta.turn import tokens
 
 
 class Usage(Struct):

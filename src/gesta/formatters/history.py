@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Struct
 
 from gesta.entry import Entry
-from gesta.formatter import observation_text
+from gesta.formatter import Reader, observation_text
 from gesta.formatters.llm_message import ChatMessage, LLMMessage, make_user_message, object_of, parts_of, text_of
 from gesta.formatters.tool_calls import ID, UNANSWERED, ToolCalls
 from gesta.formatters.tool_calls import State as Paired
@@ -25,6 +25,7 @@ from gesta.kinds import (
     AssistantContent,
     ChatCompletionContent,
     Part,
+    RequestHeaderContent,
     SystemContent,
     ThoughtContent,
     ToolCallContent,
@@ -81,6 +82,14 @@ class HistoryFormatter(ABC):
     def start(self) -> State:
         """Make the state before the first segment."""
         return State()
+
+    def dress(self, header: RequestHeaderContent) -> RequestHeaderContent:
+        """Leave it: tools are sent natively."""
+        return header
+
+    def reader(self) -> Reader | None:
+        """Make none: calls come natively."""
+        return None
 
     def format(self, entries: Sequence[Entry], state: State) -> list[Message]:
         """Give the messages of one segment."""

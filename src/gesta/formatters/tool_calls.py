@@ -18,6 +18,7 @@ from gesta.kinds import (
     BeginContent,
     ChatCompletionContent,
     Kind,
+    RequestHeaderContent,
     SystemContent,
     ToolCallContent,
     ToolResultContent,
@@ -75,13 +76,20 @@ class ToolCalls:
         messages, state.messages = state.messages, []
         return messages
 
+    def dress(self, header: RequestHeaderContent) -> RequestHeaderContent:
+        """Leave it: tools are sent natively."""
+        return header
+
+    def reader(self) -> None:
+        """Make none: calls come natively."""
+
 
 def _begin(_entry: Entry, content: BeginContent, state: State) -> None:
     state.child |= content.opened is not None and content.opened.parent_run is not None
 
 
 def _system(entry: Entry, content: SystemContent, state: State) -> None:
-    task, state.child = state.child, False
+    task, state.child = state.child or "from" in (content.extra or {}), False
     _say(state, Message(role="user" if task else "system", text=content.value, sources=(entry.seq,)))
 
 

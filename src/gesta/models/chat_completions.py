@@ -88,7 +88,7 @@ class ChatDialect(Struct, frozen=True):
         if isinstance(own := meta.get("settings"), dict):
             settings = settings | {name: value for name, value in own.items() if name not in OWN}
         members: dict[str, Any] = {"model": self.model}
-        if header.tools:
+        if header.tools and meta.get("tools_in") != "text":
             members["tools"] = [_tool(tool) for tool in header.tools]
         members |= settings
         if header.output is not None:

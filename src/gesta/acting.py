@@ -1,0 +1,136 @@
+"""An act is done once, in a span of its own: what is on record under its name is given in place of doing it.
+
+Several may go on at once. One that cannot go on until somebody answers rests until the others have come to an end or
+rest too, so that nothing which runs beside it is broken off; then the program is left, and its turn stays open.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+
+import anyio
+
+from gesta.acts import Act
+from gesta.agent import Agent
+from gesta.decide import Finish, Waiting
+from gesta.desk import Desk
+from gesta.entry import Cause, Entry
+from gesta.errors import OtherProgram
+from gesta.kinds import BeginContent, EndContent, Error
+from gesta.log import Log
+from gesta.origins import ROLES
+from gesta.run import take_in
+
+Ended = tuple[EndContent, tuple[Cause, ...]]
+"""How an act ended, and what that was made from."""
+
+
+class Suspended(BaseException):
+    """Leaves a program whose turn waits for somebody; no error, and not to be caught."""
+
+
+class Stopped(BaseException):
+    """Leaves a program whose turn is to end."""
+
+    def __init__(self, finish: Finish) -> None:
+        self.finish = finish
+
+
+class Acting:
+    """What does acts, at the desk of a program's run."""
+
+    def __init__(self, agent: Agent, desk: Desk) -> None:
+        self.agent = agent
+        self.desk = desk
+        self.waits: list[Waiting] = []
+        """What those acts wait for that cannot go on."""
+        self.sources: tuple[Cause, ...] = ()
+        """What the answer is made from; by default the last act."""
+        self._used: set[str] = set()
+        self._busy = self._resting = 0
+        self._changed = anyio.Event()
+
+    @property
+    def question(self) -> int:
+        """Seq of what opened the turn."""
+        turn = self.desk.state.turn
+        assert turn is not None
+        return turn.question
+
+    def handed(self) -> Entry | None:
+        """Give what opened the turn, with all that came with it."""
+        return self.desk.state.acts.question
+
+    @property
+    def session(self) -> str:
+        """The session that the run belongs to."""
+        assert self.desk.state.opened is not None
+        return self.desk.state.opened.session
+
+    async def act(self, name: str, work: Callable[[Desk, Act], Awaitable[Ended]], *, role: str = "step") -> Act:
+        """Do a work in a span of its own, once; what is on record of it is in the act.
+
+        Args:
+            work: writes through the desk that it is given. When it is broken off it is called again, with what it had
+                written in the act.
+        """
+        self.use(name)
+        act = self.desk.state.acts.named.get(name)
+        if act is not None and act.end is not None:
+            return act
+        await self._ready()
+        log = self.desk.log
+        if act is None:
+            begin = BeginContent(name=name, role=role, parent=log.span_seq)
+            seq = log.journal.write(begin, 0).seq
+            self.desk.absorb()
+            act = self.desk.state.acts.named[name]
+            assert act.begin == seq
+        inner = self.desk.inside(Log(log.journal, act.begin, (*log.path, name)))
+        self._busy += 1
+        try:
+            end, causes = await work(inner, act)
+        except Suspended:
+            await self._rest()
+            raise
+        finally:
+            self._busy -= 1
+            self._wake()
+        ended = inner.write(end, *causes)
+        if role in ROLES:
+            self.desk.place(ended)
+        self.desk.absorb()
+        return act
+
+    def wait(self, waits: Sequence[Waiting]) -> Suspended:
+        """Give what an act raises that cannot go on until somebody answers."""
+        self.waits += waits
+        return Suspended()
+
+    def use(self, name: str) -> None:
+        """Take a name, once in a pass. Raises OtherProgram for one that was taken."""
+        if name in self._used:
+            raise OtherProgram(name, "the name was used before in this turn", "another name for each act and note")
+        self._used.add(name)
+
+    async def _ready(self) -> None:
+        """Take in what came from outside before something new is done; a cancelled turn does nothing new."""
+        await take_in(self.desk)
+        turn, bound = self.desk.state.turn, self.agent.policy.limits.calls
+        assert turn is not None
+        if turn.cancelled is not None:
+            raise Stopped(Finish("cancelled", Error(type="cancelled", message=f"cancelled by {turn.cancelled}")))
+        if bound is not None and len(self.desk.state.acts.named) >= bound:
+            raise Stopped(Finish("limit", Error(type="calls", message=f"The turn reached its limit of {bound} calls.")))
+
+    async def _rest(self) -> None:
+        """Wait until no other act goes on: what runs beside one that waits is not broken off."""
+        self._resting += 1
+        self._wake()
+        try:
+            while self._busy > self._resting:
+                await self._changed.wait()
+        finally:
+            self._resting -= 1
+
+    def _wake(self) -> None:
+        changed, self._changed = self._changed, anyio.Event()
+        changed.set()

@@ -1,0 +1,46 @@
+"""Explanations as RDF, for stores and tools that read it: N-Quads, a line a statement, or TriG, made to be read.
+
+What is said, and under which names, is decided in `views.prov`; here it is only written down.
+"""
+
+from collections.abc import AsyncIterator, Iterable
+
+from gesta.errors import MissingExtra
+from gesta.record import Record
+from gesta.views.across import all_nodes
+from gesta.views.prov import PREFIXES, Quad, Term, quads
+
+try:
+    from pyoxigraph import Literal, NamedNode, RdfFormat, serialize
+    from pyoxigraph import Quad as Statement
+except ImportError as missing:
+    raise MissingExtra("Writing RDF", "pyoxigraph", "prov") from missing
+
+FORMATS = {"nquads": RdfFormat.N_QUADS, "trig": RdfFormat.TRIG}
+
+
+def write(statements: Iterable[Quad], format: str) -> str:
+    """Write statements as text, `nquads` or `trig`, the same text for the same statements."""
+    prefixes = PREFIXES if format == "trig" else {}
+    made = (statement(each) for each in statements)
+    text: str = serialize(made, format=FORMATS[format], prefixes=prefixes).decode()  # type: ignore[union-attr]
+    lines = text.split("\n")
+    return "\n".join(sorted(lines[: len(prefixes)]) + lines[len(prefixes) :])  # the library gives those in any order
+
+
+def statement(quad: Quad) -> Statement:
+    """Make the library's statement of one of ours."""
+    subject, predicate, graph = (NamedNode(term.value) for term in (quad.subject, quad.predicate, quad.graph))
+    return Statement(subject, predicate, _term(quad.object), graph)
+
+
+async def export(record: Record, run: str | None, format: str) -> AsyncIterator[str]:
+    """Give all that is explained of a run, down through other runs; or of all runs."""
+    nodes, state = await all_nodes(record, run)
+    yield write(quads(nodes, state), format)
+
+
+def _term(term: Term) -> NamedNode | Literal:
+    if term.type == "iri":
+        return NamedNode(term.value)
+    return Literal(term.value, datatype=NamedNode(term.datatype) if term.datatype else None)

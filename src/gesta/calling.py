@@ -1,0 +1,97 @@
+"""What a tool is told about its call, and what it may do beside its own work: answer a listener, call an agent."""
+
+import hashlib
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+import anyio
+from anyio import from_thread
+from msgspec import Struct
+
+from gesta.agent import Agent
+from gesta.desk import Desk, Task
+from gesta.entry import Cause
+from gesta.kinds import EdgeContent, Hit, RetrievalContent, SystemContent
+from gesta.outcome import Outcome
+from gesta.pending import Pending
+from gesta.tooling import Context
+
+
+class Told(Struct, frozen=True):
+    """What a tool returns that has more to say than its result: the model reads `result`, the record keeps both."""
+
+    result: Any
+    extra: dict[str, Any]
+
+
+class ChildWaits(Exception):
+    """Leaves a tool whose child run waits for somebody."""
+
+
+def call_key(record: str, run: str, seq: int) -> str:
+    """Make the idempotency key of a call, 64 hex: the same however often and wherever the call is tried.
+
+    Args:
+        record: id of the record where the run was made.
+        run: id of the run.
+        seq: seq of the tool-call.
+    """
+    return hashlib.sha256(f"{record}|{run}|{seq}".encode()).hexdigest()
+
+
+def context_of(
+    call: Pending, attempt: int, desk: Desk, cancelled: Callable[[], bool], children: list[Cause]
+) -> Context:
+    """Make the context of one attempt of a call.
+
+    Args:
+        cancelled: says whether nobody waits for it any more.
+        children: gets the ends of the child runs that the tool calls: its result is made from them.
+    """
+    opened = desk.state.opened
+    assert opened is not None
+    return Context(
+        record=desk.record,
+        run=desk.log.run,
+        session=opened.session,
+        user=desk.state.user,
+        key=call_key(opened.record, desk.log.run, call.seq),
+        explain_id=f"{desk.log.run}.{attempt}",
+        streaming=desk.streaming,
+        clock=desk.clock,
+        call=partial(_call, desk, call, attempt, children),
+        respond=partial(_in_task, desk.tell_now, "observation"),
+        found=partial(_in_task, _found, desk, attempt),
+        cancelled=cancelled,
+    )
+
+
+async def _call(desk: Desk, call: Pending, attempt: int, children: list[Cause], agent: Agent, input: str) -> Outcome:
+    """Have another agent answer in a child run, which goes on where it was when the call is tried again."""
+    name = f"{call.name}#{call.seq}"
+    edge = desk.write(EdgeContent(source=[*desk.log.path, call.name], dest=[agent.name], payload=input), attempt)
+    source = (*desk.log.path, call.name)
+    key = f"{desk.log.run}.{call.seq}"
+    task = Task(name=name, key=key, content=SystemContent(value=input), cause=(desk.log.run, edge.seq), source=source)
+    ended = await desk.host.child(agent, task, desk)
+    if ended.end is None:
+        raise ChildWaits(ended.run)
+    children.append((ended.run, ended.end))
+    return ended
+
+
+def _found(desk: Desk, attempt: int, query: str, hits: Sequence[Hit]) -> None:
+    desk.place(desk.write(RetrievalContent(query=query, hits=list(hits)), attempt))
+
+
+def _in_task(do: Callable[..., None], *args: Any) -> None:
+    """Do something in the task of the run, also when a tool asks for it in a thread."""
+    try:
+        anyio.get_current_task()
+    except anyio.NoEventLoopError:
+        with suppress(anyio.NoEventLoopError, RuntimeError):  # a thread may outlive the loop that began it
+            from_thread.run_sync(do, *args)
+    else:
+        do(*args)

@@ -1,0 +1,124 @@
+"""CodeAct in words: a thought with one block of code, or with a final answer; the code is a call of `code_execution`.
+
+Code is a block marked as Python, or one without a mark after a thought, or between `<code>` and `</code>`. Only the
+first is run: whatever follows was written before its result was seen. After `Final Answer:` nothing is run.
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from gesta.formatters.codeact import CODE_ACT_PSEUDO_TOOL_NAME, code_of
+from gesta.formatters.text_form import FENCE, LineReader, TextForm, described, marker
+from gesta.message import Call
+from gesta.model import Reply, ReplyCall
+
+PYTHON = frozenset({"python", "python3", "py", "tool_code"})
+TAG, TAG_SO_FAR = re.compile(" {0,3}<code>"), re.compile(" {0,3}(?:<(?:c(?:o(?:d(?:e)?)?)?)?)?")
+END_TAG = re.compile(r"</code>[ \t]*\r?\n?$")
+CUT_SHORT = frozenset({"length", "max_tokens"})
+"""Reasons why a model stopped, in which code without its end is not what it meant."""
+
+
+class CodeActReader(LineReader):
+    """Reader of Thought, a block of code, and Final Answer."""
+
+    PARTS: ClassVar[dict[str, str]] = {"thought": "thought", "code": "thought", "final answer": "answer"}
+    MARKER = marker(tuple(PARTS))
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._code: list[str] | None = None
+        self._row: list[str] = []
+        """The line of code that is coming in."""
+        self._end = END_TAG
+        self._quoted = False
+        """Whether a fence is open that holds no code."""
+
+    def counts(self, part: str) -> bool:
+        """Say no inside code."""
+        return self.part != "code"
+
+    def enter(self, part: str) -> None:
+        """Start a part."""
+        super().enter(part)
+        self._quoted = False
+
+    def opens(self, line: str, *, whole: bool) -> int | None:
+        """Start the code where a line opens it."""
+        if self.part not in ("start", "thought"):
+            return super().opens(line, whole=whole)
+        if (tag := TAG.match(line)) is not None:
+            self._begin_code(END_TAG)
+            return tag.end()
+        if not whole and TAG_SO_FAR.fullmatch(line):
+            return None
+        fence = FENCE.fullmatch(line) if whole else None
+        if fence is None:
+            return super().opens(line, whole=whole)
+        label = fence[1].lower()
+        bare = self.part == "thought" and not label and not self._quoted
+        if bare or label in PYTHON:
+            self._begin_code(re.compile(rf" {{0,3}}`{{{line.count('`')},}}[ \t]*\r?\n?$"))
+            return len(line)
+        self._quoted = bool(label) or not self._quoted
+        return super().opens(line, whole=True)
+
+    def body(self, text: str) -> None:
+        """Take words of a part."""
+        if self.part != "code":
+            super().body(text)
+            return
+        self._row.append(text)
+        if text.endswith("\n"):
+            self._end_row()
+
+    def calls(self, reply: Reply) -> list[ReplyCall]:
+        """Give the call of the code, if there is any."""
+        if self.part == "code" and self._row:
+            self._end_row()
+        if self._code is None:
+            return []
+        code = "".join(self._code).strip("\r\n")
+        code = code if "\n" in code else code.strip()
+        short = self.part == "code" and reply.finish_reason in CUT_SHORT
+        args = code if short else json.dumps({"code": code})
+        return [ReplyCall(CODE_ACT_PSEUDO_TOOL_NAME, args)]
+
+    def _begin_code(self, end: re.Pattern[str]) -> None:
+        super().enter("code")
+        self._code, self._end = [], end
+
+    def _end_row(self) -> None:
+        row, self._row = "".join(self._row), []
+        found = self._end.search(row) if self._end is END_TAG else self._end.match(row)
+        assert self._code is not None
+        self._code.append(row if found is None else row[: found.start()])
+        if found is not None:
+            self.stop()
+
+
+class CodeActText(TextForm):
+    """Formatter of CodeAct in words."""
+
+    name = "codeact-text/1"
+    prompt = "codeact.txt"
+
+    def reader(self) -> CodeActReader:
+        """Make a reader for one reply."""
+        return CodeActReader()
+
+    def written(self, call: Call) -> str:
+        """Write a call as code; one of another tool, as code that calls it."""
+        code = call.args.get("code") if call.name == CODE_ACT_PSEUDO_TOOL_NAME else None
+        code = code if isinstance(code, str) else code_of(call.name, call.args)
+        fence = "`" * max(3, 1 + max((len(run) for run in re.findall("`+", code)), default=0))
+        return f"{fence}python\n{code}\n{fence}"
+
+    def listed(self, tools: Sequence[Mapping[str, Any]]) -> str:
+        """Describe what runs the code, and list the other tools as functions."""
+        runs = [str(tool.get("description") or "") for tool in tools if tool.get("name") == CODE_ACT_PSEUDO_TOOL_NAME]
+        functions = [described(tool) for tool in tools if tool.get("name") != CODE_ACT_PSEUDO_TOOL_NAME]
+        heading = ["The code may call these functions:"] if functions else []
+        return "\n\n".join(text for text in (*runs, *heading, *functions) if text)

@@ -1,0 +1,81 @@
+"""Calls as JSON in the text: an object with a `request` is a call of the tool that it names, all else is text.
+
+No other object is a call, whatever members it has, so JSON in prose is never carried out. Words go to a listener until
+an object may begin; what comes after waits until the reply is whole.
+"""
+
+import json
+import re
+
+import msgspec
+
+from gesta.formatters.text_form import UNKNOWN, TextForm
+from gesta.message import Call
+from gesta.model import Delta, Reply, ReplyCall
+from gesta.scan import Found, objects
+
+NAMED = re.compile(r"[\"']?request[\"']?\s*:\s*[\"']([A-Za-z0-9_-]{1,64})[\"']")
+"""The name of a tool in an object that cannot be read."""
+FENCES = re.compile(r"```\w*\s*```")
+"""What is left of a fence around an object that was taken out."""
+
+
+class JsonReader:
+    """Reader of text with JSON objects in it."""
+
+    part = "json"
+    cut: int | None = None
+
+    def __init__(self) -> None:
+        self._words: list[str] = []
+        self._held = False
+
+    def feed(self, text: str) -> list[Delta]:
+        """Take the next words, and give those before anything that may be an object."""
+        self._words.append(text)
+        if self._held:
+            return []
+        stop = min((at for at in (text.find("{"), text.find("`")) if at >= 0), default=len(text))
+        self._held = stop < len(text)
+        told = text[:stop]
+        return [Delta("text", told)] if told else []
+
+    def close(self, reply: Reply) -> Reply:
+        """Give the reply with its text and calls as read."""
+        text = "".join(self._words)
+        calls = [(found, call) for found in objects(text) if (call := _call(found, text)) is not None]
+        if not calls:
+            return msgspec.structs.replace(reply, text=text)
+        left, at = [], 0
+        for found, _ in calls:
+            left.append(text[at : found.start])
+            at = found.end
+        rest = FENCES.sub("", "".join([*left, text[at:]])).strip()
+        return msgspec.structs.replace(reply, text=rest, calls=(*reply.calls, *(call for _, call in calls)))
+
+
+class JsonText(TextForm):
+    """Formatter of histories in which calls are JSON in the model's text."""
+
+    name = "json-text/1"
+    prompt = "json.txt"
+
+    def reader(self) -> JsonReader:  # type: ignore[override]  # it reads objects, not lines
+        """Make a reader for one reply."""
+        return JsonReader()
+
+    def written(self, call: Call) -> str:
+        """Write a call as the model should have written it."""
+        return json.dumps({"request": call.name, **call.args}, ensure_ascii=False)
+
+
+def _call(found: Found, text: str) -> ReplyCall | None:
+    """Read one object as a call, if it is one."""
+    if found.value is None:
+        named = NAMED.search(text, found.start, found.end)
+        return ReplyCall(named[1], text[found.start : found.end]) if named else None
+    name = found.value.get("request")
+    if not isinstance(name, str):
+        return None
+    args = {key: value for key, value in found.value.items() if key != "request"}
+    return ReplyCall(name or UNKNOWN, json.dumps(args, ensure_ascii=False))

@@ -1,0 +1,211 @@
+"""ReAct in words: a thought with actions and their arguments, or with a final answer.
+
+Arguments are read by a scan that knows strings, so neither a brace nor a line that looks like a marker inside one ends
+them. What can mean one thing only is taken: single quotes, a list of one object, a fence, words after the object. All
+actions of a reply are calls, up to an observation or answer that the model made up before it had seen a result.
+"""
+
+import json
+import re
+from collections.abc import Callable
+from typing import ClassVar
+
+from gesta.formatter import observation_text
+from gesta.formatters.text_form import UNKNOWN, LineReader, TextForm, marker
+from gesta.message import Call
+from gesta.model import Reply, ReplyCall
+
+NO_ACTION = frozenset({"", "none", "n/a", "finish"})
+"""What models write as the action of an answer."""
+NAMED = 64
+"""Characters that a tool's name may have."""
+AROUND = " \t\r\n\"'`*[]()."
+"""What models put around a name."""
+BEFORE = re.compile(r"[\s`]*(?:json|python)?\s*")
+AGAIN = re.compile(r"[\s`,;]*[\[{]")
+TOKEN = re.compile(
+    r""""([^"\\]*(?:\\.[^"\\]*)*)"|'([^'\\]*(?:\\.[^'\\]*)*)'|,(?=\s*[}\]])|\b(True|False|None)\b""",
+    re.DOTALL,
+)
+INSIDE = re.compile(r"""\\.|["\n\r\t]""", re.DOTALL)
+JSON = {"True": "true", "False": "false", "None": "null", "\\'": "'", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t"}
+
+
+class Bracketed:
+    """The first value in brackets of a text, found as the text comes."""
+
+    def __init__(self, opening: str) -> None:
+        self.start: int | None = None
+        self.end: int | None = None
+        self.quote = ""
+        """The quotation mark of the string that is open, or none."""
+        self._opening = re.compile(f"[{re.escape(opening)}]")
+        self._read = 0
+        self._depth = 0
+        self._escaped = False
+
+    def feed(self, text: str) -> None:
+        """Take the next words. Cost: linear."""
+        at = 0
+        while at < len(text) and self.end is None:
+            if self._escaped:
+                self._escaped, at = False, at + 1
+                continue
+            found = self._awaited().search(text, at)
+            if found is None:
+                break
+            at = found.end()
+            self._meet(found[0], self._read + at)
+        self._read += len(text)
+
+    def _awaited(self) -> re.Pattern[str]:
+        if self.quote:
+            return STRINGS[self.quote]
+        return self._opening if self.start is None else BRACKETS
+
+    def _meet(self, mark: str, after: int) -> None:
+        if mark == "\\":
+            self._escaped = True
+        elif mark in "\"'":
+            self.quote = "" if self.quote else mark
+        elif mark in "{[":
+            self.start = after - 1 if self.start is None else self.start
+            self._depth += 1
+        else:
+            self._depth -= 1
+            self.end = after if self._depth == 0 else None
+
+
+STRINGS = {'"': re.compile(r'["\\]'), "'": re.compile(r"['\\]")}
+BRACKETS = re.compile(r"""["'{}\[\]]""")
+
+
+class Action:
+    """One action as it was written."""
+
+    def __init__(self) -> None:
+        self.name: list[str] = []
+        self.args: list[str] | None = None
+        self.value = Bracketed("{")
+        """Of the arguments; they may stand beside the name."""
+
+    def begin_args(self) -> None:
+        """Start the arguments."""
+        self.args, self.value = [], Bracketed("{[")
+
+    def add(self, text: str) -> None:
+        """Take the next words."""
+        (self.name if self.args is None else self.args).append(text)
+        self.value.feed(text)
+
+    @property
+    def title(self) -> str:
+        """The name: its first line, without what models put around it."""
+        text = "".join(self.name)
+        text = text if self.args is not None else text[: self.value.start]
+        lines = (line.strip(AROUND) for line in text.splitlines())
+        return next((line for line in lines if line), "")
+
+    def call(self) -> ReplyCall:
+        """Give the call; arguments that cannot be read stay as they are."""
+        name, text = self.title, "".join(self.name if self.args is None else self.args)
+        if len(name) > NAMED:
+            return ReplyCall(UNKNOWN, f"{name}\n{text}" if self.args else text.strip())
+        start, end = self.value.start, self.value.end
+        if start is None:
+            return ReplyCall(name or UNKNOWN, "{}" if self.args is None else text.strip(" \t\r\n`") or "{}")
+        fits = self.args is None or BEFORE.fullmatch(text[:start]) is not None
+        if end is None or not fits or AGAIN.match(text, end):
+            return ReplyCall(name or UNKNOWN, (text if self.args is not None else text[start:]).strip())
+        return ReplyCall(name or UNKNOWN, an_object(text[start:end]))
+
+
+def an_object(text: str) -> str:
+    """Give the JSON object that a text in brackets means, or the text."""
+    reads: tuple[Callable[[], object], ...] = (
+        lambda: json.loads(text),
+        lambda: json.loads(TOKEN.sub(_as_json, text), strict=False),
+    )
+    for place, read in enumerate(reads):
+        try:
+            value = read()
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(value, list) and len(value) == 1:
+            (value,) = value
+        elif place == 0:
+            return text
+        return json.dumps(value) if isinstance(value, dict) else text
+    return text
+
+
+def _as_json(token: re.Match[str]) -> str:
+    """Write as JSON a string or a name of Python's, and no comma before a closing bracket."""
+    double, single, name = token.groups()
+    body = single if double is None else double
+    if body is None:
+        return JSON.get(name, "")
+    return '"' + INSIDE.sub(lambda found: JSON.get(found[0], found[0]), body) + '"'
+
+
+class ReActReader(LineReader):
+    """Reader of Thought, Action, Args, and Final Answer."""
+
+    PARTS: ClassVar[dict[str, str]] = {
+        "thought": "thought",
+        "action": "action",
+        "args": "args",
+        "arguments": "args",
+        "action input": "args",
+        "observation": "observation",
+        "final answer": "answer",
+    }
+    MARKER = marker(tuple(PARTS))
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.actions: list[Action] = []
+
+    def counts(self, part: str) -> bool:
+        """Say no inside a string, and to what has no action before it."""
+        if self.part in ("action", "args") and self.actions[-1].value.quote:
+            return False
+        return self.part == "action" if part == "args" else part != "observation" or bool(self.actions)
+
+    def enter(self, part: str) -> None:
+        """Start a part; an observation, or an answer after an action, was made up."""
+        if part == "answer" and all(action.title.lower() in NO_ACTION for action in self.actions):
+            self.actions.clear()
+        super().enter(part)
+        if part == "action":
+            self.actions.append(Action())
+        elif part == "args":
+            self.actions[-1].begin_args()
+        elif self.actions and part != "thought":
+            self.stop()
+
+    def body(self, text: str) -> None:
+        """Take words of a part."""
+        if self.part in ("action", "args"):
+            self.actions[-1].add(text)
+        else:
+            super().body(text)
+
+    def calls(self, reply: Reply) -> list[ReplyCall]:
+        """Give the actions, in order."""
+        return [action.call() for action in self.actions]
+
+
+class ReActText(TextForm):
+    """Formatter of ReAct in words."""
+
+    name = "react-text/1"
+    prompt = "react.txt"
+
+    def reader(self) -> ReActReader:
+        """Make a reader for one reply."""
+        return ReActReader()
+
+    def written(self, call: Call) -> str:
+        """Write a call as an action and its arguments."""
+        return f"Action: {call.name}\nArgs: {observation_text(call.args)}"

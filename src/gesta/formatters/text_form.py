@@ -1,0 +1,301 @@
+"""Calls in words: what a model wrote is read a line at a time, and its history is written the way it should write.
+
+A marker counts only where a line begins, so a reader holds back the beginning of a line until it knows what that is.
+Nothing else depends on how the words were cut: a whole reply and its single characters go the same way. A reply that
+fits no grammar is a call that could not be read, never an exception: it stands on record, and the model is told.
+"""
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from importlib.resources import files
+from typing import Any, ClassVar
+
+import msgspec
+
+from gesta.entry import Entry
+from gesta.formatter import observation_text
+from gesta.formatters.tool_calls import NAME, State, ToolCalls
+from gesta.kinds import RequestHeaderContent
+from gesta.message import Call, Message
+from gesta.model import Delta, Reply, ReplyCall
+
+UNKNOWN = "unknown"
+"""The name of a call that has none which could be read."""
+FENCE = re.compile(r" {0,3}`{3,12}[ \t]{0,3}([a-zA-Z0-9_+-]{0,16})[ \t]{0,3}\r?\n")
+FENCE_SO_FAR = re.compile(r" {0,3}(?:`{0,2}|`{3,12}[ \t]{0,3}[a-zA-Z0-9_+-]{0,16}[ \t]{0,3}\r?)")
+LOOSE = re.ASCII | re.IGNORECASE
+MARKER_SO_FAR = re.compile(r" {0,3}#{0,6} ?\*{0,2}(?P<word>[a-z_ ]{0,16}) ?\d{0,3} ?\*{0,2} ?:?\*?", LOOSE)
+"""Any beginning of a marker; what a line may be depends on no more than 40 characters of it."""
+
+
+def marker(words: Sequence[str]) -> re.Pattern[str]:
+    """Make the pattern of a marker: `Action:`, `action 2 :`, `## Action:`, `**Action:**`, `**Action**:`."""
+    word = "|".join(word.replace(" ", "[ _]") for word in words)
+    bold = r"\*\* ?:|:\*\*|:(?=[^*]|\*[^*])"
+    return re.compile(rf" {{0,3}}(?:#{{1,6}} )?(\*\*)?(?P<word>{word})(?: ?\d{{1,3}})? ?(?(1)(?:{bold})|:)", LOOSE)
+
+
+class Words:
+    """A text that is told as it comes, but for what may yet be its end: blanks, and a fence that only opens."""
+
+    def __init__(self) -> None:
+        self._told: list[str] = []
+        self._held: list[str] = []
+        self._fenced = False
+
+    @property
+    def text(self) -> str:
+        """What was told."""
+        return "".join(self._told)
+
+    @property
+    def whole(self) -> str:
+        """What came, but for blanks around it."""
+        return "".join(self._told + self._held).strip()
+
+    def add(self, text: str) -> str:
+        """Take the next words, and give what may be told now."""
+        body = text.rstrip()
+        if not body:
+            self._held.append(text)
+            return ""
+        fresh = "".join(self._held) + body
+        self._held = [text[len(body) :]]
+        self._told.append(fresh if self._told else fresh.lstrip())
+        return self._told[-1]
+
+    def fence(self, line: str) -> str:
+        """Take a line that is a fence."""
+        self._fenced = not self._fenced
+        if not self._fenced:
+            return self.add(line)
+        self._held.append(line)
+        return ""
+
+    def end(self) -> bool:
+        """Drop what was held back, and say whether a fence was among it."""
+        held, self._held, self._fenced = self._held, [], False
+        return any("`" in text for text in held)
+
+
+class LineReader(ABC):
+    """Reader of replies in which lines begin with markers; what a marker starts is a part."""
+
+    PARTS: ClassVar[Mapping[str, str]]
+    """The part that each marker starts; there is always `thought`, and `answer`, which ends with the reply."""
+    MARKER: ClassVar[re.Pattern[str]]
+
+    def __init__(self) -> None:
+        self.part = "start"
+        self.cut: int | None = None
+        """Characters before what the model should not have gone on to write."""
+        self.before, self.thought, self.answer = Words(), Words(), Words()
+        self._wrapped = False
+        """Whether a fence was opened around the parts."""
+        self._line = ""
+        """A line whose beginning is not known to be a marker, or none."""
+        self._inside = False
+        """Whether the next words go on with a line."""
+        self._marked = False
+        """Whether only blanks came since a marker."""
+        self._read = 0
+        self._fresh: dict[str, list[str]] = {"thought": [], "text": []}
+
+    def feed(self, text: str) -> list[Delta]:
+        """Take the next words, and give what of them a listener may hear already."""
+        at = 0
+        while at < len(text):
+            free = self.part == "cut" or (self.part == "answer" and not self._wrapped)  # where lines mean nothing
+            end = len(text) if free else text.find("\n", at) + 1 or len(text)
+            if self._inside:
+                self._pass_on(text[at:end])
+            else:
+                self._line += text[at:end]
+                self._begin_line(whole=text[end - 1] == "\n")
+            at = end
+        fresh, self._fresh = self._fresh, {"thought": [], "text": []}
+        thought, words = "".join(fresh["thought"]), "".join(fresh["text"])
+        return [delta for delta in (Delta("thought", thought), Delta("text", words)) if delta.text]
+
+    def close(self, reply: Reply) -> Reply:
+        """Give the reply with its text, thought and calls as read."""
+        if self._line:
+            self._begin_line(whole=True)
+        calls = self.calls(reply)
+        text = self.before.whole if self.part == "start" else self.answer.text
+        if self.part == "thought" and not (calls or reply.calls):
+            calls = [ReplyCall(UNKNOWN, self.thought.whole)]
+        thoughts = [thought for thought in (reply.thought, self.thought.text) if thought]
+        return msgspec.structs.replace(
+            reply,
+            text="" if calls else text,
+            thought="\n\n".join(thoughts) or None,
+            calls=(*reply.calls, *calls),
+        )
+
+    # of one grammar
+
+    @abstractmethod
+    def calls(self, reply: Reply) -> list[ReplyCall]:
+        """Give the calls that were read."""
+
+    @abstractmethod
+    def counts(self, part: str) -> bool:
+        """Say whether a marker of this part counts where it stands; asked in every part but the answer."""
+
+    def enter(self, part: str) -> None:
+        """Start a part."""
+        if self.part == "start":
+            self._wrapped |= self.before.end()
+            self._tell("thought", self.thought.add(self.before.text))
+        elif self.part == "thought":
+            self._wrapped |= self.thought.end()
+        self.part = part
+        if part == "thought":
+            self.thought.add("\n")
+
+    def opens(self, line: str, *, whole: bool) -> int | None:
+        """Read the beginning of a line that is no marker: characters taken from it, or None if more must come."""
+        if self.part not in ("start", "thought") and not (self.part == "answer" and self._wrapped):
+            return 0
+        if whole and FENCE.fullmatch(line):
+            fenced = self._words().fence(line)
+            self._tell(self.part, fenced)
+            return len(line)
+        return 0 if whole or FENCE_SO_FAR.fullmatch(line) is None else None
+
+    def body(self, text: str) -> None:
+        """Take words of a part; never more than one line at once."""
+        self._tell(self.part, self._words().add(text))
+
+    def stop(self) -> None:
+        """Read no more of what follows."""
+        self.part, self.cut = "cut", self._read
+
+    # lines
+
+    def _begin_line(self, *, whole: bool) -> None:
+        line = self._line
+        taken = self._head(line if not whole or line.endswith("\n") else f"{line}\n", whole=whole)
+        if taken is None:
+            return
+        self._line = ""
+        self._inside = not line.endswith("\n")
+        self._read += min(taken, len(line))
+        if taken < len(line):
+            self._pass_on(line[taken:])
+
+    def _pass_on(self, text: str) -> None:
+        self._inside = not text.endswith("\n")
+        self._read += len(text)
+        if self._marked:
+            text = text.lstrip(" \t")
+            self._marked = not text
+        if self.part != "cut":
+            self.body(text)
+
+    def _head(self, line: str, *, whole: bool) -> int | None:
+        if self.part == "cut":
+            return 0
+        if self.part != "answer":
+            found = self.MARKER.match(line)
+            if found is not None:
+                part = self.PARTS[found["word"].lower().replace("_", " ")]
+                if not self.counts(part):
+                    return 0
+                self.enter(part)
+                self._marked = True
+                return found.end()
+            if not whole and self._may_be_marker(line):
+                return None
+        return self.opens(line, whole=whole)
+
+    def _may_be_marker(self, line: str) -> bool:
+        found = MARKER_SO_FAR.fullmatch(line)
+        word = "" if found is None else found["word"].lower().replace("_", " ").rstrip()
+        return found is not None and any(known.startswith(word) for known in self.PARTS)
+
+    def _words(self) -> Words:
+        return {"start": self.before, "thought": self.thought}.get(self.part, self.answer)
+
+    def _tell(self, part: str, text: str) -> None:
+        """Keep what a listener may hear; words before any marker wait until it is known what they are."""
+        if part != "start":
+            self._fresh["text" if part == "answer" else "thought"].append(text)
+
+
+class TextForm(ABC):
+    """Formatter of histories in words: calls stand in the model's text, results come as a user's message."""
+
+    name: str
+    prompt: str
+    """Name of the file that explains the grammar."""
+
+    def __init__(self) -> None:
+        self._rules = (files("gesta.formatters") / "prompts" / self.prompt).read_text(encoding="utf-8").strip()
+
+    @abstractmethod
+    def reader(self) -> LineReader:
+        """Make a reader for one reply."""
+
+    @abstractmethod
+    def written(self, call: Call) -> str:
+        """Write a call as the model should have written it."""
+
+    def listed(self, tools: Sequence[Mapping[str, Any]]) -> str:
+        """List tools for the model."""
+        return "\n\n".join(map(described, tools))
+
+    def dress(self, header: RequestHeaderContent) -> RequestHeaderContent:
+        """Say in the instructions which tools there are and how to write a call."""
+        meta: dict[str, Any] = {**(header.meta or {}), "tools_in": "text"}
+        if header.tools:
+            rules = self._rules.replace("{tools}", self.listed(header.tools))
+            meta["instructions"] = "\n\n".join(text for text in (meta.get("instructions"), rules) if text)
+        return msgspec.structs.replace(header, meta=meta)
+
+    def start(self) -> State:
+        """Make the state before the first segment."""
+        return State()
+
+    def format(self, entries: Sequence[Entry], state: State) -> list[Message]:
+        """Give the messages of one segment: those of native calls, in words."""
+        made: list[Message] = []
+        results: list[Message] = []
+        for message in ToolCalls().format(entries, state):
+            if message.role == "tool":
+                results.append(message)
+                continue
+            made += _observed(results)
+            results = []
+            made.append(self._said(message) if message.calls else message)
+        return made + _observed(results)
+
+    def _said(self, message: Message) -> Message:
+        """Show a model its own words up to what it made up after its calls; other calls are written for it."""
+        reader = self.reader()
+        reader.feed(message.text)
+        names = [call.name if NAME.fullmatch(call.name) else UNKNOWN for call in reader.close(Reply()).calls]
+        said = message.text[: reader.cut].rstrip()
+        if names == [call.name for call in message.calls]:
+            return Message(role="assistant", text=said, sources=message.sources)
+        thought = said if not said or reader.part != "start" else f"Thought: {said}"
+        text = "\n".join([*([thought] if thought else []), *map(self.written, message.calls)])
+        return Message(role="assistant", text=text, sources=message.sources)
+
+
+def _observed(results: Sequence[Message]) -> list[Message]:
+    """Make one message of the results of a completion; several say which call they are of."""
+    if not results:
+        return []
+    texts = [f"Observation: {result.text}" for result in results]
+    if len(results) > 1:
+        texts = [f"Observation {place}: ({result.name}) {result.text}" for place, result in enumerate(results, 1)]
+    return [Message(role="user", text="\n".join(texts), sources=tuple(seq for one in results for seq in one.sources))]
+
+
+def described(tool: Mapping[str, Any]) -> str:
+    """Describe a tool for the model."""
+    head = f"{tool.get('name')}: {tool.get('description') or ''}".rstrip(": ")
+    return f"{head}\nArguments: {observation_text(tool.get('args_schema') or {})}"

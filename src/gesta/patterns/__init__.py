@@ -1,0 +1,28 @@
+"""Ways for agents to work together, and what passes between them."""
+
+ORDER = (
+    "facts",
+    "tool_message",
+    "orchestration",
+    "signals",
+    "chat_document",
+    "done_sequences",
+    "toolset",
+    "chat_config",
+    "home",
+    "working",
+    "histories",
+    "messages",
+    "responding",
+    "chat",
+    "task_steps",
+    "task",
+    "roles",
+    "react",
+    "plan",
+    "supervisor",
+    "router",
+    "requests",
+    "context",
+    "pattern",
+)

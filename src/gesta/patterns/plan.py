@@ -1,0 +1,142 @@
+"""Plan, then execute: a planner writes steps, each step is a run of its own, and the answer is made of their results.
+
+A step begins as soon as those that it depends on are done, so steps that need nothing from each other run at once. A
+step that fails is a result that later steps and the answer are told. A plan that cannot be read becomes one step, the
+question itself; one whose dependencies make no sense is carried out in order; one that is too long is cut.
+"""
+
+from collections.abc import Sequence
+from functools import partial
+from graphlib import CycleError, TopologicalSorter
+from typing import Any
+
+import anyio
+from msgspec import Struct
+
+from gesta.agent import Agent
+from gesta.kinds import PlanContent, Step
+from gesta.model import Model
+from gesta.patterns.roles import BadAnswer, Prompts, ask, heir, offer, role, synthesise, take
+from gesta.tooling import Tool
+from gesta.verbs import Result, Verbs
+
+
+class Planned(Struct, frozen=True):
+    """The answer of a planner."""
+
+    steps: list[Step]
+
+
+def plan_then_execute(
+    name: str,
+    model: Model | str,
+    tools: Sequence[Tool] = (),
+    *,
+    max_steps: int = 10,
+    executor: Agent | None = None,
+    prompts: Prompts | None = None,
+) -> Agent:
+    """Make an agent that plans before it acts.
+
+    Args:
+        tools: of the executor.
+        max_steps: what of a plan goes beyond is told to the planner, and in the end cut.
+        executor: who carries the steps out; by default an agent with the tools and the prompt `execute`.
+        prompts: texts in place of `plan`, `execute` and `synthesise`.
+    """
+
+    async def program(verbs: Verbs, question: str) -> str:
+        own = verbs.agent
+        worker = heir(executor, own) if executor is not None else role(verbs, "execute", prompts, own.tools)
+        shown = {"question": question, "tools": offer(worker), "max_steps": max_steps}
+        asked = await ask(verbs, role(verbs, "plan", prompts), shown, "plan", partial(read_plan, most=max_steps))
+        content = PlanContent(role="plan", steps=asked.value or [Step(goal=question)])
+        plan, entry = verbs.note("steps", content, asked.causes)
+        results = await carry_out(verbs, worker, plan.steps, entry.seq)
+        found = [(step.goal, result) for step, result in zip(plan.steps, results, strict=True)]
+        return await synthesise(verbs, question, found, prompts)
+
+    return Agent(name, model=model, tools=tuple(tools), program=program)
+
+
+async def carry_out(verbs: Verbs, worker: Agent, steps: Sequence[Step], plan: int) -> list[Result]:
+    """Have each step carried out once those that it depends on are; their dependencies make no circle.
+
+    Args:
+        plan: seq of the plan.
+    """
+    results: dict[int, Result] = {}
+    done = [anyio.Event() for _ in steps]
+
+    async def take_step(place: int, step: Step) -> None:
+        needed = step.depends_on or []
+        for other in needed:
+            await done[other].wait()
+        used = [results[other] for other in needed]
+        causes = [plan, *(each.seq for each in used)]
+        task = _task(step, [(steps[other].goal, results[other]) for other in needed])
+        results[place] = await verbs.call(worker, task, f"step {place}", role="step", causes=causes)
+        done[place].set()
+
+    async with anyio.create_task_group() as group:
+        for place, step in enumerate(steps):
+            group.start_soon(take_step, place, step)
+    return [results[place] for place in range(len(steps))]
+
+
+def _task(step: Step, used: Sequence[tuple[str, Result]]) -> dict[str, Any]:
+    """Say what a step is to do, and what it builds on."""
+    task: dict[str, Any] = {"goal": step.goal}
+    if step.tool_hint:
+        task["tool_hint"] = step.tool_hint
+    if used:
+        task["results"] = [{"goal": goal, "result": each.text, "ok": each.ok} for goal, each in used]
+    return task
+
+
+def read_plan(text: str, *, most: int) -> list[Step]:
+    """Read a plan. Raises BadAnswer: no steps, too many, or dependencies that cannot be followed."""
+    try:
+        given: Planned | list[Step] = take(text, Planned | list[Step])  # type: ignore[arg-type]
+    except BadAnswer as wrong:
+        raise BadAnswer(f'{wrong} Write one object {{"steps": [{{"goal": "..."}}, ...]}}.') from wrong
+    steps = [step for step in (given.steps if isinstance(given, Planned) else given) if step.goal.strip()]
+    if not steps:
+        raise BadAnswer("The plan has no step. Write at least one.")
+    problem = _wrong(steps)
+    if problem is not None:
+        raise BadAnswer(problem, in_order(steps[:most]))
+    if len(steps) > most:
+        raise BadAnswer(f"The plan has {len(steps)} steps; it may have {most} at most.", _cut(steps, most))
+    return steps
+
+
+def _wrong(steps: Sequence[Step]) -> str | None:
+    """Say why the dependencies of a plan cannot be followed."""
+    for place, step in enumerate(steps):
+        for other in step.depends_on or ():
+            if not 0 <= other < len(steps):
+                return f"Step {place} depends on {other}; there are steps 0 to {len(steps) - 1}."
+    try:
+        TopologicalSorter({place: step.depends_on or () for place, step in enumerate(steps)}).prepare()
+    except CycleError as wrong:
+        return f"Steps depend on each other in a circle: {' on '.join(map(str, reversed(wrong.args[1])))}."
+    return None
+
+
+def in_order(steps: Sequence[Step]) -> list[Step]:
+    """Let each step depend on the one before it."""
+    return [
+        Step(goal=step.goal, tool_hint=step.tool_hint, depends_on=[n - 1] if n else None)
+        for n, step in enumerate(steps)
+    ]
+
+
+def _cut(steps: Sequence[Step], most: int) -> list[Step]:
+    """Leave steps and dependencies out that are beyond the bound."""
+    return [
+        Step(
+            goal=step.goal, tool_hint=step.tool_hint, depends_on=[n for n in step.depends_on or () if n < most] or None
+        )
+        for step in steps[:most]
+    ]

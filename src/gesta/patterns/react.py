@@ -1,0 +1,25 @@
+"""ReAct is what an agent does anyway: it thinks, calls tools and reads what they say until it has the answer."""
+
+from collections.abc import Sequence
+from typing import Literal
+
+from gesta.agent import Agent
+from gesta.model import Model
+from gesta.tooling import Tool
+
+
+def react(
+    name: str,
+    model: Model | str,
+    tools: Sequence[Tool] = (),
+    *,
+    instructions: str = "",
+    form: Literal["tool-calls", "react-text"] = "tool-calls",
+) -> Agent:
+    """Make an agent that reasons and acts.
+
+    Args:
+        form: how it writes its calls: natively, or as `Thought:`, `Action:` and `Args:` in its words.
+    """
+    formatter = "react" if form == "react-text" else "tool-calls"
+    return Agent(name, model=model, tools=tuple(tools), instructions=instructions, formatter=formatter)

@@ -1,0 +1,204 @@
+"""What a response writes at a desk: what came in, what the model said, what tools gave.
+
+The functions here are the three responses of a chat agent below its methods. Each is called again when it was broken
+off, with what it has on record already, and does only what is missing.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from gesta.decide import Ask, Finish, Use, Wait, decide
+from gesta.entry import Cause, Entry
+from gesta.formatter import observation_text
+from gesta.kinds import (
+    ChatCompletionContent,
+    Error,
+    SystemContent,
+    ThoughtContent,
+    ToolCallContent,
+    ToolResultContent,
+    UserContent,
+)
+from gesta.model import Reply, ReplyCall
+from gesta.patterns.chat_document import (
+    ChatDocMetaData,
+    ChatDocument,
+    Entity,
+    LLMFunctionCall,
+    OpenAIToolCall,
+    Tools,
+    from_state,
+    process_tool_results,
+)
+from gesta.patterns.facts import facts_of
+from gesta.patterns.tool_message import arguments_of, attempt
+from gesta.patterns.toolset import DOCUMENT
+from gesta.patterns.working import Seat, leave
+from gesta.pending import Pending
+from gesta.perform import answer_text, perform
+
+NEVER = "This call was not carried out."
+
+
+def id_of(text: str) -> tuple[str, int] | None:
+    """Read the id of an entry; none where it is none."""
+    run, _, seq = text.rpartition(".")
+    return (run, int(seq)) if run and seq.isdigit() else None
+
+
+def take_in_document(seat: Seat, doc: ChatDocument) -> None:
+    """Write a message that comes from elsewhere: results of calls that wait, and what is left, as text."""
+    desk, key = seat.desk, id_of(doc.metadata.id)
+    if key is not None and key[0] == desk.log.run:
+        return
+    causes: tuple[Cause, ...] = (key,) if key is not None else ()
+    waiting = list(desk.state.calls.values())
+    text, person = doc.content, doc.metadata.sender == Entity.USER and key is None
+    if waiting and not person:
+        calls = [OpenAIToolCall(id=str(call.seq), function=LLMFunctionCall(call.name)) for call in waiting]
+        text, several, one = process_tool_results(doc.content, doc.oai_tool_id2result, calls)
+        results = several or ({one: text} if one is not None else {})
+        text = "" if one is not None else text
+        for call in waiting:
+            content = ToolResultContent(call=call.seq, tool_result=results.get(str(call.seq), NEVER), outcome="ok")
+            desk.write(content, call.seq, *causes)
+    files = doc.files or None
+    if person:
+        desk.write(UserContent(value=text, parts=files))
+    elif text or files or not waiting:
+        name = doc.metadata.sender_name or str(doc.metadata.sender)
+        desk.write(SystemContent(value=text, parts=files, extra={"from": [name]}), *causes)
+    desk.absorb()
+
+
+async def ask(seat: Seat) -> list[Entry]:
+    """Ask the model until it has said something, and give the entries of that; an empty reply counts in the end."""
+    desk, agent = seat.desk, seat.agent
+    before, entries = desk.state.answered, list[Entry]()
+    while True:
+        turn = desk.state.turn
+        assert turn is not None
+        if turn.cancelled is not None or turn.fatal is not None:
+            reason = "cancelled" if turn.cancelled is not None else "failed"
+            error = turn.fatal or Error(type="cancelled", message=f"cancelled by {turn.cancelled}")
+            raise leave(seat, Finish(reason, error))  # type: ignore[arg-type]  # one of the two
+        bound = agent.policy.limits.requests
+        if bound is not None and turn.requests >= bound:
+            message = f"The turn reached its limit of {bound} requests."
+            raise leave(seat, Finish("limit", Error(type="requests", message=message)))
+        if desk.state.answered > before and not 0 < turn.empty <= agent.policy.retry.empty:
+            return entries
+        entries = await perform(agent, Ask(), desk)
+
+
+def said(seat: Seat, done: Sequence[Entry], tools: Tools, output: Any = None) -> ChatDocument:
+    """Make the document of what the model said last."""
+    completions = [entry for entry in done if isinstance(entry.content, ChatCompletionContent)]
+    entry, calls = completions[-1], [each for each in done if isinstance(each.content, ToolCallContent)]
+    content = entry.content
+    assert isinstance(content, ChatCompletionContent)
+    thoughts = [each.content.value for each in done if isinstance(each.content, ThoughtContent)]
+    native = seat.agent.formats().reader() is None
+    made = [
+        ReplyCall(call.tool_name, (call.meta or {}).get("raw_args") or observation_text(call.tool_args), f"{each.seq}")
+        for each in calls
+        if isinstance(call := each.content, ToolCallContent)
+    ]
+    reply = Reply(
+        text=content.output if made and not native else answer_text(seat.agent, content.output),
+        calls=tuple(made),
+        thought="\n".join(thoughts) or None,
+        finish_reason=content.finish_reason,
+        usage=content.usage,
+    )
+    doc = ChatDocument.from_LLMResponse(reply, tools=tools)
+    if not native:
+        doc.oai_tool_calls = None
+    for each in calls:
+        call = each.content
+        assert isinstance(call, ToolCallContent)
+        tried = attempt(call.tool_name, call.tool_args, tools)
+        if call.status != "error" and tried.tool is not None:
+            doc.tool_messages.append(tried.tool)
+            doc.metadata.calls.append(each.seq)
+    if output is not None and not calls:
+        try:
+            doc.content_any = msgspec.json.decode(doc.content, type=output)
+        except msgspec.DecodeError:
+            doc.content_any = None  # the text is all that there is
+    doc.metadata.id = entry.id
+    return doc
+
+
+def call_of(seat: Seat, doc: ChatDocument) -> None:
+    """Write the tool messages of a document from elsewhere as calls of this run, so that they can be carried out."""
+    key = id_of(doc.metadata.id)
+    own = key is not None and key[0] == seat.desk.log.run
+    if not (own and doc.metadata.sender == Entity.LLM):
+        above = id_of(doc.metadata.parent_id)
+        made_of = [(above[0], seq) for seq in doc.metadata.calls] if above is not None else []
+        for place, message in enumerate(doc.tool_messages):
+            content = ToolCallContent(tool_name=facts_of(type(message)).name, tool_args=arguments_of(message))
+            causes = [made_of[place]] if place < len(made_of) else [key] if key is not None else []
+            seat.done.append(seat.desk.write(content, *causes))
+        seat.desk.absorb()
+
+
+def refuse(seat: Seat, calls: Sequence[Pending], text: str) -> list[Entry]:
+    """Answer calls with an error in place of carrying them out."""
+    made = []
+    for call in calls:
+        said = text.replace("{name}", call.name)
+        content = ToolResultContent(call=call.seq, tool_result=said, status="error", outcome="error")
+        made.append(seat.desk.write(content, call.seq))
+    seat.desk.absorb()
+    return made
+
+
+async def handle(seat: Seat, handled: Collection[str]) -> list[Entry]:
+    """Carry out the calls of tools that are handled here, and give their results as entries, in the order of the calls.
+
+    Calls that the model did not generate well are answered with what is wrong. Raises what `leave` gives where one
+    waits for somebody.
+    """
+    desk, made = seat.desk, list[Entry]()
+    own = msgspec.structs.replace(seat.agent, tools=[tool for tool in seat.agent.tools if tool.name in handled])
+    for call in [call for call in desk.state.calls.values() if not call.good]:
+        made += refuse(seat, [call], call.error or NEVER)
+    while any(call.name in handled for call in desk.state.calls.values()):
+        move = decide(own, desk.state)
+        if isinstance(move, Use):
+            made += await perform(own, move, desk)
+        elif isinstance(move, Wait):
+            made += await perform(own, move, desk)
+            raise leave(seat, move)
+        elif isinstance(move, Finish) and move.reason != "answered":
+            raise leave(seat, move)
+        else:
+            left = [call for call in desk.state.calls.values() if call.name in handled]
+            made += refuse(seat, left, NEVER)
+    results = [each for each in made if isinstance(each.content, ToolResultContent)]
+    return sorted(results, key=lambda each: each.content.call or 0)  # type: ignore[union-attr]  # all are results
+
+
+def answered(seat: Seat, results: Sequence[Entry], tools: Tools, name: str) -> ChatDocument:
+    """Make the document of what tools gave: one result is its content, several go by their calls."""
+    contents = [each.content for each in results if isinstance(each.content, ToolResultContent)]
+    documents = [state for each in contents if isinstance(state := (each.extra or {}).get(DOCUMENT), Mapping)]
+    if len(contents) == 1 and documents:
+        doc = from_state(documents[0], tools)
+    else:
+        meta = ChatDocMetaData(sender=Entity.AGENT, tools_from_agent=True)
+        texts = {str(each.call): observation_text(each.tool_result) for each in contents}
+        doc = ChatDocument(metadata=meta)
+        if len(contents) == 1:
+            value = contents[0].tool_result
+            doc.content, doc.content_any = next(iter(texts.values())), None if isinstance(value, str) else value
+            doc.metadata.oai_tool_id = next(iter(texts))
+        else:
+            doc.oai_tool_id2result = texts
+            doc.content = "\n\n".join(texts.values()) if seat.agent.formats().reader() is not None else ""
+    doc.metadata.id, doc.metadata.sender_name = results[-1].id, doc.metadata.sender_name or name
+    return doc

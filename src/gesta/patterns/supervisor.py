@@ -1,0 +1,89 @@
+"""A supervisor divides a question into goals, has each pursued in a run of its own, and answers from what was found.
+
+The findings are joined by what is on record, so a restart, a goal that fails and two equal goals do no harm: each goal
+has its own run, by its place, and a failure is a finding that says so. If nobody can divide the question, the question
+is the only goal.
+"""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import anyio
+from msgspec import Struct
+
+from gesta.agent import Agent
+from gesta.kinds import PlanContent, Step
+from gesta.model import Model
+from gesta.patterns.roles import BadAnswer, Prompts, ask, heir, offer, role, synthesise, take
+from gesta.tooling import Tool
+from gesta.verbs import Result, Verbs
+
+
+class Goals(Struct, frozen=True):
+    """The answer of a decomposer."""
+
+    goals: list[Any]
+
+
+def supervisor(
+    name: str,
+    model: Model | str,
+    tools: Sequence[Tool] = (),
+    *,
+    max_subagents: int = 5,
+    worker: Agent | None = None,
+    prompts: Prompts | None = None,
+) -> Agent:
+    """Make an agent that has others find things out.
+
+    Args:
+        tools: of the workers.
+        max_subagents: goals beyond are dropped.
+        worker: who pursues a goal; by default an agent with the tools and the prompt `research`.
+        prompts: texts in place of `decompose`, `research` and `synthesise`.
+    """
+
+    async def program(verbs: Verbs, question: str) -> str:
+        own = verbs.agent
+        finder = heir(worker, own) if worker is not None else role(verbs, "research", prompts, own.tools)
+        shown = {"question": question, "tools": offer(finder), "max_subagents": max_subagents}
+        asked = await ask(
+            verbs, role(verbs, "decompose", prompts), shown, "decompose", partial(read_goals, most=max_subagents)
+        )
+        content = PlanContent(role="decomposition", steps=[Step(goal=goal) for goal in asked.value or [question]])
+        plan, entry = verbs.note("goals", content, asked.causes)
+        found = await fan_out(verbs, finder, [step.goal for step in plan.steps], entry.seq)
+        return await synthesise(verbs, question, found, prompts)
+
+    return Agent(name, model=model, tools=tuple(tools), program=program)
+
+
+async def fan_out(verbs: Verbs, worker: Agent, goals: Sequence[str], plan: int) -> list[tuple[str, Result]]:
+    """Have all goals pursued at once, and give what was found in their order.
+
+    Args:
+        plan: seq of the decomposition.
+    """
+    found: dict[int, Result] = {}
+
+    async def pursue(place: int, goal: str) -> None:
+        found[place] = await verbs.call(worker, goal, f"finding {place}", role="finding", causes=[plan])
+
+    async with anyio.create_task_group() as group:
+        for place, goal in enumerate(goals):
+            group.start_soon(pursue, place, goal)
+    return [(goal, found[place]) for place, goal in enumerate(goals)]
+
+
+def read_goals(text: str, *, most: int) -> list[str]:
+    """Read goals; what is no text is dropped, and what is too many. Raises BadAnswer."""
+    try:
+        value: Goals | list[Any] = take(text, Goals | list[Any])  # type: ignore[arg-type]
+    except BadAnswer as wrong:
+        raise BadAnswer(f'{wrong} Write one object {{"goals": ["...", ...]}}.') from wrong
+    given = value.goals if isinstance(value, Goals) else value
+    goals = [goal for goal in given if isinstance(goal, str) and goal.strip()]
+    if given and not goals:
+        raise BadAnswer("None of the goals is a text.")
+    return goals[:most]

@@ -1,0 +1,74 @@
+"""A program takes its turn to the end, or until somebody is waited for; what it raises is how the turn ends."""
+
+from traceback import format_exception
+
+from gesta.acting import Stopped, Suspended
+from gesta.agent import Agent
+from gesta.decide import Finish
+from gesta.desk import Desk
+from gesta.entry import Cause
+from gesta.errors import GestaError, message_of
+from gesta.kinds import Error
+from gesta.outcome import Outcome
+from gesta.perform import perform
+from gesta.run import outcome
+from gesta.using import plain
+from gesta.verbs import Answer, Verbs
+
+
+async def play(agent: Agent, desk: Desk) -> Outcome:
+    """Take the turn of an agent that has a program, to its end or until somebody is waited for.
+
+    Raises:
+        OtherProgram: it does not fit what is on record; the turn stays open.
+        WriteFailed, LeaseLost: the log takes no more.
+    """
+    turn = desk.state.turn
+    assert turn is not None and agent.program is not None
+    verbs = Verbs(agent, desk)
+    finish = Finish("answered")
+    if turn.assistant is None:
+        try:
+            given = await agent.program(verbs, turn.task)
+            text, value = (given.text, given.value) if isinstance(given, Answer) else (None, given)
+            value, causes = "" if value is None else plain(value), verbs.sources or _last(desk)
+            finish = Finish("answered", value=value, text=text, causes=causes)
+        except (Exception, Suspended, Stopped, BaseExceptionGroup) as left:  # noqa: BLE001 - how the turn ends
+            failure = _why(left)
+            if isinstance(failure, Suspended):
+                await desk.log.durable()
+                return outcome(desk, tuple(verbs.waits))
+            finish = failure.finish if isinstance(failure, Stopped) else Finish("failed", _error(failure))
+    await perform(agent, finish, desk)
+    return outcome(desk)
+
+
+def _why(left: BaseException) -> BaseException:
+    """Find why a program was left: its own fault before all, then an end, then that it waits. Raises what is no fault.
+
+    Raises:
+        GestaError: of the log, or of a program that does not fit.
+    """
+    leaves = [left]
+    while groups := [each for each in leaves if isinstance(each, BaseExceptionGroup)]:
+        leaves = [each for each in leaves if each not in groups]
+        leaves += [each for group in groups for each in group.exceptions]
+    for kind in (GestaError, Exception, Stopped, Suspended):
+        for each in leaves:
+            if isinstance(each, kind):
+                if kind is GestaError:
+                    raise each
+                return each
+    raise left
+
+
+def _error(failure: BaseException) -> Error:
+    trace = "".join(format_exception(failure, limit=-8))
+    return Error(type=type(failure).__name__, message=message_of(failure), traceback=trace)
+
+
+def _last(desk: Desk) -> tuple[Cause, ...]:
+    """Find what an answer was made from when a program does not say: its last act, or the question."""
+    ended = [act.end_seq for act in desk.state.acts.named.values() if act.end is not None]
+    assert desk.state.turn is not None
+    return (max(ended),) if ended else (desk.state.turn.question,)

@@ -1,0 +1,87 @@
+r"""JSON objects in a text are found in one walk, whatever stands around them.
+
+A brace starts an object only if what follows looks like a member of one: a quote, a word and a colon, or the closing
+brace; so sets, templates and most code in prose are passed over. Objects inside an object are its own. Raw line ends
+in strings are taken, as models write them; nothing is mended: what nobody can read says why, and nothing inside it
+counts, since acting on a part of what was meant is worse than asking again. No text costs more than its length.
+"""
+
+import json
+import re
+from typing import Any
+
+from msgspec import Struct
+
+OPENING = re.compile(r"\{\s*+(?:[\"'}]|\w++\s*+:)")
+"""A brace that starts an object."""
+TOKEN = re.compile(r'[{}]|"(?:[^"\\]*+(?:\\.[^"\\]*+)*+")?', re.DOTALL)
+"""What tells where an object ends: braces, and strings, which may hold more of them; a quote alone never ends."""
+DECODER = json.JSONDecoder(strict=False)
+UNCLOSED = "it is not closed"
+DEEP = "it is nested too deeply"
+LONG = "a number in it has too many digits"
+
+
+class Found(Struct, frozen=True):
+    """One object in a text, or what looks like one."""
+
+    start: int
+    """Of its first brace, in characters."""
+    end: int
+    """After its last; of one that is not closed, the end of the text: whatever follows may be a part of it."""
+    value: dict[str, Any] | None
+    problem: str | None
+    """Why it has no value."""
+
+
+def objects(text: str) -> list[Found]:
+    """Find the JSON objects in a text that lie in no other, in order. Cost: the length of the text."""
+    found: list[Found] = []
+    end, clean = 0, True
+    while opening := OPENING.search(text, end):
+        start = opening.start()
+        if clean:
+            try:
+                value, end = DECODER.raw_decode(text, start)
+                found.append(Found(start, end, value, None))
+                continue
+            except (ValueError, RecursionError):  # such an error counts the lines before it, so only once
+                clean = False
+        found.append(_piece(text, start))
+        end = found[-1].end
+    return found
+
+
+def _piece(text: str, start: int) -> Found:
+    """Read what lies between the braces alone: an error costs the length of the text that it happened in."""
+    end = _end(text, start)
+    if end is None:
+        return Found(start, len(text), None, UNCLOSED)
+    try:
+        return Found(start, end, DECODER.decode(text[start:end]), None)
+    except (ValueError, RecursionError) as wrong:
+        return Found(start, end, None, _problem(wrong))
+
+
+def _problem(wrong: Exception) -> str:
+    """Say what a decoder found."""
+    if isinstance(wrong, json.JSONDecodeError):
+        near = wrong.doc[wrong.pos : wrong.pos + 20]
+        return f"{wrong.msg.removesuffix(' at').removesuffix(' starting')} at {near!r}"
+    return DEEP if isinstance(wrong, RecursionError) else LONG
+
+
+def _end(text: str, start: int) -> int | None:
+    """Find where the object that starts there ends, by its braces; none if it never does."""
+    depth = 0
+    for token in TOKEN.finditer(text, start):
+        match token[0]:
+            case "{":
+                depth += 1
+            case "}":
+                depth -= 1
+                if not depth:
+                    return token.end()
+            case '"':
+                return None
+    return None

@@ -1,0 +1,71 @@
+"""A turn, from its begin to its end, and the last request in it, as far as `decide` needs to know them."""
+
+from datetime import datetime
+from typing import Any
+
+from msgspec import Struct
+
+from gesta.kinds import Error
+
+
+class Asked(Struct):
+    """The last request."""
+
+    seq: int
+    digest: str
+    number: int
+    blocks: int
+    """Blocks of its prompt in all."""
+    encoder: str
+    header: int
+    open: bool = True
+    """Neither answered nor failed yet."""
+
+
+class Turn(Struct):
+    """A turn, open or ended."""
+
+    begin: int
+    key: str | None
+    name: str
+    agent: str = ""
+    """Digest of the agent's description that was last on record."""
+    requests: int = 0
+    """Completions so far."""
+    calls: int = 0
+    faults: int = 0
+    """Failed tries since the last completion."""
+    empty: int = 0
+    """Replies in a row without text and calls."""
+    reply: int | None = None
+    """A completion without calls: the answer to be given."""
+    text: str = ""
+    assistant: int | None = None
+    retry_at: tuple[datetime, float] | None = None
+    """When the last try failed, and how many seconds after that the next may start."""
+    fatal: Error | None = None
+    """A fault that no further try follows."""
+    cancelled: str | None = None
+    """Who cancelled it."""
+    reason: str | None = None
+    """Of its end."""
+    error: Error | None = None
+    tokens_in: int = 0
+    tokens_out: int = 0
+    unknown_usage: int = 0
+    """Completions that came without a count of tokens."""
+    question: int = 0
+    """Seq of what opened it: a person's message, or the task of a child run."""
+    task: str = ""
+    """The text of that."""
+    end: int | None = None
+    value: Any = None
+    """What it gave, where that is not the text of an answer."""
+
+
+def tokens(usage: dict[str, Any] | None) -> tuple[int, int] | None:
+    """Read tokens in and out of a provider's usage; none where it does not say."""
+    usage = usage or {}
+    given = [usage.get("prompt_tokens", usage.get("input_tokens"))]
+    given.append(usage.get("completion_tokens", usage.get("output_tokens")))
+    return (given[0], given[1]) if all(isinstance(count, int) for count in given) else None  # type: ignore[return-value]

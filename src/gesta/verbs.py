@@ -1,0 +1,227 @@
+"""A program takes a turn through verbs: `call`, `note`, `now`, `pick`, each under a name that it uses once.
+
+What is on record under a name is given, not done again. So a program that crashed, or waits for somebody, is run again
+from its start and goes on where it was; nothing of it is kept but entries. Order is not checked, so code may change
+between releases. What happens outside of the verbs happens again.
+"""
+
+import random
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, TypeVar, cast
+
+import msgspec
+from msgspec import Struct
+
+from gesta.acting import Acting, Ended
+from gesta.acts import NAME, Act
+from gesta.agent import Agent
+from gesta.codec import digest_of
+from gesta.decide import Waiting
+from gesta.desk import Desk, Task
+from gesta.entry import Cause, Entry, utc_text, utc_time
+from gesta.errors import OtherProgram, nearest
+from gesta.event import Event, Listener
+from gesta.formatter import given_text, observation_text
+from gesta.kinds import (
+    Content,
+    DecisionContent,
+    EdgeContent,
+    EndContent,
+    Error,
+    KeyValueContent,
+    Kind,
+    SystemContent,
+)
+from gesta.outcome import Outcome
+from gesta.using import plain
+
+C = TypeVar("C", bound=Content)
+GATHERS = ("step", "synthesis")
+"""Roles of acts whose end names what they used, beside what the other agent said."""
+
+
+class Result(Struct, frozen=True, kw_only=True):
+    """What another agent gave; a failure is a result too."""
+
+    name: str
+    text: str
+    """The answer; of a failure, what went wrong."""
+    value: Any = None
+    """The answer, where the agent is a program that gives no text."""
+    reason: str = "answered"
+    error: Error | None = None
+    seq: int
+    """Of the end of the act: what is made from this result names it as its cause."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether it was answered."""
+        return self.reason == "answered"
+
+
+class Handed(Struct, frozen=True, kw_only=True):
+    """What is handed to a child run."""
+
+    agent: Agent
+    run: str
+    """Name of the child run."""
+    content: SystemContent
+    """What opens its turn."""
+    payload: Any
+    """The same as the edge keeps it."""
+    causes: Sequence[Cause] = ()
+    hear: Listener | None = None
+
+
+class Answer(Struct, frozen=True):
+    """What a program may return where it has more to give than a text."""
+
+    text: str
+    """For people."""
+    value: Any
+    """For programs: any JSON value."""
+
+
+class Verbs(Acting):
+    """What a program acts through."""
+
+    async def call(
+        self,
+        agent: Agent,
+        input: Any,
+        name: str,
+        *,
+        role: str = "agent",
+        causes: Sequence[Cause] = (),
+        hear: Listener | None = None,
+    ) -> Result:
+        """Have another agent answer in a run of its own, once; it may end badly, which is a result too.
+
+        Args:
+            input: text, or any JSON value, which is handed over as JSON text.
+            name: of the act and of the child run.
+            role: of the act's span: agent, plan, step, finding, synthesis, or your own.
+            causes: what the input was made from, beside what opened the turn.
+            hear: is told what the child run tells, in place of who listens here; `aloud` makes its answer this run's.
+
+        Raises:
+            OtherProgram: the name was used before in this pass, or is on record with another input.
+        """
+        payload = plain(input)
+        content = SystemContent(value=observation_text(payload))
+        handed = Handed(
+            agent=agent, run=self._run_name(name), content=content, payload=payload, causes=causes, hear=hear
+        )
+        return await self._hand(handed, name, role)
+
+    async def go_on(
+        self, agent: Agent, content: SystemContent, name: str, *, thread: str, causes: Sequence[Cause] = ()
+    ) -> Result:
+        """Have another agent take one more turn of a child run, which remembers those before.
+
+        Args:
+            content: what opens the turn; its `extra` goes with it.
+            name: of the act.
+            thread: of the child run.
+            causes: what the content was made from.
+        """
+        payload = plain((content.extra or {}).get("document", content.value))
+        return await self._hand(
+            Handed(agent=agent, run=thread, content=content, payload=payload, causes=causes), name, "agent"
+        )
+
+    async def _hand(self, handed: Handed, name: str, role: str) -> Result:
+        async def work(desk: Desk, act: Act) -> Ended:
+            edge = self._edge(desk, act, handed)
+            key = f"{desk.log.run}.{act.begin}"
+            cause = (desk.log.run, edge)
+            task = Task(name=handed.run, key=key, content=handed.content, cause=cause, source=desk.log.path)
+            if handed.hear is not None:
+                desk.listener = self._routed(await desk.host.child_run(handed.run, desk), handed.hear)
+            end, made = self._answered(await desk.host.child(handed.agent, task, desk), name)
+            return end, (*made, *handed.causes) if role in GATHERS else made
+
+        act = await self.act(name, work, role=role)
+        end = act.end
+        assert end is not None
+        ok = end.status == "success"
+        text = given_text(end.state) if ok else (end.error.message if end.error else end.reason or "failed")
+        reason = end.reason or ("answered" if ok else "failed")
+        return Result(name=name, text=text, value=end.state, reason=reason, error=end.error, seq=act.end_seq)
+
+    def note(self, name: str, content: C, causes: Sequence[Cause] = ()) -> tuple[C, Entry]:
+        """Write a content once, and give it as it is on record, with its entry."""
+        self.use(name)
+        entry = self.desk.state.acts.notes.get(name)
+        if entry is None:
+            entry = self.desk.log.write(content, tuple(causes), {NAME: name})
+            if entry.kind is not Kind.KeyValue:
+                self.desk.place(entry)
+            self.desk.absorb()
+        elif entry.kind != content.kind:
+            raise OtherProgram(name, f"a note of kind {entry.kind} is on record", f"one of kind {content.kind}")
+        return cast("C", entry.content), entry
+
+    def now(self, name: str) -> datetime:
+        """Read the clock once."""
+        written, _ = self.note(name, KeyValueContent(key=name, value=utc_text(self.desk.clock())))
+        return utc_time(written.value)
+
+    def pick(
+        self,
+        name: str,
+        options: Sequence[str],
+        *,
+        choice: str | None = None,
+        why: str | None = None,
+        causes: Sequence[Cause] = (),
+    ) -> str:
+        """Choose one of several and write the decision down, once; without a `choice` it is drawn by lot."""
+        if choice is not None and choice not in options:
+            found = f"{choice!r} is none of the options.{nearest(choice, options)}"
+            raise OtherProgram(name, found, f"one of {', '.join(options)}")
+        chosen = choice if choice is not None else random.choice(options)  # noqa: S311 - no secret
+        content = DecisionContent(choice=chosen, candidates=list(options), rationale=why)
+        return self.note(name, content, causes or (self.question,))[0].choice
+
+    def aloud(self, event: Event) -> None:
+        """Tell the answer of a child run as this run's own: what `hear` is for the call that gives the answer."""
+        if event.type == "answer" and event.content:
+            self.desk.streamed = True
+            self.desk.tell_now("answer", event.content)
+        elif event.type == "retract":
+            self.desk.streamed = False
+            self.desk.tell_now("retract", "", last=True)
+        elif event.type != "answer":  # where the child's answer ends, this one need not
+            self.desk.pass_on(event)
+
+    def _edge(self, desk: Desk, act: Act, handed: Handed) -> int:
+        """Write the edge to a child run, or find it on record."""
+        written = next((each for each in act.entries if isinstance(each.content, EdgeContent)), None)
+        if written is None:
+            edge = EdgeContent(source=list(desk.log.path), dest=[handed.agent.name], payload=handed.payload)
+            written = desk.write(edge, *(handed.causes or (self.question,)))
+        assert isinstance(written.content, EdgeContent)
+        if digest_of(written.content.payload) != digest_of(handed.payload):
+            found = f"it is on record with the input {observation_text(written.content.payload)!r:.200}"
+            raise OtherProgram(act.name, found, f"the same, got {observation_text(handed.payload)!r:.200}")
+        return written.seq
+
+    def _routed(self, run: str, hear: Listener) -> Listener:
+        """Give who listens to a child run its own words, and what the runs below it tell to who listens here."""
+        return lambda event: hear(event) if event.run == run else self.desk.pass_on(event)
+
+    def _answered(self, ended: Outcome, name: str) -> Ended:
+        if ended.end is None:
+            waits = [msgspec.structs.replace(each, run=each.run or ended.run) for each in ended.waiting]
+            raise self.wait(waits or [Waiting("child", 0, name, run=ended.run)])
+        ok = ended.reason == "answered"
+        status = "success" if ok else "error"
+        end = EndContent(state=ended.value, status=status, reason=ended.reason, error=ended.error)  # type: ignore[arg-type]
+        return end, ((ended.run, ended.end),)
+
+    def _run_name(self, name: str) -> str:
+        """Name the child run of an act: that of an earlier turn is another."""
+        before = self.desk.state.acts.before.get(name, 0)
+        return f"{name}#{before + 1}" if before else name

@@ -1,0 +1,74 @@
+"""An explanation goes down through every run that had a part in it.
+
+What an entry was made from may lie in other runs: the work of a child, or the plan that a child's task came from. Those
+are read as causes lead to them, and no others.
+"""
+
+from gesta.entry import Entry
+from gesta.errors import GestaError
+from gesta.origins import Key
+from gesta.record import Record
+from gesta.view import fold
+from gesta.views.lineage import Explanation, Lineage, Node, State, explanation, nodes_of
+
+
+async def explain(record: Record, entry: Entry | str | Key) -> Explanation:
+    """Explain an entry, down through other runs.
+
+    Args:
+        entry: itself, its id, or its run and seq.
+
+    Raises:
+        NoRun: there is no such run.
+        GestaError: the run has no such entry.
+    """
+    run, seq = _key(entry)
+    row = await record.find(run)
+    return await explain_run(record, row.run, seq)
+
+
+async def explain_run(record: Record, run: str, seq: int | None = None) -> Explanation:
+    """Explain an entry of a run: by default its last answer, else what was last said or done. Raises GestaError."""
+    state = fold(Lineage(), await record.read(run))
+    if seq is None:
+        told = sorted(state.origins[run].nodes)
+        seq = max((answer for _, answer in state.questions), default=told[-1] if told else len(state.entries))
+    if (run, seq) not in state.entries:
+        raise GestaError(f"No entry {seq} in run {run}. Its entries are 1 to {len(state.entries)}.")
+    found = explanation(state, (run, seq))
+    while await _read_more(record, state, found.elsewhere):
+        found = explanation(state, (run, seq))
+    return found
+
+
+async def all_nodes(record: Record, run: str | None = None) -> tuple[tuple[Node, ...], State]:
+    """Give the nodes of a run and those in other runs that they were made from, and what was folded; or of all runs."""
+    state = State()
+    for each in [run] if run is not None else [row.run for row in await record.store.runs()]:
+        fold(Lineage(), await record.read(each), state)
+    nodes, elsewhere = nodes_of(state, run)
+    while await _read_more(record, state, elsewhere):
+        nodes, elsewhere = nodes_of(state, run)
+    return nodes, state
+
+
+async def _read_more(record: Record, state: State, elsewhere: tuple[Key, ...]) -> bool:
+    """Fold the runs that are named, if they are on record."""
+    known = len(state.entries)
+    for run in sorted({run for run, _ in elsewhere}):
+        fold(Lineage(), await record.read(run), state)
+    return len(state.entries) > known
+
+
+def _key(entry: Entry | str | Key) -> Key:
+    """Read which entry is meant."""
+    if isinstance(entry, Entry):
+        return entry.run, entry.seq
+    if isinstance(entry, str):
+        run, _, seq = entry.rpartition(".")
+        if not run or not seq.isdecimal():
+            raise GestaError(
+                f"{entry!r} is no id of an entry. An id is a run, a dot and a seq: `gesta log` shows them."
+            )
+        return run, int(seq)
+    return entry

@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "coming-from" / "parity.md"
 STATUSES = ("done", "differs", "later", "out of scope", "TODO")
-ALLOWED = 367
+ALLOWED = 294
 """Rows that may still be TODO; it only goes down."""
 SECTIONS = (
     *("AC2.1", "AC2.2", "AC2.3", "AC2.4", "AC2.5", "AC2.6", "AC3", "KO9.1", "KO9.2", "KO9.3", "KO9.4", "KO9.5"),

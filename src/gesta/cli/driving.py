@@ -17,13 +17,11 @@ from gesta.cli.approving import Verdict, ask, letter, who
 from gesta.cli.options import quoted
 from gesta.cli.talk import ANSWERED, BOLD, DOUBT, FAILED, INTERRUPTED, LIMIT, WAITING, complain, say, short, terminal
 from gesta.cli.voice import Voice, call_text
-from gesta.decide import Waiting
+from gesta.cli.waits import Open, open_calls
 from gesta.errors import GestaError
 from gesta.event import Event, Listener
 from gesta.outcome import Outcome
-from gesta.pending import Pending
 from gesta.record import Record
-from gesta.standing import RunState
 
 Work = Callable[[Record, Listener], Awaitable[Outcome]]
 
@@ -59,21 +57,21 @@ class Job:
 def work(job: Job, voice: Voice, first: Work) -> int:
     """Do a stretch of work, and those that follow when the person answers; give the exit code."""
     try:
-        outcome, state = _stretch(job, voice, first)
-        while letters := _answers(job, outcome, state):
-            outcome, state = _stretch(job, voice, _answered(job, outcome.run, letters))
+        outcome, open_ = _stretch(job, voice, first)
+        while letters := _answers(job, open_):
+            outcome, open_ = _stretch(job, voice, _answered(job, outcome.run, letters))
     except KeyboardInterrupt:
         return _interrupted(job, voice.run)
     voice.end(outcome)
-    return _report(job, outcome, state)
+    return _report(job, outcome, open_)
 
 
-def _stretch(job: Job, voice: Voice, do: Work) -> tuple[Outcome, RunState]:
+def _stretch(job: Job, voice: Voice, do: Work) -> tuple[Outcome, list[Open]]:
     with redirect_stdout(sys.stderr):  # what a tool prints is talk
         return anyio.run(_turn, job, voice, do)
 
 
-async def _turn(job: Job, voice: Voice, do: Work) -> tuple[Outcome, RunState]:
+async def _turn(job: Job, voice: Voice, do: Work) -> tuple[Outcome, list[Open]]:
     failure: Exception | None = None
     async with open_record(job.record) as record:
         send, receive = anyio.create_memory_object_stream[Event](float("inf"))
@@ -87,8 +85,8 @@ async def _turn(job: Job, voice: Voice, do: Work) -> tuple[Outcome, RunState]:
         await _hang_up(job.agent)
         if failure is not None:
             raise failure
-        state = await record.state(outcome.run)
-    return outcome, state
+        open_ = await open_calls(record, outcome)
+    return outcome, open_
 
 
 async def _hang_up(agent: Agent) -> None:
@@ -98,21 +96,21 @@ async def _hang_up(agent: Agent) -> None:
         await close()
 
 
-def _answers(job: Job, outcome: Outcome, state: RunState) -> list[tuple[Pending, Verdict]]:
+def _answers(job: Job, open_: list[Open]) -> list[tuple[Open, Verdict]]:
     """Get an answer to each approval that the turn waits for; none if nobody is there to ask."""
-    calls = [state.calls[each.call] for each in outcome.waiting if each.what == "approval"]
+    asked = [each for each in open_ if each.what == "approval"]
     if job.yes:
-        return [(call, Verdict(verdict="approved", by="--yes")) for call in calls]
+        return [(each, Verdict(verdict="approved", by="--yes")) for each in asked]
     if not (terminal(sys.stdin) and terminal(sys.stderr)):
         return []
-    answers = [(call, ask(call, job.agent, who())) for call in calls]
-    return [(call, verdict) for call, verdict in answers if verdict is not None]
+    answers = [(each, ask(each.call, job.agent, who())) for each in asked]
+    return [(each, verdict) for each, verdict in answers if verdict is not None]
 
 
-def _answered(job: Job, run: str, answers: list[tuple[Pending, Verdict]]) -> Work:
+def _answered(job: Job, run: str, answers: list[tuple[Open, Verdict]]) -> Work:
     async def go_on(record: Record, listener: Listener) -> Outcome:
-        for call, verdict in answers:
-            await letter(record, run, call, verdict)
+        for each, verdict in answers:
+            await letter(record, each.run, each.call, verdict)
         return await record.resume(run, job.agent, listener=listener)
 
     return go_on
@@ -127,48 +125,42 @@ def _interrupted(job: Job, run: str | None) -> int:
     return INTERRUPTED
 
 
-def _report(job: Job, outcome: Outcome, state: RunState) -> int:
+def _report(job: Job, outcome: Outcome, open_: list[Open]) -> int:
     """Say why there is no answer, where there is none, and what to type next."""
     if outcome.reason == "waiting":
-        return _waiting(job, outcome, state)
+        return _waiting(job, outcome, open_)
     if outcome.error is not None:
         complain(GestaError(f"The turn ended with {outcome.reason}: {outcome.error.message}"))
         say(f"What happened: {job.command('log', outcome.run)}")
     return CODES[outcome.reason]
 
 
-def _waiting(job: Job, outcome: Outcome, state: RunState) -> int:
-    doubts = [each for each in outcome.waiting if each.what == "doubt"]
-    approvals = [each for each in outcome.waiting if each.what == "approval"]
-    children = dict.fromkeys(each.run for each in outcome.waiting if each.run is not None and each.what == "child")
-    for each in outcome.waiting:
-        say(_why(each, state))
+def _waiting(job: Job, outcome: Outcome, open_: list[Open]) -> int:
+    doubts = [each for each in open_ if each.what == "doubt"]
+    approvals = [each for each in open_ if each.what == "approval"]
+    for each in open_:
+        say(_why(each))
     if doubts:
         say("Find out whether it happened. If it did not, say `failed` below instead of `done`, or `retry`.")
     next_ = [
-        job.command("resolve", each.run or outcome.run, f" done --call {each.call}" if len(doubts) > 1 else " done")
+        job.command("resolve", each.run, f" done --call {each.call.seq}" if len(doubts) > 1 else " done")
         for each in doubts
     ]
     next_ += [
-        job.command("approve", each.run or outcome.run, f" --call {each.call}" if len(approvals) > 1 else "")
-        for each in approvals
+        job.command("approve", each.run, f" --call {each.call.seq}" if len(approvals) > 1 else "") for each in approvals
     ]
-    next_ += [job.command("approve", run, "") for run in children]
     say("Go on with:")
     say("  " + " && ".join([*next_, job.resume(outcome.run)]), BOLD)
     return DOUBT if doubts else WAITING
 
 
-def _why(each: Waiting, state: RunState) -> str:
-    call = state.calls.get(each.call)
-    shown = short(call_text(each.tool, call.final_args), MOST) if call is not None else each.tool
+def _why(each: Open) -> str:
+    shown, call = short(call_text(each.call.name, each.call.final_args), MOST), each.call.seq
     match each.what:
         case "approval":
-            return f"Waiting for approval of {shown} (call {each.call})."
+            return f"Waiting for approval of {shown} (call {call})."
         case "doubt":
             text = IN_DOUBT if each.declared else UNDECLARED
-            return f"Outcome unknown: {shown} (call {each.call}). {text.format(tool=each.tool)}"
+            return f"Outcome unknown: {shown} (call {call}). {text.format(tool=each.call.name)}"
         case "running":
-            return f"{shown} (call {each.call}) is still running."
-        case "child":
-            return f"{shown} waits: see run {each.run}."
+            return f"{shown} (call {call}) is still running."

@@ -15,12 +15,13 @@ from gesta.cli.approving import Verdict, letter, who
 from gesta.cli.options import ApproveOptions, CancelOptions, OnRecord, ResolveOptions, quoted
 from gesta.cli.talk import FAILED, Stop, count, json_line, put, say, short
 from gesta.cli.voice import call_text
+from gesta.cli.waits import awaits_approval, where_it_waits
 from gesta.codec import decode_content
 from gesta.entry import Entry
 from gesta.errors import RunHeld
 from gesta.kinds import ApprovalContent, BeginContent, ResolutionContent, SignalContent
 from gesta.models.scripted import scripted
-from gesta.pending import Pending
+from gesta.pending import WAITS, Pending
 from gesta.record import Record
 from gesta.standing import RunState, RunView
 from gesta.store import RunRow
@@ -39,6 +40,8 @@ class Found:
     state: RunState
     hint: str
     """Address of the agent that took its last turn, as far as it is known."""
+    root: RunRow
+    """The run that is to be resumed."""
     answered: frozenset[int]
     """Questions and attempts that a letter answers already."""
 
@@ -47,7 +50,7 @@ def approve(options: ApproveOptions) -> None:
     """Answer the calls that wait for a person. Raises Stop: none waits, or it is not said which."""
 
     async def answer(found: Found) -> None:
-        waiting = [call for call in found.state.calls.values() if call.asked is not None and call.approval is None]
+        waiting = [call for call in found.state.calls.values() if awaits_approval(call)]
         open_ = [call for call in waiting if call.asked not in found.answered]
         if waiting and not open_:
             raise Stop(
@@ -63,7 +66,7 @@ def approve(options: ApproveOptions) -> None:
         left = len(open_) - len(calls)
         say(f"{count(left, 'call')} still to be answered." if left else _next(options, found))
 
-    _with_run(options, options.run, answer)
+    _with_run(options, options.run, answer, lambda state: any(map(awaits_approval, state.calls.values())))
 
 
 def resolve(options: ResolveOptions) -> None:
@@ -71,8 +74,7 @@ def resolve(options: ResolveOptions) -> None:
     result = _result(options.result)
 
     async def settle(found: Found) -> None:
-        doubts = [call for call in found.state.calls.values() if call.in_doubt(found.state.head)]
-        call = _one(doubts, options.call, found, "doubt")
+        call = _one(_doubts(found.state), options.call, found, "doubt")
         assert call.last is not None
         if call.last.doubt is None:
             await _nobody_writes(found)
@@ -82,7 +84,7 @@ def resolve(options: ResolveOptions) -> None:
         _told(options, options.verdict, call, found)
         say(_next(options, found))
 
-    _with_run(options, options.run, settle)
+    _with_run(options, options.run, settle, lambda state: bool(_doubts(state)))
 
 
 def cancel(options: CancelOptions) -> None:
@@ -113,23 +115,35 @@ async def _end_turn(found: Found) -> str:
     return outcome.reason
 
 
-def _with_run(options: OnRecord, name: str, do: Callable[[Found], Awaitable[None]]) -> None:
+def _doubts(state: RunState) -> list[Pending]:
+    """Give the calls that nobody knows the outcome of; one that waits for a child run is none."""
+    calls = (call for call in state.calls.values() if call.in_doubt(state.head))
+    return [call for call in calls if call.last is not None and call.last.doubt != WAITS]
+
+
+def _with_run(
+    options: OnRecord,
+    name: str,
+    do: Callable[[Found], Awaitable[None]],
+    waits: Callable[[RunState], bool] = lambda _state: True,
+) -> None:
     address = options.target()
 
     async def main() -> None:
         async with open_record(address) as record:
-            await do(await find(record, name))
+            await do(await find(record, name, waits))
 
     anyio.run(main)
 
 
-async def find(record: Record, name: str) -> Found:
-    """Find a run, and read where it stands and what waits for it. Raises NoRun."""
-    row = await record.find(name)
+async def find(record: Record, name: str, waits: Callable[[RunState], bool] = lambda _state: True) -> Found:
+    """Find a run, or the one below it in which something waits, and read where it stands. Raises NoRun."""
+    row, root = await where_it_waits(record, await record.find(name), waits)
     entries = await record.read(row.run)
     contents = [decode_content(each.content, {}) for each in await record.store.inbox(row.run)]
     answered = frozenset(each.of for each in contents if isinstance(each, ApprovalContent | ResolutionContent))
-    return Found(record, row, fold(RunView(), entries), _hint(entries), answered)
+    above = entries if root.run == row.run else await record.read(root.run)
+    return Found(record, row, fold(RunView(), entries), _hint(above), root, answered)
 
 
 def _hint(entries: list[Entry]) -> str:
@@ -177,7 +191,7 @@ def _shown(call: Pending) -> str:
 
 
 def _next(options: OnRecord, found: Found) -> str:
-    return f"Next: gesta resume {found.row.run} {quoted(found.hint)}{options.named}"
+    return f"Next: gesta resume {found.root.run} {quoted(found.hint)}{options.named}"
 
 
 def _result(text: str | None) -> object:

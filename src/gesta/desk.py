@@ -68,13 +68,14 @@ class Desk:
         self.host = host
         self.listener = listener
         self.streaming = listener is not None
-        self.failure: Exception | None = None
-        """What the listener raised; it hears no more, and the turn goes on."""
+        self.failures: list[Exception] = []
+        """What the listener raised, also in a span inside; it hears no more, and the turn goes on."""
         self.streamed = False
         """Whether words of the last reply went out already."""
         self._view = RunView()
         self._origins = {} if origins is None else origins
-        self.origin = self._origins.setdefault(log.run, Origin())
+        self.origin = self._origins.setdefault(log.run, Origin()) if listener is not None else None
+        """What explain events are made of; none where nobody listened when the desk was taken."""
         self._fresh: list[Entry] = []
         """Entries that the origin has taken in, and the other folds have not."""
         log.journal.keeps = True
@@ -138,7 +139,7 @@ class Desk:
 
     def explain(self, node: NodeType, entry: Entry) -> None:
         """Tell where an entry stands in the explanation, once it is durable."""
-        if self.listener is None:
+        if self.listener is None or self.origin is None:
             return
         self._trace()
         sources = derived(self._origins, (entry.run, entry.seq), self._shown)
@@ -148,15 +149,16 @@ class Desk:
     def place(self, entry: Entry) -> None:
         """Tell where an entry stands in the explanation, if it stands there."""
         self._trace()
-        node = self.origin.nodes.get(entry.seq)
+        node = self.origin.nodes.get(entry.seq) if self.origin is not None else None
         if node is not None:
             self.explain(node, entry)
 
     def _trace(self) -> None:
         """Take in what was written from what."""
         fresh = self.log.journal.take()
-        for entry in fresh:
-            self.origin.add(entry)
+        if self.origin is not None:
+            for entry in fresh:
+                self.origin.add(entry)
         self._fresh += fresh
 
     def _shown(self, key: Key) -> bool:
@@ -166,20 +168,18 @@ class Desk:
 
     def pass_on(self, event: Event) -> None:
         """Tell the listener what a child run tells; it never ends the dialogue."""
-        if self.listener is not None:
-            try:
-                self.listener(msgspec.structs.replace(event, end_of_dialog=False))
-            except Exception as failure:  # noqa: BLE001 - as below
-                self.listener, self.failure = None, failure
+        self._say(msgspec.structs.replace(event, end_of_dialog=False))
 
     def _later(self, event: Event) -> None:
         if self.listener is not None:
             self.log.journal.after(lambda: self._hear(event))
 
     def _hear(self, event: Event) -> None:
-        if self.listener is None:
-            return
-        try:
-            self.listener(msgspec.structs.replace(event, run=self.log.run, span=self.log.path))
-        except Exception as failure:  # noqa: BLE001 - raised when the turn is done: a listener must not break it
-            self.listener, self.failure = None, failure
+        self._say(msgspec.structs.replace(event, run=self.log.run, span=self.log.path))
+
+    def _say(self, event: Event) -> None:
+        if self.listener is not None and not self.failures:
+            try:
+                self.listener(event)
+            except Exception as failure:  # noqa: BLE001 - raised when the turn is done: a listener must not break it
+                self.failures.append(failure)

@@ -55,7 +55,8 @@ class Kept(Struct, frozen=True):
     digest: bytes
     state: RunState
     prompt: Prompt
-    origin: Origin
+    origin: Origin | None
+    """Of runs that somebody listened to."""
 
 
 class Holder:
@@ -155,8 +156,8 @@ class Holder:
                         await perform(agent, Finish("cancelled", error), desk)
                     await desk.log.durable()
             raise
-        if desk.failure is not None:
-            raise desk.failure
+        if desk.failures:
+            raise desk.failures[0]
         return ended
 
     async def _note_change(self, agent: Agent, desk: Desk) -> None:
@@ -179,6 +180,13 @@ class Holder:
             desk.explain("Question", question)
         desk.absorb()
 
+    async def _origin(self, run: str) -> Origin:
+        """Fold what explain events are made of: only where somebody listens."""
+        origin = Origin()
+        for entry in await read(self.store, run):
+            origin.add(entry)
+        return origin
+
     @asynccontextmanager
     async def held(self, run: str, agent: Agent, listener: Listener | None) -> AsyncIterator[Desk]:
         """Hold a run, folded to its head. What was folded is kept for its next turn."""
@@ -188,15 +196,16 @@ class Holder:
             if kept is not None and (kept.head, kept.digest, kept.prompt.encoder) == (lease.head, lease.digest, way):
                 state, prompt, origin = kept.state, kept.prompt, kept.origin
             else:
-                state, prompt, origin = RunState(), Prompt(agent.formats(), agent.asked()), Origin()
+                state, prompt, origin = RunState(), Prompt(agent.formats(), agent.asked()), None
                 for entry in await read(self.store, run):
                     state = RunView().apply(state, entry)
                     prompt.add(entry)
-                    origin.add(entry)
             state.since = lease.head
             begin, path = (state.turn.begin, (state.turn.name,)) if state.turn is not None else (0, ())
             journal = Journal(self.store, lease, self.clock)
-            self._origins[run] = origin
+            origin = None if listener is None else origin or await self._origin(run)
+            if origin is not None:
+                self._origins[run] = origin
             log = Log(journal, begin, path)
             desk = Desk(log, state, prompt, host=self, listener=listener, origins=self._origins)
             yield desk

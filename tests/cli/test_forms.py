@@ -38,11 +38,12 @@ class Facts(NamedTuple):
 
 
 def facts(gesta: Gesta) -> Facts:
-    """Read calls, results and answers out of the last run itself."""
+    """Read calls, results in the order of their calls, and answers out of the last run itself."""
     contents = [json.loads(line)["content"] for line in gesta("log", "last", "--json").stdout.splitlines()]
+    results = [each for each in contents if each["kind"] == "tool-result"]
     return Facts(
         [(each["tool_name"], each["tool_args"]) for each in contents if each["kind"] == "tool-call"],
-        [observation_text(each["tool_result"]) for each in contents if each["kind"] == "tool-result"],
+        [observation_text(each["tool_result"]) for each in sorted(results, key=lambda each: each.get("call") or 0)],
         [each["value"] for each in contents if each["kind"] == "assistant"],
     )
 
@@ -112,7 +113,7 @@ def same(gesta: Gesta, found: Facts) -> None:
     assert all(row["tool_type"] == "OAI_TOOL" for row in asked)
     said = "\n".join(row["content"] for row in asked)
     assert all(f"{name} {observation_text(args)}" in said for name, args in found.calls)
-    assert [row["content"] for row in rows if row["responder"] == "AGENT"] == found.results
+    assert sorted(row["content"] for row in rows if row["responder"] == "AGENT") == sorted(found.results)
     assert [row["content"] for row in rows if row["responder"] == "LLM" and not row["tool"]] == found.answers
 
     for form in ("react", "codeact"):

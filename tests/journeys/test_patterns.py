@@ -549,6 +549,21 @@ async def test_a_router_writes_down_what_it_chose_from_and_why_and_the_answer_de
     assert "".join(event.content for event in own if event.type == "answer") == "Dry."
 
 
+async def test_from_every_prefix_a_router_decides_once_and_has_the_same_pattern_answer() -> None:
+    tape, words = Tape(), iter(["plan", "react"] * 20)
+    ways = {name: react(name, mind(other=name)) for name in ("react", "plan")}
+    agent = address.bind(router("front", mind(route=lambda _: next(words)), ways))
+    whole = await Record(tape, address.bind).run(agent, "Rome?", session="s", key="m")
+    for cut in range(1, len(tape.tape)):
+        record = Record(await again(tape.tape[:cut]), address.bind)
+        decided = contents(await everything(record), DecisionContent)
+        done = await record.run(agent, "Rome?", session="s", key="m")
+        after = contents(await record.read(whole.run), DecisionContent)
+        assert after[: len(decided)] == decided
+        assert [each.candidates for each in after] == [["general"], ["react", "plan"]]
+        assert done.answer == after[1].choice
+
+
 async def test_where_there_is_nothing_to_choose_no_model_is_asked() -> None:
     async with gesta.open() as record:
         agent = router("front", mind(), {"react": react("reader", mind(other="Dry."))})

@@ -31,7 +31,7 @@ from gesta.patterns.requests import (
     request_of,
     response_of,
     responses_of,
-    tokens_of,
+    used_of,
 )
 from gesta.patterns.roles import Prompts
 from gesta.patterns.supervisor import supervisor
@@ -533,7 +533,7 @@ async def test_a_turn_is_told_as_responses() -> None:
     events: list[gesta.Event] = []
     async with gesta.open() as record:
         outcome = await record.run(agent, "Why?", listener=events.append)
-        counted = tokens_of(await everything(record))
+        counted = used_of(await everything(record))
     told_ = responses_of(events, counted)
     shown = [each.message_type for each in told_ if not (each.message_type == "answer" and not each.end_of_dialog)]
     order = ["explain", "retract", "thought", "explain", "observation", "explain", "explain", "answer"]
@@ -545,7 +545,7 @@ async def test_a_turn_is_told_as_responses() -> None:
     assert (explain.content, explain.explain_graph, explain.message_id) == ("", "urn:graph:retrieval", "")
     assert explain.explain_id == f"{outcome.run}.2"
     last = told_[-1]
-    assert (last.final, last.in_token, last.out_token) == (True, 6, 8), "the tokens of the whole turn"
+    assert (last.final, last.in_token, last.out_token, last.model) == (True, 6, 8, "scripted"), "of the whole turn"
     assert all(each.in_token is None for each in told_[:-1])
 
 
@@ -601,6 +601,15 @@ async def test_a_request_of_a_child_names_its_parent_and_one_of_a_plan_its_steps
     child = request_of(runs["step 0"])
     assert (child.correlation_id, child.parent_session_id) == (outcome.run, outcome.run)
     assert json.loads(child.subagent_goal) == {"goal": "a", "tool_hint": "t"}
+
+
+async def test_a_request_of_a_supervisor_holds_the_answers_by_goal() -> None:
+    says = '{"goals": ["a", "b"]}'
+    agent = supervisor("boss", mind(decompose=says, research=lambda m: m[-1]["content"].upper(), synthesise="Done."))
+    async with gesta.open() as record:
+        outcome = await record.run(agent, "Why?")
+        [step] = request_of(await record.read(outcome.run)).history
+    assert (step.step_type, step.subagent_results) == ("synthesise", {"a": "A", "b": "B"})
 
 
 def test_a_request_chooses_its_agent_with_groups_state_and_framing() -> None:

@@ -15,6 +15,7 @@ ORDER = (
     "messages",
     "responding",
     "chat",
+    "task_rules",
     "task_steps",
     "task",
     "roles",

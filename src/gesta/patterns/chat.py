@@ -168,7 +168,9 @@ class ChatAgent(Messages):
         if doc is None:
             return None
         plain_text = doc.metadata.oai_tool_id and not doc.tool_messages and not doc.metadata.recipient
-        return doc.oai_tool_id2result or (doc.content if plain_text else doc)
+        if doc.oai_tool_id2result and not doc.content:
+            return doc.oai_tool_id2result
+        return doc.content if plain_text or doc.oai_tool_id2result else doc
 
     def handle_tool_message(self, tool: ToolForm, chat_doc: ChatDocument | None = None) -> Any:
         """Handle one tool message; see `handle_message`."""
@@ -208,19 +210,17 @@ class ChatAgent(Messages):
 
     async def llm_response_messages_async(self, messages: Sequence[Message]) -> ChatDocument | None:
         """Have the model answer a list of messages, in a run beside its own; the first may be a system message."""
-        other = self.clone(0)
-        other.home = self.home
-        other.config.name = f"{self.name}-messages"
+        other, calls = self.clone(0), dict[str, int]()
+        other.config = msgspec.structs.replace(self.settings, name=f"{self.name}-messages")
         if messages and messages[0].role == "system":
             other.config.system_message = messages[0].text
             messages = messages[1:]
         await other.clear_history_async(1)
-        for message in messages[:-1]:
-            async with other.working() as seat:
-                entry = ChatDocument.from_LLMMessage(message)
-                entry.metadata.sender_name = message.role
-                responding.take_in_document(seat, entry)
-        return await other.llm_response_async(messages[-1].text if messages else None)
+        async with other.working() as seat:
+            for message in messages:
+                other.put(seat, message, calls)
+            seat.done = await responding.ask(seat)
+            return responding.said(seat, seat.done, other.llm_tools_map, other.config.output_format)
 
     def llm_response_messages(self, messages: Sequence[Message]) -> ChatDocument | None:
         """Have the model answer a list of messages; see `llm_response_messages_async`."""

@@ -19,7 +19,7 @@ from gesta.formatter import observation_text
 from gesta.kinds import Part
 from gesta.message import Call, Message
 from gesta.model import Reply
-from gesta.patterns.facts import fits
+from gesta.patterns.facts import fits, shaped
 from gesta.patterns.signals import AT, DONE, NO_ANSWER, PASS, PASS_TO, SEND_TO, USER_QUIT_STRINGS, parse_recipient
 from gesta.patterns.tool_message import ToolForm, address_in, message_of, message_state, to_json, values_of
 from gesta.scan import objects
@@ -283,9 +283,13 @@ def process_tool_results(
 
 
 def from_ChatDocument(msg: ChatDocument, output_type: Any) -> Any:  # noqa: N802 - the name that users know
-    """Find a value of a type: in `content_any`, in the text, among the tool messages, in a field of one; else None."""
-    if msg.content_any is not None and fits(msg.content_any, output_type):
-        return msg.content_any
+    """Find a value of a type: in `content_any`, in the text, among the tool messages, in a field of one; else None.
+
+    A record holds `content_any` as JSON: a struct, a dataclass or a pydantic model is made of that, and last of all of
+    a text that is nothing but JSON.
+    """
+    if msg.content_any is not None and (value := shaped(msg.content_any, output_type)) is not None:
+        return value
     if output_type in (str, int, float, bool) and (found := _in_text(msg.content, output_type)) is not None:
         return found
     if isinstance(output_type, type) and (
@@ -296,7 +300,8 @@ def from_ChatDocument(msg: ChatDocument, output_type: Any) -> Any:  # noqa: N802
     if item and (same := [each for each in msg.tool_messages if fits(each, item[0])]):
         return same
     fields = (value for each in msg.tool_messages for value in values_of(each).values())
-    return next((value for value in fields if fits(value, output_type)), None)
+    found = next((value for value in fields if fits(value, output_type)), None)
+    return _in_json(msg.content, output_type) if found is None else found
 
 
 def to_state(doc: ChatDocument) -> dict[str, Any]:
@@ -365,6 +370,15 @@ def _results(doc: ChatDocument, pending: list[str]) -> tuple[dict[str, str], str
         given[one], text = text, ""
     others = [given[key] for key in given if key not in pending]
     return {key: given.get(key, UNANSWERED) for key in pending}, "\n\n".join(filter(None, [text, *others]))
+
+
+def _in_json(text: str, type_: Any) -> Any:
+    """Read a text as nothing but JSON of a type."""
+    try:
+        value = msgspec.json.decode(text) if text.lstrip()[:1] in ("{", "[") else None
+    except msgspec.DecodeError:
+        value = None
+    return None if value is None else shaped(value, type_)
 
 
 def _in_text(text: str, type_: type) -> Any:

@@ -130,6 +130,20 @@ def _pin(part: dict[str, Any]) -> None:
         part["required"] = ["request", *part.get("required", ())]
 
 
+def shaped(value: Any, type_: Any) -> Any:
+    """Give a value that is of a type, or what its JSON form makes of one; None if it is neither."""
+    if fits(value, type_):
+        return value
+    if not isinstance(value, Mapping | list) or not (get_origin(type_) or isinstance(type_, type)):
+        return None
+    try:
+        if hasattr(type_, "model_validate"):
+            return type_.model_validate(value)
+        return msgspec.convert(value, type_)
+    except (msgspec.MsgspecError, TypeError, ValueError):
+        return None
+
+
 def fits(value: Any, type_: Any) -> bool:
     """Say whether a value is of a type, down to what containers hold. Nothing is converted: True is no number."""
     origin, args = get_origin(type_), get_args(type_)

@@ -10,7 +10,15 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar, cast
 
 from gesta.entry import Entry
-from gesta.kinds import AssistantContent, CompactionContent, Content, SystemContent, UserContent
+from gesta.kinds import (
+    AssistantContent,
+    CompactionContent,
+    Content,
+    SystemContent,
+    ToolCallContent,
+    ToolResultContent,
+    UserContent,
+)
 from gesta.log import read
 from gesta.message import Message
 from gesta.model import Unasked
@@ -70,7 +78,10 @@ class Histories(Working):
             shown = [None, *await self._shown(seat)]
             first = max(start + len(shown), 0) if start < 0 else start
             last = end + len(shown) if end < 0 else end
-            seqs = [seq for one in shown[max(first, 1) : last + 1] if one is not None for seq in one.sources]
+            first = max(first, 1)
+            while first < len(shown) and first > 1 and (one := shown[first]) is not None and one.role == "tool":
+                first -= 1  # a result is hidden with its call
+            seqs = [seq for one in shown[first : last + 1] if one is not None for seq in one.sources]
             if seqs:
                 self._write(seat, CompactionContent(from_seq=min(seqs), to_seq=max(seqs)))
 
@@ -162,6 +173,24 @@ class Histories(Working):
             prompt.add(entry)
         prompt.close()
         return cast("list[Message]", prompt.blocks)
+
+    def put(self, seat: Seat, message: Message, calls: dict[str, int]) -> None:
+        """Write a message of another history; `calls` are the seqs of those made so far, by their ids."""
+        extra, text = {HISTORY: True}, message.text
+        match message.role:
+            case "user":
+                self._write(seat, UserContent(value=text, parts=list(message.parts) or None, extra=extra))
+            case "tool":
+                seq = calls.get(message.call_id or "", 0)
+                self._write(seat, ToolResultContent(call=seq, tool_result=text, outcome="ok"), seq)
+            case "assistant":
+                if text:
+                    self._write(seat, AssistantContent(value=text, extra=extra))
+                for call in message.calls:
+                    made = ToolCallContent(tool_name=call.name, tool_args=dict(call.args), tool_call_id=call.id)
+                    calls[call.id] = self._write(seat, made).seq
+            case _:
+                self._write(seat, SystemContent(value=text, extra=extra))
 
     def _write(self, seat: Seat, content: Content, *causes: int) -> Entry:
         entry = seat.desk.write(content, *causes)

@@ -25,7 +25,7 @@ from gesta.kinds import (
     SystemContent,
     UserContent,
 )
-from gesta.turn import tokens as counted
+from gesta.turn import tokens
 from gesta.views.steps import AgentAction, AgentStep, contents, steps
 
 RETRIEVAL = "urn:graph:retrieval"
@@ -98,6 +98,16 @@ class Problem(Struct, kw_only=True):
     message: str = ""
 
 
+class Used(Struct, frozen=True):
+    """What models were used for."""
+
+    in_token: int | None = None
+    """None where the provider of one reply did not count."""
+    out_token: int | None = None
+    model: str | None = None
+    """Of the last reply."""
+
+
 class AgentResponse(Struct, kw_only=True):
     """What an agent tells while it works."""
 
@@ -147,8 +157,7 @@ def request_of(entries: Iterable[Entry], *, before: int | None = None) -> AgentR
     turn = known[begun[-1] :] if begun else known
     request = AgentRequest(question="", session_id=known[0].run, conversation_id=opened.session)
     request.history = [history_step(each) for each in steps(turn) if isinstance(each, AgentStep)]
-    plan = _plan(turn)
-    request.history += [HistoryStep(step_type="plan", plan=plan)] if plan else []
+    request.history += _planned(turn)
     for entry in turn:
         content = entry.content
         if isinstance(content, UserContent | SystemContent) and not request.question:
@@ -184,17 +193,18 @@ def agent_for(request: AgentRequest, patterns: Mapping[str, Agent], otherwise: A
     return msgspec.structs.replace(agent, groups=groups, state=request.state or agent.state, instructions=said)
 
 
-def tokens_of(entries: Iterable[Entry]) -> tuple[int, int] | None:
-    """Count the tokens in and out of all replies, those of of child runs too if given; none if one is unknown."""
-    used = [counted(each.content.usage) for each in entries if isinstance(each.content, ChatCompletionContent)]
-    known = [each for each in used if each is not None]
-    if len(known) < len(used):
-        return None
-    return sum(given for given, _ in known), sum(given for _, given in known)
+def used_of(entries: Iterable[Entry]) -> Used:
+    """Sum up what models were used for, in child runs too where their entries are given."""
+    replies = [each.content for each in entries if isinstance(each.content, ChatCompletionContent)]
+    counts = [count for each in replies if (count := tokens(each.usage)) is not None]
+    model = next((each.model for each in reversed(replies) if each.model), None)
+    if len(counts) < len(replies):
+        return Used(model=model)
+    return Used(sum(given for given, _ in counts), sum(given for _, given in counts), model)
 
 
-def response_of(event: Event, tokens: tuple[int, int] | None = None) -> AgentResponse:
-    """Write an event as a response; the last one tells the tokens in and out, where they are given."""
+def response_of(event: Event, used: Used | None = None) -> AgentResponse:
+    """Write an event as a response; the last one tells what was used, where that is given."""
     response = AgentResponse(message_type=event.type, content=event.content)
     response.end_of_message, response.end_of_dialog = event.end_of_message, event.end_of_dialog
     if event.explain_id is not None:
@@ -203,14 +213,14 @@ def response_of(event: Event, tokens: tuple[int, int] | None = None) -> AgentRes
         response.message_id = f"{event.run}.{event.message or event.seq}"
     if event.type == "error":
         response.error = Problem(message=event.content)
-    if event.end_of_dialog and tokens is not None:
-        response.in_token, response.out_token = tokens
+    if event.end_of_dialog and used is not None:
+        response.in_token, response.out_token, response.model = used.in_token, used.out_token, used.model
     return response
 
 
-def responses_of(events: Iterable[Event], tokens: tuple[int, int] | None = None) -> list[AgentResponse]:
+def responses_of(events: Iterable[Event], used: Used | None = None) -> list[AgentResponse]:
     """Write the events of a turn as responses."""
-    return [response_of(event, tokens) for event in events]
+    return [response_of(event, used) for event in events]
 
 
 def _opens(content: Content) -> bool:
@@ -223,13 +233,15 @@ def _state(content: Content) -> str:
     return named if content.kind == "tool-result" and isinstance(named, str) else ""
 
 
-def _plan(turn: Iterable[Entry]) -> list[PlanStep]:
-    """Read the last plan of a turn, and what came of its steps."""
+def _planned(turn: Iterable[Entry]) -> list[HistoryStep]:
+    """Read the last plan of a turn, and what came of its steps; of a decomposition, the answers by goal."""
     found: list[PlanStep] = []
+    divided = False
     places: dict[int, int] = {}
     for entry in turn:
         match entry.content:
-            case PlanContent(steps=planned):
+            case PlanContent(steps=planned, role=role):
+                divided = role == "decomposition"
                 found = [
                     PlanStep(goal=each.goal, tool_hint=each.tool_hint or "", depends_on=each.depends_on or [])
                     for each in planned
@@ -240,4 +252,7 @@ def _plan(turn: Iterable[Entry]) -> list[PlanStep]:
                 step = found[places[entry.span]]
                 step.status = "completed" if status == "success" else "failed"
                 step.result = observation_text(value) if error is None else error.message
-    return found
+    if divided:
+        results = {each.goal: each.result for each in found if each.status != "pending"}
+        return [HistoryStep(step_type="synthesise", subagent_results=results)]
+    return [HistoryStep(step_type="plan", plan=found)] if found else []

@@ -8,33 +8,32 @@ said is not asked for again, what was done is not done again.
 import copy
 from typing import Any
 
+import msgspec
+
 from gesta.acting import Stopped
 from gesta.agent import Agent
 from gesta.codec import encode_content
 from gesta.decide import Finish
 from gesta.entry import utc_text
 from gesta.errors import GestaError
+from gesta.formatter import observation_text
 from gesta.holder import Opening
-from gesta.kinds import CompactionContent, Error, Reason, SignalContent, UserContent
+from gesta.kinds import AssistantContent, CompactionContent, Error, Reason, SignalContent, UserContent
 from gesta.outcome import Outcome
 from gesta.patterns.chat import ChatAgent
 from gesta.patterns.chat_config import TaskConfig
-from gesta.patterns.chat_document import (
-    ChatDocMetaData,
-    ChatDocument,
-    Entity,
-    StatusCode,
-    from_ChatDocument,
-    from_state,
-)
+from gesta.patterns.chat_document import ChatDocument, Entity, StatusCode, from_ChatDocument, from_state
 from gesta.patterns.facts import facts_of
-from gesta.patterns.orchestration import TOOLS, FinalResultTool
+from gesta.patterns.home import Home
+from gesta.patterns.orchestration import TOOLS
 from gesta.patterns.responding import id_of
-from gesta.patterns.signals import parse_routing
-from gesta.patterns.task_steps import Rules, Steps, short
+from gesta.patterns.task_rules import Rules, TaskRules
+from gesta.patterns.task_steps import Steps, short
 from gesta.patterns.tool_message import ToolForm, to_json
 from gesta.patterns.toolset import DOCUMENT
+from gesta.patterns.working import BY_HAND, end_by_hand
 from gesta.record import Record
+from gesta.standing import HISTORY
 from gesta.store import Letter
 from gesta.verbs import Answer, Verbs
 
@@ -140,32 +139,36 @@ class Task(Steps, eq=False):
             The result, or None where there is none; `status` says why.
 
         Raises:
-            GestaError: `max_cost` is given: no prices are known in this release. Or the turn failed.
-            TurnOpen: it waits for somebody, or another message is being worked on.
+            GestaError: `max_cost` is given: no prices are known in this release. Or the task failed, or waits for
+                somebody.
+            TurnOpen: another message is being worked on.
         """
         if max_cost:
             raise GestaError("max_cost: no prices are known in this release; expected max_tokens instead.")
         doc = self._message(msg)
         if doc is not None and doc.metadata.recipient.lower() not in ("", self.name.lower()):
             return None
+        self.session = session_id or self.chat.home.session
         self.rules = Rules(turns=turns, max_tokens=max_tokens, restart=allow_restart and self.restart)
-        ended = await self._take(doc, session_id)
+        ended = await self._take(doc, caller)
         return self._result_of(ended, return_type or self.default_return_type)
 
-    async def _take(self, doc: ChatDocument | None, session_id: str) -> Outcome:
-        home = self.chat.home
-        record, session = home.record, session_id or home.session
-        agent = self.as_agent(None)
-        run = await record.holder.run_of(session, self.name)
-        text = doc.content or "\n".join(map(to_json, doc.tool_messages)) if doc is not None else ""
+    async def _take(self, doc: ChatDocument | None, caller: "Task | None" = None) -> Outcome:
+        """Take the turn that a message opens, or go on with it."""
+        record, agent = self.chat.home.record, self.as_agent(caller)
+        run = await record.holder.run_of(self.session, self.name)
         turn = (await record.state(run)).turn
-        if turn is not None and turn.reason is None and turn.task == text:
-            return await record.resume(run, agent)
-        extra = (
-            {DOCUMENT: short(doc)} if doc is not None and (doc.tool_messages or doc.content_any is not None) else None
-        )
-        content = UserContent(value=text, parts=doc.files or None if doc is not None else None, extra=extra)
-        return await record.holder.take(agent, Opening(name=self.name, session=session, content=content), None)
+        text = doc.content or "\n".join(map(to_json, doc.tool_messages)) if doc is not None else ""
+        if turn is not None and turn.reason is None:
+            if turn.key == BY_HAND:
+                await end_by_hand(record, run, record.holder.bind(agent))
+            elif turn.task == text:
+                return await record.resume(run, agent)
+        content = None
+        if doc is not None:
+            more = doc.tool_messages or doc.content_any is not None or doc.metadata.sender != Entity.USER
+            content = UserContent(value=text, parts=doc.files or None, extra={DOCUMENT: short(doc)} if more else None)
+        return await record.holder.take(agent, Opening(name=self.name, session=self.session, content=content), None)
 
     def _result_of(self, ended: Outcome, return_type: Any) -> Any:
         """Read the result of a run from its outcome."""
@@ -185,36 +188,38 @@ class Task(Steps, eq=False):
             return doc
         return from_ChatDocument(doc, return_type)
 
-    def as_agent(self, caller: "Task | None") -> Agent:
-        """Give the frozen description of the task: its agent's, with the task as its program."""
+    def as_agent(self, caller: "TaskRules | None", *, first: bool = True) -> Agent:
+        """Give the frozen description of the task: its agent's, with the task as its program.
+
+        Args:
+            caller: the task that runs it.
+            first: whether that asks it for the first time in its own run.
+        """
         task = self
 
         async def program(verbs: Verbs, _text: str) -> Answer:
-            return await task.play(verbs, caller)
+            if task.playing:
+                raise GestaError(f"Task {task.name!r} is at work in run {task.verbs.desk.log.run}. Clone it.")
+            if caller is not None:
+                own = (task.as_sub or task.config).restart_as_subtask
+                restart = own or (first and caller.forgets)
+                task.rules = Rules(restart=restart, max_tokens=caller.rules.max_tokens)
+            task.playing = True
+            try:
+                return await task.play(verbs, caller)
+            finally:
+                task.playing = False
 
         return self.chat.describe(self.settings, program)
 
-    async def play(self, verbs: Verbs, caller: "Task | None") -> Answer:
+    async def play(self, verbs: Verbs, caller: "TaskRules | None") -> Answer:
         """Take steps until the task is done. This is the program of its run."""
         self.begin(verbs, caller, self.all_tools())
-        rules = self.rules if caller is None else Rules(restart=(self.as_sub or self.config).restart_as_subtask)
-        if rules.restart:
+        self.forgets = self.rules.restart
+        if self.forgets:
             self._forget(verbs)
-        self.init(None)
-        turns = self.turns(rules.turns)
-        steps, status = 0, StatusCode.OK
-        while True:
-            await self.step_async()
-            done, status = self.done()
-            if done:
-                break
-            steps += 1
-            if 0 < turns <= steps:
-                status = StatusCode.FIXED_TURNS
-                break
-            if self._loops():
-                status = StatusCode.INF_LOOP
-                break
+        self.init()
+        status = await self._steps(self.turns(self.rules.turns))
         result = self.result(status)
         if result is None:
             reason = REASONS.get(status, "limit")
@@ -222,9 +227,23 @@ class Task(Steps, eq=False):
         key = id_of(self.pending_message.metadata.id) if self.pending_message is not None else None
         verbs.sources = ((key[1] if key[0] == verbs.desk.log.run else key),) if key is not None else ()
         if self.erase_substeps:
-            head = verbs.desk.log.journal.head
-            verbs.note("erase", CompactionContent(from_seq=verbs.question + 1, to_seq=head))
+            self._erase(verbs, result)
         return Answer(result.content, short(result))
+
+    async def _steps(self, turns: int) -> StatusCode:
+        """Take steps until the task is done, or `turns` are taken, and say how it ended."""
+        taken = 0
+        while taken != self.rules.pause:
+            await self.step_async()
+            done, status = self.done()
+            if done:
+                return status
+            taken += 1
+            if 0 < turns <= taken:
+                return StatusCode.FIXED_TURNS
+            if self.loops():
+                return StatusCode.INF_LOOP
+        raise self.verbs.wait(())
 
     def turns(self, given: int) -> int:
         """Give the number of steps at most; -1 for any."""
@@ -232,8 +251,18 @@ class Task(Steps, eq=False):
             return 2 if self.llm_delegate else 1
         return given
 
+    def step(self) -> None:
+        """Take one step by hand, after `init`; what was said before stands. `run` with that message takes the rest."""
+        self.rules = msgspec.structs.replace(self.rules, pause=self.rules.pause + 1)
+        self.chat.wait_for(lambda: self._take(self.handed), "run_async")
+
     def init(self, msg: Any = None) -> ChatDocument | None:
-        """Make the message that the task begins with: what was handed to its run, or its user message."""
+        """Make the message that the task begins with; by hand, begin with one and take no step yet."""
+        if not self.playing:
+            self.handed, self.session = self._message(msg), self.session or self.chat.home.session
+            self.rules = Rules(restart=self.restart, pause=0)
+            self.chat.wait_for(lambda: self._take(self.handed), "run_async")
+            return self.pending_message
         desk = self.verbs.desk
         turn = desk.state.turn
         assert turn is not None
@@ -244,14 +273,11 @@ class Task(Steps, eq=False):
             doc = from_state({**state, "tool_messages": known}, self.known)
             doc.metadata.sender, doc.metadata.recipient, doc.metadata.block = Entity.USER, "", None
             doc.metadata.parent_id = doc.metadata.id
-        elif msg is not None or turn.task:
-            doc = ChatDocument.from_str(msg if isinstance(msg, str) else turn.task)
-        elif self.settings.user_message:
-            doc = ChatDocument.from_str(self.settings.user_message)
-            written = None
+        elif turn.question:
+            doc = ChatDocument.from_str(turn.task)
         else:
             return None
-        doc.metadata.id = f"{desk.log.run}.{turn.question}" if turn.question and written is not None else ""
+        doc.metadata.id = f"{desk.log.run}.{turn.question}"
         self.pending_message, self.pending_sender = doc, Entity.USER
         self.trail.append(doc)
         return doc
@@ -263,7 +289,21 @@ class Task(Steps, eq=False):
         if turn.begin > 1:
             verbs.note("restart", CompactionContent(from_seq=1, to_seq=turn.begin - 1))
 
+    def _erase(self, verbs: Verbs, result: ChatDocument) -> None:
+        """Hide what was said between the question and the result, which stays, in its own words or as an answer."""
+        desk, last = verbs.desk, self.pending_message
+        key = id_of(last.metadata.id) if last is not None else None
+        said = last is not None and last.metadata.sender == Entity.LLM and not last.metadata.calls
+        to = key[1] - 1 if said and key is not None else desk.log.journal.head
+        hidden = verbs.note("erase", CompactionContent(from_seq=verbs.question + 1, to_seq=to))[1]
+        if not said and self.caller is not None:
+            content = AssistantContent(value=result.content or observation_text(short(result)), extra={HISTORY: True})
+            verbs.note("kept", content, [hidden.seq])
+
     def _message(self, msg: Any) -> ChatDocument | None:
+        """Make a document of what a run is given; without anything it begins with its user message."""
+        if msg is None:
+            msg = self.settings.user_message
         if msg is None or isinstance(msg, ChatDocument):
             return msg
         if isinstance(msg, str):
@@ -271,82 +311,6 @@ class Task(Steps, eq=False):
         if isinstance(msg, ToolForm):
             return self.chat.create_user_response(to_json(msg), tool_messages=[msg])
         return self.chat.create_user_response(msg)
-
-    # how it ends
-
-    def done(self, result: ChatDocument | None = None, r: Any = None) -> tuple[bool, StatusCode]:
-        """Say whether the task is done, and how; override it for other rules."""
-        turn, pending = self.verbs.desk.state.turn, result or self.pending_message
-        assert turn is not None
-        if turn.cancelled is not None:
-            return True, StatusCode.KILL
-        if self.config.done_if_tool and pending is not None and self.chat.has_tool_message_attempt(pending):
-            return True, StatusCode.DONE
-        if self.sequence_done() is not None:
-            return True, StatusCode.DONE
-        if self.n_stalled_steps and (self.n_stalled_steps >= self.max_stalled_steps or not self.allow_null_result):
-            return True, StatusCode.STALLED
-        bound = self.rules.max_tokens if self.caller is None else 0
-        if bound and turn.tokens_in + turn.tokens_out >= bound:
-            return True, StatusCode.MAX_TOKENS
-        quit_ = pending is not None and self.user_quit(pending)
-        if self.user_can_end() and self.chat.user_can_respond() and self._person():
-            return quit_, StatusCode.USER_QUIT if quit_ else StatusCode.OK
-        if self.is_done:
-            return True, StatusCode.DONE
-        if pending is None or quit_:
-            return True, StatusCode.USER_QUIT if quit_ else StatusCode.OK
-        mine = self.caller is not None and pending.metadata.recipient.lower() == self.caller.name.lower()
-        return mine, StatusCode.OK
-
-    def _person(self) -> bool:
-        """Say whether there is a person who could end it."""
-        chat = self.chat
-        given = self.default_human_response is not None or chat.default_human_response is not None
-        return given or chat.get_user_response is not None or chat.has_console()
-
-    def result(self, status: StatusCode | None = None) -> ChatDocument | None:
-        """Make the result of the message that is last; None where there is none. Override it for other results."""
-        last = self.pending_message
-        if (
-            status in (StatusCode.MAX_TURNS, StatusCode.INF_LOOP, StatusCode.MAX_TOKENS, StatusCode.KILL)
-            or last is None
-        ):
-            return None
-        if status is StatusCode.STALLED and last.metadata.sender == Entity.USER:
-            return None
-        content = last.content
-        if self.config.recognize_string_signals and not (last.metadata.oai_tool_id or last.oai_tool_id2result):
-            content = parse_routing(content).content if parse_routing(content).done else content
-        final = [each for each in last.tool_messages if isinstance(each, FinalResultTool)]
-        meta = ChatDocMetaData(
-            sender=Entity.USER,
-            sender_name=self.name,
-            recipient=last.metadata.recipient if self.caller is not None else "",
-            block=last.metadata.block,
-            status=StatusCode.DONE if final and self.caller is not None else status,
-            parent_id=last.metadata.id,
-            tools_from_agent=last.metadata.tools_from_agent,
-            calls=last.metadata.calls,
-        )
-        if meta.recipient.lower() == (self.caller.name.lower() if self.caller is not None else ""):
-            meta.recipient = ""
-        return ChatDocument(
-            content="" if final else content,
-            content_any=last.content_any,
-            tool_messages=final or last.tool_messages,
-            oai_tool_id2result=last.oai_tool_id2result,
-            files=last.files,
-            metadata=meta,
-        )
-
-    def _loops(self) -> bool:
-        """Say whether the model's texts go round in a circle; calls may repeat, as when something is polled."""
-        cycle, times, said = self.config.inf_loop_cycle_len, self.config.inf_loop_wait_factor, self.texts
-        for length in range(1, cycle + 1):
-            if len(said) >= length * times and said[-length * times :] == said[-length:] * times:
-                return True
-        return False
 
     # the rest
 
@@ -365,17 +329,22 @@ class Task(Steps, eq=False):
 
     def kill(self) -> None:
         """End the task, and what it called, at their next step."""
-        self.chat.wait_for(lambda: kill_session(self.chat.home.record, self.chat.home.session), "kill_session")
+        record, session = self.chat.home.record, self.session or self.chat.home.session
+        Home(record).wait_for(lambda: kill_session(record, session, self.name), "kill_session")
 
     @classmethod
     def kill_session(cls, session_id: str, record: Record) -> None:
         """End what runs in a session of a record, at its next step."""
-        ChatAgent(record=record).wait_for(lambda: kill_session(record, session_id), "kill_session")
+        Home(record).wait_for(lambda: kill_session(record, session_id), "kill_session")
 
 
-async def kill_session(record: Record, session_id: str) -> None:
-    """Tell every run of a session that its open turn is to end."""
-    for row in await record.store.runs(session_id):
+async def kill_session(record: Record, session_id: str, task: str | None = None) -> None:
+    """Tell the runs of a session that their open turn is to end: all, or those of a task and of what it called."""
+    rows, ended = await record.store.runs(session_id), set[str]()
+    for row in rows:  # parents come before what they called
+        if task is not None and not (row.parent_run in ended or (row.parent_run is None and row.name == task)):
+            continue
+        ended.add(row.run)
         state = await record.state(row.run)
         if state.open and state.turn is not None:
             content = SignalContent(name="cancel", by="kill")

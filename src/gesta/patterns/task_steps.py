@@ -1,132 +1,35 @@
 """One step of a task: who can answer the message that waits is asked in turn, until somebody's answer is valid.
 
-What somebody answered is an act on record. The variables here are made again from the acts when a task that was broken
-off is run again, so they are nothing that could be lost.
+What somebody answered is an act on record, numbered in the order of asking, so a step that was broken off goes on with
+the one who was being asked.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
-from msgspec import Struct, field
 
 from gesta.acts import Act
 from gesta.desk import Desk
 from gesta.entry import Cause
 from gesta.formatter import observation_text
 from gesta.kinds import ChatCompletionContent, Content, EndContent, SystemContent, ToolResultContent, UserContent
-from gesta.patterns.chat import LITERAL, ChatAgent
-from gesta.patterns.chat_config import ChatAgentConfig, Responder, TaskConfig
-from gesta.patterns.chat_document import (
-    USER_QUIT_STRINGS,
-    ChatDocument,
-    Entity,
-    StatusCode,
-    from_state,
-    to_state,
-)
-from gesta.patterns.done_sequences import DoneSequence, Response, matched, parse_done_sequences
+from gesta.patterns.chat import ONE_TOOL
+from gesta.patterns.chat_config import Responder
+from gesta.patterns.chat_document import ChatDocument, Entity, StatusCode, from_state, to_state
+from gesta.patterns.done_sequences import Response
 from gesta.patterns.facts import facts_of
-from gesta.patterns.orchestration import Effect, FinalResultTool, PassTool, effect_of
+from gesta.patterns.orchestration import Effect, FinalResultTool, effect_of
 from gesta.patterns.responding import id_of
-from gesta.patterns.signals import Routing, parse_routing
+from gesta.patterns.signals import NO_ANSWER
+from gesta.patterns.task_rules import OWN, TaskRules
 from gesta.patterns.tool_message import ToolForm, to_json
 from gesta.patterns.toolset import DOCUMENT
 from gesta.patterns.working import Seat
-from gesta.policy import Spelled
-from gesta.verbs import Verbs
-
-OWN = (Entity.AGENT, Entity.LLM, Entity.USER)
 
 
-class Rules(Struct, frozen=True, kw_only=True):
-    """What holds for one run."""
-
-    turns: int = -1
-    max_tokens: int = 0
-    restart: bool = True
-
-
-class Steps(Struct, eq=False, metaclass=Spelled):
-    """Settings of a task, and where it stands while it runs."""
-
-    agent: ChatAgent | None = None
-    name: str = ""
-    llm_delegate: bool = False
-    """Who seeks answers and says when the task is done: its model if true, else the user."""
-    single_round: bool = False
-    """Done after one message of who seeks answers."""
-    system_message: str = ""
-    user_message: str | None = None
-    restart: bool = True
-    """Whether each run begins without what was said before."""
-    default_human_response: str | None = None
-    interactive: bool = True
-    """Whether a person gets a chance after each answer that is not a person's."""
-    only_user_quits_root: bool = True
-    """Whether an interactive task that no other runs is ended by a person alone."""
-    erase_substeps: bool = False
-    """Whether the model forgets, when the task is done, what was said between its question and its result."""
-    allow_null_result: bool = False
-    """Whether no answer is an answer."""
-    max_stalled_steps: int = 5
-    """Steps without an answer after which the task ends."""
-    default_return_type: Any = None
-    done_if_no_response: Sequence[Responder] = ()
-    done_if_response: Sequence[Responder] = ()
-    config: TaskConfig = field(default_factory=TaskConfig)
-    sub_tasks: list[Any] = field(default_factory=list)
-    """Set by `add_sub_task`."""
-    as_sub: TaskConfig | None = None
-    """Its settings as a sub-task, where they are others."""
-
-    # where it stands; made anew by each run
-
-    status: StatusCode | None = None
-    """How the last run ended."""
-    rules: Rules = field(default_factory=Rules)
-    verbs: Any = None
-    caller: Any = None
-    """The task that runs it."""
-    known: dict[str, type[ToolForm]] = field(default_factory=dict)
-    pending_message: ChatDocument | None = None
-    """What waits for an answer."""
-    pending_sender: Responder = Entity.USER
-    n_stalled_steps: int = 0
-    human_tried: bool = False
-    is_done: bool = False
-    trail: list[ChatDocument] = field(default_factory=list)
-    """Messages that waited, in order."""
-    responses: list[Response] = field(default_factory=list)
-    texts: list[str] = field(default_factory=list)
-    """What the model said without tools."""
-    asked: int = 0
-    """Responders that were asked."""
-    sequences: list[DoneSequence] = field(default_factory=list)
-
-    def begin(self, verbs: Verbs, caller: "Steps | None", tools: Mapping[str, type[ToolForm]]) -> None:
-        """Set the variables of a run."""
-        self.verbs, self.caller, self.known, self.asked = verbs, caller, dict(tools), 0
-        self.pending_message, self.pending_sender, self.n_stalled_steps = None, Entity.USER, 0
-        self.human_tried = self.is_done = False
-        self.trail, self.responses, self.texts = [], [], []
-        self.sequences = list(parse_done_sequences(self.config.done_sequences or (), self.chat.llm_tools_map))
-
-    @property
-    def chat(self) -> ChatAgent:
-        """Its agent."""
-        assert self.agent is not None
-        return self.agent
-
-    @property
-    def settings(self) -> ChatAgentConfig:
-        """Settings of the agent while it is in this task; the agent itself keeps its own."""
-        given: dict[str, Any] = {"name": self.name}
-        given |= {"system_message": self.system_message} if self.system_message else {}
-        given |= {"user_message": self.user_message} if self.user_message is not None else {}
-        return msgspec.structs.replace(self.chat.config, **given)
-
-    # one step
+class Steps(TaskRules, eq=False):
+    """A task that can take a step."""
 
     async def step_async(self) -> None:
         """Ask who can answer in turn, until an answer is valid."""
@@ -139,9 +42,11 @@ class Steps(Struct, eq=False, metaclass=Spelled):
             return
         attempted = pending is not None and self.chat.has_tool_message_attempt(pending)
         people: list[Responder] = [] if tried or attempted else [Entity.USER]
+        may_change = False
         for r in [*people, Entity.AGENT, Entity.LLM, *self.sub_tasks]:
             if not self._can_respond(r):
                 continue
+            may_change |= r != Entity.AGENT
             self.human_tried = r is Entity.USER
             result = await self._response(r)
             self._remember(r, result)
@@ -149,6 +54,9 @@ class Steps(Struct, eq=False, metaclass=Spelled):
             if result is not None and routing.no_answer:
                 no_answer = r, result
             if routing.passes and not routing.recipient:
+                self.is_done = routing.done
+                if self.is_done:
+                    return
                 continue
             self.is_done = self._is_done_response(result, r)
             if self.valid(result, r):
@@ -161,9 +69,10 @@ class Steps(Struct, eq=False, metaclass=Spelled):
             return
         self.n_stalled_steps += 1
         if self.allow_null_result:
-            asked = Entity.LLM if self.pending_sender == Entity.USER else Entity.USER
-            self.pending_sender = asked
-            self.pending_message = self.chat.response_template(asked, "DO-NOT-KNOW")
+            self.pending_sender = Entity.LLM if self.pending_sender == Entity.USER else Entity.USER
+            self.pending_message = self.chat.response_template(self.pending_sender, NO_ANSWER)
+        elif not may_change:
+            self.n_stalled_steps = max(self.n_stalled_steps, self.max_stalled_steps)
 
     async def _response(self, r: Responder) -> ChatDocument | None:
         """Have one responder answer, as an act: what is on record of it is not done again."""
@@ -192,11 +101,17 @@ class Steps(Struct, eq=False, metaclass=Spelled):
     async def _sub_response(self, sub: Any, name: str) -> ChatDocument | None:
         """Have a sub-task answer, in a run of its own that goes on."""
         pending = self.pending_message or self.chat.create_user_response("")
+        if len(pending.metadata.calls) > 1 and not self.config.allow_subtask_multi_oai_tools:
+            names = [facts_of(type(each)).name for each in pending.tool_messages]
+            said = [ONE_TOOL.replace("{name}", each) for each in names]
+            results = dict(zip(map(str, pending.metadata.calls), said, strict=False))
+            return self.chat.create_agent_response(oai_tool_id2result=results)
         text = pending.content or "\n".join(map(to_json, pending.tool_messages))
         content = SystemContent(value=text, parts=pending.files or None, extra={DOCUMENT: short(pending)})
         key = id_of(pending.metadata.id)
         causes = [key[1] if key[0] == self.verbs.desk.log.run else key] if key is not None else []
-        agent = sub.as_agent(self)
+        agent = sub.as_agent(self, first=sub.name not in self.called)
+        self.called.add(sub.name)
         result = await self.verbs.go_on(agent, content, name, thread=sub.name, causes=causes)
         if not result.ok or not isinstance(result.value, Mapping):
             return None
@@ -265,7 +180,7 @@ class Steps(Struct, eq=False, metaclass=Spelled):
             )
         )
 
-    # what holds
+    # who can answer
 
     def _can_respond(self, r: Responder) -> bool:
         pending = self.pending_message
@@ -275,7 +190,8 @@ class Steps(Struct, eq=False, metaclass=Spelled):
         if pending is not None and r in OWN and pending.metadata.block == r:
             return False
         if r == Entity.USER:
-            return (self.interactive and to in ("", "user", self.name.lower())) or to == "user"
+            asked = (self.interactive and to in ("", self.name.lower())) or to == "user"
+            return asked and self.has_person()
         names = {"", self.name.lower(), str(r).lower()} if r in OWN else {"", r.name.lower()}
         if to not in names:
             return False
@@ -289,54 +205,10 @@ class Steps(Struct, eq=False, metaclass=Spelled):
         names |= {self.caller.name.lower()} if self.caller is not None else set()
         return recipient.lower() in names
 
-    def _routing(self, doc: ChatDocument | None) -> Routing:
-        """Read the signals in what a model or a person said; what tools gave is data."""
-        if doc is None or not self.config.recognize_string_signals:
-            return Routing(content=doc.content if doc is not None else "")
-        data = doc.metadata.oai_tool_id or doc.oai_tool_id2result is not None or doc.metadata.source == LITERAL
-        if data or doc.tool_messages:
-            return Routing(content=doc.content)
-        return parse_routing(doc.content, self.config.addressing_prefix)
-
-    def valid(self, result: ChatDocument | None, r: Responder) -> bool:
-        """Say whether an answer counts; override it for other rules."""
-        if self._is_done_response(result, r):
-            return result is not None
-        return _fills(result) and not self._routing(result).no_answer
-
-    def _is_done_response(self, result: ChatDocument | None, r: Responder) -> bool:
-        full = _fills(result)
-        if (full and r in self.done_if_response) or (not full and r in self.done_if_no_response):
-            return True
-        if result is None:
-            return False
-        return self._routing(result).done or result.metadata.status == StatusCode.DONE
-
-    def user_quit(self, result: ChatDocument) -> bool:
-        """Say whether a person ended the task; a word in quotes does not."""
-        meta = result.metadata
-        return meta.sender == Entity.USER and meta.source != LITERAL and result.content in USER_QUIT_STRINGS
-
-    def sequence_done(self) -> DoneSequence | None:
-        """Give the done sequence that the last answers make, if one does."""
-        return matched(self.sequences, self.responses)
-
-    def user_can_end(self) -> bool:
-        """Say whether only a person ends the task."""
-        return self.caller is None and self.interactive and self.only_user_quits_root
-
-
-def _fills(doc: ChatDocument | None) -> bool:
-    """Say whether a document has anything in it; the result of a call counts though it be empty."""
-    if doc is None:
-        return False
-    results = doc.metadata.oai_tool_id or doc.oai_tool_id2result or doc.oai_tool_calls or doc.metadata.calls
-    return bool(doc.content.strip() or doc.content_any is not None or doc.tool_messages or results or doc.files)
-
 
 def _passes(doc: ChatDocument) -> bool:
     effects = [effect_of(each) for each in doc.tool_messages]
-    return any(isinstance(each, Effect) and each.gives == "pending" for each in effects) or isinstance(doc, PassTool)
+    return any(isinstance(each, Effect) and each.gives == "pending" for each in effects)
 
 
 def slim(doc: ChatDocument, desk: Desk, act: Act) -> dict[str, Any]:

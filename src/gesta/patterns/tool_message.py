@@ -24,7 +24,7 @@ from gesta.scan import objects
 from gesta.tooling import Effect, Tool
 from gesta.using import plain
 
-OPTIONS = ("_handler", "_allow_llm_use", "_max_result_tokens", "_max_retained_tokens")
+OPTIONS = ("_handler", "_allow_llm_use", "_max_result_tokens", "_max_retained_tokens", "_tool_effect")
 NAMED = re.compile(r"[\"']?request[\"']?\s*:\s*[\"']([A-Za-z0-9_-]{1,64})[\"']")
 """The name of a tool in an object that cannot be read."""
 GROUP = """\
@@ -52,6 +52,8 @@ class ToolForm:
     _handler: ClassVar[str] = ""
     """Method of the agent that handles it; empty: the one named as the request."""
     _allow_llm_use: ClassVar[bool] = True
+    _tool_effect: ClassVar[Effect | None] = None
+    """What carrying it out does, as in `@tool(effect=...)`; None: it must not happen twice."""
     _max_result_tokens: ClassVar[int | None] = None
     """What is cut of a result at once."""
     _max_retained_tokens: ClassVar[int | None] = None

@@ -153,7 +153,7 @@ class Toolset:
         if not name:
             raise BadTool(f'{cls.__name__!r} has no name to call it by. Write `request: str = "..."` in it.')
         known = self.llm_tools_map.get(name)
-        if known is not None and known.__qualname__ != cls.__qualname__:
+        if known is not None and _place(known) != _place(cls):
             raise BadTool(f"Two tools are named {name!r}: {known.__name__} and {cls.__name__}. Name one otherwise.")
         self.llm_tools_map[name] = cls
         return name
@@ -176,10 +176,11 @@ class Toolset:
         """Give a function of the message alone; what else it takes are the agent and the document."""
         parameters = list(inspect.signature(function).parameters.values())
         extra = [each.name for each in parameters[taken:] if each.kind is not inspect.Parameter.VAR_KEYWORD]
+        types = set(type(self).__mro__) - {object}
         agents = {
             each.name
             for each in parameters[taken:]
-            if each.name == "agent" or (isinstance(each.annotation, type) and isinstance(self, each.annotation))
+            if each.name == "agent" or each.annotation in [*types, *(cls.__name__ for cls in types)]
         }
 
         def call(message: Any) -> Any:
@@ -214,7 +215,7 @@ class Toolset:
             assert handler is not None
             return self._returned(await handler(message), name)
 
-        effect: Effect | None = "pure" if effect_of_class(cls) is not None else getattr(cls, "_tool_effect", None)
+        effect: Effect | None = "pure" if effect_of_class(cls) is not None else cls._tool_effect
         tool = as_tool(cls, waiting if inspect.iscoroutinefunction(handler) else handle, effect)
         told = cls.llm_function_schema(defaults=name not in self._terse)
         more = [cls.instructions(), cls.usage_examples() if in_text else ""]
@@ -238,6 +239,11 @@ class Toolset:
 def effect_of_class(cls: type) -> Any:
     """Give what a task does on the messages of a class; none if that is a tool like any other."""
     return getattr(cls, "_effect", None)
+
+
+def _place(cls: type) -> tuple[str, str]:
+    """Say where a class stands; one that was made again, or of another, stands where that does."""
+    return cls.__module__, cls.__qualname__
 
 
 def _set(names: set[str], name: str, *, on: bool) -> None:

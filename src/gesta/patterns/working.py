@@ -17,6 +17,7 @@ from gesta.desk import Desk
 from gesta.entry import Entry
 from gesta.errors import GestaError, TurnOpen
 from gesta.holder import Opening
+from gesta.kinds import EndContent
 from gesta.patterns.chat_config import ChatAgentConfig
 from gesta.patterns.facts import facts_of
 from gesta.patterns.home import Home
@@ -24,6 +25,9 @@ from gesta.patterns.orchestration import TOOLS
 from gesta.patterns.toolset import Described, Toolset
 from gesta.record import Record
 from gesta.verbs import Verbs
+
+BY_HAND = "by hand"
+"""Key of a turn that an agent takes by itself; it stays open until a task begins one of its own."""
 
 
 class Seat:
@@ -125,11 +129,24 @@ class Working(Toolset):
         agent = holder.bind(self.describe())
         run = await holder.run_of(self.home.session, self.name)
         async with holder.held(run, agent, None) as desk:
-            if not desk.state.open:
-                holder.begin(agent, Opening(name=self.name, session=self.home.session), desk)
+            turn = desk.state.turn
+            if turn is None or turn.reason is not None:
+                holder.begin(agent, Opening(name=self.name, session=self.home.session, key=BY_HAND), desk)
+            elif turn.key != BY_HAND:
+                raise TurnOpen(run, turn.begin, "not finished")
             seat = Seat(desk, agent, self.config)
             with self.at(seat):
                 yield seat
+            await desk.log.durable()
+
+
+async def end_by_hand(record: Record, run: str, agent: Agent) -> None:
+    """End the turn that an agent took by itself, if it is open: a task goes on in its run."""
+    async with record.holder.held(run, agent, None) as desk:
+        turn = desk.state.turn
+        if turn is not None and turn.reason is None and turn.key == BY_HAND:
+            desk.write(EndContent(status="success", reason="answered"))
+            desk.absorb()
             await desk.log.durable()
 
 

@@ -7,13 +7,14 @@ rest too, so that nothing which runs beside it is broken off; then the program i
 from collections.abc import Awaitable, Callable, Sequence
 
 import anyio
+from anyio.lowlevel import checkpoint
 
 from gesta.acts import Act
 from gesta.agent import Agent
 from gesta.decide import Finish, Waiting
 from gesta.desk import Desk
 from gesta.entry import Cause, Entry
-from gesta.errors import OtherProgram
+from gesta.errors import GestaError, OtherProgram
 from gesta.kinds import BeginContent, EndContent, Error
 from gesta.log import Log
 from gesta.origins import ROLES
@@ -45,7 +46,11 @@ class Acting:
         self.sources: tuple[Cause, ...] = ()
         """What the answer is made from; by default the last act."""
         self._used: set[str] = set()
+        self._left = False
+        """Whether the program is being left because it waits."""
         self._busy = self._resting = 0
+        self._tasks: set[int] = set()
+        """Tasks that are in an act."""
         self._changed = anyio.Event()
 
     @property
@@ -69,36 +74,46 @@ class Acting:
         """Do a work in a span of its own, once; what is on record of it is in the act.
 
         Args:
-            work: writes through the desk that it is given. When it is broken off it is called again, with what it had
-                written in the act.
+            work: writes through the desk that it is given, and does no acts itself. When it is broken off it is
+                called again, with what it had written in the act.
         """
         self.use(name)
         act = self.desk.state.acts.named.get(name)
         if act is not None and act.end is not None:
             return act
-        await self._ready()
-        log = self.desk.log
-        if act is None:
-            begin = BeginContent(name=name, role=role, parent=log.span_seq)
-            seq = log.journal.write(begin, 0).seq
-            self.desk.absorb()
-            act = self.desk.state.acts.named[name]
-            assert act.begin == seq
-        inner = self.desk.inside(Log(log.journal, act.begin, (*log.path, name)))
+        task = anyio.get_current_task().id
+        if task in self._tasks:
+            raise OtherProgram(name, "it is done inside another act", "acts one after the other, or beside each other")
+        self._tasks.add(task)
         self._busy += 1
         try:
+            await self._ready(new=act is None)
+            act = act or self._begin(name, role)
+            log = self.desk.log
+            inner = self.desk.inside(Log(log.journal, act.begin, (*log.path, name)))
             end, causes = await work(inner, act)
         except Suspended:
+            await self._rest()
+            self._left = True
+            raise
+        except GestaError:  # the turn stays open: what runs beside this is not broken off, so that it is found done
             await self._rest()
             raise
         finally:
             self._busy -= 1
+            self._tasks.discard(task)
             self._wake()
         ended = inner.write(end, *causes)
         if role in ROLES:
             self.desk.place(ended)
         self.desk.absorb()
         return act
+
+    def _begin(self, name: str, role: str) -> Act:
+        log = self.desk.log
+        log.journal.write(BeginContent(name=name, role=role, parent=log.span_seq), 0)
+        self.desk.absorb()
+        return self.desk.state.acts.named[name]
 
     def wait(self, waits: Sequence[Waiting]) -> Suspended:
         """Give what an act raises that cannot go on until somebody answers."""
@@ -107,18 +122,20 @@ class Acting:
 
     def use(self, name: str) -> None:
         """Take a name, once in a pass. Raises OtherProgram for one that was taken."""
+        if self._left:
+            raise Suspended  # a `finally` of the program: its time has not come
         if name in self._used:
             raise OtherProgram(name, "the name was used before in this turn", "another name for each act and note")
         self._used.add(name)
 
-    async def _ready(self) -> None:
-        """Take in what came from outside before something new is done; a cancelled turn does nothing new."""
+    async def _ready(self, *, new: bool) -> None:
+        """Take in what came from outside before something is done; a cancelled turn does nothing more."""
         await take_in(self.desk)
         turn, bound = self.desk.state.turn, self.agent.policy.limits.calls
         assert turn is not None
         if turn.cancelled is not None:
             raise Stopped(Finish("cancelled", Error(type="cancelled", message=f"cancelled by {turn.cancelled}")))
-        if bound is not None and len(self.desk.state.acts.named) >= bound:
+        if new and bound is not None and len(self.desk.state.acts.named) >= bound:
             raise Stopped(Finish("limit", Error(type="calls", message=f"The turn reached its limit of {bound} calls.")))
 
     async def _rest(self) -> None:
@@ -126,6 +143,7 @@ class Acting:
         self._resting += 1
         self._wake()
         try:
+            await checkpoint()  # what was started beside it may not have come to its first act
             while self._busy > self._resting:
                 await self._changed.wait()
         finally:

@@ -3,6 +3,7 @@
 provider:model   a model over HTTP             provider@URL is not needed: see `base_url`
 tool-calls       a formatter
 FILE.gesta       a record in SQLite            :memory: one that ends with the process
+postgresql://user@host/database                a record in PostgreSQL
 """
 
 from collections.abc import AsyncIterator, Coroutine
@@ -99,28 +100,38 @@ def described(tool: Tool) -> Tool:
 
 
 def store(address: str, *, durability: Durability = "synced", readonly: bool = False) -> Store:
-    """Open a store. Raises NoRecord, BrokenRecord, NewerRecord, WriteFailed."""
+    """Open a store. Raises BadAddress, MissingExtra, NoRecord, BrokenRecord, NewerRecord, WriteFailed."""
     if address == ":memory:":
         from gesta.stores.memory import MemoryStore
 
         return MemoryStore()
-    _refuse_url(address)
+    if remote(address):
+        from gesta.stores.postgres import PostgresStore
+
+        return PostgresStore.open(address, durability=durability, readonly=readonly)
     from gesta.stores.sqlite import SqliteStore
 
     return SqliteStore.open(address, durability=durability, readonly=readonly)
 
 
-def _refuse_url(address: str) -> None:
-    if "://" in address:
-        kind = address.partition("://")[0]
-        raise BadAddress(f"No store for {kind}:// addresses in this release. A record is a file ending in .gesta.")
+def remote(address: str) -> bool:
+    """Tell whether an address is that of a server. Raises BadAddress for one of a kind that is not known."""
+    kind, url, _ = address.partition("://")
+    if url and kind not in ("postgresql", "postgres"):
+        raise BadAddress(
+            f"No store for {kind}:// addresses. A record is a file ending in .gesta, or postgresql://user@host/database."
+        )
+    return bool(url)
 
 
 def inline_store(address: str, *, durability: Durability = "synced", readonly: bool = False) -> Store:
     """Open a store whose coroutines never wait for another task, for programs without an event loop."""
     if address == ":memory:":
         return store(address)
-    _refuse_url(address)
+    if remote(address):
+        from gesta.stores.postgres import InlinePostgresStore
+
+        return InlinePostgresStore.open(address, durability=durability, readonly=readonly)
     from gesta.stores.sqlite import InlineSqliteStore
 
     return InlineSqliteStore.open(address, durability=durability, readonly=readonly)

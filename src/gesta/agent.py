@@ -3,6 +3,7 @@
 Model and formatter may be named by an address; `gesta.open` binds them when a turn begins.
 """
 
+import math
 import re
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -99,7 +100,8 @@ class Agent(Struct, frozen=True, metaclass=Spelled):
                 raise Unanswered(f"{self.name} ended with reason {ended.reason}{said}")
             return ended.value
 
-        made = tool(ask, name=name or re.sub(r"[^a-zA-Z0-9_-]", "_", self.name)[:64] or "agent", effect="idempotent")
+        named = name or re.sub(r"[^a-zA-Z0-9_-]", "_", self.name)[:64] or "agent"
+        made = tool(ask, name=named, effect="idempotent", timeout_s=math.inf)  # its own limits bound it
         return msgspec.structs.replace(made, description=description or self.instructions.partition("\n")[0])
 
     def header(self) -> RequestHeaderContent:

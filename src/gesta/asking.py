@@ -56,8 +56,8 @@ class Coming(Struct):
 
 async def ask(agent: Agent, desk: Desk) -> None:
     """Ask the model once, with the tools that may be used where the run stands."""
-    agent = agent.offering(desk.state.tool_state)
     _close_calls(agent, desk)
+    agent = agent.offering(desk.state.tool_state)
     await _settle_last_try(desk)
     request, entry = _request(agent, desk)
     await desk.log.durable()

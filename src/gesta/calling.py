@@ -8,11 +8,12 @@ from typing import Any
 
 import anyio
 from anyio import from_thread
-from msgspec import Struct
+from msgspec import Struct, field
 
 from gesta.agent import Agent
 from gesta.desk import Desk, Task
 from gesta.entry import Cause
+from gesta.errors import LeaseLost, RecordError, RunError, message_of
 from gesta.kinds import EdgeContent, Hit, RetrievalContent, SystemContent
 from gesta.outcome import Outcome
 from gesta.pending import Pending
@@ -26,8 +27,16 @@ class Told(Struct, frozen=True):
     extra: dict[str, Any]
 
 
-class ChildWaits(Exception):
-    """Leaves a tool whose child run waits for somebody."""
+class Children(Struct):
+    """The child runs that a tool calls in one attempt: the first, the second, and so on."""
+
+    begun: int = 0
+    ends: list[Cause] = field(default_factory=list)
+    """Of those that ended: the tool's result is made from them."""
+
+
+class ChildWaits(BaseException):
+    """Leaves a tool whose child run cannot go on now: says which run, and why. No error, and not to be caught."""
 
 
 def call_key(record: str, run: str, seq: int) -> str:
@@ -41,14 +50,12 @@ def call_key(record: str, run: str, seq: int) -> str:
     return hashlib.sha256(f"{record}|{run}|{seq}".encode()).hexdigest()
 
 
-def context_of(
-    call: Pending, attempt: int, desk: Desk, cancelled: Callable[[], bool], children: list[Cause]
-) -> Context:
+def context_of(call: Pending, attempt: int, desk: Desk, cancelled: Callable[[], bool], children: Children) -> Context:
     """Make the context of one attempt of a call.
 
     Args:
         cancelled: says whether nobody waits for it any more.
-        children: gets the ends of the child runs that the tool calls: its result is made from them.
+        children: notes the child runs that the tool calls.
     """
     opened = desk.state.opened
     assert opened is not None
@@ -62,28 +69,38 @@ def context_of(
         streaming=desk.streaming,
         clock=desk.clock,
         call=partial(_call, desk, call, attempt, children),
-        respond=partial(_in_task, desk.tell_now, "observation"),
+        respond=partial(_in_task, _respond, desk, cancelled),
         found=partial(_in_task, _found, desk, attempt),
         cancelled=cancelled,
     )
 
 
-async def _call(desk: Desk, call: Pending, attempt: int, children: list[Cause], agent: Agent, input: str) -> Outcome:
+async def _call(desk: Desk, call: Pending, attempt: int, children: Children, agent: Agent, input: str) -> Outcome:
     """Have another agent answer in a child run, which goes on where it was when the call is tried again."""
-    name = f"{call.name}#{call.seq}"
-    edge = desk.write(EdgeContent(source=[*desk.log.path, call.name], dest=[agent.name], payload=input), attempt)
+    children.begun += 1
+    name = f"{call.name}#{call.seq}" if children.begun == 1 else f"{call.name}#{call.seq}.{children.begun}"
     source = (*desk.log.path, call.name)
+    edge = desk.write(EdgeContent(source=list(source), dest=[agent.name], payload=input), attempt)
     key = f"{desk.log.run}.{call.seq}"
     task = Task(name=name, key=key, content=SystemContent(value=input), cause=(desk.log.run, edge.seq), source=source)
-    ended = await desk.host.child(agent, task, desk)
+    try:
+        ended = await desk.host.child(agent, task, desk)
+    except (RecordError, RunError) as failure:  # the child's turn is open: it is no answer that a model may read
+        raise ChildWaits(await desk.host.child_run(name, desk), message_of(failure)) from failure
     if ended.end is None:
-        raise ChildWaits(ended.run)
-    children.append((ended.run, ended.end))
+        raise ChildWaits(ended.run, "it waits for somebody")
+    children.ends.append((ended.run, ended.end))
     return ended
 
 
+def _respond(desk: Desk, cancelled: Callable[[], bool], text: str) -> None:
+    if not cancelled():
+        desk.tell_now("observation", text)
+
+
 def _found(desk: Desk, attempt: int, query: str, hits: Sequence[Hit]) -> None:
-    desk.place(desk.write(RetrievalContent(query=query, hits=list(hits)), attempt))
+    with suppress(LeaseLost):  # a thread may outlive the turn that began it
+        desk.place(desk.write(RetrievalContent(query=query, hits=list(hits)), attempt))
 
 
 def _in_task(do: Callable[..., None], *args: Any) -> None:

@@ -114,7 +114,7 @@ def _course(agent: Agent, call: Pending, state: RunState) -> Course:
     if call.last is not None and call.last.verdict is not None:
         return "run" if call.last.verdict == "retry" and tool is not None else "settle"
     if call.last is not None and call.last.doubt == WAITS:
-        return "child" if call.last.seq > state.since else "run"
+        return "child" if call.last.seq > state.since or tool is None else "run"
     if call.running(state.since):
         return "running"
     if call.in_doubt(state.since):
@@ -130,7 +130,7 @@ def _course(agent: Agent, call: Pending, state: RunState) -> Course:
 def _doubt(tool: Tool | None, call: Pending, attempts: int) -> Course:
     assert call.last is not None
     if tool is not None and tool.effect in ("pure", "idempotent") and not call.last.once:
-        return "run" if call.attempts < attempts else "close"
+        return "run" if call.attempts - call.waited < attempts else "close"
     if tool is not None and tool.reconcile is not None and not call.last.unsettled:
         return "settle"
     return "doubt" if tool is None or tool.on_doubt == "ask" else "close"

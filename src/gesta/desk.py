@@ -48,6 +48,9 @@ class Host(Protocol):
     async def child_run(self, name: str, desk: "Desk") -> str:
         """Give the id of a child run."""
 
+    async def call_off(self, desk: "Desk") -> None:
+        """End what runs below still have open."""
+
 
 class Desk:
     """One run at work."""

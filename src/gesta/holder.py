@@ -15,12 +15,23 @@ import msgspec
 from msgspec import Struct
 
 from gesta.agent import Agent
+from gesta.codec import decode_content, encode_content
 from gesta.decide import Finish
 from gesta.desk import Desk, Task
-from gesta.entry import Cause, run_id
-from gesta.errors import NoRun, TurnOpen
+from gesta.entry import Cause, run_id, utc_text
+from gesta.errors import NoRun, OtherProgram, RunHeld, TurnOpen
 from gesta.event import Listener
-from gesta.kinds import BeginContent, EndContent, Error, KeyValueContent, Opened, SystemContent, UserContent
+from gesta.kinds import (
+    BeginContent,
+    EndContent,
+    Error,
+    KeyValueContent,
+    Kind,
+    Opened,
+    SignalContent,
+    SystemContent,
+    UserContent,
+)
 from gesta.log import Clock, Journal, Log, open_root, read
 from gesta.origins import Origin
 from gesta.outcome import Outcome
@@ -29,7 +40,9 @@ from gesta.playing import play
 from gesta.prompt import Prompt
 from gesta.run import outcome, take_in, turn
 from gesta.standing import AGENT, RunState, RunView
-from gesta.store import Lease, Store
+from gesta.store import Lease, Letter, RunRow, Store
+from gesta.turn import Turn
+from gesta.view import fold
 
 KEPT_RUNS = 64  # of the runs written last, what was folded is kept for the next turn
 
@@ -82,6 +95,8 @@ class Holder:
         bound = self.bind(agent)
         async with self.held(run, bound, listener) as desk:
             known = desk.state.turns.get(opening.key) if opening.key is not None else None
+            if known is not None and opening.parent_run is not None:
+                _same_task(opening, known)
             if known is not None and known.reason is not None:
                 return outcome(desk, of=known)
             if known is None:
@@ -127,6 +142,40 @@ class Holder:
         assert desk.state.opened is not None
         return await self.run_of(desk.state.opened.session, name, desk.log.run)
 
+    async def call_off(self, desk: Desk) -> None:
+        """End what runs below still have open: nobody waits for it any more, so nobody's consent may set it going."""
+        assert desk.state.opened is not None
+        by = f"run {desk.log.run}"
+        open_ = {desk.log.run}
+        for row in await self.store.runs(desk.state.opened.session):  # in the order in which they were opened
+            if row.parent_run in open_ and not await self._ended(row):
+                open_.add(row.run)
+                try:
+                    await self._end(row.run, by)
+                except RunHeld:
+                    text = encode_content(SignalContent(name="cancel", by=by), None)
+                    await self.store.send(Letter(row.run, f"cancel-{desk.log.run}", text, utc_text(self.clock())))
+
+    async def _ended(self, row: RunRow) -> bool:
+        """Say whether the last entry of a run is the end of a turn. Cost: two rows."""
+        (last,) = await self.store.read(row.run, row.head - 1)
+        begins = await self.store.read(row.run, last.span - 1, last.span) if last.kind == Kind.End else []
+        contents = [decode_content(begin.content, {}) for begin in begins]
+        return any(isinstance(content, BeginContent) and content.role == "turn" for content in contents)
+
+    async def _end(self, run: str, by: str) -> None:
+        """End the turn of a run that nobody is at. Raises RunHeld."""
+        async with self.leased(run) as lease:
+            state = fold(RunView(), await read(self.store, run))
+            if state.turn is None or not state.open:
+                return
+            journal, begin = Journal(self.store, lease, self.clock), state.turn.begin
+            close_orphans(journal, state)
+            signal = journal.write(SignalContent(name="cancel", by=by), begin)
+            error = Error(type="cancelled", message=f"cancelled by {by}")
+            journal.write(EndContent(status="error", reason="cancelled", error=error), begin, (signal.seq,))
+            await journal.durable()
+
     async def run_of(self, session: str, name: str, parent: str | None = None) -> str:
         """Look a run up, and derive an id only when there is none, so that a copied record goes on."""
         rows = [row for row in await self.store.runs(session, name) if row.parent_run == parent]
@@ -143,12 +192,17 @@ class Holder:
                 await self.store.release(lease)
 
     async def _advance(self, agent: Agent, desk: Desk) -> Outcome:
-        """Take the turn on. A cancelled scope ends it `cancelled`; Ctrl-C and closing the record leave it open."""
+        """Take the turn on. A cancelled scope ends it `cancelled`; Ctrl-C and closing the record leave it open.
+
+        A child run cannot tell what its parent was cancelled by: it stays open, and is called off if that one ends.
+        """
         try:
             await self._note_change(agent, desk)
             ended = await (turn if agent.program is None else play)(agent, desk)
         except anyio.get_cancelled_exc_class():
-            if not self.closing and anyio.current_effective_deadline() == -math.inf:
+            assert desk.state.opened is not None
+            scoped = anyio.current_effective_deadline() == -math.inf and desk.state.opened.parent_run is None
+            if scoped and not self.closing:
                 with anyio.CancelScope(shield=True):
                     desk.absorb()
                     if desk.state.open:
@@ -208,8 +262,11 @@ class Holder:
                 self._origins[run] = origin
             log = Log(journal, begin, path)
             desk = Desk(log, state, prompt, host=self, listener=listener, origins=self._origins)
-            yield desk
-            desk.absorb()
+            try:
+                yield desk
+                desk.absorb()
+            finally:
+                journal.leave()
             if journal.durable_head == journal.head:
                 self._kept[run] = Kept(journal.head, journal.digest, desk.state, prompt, origin)
                 if len(self._kept) > KEPT_RUNS:
@@ -222,6 +279,14 @@ def shielded() -> AbstractContextManager[Any]:
         return anyio.CancelScope(shield=True)
     except anyio.NoEventLoopError:
         return nullcontext()
+
+
+def _same_task(opening: Opening, known: Turn) -> None:
+    """Make sure that a child run was asked the same before. Raises OtherProgram."""
+    asked = opening.content.value if opening.content is not None else ""
+    if known.task != asked:
+        found = f"it was asked {known.task!r:.200} before"
+        raise OtherProgram(opening.name, found, f"the same, got {asked!r:.200}")
 
 
 def close_orphans(journal: Journal, state: RunState) -> None:

@@ -16,7 +16,7 @@ import anyio
 from gesta.blob import Blobs
 from gesta.codec import blob_names, decode_content, from_row, to_row
 from gesta.entry import GENESIS, Cause, Entry, Row
-from gesta.errors import GestaError, message_of
+from gesta.errors import GestaError, LeaseLost, message_of
 from gesta.kinds import Base, BeginContent, Content, EndContent, Error, KeyValueContent, Kind, Opened
 from gesta.store import Batch, BlobRow, Lease, Letter, Store
 
@@ -104,6 +104,10 @@ class Journal:
     def after(self, action: Callable[[], None]) -> None:
         """Call `action` once all that is written so far is durable."""
         self._after.append((self.head, action))
+
+    def leave(self) -> None:
+        """Write no more: the lease is given back. Who still has the run in hand, such as a thread, is refused."""
+        self._failure = self._failure or LeaseLost(self.lease.run, "a turn that goes on", "one that was left")
 
     def take(self) -> list[Entry]:
         """Give the entries written since the last call, in order."""

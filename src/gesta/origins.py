@@ -170,7 +170,7 @@ class Origin(Struct, weakref=True):
         place = PLACES.get(entry.kind)
         role = ROLES.get(self.spans.get(entry.span, (0, ""))[1])
         match entry.content:
-            case kinds.SystemContent() if self.child and not self.asked:
+            case kinds.SystemContent() if self.child and not self.asked.get(self.turn(entry.span)):
                 return "Question"
             case kinds.AssistantContent() if role is not None:
                 return role

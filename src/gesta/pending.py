@@ -48,6 +48,8 @@ class Pending(Struct):
     error: str = ""
     """Why not, for the model."""
     attempts: int = 0
+    waited: int = 0
+    """Attempts that ended because a child run waits."""
     last: Try | None = None
     asked: int | None = None
     """Its approval-request."""

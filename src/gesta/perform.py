@@ -14,7 +14,7 @@ from gesta.decide import Ask, Finish, Move, Use, Wait
 from gesta.desk import Desk
 from gesta.entry import Entry
 from gesta.formatter import observation_text
-from gesta.kinds import ApprovalRequestContent, AssistantContent, EndContent, Status
+from gesta.kinds import ApprovalRequestContent, AssistantContent, EndContent, Error, Status
 from gesta.model import Reply
 from gesta.using import use
 
@@ -62,6 +62,11 @@ async def _finish(agent: Agent, move: Finish, desk: Desk) -> None:
     if given and not child:
         answer = desk.write(AssistantContent(value=text), *causes)
         value, causes = None if isinstance(value, str) else value, ()
+    if desk.state.acts.open or turn.handed > 0:
+        await desk.host.call_off(desk)
+    for span in sorted(desk.state.spans, reverse=True):  # of acts that were broken off
+        left = Error(type="orphaned", message="the turn ended before it was done")
+        desk.log.journal.write(EndContent(status="error", error=left), span)
     status: Status = "success" if move.reason == "answered" else "error"
     end = desk.write(EndContent(state=value, status=status, reason=move.reason, error=move.error), *causes)
     if given:

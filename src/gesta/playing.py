@@ -10,6 +10,7 @@ from gesta.entry import Cause
 from gesta.errors import GestaError, message_of
 from gesta.kinds import Error
 from gesta.outcome import Outcome
+from gesta.outlive import strayed
 from gesta.perform import perform
 from gesta.run import outcome
 from gesta.using import plain
@@ -33,7 +34,7 @@ async def play(agent: Agent, desk: Desk) -> Outcome:
             text, value = (given.text, given.value) if isinstance(given, Answer) else (None, given)
             value, causes = "" if value is None else plain(value), verbs.sources or _last(desk)
             finish = Finish("answered", value=value, text=text, causes=causes)
-        except (Exception, Suspended, Stopped, BaseExceptionGroup) as left:  # noqa: BLE001 - how the turn ends
+        except BaseException as left:  # noqa: BLE001 - how the turn ends
             failure = _why(left)
             if isinstance(failure, Suspended):
                 await desk.log.durable()
@@ -59,6 +60,8 @@ def _why(left: BaseException) -> BaseException:
                 if kind is GestaError:
                     raise each
                 return each
+    if all(map(strayed, leaves)):
+        return left
     raise left
 
 

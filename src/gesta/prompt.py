@@ -44,7 +44,7 @@ class Prompt:
         self._pairs: list[tuple[tuple[str, ...], str | None]] = []
         """For each block, the ids of the calls that it makes, and of the one that it answers."""
         self._gaps: dict[int, int] = {}
-        """For each compaction, the place of what it hides: an entry that it causes stands there."""
+        """For each compaction since the last request, the place of what it hides: what it causes stands there."""
         self.encoder = f"{formatter.name}+{model.encoder}"
         self._envelope: Envelope | None = None
         self._hash = hashlib.sha256()
@@ -54,6 +54,7 @@ class Prompt:
         """Take one entry in; a `request` ends the segment, and so does a `compaction`."""
         if entry.kind is Kind.Request:
             self.close()
+            self._gaps.clear()  # what was sent stays as it is
         elif isinstance(entry.content, CompactionContent):
             self.close()
             self._hide(entry.seq, entry.content)
@@ -70,9 +71,13 @@ class Prompt:
         if self._segment:
             messages = self._formatter.format(self._segment, self._state)
             self._segment = []
-            self._insert(len(self.blocks) if at is None else at, messages)
+            self._insert(at, messages)
 
-    def _insert(self, at: int, messages: Sequence[Message]) -> None:
+    def _insert(self, at: int | None, messages: Sequence[Message]) -> None:
+        if at is None:
+            at = len(self.blocks)
+        else:  # the next one stands after it
+            self._gaps = {known: gap + len(messages) * (gap >= at) for known, gap in self._gaps.items()}
         self.blocks[at:at] = [self._encode(message) for message in messages]
         self.sources[at:at] = [message.sources for message in messages]
         self._pairs[at:at] = [(tuple(call.id for call in message.calls), message.call_id) for message in messages]

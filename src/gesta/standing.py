@@ -21,6 +21,7 @@ from gesta.kinds import (
     BeginContent,
     ChatCompletionContent,
     CompactionContent,
+    EdgeContent,
     EndContent,
     FaultContent,
     KeyValueContent,
@@ -35,7 +36,7 @@ from gesta.kinds import (
     ToolResultContent,
     UserContent,
 )
-from gesta.pending import LOST, UNSETTLED, Pending, Try
+from gesta.pending import LOST, UNSETTLED, WAITS, Pending, Try
 from gesta.turn import Asked, Turn, tokens
 
 AGENT = "gesta.agent"
@@ -191,7 +192,14 @@ def _attempt(state: RunState, entry: Entry, content: AttemptContent) -> None:
         call.last = Try(entry.seq, once=(content.extra or {}).get("effect") == "once")
 
 
-def _result(state: RunState, _entry: Entry, content: ToolResultContent) -> None:
+def _edge(state: RunState, entry: Entry, _content: EdgeContent) -> None:
+    if state.turn is not None and entry.span == state.turn.begin:
+        state.turn.handed += 1
+
+
+def _result(state: RunState, entry: Entry, content: ToolResultContent) -> None:
+    if state.turn is not None:
+        state.turn.handed -= sum(isinstance(cause, tuple) for cause in entry.causes)
     call = state.calls.pop(content.call, None) if content.call is not None else None
     if content.outcome == "ok" and isinstance(named := (content.extra or {}).get("state"), str):
         state.tool_state = named
@@ -209,8 +217,10 @@ def _fault(state: RunState, entry: Entry, content: FaultContent) -> None:
             else:
                 state.turn.retry_at = entry.at, content.wait_s
         return
-    last = _try(state, content.of)
-    if last is not None:
+    call = next((call for call in state.calls.values() if call.last is not None and call.last.seq == content.of), None)
+    if call is not None and call.last is not None:
+        last = call.last
+        call.waited += content.error.type == WAITS
         last.doubt, last.child = content.error.type, str((content.extra or {}).get("run", ""))
         last.unsettled |= content.error.type == UNSETTLED
 
@@ -247,11 +257,6 @@ def _signal(state: RunState, _entry: Entry, content: SignalContent) -> None:
         state.turn.cancelled = content.by
 
 
-def _try(state: RunState, seq: int) -> Try | None:
-    tries = (call.last for call in state.calls.values())
-    return next((last for last in tries if last is not None and last.seq == seq), None)
-
-
 HANDLERS: dict[Kind, Callable[[RunState, Entry, Any], None]] = {
     Kind.Begin: _begin,
     Kind.End: _end,
@@ -259,6 +264,7 @@ HANDLERS: dict[Kind, Callable[[RunState, Entry, Any], None]] = {
     Kind.User: _user,
     Kind.Assistant: _assistant,
     Kind.RequestHeader: _header,
+    Kind.Edge: _edge,
     Kind.Request: _request,
     Kind.ChatCompletion: _completion,
     Kind.ToolCall: _call,

@@ -59,6 +59,8 @@ class Turn(Struct):
     task: str = ""
     """The text of that."""
     end: int | None = None
+    handed: int = 0
+    """Child runs that its tools called, less those whose end a result was made from."""
     value: Any = None
     """What it gave, where that is not the text of an answer."""
 

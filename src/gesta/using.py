@@ -14,11 +14,11 @@ import anyio
 import msgspec
 
 from gesta.agent import Agent
-from gesta.calling import ChildWaits, Told, context_of
+from gesta.calling import Children, ChildWaits, Told, context_of
 from gesta.codec import encode_content
 from gesta.decide import Use
 from gesta.desk import Desk
-from gesta.entry import Cause, Entry, utc_text
+from gesta.entry import Entry, utc_text
 from gesta.errors import BadArguments, GestaError, InDoubt, message_of
 from gesta.kinds import AttemptContent, Error, FaultContent, ResolutionContent, ToolResultContent
 from gesta.outlive import Outliving, Returned, strayed
@@ -95,10 +95,10 @@ async def _try(tool: Tool, call: Pending, attempt: Entry, work: Work) -> None:
     threads: list[Outliving] = []
 
     def around(thread: Callable[[], Any]) -> Outliving:
-        threads.append(Outliving(thread, partial(_late, desk, call, attempt)))
+        threads.append(Outliving(thread, partial(_late, desk, tool, call, attempt)))
         return threads[0]
 
-    children: list[Cause] = []
+    children = Children()
     context = context_of(call, attempt.seq, desk, lambda: any(thread.left for thread in threads), children)
     try:
         arguments = tool.arguments(call.final_args)
@@ -106,26 +106,35 @@ async def _try(tool: Tool, call: Pending, attempt: Entry, work: Work) -> None:
             returned = Returned(await tool.invoke(arguments, context, around))
         if scope.cancelled_caught:
             doubt = "timeout", f"{tool.name} did not return within {bound} s"
-            _give_up(desk, call, attempt, threads, doubt)
+            _give_up(desk, tool, call, attempt, threads, doubt)
             return
-    except ChildWaits as waits:
-        error = Error(type=WAITS, message=f"run {waits.args[0]} waits for somebody")
-        desk.write(FaultContent(of=attempt.seq, error=error, extra={"run": waits.args[0]}), attempt.seq)
-        return
     except InDoubt as unsure:
         _doubt(desk, attempt, "InDoubt", message_of(unsure) or f"{tool.name} cannot say whether its effect happened")
         return
     except (Exception, SystemExit) as failure:  # noqa: BLE001 - whatever a tool raises is the model's to read
         returned = Returned(failure=failure)
     except BaseException as stop:
-        _give_up(desk, call, attempt, threads, ("cancelled", f"{tool.name} was stopped: {type(stop).__name__}"))
+        waits = _waits(stop)
+        if waits is not None:
+            run, why = waits.args
+            error = Error(type=WAITS, message=f"run {run} is not done: {why}")
+            desk.write(FaultContent(of=attempt.seq, error=error, extra={"run": run}), attempt.seq)
+            return
+        _give_up(desk, tool, call, attempt, threads, ("cancelled", f"{tool.name} was stopped: {type(stop).__name__}"))
         if strayed(stop):
             return
         with anyio.CancelScope(shield=True):
             await desk.log.durable()
         raise
     content = msgspec.structs.replace(_stated(tool, _result(returned)), call=call.seq)
-    desk.observe(desk.write(content, attempt.seq, *children))
+    desk.observe(desk.write(content, attempt.seq, *children.ends))
+
+
+def _waits(stop: BaseException) -> ChildWaits | None:
+    """Find why a tool was left, if a child run is: also where it called several at once."""
+    if isinstance(stop, BaseExceptionGroup):
+        return next((found for each in stop.exceptions if (found := _waits(each)) is not None), None)
+    return stop if isinstance(stop, ChildWaits) else None
 
 
 def _stated(tool: Tool | None, content: ToolResultContent) -> ToolResultContent:
@@ -135,18 +144,20 @@ def _stated(tool: Tool | None, content: ToolResultContent) -> ToolResultContent:
     return msgspec.structs.replace(content, extra={**(content.extra or {}), "state": tool.state})
 
 
-def _give_up(desk: Desk, call: Pending, attempt: Entry, threads: Sequence[Outliving], doubt: tuple[str, str]) -> None:
+def _give_up(
+    desk: Desk, tool: Tool, call: Pending, attempt: Entry, threads: Sequence[Outliving], doubt: tuple[str, str]
+) -> None:
     """Leave what does not return: its result if it came at the last moment, else a doubt."""
     returned = threads[0].leave() if threads else None
     if returned is not None:
-        _answer(desk, call, attempt, _result(returned))
+        _answer(desk, call, attempt, _stated(tool, _result(returned)))
     else:
         _doubt(desk, attempt, *doubt)
 
 
-async def _late(desk: Desk, call: Pending, attempt: Entry, returned: Returned) -> None:
+async def _late(desk: Desk, tool: Tool, call: Pending, attempt: Entry, returned: Returned) -> None:
     """Put the result of a call that was given up into the inbox."""
-    content = msgspec.structs.replace(_result(returned), call=call.seq)
+    content = msgspec.structs.replace(_stated(tool, _result(returned)), call=call.seq)
     text = encode_content(content, None)
     await desk.log.journal.store.send(Letter(desk.log.run, f"late-{attempt.seq}", text, utc_text(desk.clock())))
 
@@ -206,7 +217,7 @@ async def _reconcile(agent: Agent, call: Pending, work: Work) -> None:
     """Ask the tool by the key of the call; whatever it raises, and no answer in time, counts as not knowing."""
     last, desk, tool = call.last, work.desk, agent.tool(call.name)
     assert last is not None and tool is not None and tool.reconcile is not None
-    context = context_of(call, last.seq, desk, lambda: False, [])
+    context = context_of(call, last.seq, desk, lambda: False, Children())
     given: tuple[Any, ...] = (context.key, context)[: len(inspect.signature(tool.reconcile).parameters)]
     found: Any = "no answer in time"
     try:

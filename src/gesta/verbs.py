@@ -143,8 +143,10 @@ class Verbs(Acting):
             return end, (*made, *handed.causes) if role in GATHERS else made
 
         act = await self.act(name, work, role=role)
-        end = act.end
+        end, edge = act.end, act.edge
         assert end is not None
+        if edge is not None:
+            _same(name, edge.payload, handed.payload)
         ok = end.status == "success"
         text = given_text(end.state) if ok else (end.error.message if end.error else end.reason or "failed")
         reason = end.reason or ("answered" if ok else "failed")
@@ -203,9 +205,7 @@ class Verbs(Acting):
             edge = EdgeContent(source=list(desk.log.path), dest=[handed.agent.name], payload=handed.payload)
             written = desk.write(edge, *(handed.causes or (self.question,)))
         assert isinstance(written.content, EdgeContent)
-        if digest_of(written.content.payload) != digest_of(handed.payload):
-            found = f"it is on record with the input {observation_text(written.content.payload)!r:.200}"
-            raise OtherProgram(act.name, found, f"the same, got {observation_text(handed.payload)!r:.200}")
+        _same(act.name, written.content.payload, handed.payload)
         return written.seq
 
     def _routed(self, run: str, hear: Listener) -> Listener:
@@ -222,6 +222,13 @@ class Verbs(Acting):
         return end, ((ended.run, ended.end),)
 
     def _run_name(self, name: str) -> str:
-        """Name the child run of an act: that of an earlier turn is another."""
+        """Name the child run of an act: that of an earlier turn is another, whatever the names are."""
         before = self.desk.state.acts.before.get(name, 0)
-        return f"{name}#{before + 1}" if before else name
+        return f"{name}#{before + 1}" if before or "#" in name else name
+
+
+def _same(name: str, written: Any, handed: Any) -> None:
+    """Make sure that another agent is asked what is on record. Raises OtherProgram."""
+    if written != handed and digest_of(written) != digest_of(handed):
+        found = f"it is on record with the input {observation_text(written)!r:.200}"
+        raise OtherProgram(name, found, f"the same, got {observation_text(handed)!r:.200}")

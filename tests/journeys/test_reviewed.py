@@ -356,8 +356,8 @@ async def test_a_beginning_of_several_ids_and_a_store_that_is_not_there_are_said
             await record.run(acting("ok", tools=[]), "hi", session=str(number))
         with pytest.raises(SeveralRuns, match="Write more of the id"):
             await record.find("")
-    with pytest.raises(BadAddress, match="No store for postgresql:// addresses"):
-        async with gesta.open("postgresql://here/there"):
+    with pytest.raises(BadAddress, match="No store for mysql:// addresses"):
+        async with gesta.open("mysql://here/there"):
             pass
 
 

@@ -1,6 +1,7 @@
 """An explanation as PROV-O: what stands in the quads, and that other tools can read and walk them."""
 
 import sys
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -137,8 +138,9 @@ def test_calls_of_one_reply_are_told_apart() -> None:
     assert about(said, f"{step}/call/1/observation")["prov:wasDerivedFrom"] == [f"{step}/call/1"]
 
 
-def test_a_plan_its_steps_and_what_they_add_up_to() -> None:
-    made = Made("r")
+def planned(run: str = "r") -> tuple[Made, str]:
+    """A question for which a plan was chosen, its two steps, and what they add up to."""
+    made = Made(run)
     made.turn()
     question = made.add(UserContent(value="compare"))
     chosen = kinds.DecisionContent(
@@ -155,7 +157,41 @@ def test_a_plan_its_steps_and_what_they_add_up_to() -> None:
     span = made.add(BeginContent(name="all", role="synthesis", parent=1))
     end = made.add(EndContent(state="all in all"), *ends, span=span)
     made.add(AssistantContent(value="all in all"), end)
-    said, session = told(made.entries), f"urn:trustgraph:agent:r.{question}"
+    return made, f"urn:trustgraph:agent:{run}.{question}"
+
+
+def decomposed(run: str = "r") -> tuple[Made, str]:
+    """A question with two goals, what was found of each, and what it adds up to."""
+    made = Made(run)
+    made.turn()
+    question = made.add(UserContent(value="research"))
+    goals = [kinds.Step(goal="dig"), kinds.Step(goal="dive" * 20)]
+    plan = made.add(kinds.PlanContent(role="decomposition", steps=goals), question)
+    ends: list[int] = []
+    for place, goal in enumerate(goals):
+        span = made.add(BeginContent(name=f"finding-{place}", role="finding", parent=1))
+        made.add(kinds.EdgeContent(source=["a"], dest=["b"], payload=goal.goal), plan, span=span)
+        ends.append(made.add(EndContent(state=f"found {place}"), plan, span=span))
+    span = made.add(BeginContent(name="all", role="synthesis", parent=1))
+    end = made.add(EndContent(state="gold"), *ends, span=span)
+    made.add(AssistantContent(value="gold"), end)
+    return made, f"urn:trustgraph:agent:{run}.{question}"
+
+
+def found() -> Made:
+    """Two passages that a tool found."""
+    made = Made("f")
+    made.turn()
+    call, attempt = made.use(made.ask(made.add(UserContent(value="rates?"))))
+    hits = [kinds.Hit(document="https://bank.example/rates#a", score=0.5), kinds.Hit(document="rates 1.md", chunk="3")]
+    made.add(kinds.RetrievalContent(query="rates", hits=hits), attempt)
+    made.add(kinds.ToolResultContent(call=call, tool_result="3 %"), attempt)
+    return made
+
+
+def test_a_plan_its_steps_and_what_they_add_up_to() -> None:
+    made, session = planned()
+    said = told(made.entries)
     assert about(said, f"{session}/pattern-decision") == {
         "a": ["prov:Entity", "tg:PatternDecision"],
         "rdfs:label": ["Pattern: plan"],
@@ -164,8 +200,12 @@ def test_a_plan_its_steps_and_what_they_add_up_to() -> None:
         "tg:reasoning": ["long"],
         "prov:wasDerivedFrom": [session],
     }
-    assert about(said, f"{session}/plan")["rdfs:label"] == ["Plan with 2 steps"]
-    assert about(said, f"{session}/plan")["tg:planStep"] == ["look", "weigh"]
+    assert about(said, f"{session}/plan") == {
+        "a": ["prov:Entity", "tg:Plan"],
+        "rdfs:label": ["Plan with 2 steps"],
+        "tg:planStep": ["look", "weigh"],
+        "prov:wasDerivedFrom": [f"{session}/pattern-decision"],
+    }
     assert about(said, f"{session}/step/1") == {
         "a": ["prov:Entity", "tg:StepResult", "tg:Answer"],
         "rdfs:label": ["Step result: weigh"],
@@ -173,9 +213,90 @@ def test_a_plan_its_steps_and_what_they_add_up_to() -> None:
         "tg:document": [f"{session}/step/1/doc"],
         "prov:wasDerivedFrom": [f"{session}/plan", f"{session}/step/0"],
     }
-    assert about(said, f"{session}/synthesis")["prov:wasDerivedFrom"] == [f"{session}/step/0", f"{session}/step/1"]
-    assert about(said, f"{session}/synthesis")["tg:terminationReason"] == ["plan-complete"]
+    assert about(said, f"{session}/synthesis") == {
+        "a": ["prov:Entity", "tg:Synthesis", "tg:Answer"],
+        "rdfs:label": ["Synthesis"],
+        "tg:terminationReason": ["plan-complete"],
+        "tg:document": [f"{session}/synthesis/doc"],
+        "prov:wasDerivedFrom": [f"{session}/step/0", f"{session}/step/1"],
+    }
     assert about(said, f"{session}/synthesis/doc") == {"prov:value": ["all in all"]}
+
+
+def test_goals_what_was_found_of_each_and_what_it_adds_up_to() -> None:
+    made, session = decomposed()
+    said = told(made.entries)
+    assert about(said, f"{session}/decompose") == {
+        "a": ["prov:Entity", "tg:Decomposition"],
+        "rdfs:label": ["Decomposed into 2 research threads"],
+        "tg:subagentGoal": ["dig", "dive" * 20],
+        "prov:wasDerivedFrom": [session],
+    }
+    assert about(said, f"{session}/finding/1") == {
+        "a": ["prov:Entity", "tg:Finding", "tg:Answer"],
+        "rdfs:label": [f"Finding: {'dive' * 15}"],
+        "tg:subagentGoal": ["dive" * 20],
+        "tg:document": [f"{session}/finding/1/doc"],
+        "prov:wasDerivedFrom": [f"{session}/decompose"],
+    }
+    assert about(said, f"{session}/finding/1/doc") == {"prov:value": ["found 1"]}
+    whole = about(said, f"{session}/synthesis")
+    assert whole["tg:terminationReason"] == ["subagents-complete"]
+    assert whole["prov:wasDerivedFrom"] == [f"{session}/finding/0", f"{session}/finding/1"]
+
+
+def test_parts_of_a_session_have_the_names_that_are_known() -> None:
+    made, session = looked_up()
+    parts = {quad.subject.value.removeprefix(session) for quad in told(made.entries)}
+    assert parts == {"", "/i1", "/i1/doc", "/i1/thought", "/i1/observation", "/final", "/answer"}
+    made, session = planned()
+    parts = {quad.subject.value.removeprefix(session) for quad in told(made.entries)}
+    steps = {f"/step/{place}{doc}" for place in range(2) for doc in ("", "/doc")}
+    assert parts == {"", "/pattern-decision", "/plan", *steps, "/synthesis", "/synthesis/doc", "/final", "/answer"}
+    made, session = decomposed()
+    parts = {quad.subject.value.removeprefix(session) for quad in told(made.entries)}
+    findings = {f"/finding/{place}{doc}" for place in range(2) for doc in ("", "/doc")}
+    assert parts == {"", "/decompose", *findings, "/synthesis", "/synthesis/doc", "/final", "/answer"}
+
+
+CLASSES = {
+    *("Question", "AgentQuestion", "Exploration", "ChunkSelection", "Analysis", "ToolUse", "Thought", "Observation"),
+    *("Conclusion", "PatternDecision", "Error", "Decomposition", "Finding", "Plan", "StepResult", "Synthesis"),
+    *("Answer", "Reflection"),
+}
+PREDICATES = {
+    *("query", "reasoning", "score", "document", "chunkCount", "selectedChunk"),
+    *("thought", "action", "arguments", "toolCandidate", "stepNumber", "terminationReason", "pattern", "taskType"),
+    *("llmDurationMs", "toolDurationMs", "toolError", "inToken", "outToken", "llmModel", "subagentGoal", "planStep"),
+}
+
+
+def test_no_word_of_the_vocabulary_is_used_but_those_of_agents_and_of_passages() -> None:
+    made = [looked_up()[0], planned("p")[0], decomposed("d")[0], found()]
+    said = told([entry for each in made for entry in each.entries])
+    types: dict[str, set[str]] = {}
+    for quad in said:
+        if quad.predicate.value == RDF_TYPE:
+            types.setdefault(quad.subject.value, set()).add(short(quad.object.value).removeprefix("tg:"))
+    assert set[str]().union(*types.values()) == {"prov:Entity", *CLASSES}
+    assert {short(quad.predicate.value) for quad in said} == {
+        *("a", "rdfs:label", "prov:wasDerivedFrom", "prov:startedAtTime", "prov:value"),
+        *(f"tg:{name}" for name in PREDICATES),
+    }
+    answers = {"Conclusion", "Finding", "StepResult", "Synthesis"}
+    assert all(bool(each & answers) == ("Answer" in each) for each in types.values())
+    assert all(("Thought" in each) == ("Reflection" in each) for each in types.values())
+
+
+@pytest.mark.parametrize("usage", [None, {}, {"total_tokens": 9}, {"prompt_tokens": None, "completion_tokens": None}])
+def test_what_a_model_call_took_is_left_out_where_it_is_not_known(usage: dict[str, Any] | None) -> None:
+    made = Made("r")
+    made.turn()
+    question = made.add(UserContent(value="rates?"))
+    request = made.add(kinds.RequestContent(header=1, blocks=[], body_digest=""), question)
+    made.use(made.add(kinds.ChatCompletionContent(output="", usage=usage), request))
+    step = about(told(made.entries), f"urn:trustgraph:agent:r.{question}/i1")
+    assert not {"tg:inToken", "tg:outToken", "tg:llmDurationMs", "tg:llmModel", "tg:document"} & set(step)
 
 
 def test_a_run_of_its_own_is_a_session_derived_from_where_its_task_came_from() -> None:
@@ -201,18 +322,32 @@ def test_a_run_of_its_own_is_a_session_derived_from_where_its_task_came_from() -
 
 
 def test_passages_are_chunks_of_documents() -> None:
-    made = Made("r")
-    made.turn()
-    call, attempt = made.use(made.ask(made.add(UserContent(value="rates?"))))
-    hits = [kinds.Hit(document="https://bank.example/rates#a", score=0.5), kinds.Hit(document="rates 1.md", chunk="3")]
-    found = made.add(kinds.RetrievalContent(query="rates", hits=hits), attempt)
-    made.add(kinds.ToolResultContent(call=call, tool_result="3 %"), attempt)
+    made = found()
+    entry = next(entry for entry in made.entries if isinstance(entry.content, kinds.RetrievalContent))
     said = told(made.entries)
-    chosen = [f"urn:trustgraph:prov:chunk:r.{found}:{place}" for place in range(2)]
-    assert about(said, f"urn:trustgraph:docrag:r.{found}/exploration")["tg:selectedChunk"] == chosen
+    chosen = [f"urn:trustgraph:prov:chunk:{entry.id}:{place}" for place in range(2)]
+    assert about(said, f"urn:trustgraph:docrag:{entry.id}/exploration")["tg:selectedChunk"] == chosen
     assert about(said, chosen[0])["tg:document"] == ["https://bank.example/rates#a"]
     assert about(said, chosen[0])["tg:score"] == ["0.5"]
     assert about(said, chosen[1])["tg:document"] == ["urn:gesta:document:rates%201.md#3"]
+
+
+def test_a_lookup_that_was_ranked_again_still_leads_to_its_answer() -> None:
+    made = Made("r")
+    made.turn()
+    question = made.add(UserContent(value="rates?"))
+    call, attempt = made.use(made.ask(question))
+    hits = [kinds.Hit(document=f"urn:d:{place}", score=0.5) for place in range(3)]
+    first = made.add(kinds.RetrievalContent(query="rates", hits=hits), attempt)
+    best = made.add(kinds.RetrievalContent(query="rates", hits=hits[1:2]), first)
+    result = made.add(kinds.ToolResultContent(call=call, tool_result="3 %"), best)
+    made.add(AssistantContent(value="3 %"), made.ask(question, result, output="3 %"))
+    said, session = told(made.entries), f"urn:trustgraph:agent:r.{question}"
+    stages = [f"urn:trustgraph:docrag:r.{seq}/exploration" for seq in (best, first)]
+    walk = [f"{session}/final", f"{session}/i1/observation", *stages, f"{session}/i1", session]
+    for later, earlier in pairwise(walk):
+        assert about(said, later)["prov:wasDerivedFrom"] == [earlier]
+    assert [about(said, stage)["tg:chunkCount"] for stage in stages] == [["1"], ["3"]]
 
 
 def test_numbers_and_times_are_typed() -> None:

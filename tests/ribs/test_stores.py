@@ -67,7 +67,7 @@ class TestUnsyncedSqliteStore(TestSqliteStore):
 class TestThreadedSqliteStore(TestSqliteStore):
     async def open_store(self) -> Store:
         store = SqliteStore.open(self.path)
-        store._slowest_s = 1e9  # as if the disk were slow, so that each commit has the thread
+        store.sharing._slowest_s = 1e9  # as if the disk were slow, so that each commit has the thread
         return store
 
 
@@ -350,7 +350,7 @@ def test_a_cancellation_of_asyncio_comes_before_a_commit_or_after_it(tmp_path: P
         leases = [await store.lease(f"r{number}") for number in range(3)]
         heads, counts = {lease.run: 0 for lease in leases}, set()
         for step in range(40):
-            store._slowest_s = slowest_s
+            store.sharing._slowest_s = slowest_s
             known: set[str] = set()
             tasks = [asyncio.create_task(append(store, make_batch(lease, heads[lease.run]), known)) for lease in leases]
             for _ in range(step % 8):
@@ -379,7 +379,7 @@ def test_a_loop_of_appends_can_be_cancelled(tmp_path: Path, slowest_s: float) ->
         leases = [await store.lease(f"r{number}") for number in range(3)]
         heads = {lease.run: 0 for lease in leases}
         for _ in range(20):
-            store._slowest_s = slowest_s
+            store.sharing._slowest_s = slowest_s
             with anyio.move_on_after(0.003):
                 async with anyio.create_task_group() as tasks:
                     for lease in leases:
@@ -414,7 +414,7 @@ def test_who_comes_while_a_leader_commits_leads_next(tmp_path: Path) -> None:
         store = SqliteStore.open(tmp_path / "a.gesta")
         leases = [await store.lease(f"r{number}") for number in range(3)]
         for head in range(20):
-            store._slowest_s = 1e9
+            store.sharing._slowest_s = 1e9
             with anyio.fail_after(5):
                 async with anyio.create_task_group() as tasks:
                     for lease in leases:

@@ -3,7 +3,7 @@
 import json
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -19,6 +19,7 @@ from tests.validators.chat_completions import violations
 
 import gesta
 from gesta.entry import Entry
+from gesta.formatter import Reader
 from gesta.formatters.codeact_text import CodeActReader, CodeActText
 from gesta.formatters.react_text import ReActReader, ReActText, an_object
 from gesta.formatters.text_form import LineReader, TextForm
@@ -41,7 +42,7 @@ both = pytest.mark.parametrize("form", FORMS, ids=lambda one: one.name)
 Calls = list[tuple[str, Any]]
 
 
-def fed(reader: LineReader, cuts: Iterable[str], reply: Reply | None = None) -> tuple[Reply, list[Delta]]:
+def fed(reader: Reader, cuts: Iterable[str], reply: Reply | None = None) -> tuple[Reply, list[Delta]]:
     deltas = [delta for cut in cuts for delta in reader.feed(cut)]
     return reader.close(Reply() if reply is None else reply), deltas
 
@@ -326,7 +327,7 @@ def test_an_answer_is_told_while_it_comes() -> None:
     assert reader.feed("42.") == [Delta("text", "\n\n42.")]
 
 
-def seconds(kind: type[LineReader], cuts: Sequence[str], bound: float) -> float:
+def seconds(kind: Callable[[], Reader], cuts: Sequence[str], bound: float) -> float:
     """The best of some tries, until one keeps the bound; a run that is traced for coverage takes longer."""
     best = float("inf")
     for _ in range(5):
@@ -551,6 +552,48 @@ async def test_a_run_in_words_acts_and_answers_and_streams() -> None:
         assert said.value == "saw 1\n\nand 2"
         header = next(content for content in contents if isinstance(content, RequestHeaderContent))
         assert header.meta is not None and all(tool.name in header.meta["instructions"] for tool in tools(World()))
+
+
+async def test_the_model_reads_its_tools_the_question_its_own_steps_and_what_was_wrong() -> None:
+    steps = ['Thought: t\nAction: look\nArgs: {"x": 1}', 'Action: look\nArgs: {"x": 1,,}']
+    acting = agent(World(), [*steps, "Final Answer: a"], formatter=ReActText(), instructions="Be brief.")
+    async with gesta.open() as record:
+        outcome = await record.run(acting, "go", session="s")
+        entries = await record.read(outcome.run)
+    (header,) = (entry.content for entry in entries if isinstance(entry.content, RequestHeaderContent))
+    instructions = (header.meta or {})["instructions"]
+    assert instructions.startswith("Be brief.\n\n")
+    for tool in tools(World()):
+        assert f"\n\n{tool.name}\nArguments: {json.dumps(tool.args_schema)}" in instructions
+    system, *told = json.loads(bodies(acting, entries)[2].body())["messages"]
+    assert system["role"] == "system"
+    assert [(one["role"], one["content"]) for one in told[:4]] == [
+        ("user", "go"),
+        ("assistant", steps[0]),
+        ("user", "Observation: saw 1"),
+        ("assistant", steps[1]),
+    ]
+    (problem,) = told[4:]
+    assert problem["role"] == "user" and problem["content"].startswith(
+        "Observation: The arguments of 'look' are no JSON"
+    )
+
+
+async def test_the_thought_is_told_and_on_record_before_the_action() -> None:
+    script = ['Thought: I look.\nAction: look\nArgs: {"x": 1}', "Thought: I know.\nFinal Answer: a"]
+    async with gesta.open() as record:
+        acting = agent(World(), script, formatter=ReActText())
+        events = [event async for event in record.stream(acting, "go", session="s")]
+        entries = await record.read(events[-1].run)
+    told = [event.explain_graph.node if event.explain_graph else event.type for event in events]
+    place = told.index("Analysis")
+    assert set(told[:place]) == {"Question", "thought"}
+    assert "".join(event.content for event in events[:place]) == "I look."
+    completion = next(entry for entry in entries if isinstance(entry.content, ChatCompletionContent))
+    assert events[place].explain_id == completion.id, "the analysis is told as one, though it has a thought"
+    assert told[place + 1 : place + 3] == ["observation", "Observation"]
+    order = [entry.kind for entry in entries if entry.kind in ("thought", "tool-call", "attempt", "tool-result")]
+    assert order == ["thought", "tool-call", "attempt", "tool-result", "thought"]
 
 
 async def test_a_run_in_code_acts_and_answers() -> None:

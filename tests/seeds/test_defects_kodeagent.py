@@ -3,6 +3,7 @@
 import copy
 import json
 import pickle
+import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from time import process_time
@@ -96,6 +97,15 @@ def test_calls_that_are_alike_in_one_message_or_in_several_have_ids_of_their_own
     ids = [made["id"] for message in history for made in message.get("tool_calls", ())]
     assert len(set(ids)) == len(ids) == 3
     assert history_violations([{"role": "user", "content": "go"}, *plain(history)]) == []
+
+
+@both
+def test_an_id_that_nobody_gave_is_eight_hex_characters_and_the_same_again(made_by: HistoryFormatter) -> None:
+    made = [made_by._generate_tool_call_id(ChatMessage(role="assistant", action=name, args="{}")) for name in "aab"]
+    history = made_by.history(entries(ChatCompletionContent(output=""), call(tool_call_id=None)))
+    shown = history[0]["tool_calls"][0]["id"]
+    assert all(re.fullmatch("call_[0-9a-f]{8}", each) for each in (*made, shown))
+    assert made[0] == made[1]
 
 
 @both

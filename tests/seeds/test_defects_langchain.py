@@ -15,7 +15,7 @@ from tests.validators.chat_completions import history_violations
 import gesta
 from gesta import kinds
 from gesta.address import open_record
-from gesta.entry import Entry
+from gesta.entry import Entry, utc_text
 from gesta.formatters.tool_calls import ToolCalls
 from gesta.kinds import AssistantContent, Kind, RetrievalContent
 from gesta.views.lc import (
@@ -125,6 +125,7 @@ async def test_empty_texts_of_tools_and_of_answers_are_texts() -> None:
     entries = await turn(gesta.call("look", x=""), "done", tools=[look])
     [told] = of(entries, Kind.ToolResult)
     assert (told.tool_result, told.status) == ("", "success")
+    assert [each.output for each in of(entries, Kind.ChatCompletion)] == ["", "done"]
     assert AgentStep(NATIVE, "").messages[0].content == ""
 
 
@@ -147,6 +148,36 @@ async def test_a_limit_ends_the_turn_with_a_reason_on_record() -> None:
     assert of(entries, Kind.End)[-1].reason == "limit"
 
 
+@pytest.mark.parametrize(
+    ("script", "reason", "said"),
+    [
+        ([gesta.call("look", x=1)] * 3, "limit", None),
+        ([gesta.call("nobody"), "done"], "answered", "done"),
+        ([gesta.call("broken"), "done"], "answered", "done"),
+        ([gesta.call("look", x=1), gesta.fault("400", message="bad")], "failed", None),
+        ([gesta.call("look", x=1)], "failed", None),
+    ],
+    ids=["limit", "unknown tool", "tool that fails", "model that fails", "model that has no more"],
+)
+async def test_whatever_goes_wrong_a_turn_ends_with_its_reason_on_record(
+    script: list[Any], reason: str, said: str | None
+) -> None:
+    @gesta.tool(effect="pure")
+    async def broken() -> str:
+        raise ValueError("out of paper")
+
+    policy = gesta.Policy(limits=gesta.Limits(requests=2), retry=gesta.Retry(first_wait_s=0.0))
+    agent = gesta.Agent("desk", model=gesta.scripted(*script), tools=[look, broken], policy=policy)
+    async with open_record(":memory:") as record:
+        events = [event async for event in record.stream(agent, "go", session="s")]
+        entries = await record.read((await record.find("s")).run)
+    end = of(entries, Kind.End)[-1]
+    assert (end.reason, end.status) == (reason, "success" if said else "error")
+    assert [each.value for each in of(entries, Kind.Assistant)] == ([said] if said else [])
+    assert [event.end_of_dialog for event in events].count(True) == 1
+    assert (end.error is None) == (said is not None)
+
+
 async def test_calls_in_parallel_are_told_apart_by_seq_and_id() -> None:
     entries = await turn([gesta.call("look", x=1), gesta.call("look", x=1)], "done", tools=[look])
     made = [entry for entry in entries if entry.kind is Kind.ToolCall]
@@ -164,15 +195,54 @@ async def test_calls_in_parallel_are_told_apart_by_seq_and_id() -> None:
 
 
 async def test_what_was_asked_and_what_came_is_on_record_with_tokens_model_and_time() -> None:
-    entries = await turn("done")
-    [request], [header], [reply] = (
-        of(entries, kind) for kind in (Kind.Request, Kind.RequestHeader, Kind.ChatCompletion)
-    )
-    assert len(request.body_digest) == 64
-    assert request.blocks
-    assert reply.output == "done"
-    assert {"usage", "latency_ms", "model", "finish_reason"} <= set(reply.__struct_fields__)
-    assert header.kind is Kind.RequestHeader
+    usage = [{"prompt_tokens": 3, "completion_tokens": 4}, {"prompt_tokens": 30, "completion_tokens": 40}]
+    said = gesta.reply("I look.", calls=[gesta.call("look", x=1)], usage=usage[0])
+    model = gesta.scripted(said, gesta.reply("done", usage=usage[1]))
+    agent = gesta.Agent("desk", model=model, instructions="Be brief.", tools=[look], settings={"temperature": 0.5})
+    async with open_record(":memory:") as record:
+        outcome = await record.run(agent, "go", session="s")
+        entries = await record.read(outcome.run)
+    first, last = of(entries, Kind.Request)
+    [header], replies = of(entries, Kind.RequestHeader), of(entries, Kind.ChatCompletion)
+    assert len(first.body_digest) == 64
+    assert first.blocks
+    assert last.blocks
+    assert last.extends == next(entry.seq for entry in entries if entry.kind is Kind.Request)
+    assert (header.meta["instructions"], header.meta["settings"]) == ("Be brief.", {"temperature": 0.5})
+    assert [tool["name"] for tool in header.tools] == ["look"]
+    assert [(each.output, each.usage, each.model) for each in replies] == [
+        ("I look.", usage[0], "scripted"),
+        ("done", usage[1], "scripted"),
+    ]
+    assert all(each.latency_ms >= 0 for each in replies)
+    assert (outcome.tokens_in, outcome.tokens_out) == (33, 44)
+
+
+async def test_a_session_says_when_it_began_its_events_by_number_and_the_annotations_of_each_span() -> None:
+    async with open_record(":memory:") as record:
+        async with record.span("desk", session="s", shop="north") as span:
+            span.write(kinds.UserContent(value="q"))
+            with span.span("in", level=2) as inner:
+                inner.write(AssistantContent(value="a"))
+        await record.run(gesta.Agent("desk", model=gesta.scripted("done")), "go", session="t")
+        query = "SELECT content, ann, start_t, cid FROM sessions"
+        [(content, annotations, start, none), (_, _, later, named)] = (await record.store.sql(query)).rows
+        begun, asked = [(await record.read((await record.find(name)).run))[0] for name in "st"]
+    shown = [(event["seq_num"], event["event"]["kind"], event["name"]) for event in json.loads(content)]
+    assert shown == [
+        *((1, "begin", ["desk"]), (2, "user", ["desk"])),
+        *((3, "begin", ["desk", "in"]), (4, "assistant", ["desk", "in"]), (5, "end", ["desk", "in"])),
+        (6, "end", ["desk"]),
+    ]
+    assert json.loads(annotations) == [
+        {"name": ["desk"], "annotations": {"shop": "north"}},
+        {"name": ["desk", "in"], "annotations": {"shop": "north", "level": 2}},
+    ]
+    assert (start, none) == (utc_text(begun.at), None)
+    assert isinstance(asked.content, kinds.BeginContent)
+    assert asked.content.agent is not None
+    assert json.loads(named) == {"identifier": asked.content.agent.digest, "timestamp": later}
+    assert later == utc_text(asked.at)
 
 
 async def test_a_trace_has_no_limit_and_shows_what_it_does_not_know() -> None:
@@ -180,13 +250,13 @@ async def test_a_trace_has_no_limit_and_shows_what_it_does_not_know() -> None:
         async with record.span("desk", session="s") as span:
             question = span.write(kinds.UserContent(value="q"))
             hits = [kinds.Hit(document=f"d{n}", chunk=str(n), score=1.0) for n in range(300)]
-            found = [span.write(RetrievalContent(query="q", hits=hits[n::3]), (question.seq,)) for n in range(3)]
+            found = [span.write(RetrievalContent(query="q", hits=hits), (question.seq,)) for _ in range(120)]
             noted = span.write(kinds.KeyValueContent(key="k", value=1), tuple(entry.seq for entry in found))
             made = span.write(AssistantContent(value="a"), (noted.seq,))
         explanation = await record.explain(made)
-    assert {question.seq, noted.seq, made.seq, *(entry.seq for entry in found)} <= {
-        node.seq for node in explanation.nodes
-    }
+    assert [node.seq for node in explanation.nodes] == [question.seq, *(e.seq for e in found), noted.seq, made.seq]
+    passages = "\n".join(f"d{n} {n}" for n in range(300))
+    assert {node.text for node in explanation.nodes if node.type == "Retrieval"} == {f"q\n{passages}"}
 
 
 async def test_turns_of_one_conversation_are_one_run() -> None:

@@ -4,4 +4,16 @@ A format of one kind of foreign file is a reader: file in, conversations out, as
 those are written, once and whole, is the same for all and stands in `importing`.
 """
 
-ORDER = ("source", "foreign", "chat", "lines", "jsonl", "tau_bench", "tau2_bench", "agent_catalog", "prov", "importing")
+ORDER = (
+    "source",
+    "foreign",
+    "chat",
+    "lines",
+    "jsonl",
+    "tau_bench",
+    "tau2_bench",
+    "agent_catalog",
+    "prov",
+    "importing",
+    "pushing",
+)

@@ -23,7 +23,7 @@ Options = TypeVar("Options", bound=Common)
 VERBS = {
     "Run": ("demo", "run", "resume", "approve", "resolve", "cancel"),
     "Look": ("runs", "log", "why", "sql"),
-    "Data": ("import", "export", "verify"),
+    "Data": ("import", "export", "push", "verify"),
     "Models": ("models",),
 }
 """Every command, under its heading."""

@@ -1,4 +1,4 @@
-"""What `import`, `export` and `verify` do."""
+"""What `import`, `export`, `push` and `verify` do."""
 
 import sys
 from collections.abc import AsyncIterator
@@ -6,12 +6,12 @@ from pathlib import Path
 
 import anyio
 
-from gesta.address import open_record
+from gesta.address import open_record, remote
 from gesta.audit import Flaw
-from gesta.cli.options import ExportOptions, ImportOptions, VerifyOptions
+from gesta.cli.options import ExportOptions, ImportOptions, PushOptions, VerifyOptions
 from gesta.cli.pages import reading
 from gesta.cli.talk import DIM, FAILED, Stop, complain, count, harmless, json_harmless, json_line, put, say, terminal
-from gesta.errors import GestaError, nearest
+from gesta.errors import GestaError, NoRecord, nearest
 from gesta.record import Record
 
 FORMATS = ("gesta", "agent-catalog", "trig", "nquads")
@@ -129,3 +129,38 @@ async def _import(record: Record, path: str, options: ImportOptions) -> None:
     put(f"{path}: {count(found.runs, 'run')}, {count(found.entries, 'entry')}{skipped} ({found.format})")
     for name, times in sorted(found.oddities.items()):
         say(f"  {times:,} x {name}: {ODDITIES.get(name, '')}", DIM)
+
+
+def push(options: PushOptions) -> int:
+    """Copy a record into another; say what was copied and what was not."""
+    from gesta.bridges.pushing import Pushed
+    from gesta.bridges.pushing import push as copy
+
+    if not remote(options.source) and not Path(options.source).is_file():
+        raise NoRecord(options.source)
+    for address in (options.source, options.target):
+        if address == ":memory:":
+            raise Stop("A record that ends with the command helps nobody. Name a file or a PostgreSQL address.")
+    shows = terminal(sys.stderr)
+
+    def progress(done: int) -> None:
+        if shows:
+            print(f"\r{count(done, 'entry')} ...", end="", file=sys.stderr, flush=True)
+
+    async def work() -> tuple[Pushed, str]:
+        async with open_record(options.source) as source, open_record(options.target) as target:
+            return await copy(source.store, target.store, progress), target.info.address
+
+    pushed, address = anyio.run(work)
+    if shows:
+        print("\r\x1b[K", end="", file=sys.stderr)
+    for refusal in pushed.refused:
+        complain(GestaError(refusal))
+    if options.json:
+        facts = {"runs": pushed.runs, "entries": pushed.entries, "letters": pushed.letters, "known": pushed.known}
+        put(json_line({**facts, "refused": len(pushed.refused)}))
+    else:
+        known = f", {pushed.known} there before" if pushed.known else ""
+        shown = options.target if not remote(options.target) else address
+        put(f"{count(pushed.runs, 'run')}, {count(pushed.entries, 'entry')} pushed to {shown}{known}")
+    return FAILED if pushed.refused else 0

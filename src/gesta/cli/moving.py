@@ -1,7 +1,7 @@
-"""Commands that move data: `import`, `export`, `verify`."""
+"""Commands that move data: `import`, `export`, `push`, `verify`."""
 
 from gesta.cli.app import command
-from gesta.cli.options import ExportOptions, ImportOptions, VerifyOptions
+from gesta.cli.options import ExportOptions, ImportOptions, PushOptions, VerifyOptions
 
 
 @command(ImportOptions, example="gesta import runs.jsonl --record copy.gesta")
@@ -26,6 +26,18 @@ def export(options: ExportOptions) -> None:
     from gesta.cli import files
 
     files.export(options)
+
+
+@command(PushOptions, example="gesta push runs.gesta copy.gesta")
+def push(options: PushOptions) -> int:
+    """Copy a record into another, also to or from PostgreSQL.
+
+    Ids, digests and the order of entries stay. It can be repeated: only what is new is copied. A run that somebody is
+    writing is not copied, and said; exit code 1 then.
+    """
+    from gesta.cli import files
+
+    return files.push(options)
 
 
 @command(VerifyOptions, example="gesta verify runs.gesta")

@@ -197,6 +197,17 @@ class ImportOptions(OnRecord):
     ] = None
 
 
+@dataclass(frozen=True, kw_only=True)
+class PushOptions(Common):
+    """What `push` takes."""
+
+    source: Annotated[str, typer.Argument(metavar="FROM", help="The record that is copied.", show_default=False)]
+    target: Annotated[
+        str,
+        typer.Argument(metavar="TO", help="A file ending in .gesta, or postgresql://…", show_default=False),
+    ]
+
+
 def nearest_record() -> str:
     """Find `runs.gesta` in this folder or above it, or else the only record in this folder.
 

@@ -40,13 +40,18 @@ async def open_calls(record: Record, outcome: Outcome) -> list[Open]:
 async def _below(record: Record, run: str) -> list[Open]:
     """Find the calls that wait in a child run, as somebody sees it who does not write it."""
     found: list[Open] = []
-    for call in (await record.state(run)).calls.values():
+    state = await record.state(run)
+    if not state.open:
+        return found
+    for call in state.calls.values():
         if awaits_approval(call):
             found.append(Open(run, call, "approval"))
-        elif call.last is not None and call.last.doubt == WAITS:
-            found += await _below(record, call.last.child)
-        elif call.last is not None and call.last.verdict is None:
+        elif call.last is not None and call.last.verdict is None and call.last.doubt != WAITS:
             found.append(Open(run, call, "doubt"))
+    session = state.opened.session if state.opened is not None else None
+    for row in await record.store.runs(session):
+        if row.parent_run == run:
+            found += await _below(record, row.run)
     return found
 
 

@@ -28,7 +28,7 @@ class JsonReader:
 
     def __init__(self) -> None:
         self._words: list[str] = []
-        self._held = False
+        self._held = self._begun = False
 
     def feed(self, text: str) -> list[Delta]:
         """Take the next words, and give those before anything that may be an object."""
@@ -37,7 +37,8 @@ class JsonReader:
             return []
         stop = min((at for at in (text.find("{"), text.find("`")) if at >= 0), default=len(text))
         self._held = stop < len(text)
-        told = text[:stop]
+        told = text[:stop] if self._begun else text[:stop].lstrip()
+        self._begun |= bool(told)
         return [Delta("text", told)] if told else []
 
     def close(self, reply: Reply) -> Reply:
@@ -45,7 +46,7 @@ class JsonReader:
         text = "".join(self._words)
         calls = [(found, call) for found in objects(text) if (call := _call(found, text)) is not None]
         if not calls:
-            return msgspec.structs.replace(reply, text=text)
+            return msgspec.structs.replace(reply, text=text.lstrip())
         left, at = [], 0
         for found, _ in calls:
             left.append(text[at : found.start])

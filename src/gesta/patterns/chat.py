@@ -131,7 +131,8 @@ class ChatAgent(Messages):
                     return None
                 told = text.removeprefix(NO_SYSTEM).strip() if text.startswith(NO_SYSTEM) else None
                 content = UserContent(value=text) if told is None else SystemContent(value=told)
-                entry = self._write(seat, content)
+                said = msg.metadata.id if isinstance(msg, ChatDocument) else ""
+                entry = self._write(seat, content, *responding.cause_of(said, seat.desk.log.run))
             sender = Entity.USER if entry.content.kind == "user" else Entity.SYSTEM
             doc = ChatDocument.from_str(getattr(entry.content, "value", ""))
             doc.metadata.sender, doc.metadata.id, doc.metadata.sender_name = sender, entry.id, self.name

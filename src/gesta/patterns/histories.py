@@ -9,7 +9,7 @@ import math
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar, cast
 
-from gesta.entry import Entry
+from gesta.entry import Cause, Entry
 from gesta.kinds import (
     AssistantContent,
     CompactionContent,
@@ -192,7 +192,7 @@ class Histories(Working):
             case _:
                 self._write(seat, SystemContent(value=text, extra=extra))
 
-    def _write(self, seat: Seat, content: Content, *causes: int) -> Entry:
+    def _write(self, seat: Seat, content: Content, *causes: Cause) -> Entry:
         entry = seat.desk.write(content, *causes)
         seat.desk.absorb()
         return entry

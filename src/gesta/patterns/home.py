@@ -4,18 +4,25 @@ The one file of this folder that opens a record, and so the one that imports the
 """
 
 import os
+import weakref
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, TypeVar
 
 import anyio
 
-from gesta.address import bind, inline_store
+from gesta.address import bind, drive, inline_store
 from gesta.errors import GestaError
 from gesta.model import Model
 from gesta.record import Record
+from gesta.store import Store
 
 T = TypeVar("T")
+
+
+def _close(store: Store) -> None:
+    """Close a store that nobody uses any more, at the latest when the program ends."""
+    drive(store.close())
 
 
 class Home:
@@ -31,8 +38,9 @@ class Home:
     def record(self) -> Record:
         """The record, opened when it is first needed."""
         if self._record is None:
-            address = self._given if isinstance(self._given, str) else ":memory:"
-            self._record = Record(inline_store(address), partial(bind, models=self._models))
+            store = inline_store(self._given if isinstance(self._given, str) else ":memory:")
+            self._record = Record(store, partial(bind, models=self._models))
+            weakref.finalize(self._record, _close, store)
         return self._record
 
     async def rest(self) -> None:

@@ -48,6 +48,12 @@ def id_of(text: str) -> tuple[str, int] | None:
     return (run, int(seq)) if run and seq.isdigit() else None
 
 
+def cause_of(id: str, run: str) -> tuple[Cause, ...]:
+    """Name an entry as a cause in a run; nothing where the id is none."""
+    key = id_of(id)
+    return () if key is None else ((key[1] if key[0] == run else key),)
+
+
 def take_in_document(seat: Seat, doc: ChatDocument) -> None:
     """Write a message that comes from elsewhere: results of calls that wait, and what is left, as text."""
     desk, key = seat.desk, id_of(doc.metadata.id)
@@ -58,7 +64,9 @@ def take_in_document(seat: Seat, doc: ChatDocument) -> None:
     text, person = doc.content, doc.metadata.sender == Entity.USER and key is None
     if waiting and not person:
         calls = [OpenAIToolCall(id=str(call.seq), function=LLMFunctionCall(call.name)) for call in waiting]
-        text, several, one = process_tool_results(doc.content, doc.oai_tool_id2result, calls)
+        if doc.oai_tool_id2result and text == together(doc.oai_tool_id2result):
+            text = ""  # the results say it
+        text, several, one = process_tool_results(text, doc.oai_tool_id2result, calls)
         results = several or ({one: text} if one is not None else {})
         text = "" if one is not None else text
         for call in waiting:
@@ -113,7 +121,8 @@ def said(seat: Seat, done: Sequence[Entry], tools: Tools, output: Any = None) ->
         finish_reason=content.finish_reason,
         usage=content.usage,
     )
-    doc = ChatDocument.from_LLMResponse(reply, tools=tools)
+    recognize = seat.config.recognize_recipient_in_content
+    doc = ChatDocument.from_LLMResponse(reply, tools=tools, recognize_recipient_in_content=recognize)
     if not native:
         doc.oai_tool_calls = None
     for each in calls:
@@ -136,13 +145,13 @@ def call_of(seat: Seat, doc: ChatDocument) -> None:
     """Write the tool messages of a document from elsewhere as calls of this run, so that they can be carried out."""
     key = id_of(doc.metadata.id)
     own = key is not None and key[0] == seat.desk.log.run
-    if not (own and doc.metadata.sender == Entity.LLM):
+    if not (own and doc.metadata.sender == Entity.LLM and (doc.metadata.calls or doc.oai_tool_calls)):
         above = id_of(doc.metadata.parent_id)
         made_of = [(above[0], seq) for seq in doc.metadata.calls] if above is not None else []
+        given = cause_of(doc.metadata.id, seat.desk.log.run)
         for place, message in enumerate(doc.tool_messages):
             content = ToolCallContent(tool_name=facts_of(type(message)).name, tool_args=arguments_of(message))
-            causes = [made_of[place]] if place < len(made_of) else [key] if key is not None else []
-            seat.done.append(seat.desk.write(content, *causes))
+            seat.done.append(seat.desk.write(content, *given, *made_of[place : place + 1]))
         seat.desk.absorb()
 
 
@@ -158,7 +167,7 @@ def refuse(seat: Seat, calls: Sequence[Pending], text: str) -> list[Entry]:
 
 
 async def handle(seat: Seat, handled: Collection[str]) -> list[Entry]:
-    """Carry out the calls of tools that are handled here, and give their results as entries, in the order of the calls.
+    """Carry out the calls of tools that are handled here, and give their results as entries.
 
     Calls that the model did not generate well are answered with what is wrong. Raises what `leave` gives where one
     waits for somebody.
@@ -179,26 +188,44 @@ async def handle(seat: Seat, handled: Collection[str]) -> list[Entry]:
         else:
             left = [call for call in desk.state.calls.values() if call.name in handled]
             made += refuse(seat, left, NEVER)
-    results = [each for each in made if isinstance(each.content, ToolResultContent)]
-    return sorted(results, key=lambda each: each.content.call or 0)  # type: ignore[union-attr]  # all are results
+    return [each for each in made if isinstance(each.content, ToolResultContent)]
 
 
 def answered(seat: Seat, results: Sequence[Entry], tools: Tools, name: str) -> ChatDocument:
-    """Make the document of what tools gave: one result is its content, several go by their calls."""
+    """Make the document of what tools gave: one result is its content, several go by their calls and in their order."""
+    results = sorted(results, key=lambda each: getattr(each.content, "call", None) or 0)  # some came before a crash
     contents = [each.content for each in results if isinstance(each.content, ToolResultContent)]
     documents = [state for each in contents if isinstance(state := (each.extra or {}).get(DOCUMENT), Mapping)]
+    handed = _handed(seat)
+    alone = len(contents) == 1 and len(handed) < 2
     if len(contents) == 1 and documents:
         doc = from_state(documents[0], tools)
     else:
         meta = ChatDocMetaData(sender=Entity.AGENT, tools_from_agent=True)
-        texts = {str(each.call): observation_text(each.tool_result) for each in contents}
+        texts = {str(handed.get(each.call or 0, each.call)): observation_text(each.tool_result) for each in contents}
         doc = ChatDocument(metadata=meta)
-        if len(contents) == 1:
+        if alone:
             value = contents[0].tool_result
             doc.content, doc.content_any = next(iter(texts.values())), None if isinstance(value, str) else value
             doc.metadata.oai_tool_id = next(iter(texts))
         else:
             doc.oai_tool_id2result = texts
-            doc.content = "\n\n".join(texts.values()) if seat.agent.formats().reader() is not None else ""
+            written = seat.agent.formats().reader() is not None or handed
+            doc.content = together(texts) if written else ""
     doc.metadata.id, doc.metadata.sender_name = results[-1].id, doc.metadata.sender_name or name
     return doc
+
+
+def together(results: Mapping[str, str]) -> str:
+    """Write several results as one text."""
+    return "\n\n".join(results.values())
+
+
+def _handed(seat: Seat) -> dict[int, int]:
+    """Give the calls that the calling run handed over: its results go by the seqs that they have there."""
+    opened = seat.desk.state.opened
+    above = opened.parent_run if opened is not None else None
+    calls = [each for each in seat.done if isinstance(each.content, ToolCallContent)]
+    return {
+        each.seq: cause[1] for each in calls for cause in each.causes if isinstance(cause, tuple) and cause[0] == above
+    }

@@ -54,11 +54,11 @@ class Task(Steps, eq=False):
     """An agent with a goal, and the tasks that it may hand work to."""
 
     def __post_init__(self) -> None:
-        """Take a name, and an agent if there is none. Raises GestaError for a name that is no name."""
+        """Take an agent if there is none, and its name. Raises GestaError for what is no agent."""
         self.agent = self.agent if self.agent is not None else ChatAgent()
-        self.name = self.name or self.agent.config.name
         if not isinstance(self.agent, ChatAgent):
             raise GestaError(f"Task: agent is {type(self.agent).__name__}, expected a ChatAgent.")
+        self.name = self.name or self.agent.config.name
 
     def add_sub_task(self, task: Any) -> None:
         """Add a task, a pair of a task and its settings as a sub-task, or a list of either; they are asked in order.
@@ -76,13 +76,13 @@ class Task(Steps, eq=False):
         if sub.name.lower() in {each.name.lower() for each in self.sub_tasks}:
             raise GestaError(f"Two sub-tasks of {self.name!r} are named {sub.name!r}. Give one another name.")
         if config is not None:
-            sub = copy.copy(sub)
+            sub = sub.twin()
             sub.as_sub = config
         self.sub_tasks.append(sub)
 
     def clone(self, i: int = 0) -> "Task":
         """Give a task like this, with agents and sub-tasks of its own, named `name-i`."""
-        other = copy.copy(self)
+        other = self.twin()
         other.agent, other.name = self.chat.clone(i), f"{self.name}-{i}"
         other.sub_tasks = [each.clone(i) for each in self.sub_tasks]
         places = {id(old): new for old, new in zip(self.sub_tasks, other.sub_tasks, strict=True)}
@@ -92,8 +92,14 @@ class Task(Steps, eq=False):
 
     def __getitem__(self, return_type: Any) -> "Task":
         """Give the same task with a type that its result is to have: `task[int]`."""
-        other = copy.copy(self)
+        other = self.twin()
         other.default_return_type = return_type
+        return other
+
+    def twin(self) -> "Task":
+        """Give the same task, at work nowhere."""
+        other = copy.copy(self)
+        other.playing, other.verbs, other.sub_tasks = False, None, list(self.sub_tasks)
         return other
 
     # running
@@ -131,8 +137,10 @@ class Task(Steps, eq=False):
         Args:
             msg: text, a document, a tool message or any value; None for the task's user message.
             turns: steps at most; -1 for any number.
-            max_tokens: tokens of this task's own model at most; 0 for any number.
+            caller: a task that it is to answer: then no person is needed to end it.
+            max_tokens: tokens of this run at most, and of each sub-task's run; 0 for any number.
             session_id: session of the record; by default the agent's.
+            allow_restart: whether `restart` counts.
             return_type: type of the result; by default `default_return_type`, or else a document.
 
         Returns:
@@ -145,6 +153,7 @@ class Task(Steps, eq=False):
         """
         if max_cost:
             raise GestaError("max_cost: no prices are known in this release; expected max_tokens instead.")
+        self._free()
         doc = self._message(msg)
         if doc is not None and doc.metadata.recipient.lower() not in ("", self.name.lower()):
             return None
@@ -198,8 +207,7 @@ class Task(Steps, eq=False):
         task = self
 
         async def program(verbs: Verbs, _text: str) -> Answer:
-            if task.playing:
-                raise GestaError(f"Task {task.name!r} is at work in run {task.verbs.desk.log.run}. Clone it.")
+            task._free()
             if caller is not None:
                 own = (task.as_sub or task.config).restart_as_subtask
                 restart = own or (first and caller.forgets)
@@ -244,6 +252,10 @@ class Task(Steps, eq=False):
             if self.loops():
                 return StatusCode.INF_LOOP
         raise self.verbs.wait(())
+
+    def _free(self) -> None:
+        if self.playing:
+            raise GestaError(f"Task {self.name!r} is at work in run {self.verbs.desk.log.run}. Clone it for another.")
 
     def turns(self, given: int) -> int:
         """Give the number of steps at most; -1 for any."""
@@ -298,7 +310,7 @@ class Task(Steps, eq=False):
         hidden = verbs.note("erase", CompactionContent(from_seq=verbs.question + 1, to_seq=to))[1]
         if not said and self.caller is not None:
             content = AssistantContent(value=result.content or observation_text(short(result)), extra={HISTORY: True})
-            verbs.note("kept", content, [hidden.seq])
+            verbs.note("kept", content, [hidden.seq, *verbs.sources])
 
     def _message(self, msg: Any) -> ChatDocument | None:
         """Make a document of what a run is given; without anything it begins with its user message."""

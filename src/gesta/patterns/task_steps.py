@@ -1,7 +1,7 @@
 """One step of a task: who can answer the message that waits is asked in turn, until somebody's answer is valid.
 
-What somebody answered is an act on record, numbered in the order of asking, so a step that was broken off goes on with
-the one who was being asked.
+What somebody answered is an act on record, named by the step and by who it is, so a step that was broken off goes on
+with the one who was being asked, also in code that has changed since.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from gesta.desk import Desk
 from gesta.entry import Cause
 from gesta.formatter import observation_text
 from gesta.kinds import ChatCompletionContent, Content, EndContent, SystemContent, ToolResultContent, UserContent
-from gesta.patterns.chat import ONE_TOOL
+from gesta.patterns.chat import ONE_TOOL, ChatAgent
 from gesta.patterns.chat_config import Responder
 from gesta.patterns.chat_document import ChatDocument, Entity, StatusCode, from_state, to_state
 from gesta.patterns.done_sequences import Response
@@ -33,6 +33,7 @@ class Steps(TaskRules, eq=False):
 
     async def step_async(self) -> None:
         """Ask who can answer in turn, until an answer is valid."""
+        self.steps += 1
         self.is_done, tried, no_answer = False, self.human_tried, None
         self.human_tried = False
         pending = self.pending_message
@@ -76,10 +77,11 @@ class Steps(TaskRules, eq=False):
 
     async def _response(self, r: Responder) -> ChatDocument | None:
         """Have one responder answer, as an act: what is on record of it is not done again."""
-        self.asked += 1
-        name = f"{self.asked}. {r if r in OWN else r.name}"
+        name = f"{self.steps}. {r if r in OWN else r.name}"
         if r not in OWN:
             return await self._sub_response(r, name)
+        if r == Entity.AGENT and self._idle():
+            return None
         respond = dict(self.chat.entity_responders_async())[r]
         pending = self.pending_message
 
@@ -113,9 +115,12 @@ class Steps(TaskRules, eq=False):
         agent = sub.as_agent(self, first=sub.name not in self.called)
         self.called.add(sub.name)
         result = await self.verbs.go_on(agent, content, name, thread=sub.name, causes=causes)
-        if not result.ok or not isinstance(result.value, Mapping):
+        if result.reason == "failed":
+            doc = self.chat.create_user_response(f"Task {sub.name!r} failed: {result.text}")
+        elif not result.ok or not isinstance(result.value, Mapping):
             return None
-        doc = from_state(result.value, self.known | sub.all_tools())
+        else:
+            doc = from_state(result.value, self.known | sub.all_tools())
         doc.metadata.sender_name = sub.name
         final = any(isinstance(each, FinalResultTool) for each in doc.tool_messages)
         doc.metadata.status = StatusCode.DONE if final else None
@@ -200,6 +205,16 @@ class Steps(TaskRules, eq=False):
         sub: Any = r
         return pending is None or bool(sub.chat.can_respond(pending))
 
+    def _idle(self) -> bool:
+        """Say whether the agent's own methods have nothing to do with the message that waits."""
+        chat = self.chat
+        own = (chat.agent_response_async, ChatAgent.agent_response_async)
+        own_fallback = (chat.handle_message_fallback, ChatAgent.handle_message_fallback)
+        known = all(getattr(mine, "__func__", mine) is theirs for mine, theirs in (own, own_fallback))
+        return (
+            known and chat.config.handle_llm_no_tool is None and not chat.has_tool_message_attempt(self.pending_message)
+        )
+
     def _known(self, recipient: str) -> bool:
         names = {"", self.name.lower(), *(str(each).lower() for each in OWN), *(t.name.lower() for t in self.sub_tasks)}
         names |= {self.caller.name.lower()} if self.caller is not None else set()
@@ -214,8 +229,8 @@ def _passes(doc: ChatDocument) -> bool:
 def slim(doc: ChatDocument, desk: Desk, act: Act) -> dict[str, Any]:
     """Write a document for the record: without what is empty, and without text that stands in its own entry."""
     desk.absorb()
-    state = short(doc)
-    if doc.content and doc.content == _own_text(doc.metadata.id, act):
+    state = {**short(doc), "content": doc.content}
+    if doc.content == _own_text(doc.metadata.id, act):
         del state["content"]
     return state
 
@@ -229,9 +244,8 @@ def short(doc: ChatDocument) -> dict[str, Any]:
 
 def whole(state: Mapping[str, Any], act: Act, tools: Mapping[str, type[ToolForm]]) -> ChatDocument:
     """Make a document of what `slim` wrote."""
-    metadata = state.get("metadata", {})
-    text = state.get("content", _own_text(str(metadata.get("id", "")), act) if "content" not in state else "")
-    return from_state({**state, "content": text}, tools)
+    own = _own_text(str(state.get("metadata", {}).get("id", "")), act)
+    return from_state({"content": own, **state}, tools)
 
 
 def _own_text(id: str, act: Act) -> str:

@@ -24,7 +24,7 @@ from gesta.scan import objects
 from gesta.tooling import Effect, Tool
 from gesta.using import plain
 
-OPTIONS = ("_handler", "_allow_llm_use", "_max_result_tokens", "_max_retained_tokens", "_tool_effect")
+OPTIONS = ("_handler", "_allow_llm_use", "_max_result_tokens", "_max_retained_tokens", "_tool_effect", "_tool_approval")
 NAMED = re.compile(r"[\"']?request[\"']?\s*:\s*[\"']([A-Za-z0-9_-]{1,64})[\"']")
 """The name of a tool in an object that cannot be read."""
 GROUP = """\
@@ -54,6 +54,8 @@ class ToolForm:
     _allow_llm_use: ClassVar[bool] = True
     _tool_effect: ClassVar[Effect | None] = None
     """What carrying it out does, as in `@tool(effect=...)`; None: it must not happen twice."""
+    _tool_approval: ClassVar[bool] = False
+    """Whether a person is asked before it is carried out."""
     _max_result_tokens: ClassVar[int | None] = None
     """What is cut of a result at once."""
     _max_retained_tokens: ClassVar[int | None] = None
@@ -206,7 +208,8 @@ class MessageTool(Tool, frozen=True, kw_only=True, eq=False):
 
 def as_tool(cls: type, handler: Callable[[Any], Any], effect: Effect | None = None) -> Tool:
     """Make a tool that hands each message to `handler`, which may be async. Raises BadTool."""
-    facts = facts_of(as_tool_class(cls))
+    known = as_tool_class(cls)
+    facts = facts_of(known)
     if not facts.name:
         raise BadTool(f'{cls.__name__!r} has no name to call it by. Write `request: str = "..."` in it.')
 
@@ -224,6 +227,7 @@ def as_tool(cls: type, handler: Callable[[Any], Any], effect: Effect | None = No
         function=call_async if bound else call,
         effect=effect or "once",
         declared=effect is not None,
+        approval=known._tool_approval,  # noqa: SLF001 - a setting of the class
         build=facts.build,
     )
 

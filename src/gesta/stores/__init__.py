@@ -1,7 +1,22 @@
-"""Makers of `gesta.store.Store`: memory, and SQLite in one file.
+"""Makers of `gesta.store.Store`: memory, SQLite in one file, and PostgreSQL.
 
 A store in memory ends with the process and is what the contract means in plain Python; one in SQLite survives a kill
-at any instruction. Both pass `gesta.testing.StoreContract`.
+at any instruction; one in PostgreSQL is shared by many machines. All pass `gesta.testing.StoreContract`.
 """
 
-ORDER = ("common", "tables", "memory", "oslock", "sqlite_open", "sqlite_writer", "sqlite_reader", "sqlite")
+ORDER = (
+    "common",
+    "sharing",
+    "tables",
+    "memory",
+    "oslock",
+    "sqlite_open",
+    "sqlite_writer",
+    "sqlite_reader",
+    "sqlite",
+    "postgres_tables",
+    "postgres_open",
+    "postgres_writer",
+    "postgres_reader",
+    "postgres",
+)

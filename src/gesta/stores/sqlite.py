@@ -1,14 +1,10 @@
 """A record in one SQLite file, for an event loop and without one.
 
-Appends of many runs that come together share one commit: the first to come leads, yields once so that others can
-join, and commits for all of them. While a commit waits for the disk in a thread, the next group gathers. Reading is
-done in place, for it takes microseconds; `sql` has no bound, so it has a thread.
+Appends of many runs that come together share one commit, as in `sharing`. Reading is done in place, for it takes
+microseconds; `sql` has no bound, so it has a thread.
 """
 
 import os
-import sys
-import threading
-import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -18,13 +14,13 @@ from typing import Any, Literal, Self
 import anyio
 import apsw
 from anyio import to_thread
-from anyio.lowlevel import checkpoint
 
 from gesta.entry import Row, utc_text
 from gesta.errors import BrokenRecord, GestaError, WriteFailed
 from gesta.log import Clock, utc_now
 from gesta.store import Batch, BlobRow, Info, Lease, Letter, RunRow, Table
 from gesta.stores.common import News, checked, follow, new_id
+from gesta.stores.sharing import Sharing, Take, Work
 from gesta.stores.sqlite_open import (
     busy,
     connect_reading,
@@ -38,14 +34,10 @@ from gesta.stores.sqlite_open import (
     turn_on_log,
 )
 from gesta.stores.sqlite_reader import Reader
-from gesta.stores.sqlite_writer import Take, Work, Writer
+from gesta.stores.sqlite_writer import Writer
 
 Durability = Literal["synced", "normal"]
-GROUP = 256  # works in one commit, at most
-HASTY = 4  # as many batches, or fewer, are committed in place while the disk is quick
-QUICK_S = 0.001  # a thread costs 0.1 ms of processor time, so a quicker disk is not worth one
 QUERIES = 4  # of users, answered at once
-FADING = 0.7  # of what a slow commit counts, with each one after it
 SETTLED = frozenset({"end", "request", "attempt", "assistant"})
 """Kinds that close a span, or that something outside may follow: without a loop, these wait for the disk."""
 
@@ -200,47 +192,17 @@ class InlineSqliteStore:
             self._writer.close()
 
 
-class Ticket:
-    """A work that waits for the commit which carries it."""
-
-    __slots__ = ("bell", "outcome", "settled", "synced", "work")
-
-    def __init__(self, work: Work, *, synced: bool) -> None:
-        self.work = work
-        self.synced = synced
-        self.settled = False
-        self.outcome: Any = None
-        self.bell: anyio.Event | None = None
-
-    def settle(self, outcome: Any) -> None:
-        """Say what came of it; may be called from a thread."""
-        self.outcome, self.settled = outcome, True
-
-    async def wait(self) -> None:
-        """Wait for a ring: the ticket is settled, or it is its turn to lead."""
-        self.bell = anyio.Event()
-        await self.bell.wait()
-
-    def ring(self) -> None:
-        """Wake who waits, if somebody does."""
-        if self.bell is not None:
-            self.bell.set()
-
-
 class SqliteStore(InlineSqliteStore):
     """A record for one event loop: commits are shared, and do not keep the loop waiting for a slow disk.
 
-    A write that is cancelled before a commit has begun with it never happened, and raises the cancellation. One that
-    is cancelled later is seen through and returns; the cancellation is raised where the task waits next.
+    A write that is cancelled before a commit has begun with it never happened; see `sharing`.
     """
 
     def __init__(self, path: Path, info: Info, writer: Writer | None, reader: Reader) -> None:
         super().__init__(path, info, writer, reader)
-        self._queue: list[Ticket] = []
-        self._leading = False
-        self._slowest_s = 0.0  # of the last synced commits, fading
-        self._carrying = threading.Lock()
-        self._thread = anyio.CapacityLimiter(1)  # threads of its own, for tools may have used up the others
+        self.sharing = Sharing(str(path), self._news)
+        """What brings works to the writer."""
+        self._closing = anyio.CapacityLimiter(1)  # threads of its own, for tools may have used up the others
         self._asking = anyio.CapacityLimiter(QUERIES)
 
     async def append(self, batch: Batch) -> int:
@@ -268,92 +230,10 @@ class SqliteStore(InlineSqliteStore):
         """Free all leases and close the file, in a thread; see `Store.close`. What is not yet committed is refused."""
         self._news.close()
         with anyio.CancelScope(shield=True):
-            await to_thread.run_sync(self._close, limiter=self._thread)
+            await to_thread.run_sync(self._close, limiter=self._closing)
 
     async def _write(self, work: Work, *, synced: bool) -> Any:
-        ticket = Ticket(work, synced=synced and self.writer.synced)
-        self._queue.append(ticket)
-        try:
-            while not ticket.settled:
-                await (ticket.wait() if self._leading else self._lead())
-        except anyio.get_cancelled_exc_class() as error:
-            if ticket in self._queue:
-                self._queue.remove(ticket)
-                self._hand_on()
-                raise
-            await self._see_through(ticket, error)
-        if isinstance(ticket.outcome, GestaError):
-            raise ticket.outcome
-        return ticket.outcome
-
-    async def _lead(self) -> None:
-        """Commit for all who queue, then hand the lead to the first who came meanwhile."""
-        self._leading = True
-        group: list[Ticket] = []
-        try:
-            await checkpoint()
-            group, self._queue = self._queue[:GROUP], self._queue[GROUP:]
-            if self._slow(group):
-                with anyio.CancelScope(shield=True):
-                    await to_thread.run_sync(self._carry, group, limiter=self._thread)
-        finally:
-            try:
-                self._carry(group)  # in place, unless the thread has done it; waits for the thread if it is at it
-            finally:
-                self._leading = False
-                for ticket in group:
-                    ticket.ring()
-                self._hand_on()
-                self._news.ring()
-
-    def _hand_on(self) -> None:
-        if self._queue and not self._leading:
-            self._queue[0].ring()
-
-    async def _see_through(self, ticket: Ticket, error: BaseException) -> None:
-        """Wait for a commit that has begun, and leave the cancellation for this task's next wait."""
-        with anyio.CancelScope(shield=True):
-            while not ticket.settled:
-                try:
-                    await ticket.wait()
-                except anyio.get_cancelled_exc_class() as again:  # asyncio's own go through a shield
-                    error = again
-        if not anyio.get_current_task().has_pending_cancellation():
-            cancel_again(error)
-
-    def _slow(self, group: list[Ticket]) -> bool:
-        """Tell whether to commit in a thread: the disk is slow, or there are others whose work can go on meanwhile."""
-        return any(ticket.synced for ticket in group) and (len(group) > HASTY or self._slowest_s > QUICK_S)
-
-    def _carry(self, group: list[Ticket]) -> None:
-        """Commit what a group brings and settle it; a settled group is let be. Runs in the loop or in a thread."""
-        with self._carrying:
-            if not group or group[-1].settled:
-                return
-            synced, began = any(ticket.synced for ticket in group), time.perf_counter()
-            try:
-                outcomes = self.writer.commit([ticket.work for ticket in group], synced=synced)
-            except GestaError as failure:
-                outcomes = [failure] * len(group)
-            except BaseException as error:
-                broken = WriteFailed(str(self.path), f"the commit was broken off by {type(error).__name__}")
-                outcomes = [broken] * len(group)
-                raise
-            finally:
-                for ticket, outcome in zip(group, outcomes, strict=True):
-                    ticket.settle(outcome)
-            if synced:
-                self._slowest_s = max(time.perf_counter() - began, FADING * self._slowest_s)
-
-
-def cancel_again(error: BaseException) -> None:
-    """Cancel this task of asyncio once more, so that a cancellation of its own is raised at its next wait.
-
-    Those of a cancel scope come again by themselves.
-    """
-    task = sys.modules["asyncio"].current_task()
-    task.uncancel()
-    task.cancel(*error.args)
+        return await self.sharing.share(self.writer, work, synced=synced)
 
 
 def read_identity(path: Path) -> Info:

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import apsw
-from msgspec import Struct
 from msgspec.structs import astuple
 
 from gesta.entry import GENESIS, utc_text
@@ -24,6 +23,7 @@ from gesta.log import Clock
 from gesta.store import Batch, Lease, Letter
 from gesta.stores.common import new_id
 from gesta.stores.oslock import OwnerLock, bury, left_behind
+from gesta.stores.sharing import Take, Work
 from gesta.stores.sqlite_open import CLOSING_MS, told
 from gesta.stores.tables import ADD_BLOB, ADD_ROW
 
@@ -33,16 +33,6 @@ FAULTY = (
     *(TypeError, ValueError, OverflowError),
 )
 """What one work is to blame for: the others of its group are carried out without it."""
-
-
-class Take(Struct, frozen=True):
-    """The wish to write a run."""
-
-    run: str
-
-
-Work = Batch | Letter | Take | Lease
-"""What a commit carries: a lease among works is one that is given back."""
 
 
 class Writer:

@@ -1,0 +1,269 @@
+"""A record in PostgreSQL, shared by processes on many machines, for an event loop and without one.
+
+It keeps the contract that SQLite keeps, with the same tables. Appends of many runs that come together share one
+commit, as in `sharing`; whatever waits for the server waits in a thread. Who follows a record is told of each commit
+by the server, and looks now and then for itself.
+"""
+
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any, Literal, Self, TypeVar
+
+import anyio
+from anyio import to_thread
+
+from gesta.errors import GestaError, MissingExtra, NoRecord, WriteFailed
+
+try:
+    import psycopg
+    from psycopg import errors
+except ImportError as missing:  # also where psycopg finds no libpq
+    raise MissingExtra("A record in PostgreSQL", "psycopg", "postgres") from missing
+
+from gesta.entry import Row, utc_text
+from gesta.log import Clock, utc_now
+from gesta.store import Batch, BlobRow, Info, Lease, Letter, RunRow, Table
+from gesta.stores.common import LONGEST_S, PAGE, News, checked, new_id
+from gesta.stores.postgres_open import Connection, Place, connect, identity, located, make, put_views, told
+from gesta.stores.postgres_reader import Reader
+from gesta.stores.postgres_writer import Writer
+from gesta.stores.sharing import Sharing, Take, Work
+
+Durability = Literal["synced", "normal"]
+READINGS = 8  # that wait in threads at once
+QUERIES = 4  # of users, answered at once
+LOOKING_S = 2.0  # who follows looks this often by itself, should the server's word be lost
+SETTLED = frozenset({"end", "request", "attempt", "assistant"})
+"""Kinds that close a span, or that something outside may follow: without a loop, these wait for the disk."""
+T = TypeVar("T")
+
+
+class InlinePostgresStore:
+    """A record whose coroutines never wait for another task, so that they can be driven without an event loop.
+
+    Each append is committed before it returns; with `synced`, a batch that holds an `end`, a `request`, an `attempt`
+    or an `assistant` waits for the disk, and all before it with it. It may be used from several threads.
+    """
+
+    def __init__(self, info: Info, writer: Writer | None, reader: Reader) -> None:
+        self.reader = reader
+        """The synchronous core of all that reads."""
+        self._info = info
+        self._writer = writer
+        self._news = News()
+
+    @classmethod
+    def open(
+        cls, address: str, *, durability: Durability = "synced", readonly: bool = False, clock: Clock = utc_now
+    ) -> Self:
+        """Open a record, making it if there is none. Cost: 15 ms, 50 ms to make one, and more over a network.
+
+        Args:
+            address: as libpq reads it, `postgresql://user@host:5432/database`; `?schema=NAME` says which record.
+            durability: `synced` waits for the disk at each commit. `normal` does not: a crash of the server may take
+                the last commits, but never one without all that came after it; a crash of this process takes none.
+            readonly: refuse to write.
+
+        Raises:
+            BadAddress: it cannot be read.
+            NoRecord: there is nothing to read.
+            BrokenRecord: something else stands there; it was not changed.
+            NewerRecord: a later release made it; it was not changed.
+            WriteFailed, RecordError: there is no such server or database, or it does not let this user.
+        """
+        place = located(address)
+        opened: list[Connection] = []
+        try:
+            opened.append(connect(place, readonly=True))
+            if readonly:
+                info, _ = identity(opened[0], place)
+                return cls(info, None, Reader(place, info, opened[0]))
+            opened.append(connect(place, readonly=False))
+            info = prepared(opened[1], place, clock)
+            writer = Writer(place, info, opened[1], synced=durability == "synced", clock=clock)
+            return cls(info, writer, Reader(place, info, opened[0]))
+        except BaseException as error:
+            for connection in opened:
+                connection.close()
+            if isinstance(error, psycopg.Error):
+                raise told(error, place.address, writing=not readonly) from error
+            raise
+
+    @property
+    def info(self) -> Info:
+        """What it says of itself."""
+        return self._info
+
+    @property
+    def writer(self) -> Writer:
+        """The synchronous core of all that writes. Raises WriteFailed in a record that was opened for reading."""
+        if self._writer is None:
+            raise WriteFailed(self._info.address, "it was opened for reading only")
+        return self._writer
+
+    @property
+    def commits(self) -> int:
+        """Transactions of this store that changed something."""
+        return self._writer.commits if self._writer is not None else 0
+
+    async def append(self, batch: Batch) -> int:
+        """Commit a batch; see `Store.append`. Raises also ValueError: the rows do not follow each other."""
+        return int(await self._write(checked(batch), synced=any(row.kind in SETTLED for row in batch.rows)))
+
+    async def read(self, run: str, after: int = 0, until: int | None = None, limit: int | None = None) -> list[Row]:
+        """Rows of a run by seq; see `Store.read`."""
+        return await self._wait(partial(self.reader.read, run, after, until, limit))
+
+    async def head(self, run: str) -> tuple[int, bytes]:
+        """Seq and digest of the last entry; see `Store.head`."""
+        return await self._wait(partial(self.reader.head, run))
+
+    async def runs(self, session: str | None = None, name: str | None = None) -> list[RunRow]:
+        """Runs in the order in which they were opened; see `Store.runs`."""
+        return await self._wait(partial(self.reader.runs, session, name))
+
+    async def get_blob(self, run: str, name: str) -> BlobRow:
+        """Read a blob; see `Store.get_blob`."""
+        return await self._wait(partial(self.reader.get_blob, run, name))
+
+    async def send(self, letter: Letter) -> bool:
+        """Put a letter into an inbox; see `Store.send`."""
+        return bool(await self._write(letter, synced=True))
+
+    async def inbox(self, run: str) -> list[Letter]:
+        """Letters that wait; see `Store.inbox`."""
+        return await self._wait(partial(self.reader.inbox, run))
+
+    async def lease(self, run: str) -> Lease:
+        """Take the right to write; see `Store.lease`.
+
+        A lease is not synced by itself: the first commit that is, is after it in the same log.
+        """
+        lease: Lease = await self._write(Take(run), synced=False)
+        return lease
+
+    async def release(self, lease: Lease) -> None:
+        """Give the right back; see `Store.release`."""
+        await self._write(lease, synced=False)
+
+    async def tail(self, after: int = 0) -> AsyncIterator[list[Row]]:
+        """Rows of all runs by pos, from `after` on, until the store is closed; needs an event loop.
+
+        What anybody commits is given as soon as the server says so.
+        """
+        if self._news.over:
+            return
+        listening = await self._wait(self.reader.listen)
+        try:
+            while not self._news.over:
+                rows = await self._wait(partial(self.reader.page, after, PAGE))
+                if rows:
+                    after = rows[-1].pos
+                    yield rows
+                elif listening.closed:  # lost
+                    listening = await self._wait(self.reader.listen)
+                else:
+                    await self._news_of(listening)
+        finally:
+            listening.close()
+
+    async def sql(self, query: str, parameters: Sequence[Any] = ()) -> Table:
+        """Answer a reading query; see `Store.sql`. Raises RecordError."""
+        return self.reader.ask(self.reader.connect(), query, parameters)
+
+    async def damage(self) -> list[str]:
+        """Say what the server finds damaged; see `Store.damage`."""
+        return await self._wait(self.reader.damage)
+
+    async def close(self) -> None:
+        """Free all leases and close the connections; see `Store.close`."""
+        self._news.close()
+        self._close()
+
+    async def _write(self, work: Work, *, synced: bool) -> Any:
+        (outcome,) = self.writer.commit((work,), synced=synced)
+        if isinstance(outcome, GestaError):
+            raise outcome
+        return outcome
+
+    async def _wait(self, work: Callable[[], T]) -> T:
+        return work()
+
+    async def _news_of(self, listening: Connection) -> None:
+        """Wait until the server says that something was committed, or for so long that it is time to look."""
+        until = time.monotonic() + LOOKING_S
+        while not self._news.over and time.monotonic() < until:
+            try:
+                with anyio.move_on_after(LONGEST_S):
+                    await anyio.wait_readable(listening.fileno())
+                if list(listening.notifies(timeout=0)):
+                    return
+            except (psycopg.Error, OSError):
+                listening.close()
+                return
+
+    def _close(self) -> None:
+        self.reader.close()
+        if self._writer is not None:
+            self._writer.close()
+
+
+class PostgresStore(InlinePostgresStore):
+    """A record for one event loop: commits are shared, and nothing keeps the loop waiting for the server.
+
+    A write that is cancelled before a commit has begun with it never happened; see `sharing`.
+    """
+
+    def __init__(self, info: Info, writer: Writer | None, reader: Reader) -> None:
+        super().__init__(info, writer, reader)
+        self._sharing = Sharing(info.address, self._news, remote=True)
+        self._reading = anyio.CapacityLimiter(READINGS)  # threads of its own, for tools may have used up the others
+        self._asking = anyio.CapacityLimiter(QUERIES)
+
+    async def append(self, batch: Batch) -> int:
+        """Commit a batch together with those of other runs; see `Store.append`.
+
+        Raises:
+            LeaseLost: as in the protocol, and when a letter of the batch was taken in before.
+            WriteFailed: nothing was committed; or the server was lost in the commit and cannot be asked about it.
+            ValueError: the rows do not follow each other.
+        """
+        return int(await self._write(checked(batch), synced=True))
+
+    async def sql(self, query: str, parameters: Sequence[Any] = ()) -> Table:
+        """Answer a reading query in a thread; one whose caller is cancelled is interrupted. Raises RecordError."""
+        connection = await to_thread.run_sync(self.reader.connect, limiter=self._asking)
+        try:
+            work = partial(self.reader.ask, connection, query, parameters)
+            return await to_thread.run_sync(work, abandon_on_cancel=True, limiter=self._asking)
+        except anyio.get_cancelled_exc_class():
+            with suppress(psycopg.Error):  # it may have ended meanwhile
+                connection.cancel_safe(timeout=1.0)
+            raise
+
+    async def close(self) -> None:
+        """Free all leases and close the connections, in a thread. What is not yet committed is refused."""
+        self._news.close()
+        with anyio.CancelScope(shield=True):
+            await to_thread.run_sync(self._close, limiter=self._reading)
+
+    async def _write(self, work: Work, *, synced: bool) -> Any:
+        return await self._sharing.share(self.writer, work, synced=synced)
+
+    async def _wait(self, work: Callable[[], T]) -> T:
+        return await to_thread.run_sync(work, limiter=self._reading)
+
+
+def prepared(connection: Connection, place: Place, clock: Clock) -> Info:
+    """See to it that a record stands there, with the views of this release. Raises as `identity` does."""
+    try:
+        info, current = identity(connection, place)
+    except NoRecord:
+        make(connection, place, Info(new_id(), place.address, utc_text(clock())))
+        info, current = identity(connection, place)
+    if not current:  # who may not change them, or would have to wait, goes on with those that are there
+        with suppress(errors.InsufficientPrivilege, errors.LockNotAvailable), connection.transaction():
+            put_views(connection)
+    return info

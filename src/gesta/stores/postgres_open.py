@@ -1,0 +1,195 @@
+"""Reaching a record in PostgreSQL: its address, its connections, and what the server raises told in words.
+
+A record has a schema of its own, `gesta` unless the address ends in `?schema=NAME`, so that it stands beside other
+tables and other records. It is made in one transaction. Timeouts are set so that who vanishes without a word (a cut
+cable, a frozen machine) keeps nobody waiting for long: what it had begun is undone in `STALLED_S`, and what it held is
+free in `EXPIRY_S`. A process that dies, or is killed, frees both at once.
+"""
+
+import re
+from typing import Any
+
+import psycopg
+from msgspec import Struct
+from psycopg import errors, sql
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from gesta.errors import BadAddress, BrokenRecord, NewerRecord, NoRecord, RecordError, WriteFailed
+from gesta.store import Info
+from gesta.stores.postgres_tables import ADD_RECORD, DROP_VIEWS, TABLES, VIEWS, VIEWS_DIGEST
+from gesta.stores.tables import FORMAT
+
+Connection = psycopg.Connection[tuple[Any, ...]]
+
+SCHEMA = "gesta"
+STALLED_S = 5  # a writer that says nothing in the middle of a transaction loses it
+BUSY_S = 2 * STALLED_S  # how long one writer waits for another: longer than one can stall
+CONNECT_S = 10
+IDLE_S, EVERY_S, TIMES = 10, 5, 4  # of silence, until the other side is asked; between questions; how often
+EXPIRY_S = IDLE_S + EVERY_S * TIMES
+"""A holder that vanished without closing its connection is taken for dead after this."""
+
+CLIENT: dict[str, str | int] = {
+    "connect_timeout": CONNECT_S,
+    "fallback_application_name": "gesta",
+    "client_encoding": "UTF8",
+    "keepalives_idle": IDLE_S,
+    "keepalives_interval": EVERY_S,
+    "keepalives_count": TIMES,
+    "tcp_user_timeout": 1000 * EXPIRY_S,
+}
+"""What an address need not say, and may say otherwise."""
+
+SESSION = f"""SET tcp_keepalives_idle = {IDLE_S};
+SET tcp_keepalives_interval = {EVERY_S};
+SET tcp_keepalives_count = {TIMES};
+SET tcp_user_timeout = {1000 * EXPIRY_S};
+SET idle_in_transaction_session_timeout = '{STALLED_S}s';
+SET lock_timeout = '{BUSY_S}s';
+SET default_transaction_isolation = 'read committed';
+SET bytea_output = 'hex';
+SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off';"""
+"""The server's side of it: it looks after its clients in the same way."""
+
+WORDS: tuple[tuple[type[psycopg.Error], str], ...] = (
+    (errors.DiskFull, "the server's disk is full"),
+    (errors.OutOfMemory, "the server has no memory left"),
+    (errors.TooManyConnections, "the server has no connection left"),
+    (errors.LockNotAvailable, f"others have been writing to it for {BUSY_S} seconds without a pause"),
+    (errors.InvalidPassword, "the server does not take this password"),
+    (errors.InvalidAuthorizationSpecification, "the server does not let this user in"),
+    (errors.InvalidCatalogName, "there is no such database"),
+    (errors.InsufficientPrivilege, "this user has no right to it"),
+    (errors.ReadOnlySqlTransaction, "this server or user can only read"),
+    (errors.AdminShutdown, "the server ended the connection"),
+    (errors.CrashShutdown, "the server broke down"),
+    (errors.CannotConnectNow, "the server is starting or stopping"),
+    (errors.IdleInTransactionSessionTimeout, f"this process stood still for {STALLED_S} seconds in a commit"),
+    (errors.QueryCanceled, "it was cancelled, or took longer than the server allows"),
+    (errors.DataCorrupted, "its pages are damaged"),
+    (errors.IndexCorrupted, "an index of it is damaged"),
+    (errors.UndefinedTable, "its tables are not those of a record"),
+    (errors.UndefinedColumn, "its tables are not those of a record"),
+    (errors.InvalidSchemaName, "its schema is gone"),
+    (psycopg.errors.ConnectionTimeout, f"no connection within {CONNECT_S} seconds"),
+    (psycopg.DataError, "a value is none that PostgreSQL can hold"),
+    (psycopg.IntegrityError, "it does not fit what stands there"),
+    (psycopg.NotSupportedError, "this server cannot do it; PostgreSQL 15 to 18 can"),
+    (psycopg.OperationalError, "the server cannot be reached, refused this user, or was lost"),
+    (psycopg.InterfaceError, "the connection is no longer usable"),
+    (psycopg.InternalError, "the server failed"),
+    (psycopg.ProgrammingError, "the server does not understand what is asked of it"),
+    (psycopg.DatabaseError, "the server refused it"),
+    (psycopg.Error, "the connection cannot be used"),
+)
+DAMAGED = (errors.DataCorrupted, errors.IndexCorrupted)
+FOREIGN = (errors.UndefinedTable, errors.UndefinedColumn, errors.InvalidSchemaName)
+
+
+class Place(Struct, frozen=True):
+    """Where a record stands."""
+
+    conninfo: str
+    schema: str
+    address: str
+    """As it may be shown: without a password."""
+
+
+def located(address: str) -> Place:
+    """Read an address. Raises BadAddress."""
+    base, _, query = address.partition("?")
+    parts = [part for part in query.split("&") if part]
+    schemas = [part.partition("=")[2] for part in parts if part.startswith("schema=")]
+    plain = "&".join(part for part in parts if not part.startswith("schema="))
+    schema = schemas[-1] if schemas else SCHEMA
+    if not re.fullmatch(r"[a-z_][a-z0-9_]{0,62}", schema):
+        raise BadAddress(f"No schema can be named {schema!r}: letters a to z, digits and _, at most 63.")
+    shown = "&".join(part for part in parts if not re.match(r"(ssl)?password=", part))
+    bare = re.sub(r"(//[^/@:]*):[^/@]*@", r"\1@", base)
+    try:
+        given = conninfo_to_dict(base + (f"?{plain}" if plain else ""))
+    except psycopg.ProgrammingError as error:
+        raise BadAddress(
+            f"{bare!r} is no address of a PostgreSQL database ({type(error).__name__}). "
+            "One looks like postgresql://user@host:5432/database."
+        ) from None  # its message may hold the password
+    missing = {name: value for name, value in CLIENT.items() if name not in given}
+    conninfo = make_conninfo(base + (f"?{plain}" if plain else ""), **missing)
+    return Place(conninfo, schema, bare + (f"?{shown}" if shown else ""))
+
+
+def told(error: Exception, address: str, *, writing: bool) -> RecordError:
+    """Put what psycopg raised into words of ours; raise the answer `from` the error."""
+    words = next((words for kind, words in WORDS if isinstance(error, kind)), type(error).__name__)
+    first = next(iter(str(error).splitlines()), "")
+    found = f"{words} ({first})" if first else words
+    if isinstance(error, DAMAGED + FOREIGN):
+        return BrokenRecord(address, found)
+    if writing:
+        return WriteFailed(address, found)
+    return RecordError(f"Could not read {address!r}: {found}.")
+
+
+def connect(place: Place, *, readonly: bool) -> Connection:
+    """Open a connection in the record's schema. Raises psycopg.Error. Cost: 5 ms, and more over a network."""
+    connection = psycopg.connect(place.conninfo, autocommit=True, cursor_factory=psycopg.RawCursor)
+    try:
+        connection.execute(SESSION)
+        connection.execute(sql.SQL("SET search_path = {}").format(sql.Identifier(place.schema)))
+        if readonly:
+            connection.execute("SET default_transaction_read_only = on")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def there(connection: Connection, place: Place) -> bool:
+    """Tell whether a record stands there. Raises psycopg.Error."""
+    query = """SELECT 1 FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace
+        WHERE nspname = $1 AND relname = 'record'"""  # to_regclass may remember that there was none
+    return bool(connection.execute(query, (place.schema,)).fetchall())
+
+
+def make(connection: Connection, place: Place, info: Info) -> None:
+    """Make schema and tables in one transaction, unless another process was faster. Raises psycopg.Error."""
+    with connection.transaction():
+        connection.execute("SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", (f"gesta {place.schema}",))
+        if there(connection, place):
+            return
+        known = connection.execute("SELECT 1 FROM pg_namespace WHERE nspname = $1", (place.schema,)).fetchall()
+        if not known:  # also IF NOT EXISTS asks for the right to make one
+            connection.execute(sql.SQL("CREATE SCHEMA {}").format(sql.Identifier(place.schema)))
+        connection.execute(TABLES)
+        connection.execute(ADD_RECORD, (info.id, FORMAT, info.created_at))
+        put_views(connection)
+
+
+def put_views(connection: Connection) -> None:
+    """Put the views of this release. Raises psycopg.Error."""
+    connection.execute(DROP_VIEWS)
+    connection.execute(VIEWS)
+    connection.execute("UPDATE record SET views = $1", (VIEWS_DIGEST,))
+
+
+def identity(connection: Connection, place: Place) -> tuple[Info, bool]:
+    """Read what a record says of itself, and whether its views are those of this release.
+
+    Raises:
+        psycopg.Error: it cannot be read.
+        NoRecord: there is none.
+        BrokenRecord: it is no record.
+        NewerRecord: a later release made it.
+    """
+    if not there(connection, place):
+        raise NoRecord(place.address)
+    try:
+        rows = connection.execute("SELECT id, created_at, format, views FROM record").fetchall()
+    except FOREIGN as error:
+        raise told(error, place.address, writing=False) from error
+    if not rows:
+        raise BrokenRecord(place.address, "it has lost its own id")
+    id, created_at, format, views = rows[0]
+    if format > FORMAT:
+        raise NewerRecord(repr(place.address), format, FORMAT)
+    return Info(str(id), place.address, str(created_at)), views == VIEWS_DIGEST

@@ -1,0 +1,159 @@
+"""The tables of a record in PostgreSQL are those of SQLite, rewritten by a table of differences: no second truth.
+
+What stands in `tables` is read from left to right; each function that PostgreSQL has otherwise, or has not, is put in
+its words. JSON stays text on both sides and is built by joining text, so that a row is the same to the byte.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from hashlib import sha256
+
+from gesta.stores.tables import ROW
+from gesta.stores.tables import TABLES as SQLITE
+from gesta.stores.tables import VIEWS as SQLITE_VIEWS
+
+INDEXED = 300  # characters of a session's or agent's name that its index holds, for an index row has 2,700 bytes
+
+_SESSION, _NAME = "json_extract(content, '$.opened.session')", "json_extract(content, '$.opened.name')"
+
+WORDING = (
+    (") STRICT;", ");"),
+    ("id INTEGER PRIMARY KEY AUTOINCREMENT", "id BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY"),
+    ("id INTEGER PRIMARY KEY", "id BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY"),
+    (" INTEGER", " BIGINT"),
+    (" TEXT", ' TEXT COLLATE "C"'),  # bytes are compared, as SQLite does; names and times need no language
+    (" BLOB", " BYTEA"),
+    (" INDEXED BY opened", ""),
+    (f"entries({_SESSION}, {_NAME})", f"entries(left({_SESSION}, {INDEXED}), left({_NAME}, {INDEXED}))"),
+    ("CREATE VIEW IF NOT EXISTS", "CREATE VIEW"),
+    (" IS NOT 'user'", " IS DISTINCT FROM 'user'"),
+    ("CROSS JOIN", "JOIN"),  # there it also fixes the order of a join
+    ("1 << 62", "1::bigint << 62"),
+    ("sum(opens)", "sum(opens::int)"),
+    ("2 * w.calls - 1", "2 * w.calls::int - 1"),
+    ("sum(head)", "sum(head)::bigint"),
+    ("json_extract(content, '$.call')", "json_extract(content, '$.call')::bigint"),
+    ("min(coalesce(floor, 0), 0)", "least(coalesce(floor, 0), 0)"),
+    # the row of a group's least value, where SQLite takes the other columns from that row too
+    ("SELECT run, span, min(seq) AS seq, at,", "SELECT DISTINCT ON (run, span) run, span, seq, at,"),
+    ("likelihood(kind = 'end', 0.9) GROUP BY run, span", "kind = 'end' ORDER BY run, span, seq"),
+    ("SELECT session, json_object('identifier'", "SELECT DISTINCT ON (session) session, json_object('identifier'"),
+    ("min(start_t)) AS cid", "start_t) AS cid"),
+    ("agent IS NOT NULL GROUP BY session", "agent IS NOT NULL ORDER BY session, start_t, span"),
+    # a table in FROM has a name, until PostgreSQL 16
+    ("AS floor FROM open_id)", "AS floor FROM open_id) AS counted"),
+    ("AS floor FROM open_order)", "AS floor FROM open_order) AS counted"),
+    ("path, annotations ORDER BY at)", "path, annotations ORDER BY at) AS each"),
+    ("WHERE r.session = every.session ORDER BY e.pos)", "WHERE r.session = every.session ORDER BY e.pos) AS each"),
+    ("x.seq AND x.until ORDER BY e.seq)", "x.seq AND x.until ORDER BY e.seq) AS each"),
+    (".annotations))) END", ".annotations)) AS each) END"),
+    # annotations, member by member
+    ("SELECT key, type, value FROM", "SELECT key, value::text FROM"),
+)
+"""What is written otherwise, in the order in which it is replaced."""
+
+LIST = re.compile(r"( FILTER \([^)]*\))?( OVER \w+)?")
+
+
+def quoted(value: str) -> str:
+    """Write an SQL expression that gives a value as JSON text, NULL as null."""
+    known = value.startswith(("json(", "json_object("))
+    return f"coalesce({value if known else f'to_json({value})::text'}, 'null')"
+
+
+def extracted(given: Sequence[str]) -> str:
+    """Write what `json_extract` gives."""
+    path = given[1].strip("'").removeprefix("$.").replace(".", ",")
+    return f"({given[0]}::json #>> '{{{path}}}')"
+
+
+def joined(given: Sequence[str]) -> str:
+    """Write a JSON object as text that is put together."""
+    pairs = zip(given[::2], given[1::2], strict=True)
+    members = [f"""'"{name.strip("'")}":' || {quoted(value)}""" for name, value in pairs]
+    return "('{' || " + " || ',' || ".join(members) + " || '}')"
+
+
+FUNCTIONS: dict[str, Callable[[Sequence[str]], str]] = {
+    "likelihood": lambda given: f"({given[0]})",
+    "json_group_array": lambda given: f"string_agg({quoted(given[0])}, ',')",
+    "json_group_object": lambda _: (
+        """coalesce('{' || string_agg(to_json(key)::text || ':' || value, ',') || '}', '{}')"""
+    ),
+    "json_object": joined,
+    "json_insert": lambda given: f"(left({given[0]}, -1) || ',' || {quoted(given[2])} || ']')",
+    "json_array": lambda given: f"('[' || {quoted(given[0])} || ']')",
+    "json_extract": extracted,
+    "json_each": lambda given: f"json_each(({given[0]})::json)",
+    "json": lambda given: given[0],
+}
+"""How PostgreSQL says what a function of SQLite does, by what it is given. Outer ones come first."""
+
+
+def arguments(text: str, start: int) -> tuple[list[str], int]:
+    """Read what stands between a parenthesis before `start` and its closing one; give also where that ends."""
+    given, depth, quote, last = [], 0, False, start
+    for place in range(start, len(text)):
+        sign = text[place]
+        quote ^= sign == "'"
+        if quote:
+            continue
+        if not depth and sign in ",)":
+            given.append(text[last:place].strip())
+            last = place + 1
+            if sign == ")":
+                return given, place + 1
+        depth += (sign == "(") - (sign == ")")
+    raise ValueError(f"no end of {text[start : start + 40]!r}")
+
+
+def replaced(text: str, name: str, make: Callable[[Sequence[str]], str]) -> str:
+    """Put all calls of a function in other words."""
+    place = 0
+    while found := re.compile(rf"(?<![\w.]){name}\(").search(text, place):
+        given, end = arguments(text, found.end())
+        made = make(given)
+        if name == "json_group_array":
+            tail = LIST.match(text, end)
+            assert tail is not None
+            made, end = f"coalesce('[' || {made}{tail[0]} || ']', '[]')", tail.end()
+        text = text[: found.start()] + made + text[end:]
+        place = found.start() + (0 if f"{name}(" in made[len(name) :] else len(made))
+    return text
+
+
+def rewritten(text: str) -> str:
+    """Put tables and views of SQLite in PostgreSQL's words."""
+    for old, new in WORDING:
+        text = text.replace(old, new)
+    for name, make in FUNCTIONS.items():
+        text = replaced(text, name, make)
+    return text
+
+
+VIEWS = rewritten(SQLITE_VIEWS)
+"""What was done, as tables; see `tables`."""
+
+TABLES = rewritten(SQLITE.removesuffix(SQLITE_VIEWS)) + "ALTER TABLE record ADD COLUMN views TEXT;\n"
+
+NAMES = re.findall(r"CREATE VIEW (\w+)", VIEWS)
+DROP_VIEWS = f"DROP VIEW IF EXISTS {', '.join(NAMES)}"
+VIEWS_DIGEST = sha256(VIEWS.encode()).hexdigest()
+"""Stands in `record`: views of another release are put anew by who opens the record for writing."""
+
+ADD_RECORD = "INSERT INTO record(one, id, format, created_at) VALUES(1, $1, $2, $3)"
+ADD_ROWS = f"""INSERT INTO entries(pos, {ROW}) SELECT * FROM unnest($1::bigint[], $2::text[], $3::bigint[], $4::text[],
+    $5::text[], $6::bigint[], $7::text[], $8::bigint[], $9::text[], $10::text[], $11::bytea[], $12::bytea[])"""  # noqa: S608
+ADD_BLOBS = """INSERT INTO blobs(run, name, salt, data) SELECT $1, * FROM unnest($2::text[], $3::bytea[], $4::bytea[])
+    ON CONFLICT DO NOTHING"""
+
+
+def placed(query: str, count: int) -> str:
+    """Number the `?` of a query, as PostgreSQL wants them; those in quotes and comments are let be."""
+    if not count:  # there it may be an operator
+        return query
+    numbers = iter(range(1, query.count("?") + 1))
+    return MARKS.sub(lambda found: f"${next(numbers)}" if found[0] == "?" else found[0], query)
+
+
+MARKS = re.compile(r"""'[^']*'|"[^"]*"|--[^\n]*|/\*.*?\*/|\?""", re.DOTALL)

@@ -397,7 +397,7 @@ async def test_a_child_that_waits_leaves_the_turn_open_and_the_others_are_not_do
     assert spoken == {"look": 1, "pay": 2}
 
 
-async def test_a_person_approves_a_childs_call_at_the_command_line_and_the_run_goes_on(tmp_path: Path) -> None:
+async def test_a_person_approves_the_call_of_a_child_at_the_command_line_and_the_run_goes_on(tmp_path: Path) -> None:
     @gesta.tool(effect="once", approval=True)
     async def pay(cents: int) -> str:
         return f"paid {cents}"

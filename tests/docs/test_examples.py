@@ -6,8 +6,13 @@ import sys
 import textwrap
 from pathlib import Path
 
+import anyio
 import pytest
 
+import gesta
+from gesta.views.lineage import unexplained
+
+MAIN = [sys.executable, "-c", "from gesta.cli import main; main()"]
 EXAMPLES = sorted((Path(__file__).resolve().parents[2] / "examples").glob("*.py"))
 
 
@@ -19,3 +24,23 @@ def test_an_example_prints_what_it_says(example: Path, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert done.stdout == textwrap.dedent(told) + "\n"
     assert len(source.splitlines()) <= 60
+    for record in tmp_path.glob("*.gesta"):
+        is_explained(record)
+
+
+def is_explained(record: Path) -> None:
+    """Law 8: no entry without a place, no answer without a path to its question; and why fits a page."""
+    with gesta.open_sync(str(record)) as opened:
+        runs = anyio.run(opened.record.store.runs)
+        read = {row.run: opened.read(row.run) for row in runs}
+    # a program of one's own that only records need name no causes
+    taken = [run for run, entries in read.items() if getattr(entries[0].content, "agent", None) is not None]
+    found = unexplained(entry for run in taken for entry in read[run])
+    assert found.entries == {}
+    assert found.answers == ()
+    for row in runs:
+        if row.parent_run is None:
+            command = [*MAIN, "why", row.run, "--record", str(record)]
+            page = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+            assert len(page) <= 40
+            assert max(map(len, page)) <= 100

@@ -236,7 +236,8 @@ class Task(Steps, eq=False):
         verbs.sources = ((key[1] if key[0] == verbs.desk.log.run else key),) if key is not None else ()
         if self.erase_substeps:
             self._erase(verbs, result)
-        return Answer(result.content, short(result))
+        text = result.content or "\n".join(map(to_json, result.tool_messages))  # a person is shown something
+        return Answer(text, short(result))
 
     async def _steps(self, turns: int) -> StatusCode:
         """Take steps until the task is done, or `turns` are taken, and say how it ended."""

@@ -100,6 +100,13 @@ class Acting:
         self.desk.absorb()
         return act
 
+    async def rest(self, waits: Sequence[Waiting]) -> Suspended:
+        """Give what is raised where a program waits outside of an act, once no act goes on beside it."""
+        self.waits += waits
+        while self._busy > self._resting:
+            await self._changed.wait()
+        return Suspended()
+
     def wait(self, waits: Sequence[Waiting]) -> Suspended:
         """Give what an act raises that cannot go on until somebody answers."""
         self.waits += waits

@@ -18,7 +18,7 @@ from gesta.agent import Agent
 from gesta.decide import Finish
 from gesta.desk import Desk, Task
 from gesta.entry import Cause, run_id
-from gesta.errors import NoRun, TurnOpen
+from gesta.errors import NoRun, RunHeld, TurnOpen
 from gesta.event import Listener
 from gesta.kinds import BeginContent, EndContent, Error, KeyValueContent, Opened, SystemContent, UserContent
 from gesta.log import Clock, Journal, Log, open_root, read
@@ -31,6 +31,7 @@ from gesta.run import outcome, take_in, turn
 from gesta.standing import AGENT, RunState, RunView
 from gesta.store import Lease, Store
 
+FIRST_WAIT_S, LAST_WAIT_S = 0.02, 0.5  # between two looks whether a busy run is free
 KEPT_RUNS = 64  # of the runs written last, what was folded is kept for the next turn
 
 
@@ -67,6 +68,7 @@ class Holder:
         self.clock = clock
         self.bind = bind
         self._kept: dict[str, Kept] = {}
+        self._queues: WeakValueDictionary[str, anyio.Lock] = WeakValueDictionary()
         self._origins: WeakValueDictionary[str, Origin] = WeakValueDictionary()  # of runs that are held or kept
         self.closing = False
         """Whether the record is being closed: turns that are broken off stay open."""
@@ -77,8 +79,24 @@ class Holder:
         return self.store.info.address
 
     async def take(self, agent: Agent, opening: Opening, listener: Listener | None) -> Outcome:
-        """Take the turn that `opening` opens, or opened before. Raises TurnOpen where another is open."""
+        """Take the turn that `opening` opens, or opened before.
+
+        Raises:
+            TurnOpen, RunHeld: another is open, or somebody else writes the run, and the policy says to raise.
+        """
         run = await self.run_of(opening.session, opening.name, opening.parent_run)
+        if agent.policy.when_busy == "raise":
+            return await self._take(agent, run, opening, listener)
+        wait_s = FIRST_WAIT_S
+        async with self._queues.setdefault(run, anyio.Lock()):  # first come, first served, in one process
+            while True:
+                try:
+                    return await self._take(agent, run, opening, listener)
+                except (TurnOpen, RunHeld):
+                    await anyio.sleep(wait_s)
+                    wait_s = min(wait_s * 1.5, LAST_WAIT_S)
+
+    async def _take(self, agent: Agent, run: str, opening: Opening, listener: Listener | None) -> Outcome:
         bound = self.bind(agent)
         async with self.held(run, bound, listener) as desk:
             known = desk.state.turns.get(opening.key) if opening.key is not None else None

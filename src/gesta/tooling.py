@@ -85,6 +85,12 @@ class Tool(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     """Whether the author said what the effect is."""
     approval: bool = False
     """Whether a person is asked before each call."""
+    expires_s: float | None = None
+    """Seconds after which an approval that nobody gave is a denial; None: it waits for ever."""
+    asks: bool = False
+    """Whether it is a person who carries it out: its arguments are the question, the answer is its result."""
+    answer_schema: dict[str, Any] | None = None
+    """JSON Schema of the answer, of one that a person carries out; None for any text."""
     timeout_s: float | None = None
     reconcile: Reconcile | None = None
     on_doubt: OnDoubt = "ask"
@@ -198,6 +204,7 @@ class ToolOptions(TypedDict, total=False):
     name: str
     effect: Effect
     approval: bool
+    expires_s: float | None
     reconcile: Reconcile | None
     timeout_s: float | None
     on_doubt: OnDoubt

@@ -187,6 +187,11 @@ def _doubt(desk: Desk, attempt: Entry, type_: str, message: str) -> None:
 async def _settle(agent: Agent, call: Pending, work: Work) -> None:
     """Turn a resolution into the call's result, or ask the tool what became of the effect."""
     last, desk = call.last, work.desk
+    if call.answer is not None or (call.approval is not None and call.approval.verdict == "answered"):
+        value = call.answer.value if call.answer is not None else call.approval.result if call.approval else None
+        content = ToolResultContent(call=call.seq, tool_result=value, outcome="ok", extra={"by": _who(call)})
+        desk.observe(desk.write(content, call.seq, *([call.approved] if call.approved is not None else [])))
+        return
     assert last is not None
     if last.verdict is None:
         await _reconcile(agent, call, work)
@@ -200,6 +205,11 @@ async def _settle(agent: Agent, call: Pending, work: Work) -> None:
     )
     content = _stated(agent.tool(call.name), content)
     desk.observe(desk.write(content, last.seq, *([last.settled] if last.settled is not None else [])))
+
+
+def _who(call: Pending) -> str:
+    said = call.answer or call.approval
+    return said.by if said is not None else ""
 
 
 async def _reconcile(agent: Agent, call: Pending, work: Work) -> None:

@@ -88,12 +88,35 @@ class ApproveOptions(OnRecord):
 
     run: Run = "last"
     deny: Annotated[bool, typer.Option("--deny", help="Do not allow it.")] = False
+    args: Annotated[
+        str | None,
+        typer.Option("--args", metavar="JSON", help="Run it with these arguments instead.", show_default=False),
+    ] = None
+    result: Annotated[
+        str | None,
+        typer.Option("--result", metavar="JSON", help="Do not run it; this is its result.", show_default=False),
+    ] = None
     reason: Annotated[
         str | None, typer.Option("--reason", metavar="TEXT", help="Why; the model reads it.", show_default=False)
     ] = None
     by: By = None
     call: Call = None
     all: Annotated[bool, typer.Option("--all", help="Every call that waits.")] = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnswerOptions(OnRecord):
+    """What `answer` takes."""
+
+    run: Run
+    text: Annotated[
+        str, typer.Argument(metavar="ANSWER", help="The answer: JSON where the question wants it, else text.")
+    ]
+    by: By = None
+    call: Annotated[
+        int | None,
+        typer.Option("--question", metavar="N", help="Which question, if several wait.", show_default=False),
+    ] = None
 
 
 @dataclass(frozen=True, kw_only=True)

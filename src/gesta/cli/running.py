@@ -53,6 +53,19 @@ class RunOptions(WithModel):
 
 
 @dataclass(frozen=True, kw_only=True)
+class WorkOptions(OnRecord):
+    """What `work` takes."""
+
+    agents: Annotated[
+        list[str],
+        typer.Argument(metavar="FILE.py:NAME...", help="The agents whose runs it goes on with.", show_default=False),
+    ]
+    once: Annotated[bool, typer.Option("--once", help="Look once, and end when all that is due is done.")] = False
+    jobs: Annotated[int, typer.Option("--jobs", metavar="N", min=1, help="Turns that are taken at once.")] = 4
+    every: Annotated[float, typer.Option("--every", metavar="SECONDS", min=0.05, help="Time between two looks.")] = 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
 class ResumeOptions(WithModel):
     """What `resume` takes."""
 
@@ -181,3 +194,15 @@ def _with_model(agent: "Agent", options: WithModel) -> "Agent":
     if options.model or options.base_url:
         agent = msgspec.structs.replace(agent, model=model(name or "", options.base_url))
     return bind(agent)
+
+
+@command(WorkOptions, example="gesta work shop.py:desk --once")
+def work(options: WorkOptions) -> None:
+    """Go on with every turn that is due, until it is stopped.
+
+    Due are turns that were broken off, that were answered, and those whose time has come. Several workers may work on
+    one record.
+    """
+    from gesta.cli import working
+
+    raise SystemExit(working.work(options))

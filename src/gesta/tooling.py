@@ -29,6 +29,11 @@ OnDoubt = Literal["ask", "tell"]
 Around = Callable[[Callable[[], Any]], Callable[[], Any]]
 
 
+def no_tables(*_: Any) -> list[tuple[Any, ...]]:
+    """Refuse statements of a tool that is not transactional. Raises BadTool."""
+    raise BadTool("context.sql is for transactional tools. Write @tool(effect='transactional').")
+
+
 class Context(Struct, frozen=True, kw_only=True):
     """What a tool is told about its call, in a parameter annotated `gesta.Context`; the model never sees it."""
 
@@ -49,6 +54,8 @@ class Context(Struct, frozen=True, kw_only=True):
     """Has another agent answer in a run of its own, and gives its outcome; done once, however often this is tried."""
     found: Callable[[str, Sequence[Hit]], None] = lambda _query, _hits: None
     """Writes down a query and the passages that it found: the tool's result is explained by them."""
+    sql: Callable[..., list[tuple[Any, ...]]] = no_tables
+    """Of a transactional tool: runs a statement on tables in the record's own file, in the commit of the result."""
     cancelled: Callable[[], bool]
     """For functions in a thread: nobody can stop those from outside."""
 
@@ -118,6 +125,10 @@ class Tool(Struct, frozen=True, kw_only=True, eq=False, dict=True):
             raise BadTool(f"Tool {self.name!r}: state is {self.state!r}, expected a name.")
         if self.timeout_s is not None and not (isinstance(self.timeout_s, int | float) and self.timeout_s > 0):
             raise BadTool(f"Tool {self.name!r}: timeout_s is {self.timeout_s!r}, expected seconds above 0, or None.")
+        if self.effect == "transactional" and not self.threaded:
+            raise BadTool(
+                f"Tool {self.name!r} is transactional and async; expected a plain function: it runs in a commit."
+            )
         inner, target = unwrapped(self.function)
         kept = {name: getattr(target, name, None) for name in ("__module__", "__qualname__", "__doc__")}
         self.__dict__.update(kept, __name__=getattr(inner, "__name__", self.name), __wrapped__=self.function)

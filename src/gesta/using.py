@@ -23,7 +23,7 @@ from gesta.errors import BadArguments, GestaError, InDoubt, message_of
 from gesta.kinds import AttemptContent, Error, FaultContent, ResolutionContent, ToolResultContent
 from gesta.outlive import Outliving, Returned, strayed
 from gesta.pending import UNSETTLED, WAITS, Pending
-from gesta.store import Letter
+from gesta.store import Letter, Statements
 from gesta.tooling import Done, NotDone, Tool
 
 
@@ -34,9 +34,15 @@ async def use(agent: Agent, move: Use, desk: Desk) -> None:
     if not move.run:
         await desk.log.durable()
         return
-    attempts = [_attempt(agent, call, desk) for call in move.run]
+    alone = [call for call in move.run if _transactional(agent, call)]
+    for call in alone:
+        await _transact(agent, call, desk)
+    beside = [call for call in move.run if call not in alone]
+    if not beside:
+        return
+    attempts = [_attempt(agent, call, desk) for call in beside]
     await desk.log.durable()
-    left = len(move.run)
+    left = len(beside)
 
     async def carry_out(call: Pending, attempt: Entry) -> None:
         nonlocal left
@@ -48,10 +54,36 @@ async def use(agent: Agent, move: Use, desk: Desk) -> None:
             await desk.log.durable()
 
     if left == 1:
-        await carry_out(move.run[0], attempts[0])
+        await carry_out(beside[0], attempts[0])
         return
-    works = [partial(carry_out, call, attempt) for call, attempt in zip(move.run, attempts, strict=True)]
+    works = [partial(carry_out, call, attempt) for call, attempt in zip(beside, attempts, strict=True)]
     await _at_once(works)
+
+
+def _transactional(agent: Agent, call: Pending) -> bool:
+    tool = agent.tool(call.name)
+    return tool is not None and tool.effect == "transactional"
+
+
+async def _transact(agent: Agent, call: Pending, desk: Desk) -> None:
+    """Carry out a call whose tables live in the record: attempt, effect and result are one commit."""
+    tool, attempt = agent.tool(call.name), _attempt(agent, call, desk)
+    assert tool is not None
+
+    def work(sql: Statements) -> bool:
+        context = context_of(call, attempt.seq, desk, lambda: False, [])
+        try:
+            arguments = tool.arguments(call.final_args) | dict.fromkeys(
+                tool.context_names, msgspec.structs.replace(context, sql=sql)
+            )
+            returned = Returned(tool.function(**arguments))
+        except Exception as failure:  # noqa: BLE001 - whatever a tool raises is the model's to read
+            returned = Returned(failure=failure)
+        content = msgspec.structs.replace(_stated(tool, _result(returned)), call=call.seq)
+        desk.observe(desk.write(content, attempt.seq))
+        return returned.failure is None
+
+    await desk.log.journal.transact(work, tool.timeout_s or agent.policy.tool_timeout_s)
 
 
 async def _at_once(works: Sequence[Callable[[], Awaitable[None]]]) -> None:

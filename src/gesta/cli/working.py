@@ -24,11 +24,11 @@ def work(options: WorkOptions) -> int:
         done += 1
         said = outcome.answer if outcome.reason == "answered" else ", ".join(w.what for w in outcome.waiting)
         if options.json:
-            put(json_line({"run": outcome.run, "session": outcome.session, "reason": outcome.reason, "said": said}))
+            with redirect_stdout(out):
+                put(json_line({"run": outcome.run, "session": outcome.session, "reason": outcome.reason, "said": said}))
         else:
-            say(
-                f"run {outcome.run}, session {outcome.session}: {outcome.reason}{f': {short(said, 200)}' if said else ''}"
-            )
+            more = f": {short(said, 200)}" if said else ""
+            say(f"run {outcome.run}, session {outcome.session}: {outcome.reason}{more}")
 
     async def main() -> None:
         async with open_record(address) as record:

@@ -4,4 +4,4 @@ A store in memory ends with the process and is what the contract means in plain 
 at any instruction. Both pass `gesta.testing.StoreContract`.
 """
 
-ORDER = ("common", "tables", "memory", "oslock", "sqlite_open", "sqlite_writer", "sqlite_reader", "sqlite")
+ORDER = ("common", "tables", "effects", "memory", "oslock", "sqlite_open", "sqlite_writer", "sqlite_reader", "sqlite")

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from gesta.address import open_record as open
     from gesta.agent import Agent
     from gesta.blocking import open_sync, run_sync
+    from gesta.context import Context, Done, NotDone, Unknown
     from gesta.entry import Entry
     from gesta.errors import GestaError, InDoubt, ModelFault
     from gesta.event import Event
@@ -22,13 +23,13 @@ if TYPE_CHECKING:
     from gesta.models.scripted import call, fault, reply, scripted
     from gesta.outcome import Outcome
     from gesta.policy import Limits, Policy, Retry
-    from gesta.tooling import Context, Done, NotDone, Tool, Unknown, tool
+    from gesta.tooling import Tool, tool
     from gesta.verbs import Verbs
 
 WHERE = {
     "Agent": "agent",
-    "Context": "tooling",
-    "Done": "tooling",
+    "Context": "context",
+    "Done": "context",
     "Entry": "entry",
     "Event": "event",
     "GestaError": "errors",
@@ -36,13 +37,13 @@ WHERE = {
     "Limits": "policy",
     "Log": "log",
     "ModelFault": "errors",
-    "NotDone": "tooling",
+    "NotDone": "context",
     "Outcome": "outcome",
     "Policy": "policy",
     "Record": "address",
     "Retry": "policy",
     "Tool": "tooling",
-    "Unknown": "tooling",
+    "Unknown": "context",
     "Verbs": "verbs",
     "call": "models.scripted",
     "fault": "models.scripted",

@@ -115,6 +115,18 @@ class Acting:
         self.desk.absorb()
         return self.desk.state.acts.named[name]
 
+    async def rest(self, waits: Sequence[Waiting]) -> Suspended:
+        """Give what is raised where a program waits outside of an act, once no act goes on beside it."""
+        self.waits += waits
+        self._busy += 1
+        try:
+            await self._rest()
+        finally:
+            self._busy -= 1
+            self._wake()
+        self._left = True
+        return Suspended()
+
     def wait(self, waits: Sequence[Waiting]) -> Suspended:
         """Give what an act raises that cannot go on until somebody answers."""
         self.waits += waits

@@ -7,7 +7,7 @@ notes are single entries, named by an annotation.
 from msgspec import Struct, field
 
 from gesta.entry import Entry
-from gesta.kinds import BeginContent, EdgeContent, EndContent, Kind
+from gesta.kinds import AnswerContent, BeginContent, EdgeContent, EndContent, Kind
 
 NAME = "name"
 """Annotation that names a note."""
@@ -46,6 +46,8 @@ class Acts(Struct):
     notes: dict[str, Entry] = field(default_factory=dict)
     before: dict[str, int] = field(default_factory=dict)
     """How often a name was used in earlier turns."""
+    answers: dict[int, AnswerContent] = field(default_factory=dict)
+    """By the question that they are about."""
     question: Entry | None = None
     """What opened the turn."""
     open: dict[int, Act] = field(default_factory=dict)
@@ -63,6 +65,8 @@ class Acts(Struct):
             self._begin(entry, content)
         elif self.question is None and entry.kind in (Kind.User, Kind.System):
             self.question = entry
+        elif isinstance(content, AnswerContent):
+            self.answers.setdefault(content.of, content)
         elif entry.span == self.turn and entry.annotations and isinstance(name := entry.annotations.get(NAME), str):
             self.notes[name] = entry
 
@@ -71,6 +75,6 @@ class Acts(Struct):
             for name in self.named:
                 self.before[name] = self.before.get(name, 0) + 1
             self.turn, self.named, self.notes, self.open = entry.seq, {}, {}, {}
-            self.question = None
+            self.question, self.answers = None, {}
         elif self.turn and content.parent == self.turn:
             self.named[content.name] = self.open[entry.seq] = Act(entry.seq, content.name)

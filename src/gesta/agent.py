@@ -12,12 +12,13 @@ import msgspec
 from msgspec import Struct
 
 from gesta.codec import digest_of
+from gesta.context import Context
 from gesta.errors import BadAddress, BadTool
 from gesta.formatter import Formatter
 from gesta.kinds import AgentRef, RequestHeaderContent
 from gesta.model import Model, Unasked
 from gesta.policy import Policy, Spelled
-from gesta.tooling import Context, Tool, tool
+from gesta.tooling import Tool, tool
 
 RULES = ("name", "effect", "approval", "timeout_s", "on_doubt", "group", "applicable_states", "state")
 """What of a tool is in an agent's digest, beside its schema."""

@@ -29,7 +29,7 @@ from gesta.kinds import (
     ToolResultContent,
 )
 from gesta.model import Delta, Reply, ReplyCall, Request
-from gesta.pending import LOST, Pending
+from gesta.pending import EXPIRED, LOST, Pending
 
 DENIED = "A person did not allow this call."
 INTERRUPTED = "This call was interrupted and has no result. It may be made again."
@@ -103,7 +103,8 @@ def _placeholder(agent: Agent, call: Pending) -> tuple[str, Any]:
     if not call.good:
         return call.error or NEVER, "error"
     if call.approval is not None and call.approval.verdict == "denied":
-        reason = f" They said: {call.approval.reason}" if call.approval.reason else ""
+        said = "" if call.approval.by == EXPIRED else "They said: "
+        reason = f" {said}{call.approval.reason}" if call.approval.reason else ""
         return DENIED + reason, "denied"
     if call.last is None:
         tool = agent.tool(call.name)

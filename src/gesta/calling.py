@@ -11,13 +11,13 @@ from anyio import from_thread
 from msgspec import Struct, field
 
 from gesta.agent import Agent
+from gesta.context import Context
 from gesta.desk import Desk, Task
 from gesta.entry import Cause
 from gesta.errors import LeaseLost, RecordError, RunError, message_of
 from gesta.kinds import EdgeContent, Hit, RetrievalContent, SystemContent
 from gesta.outcome import Outcome
 from gesta.pending import Pending
-from gesta.tooling import Context
 
 
 class Told(Struct, frozen=True):

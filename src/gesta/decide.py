@@ -33,7 +33,7 @@ class Use(Struct, frozen=True):
 class Waiting(Struct, frozen=True):
     """Something that the run waits for."""
 
-    what: Literal["approval", "doubt", "running", "child"]
+    what: Literal["approval", "doubt", "running", "child", "question", "timer"]
     call: int
     """Seq of the tool call; 0 for what a program waits for."""
     tool: str
@@ -44,6 +44,9 @@ class Waiting(Struct, frozen=True):
     """Whether the tool's author said what its effect is."""
     run: str | None = None
     """The child run that somebody is to answer in; none for the run itself."""
+
+
+Blocking = Literal["approval", "doubt", "running", "child", "question"]
 
 
 class Wait(Struct, frozen=True):
@@ -84,7 +87,7 @@ def decide(agent: Agent, state: RunState) -> Move:
     return _calls(agent, state) or _words(agent, state)
 
 
-Course = Literal["run", "settle", "approval", "doubt", "running", "child", "close"]
+Course = Literal["run", "settle", "approval", "doubt", "running", "child", "question", "close"]
 
 
 def _calls(agent: Agent, state: RunState) -> Use | Wait | None:
@@ -119,8 +122,12 @@ def _course(agent: Agent, call: Pending, state: RunState) -> Course:
         return "running"
     if call.in_doubt(state.since):
         return _doubt(tool, call, agent.policy.attempts)
+    if call.answer is not None or (call.approval is not None and call.approval.verdict == "answered"):
+        return "settle"
     if tool is None or (call.approval is not None and call.approval.verdict == "denied"):
         return "close"
+    if tool.asks:
+        return "question"
     if call.approval is not None:
         return "run"
     unknown = state.unknown and (call.name, digest_of(call.args)) in state.unknown
@@ -136,10 +143,10 @@ def _doubt(tool: Tool | None, call: Pending, attempts: int) -> Course:
     return "doubt" if tool is None or tool.on_doubt == "ask" else "close"
 
 
-def _waiting(agent: Agent, call: Pending, what: Literal["approval", "doubt", "running", "child"]) -> Waiting:
+def _waiting(agent: Agent, call: Pending, what: Blocking) -> Waiting:
     tool = agent.tool(call.name)
     attempt = call.last.seq if call.last is not None else None
-    of = call.asked if what == "approval" else attempt
+    of = {"approval": call.asked, "question": call.question}.get(what, attempt)
     child = call.last.child if call.last is not None and what == "child" else None
     return Waiting(what, call.seq, call.name, of, tool is None or tool.declared, child)
 

@@ -6,8 +6,7 @@ and its turn by the key that the parent gives, so handing a task over twice is t
 
 import math
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
-from typing import Any
+from contextlib import asynccontextmanager
 from weakref import WeakValueDictionary
 
 import anyio
@@ -18,7 +17,7 @@ from gesta.agent import Agent
 from gesta.codec import decode_content, encode_content
 from gesta.decide import Finish
 from gesta.desk import Desk, Task
-from gesta.entry import Cause, run_id, utc_text
+from gesta.entry import run_id, utc_text
 from gesta.errors import NoRun, OtherProgram, RunHeld, TurnOpen
 from gesta.event import Listener
 from gesta.kinds import (
@@ -30,9 +29,9 @@ from gesta.kinds import (
     Opened,
     SignalContent,
     SystemContent,
-    UserContent,
 )
 from gesta.log import Clock, Journal, Log, open_root, read
+from gesta.opening import Opening, close_orphans, shielded
 from gesta.origins import Origin
 from gesta.outcome import Outcome
 from gesta.perform import perform
@@ -44,21 +43,8 @@ from gesta.store import Lease, Letter, RunRow, Store
 from gesta.turn import Turn
 from gesta.view import fold
 
+FIRST_WAIT_S, LAST_WAIT_S = 0.02, 0.5  # between two looks whether a busy run is free
 KEPT_RUNS = 64  # of the runs written last, what was folded is kept for the next turn
-
-
-class Opening(Struct, frozen=True, kw_only=True):
-    """What opens a turn."""
-
-    name: str
-    """Of the run."""
-    session: str
-    content: UserContent | SystemContent | None = None
-    """None for a turn whose program says itself what it is about."""
-    key: str | None = None
-    """Makes sending it twice the same as sending it once."""
-    parent_run: str | None = None
-    causes: tuple[Cause, ...] = ()
 
 
 class Kept(Struct, frozen=True):
@@ -80,6 +66,7 @@ class Holder:
         self.clock = clock
         self.bind = bind
         self._kept: dict[str, Kept] = {}
+        self._queues: WeakValueDictionary[str, anyio.Lock] = WeakValueDictionary()
         self._origins: WeakValueDictionary[str, Origin] = WeakValueDictionary()  # of runs that are held or kept
         self.closing = False
         """Whether the record is being closed: turns that are broken off stay open."""
@@ -90,8 +77,24 @@ class Holder:
         return self.store.info.address
 
     async def take(self, agent: Agent, opening: Opening, listener: Listener | None) -> Outcome:
-        """Take the turn that `opening` opens, or opened before. Raises TurnOpen where another is open."""
+        """Take the turn that `opening` opens, or opened before.
+
+        Raises:
+            TurnOpen, RunHeld: another is open, or somebody else writes the run, and the policy says to raise.
+        """
         run = await self.run_of(opening.session, opening.name, opening.parent_run)
+        if agent.policy.when_busy == "raise":
+            return await self._take(agent, run, opening, listener)
+        wait_s = FIRST_WAIT_S
+        async with self._queues.setdefault(run, anyio.Lock()):  # first come, first served, in one process
+            while True:
+                try:
+                    return await self._take(agent, run, opening, listener)
+                except (TurnOpen, RunHeld):
+                    await anyio.sleep(wait_s)
+                    wait_s = min(wait_s * 1.5, LAST_WAIT_S)
+
+    async def _take(self, agent: Agent, run: str, opening: Opening, listener: Listener | None) -> Outcome:
         bound = self.bind(agent)
         async with self.held(run, bound, listener) as desk:
             known = desk.state.turns.get(opening.key) if opening.key is not None else None
@@ -273,24 +276,9 @@ class Holder:
                     del self._kept[next(iter(self._kept))]
 
 
-def shielded() -> AbstractContextManager[Any]:
-    """Finish what is begun though the task is cancelled; without an event loop nothing can cancel it."""
-    try:
-        return anyio.CancelScope(shield=True)
-    except anyio.NoEventLoopError:
-        return nullcontext()
-
-
 def _same_task(opening: Opening, known: Turn) -> None:
     """Make sure that a child run was asked the same before. Raises OtherProgram."""
     asked = opening.content.value if opening.content is not None else ""
     if known.task != asked:
         found = f"it was asked {known.task!r:.200} before"
         raise OtherProgram(opening.name, found, f"the same, got {asked!r:.200}")
-
-
-def close_orphans(journal: Journal, state: RunState) -> None:
-    """Close the spans that a writer left open when it died; an open turn is none, somebody goes on with it."""
-    for span in sorted(state.spans):
-        error = Error(type="orphaned", message="its writer ended without closing it")
-        journal.write(EndContent(status="error", error=error), span)

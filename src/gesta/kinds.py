@@ -332,11 +332,13 @@ class ApprovalContent(Base, frozen=True, kw_only=True, tag="approval"):
     kind: ClassVar[Kind] = Kind.Approval
     of: int
     """The approval-request."""
-    verdict: Literal["approved", "denied"]
+    verdict: Literal["approved", "denied", "answered"]
+    """`answered`: the call does not run, and `result` is what it gives."""
     by: str
     args: dict[str, Any] | None = None
     """Other arguments to run with, if the person changed them."""
     reason: str | None = None
+    result: Any = None
 
 
 class QuestionContent(Base, frozen=True, kw_only=True, tag="question"):

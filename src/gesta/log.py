@@ -18,7 +18,7 @@ from gesta.codec import blob_names, decode_content, from_row, to_row
 from gesta.entry import GENESIS, Cause, Entry, Row
 from gesta.errors import GestaError, LeaseLost, message_of
 from gesta.kinds import Base, BeginContent, Content, EndContent, Error, KeyValueContent, Kind, Opened
-from gesta.store import Batch, BlobRow, Lease, Letter, Store
+from gesta.store import Batch, BlobRow, Effect, Lease, Letter, Statements, Store
 
 Clock = Callable[[], datetime]
 SALTS = 256  # asking the system for randomness once for many entries
@@ -124,6 +124,34 @@ class Journal:
                 raise self._failure
             else:
                 await self._commit()
+        self._announce()
+
+    async def transact(self, work: Callable[[Statements], bool], timeout_s: float | None) -> None:
+        """Do a work that writes entries and the tables of a tool, and commit both with all that was written before.
+
+        Args:
+            work: says whether what it did to the tables is kept.
+
+        Raises:
+            WriteFailed, LeaseLost: nothing of it happened.
+        """
+        while self._committing is not None:
+            await self._committing.wait()
+        if self._failure is not None:
+            raise self._failure
+
+        def batch(sql: Statements) -> tuple[Batch, bool]:
+            kept = work(sql)
+            blobs = self._blob_rows + [BlobRow(*blob) for blob in self._blobs.take()]
+            return Batch(self.lease, self.durable_head, self._rows, blobs, self._letters), kept
+
+        try:
+            await self.store.transact(Effect(self.lease.run, batch, timeout_s))
+        except GestaError as failure:
+            self._failure = failure
+            raise
+        self.durable_head = self.head
+        self._rows, self._letters, self._blob_rows = [], [], []
         self._announce()
 
     async def _commit(self) -> None:

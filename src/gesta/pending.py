@@ -5,16 +5,19 @@ out, was cancelled, or that the tool itself could not tell; else it is running. 
 those of one store say nothing about those of another, where a copied record may go on.
 """
 
+from datetime import datetime
 from typing import Any
 
 from msgspec import Struct
 
-from gesta.kinds import ApprovalContent
+from gesta.kinds import AnswerContent, ApprovalContent
 
 LOST = "lost"
 """Type of the error of a try that a crash cut off; it counts for nothing."""
 WAITS = "waits"
 """Type of the error of an attempt that waits for a child run, which waits for somebody."""
+EXPIRED = "expiry"
+"""Who denies an approval that nobody gave in time."""
 UNSETTLED = "unsettled"
 """Type of the error when a tool's `reconcile` could not tell either."""
 
@@ -56,6 +59,11 @@ class Pending(Struct):
     approval: ApprovalContent | None = None
     approved: int | None = None
     """Seq of the approval."""
+    expires: datetime | None = None
+    """When the approval-request does."""
+    question: int | None = None
+    """Of a tool that a person carries out: its question."""
+    answer: AnswerContent | None = None
     result: Any = None
     """Given by a resolution `done` or `failed`."""
 

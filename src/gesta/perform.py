@@ -5,6 +5,7 @@ tool runs. So at every crash point the log says whether something had not begun,
 wrong outside is an entry for the model or the next `decide`, never an exception out of the run.
 """
 
+from datetime import timedelta
 from typing import assert_never
 
 from gesta.agent import Agent
@@ -14,7 +15,7 @@ from gesta.decide import Ask, Finish, Move, Use, Wait
 from gesta.desk import Desk
 from gesta.entry import Entry
 from gesta.formatter import observation_text
-from gesta.kinds import ApprovalRequestContent, AssistantContent, EndContent, Error, Status
+from gesta.kinds import ApprovalRequestContent, AssistantContent, EndContent, Error, QuestionContent, Status
 from gesta.model import Reply
 from gesta.using import use
 
@@ -31,7 +32,7 @@ async def perform(agent: Agent, move: Move, desk: Desk) -> list[Entry]:
         case Use():
             await use(agent, move, desk)
         case Wait():
-            await _wait(move, desk)
+            await _wait(agent, move, desk)
         case Finish():
             await _finish(agent, move, desk)
         case _:
@@ -39,12 +40,20 @@ async def perform(agent: Agent, move: Move, desk: Desk) -> list[Entry]:
     return desk.absorb()
 
 
-async def _wait(move: Wait, desk: Desk) -> None:
-    """Ask for the approvals that nobody was asked for yet."""
+async def _wait(agent: Agent, move: Wait, desk: Desk) -> None:
+    """Ask for the approvals and answers that nobody was asked for yet."""
     for waiting in move.what:
-        if waiting.what == "approval" and waiting.of is None:
-            args = desk.state.calls[waiting.call].args
-            desk.write(ApprovalRequestContent(of=waiting.call, args_digest=digest_of(args)), waiting.call)
+        tool = agent.tool(waiting.tool)
+        if tool is None or waiting.of is not None:
+            continue
+        args = desk.state.calls[waiting.call].args
+        if waiting.what == "approval":
+            expires = desk.clock() + timedelta(seconds=tool.expires_s) if tool.expires_s is not None else None
+            asked = ApprovalRequestContent(of=waiting.call, args_digest=digest_of(args), expires=expires)
+            desk.write(asked, waiting.call)
+        elif waiting.what == "question":
+            text = str(args.get("question") or observation_text(args))
+            desk.write(QuestionContent(value=text, schema=tool.answer_schema), waiting.call)
     await desk.log.durable()
 
 

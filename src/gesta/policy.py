@@ -60,5 +60,7 @@ class Policy(Struct, frozen=True, kw_only=True, metaclass=Spelled):
     """Tool calls of one reply that run at once; 1 for tools whose order matters."""
     attempts: int = 3
     """Attempts of one call that may be lost or come to nothing before it is closed."""
+    when_busy: Literal["raise", "queue"] = "raise"
+    """What a message does that comes while another turn is open: an error, or it waits until that has ended."""
     tool_timeout_s: float | None = 300.0
     """Bound on one attempt of a tool that names none itself; none for no bound."""

@@ -17,9 +17,10 @@ from gesta.codec import encode_content
 from gesta.entry import Entry, utc_text
 from gesta.errors import NoRun, SeveralRuns
 from gesta.event import Listener
-from gesta.holder import Holder, Opening, close_orphans, shielded
+from gesta.holder import Holder
 from gesta.kinds import BeginContent, Content, Opened, UserContent
 from gesta.log import Clock, Journal, Log, closing, open_root, read, utc_now
+from gesta.opening import Opening, close_orphans, shielded
 from gesta.outcome import Outcome
 from gesta.standing import RunState, RunView
 from gesta.store import Info, Letter, RunRow, Store

@@ -8,9 +8,11 @@ import msgspec
 from gesta.agent import Agent
 from gesta.decide import Finish, Move, Wait, Waiting, decide
 from gesta.desk import Desk
-from gesta.kinds import Content, ToolResultContent
+from gesta.entry import utc_text
+from gesta.kinds import ApprovalContent, Content, ToolResultContent
 from gesta.log import letters
 from gesta.outcome import Outcome
+from gesta.pending import EXPIRED
 from gesta.perform import perform
 from gesta.turn import Turn
 
@@ -50,7 +52,22 @@ async def take_in(desk: Desk) -> bool:
     for letter, content in news:
         journal.take_in(letter, _received(content, desk), desk.log.span_seq)
         desk.absorb()
-    return bool(news)
+    return bool(news) or _expire(desk)
+
+
+def _expire(desk: Desk) -> bool:
+    """Deny the approvals that nobody gave in time; that is a fact once it is written."""
+    late = [
+        call
+        for call in desk.state.calls.values()
+        if call.expires is not None and call.approval is None and call.expires <= desk.clock()
+    ]
+    for call in late:
+        assert call.asked is not None and call.expires is not None
+        reason = f"Nobody answered until {utc_text(call.expires)}."
+        desk.write(ApprovalContent(of=call.asked, verdict="denied", by=EXPIRED, reason=reason), call.asked)
+    desk.absorb()
+    return bool(late)
 
 
 def _received(content: Content, desk: Desk) -> Content:

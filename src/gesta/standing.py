@@ -14,6 +14,7 @@ from gesta.codec import digest_of
 from gesta.entry import Entry
 from gesta.formatter import given_text
 from gesta.kinds import (
+    AnswerContent,
     ApprovalContent,
     ApprovalRequestContent,
     AssistantContent,
@@ -27,6 +28,7 @@ from gesta.kinds import (
     KeyValueContent,
     Kind,
     Opened,
+    QuestionContent,
     RequestContent,
     RequestHeaderContent,
     ResolutionContent,
@@ -37,18 +39,10 @@ from gesta.kinds import (
     UserContent,
 )
 from gesta.pending import LOST, UNSETTLED, WAITS, Pending, Try
-from gesta.turn import Asked, Turn, tokens
+from gesta.turn import HIDDEN, HISTORY, Asked, Turn, tokens
 
 AGENT = "gesta.agent"
 """Key under which a turn notes that another description of its agent goes on with it."""
-
-
-HIDDEN = "hidden"
-"""In place of an encoder: blocks of the last request were hidden, so the next does not extend it."""
-
-
-HISTORY = "history"
-"""Extra of an answer that a program put into the history: nobody gave it in this turn."""
 
 
 class RunState(Struct):
@@ -77,6 +71,8 @@ class RunState(Struct):
     tool_state: str = ""
     """State that a tool left the run in; empty for the one it begins in."""
     acts: Acts = field(default_factory=Acts)
+    questions: dict[int, QuestionContent] = field(default_factory=dict)
+    """Those of the open turn that nobody has answered."""
 
     @property
     def open(self) -> bool:
@@ -121,6 +117,7 @@ def _end(state: RunState, entry: Entry, content: EndContent) -> None:
     state.spans.discard(entry.span)
     if state.turn is not None and entry.span == state.turn.begin:
         state.turn.reason = content.reason or ("answered" if content.status == "success" else "failed")
+        state.questions.clear()
         state.turn.error, state.turn.end, state.turn.value = content.error, entry.seq, content.state
         if content.state is not None and content.status == "success" and state.turn.assistant is None:
             state.turn.text = given_text(content.state)
@@ -228,6 +225,21 @@ def _fault(state: RunState, entry: Entry, content: FaultContent) -> None:
 def _approval_request(state: RunState, entry: Entry, content: ApprovalRequestContent) -> None:
     if content.of in state.calls:
         state.calls[content.of].asked = entry.seq
+        state.calls[content.of].expires = content.expires
+
+
+def _question(state: RunState, entry: Entry, content: QuestionContent) -> None:
+    state.questions[entry.seq] = content
+    for cause in entry.causes:
+        if isinstance(cause, int) and cause in state.calls:
+            state.calls[cause].question = entry.seq
+
+
+def _answer(state: RunState, entry: Entry, content: AnswerContent) -> None:
+    state.questions.pop(content.of, None)
+    for call in state.calls.values():
+        if call.question == content.of and call.answer is None:
+            call.answer, call.approved = content, entry.seq
 
 
 def _approval(state: RunState, entry: Entry, content: ApprovalContent) -> None:
@@ -273,6 +285,8 @@ HANDLERS: dict[Kind, Callable[[RunState, Entry, Any], None]] = {
     Kind.Fault: _fault,
     Kind.ApprovalRequest: _approval_request,
     Kind.Approval: _approval,
+    Kind.Question: _question,
+    Kind.Answer: _answer,
     Kind.Resolution: _resolution,
     Kind.Compaction: _compaction,
     Kind.KeyValue: _key_value,

@@ -5,7 +5,7 @@ leases) is derived or passing, and lies outside the digests. `gesta.testing.Stor
 implementation must pass.
 """
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, Protocol
 
 from msgspec import Struct
@@ -69,6 +69,22 @@ class Batch(Struct, frozen=True):
     """Ids of inbox letters that became rows."""
 
 
+class Statements(Protocol):
+    """Runs statements on the tables of a transactional tool."""
+
+    def __call__(self, statement: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """Run one statement, and give its rows."""
+
+
+class Effect(Struct, frozen=True):
+    """An effect that commits together with the entries about it."""
+
+    run: str
+    work: Callable[[Statements], tuple[Batch, bool]]
+    """Does it, in the thread that writes; gives the entries, and whether what it did is kept."""
+    timeout_s: float | None = None
+
+
 class RunRow(Struct, frozen=True):
     """One run, read from the begin that opened it."""
 
@@ -109,6 +125,13 @@ class Store(Protocol):
         Raises:
             LeaseLost: the lease is no longer held, its epoch is not the run's, or head is not the run's head.
             WriteFailed: nothing was committed.
+        """
+
+    async def transact(self, effect: Effect) -> None:
+        """Do a work on the record's own tables and commit its entries with it, alone on the writer; the loop waits.
+
+        Raises:
+            LeaseLost, WriteFailed: as `append`; nothing happened.
         """
 
     async def read(self, run: str, after: int = 0, until: int | None = None, limit: int | None = None) -> list[Row]:

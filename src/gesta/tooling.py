@@ -10,66 +10,22 @@ import functools
 import inspect
 import json
 import re
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
-from datetime import datetime
 from typing import Any, Literal, TypedDict, Unpack, get_args, overload
 
 import msgspec
 from anyio import to_thread
 from msgspec import UNSET, Struct, ValidationError
 
+from gesta.context import Context, Reconcile
 from gesta.errors import BadArguments, BadTool, nearest
-from gesta.kinds import Hit
 from gesta.signature import named, read_signature, unwrapped
 
 Effect = Literal["pure", "idempotent", "once", "transactional"]
 OnDoubt = Literal["ask", "tell"]
 
 Around = Callable[[Callable[[], Any]], Callable[[], Any]]
-
-
-class Context(Struct, frozen=True, kw_only=True):
-    """What a tool is told about its call, in a parameter annotated `gesta.Context`; the model never sees it."""
-
-    record: str
-    """Address of the record."""
-    run: str
-    session: str
-    user: str | None
-    key: str
-    """Idempotency key, 64 hex: the same however often this call is tried."""
-    explain_id: str
-    """Entry that explanations of this call hang under."""
-    streaming: bool
-    clock: Callable[[], datetime]
-    respond: Callable[[str], None]
-    """Sends an observation to whoever listens to the run."""
-    call: Callable[[Any, str], Awaitable[Any]]
-    """Has another agent answer in a run of its own, and gives its outcome; done once, however often this is tried."""
-    found: Callable[[str, Sequence[Hit]], None] = lambda _query, _hits: None
-    """Writes down a query and the passages that it found: the tool's result is explained by them."""
-    cancelled: Callable[[], bool]
-    """For functions in a thread: nobody can stop those from outside."""
-
-
-class Done(Struct, frozen=True):
-    """Answer of `reconcile`: the effect happened, with this result."""
-
-    result: Any = None
-
-
-class NotDone(Struct, frozen=True):
-    """Answer of `reconcile`: the effect did not happen, try again with the same key."""
-
-
-class Unknown(Struct, frozen=True):
-    """Answer of `reconcile`: nobody can tell."""
-
-
-Found = Done | NotDone | Unknown
-Reconcile = Callable[[str], Found | Awaitable[Found]] | Callable[[str, Context], Found | Awaitable[Found]]
-"""Idempotency key, and the context of the call where that is asked for, to what became of the effect."""
 
 
 class Tool(Struct, frozen=True, kw_only=True, eq=False, dict=True):
@@ -85,6 +41,12 @@ class Tool(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     """Whether the author said what the effect is."""
     approval: bool = False
     """Whether a person is asked before each call."""
+    expires_s: float | None = None
+    """Seconds after which an approval that nobody gave is a denial; None: it waits for ever."""
+    asks: bool = False
+    """Whether it is a person who carries it out: its arguments are the question, the answer is its result."""
+    answer_schema: dict[str, Any] | None = None
+    """JSON Schema of the answer, of one that a person carries out; None for any text."""
     timeout_s: float | None = None
     reconcile: Reconcile | None = None
     on_doubt: OnDoubt = "ask"
@@ -112,6 +74,10 @@ class Tool(Struct, frozen=True, kw_only=True, eq=False, dict=True):
             raise BadTool(f"Tool {self.name!r}: state is {self.state!r}, expected a name.")
         if self.timeout_s is not None and not (isinstance(self.timeout_s, int | float) and self.timeout_s > 0):
             raise BadTool(f"Tool {self.name!r}: timeout_s is {self.timeout_s!r}, expected seconds above 0, or None.")
+        if self.effect == "transactional" and not self.threaded:
+            raise BadTool(
+                f"Tool {self.name!r} is transactional and async; expected a plain function: it runs in a commit."
+            )
         inner, target = unwrapped(self.function)
         kept = {name: getattr(target, name, None) for name in ("__module__", "__qualname__", "__doc__")}
         self.__dict__.update(kept, __name__=getattr(inner, "__name__", self.name), __wrapped__=self.function)
@@ -198,6 +164,7 @@ class ToolOptions(TypedDict, total=False):
     name: str
     effect: Effect
     approval: bool
+    expires_s: float | None
     reconcile: Reconcile | None
     timeout_s: float | None
     on_doubt: OnDoubt

@@ -7,6 +7,11 @@ from msgspec import Struct
 
 from gesta.kinds import Error
 
+HIDDEN = "hidden"
+"""In place of an encoder: blocks of the last request were hidden, so the next does not extend it."""
+HISTORY = "history"
+"""Extra of an answer that a program put into the history: nobody gave it in this turn."""
+
 
 class Asked(Struct):
     """The last request."""

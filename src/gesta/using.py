@@ -16,6 +16,7 @@ import msgspec
 from gesta.agent import Agent
 from gesta.calling import Children, ChildWaits, Told, context_of
 from gesta.codec import encode_content
+from gesta.context import Done, NotDone
 from gesta.decide import Use
 from gesta.desk import Desk
 from gesta.entry import Entry, utc_text
@@ -23,8 +24,8 @@ from gesta.errors import BadArguments, GestaError, InDoubt, message_of
 from gesta.kinds import AttemptContent, Error, FaultContent, ResolutionContent, ToolResultContent
 from gesta.outlive import Outliving, Returned, strayed
 from gesta.pending import UNSETTLED, WAITS, Pending
-from gesta.store import Letter
-from gesta.tooling import Done, NotDone, Tool
+from gesta.store import Letter, Statements
+from gesta.tooling import Tool
 
 
 async def use(agent: Agent, move: Use, desk: Desk) -> None:
@@ -34,9 +35,15 @@ async def use(agent: Agent, move: Use, desk: Desk) -> None:
     if not move.run:
         await desk.log.durable()
         return
-    attempts = [_attempt(agent, call, desk) for call in move.run]
+    alone = [call for call in move.run if _transactional(agent, call)]
+    for call in alone:
+        await _transact(agent, call, desk)
+    beside = [call for call in move.run if call not in alone]
+    if not beside:
+        return
+    attempts = [_attempt(agent, call, desk) for call in beside]
     await desk.log.durable()
-    left = len(move.run)
+    left = len(beside)
 
     async def carry_out(call: Pending, attempt: Entry) -> None:
         nonlocal left
@@ -48,10 +55,34 @@ async def use(agent: Agent, move: Use, desk: Desk) -> None:
             await desk.log.durable()
 
     if left == 1:
-        await carry_out(move.run[0], attempts[0])
+        await carry_out(beside[0], attempts[0])
         return
-    works = [partial(carry_out, call, attempt) for call, attempt in zip(move.run, attempts, strict=True)]
+    works = [partial(carry_out, call, attempt) for call, attempt in zip(beside, attempts, strict=True)]
     await _at_once(works)
+
+
+def _transactional(agent: Agent, call: Pending) -> bool:
+    tool = agent.tool(call.name)
+    return tool is not None and tool.effect == "transactional"
+
+
+async def _transact(agent: Agent, call: Pending, desk: Desk) -> None:
+    """Carry out a call whose tables live in the record: attempt, effect and result are one commit."""
+    tool, attempt = agent.tool(call.name), _attempt(agent, call, desk)
+    assert tool is not None
+
+    def work(sql: Statements) -> bool:
+        context = context_of(call, attempt.seq, desk, lambda: False, Children())
+        try:
+            told = dict.fromkeys(tool.context_names, msgspec.structs.replace(context, sql=sql))
+            returned = Returned(tool.function(**tool.arguments(call.final_args), **told))
+        except Exception as failure:  # noqa: BLE001 - whatever a tool raises is the model's to read
+            returned = Returned(failure=failure)
+        content = msgspec.structs.replace(_stated(tool, _result(returned)), call=call.seq)
+        desk.observe(desk.write(content, attempt.seq))
+        return returned.failure is None
+
+    await desk.log.journal.transact(work, tool.timeout_s or agent.policy.tool_timeout_s)
 
 
 async def _at_once(works: Sequence[Callable[[], Awaitable[None]]]) -> None:
@@ -198,6 +229,11 @@ def _doubt(desk: Desk, attempt: Entry, type_: str, message: str) -> None:
 async def _settle(agent: Agent, call: Pending, work: Work) -> None:
     """Turn a resolution into the call's result, or ask the tool what became of the effect."""
     last, desk = call.last, work.desk
+    if call.answer is not None or (call.approval is not None and call.approval.verdict == "answered"):
+        value = call.answer.value if call.answer is not None else call.approval.result if call.approval else None
+        content = ToolResultContent(call=call.seq, tool_result=value, outcome="ok", extra={"by": _who(call)})
+        desk.observe(desk.write(content, call.seq, *([call.approved] if call.approved is not None else [])))
+        return
     assert last is not None
     if last.verdict is None:
         await _reconcile(agent, call, work)
@@ -211,6 +247,11 @@ async def _settle(agent: Agent, call: Pending, work: Work) -> None:
     )
     content = _stated(agent.tool(call.name), content)
     desk.observe(desk.write(content, last.seq, *([last.settled] if last.settled is not None else [])))
+
+
+def _who(call: Pending) -> str:
+    said = call.answer or call.approval
+    return said.by if said is not None else ""
 
 
 async def _reconcile(agent: Agent, call: Pending, work: Work) -> None:

@@ -7,9 +7,10 @@ between releases. What happens outside of the verbs happens again.
 
 import random
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, TypeVar, cast
 
+import anyio
 import msgspec
 from msgspec import Struct
 
@@ -31,14 +32,21 @@ from gesta.kinds import (
     Error,
     KeyValueContent,
     Kind,
+    QuestionContent,
     SystemContent,
+    TimerContent,
 )
 from gesta.outcome import Outcome
+from gesta.run import take_in
 from gesta.using import plain
 
 C = TypeVar("C", bound=Content)
 GATHERS = ("step", "synthesis")
 """Roles of acts whose end names what they used, beside what the other agent said."""
+
+
+AT_ONCE_S = 1.0
+"""A shorter wait than this is waited out."""
 
 
 class Result(Struct, frozen=True, kw_only=True):
@@ -169,6 +177,37 @@ class Verbs(Acting):
         """Read the clock once."""
         written, _ = self.note(name, KeyValueContent(key=name, value=utc_text(self.desk.clock())))
         return utc_time(written.value)
+
+    async def ask(self, name: str, question: str, schema: dict[str, Any] | None = None) -> Any:
+        """Ask a person, once, and give the answer; until somebody answers, the turn waits.
+
+        Args:
+            schema: JSON Schema of the answer; None for any text.
+        """
+        asked = self.note(name, QuestionContent(value=question, schema=schema), [self.question])[1].seq
+        answer = self.desk.state.acts.answers.get(asked)
+        if answer is None:
+            await self.desk.log.durable()
+            await take_in(self.desk)
+            answer = self.desk.state.acts.answers.get(asked)
+        if answer is None:
+            raise await self.rest([Waiting("question", 0, name, of=asked)])
+        return answer.value
+
+    async def sleep(self, name: str, until: datetime | float) -> datetime:
+        """Wait until a time, or for so many seconds from now, once; the turn is left open for whoever takes it up then.
+
+        Returns:
+            When it was due. `gesta work` takes due turns up; a wait of less than a second is waited out here.
+        """
+        due = until if isinstance(until, datetime) else self.desk.clock() + timedelta(seconds=until)
+        due = self.note(name, TimerContent(due_at=due, key=name), [self.question])[0].due_at
+        left = (due - self.desk.clock()).total_seconds()
+        if left > AT_ONCE_S:
+            await self.desk.log.durable()
+            raise await self.rest([Waiting("timer", 0, name, of=self.desk.state.acts.notes[name].seq)])
+        await anyio.sleep(max(left, 0))
+        return due
 
     def pick(
         self,

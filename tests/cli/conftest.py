@@ -11,6 +11,7 @@ from gesta.cli import application
 
 AGENTS = '''
 import gesta
+from gesta.tools.person import ask_person
 
 
 @gesta.tool(effect="pure")
@@ -62,6 +63,9 @@ undeclared = gesta.Agent("undeclared", gesta.scripted(gesta.call("get_weather", 
 sender = gesta.Agent("sender", gesta.scripted(gesta.call("send", to="ann"), "Sent."), tools=[send])
 twice = gesta.Agent(
     "twice", gesta.scripted([gesta.call("send", to="ann"), gesta.call("send", to="bob")], "Sent."), tools=[send]
+)
+asker = gesta.Agent(
+    "asker", gesta.scripted(gesta.call("ask_person", question="Which one?"), "That one."), tools=[ask_person()]
 )
 echo = gesta.Agent("echo", gesta.function(lambda messages, header: f"You said: {messages[-1]['content']!r}"))
 plain = gesta.Agent("plain", gesta.scripted("One.", "Two."))

@@ -60,6 +60,7 @@ def test_every_verb_has_help_with_one_example(gesta: Gesta, verb: str):
 
 BEFORE = {
     "approve": ["run agent.py:desk pay"],
+    "answer": ["run agent.py:asker go"],
     "resolve": ["run agent.py:sender go"],
     "cancel": ["run agent.py:desk pay"],
     "import": ["run agent.py:agent hello", "export last -o runs.jsonl"],

@@ -11,11 +11,11 @@ import gesta
 from gesta import address
 from gesta.address import Record
 from gesta.calling import call_key
+from gesta.context import Context
 from gesta.demo import refund_asked, shop
 from gesta.demo.driver import drive, staffed
 from gesta.kinds import AttemptContent, ToolCallContent
 from gesta.store import Batch
-from gesta.tooling import Context
 
 SESSION = "s"
 

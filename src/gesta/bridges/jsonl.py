@@ -20,7 +20,7 @@ from gesta.bridges.source import BadImport, Source
 from gesta.codec import blob_names, verify
 from gesta.entry import GENESIS, Row
 from gesta.errors import BrokenRecord, NoRun
-from gesta.holder import shielded
+from gesta.opening import shielded
 from gesta.record import Record
 from gesta.store import Batch, BlobRow, Lease, Store
 

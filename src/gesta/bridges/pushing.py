@@ -15,7 +15,7 @@ from msgspec import Struct
 from gesta.codec import blob_names
 from gesta.entry import GENESIS
 from gesta.errors import RunHeld
-from gesta.holder import shielded
+from gesta.opening import shielded
 from gesta.store import Batch, Lease, Store
 
 RUNS = "SELECT run, min(seq) AS first, max(seq) AS last FROM entries GROUP BY run ORDER BY min(pos)"

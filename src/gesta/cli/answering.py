@@ -1,7 +1,7 @@
 """Commands that tell a run something from outside: `approve`, `resolve`, `cancel`."""
 
 from gesta.cli.app import command
-from gesta.cli.options import ApproveOptions, CancelOptions, ResolveOptions
+from gesta.cli.options import AnswerOptions, ApproveOptions, CancelOptions, ResolveOptions
 
 
 @command(ApproveOptions, example="gesta approve last")
@@ -13,6 +13,17 @@ def approve(options: ApproveOptions) -> None:
     from gesta.cli import letters
 
     letters.approve(options)
+
+
+@command(AnswerOptions, example="gesta answer last 'The blue one'")
+def answer(options: AnswerOptions) -> None:
+    """Answer a question that a run waits for.
+
+    This only puts the answer where the run will find it; the run goes on with `gesta resume` or `gesta work`.
+    """
+    from gesta.cli import letters
+
+    letters.answer(options)
 
 
 @command(ResolveOptions, example="gesta resolve last done --result '{\"sent\": true}'")

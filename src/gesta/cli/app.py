@@ -21,7 +21,7 @@ P = ParamSpec("P")
 Options = TypeVar("Options", bound=Common)
 
 VERBS = {
-    "Run": ("demo", "run", "resume", "approve", "resolve", "cancel"),
+    "Run": ("demo", "run", "resume", "work", "approve", "answer", "resolve", "cancel"),
     "Look": ("runs", "log", "why", "sql"),
     "Data": ("import", "export", "push", "verify"),
     "Models": ("models",),

@@ -7,7 +7,7 @@ Its key is that of the question, so that of two answers the first counts.
 import json
 import sys
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from gesta.agent import Agent
 from gesta.cli.talk import BOLD, harmless, say, styled
@@ -23,9 +23,13 @@ MOST = 4000
 class Verdict:
     """What a person answered about a call."""
 
-    verdict: Literal["approved", "denied"]
+    verdict: Literal["approved", "denied", "answered"]
     by: str
     reason: str | None = None
+    args: dict[str, Any] | None = None
+    """Run it with these instead."""
+    result: Any = None
+    """What it gives without running."""
 
 
 def who() -> str:
@@ -41,7 +45,7 @@ def who() -> str:
 async def letter(record: Record, run: str, call: Pending, verdict: Verdict) -> bool:
     """Put the answer into the run's inbox; False if the question was answered before."""
     assert call.asked is not None, f"nobody was asked about call {call.seq}"
-    content = ApprovalContent(of=call.asked, verdict=verdict.verdict, by=verdict.by, reason=verdict.reason)
+    content = ApprovalContent(of=call.asked, **vars(verdict))
     return await record.send(run, content, key=f"approval-{call.asked}")
 
 

@@ -98,18 +98,19 @@ async def _hang_up(agent: Agent) -> None:
 
 def _answers(job: Job, open_: list[Open]) -> list[tuple[Open, Verdict]]:
     """Get an answer to each approval that the turn waits for; none if nobody is there to ask."""
-    asked = [each for each in open_ if each.what == "approval"]
+    asked = [(each, each.call) for each in open_ if each.what == "approval" and each.call is not None]
     if job.yes:
-        return [(each, Verdict(verdict="approved", by="--yes")) for each in asked]
+        return [(each, Verdict(verdict="approved", by="--yes")) for each, _ in asked]
     if not (terminal(sys.stdin) and terminal(sys.stderr)):
         return []
-    answers = [(each, ask(each.call, job.agent, who())) for each in asked]
+    answers = [(each, ask(call, job.agent, who())) for each, call in asked]
     return [(each, verdict) for each, verdict in answers if verdict is not None]
 
 
 def _answered(job: Job, run: str, answers: list[tuple[Open, Verdict]]) -> Work:
     async def go_on(record: Record, listener: Listener) -> Outcome:
         for each, verdict in answers:
+            assert each.call is not None
             await letter(record, each.run, each.call, verdict)
         return await record.resume(run, job.agent, listener=listener)
 
@@ -140,14 +141,18 @@ def _waiting(job: Job, outcome: Outcome, open_: list[Open]) -> int:
     approvals = [each for each in open_ if each.what == "approval"]
     for each in open_:
         say(_why(each))
+    questions = [each for each in open_ if each.what == "question"]
     if doubts:
         say("Find out whether it happened. If it did not, say `failed` below instead of `done`, or `retry`.")
     next_ = [
-        job.command("resolve", each.run, f" done --call {each.call.seq}" if len(doubts) > 1 else " done")
-        for each in doubts
+        job.command("resolve", each.run, f" done --call {each.seq}" if len(doubts) > 1 else " done") for each in doubts
     ]
     next_ += [
-        job.command("approve", each.run, f" --call {each.call.seq}" if len(approvals) > 1 else "") for each in approvals
+        job.command("approve", each.run, f" --call {each.seq}" if len(approvals) > 1 else "") for each in approvals
+    ]
+    next_ += [
+        job.command("answer", each.run, f" ANSWER --question {each.seq}" if len(questions) > 1 else " ANSWER")
+        for each in questions
     ]
     say("Go on with:")
     say("  " + " && ".join([*next_, job.resume(outcome.run)]), BOLD)
@@ -155,12 +160,15 @@ def _waiting(job: Job, outcome: Outcome, open_: list[Open]) -> int:
 
 
 def _why(each: Open) -> str:
-    shown, call = short(call_text(each.call.name, each.call.final_args), MOST), each.call.seq
+    if each.call is None or each.what == "question":
+        due = f"Waiting until {each.text}; `gesta work` goes on with it then."
+        return f"A question: {each.text}" if each.what == "question" else due
+    shown = short(call_text(each.call.name, each.call.final_args), MOST)
     match each.what:
         case "approval":
-            return f"Waiting for approval of {shown} (call {call})."
+            return f"Waiting for approval of {shown} (call {each.seq})."
         case "doubt":
             text = IN_DOUBT if each.declared else UNDECLARED
-            return f"Outcome unknown: {shown} (call {call}). {text.format(tool=each.call.name)}"
-        case "running":
-            return f"{shown} (call {call}) is still running."
+            return f"Outcome unknown: {shown} (call {each.seq}). {text.format(tool=each.call.name)}"
+        case _:
+            return f"{shown} (call {each.seq}) is still running."

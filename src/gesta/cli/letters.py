@@ -6,20 +6,28 @@ That needs no agent and no lease. Whoever goes on with the run takes the letter 
 import json
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import Any
 
 import anyio
 
 from gesta.address import open_record
 from gesta.agent import Agent
 from gesta.cli.approving import Verdict, letter, who
-from gesta.cli.options import ApproveOptions, CancelOptions, OnRecord, ResolveOptions, quoted
+from gesta.cli.options import AnswerOptions, ApproveOptions, CancelOptions, OnRecord, ResolveOptions, quoted
 from gesta.cli.talk import FAILED, Stop, count, json_line, put, say, short
 from gesta.cli.voice import call_text
 from gesta.cli.waits import awaits_approval, where_it_waits
 from gesta.codec import decode_content
 from gesta.entry import Entry
 from gesta.errors import RunHeld
-from gesta.kinds import ApprovalContent, BeginContent, ResolutionContent, SignalContent
+from gesta.kinds import (
+    AnswerContent,
+    ApprovalContent,
+    BeginContent,
+    QuestionContent,
+    ResolutionContent,
+    SignalContent,
+)
 from gesta.models.scripted import scripted
 from gesta.pending import WAITS, Pending
 from gesta.record import Record
@@ -56,9 +64,7 @@ def approve(options: ApproveOptions) -> None:
             raise Stop(
                 f"Run {found.row.run} has its answer, but nobody went on with it. {_next(options, found)}", FAILED
             )
-        verdict = Verdict(
-            verdict="denied" if options.deny else "approved", by=options.by or who(), reason=options.reason
-        )
+        verdict = _verdict(options)
         calls = open_ if options.all and open_ else [_one(open_, options.call, found, "approval")]
         for call in calls:
             await letter(found.record, found.row.run, call, verdict)
@@ -69,9 +75,60 @@ def approve(options: ApproveOptions) -> None:
     _with_run(options, options.run, answer, lambda state: any(map(awaits_approval, state.calls.values())))
 
 
+def _verdict(options: ApproveOptions) -> Verdict:
+    """Read what a person said about a call. Raises Stop: it is several things at once, or no JSON."""
+    said = [name for name in ("deny", "args", "result") if getattr(options, name)]
+    if len(said) > 1:
+        raise Stop(f"--{said[0]} and --{said[1]} do not go together: one says how the call ends, the other otherwise.")
+    args = _json("--args", options.args)
+    if args is not None and not isinstance(args, dict):
+        raise Stop(f"--args is a JSON {type(args).__name__}, expected an object such as '{{\"amount\": 5}}'.")
+    verdict: Any = "denied" if options.deny else "answered" if options.result is not None else "approved"
+    by, result = options.by or who(), _json("--result", options.result)
+    return Verdict(verdict=verdict, by=by, reason=options.reason, args=args, result=result)
+
+
+def answer(options: AnswerOptions) -> None:
+    """Answer a question. Raises Stop: none waits, it is not said which, or the answer does not fit."""
+
+    async def tell(found: Found) -> None:
+        asked = dict(found.state.questions)
+        if options.call is not None:
+            asked = {seq: content for seq, content in asked.items() if seq == options.call}
+        if not asked:
+            raise Stop(f"Run {found.row.run} waits for no answer: {_standing(found.state)}.", FAILED)
+        if len(asked) > 1:
+            named = "".join(f"\n  --question {seq}  {short(each.value, MOST)}" for seq, each in asked.items())
+            raise Stop(f"{len(asked)} questions of run {found.row.run} wait. Say which:{named}")
+        ((seq, question),) = asked.items()
+        value = _fitting(options.text, question)
+        content = AnswerContent(of=seq, value=value, by=options.by or who())
+        if not await found.record.send(found.row.run, content, key=f"answer-{seq}"):
+            raise Stop(f"Question {seq} was answered before. {_next(options, found)}", FAILED)
+        if options.json:
+            put(json_line({"run": found.row.run, "question": seq, "answer": value}))
+        say(_next(options, found))
+
+    _with_run(options, options.run, tell, lambda state: bool(state.questions))
+
+
+def _fitting(text: str, question: QuestionContent) -> Any:
+    """Read an answer as its question wants it. Raises Stop: it does not fit."""
+    if question.schema is None:
+        return text
+    wanted = question.schema.get("type")
+    if wanted == "string" and not text.startswith('"'):
+        return text
+    value = _json("The answer", text)
+    problem = misfit(value, question.schema)
+    if problem is not None:
+        raise Stop(f"The answer {problem}. The question was: {question.value}")
+    return value
+
+
 def resolve(options: ResolveOptions) -> None:
     """Settle a doubt. Raises Stop: there is none, or it is not said which."""
-    result = _result(options.result)
+    result = _json("--result", options.result)
 
     async def settle(found: Found) -> None:
         call = _one(_doubts(found.state), options.call, found, "doubt")
@@ -194,15 +251,44 @@ def _next(options: OnRecord, found: Found) -> str:
     return f"Next: gesta resume {found.root.run} {quoted(found.hint)}{options.named}"
 
 
-def _result(text: str | None) -> object:
+def _json(what: str, text: str | None) -> Any:
     if text is None:
         return None
     try:
         return json.loads(text)
     except ValueError as error:
-        raise Stop(
-            f"--result is {text!r}, expected JSON ({error}). Text goes in quotes: --result '\"sent\"'"
-        ) from error
+        as_text = f"{what} '\"sent\"'" if what.startswith("-") else "'\"sent\"'"
+        raise Stop(f"{what} is {text!r}, expected JSON ({error}). Text goes in quotes: {as_text}") from error
+
+
+TYPES: dict[str, tuple[type, ...]] = {
+    "string": (str,),
+    "integer": (int,),
+    "number": (int, float),
+    "boolean": (bool,),
+    "object": (dict,),
+    "array": (list,),
+    "null": (type(None),),
+}
+
+
+def misfit(value: Any, schema: dict[str, Any]) -> str | None:
+    """Say why a value does not fit a JSON Schema, by its type, its choices and its members; None where it does."""
+    wanted = schema.get("type")
+    if isinstance(wanted, str) and wanted in TYPES:
+        right = isinstance(value, TYPES[wanted]) and (wanted == "boolean" or not isinstance(value, bool))
+        if not right:
+            return f"is {json.dumps(value)[:80]}, expected JSON of type {wanted}"
+    if "enum" in schema and value not in schema["enum"]:
+        return f"is {json.dumps(value)[:80]}, expected one of {', '.join(map(json.dumps, schema['enum']))}"
+    if isinstance(value, dict):
+        missing = [name for name in schema.get("required", ()) if name not in value]
+        if missing:
+            return f"lacks {', '.join(missing)}"
+        for name, part in schema.get("properties", {}).items():
+            if name in value and isinstance(part, dict) and (problem := misfit(value[name], part)):
+                return f"has a {name!r} that {problem}"
+    return None
 
 
 async def _nobody_writes(found: Found) -> None:

@@ -83,17 +83,53 @@ Call = Annotated[
 
 
 @dataclass(frozen=True, kw_only=True)
+class WorkOptions(OnRecord):
+    """What `work` takes."""
+
+    agents: Annotated[
+        list[str],
+        typer.Argument(metavar="FILE.py:NAME...", help="The agents whose runs it goes on with.", show_default=False),
+    ]
+    once: Annotated[bool, typer.Option("--once", help="Look once, and end when all that is due is done.")] = False
+    jobs: Annotated[int, typer.Option("--jobs", metavar="N", min=1, help="Turns that are taken at once.")] = 4
+    every: Annotated[float, typer.Option("--every", metavar="SECONDS", min=0.05, help="Time between two looks.")] = 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
 class ApproveOptions(OnRecord):
     """What `approve` takes."""
 
     run: Run = "last"
     deny: Annotated[bool, typer.Option("--deny", help="Do not allow it.")] = False
+    args: Annotated[
+        str | None,
+        typer.Option("--args", metavar="JSON", help="Run it with these arguments instead.", show_default=False),
+    ] = None
+    result: Annotated[
+        str | None,
+        typer.Option("--result", metavar="JSON", help="Do not run it; this is its result.", show_default=False),
+    ] = None
     reason: Annotated[
         str | None, typer.Option("--reason", metavar="TEXT", help="Why; the model reads it.", show_default=False)
     ] = None
     by: By = None
     call: Call = None
     all: Annotated[bool, typer.Option("--all", help="Every call that waits.")] = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnswerOptions(OnRecord):
+    """What `answer` takes."""
+
+    run: Run
+    text: Annotated[
+        str, typer.Argument(metavar="ANSWER", help="The answer: JSON where the question wants it, else text.")
+    ]
+    by: By = None
+    call: Annotated[
+        int | None,
+        typer.Option("--question", metavar="N", help="Which question, if several wait.", show_default=False),
+    ] = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gesta.cli.app import command
-from gesta.cli.options import OnRecord, Run, quoted
+from gesta.cli.options import OnRecord, Run, WorkOptions, quoted
 from gesta.cli.talk import DIM, Stop, json_line, put, say, terminal
 
 if TYPE_CHECKING:
@@ -181,3 +181,15 @@ def _with_model(agent: "Agent", options: WithModel) -> "Agent":
     if options.model or options.base_url:
         agent = msgspec.structs.replace(agent, model=model(name or "", options.base_url))
     return bind(agent)
+
+
+@command(WorkOptions, example="gesta work agent.py:agent --once")
+def work(options: WorkOptions) -> None:
+    """Go on with every turn that is due, until it is stopped.
+
+    Due are turns that were broken off, that were answered, and those whose time has come. Several workers may work on
+    one record.
+    """
+    from gesta.cli import working
+
+    raise SystemExit(working.work(options))

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from gesta.cli.talk import FAILED, Stop
+from gesta.entry import utc_text
+from gesta.kinds import TimerContent
 from gesta.outcome import Outcome
 from gesta.pending import WAITS, Pending
 from gesta.record import Record
@@ -14,40 +16,51 @@ from gesta.store import RunRow
 
 @dataclass(frozen=True)
 class Open:
-    """A call that waits."""
+    """A call, a question or a timer that a turn waits for."""
 
     run: str
-    call: Pending
-    what: Literal["approval", "doubt", "running"]
+    what: Literal["approval", "doubt", "running", "question", "timer"]
+    seq: int
+    """Of the call, the question or the timer."""
+    call: Pending | None = None
+    text: str = ""
+    """Of a question; of a timer, when it is due."""
     declared: bool = True
-    """Whether its tool said what its effect is."""
+    """Whether the call's tool said what its effect is."""
 
 
 async def open_calls(record: Record, outcome: Outcome) -> list[Open]:
-    """Find the calls that a turn waits for, down through its child runs."""
+    """Find what a turn waits for, down through its child runs."""
     found: list[Open] = []
     for each in outcome.waiting:
         run = each.run or outcome.run
+        state = await record.state(run)
+        call = state.calls.get(each.call)
         if each.what == "child":
             found += await _below(record, run)
-            continue
-        call = (await record.state(run)).calls.get(each.call)
-        if call is not None:
-            found.append(Open(run, call, each.what, each.declared))
+        elif each.what == "question":
+            asked = state.questions.get(each.of or 0)
+            found += [Open(run, "question", each.of or 0, call, asked.value)] if asked is not None else []
+        elif each.what == "timer":
+            notes = (note for note in state.acts.notes.values() if note.seq == each.of)
+            due = next((note.content.due_at for note in notes if isinstance(note.content, TimerContent)), None)
+            found.append(Open(run, "timer", each.of or 0, None, utc_text(due) if due is not None else each.tool))
+        elif call is not None:
+            found.append(Open(run, each.what, each.call, call, declared=each.declared))
     return found
 
 
 async def _below(record: Record, run: str) -> list[Open]:
-    """Find the calls that wait in a child run, as somebody sees it who does not write it."""
-    found: list[Open] = []
+    """Find what waits in a child run, as somebody sees it who does not write it."""
     state = await record.state(run)
     if not state.open:
-        return found
+        return []
+    found = [Open(run, "question", seq, None, asked.value) for seq, asked in state.questions.items()]
     for call in state.calls.values():
         if awaits_approval(call):
-            found.append(Open(run, call, "approval"))
+            found.append(Open(run, "approval", call.seq, call))
         elif call.last is not None and call.last.verdict is None and call.last.doubt != WAITS:
-            found.append(Open(run, call, "doubt"))
+            found.append(Open(run, "doubt", call.seq, call))
     session = state.opened.session if state.opened is not None else None
     for row in await record.store.runs(session):
         if row.parent_run == run:

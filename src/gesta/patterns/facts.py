@@ -12,9 +12,10 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 import msgspec
 from msgspec import NODEFAULT, Struct
 
+from gesta.context import Context
 from gesta.errors import BadArguments
 from gesta.signature import read_signature
-from gesta.tooling import Context, Tool
+from gesta.tooling import Tool
 
 RESERVED = ("request", "purpose")
 """Fields that are the class's own: no model fills them."""

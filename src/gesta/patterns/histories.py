@@ -26,7 +26,7 @@ from gesta.patterns.facts import facts_of
 from gesta.patterns.tool_message import ToolForm
 from gesta.patterns.working import Seat, Working
 from gesta.prompt import Prompt
-from gesta.standing import HISTORY
+from gesta.turn import HISTORY
 
 T = TypeVar("T")
 BYTES_A_TOKEN = 4

@@ -17,8 +17,8 @@ from gesta.decide import Finish
 from gesta.entry import utc_text
 from gesta.errors import GestaError
 from gesta.formatter import observation_text
-from gesta.holder import Opening
 from gesta.kinds import AssistantContent, CompactionContent, Error, Reason, SignalContent, UserContent
+from gesta.opening import Opening
 from gesta.outcome import Outcome
 from gesta.patterns.chat import ChatAgent
 from gesta.patterns.chat_config import TaskConfig
@@ -33,8 +33,8 @@ from gesta.patterns.tool_message import ToolForm, to_json
 from gesta.patterns.toolset import DOCUMENT
 from gesta.patterns.working import BY_HAND, end_by_hand
 from gesta.record import Record
-from gesta.standing import HISTORY
 from gesta.store import Letter
+from gesta.turn import HISTORY
 from gesta.verbs import Answer, Verbs
 
 __all__ = ["StatusCode", "Task", "TaskConfig"]

@@ -16,8 +16,8 @@ from gesta.decide import Finish, Wait
 from gesta.desk import Desk
 from gesta.entry import Entry
 from gesta.errors import GestaError, TurnOpen
-from gesta.holder import Opening
 from gesta.kinds import EndContent
+from gesta.opening import Opening
 from gesta.patterns.chat_config import ChatAgentConfig
 from gesta.patterns.facts import facts_of
 from gesta.patterns.home import Home

@@ -16,8 +16,9 @@ import msgspec
 from gesta.entry import GENESIS, Row, utc_text
 from gesta.errors import BrokenRecord, LeaseLost, RecordError, RunHeld, WriteFailed
 from gesta.log import Clock, utc_now
-from gesta.store import Batch, BlobRow, Info, Lease, Letter, RunRow, Table
+from gesta.store import Batch, BlobRow, Effect, Info, Lease, Letter, RunRow, Table
 from gesta.stores.common import News, checked, follow, new_id
+from gesta.stores.effects import Sql
 from gesta.stores.tables import ADD_BLOB, ADD_LETTER, ADD_RECORD, FORMAT, ROW, TABLES, ask
 
 ADDRESS = ":memory:"
@@ -45,6 +46,7 @@ class MemoryStore:
         self._leases: dict[str, tuple[int, str]] = {}
         self._held: set[str] = set()
         self._tables: apsw.Connection | None = None
+        self._own: apsw.Connection | None = None  # tables of transactional tools
         self._filled = 0  # rows that the tables hold
         self._news = News()
         self.commits = 0
@@ -78,6 +80,21 @@ class MemoryStore:
         self.commits += 1
         self._news.ring()
         return placed[-1].pos if placed else 0
+
+    async def transact(self, effect: Effect) -> None:
+        """Do a work on tables beside the record and take its entries; see `Store.transact`."""
+        self._open(writing=True)
+        self._own = self._own or apsw.Connection(":memory:")
+        sql = Sql(self._own)
+        self._own.execute("BEGIN")
+        try:
+            with sql.guarded(effect.timeout_s):
+                batch, kept = effect.work(sql)
+            await self.append(batch)
+            self._own.execute("COMMIT" if kept else "ROLLBACK")
+        except BaseException:
+            self._own.execute("ROLLBACK")
+            raise
 
     async def read(self, run: str, after: int = 0, until: int | None = None, limit: int | None = None) -> list[Row]:
         """Rows of a run by seq: more than `after`, up to and with `until`, at most `limit`."""

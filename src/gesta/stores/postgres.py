@@ -24,7 +24,7 @@ except ImportError as missing:  # also where psycopg finds no libpq
 
 from gesta.entry import Row, utc_text
 from gesta.log import Clock, utc_now
-from gesta.store import Batch, BlobRow, Info, Lease, Letter, RunRow, Table
+from gesta.store import Batch, BlobRow, Effect, Info, Lease, Letter, RunRow, Table
 from gesta.stores.common import LONGEST_S, PAGE, News, checked, new_id
 from gesta.stores.postgres_open import Connection, Place, connect, identity, located, make, put_views, told
 from gesta.stores.postgres_reader import Reader
@@ -111,6 +111,12 @@ class InlinePostgresStore:
     async def append(self, batch: Batch) -> int:
         """Commit a batch; see `Store.append`. Raises also ValueError: the rows do not follow each other."""
         return int(await self._write(checked(batch), synced=any(row.kind in SETTLED for row in batch.rows)))
+
+    async def transact(self, effect: Effect) -> None:
+        """Do a work and commit its entries with it; see `Store.transact`. In place: nothing else runs meanwhile."""
+        (outcome,) = self.writer.commit((effect,), synced=True)
+        if isinstance(outcome, GestaError):
+            raise outcome
 
     async def read(self, run: str, after: int = 0, until: int | None = None, limit: int | None = None) -> list[Row]:
         """Rows of a run by seq; see `Store.read`."""

@@ -25,8 +25,9 @@ from msgspec.structs import astuple
 from gesta.entry import GENESIS, Row, utc_text
 from gesta.errors import GestaError, LeaseLost, RunHeld, WriteFailed
 from gesta.log import Clock
-from gesta.store import Batch, Info, Lease, Letter
-from gesta.stores.common import new_id
+from gesta.store import Batch, Effect, Info, Lease, Letter
+from gesta.stores.common import checked, new_id
+from gesta.stores.postgres_effects import PostgresSql
 from gesta.stores.postgres_open import STALLED_S, Connection, Place, connect, told
 from gesta.stores.postgres_tables import ADD_BLOBS, ADD_ROWS
 from gesta.stores.sharing import Take, Work
@@ -95,7 +96,10 @@ class Writer:
     def _commit(self, works: Sequence[Work], *, synced: bool) -> list[Any]:
         transaction = ""
         try:
-            transaction = self._start([work.lease.run for work in works if isinstance(work, Batch)], synced=synced)
+            runs = [work.lease.run for work in works if isinstance(work, Batch)]
+            runs += [work.run for work in works if isinstance(work, Effect)]
+            transaction = self._start(runs, synced=synced)
+            works = [self._transact(work) if isinstance(work, Effect) else work for work in works]
             with self._connection.pipeline():
                 outcomes = [self._carry_out(work) for work in works]
                 self._flush()
@@ -197,6 +201,14 @@ class Writer:
                     return self._release(work)
         except GestaError as refused:  # before it had written anything
             return refused
+
+    def _transact(self, effect: Effect) -> Batch:
+        """Do an effect, and give what it says of itself; what it did is undone where it says so."""
+        self._connection.execute("SAVEPOINT effect")
+        batch, kept = effect.work(PostgresSql(self._connection, effect.timeout_s))
+        if not kept:
+            self._connection.execute("ROLLBACK TO effect")
+        return checked(batch)
 
     def _append(self, batch: Batch) -> int:
         lease, rows, run = batch.lease, batch.rows, batch.lease.run

@@ -18,7 +18,7 @@ from anyio.lowlevel import checkpoint
 from msgspec import Struct
 
 from gesta.errors import GestaError, WriteFailed
-from gesta.store import Batch, Lease, Letter
+from gesta.store import Batch, Effect, Lease, Letter
 from gesta.stores.common import News
 
 GROUP = 256  # works in one commit, at most
@@ -33,7 +33,7 @@ class Take(Struct, frozen=True):
     run: str
 
 
-Work = Batch | Letter | Take | Lease
+Work = Batch | Letter | Take | Lease | Effect
 """What a commit carries: a lease among works is one that is given back."""
 
 

@@ -20,8 +20,9 @@ from msgspec.structs import astuple
 from gesta.entry import GENESIS, utc_text
 from gesta.errors import GestaError, LeaseLost, RunHeld, WriteFailed
 from gesta.log import Clock
-from gesta.store import Batch, Lease, Letter
-from gesta.stores.common import new_id
+from gesta.store import Batch, Effect, Lease, Letter
+from gesta.stores.common import checked, new_id
+from gesta.stores.effects import Sql
 from gesta.stores.oslock import OwnerLock, bury, left_behind
 from gesta.stores.sharing import Take, Work
 from gesta.stores.sqlite_open import CLOSING_MS, told
@@ -139,6 +140,8 @@ class Writer:
             match work:
                 case Batch():
                     return self._append(work)
+                case Effect():
+                    return self._transact(work)
                 case Letter():
                     return self._send(work)
                 case Take():
@@ -159,6 +162,17 @@ class Writer:
         self._many.executemany(ADD_ROW, [astuple(row)[:-1] for row in rows])
         self._heads[run] = (lease.owner, lease.epoch, rows[-1].seq if rows else batch.head)
         return self._connection.last_insert_rowid() if rows else 0
+
+    def _transact(self, effect: Effect) -> int:
+        """Do an effect, and append what it says of itself; what it did is undone where it says so."""
+        sql = Sql(self._connection)
+        self._one.execute("SAVEPOINT effect")
+        with sql.guarded(effect.timeout_s):
+            batch, kept = effect.work(sql)
+        if not kept:
+            self._one.execute("ROLLBACK TO effect")
+        self._one.execute("RELEASE effect")
+        return self._append(checked(batch))
 
     def _allow(self, batch: Batch) -> None:
         """Refuse a batch whose writer is no longer the writer, or does not know where the run is."""

@@ -1,3 +1,3 @@
 """Makers of tools, and what is read about them."""
 
-ORDER = ("docstring",)
+ORDER = ("docstring", "person")

@@ -1,0 +1,41 @@
+"""What opens a turn, and what is done before one begins."""
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import anyio
+from msgspec import Struct
+
+from gesta.entry import Cause
+from gesta.kinds import EndContent, Error, SystemContent, UserContent
+from gesta.log import Journal
+from gesta.standing import RunState
+
+
+class Opening(Struct, frozen=True, kw_only=True):
+    """What opens a turn."""
+
+    name: str
+    """Of the run."""
+    session: str
+    content: UserContent | SystemContent | None = None
+    """None for a turn whose program says itself what it is about."""
+    key: str | None = None
+    """Makes sending it twice the same as sending it once."""
+    parent_run: str | None = None
+    causes: tuple[Cause, ...] = ()
+
+
+def shielded() -> AbstractContextManager[Any]:
+    """Finish what is begun though the task is cancelled; without an event loop nothing can cancel it."""
+    try:
+        return anyio.CancelScope(shield=True)
+    except anyio.NoEventLoopError:
+        return nullcontext()
+
+
+def close_orphans(journal: Journal, state: RunState) -> None:
+    """Close the spans that a writer left open when it died; an open turn is none, somebody goes on with it."""
+    for span in sorted(state.spans):
+        error = Error(type="orphaned", message="its writer ended without closing it")
+        journal.write(EndContent(status="error", error=error), span)

@@ -1,0 +1,39 @@
+"""A tool that a person carries out: the model asks, the turn waits, the answer is the result."""
+
+from typing import Any
+
+from gesta.tooling import Tool
+
+SCHEMA = {
+    "type": "object",
+    "properties": {"question": {"type": "string", "description": "One question, complete in itself."}},
+    "required": ["question"],
+    "additionalProperties": False,
+}
+
+
+def ask_person(
+    name: str = "ask_person",
+    description: str = "Ask the person who is responsible, and wait for the answer.",
+    *,
+    answer: dict[str, Any] | None = None,
+) -> Tool:
+    """Make a tool by which a model asks a person.
+
+    Args:
+        answer: JSON Schema of the answer; None for any text.
+    """
+    return Tool(
+        name=name,
+        description=description,
+        args_schema=SCHEMA,
+        function=_nobody,
+        effect="pure",
+        declared=True,
+        asks=True,
+        answer_schema=answer,
+    )
+
+
+def _nobody(question: str) -> str:
+    raise AssertionError(f"a person answers {question!r}")

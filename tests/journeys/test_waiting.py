@@ -1,0 +1,188 @@
+"""What waits for a person or a time: it costs nothing while it waits, and goes on in another process."""
+
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import anyio
+import pytest
+
+import gesta
+from gesta.kinds import AnswerContent, ApprovalContent
+from gesta.tools.person import ask_person
+from gesta.worker import Worker
+
+DONE: list[int] = []
+
+
+@gesta.tool(effect="once", approval=True)
+def pay(euros: int) -> str:
+    """Pay."""
+    DONE.append(euros)
+    return f"{euros} paid"
+
+
+@gesta.tool(effect="once", approval=True, expires_s=60)
+def wire(euros: int) -> str:
+    """Wire money."""
+    raise AssertionError("nobody allowed it")
+
+
+def results(entries: list[gesta.Entry]) -> list[object]:
+    return [entry.content.tool_result for entry in entries if entry.kind == "tool-result"]  # type: ignore[union-attr]
+
+
+async def test_a_question_waits_for_a_person_and_the_answer_is_the_result() -> None:
+    model = gesta.scripted(gesta.call("ask_person", question="Which size?"), "Size L it is.")
+    agent = gesta.Agent("desk", model=model, tools=[ask_person(answer={"enum": ["S", "L"]})])
+    async with gesta.open() as record:
+        outcome = await record.run(agent, "A shirt, please.", session="s")
+        (waiting,) = outcome.waiting
+        assert (outcome.reason, waiting.what) == ("waiting", "question")
+        again = await record.resume(outcome.run, agent)
+        assert again.waiting == outcome.waiting
+        assert sum(entry.kind == "question" for entry in await record.read(outcome.run)) == 1
+        await record.send(outcome.run, AnswerContent(of=waiting.of or 0, value="L", by="ann"), key="q")
+        assert (await record.resume(outcome.run, agent)).answer == "Size L it is."
+        assert results(await record.read(outcome.run)) == ["L"]
+
+
+async def test_a_person_may_change_the_arguments_or_answer_instead_of_the_tool() -> None:
+    DONE.clear()
+    model = gesta.scripted(gesta.call("pay", euros=100), gesta.call("pay", euros=7), "Done.")
+    agent = gesta.Agent("desk", model=model, tools=[pay])
+    async with gesta.open() as record:
+        outcome = await record.run(agent, "Pay.", session="s")
+        edit = ApprovalContent(of=outcome.waiting[0].of or 0, verdict="approved", by="ann", args={"euros": 10})
+        await record.send(outcome.run, edit, key="1")
+        outcome = await record.resume(outcome.run, agent)
+        instead = ApprovalContent(of=outcome.waiting[0].of or 0, verdict="answered", by="ann", result="paid in cash")
+        await record.send(outcome.run, instead, key="2")
+        outcome = await record.resume(outcome.run, agent)
+        assert outcome.answer == "Done."
+        assert DONE == [10]
+        assert results(await record.read(outcome.run)) == ["10 paid", "paid in cash"]
+
+
+async def test_an_approval_that_nobody_gives_in_time_is_a_denial() -> None:
+    now = [datetime(2026, 1, 1, tzinfo=UTC)]
+    agent = gesta.Agent("desk", model=gesta.scripted(gesta.call("wire", euros=1), "Not wired."), tools=[wire])
+    async with gesta.open() as record:
+        record.holder.clock = lambda: now[0]
+        outcome = await record.run(agent, "Wire.", session="s")
+        assert (await record.resume(outcome.run, agent)).reason == "waiting"
+        now[0] += timedelta(seconds=61)
+        outcome = await record.resume(outcome.run, agent)
+        assert outcome.answer == "Not wired."
+        (told,) = results(await record.read(outcome.run))
+        assert told == "A person did not allow this call. Nobody answered until 2026-01-01T00:01:00.000000Z."
+
+
+async def test_of_two_answers_the_first_counts_and_the_second_is_told() -> None:
+    agent = gesta.Agent("desk", model=gesta.scripted(gesta.call("wire", euros=1), "Not wired."), tools=[wire])
+    async with gesta.open() as record:
+        outcome = await record.run(agent, "Wire.", session="s")
+        asked = outcome.waiting[0].of or 0
+        assert await record.send(outcome.run, ApprovalContent(of=asked, verdict="denied", by="ann"), key=f"a-{asked}")
+        assert not await record.send(
+            outcome.run, ApprovalContent(of=asked, verdict="approved", by="bob"), key=f"a-{asked}"
+        )
+        assert (await record.resume(outcome.run, agent)).answer == "Not wired."
+
+
+async def test_a_program_asks_and_sleeps_and_is_taken_up_where_it_was() -> None:
+    now = [datetime(2026, 1, 1, tzinfo=UTC)]
+    passes = []
+
+    async def program(verbs: gesta.Verbs, question: str) -> str:
+        passes.append(question)
+        size = await verbs.ask("size", "Which size?", {"type": "integer"})
+        due = await verbs.sleep("delivery", 3600)
+        return f"Size {size}, delivered at {due:%H:%M}"
+
+    agent = gesta.Agent("desk", program=program)
+    async with gesta.open() as record:
+        record.holder.clock = lambda: now[0]
+        worker = Worker(record, [agent])
+        outcome = await record.run(agent, "A shirt.", session="s")
+        assert [each.what for each in outcome.waiting] == ["question"]
+        told: list[gesta.Outcome] = []
+        assert await worker.look(told.append) == 1  # it never saw that run, so it looks
+        assert await worker.look(told.append) == 0
+        await record.send(outcome.run, AnswerContent(of=outcome.waiting[0].of or 0, value=42, by="ann"), key="q")
+        assert await worker.look(told.append) == 1
+        assert [each.what for each in told[-1].waiting] == ["timer"]
+        assert await worker.look(told.append) == 0
+        now[0] += timedelta(hours=1)
+        assert await worker.look(told.append) == 1
+        assert told[-1].answer == "Size 42, delivered at 01:00"
+        assert await worker.look(told.append) == 0
+        assert len(passes) == 4
+        assert sum(entry.kind == "timer" for entry in await record.read(outcome.run)) == 1
+
+
+async def test_a_message_waits_its_turn_where_the_policy_says_so() -> None:
+    started = anyio.Event()
+
+    @gesta.tool(effect="pure")
+    async def slow() -> str:
+        """Take a while."""
+        started.set()
+        await anyio.sleep(0.1)
+        return "done"
+
+    policy = gesta.Policy(when_busy="queue")
+    model = gesta.scripted(gesta.call("slow"), "First.", "Second.", "Third.")
+    agent = gesta.Agent("desk", model=model, tools=[slow], policy=policy)
+    answers: list[str | None] = []
+    async with gesta.open() as record, anyio.create_task_group() as group:
+
+        async def say(text: str) -> None:
+            answers.append((await record.run(agent, text, session="s")).answer)
+
+        group.start_soon(say, "1")
+        await started.wait()
+        group.start_soon(say, "2")
+        group.start_soon(say, "3")
+    assert answers == ["First.", "Second.", "Third."]
+
+
+SHOP = """
+import gesta
+from gesta.tools.person import ask_person
+
+agent = gesta.Agent("desk", model=gesta.scripted(gesta.call("ask_person", question="Which size?"), "Size it is."),
+                    tools=[ask_person(answer={"type": "integer"})])
+"""
+
+
+def test_the_command_line_answers_a_question_and_works_on(tmp_path: Path) -> None:
+    (tmp_path / "shop.py").write_text(SHOP)
+
+    def gesta_(*words: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-c", "from gesta.cli import main; main()", *words]
+        return subprocess.run(
+            command, cwd=tmp_path, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
+        )
+
+    asked = gesta_("run", "shop.py:agent", "A shirt.")
+    assert asked.returncode == 3
+    assert "A question: Which size?" in asked.stderr
+    assert " ANSWER && gesta resume " in asked.stderr
+    wrong = gesta_("answer", "last", "large")
+    assert wrong.returncode == 2
+    assert "expected JSON" in wrong.stderr
+    assert gesta_("work", "shop.py:agent", "--once").stderr.count("waiting: question") == 1
+    assert gesta_("answer", "last", "42").returncode == 0
+    again = gesta_("answer", "last", "43")
+    assert again.returncode == 1
+    assert "was answered before" in again.stderr
+    worked = gesta_("work", "shop.py:agent", "--once")
+    assert "answered: Size it is." in worked.stderr
+    assert "Nothing was due." in gesta_("work", "shop.py:agent", "--once").stderr
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"

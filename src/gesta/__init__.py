@@ -21,12 +21,13 @@ if TYPE_CHECKING:
     from gesta.models.function import function
     from gesta.models.scripted import call, fault, reply, scripted
     from gesta.outcome import Outcome
-    from gesta.policy import Limits, Policy, Retry
+    from gesta.policy import Budget, Limits, Policy, Retry
     from gesta.tooling import Context, Done, NotDone, Tool, Unknown, tool
     from gesta.verbs import Verbs
 
 WHERE = {
     "Agent": "agent",
+    "Budget": "policy",
     "Context": "tooling",
     "Done": "tooling",
     "Entry": "entry",
@@ -59,6 +60,7 @@ WHERE = {
 
 __all__ = [
     "Agent",
+    "Budget",
     "Context",
     "Done",
     "Entry",

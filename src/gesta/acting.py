@@ -5,10 +5,13 @@ rest too, so that nothing which runs beside it is broken off; then the program i
 """
 
 from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 
 import anyio
+import anyio.lowlevel
 
 from gesta.acts import Act
+from gesta.affording import share
 from gesta.agent import Agent
 from gesta.decide import Finish, Waiting
 from gesta.desk import Desk
@@ -46,6 +49,7 @@ class Acting:
         """What the answer is made from; by default the last act."""
         self._used: set[str] = set()
         self._busy = self._resting = 0
+        self._handing = 0
         self._changed = anyio.Event()
 
     @property
@@ -99,6 +103,22 @@ class Acting:
             self.desk.place(ended)
         self.desk.absorb()
         return act
+
+    async def allowance(self) -> dict[str, Any] | None:
+        """Say what a child run may spend: a fair part among those that are handed their tasks right now.
+
+        The edge must be written before anybody else gets a turn.
+        """
+        turn, budget = self.desk.state.turn, self.agent.policy.budget
+        assert turn is not None
+        if budget is None and turn.spending.allowed is None:
+            return None
+        self._handing += 1
+        try:
+            await anyio.lowlevel.checkpoint()  # lets those come this far that were started together
+            return share(budget, self.desk.state, self._handing)
+        finally:
+            self._handing -= 1
 
     async def rest(self, waits: Sequence[Waiting]) -> Suspended:
         """Give what is raised where a program waits outside of an act, once no act goes on beside it."""

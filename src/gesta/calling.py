@@ -10,12 +10,14 @@ import anyio
 from anyio import from_thread
 from msgspec import Struct
 
+from gesta.affording import returned, share
 from gesta.agent import Agent
 from gesta.desk import Desk, Task
 from gesta.entry import Cause
 from gesta.kinds import EdgeContent, Hit, RetrievalContent, SystemContent
 from gesta.outcome import Outcome
 from gesta.pending import Pending
+from gesta.spending import CALL
 from gesta.tooling import Context
 
 
@@ -71,15 +73,38 @@ def context_of(
 async def _call(desk: Desk, call: Pending, attempt: int, children: list[Cause], agent: Agent, input: str) -> Outcome:
     """Have another agent answer in a child run, which goes on where it was when the call is tried again."""
     name = f"{call.name}#{call.seq}"
-    edge = desk.write(EdgeContent(source=[*desk.log.path, call.name], dest=[agent.name], payload=input), attempt)
     source = (*desk.log.path, call.name)
-    key = f"{desk.log.run}.{call.seq}"
-    task = Task(name=name, key=key, content=SystemContent(value=input), cause=(desk.log.run, edge.seq), source=source)
+    allowance = _allowance(desk, call)
+    extra = {CALL: call.seq} if allowance is not None else None
+    content = EdgeContent(source=list(source), dest=[agent.name], payload=input, allowance=allowance, extra=extra)
+    edge = desk.write(content, attempt).seq
+    desk.absorb()
+    task = Task(
+        name=name,
+        key=f"{desk.log.run}.{call.seq}",
+        content=SystemContent(value=input),
+        cause=(desk.log.run, edge),
+        source=source,
+        allowance=allowance,
+    )
     ended = await desk.host.child(agent, task, desk)
     if ended.end is None:
         raise ChildWaits(ended.run)
     children.append((ended.run, ended.end))
+    spent = returned(edge, allowance, ended.spent)
+    if spent is not None:
+        desk.write(spent, edge, (ended.run, ended.end))
     return ended
+
+
+def _allowance(desk: Desk, call: Pending) -> dict[str, Any] | None:
+    """Say what the child run of a call may spend: as before, or a fair part for each open call that has none yet."""
+    assert desk.state.turn is not None
+    spending = desk.state.turn.spending
+    edge = spending.edge_of(call.seq)
+    if edge is not None:
+        return spending.edges[edge].allowance
+    return share(desk.budget, desk.state, sum(spending.edge_of(each.seq) is None for each in desk.state.current()))
 
 
 def _found(desk: Desk, attempt: int, query: str, hits: Sequence[Hit]) -> None:

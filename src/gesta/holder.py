@@ -28,6 +28,7 @@ from gesta.perform import perform
 from gesta.playing import play
 from gesta.prompt import Prompt
 from gesta.run import outcome, take_in, turn
+from gesta.spending import ALLOWANCE
 from gesta.standing import AGENT, RunState, RunView
 from gesta.store import Lease, Store
 
@@ -47,6 +48,8 @@ class Opening(Struct, frozen=True, kw_only=True):
     """Makes sending it twice the same as sending it once."""
     parent_run: str | None = None
     causes: tuple[Cause, ...] = ()
+    allowance: dict[str, Any] | None = None
+    """What the turn may cost, by the run above."""
 
 
 class Kept(Struct, frozen=True):
@@ -137,6 +140,7 @@ class Holder:
             key=task.key,
             parent_run=desk.log.run,
             causes=(task.cause,),
+            allowance=task.allowance,
         )
         return await self.take(agent, opening, desk.pass_on if desk.listener is not None else None)
 
@@ -191,7 +195,8 @@ class Holder:
         opened = Opened(
             session=opening.session, name=opening.name, record=self.store.info.id, parent_run=opening.parent_run
         )
-        begin = BeginContent(name=agent.name, role="turn", agent=agent.ref(), key=opening.key)
+        extra = {ALLOWANCE: opening.allowance} if opening.allowance is not None else None
+        begin = BeginContent(name=agent.name, role="turn", agent=agent.ref(), key=opening.key, extra=extra)
         desk.log = open_root(desk.log.journal, begin, opened)
         if opening.content is not None:
             question = desk.write(opening.content, *opening.causes)
@@ -226,6 +231,7 @@ class Holder:
                 self._origins[run] = origin
             log = Log(journal, begin, path)
             desk = Desk(log, state, prompt, host=self, listener=listener, origins=self._origins)
+            desk.budget = agent.policy.budget
             yield desk
             desk.absorb()
             if journal.durable_head == journal.head:

@@ -38,16 +38,13 @@ from gesta.kinds import (
     UserContent,
 )
 from gesta.pending import LOST, UNSETTLED, Pending, Try
+from gesta.spending import ALLOWANCE, COSTS, WEIGHED, Spending, Weight
 from gesta.turn import Asked, Turn, tokens
 
 AGENT = "gesta.agent"
 """Key under which a turn notes that another description of its agent goes on with it."""
-
-
 HIDDEN = "hidden"
 """In place of an encoder: blocks of the last request were hidden, so the next does not extend it."""
-
-
 HISTORY = "history"
 """Extra of an answer that a program put into the history: nobody gave it in this turn."""
 
@@ -78,6 +75,7 @@ class RunState(Struct):
     tool_state: str = ""
     """State that a tool left the run in; empty for the one it begins in."""
     acts: Acts = field(default_factory=Acts)
+    weight: Weight = field(default_factory=Weight)
     questions: dict[int, QuestionContent] = field(default_factory=dict)
     """Those of the open turn that nobody has answered."""
 
@@ -103,6 +101,10 @@ class RunView:
         """Take one entry in."""
         state.head = entry.seq
         state.acts.take(entry)
+        if entry.kind in WEIGHED:
+            state.weight.take(entry)
+        elif entry.kind in COSTS and state.turn is not None:
+            state.turn.spending.take(entry)
         handle = HANDLERS.get(entry.kind)
         if handle is not None:
             handle(state, entry, entry.content)
@@ -113,7 +115,8 @@ def _begin(state: RunState, entry: Entry, content: BeginContent) -> None:
     state.opened = content.opened or state.opened
     if content.role == "turn":
         agent = content.agent.digest if content.agent is not None else ""
-        state.turn = Turn(begin=entry.seq, key=content.key, name=content.name, agent=agent)
+        spending = Spending(allowed=(content.extra or {}).get(ALLOWANCE))
+        state.turn = Turn(begin=entry.seq, key=content.key, name=content.name, agent=agent, spending=spending)
         if content.key is not None:
             state.turns[content.key] = state.turn
     else:
@@ -165,14 +168,14 @@ def _completion(state: RunState, entry: Entry, content: ChatCompletionContent) -
     state.answered += 1
     if state.asked is not None:
         state.asked.open = False
-    turn = state.turn
+    turn, counts = state.turn, tokens(content.usage)
+    state.weight.reply(counts, content)
     if turn is None:
         return
     turn.requests += 1
     turn.faults = 0
     turn.reply, turn.text = entry.seq, content.output
     turn.empty = 0 if content.output.strip() else turn.empty + 1
-    counts = tokens(content.usage)
     if counts is None:
         turn.unknown_usage += 1
     else:

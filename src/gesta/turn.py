@@ -3,9 +3,10 @@
 from datetime import datetime
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from gesta.kinds import Error
+from gesta.spending import Spending
 
 
 class Asked(Struct):
@@ -61,6 +62,7 @@ class Turn(Struct):
     end: int | None = None
     value: Any = None
     """What it gave, where that is not the text of an answer."""
+    spending: Spending = field(default_factory=Spending)
 
 
 def tokens(usage: dict[str, Any] | None) -> tuple[int, int] | None:

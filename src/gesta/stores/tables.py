@@ -269,6 +269,33 @@ LEFT JOIN entries AS r ON r.run = p.run AND r.seq = p.result
 LEFT JOIN spans AS s ON s.run = c.run AND s.span = c.span
 LEFT JOIN spans AS rs ON rs.run = r.run AND rs.span = r.span
 WHERE c.kind = 'tool-call' ORDER BY c.pos;
+
+CREATE VIEW IF NOT EXISTS costs AS
+WITH asked AS MATERIALIZED (
+    SELECT run, seq, kind, CAST(json_extract(content, '$.header') AS INTEGER) AS header,
+        max(seq) FILTER (WHERE kind = 'begin') OVER (PARTITION BY run ORDER BY seq) AS turn
+    FROM entries WHERE likelihood(kind = 'request'
+        OR (kind = 'begin' AND json_extract(content, '$.role') = 'turn'), 0.9)
+),
+answered AS MATERIALIZED (
+    SELECT run, CAST(json_extract(causes, '$[0]') AS INTEGER) AS request,
+        coalesce(json_extract(usage, '$.prompt_tokens'), json_extract(usage, '$.input_tokens')) AS tokens_in,
+        coalesce(json_extract(usage, '$.completion_tokens'), json_extract(usage, '$.output_tokens')) AS tokens_out
+    FROM (SELECT run, causes, json_extract(content, '$.usage') AS usage
+        FROM entries WHERE likelihood(kind = 'chat-completion', 0.9))
+),
+settled AS MATERIALIZED (
+    SELECT run, CAST(json_extract(content, '$.of') AS INTEGER) AS request, json_extract(content, '$.spent.usd') AS usd,
+        json_extract(content, '$.spent.prices') AS prices, at
+    FROM entries WHERE likelihood(kind = 'budget', 0.9) AND json_extract(content, '$.spent') IS NOT NULL
+)
+SELECT q.run, q.turn, q.seq AS request, json_extract(h.content, '$.meta.model') AS model,
+    tokens_in, tokens_out, s.usd, s.prices, CASE WHEN s.usd IS NOT NULL THEN s.at END AS priced_at
+FROM asked AS q
+LEFT JOIN entries AS h ON h.run = q.run AND h.seq = q.header
+LEFT JOIN answered AS a ON a.run = q.run AND a.request = q.seq
+LEFT JOIN settled AS s ON s.run = q.run AND s.request = q.seq
+WHERE q.kind = 'request' ORDER BY q.run, q.seq;
 """  # noqa: S608 - constants
 """What was done, as tables: worked out anew for each query, in passes over all entries and a sort.
 

@@ -17,7 +17,7 @@ from gesta.entry import Cause
 from gesta.kinds import EdgeContent, Hit, RetrievalContent, SystemContent
 from gesta.outcome import Outcome
 from gesta.pending import Pending
-from gesta.spending import CALL
+from gesta.spending import CHILD
 from gesta.tooling import Context
 
 
@@ -72,10 +72,10 @@ def context_of(
 
 async def _call(desk: Desk, call: Pending, attempt: int, children: list[Cause], agent: Agent, input: str) -> Outcome:
     """Have another agent answer in a child run, which goes on where it was when the call is tried again."""
-    name = f"{call.name}#{call.seq}"
+    name = child_name(call)
     source = (*desk.log.path, call.name)
-    allowance = _allowance(desk, call)
-    extra = {CALL: call.seq} if allowance is not None else None
+    allowance = _allowance(desk, name)
+    extra = {CHILD: name} if allowance is not None else None
     content = EdgeContent(source=list(source), dest=[agent.name], payload=input, allowance=allowance, extra=extra)
     edge = desk.write(content, attempt).seq
     desk.absorb()
@@ -97,14 +97,20 @@ async def _call(desk: Desk, call: Pending, attempt: int, children: list[Cause], 
     return ended
 
 
-def _allowance(desk: Desk, call: Pending) -> dict[str, Any] | None:
-    """Say what the child run of a call may spend: as before, or a fair part for each open call that has none yet."""
+def child_name(call: Pending) -> str:
+    """Name the child run of a call."""
+    return f"{call.name}#{call.seq}"
+
+
+def _allowance(desk: Desk, child: str) -> dict[str, Any] | None:
+    """Say what a child run may spend: as before, or a fair part for each open call that has none yet."""
     assert desk.state.turn is not None
     spending = desk.state.turn.spending
-    edge = spending.edge_of(call.seq)
+    edge = spending.edge_of(child)
     if edge is not None:
         return spending.edges[edge].allowance
-    return share(desk.budget, desk.state, sum(spending.edge_of(each.seq) is None for each in desk.state.current()))
+    among = sum(spending.edge_of(child_name(each)) is None for each in desk.state.current())
+    return share(desk.budget, desk.state, max(among, 1))
 
 
 def _found(desk: Desk, attempt: int, query: str, hits: Sequence[Hit]) -> None:

@@ -26,8 +26,8 @@ from gesta.kinds import (
 
 ALLOWANCE = "allowance"
 """Extra of the begin of a child run's turn: what it may spend."""
-CALL = "call"
-"""Extra of an edge: the tool call that it belongs to."""
+CHILD = "child"
+"""Extra of the edge of a tool call: the name of the child run, the same when the call is tried again."""
 RAISES = "raises"
 """Extra of the question whether a turn may spend more: which bound the answer raises."""
 COSTS = frozenset({Kind.Budget, Kind.Edge, Kind.Question, Kind.Answer})
@@ -62,8 +62,8 @@ class Spent(Struct, frozen=True, kw_only=True):
 class Handed(Struct, frozen=True):
     """An edge to a child run, and what that may spend."""
 
-    call: int
-    """The tool call that it belongs to; 0 for an act."""
+    child: str
+    """Name of the run; empty for an act, which has one edge only."""
     allowance: dict[str, Any] | None
 
 
@@ -76,7 +76,7 @@ class Spending(Struct):
     held: dict[int, Amount] = field(default_factory=dict)
     """Set aside and not settled, by request or edge."""
     edges: dict[int, Handed] = field(default_factory=dict)
-    """The last of each call, and those of acts."""
+    """Of a call that was tried again, the last one."""
     requests: int = 0
     """Answered requests that were settled."""
     unpriced: int = 0
@@ -95,9 +95,9 @@ class Spending(Struct):
         """What counts as spent: settled or not."""
         return sum(self.held.values(), self.settled)
 
-    def edge_of(self, call: int) -> int | None:
-        """Find the edge to the child run of a tool call that was tried before."""
-        return next((edge for edge, handed in self.edges.items() if call and handed.call == call), None)
+    def edge_of(self, child: str) -> int | None:
+        """Find the edge to a child run that a tool call was handed to before."""
+        return next((edge for edge, handed in self.edges.items() if child and handed.child == child), None)
 
     def spent(self, requests: int) -> Spent | None:
         """Sum up for a turn with so many answered requests; none where no account was kept."""
@@ -115,7 +115,7 @@ class Spending(Struct):
             case BudgetContent(of=of, spent=dict() as spent) if of in self.held:
                 self._settle(of, spent)
             case EdgeContent(allowance=allowance, extra=extra):
-                self._hand(entry.seq, Handed((extra or {}).get(CALL, 0), allowance))
+                self._hand(entry.seq, Handed((extra or {}).get(CHILD, ""), allowance))
             case QuestionContent(extra=dict() as extra) if extra.get(RAISES) in ("tokens", "usd"):
                 self.asked, self.axis = entry.seq, extra[RAISES]
             case AnswerContent(of=of, value=value) if of == self.asked:
@@ -124,7 +124,7 @@ class Spending(Struct):
 
     def _hand(self, edge: int, handed: Handed) -> None:
         """Set an allowance aside, once for a call that is tried again, and not after its child run gave it back."""
-        before = self.edge_of(handed.call)
+        before = self.edge_of(handed.child)
         if before is None or self.held.pop(before, None) is not None:
             self.held[edge] = amount(handed.allowance or {})
         if before is not None:

@@ -62,13 +62,13 @@ def spender(world: World, script: Sequence[Any], budget: gesta.Budget, price: An
 def account(entries: Iterable[Entry], axis: str) -> tuple[list[float], float]:
     """What counts as spent after each entry, by the entries alone, and by how much the worst reply was over."""
     held: dict[int, float] = {}
-    of_calls: dict[int, int] = {}
+    of_calls: dict[str, int] = {}
     worst, totals = 0.0, list[float]()
     for entry in entries:
         content = entry.content
         if isinstance(content, EdgeContent) and content.allowance is not None:
             held[entry.seq] = content.allowance.get(axis, 0)
-            call = (content.extra or {}).get("call")
+            call = (content.extra or {}).get("child")
             if call in of_calls:  # the same child run, handed over again
                 held[entry.seq] = held.pop(of_calls[call])
             if call is not None:

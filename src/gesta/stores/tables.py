@@ -273,19 +273,24 @@ WHERE c.kind = 'tool-call' ORDER BY c.pos;
 CREATE VIEW IF NOT EXISTS costs AS
 WITH asked AS MATERIALIZED (
     SELECT run, seq, kind, CAST(json_extract(content, '$.header') AS INTEGER) AS header,
-        max(seq) FILTER (WHERE kind = 'begin') OVER (PARTITION BY run ORDER BY seq) AS turn
-    FROM entries WHERE likelihood(kind = 'request'
-        OR (kind = 'begin' AND json_extract(content, '$.role') = 'turn'), 0.9)
+        max(seq) FILTER (WHERE kind = 'begin') OVER so_far AS turn,
+        max(seq) FILTER (WHERE kind = 'request') OVER so_far AS request
+    FROM entries WHERE likelihood(kind IN ('request', 'chat-completion', 'begin'), 0.9)
+        AND (kind <> 'begin' OR json_extract(content, '$.role') = 'turn')
+    WINDOW so_far AS (PARTITION BY run ORDER BY seq)
 ),
 answered AS MATERIALIZED (
-    SELECT run, CAST(json_extract(causes, '$[0]') AS INTEGER) AS request,
-        coalesce(json_extract(usage, '$.prompt_tokens'), json_extract(usage, '$.input_tokens')) AS tokens_in,
-        coalesce(json_extract(usage, '$.completion_tokens'), json_extract(usage, '$.output_tokens')) AS tokens_out
-    FROM (SELECT run, causes, json_extract(content, '$.usage') AS usage
-        FROM entries WHERE likelihood(kind = 'chat-completion', 0.9))
+    SELECT r.run, r.request,
+        CAST(coalesce(json_extract(content, '$.usage.prompt_tokens'),
+            json_extract(content, '$.usage.input_tokens')) AS INTEGER) AS tokens_in,
+        CAST(coalesce(json_extract(content, '$.usage.completion_tokens'),
+            json_extract(content, '$.usage.output_tokens')) AS INTEGER) AS tokens_out
+    FROM asked AS r JOIN entries AS c ON c.run = r.run AND c.seq = r.seq
+    WHERE r.kind = 'chat-completion'
 ),
 settled AS MATERIALIZED (
-    SELECT run, CAST(json_extract(content, '$.of') AS INTEGER) AS request, json_extract(content, '$.spent.usd') AS usd,
+    SELECT run, CAST(json_extract(content, '$.of') AS INTEGER) AS request,
+        CAST(json_extract(content, '$.spent.usd') AS DOUBLE PRECISION) AS usd,
         json_extract(content, '$.spent.prices') AS prices, at
     FROM entries WHERE likelihood(kind = 'budget', 0.9) AND json_extract(content, '$.spent') IS NOT NULL
 )

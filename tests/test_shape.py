@@ -36,8 +36,10 @@ SPINE = (
         "context",
         "tooling",
     ),
-    *("model", "formatter", "prompt", "policy", "event", "agent", "pending", "acts", "turn", "standing", "decide"),
+    *("model", "formatter", "prompt", "policy", "event", "agent", "pending", "acts", "spending", "turn", "standing"),
     *(
+        "affording",
+        "decide",
         "outcome",
         "desk",
         "outlive",
@@ -56,10 +58,10 @@ SPINE = (
     ),
 )
 RIBS = ("stores", "models", "tools", "formatters", "views", "patterns", "bridges")
-EDGES = ("address", "blocking", "demo", "worker", "cli", "web", "testing")
+EDGES = ("address", "blocking", "demo", "worker", "cli", "web", "crashing", "testing")
 SPINE_LIBRARIES = ("msgspec", "anyio")
 LAZY = ("", "address", "cli", "demo")  # may import inside functions; "" is the door, `gesta/__init__.py`
-HEAVY: dict[str, str] = {}  # rib file, as "models/name.py" -> the one library that it may import inside functions
+HEAVY = {"models/prices.py": "genai_prices"}  # rib file -> the one library that it may import inside functions
 KEYWORDS = {  # functions and classes whose keywords are the user's own words, so that no signature can list them
     "call": "the arguments of any tool",
     "log": "the annotations of an entry",

@@ -22,12 +22,13 @@ if TYPE_CHECKING:
     from gesta.models.function import function
     from gesta.models.scripted import call, fault, reply, scripted
     from gesta.outcome import Outcome
-    from gesta.policy import Limits, Policy, Retry
+    from gesta.policy import Budget, Limits, Policy, Retry
     from gesta.tooling import Tool, tool
     from gesta.verbs import Verbs
 
 WHERE = {
     "Agent": "agent",
+    "Budget": "policy",
     "Context": "context",
     "Done": "context",
     "Entry": "entry",
@@ -60,6 +61,7 @@ WHERE = {
 
 __all__ = [
     "Agent",
+    "Budget",
     "Context",
     "Done",
     "Entry",

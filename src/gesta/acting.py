@@ -5,11 +5,13 @@ rest too, so that nothing which runs beside it is broken off; then the program i
 """
 
 from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 
 import anyio
 from anyio.lowlevel import checkpoint
 
 from gesta.acts import Act
+from gesta.affording import share
 from gesta.agent import Agent
 from gesta.decide import Finish, Waiting
 from gesta.desk import Desk
@@ -51,6 +53,7 @@ class Acting:
         self._busy = self._resting = 0
         self._tasks: set[int] = set()
         """Tasks that are in an act."""
+        self._handing = 0
         self._changed = anyio.Event()
 
     @property
@@ -114,6 +117,22 @@ class Acting:
         log.journal.write(BeginContent(name=name, role=role, parent=log.span_seq), 0)
         self.desk.absorb()
         return self.desk.state.acts.named[name]
+
+    async def allowance(self) -> dict[str, Any] | None:
+        """Say what a child run may spend: a fair part among those that are handed their tasks right now.
+
+        The edge must be written before anybody else gets a turn.
+        """
+        turn, budget = self.desk.state.turn, self.agent.policy.budget
+        assert turn is not None
+        if budget is None and turn.spending.allowed is None:
+            return None
+        self._handing += 1
+        try:
+            await checkpoint()  # lets those come this far that were started together
+            return share(budget, self.desk.state, self._handing)
+        finally:
+            self._handing -= 1
 
     async def rest(self, waits: Sequence[Waiting]) -> Suspended:
         """Give what is raised where a program waits outside of an act, once no act goes on beside it."""

@@ -20,6 +20,7 @@ from gesta.entry import Entry
 from gesta.errors import BadAddress, GestaError, nearest
 from gesta.formatter import Formatter
 from gesta.model import Model
+from gesta.policy import Budget, Price
 from gesta.record import Record as Base
 from gesta.store import Store
 from gesta.tooling import Tool
@@ -73,6 +74,17 @@ def model(address: str, base_url: str | None = None) -> Model:
     return http_model(address, base_url)
 
 
+def price(name: str, budget: Budget | None = None) -> Price | None:
+    """Find the price of a model by its name; None where nobody knows it.
+
+    Raises:
+        MissingExtra: the budget is in US dollars, and the price list is not installed.
+    """
+    from gesta.models.prices import listed
+
+    return listed(name, needed=budget is not None and budget.usd is not None)
+
+
 def bind(agent: Agent, models: dict[str, Model] | None = None) -> Agent:
     """Replace the addresses in an agent by what they lead to; `models` keeps those that were made, by address."""
     changes: dict[str, Any] = {}
@@ -81,6 +93,8 @@ def bind(agent: Agent, models: dict[str, Model] | None = None) -> Agent:
         changes["model"] = kept[agent.model] = kept.get(agent.model) or model(agent.model)
     if isinstance(agent.formatter, str):
         changes["formatter"] = formatter(agent.formatter)
+    if agent.price is None and ":" in (name := getattr(changes.get("model", agent.model), "name", "")):
+        changes["price"] = price(name, agent.policy.budget)
     tools = [described(tool) for tool in agent.tools]
     if any(new is not old for new, old in zip(tools, agent.tools, strict=True)):
         changes["tools"] = tools

@@ -17,7 +17,7 @@ from gesta.errors import BadAddress, BadTool
 from gesta.formatter import Formatter
 from gesta.kinds import AgentRef, RequestHeaderContent
 from gesta.model import Model, Unasked
-from gesta.policy import Policy, Spelled
+from gesta.policy import Policy, Price, Spelled
 from gesta.tooling import Tool, tool
 
 RULES = ("name", "effect", "approval", "timeout_s", "on_doubt", "group", "applicable_states", "state")
@@ -50,6 +50,8 @@ class Agent(Struct, frozen=True, metaclass=Spelled):
     """State of the tools that a run begins in; empty is `undefined`."""
     program: Program | None = None
     """Takes its turns in place of asking the model; see `gesta.verbs`."""
+    price: Price | None = None
+    """What the model's tokens cost; `gesta.open` looks it up where it is not said. Only a budget asks for it."""
     hint: str | None = None
     """Where the agent came from, for people; never imported."""
 

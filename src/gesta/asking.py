@@ -15,11 +15,13 @@ import anyio
 import msgspec
 from msgspec import Struct, field
 
+from gesta.affording import overrun, reserved, settled
 from gesta.agent import Agent
 from gesta.desk import Desk
 from gesta.entry import Entry
 from gesta.errors import BadArguments, GestaError, ModelFault, message_of, nearest
 from gesta.kinds import (
+    BudgetContent,
     ChatCompletionContent,
     Error,
     FaultContent,
@@ -48,6 +50,8 @@ class Coming(Struct):
 
     message: int
     """Seq of its request."""
+    held: dict[str, Any] | None
+    """What was set aside for it."""
     raw: list[bytes] = field(default_factory=list)
     chars: int = 0
     thought: bool = False
@@ -59,9 +63,14 @@ async def ask(agent: Agent, desk: Desk) -> None:
     _close_calls(agent, desk)
     agent = agent.offering(desk.state.tool_state)
     await _settle_last_try(desk)
+    desk.absorb()
+    if overrun(agent, desk.state) is not None:
+        return  # the placeholders took what was left: `decide` says how it goes on
     request, entry = _request(agent, desk)
+    coming, start = Coming(entry.seq, reserved(agent, desk.state)), anyio.current_time()
+    if coming.held is not None:
+        desk.write(BudgetContent(of=entry.seq, reserved=coming.held), entry.seq)
     await desk.log.durable()
-    coming, start = Coming(entry.seq), anyio.current_time()
     try:
         whole, reply = await _answer(agent, desk, request, coming)
     except Exception as failure:  # noqa: BLE001 - whatever a model raises is how its try ended
@@ -87,6 +96,9 @@ async def ask(agent: Agent, desk: Desk) -> None:
             coming.message,
         )
         _record(agent, desk, coming, completion, reply)
+        if coming.held is not None:
+            spent = settled(agent, coming.held, reply.usage)
+            desk.write(BudgetContent(of=entry.seq, spent=spent), entry.seq, completion.seq)
 
 
 def _close_calls(agent: Agent, desk: Desk) -> None:
@@ -132,7 +144,6 @@ async def _settle_last_try(desk: Desk) -> None:
 
 def _request(agent: Agent, desk: Desk) -> tuple[Request, Entry]:
     """Write the request: what it adds to the one before, and the digest of its whole body."""
-    desk.absorb()
     state, prompt = desk.state, desk.prompt
     header = agent.formats().dress(agent.header())
     if header != state.header:
@@ -208,6 +219,8 @@ def _fault(agent: Agent, desk: Desk, entry: Entry, failure: Exception, coming: C
     error = Error(type=name, message=message_of(failure), http_status=status, traceback=trace)
     extra, chars = _raw(coming) if coming.raw else None, coming.chars or None
     desk.write(FaultContent(of=entry.seq, error=error, wait_s=wait_s, shown_chars=chars, extra=extra), entry.seq)
+    if coming.held is not None and status is not None and not coming.raw:  # what is refused is not billed
+        desk.write(BudgetContent(of=entry.seq, spent={"tokens": 0, "usd": 0.0}), entry.seq)
     _retract(desk, coming)
 
 

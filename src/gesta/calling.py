@@ -10,6 +10,7 @@ import anyio
 from anyio import from_thread
 from msgspec import Struct, field
 
+from gesta.affording import returned, share
 from gesta.agent import Agent
 from gesta.context import Context
 from gesta.desk import Desk, Task
@@ -18,6 +19,7 @@ from gesta.errors import LeaseLost, RecordError, RunError, message_of
 from gesta.kinds import EdgeContent, Hit, RetrievalContent, SystemContent
 from gesta.outcome import Outcome
 from gesta.pending import Pending
+from gesta.spending import CHILD
 
 
 class Told(Struct, frozen=True):
@@ -78,11 +80,21 @@ def context_of(call: Pending, attempt: int, desk: Desk, cancelled: Callable[[], 
 async def _call(desk: Desk, call: Pending, attempt: int, children: Children, agent: Agent, input: str) -> Outcome:
     """Have another agent answer in a child run, which goes on where it was when the call is tried again."""
     children.begun += 1
-    name = f"{call.name}#{call.seq}" if children.begun == 1 else f"{call.name}#{call.seq}.{children.begun}"
+    name = child_name(call) if children.begun == 1 else f"{child_name(call)}.{children.begun}"
     source = (*desk.log.path, call.name)
-    edge = desk.write(EdgeContent(source=list(source), dest=[agent.name], payload=input), attempt)
-    key = f"{desk.log.run}.{call.seq}"
-    task = Task(name=name, key=key, content=SystemContent(value=input), cause=(desk.log.run, edge.seq), source=source)
+    allowance = _allowance(desk, name)
+    extra = {CHILD: name} if allowance is not None else None
+    content = EdgeContent(source=list(source), dest=[agent.name], payload=input, allowance=allowance, extra=extra)
+    edge = desk.write(content, attempt).seq
+    desk.absorb()
+    task = Task(
+        name=name,
+        key=f"{desk.log.run}.{call.seq}",
+        content=SystemContent(value=input),
+        cause=(desk.log.run, edge),
+        source=source,
+        allowance=allowance,
+    )
     try:
         ended = await desk.host.child(agent, task, desk)
     except (RecordError, RunError) as failure:  # the child's turn is open: it is no answer that a model may read
@@ -90,7 +102,26 @@ async def _call(desk: Desk, call: Pending, attempt: int, children: Children, age
     if ended.end is None:
         raise ChildWaits(ended.run, "it waits for somebody")
     children.ends.append((ended.run, ended.end))
+    spent = returned(edge, allowance, ended.spent)
+    if spent is not None:
+        desk.write(spent, edge, (ended.run, ended.end))
     return ended
+
+
+def child_name(call: Pending) -> str:
+    """Name the child run of a call."""
+    return f"{call.name}#{call.seq}"
+
+
+def _allowance(desk: Desk, child: str) -> dict[str, Any] | None:
+    """Say what a child run may spend: as before, or a fair part for each open call that has none yet."""
+    assert desk.state.turn is not None
+    spending = desk.state.turn.spending
+    edge = spending.edge_of(child)
+    if edge is not None:
+        return spending.edges[edge].allowance
+    among = sum(spending.edge_of(child_name(each)) is None for each in desk.state.current())
+    return share(desk.budget, desk.state, max(among, 1))
 
 
 def _respond(desk: Desk, cancelled: Callable[[], bool], text: str) -> None:

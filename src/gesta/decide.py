@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
+from gesta.affording import overrun
 from gesta.agent import Agent
 from gesta.codec import digest_of
 from gesta.entry import Cause
@@ -46,6 +47,8 @@ class Waiting(Struct, frozen=True):
     """The child run that somebody is to answer in; none for the run itself."""
 
 
+BUDGET = "budget"
+"""What a turn waits for that may cost no more until a person says so."""
 Blocking = Literal["approval", "doubt", "running", "child", "question"]
 
 
@@ -151,8 +154,8 @@ def _waiting(agent: Agent, call: Pending, what: Blocking) -> Waiting:
     return Waiting(what, call.seq, call.name, of, tool is None or tool.declared, child)
 
 
-def _words(agent: Agent, state: RunState) -> Ask | Finish:
-    """Answer, ask the model again, or stop at a limit."""
+def _words(agent: Agent, state: RunState) -> Ask | Wait | Finish:
+    """Answer, ask the model again, or stop at a limit or where the money ends."""
     turn = state.turn
     assert turn is not None
     if turn.reply is not None:
@@ -165,7 +168,18 @@ def _words(agent: Agent, state: RunState) -> Ask | Finish:
     for name, count, bound in (("requests", turn.requests, limits.requests), ("calls", turn.calls, limits.calls)):
         if bound is not None and count >= bound:
             return _limit(name, bound)
-    return Ask()
+    return afford(agent, state) or Ask()
+
+
+def afford(agent: Agent, state: RunState) -> Wait | Finish | None:
+    """Stop, or wait for a person, where the next request would take the turn beyond its budget."""
+    over = overrun(agent, state)
+    if over is None or state.turn is None:
+        return None
+    budget, spending = agent.policy.budget, state.turn.spending
+    if budget is not None and budget.when_spent == "ask" and not spending.refused:
+        return Wait((Waiting("question", 0, BUDGET, of=spending.asked),))
+    return Finish("budget", over.error)
 
 
 def _limit(name: str, bound: int) -> Finish:

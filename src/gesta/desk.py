@@ -17,6 +17,7 @@ from gesta.kinds import Content, SystemContent, ToolResultContent
 from gesta.log import Log
 from gesta.origins import Key, NodeType, Origin, derived
 from gesta.outcome import Outcome
+from gesta.policy import Budget
 from gesta.prompt import Prompt
 from gesta.standing import RunState, RunView
 
@@ -33,6 +34,8 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     """The edge."""
     source: tuple[str, ...]
     """Path of the span that it comes from."""
+    allowance: dict[str, Any] | None = None
+    """What it may cost, where the run that hands it over keeps an account; see `affording.share`."""
 
 
 class Host(Protocol):
@@ -73,6 +76,8 @@ class Desk:
         self.streaming = listener is not None
         self.failures: list[Exception] = []
         """What the listener raised, also in a span inside; it hears no more, and the turn goes on."""
+        self.budget: Budget | None = None
+        """What a turn of the run may cost."""
         self.streamed = False
         """Whether words of the last reply went out already."""
         self._view = RunView()

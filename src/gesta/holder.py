@@ -38,9 +38,10 @@ from gesta.perform import perform
 from gesta.playing import play
 from gesta.prompt import Prompt
 from gesta.run import outcome, take_in, turn
-from gesta.standing import AGENT, RunState, RunView
+from gesta.spending import ALLOWANCE
+from gesta.standing import RunState, RunView
 from gesta.store import Lease, Letter, RunRow, Store
-from gesta.turn import Turn
+from gesta.turn import AGENT, Turn
 from gesta.view import fold
 
 FIRST_WAIT_S, LAST_WAIT_S = 0.02, 0.5  # between two looks whether a busy run is free
@@ -137,6 +138,7 @@ class Holder:
             key=task.key,
             parent_run=desk.log.run,
             causes=(task.cause,),
+            allowance=task.allowance,
         )
         return await self.take(agent, opening, desk.pass_on if desk.listener is not None else None)
 
@@ -230,7 +232,8 @@ class Holder:
         opened = Opened(
             session=opening.session, name=opening.name, record=self.store.info.id, parent_run=opening.parent_run
         )
-        begin = BeginContent(name=agent.name, role="turn", agent=agent.ref(), key=opening.key)
+        extra = {ALLOWANCE: opening.allowance} if opening.allowance is not None else None
+        begin = BeginContent(name=agent.name, role="turn", agent=agent.ref(), key=opening.key, extra=extra)
         desk.log = open_root(desk.log.journal, begin, opened)
         if opening.content is not None:
             question = desk.write(opening.content, *opening.causes)
@@ -265,6 +268,7 @@ class Holder:
                 self._origins[run] = origin
             log = Log(journal, begin, path)
             desk = Desk(log, state, prompt, host=self, listener=listener, origins=self._origins)
+            desk.budget = agent.policy.budget
             try:
                 yield desk
                 desk.absorb()

@@ -391,8 +391,11 @@ class BudgetContent(Base, frozen=True, kw_only=True, tag="budget"):
 
     kind: ClassVar[Kind] = Kind.Budget
     of: int
+    """The request, or the edge to a child run."""
     reserved: dict[str, Any] | None = None
+    """`tokens`, `usd`."""
     spent: dict[str, Any] | None = None
+    """`tokens`, `usd`, each null where nobody knows; then `counted` says as what they count. `prices`: the list."""
 
 
 class ArtifactContent(Base, frozen=True, kw_only=True, tag="artifact"):

@@ -24,6 +24,8 @@ class Opening(Struct, frozen=True, kw_only=True):
     """Makes sending it twice the same as sending it once."""
     parent_run: str | None = None
     causes: tuple[Cause, ...] = ()
+    allowance: dict[str, Any] | None = None
+    """What the turn may cost, by the run above."""
 
 
 def shielded() -> AbstractContextManager[Any]:

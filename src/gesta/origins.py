@@ -67,7 +67,7 @@ PLACES: Mapping[Kind, Place] = MappingProxyType(
         Kind.Signal: Place(),
         Kind.Timer: Place(),
         Kind.Resolution: Place("Resolution", frozenset({Kind.Attempt}), follows=True),
-        Kind.Budget: Place(None, frozenset({Kind.Request, Kind.Attempt})),
+        Kind.Budget: Place(None, frozenset({Kind.Request, Kind.Attempt, Kind.Edge})),
         Kind.Artifact: Place("Artifact", None, follows=True),
         Kind.Compaction: Place("Summary"),  # of the range that it names
     }

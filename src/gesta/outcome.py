@@ -6,6 +6,7 @@ from msgspec import Struct
 
 from gesta.decide import Waiting
 from gesta.kinds import Error
+from gesta.spending import Spent
 
 
 class Outcome(Struct, frozen=True, kw_only=True):
@@ -29,5 +30,12 @@ class Outcome(Struct, frozen=True, kw_only=True):
     tokens_out: int = 0
     unknown_usage: int = 0
     """Answers that came without a count of tokens; those are not in the sums."""
+    spent: Spent | None = None
+    """With all that the runs below spent; none where no account was kept, see `Budget`."""
     end: int | None = None
     """Seq of the end of the turn; none while it waits."""
+
+    @property
+    def usd(self) -> float | None:
+        """What it cost, in US dollars; none where anybody's price is unknown, or no account was kept."""
+        return self.spent.usd if self.spent is not None else None

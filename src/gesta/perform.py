@@ -8,10 +8,11 @@ wrong outside is an entry for the model or the next `decide`, never an exception
 from datetime import timedelta
 from typing import assert_never
 
+from gesta.affording import overrun
 from gesta.agent import Agent
 from gesta.asking import ask
 from gesta.codec import digest_of
-from gesta.decide import Ask, Finish, Move, Use, Wait
+from gesta.decide import BUDGET, Ask, Finish, Move, Use, Wait
 from gesta.desk import Desk
 from gesta.entry import Entry
 from gesta.formatter import observation_text
@@ -43,6 +44,10 @@ async def perform(agent: Agent, move: Move, desk: Desk) -> list[Entry]:
 async def _wait(agent: Agent, move: Wait, desk: Desk) -> None:
     """Ask for the approvals and answers that nobody was asked for yet."""
     for waiting in move.what:
+        over = overrun(agent, desk.state) if waiting.tool == BUDGET and not waiting.call else None
+        if over is not None and waiting.of is None:
+            assert desk.state.turn is not None
+            desk.write(over.question, desk.state.turn.question)
         tool = agent.tool(waiting.tool)
         if tool is None or waiting.of is not None:
             continue

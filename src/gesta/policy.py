@@ -1,11 +1,12 @@
 """What an agent may do, how often and how long: data, carried out by `decide` and `perform`."""
 
-from typing import Any, Literal
+import math
+from typing import Any, Literal, Protocol
 
 import msgspec
 from msgspec import Struct
 
-from gesta.errors import nearest
+from gesta.errors import AgentError, nearest
 
 DoubtPolicy = Literal["ask", "tell"]
 
@@ -51,11 +52,50 @@ class Retry(Struct, frozen=True, kw_only=True, metaclass=Spelled):
         return max(wait, min(asked_s or 0.0, self.max_wait_s))
 
 
+class Budget(Struct, frozen=True, kw_only=True, metaclass=Spelled):
+    """Bounds of what one turn may cost, with all that runs below it cost; without a bound, costs are only recorded.
+
+    It is set aside before a request, and what came of it is settled after: what a crash or a lost reply left unsettled
+    counts as spent.
+    """
+
+    usd: float | None = None
+    """US dollars."""
+    tokens: int | None = None
+    """Tokens in and out."""
+    request_usd: float = 0.10
+    """Set aside for a request whose price nobody knows; it counts as spent in full."""
+    request_tokens: int = 16_000
+    """Set aside for a reply whose length no setting such as `max_tokens` bounds."""
+    when_spent: Literal["stop", "ask"] = "stop"
+    """The turn ends with reason `budget`, or waits for a person to say how much more it may cost."""
+
+    def __post_init__(self) -> None:
+        """Refuse what bounds nothing. Raises AgentError."""
+        for name in ("usd", "tokens", "request_usd", "request_tokens"):
+            value = getattr(self, name)
+            if value is not None and not 0 <= value < math.inf:
+                raise AgentError(f"Budget({name}={value!r}): expected a number from 0 on.")
+
+
+class Price(Protocol):
+    """What the tokens of one model cost."""
+
+    @property
+    def dated(self) -> str:
+        """Name and edition of the price list; it stands on the record beside each sum."""
+
+    def usd(self, usage: dict[str, Any]) -> float | None:
+        """Give the US dollars for a usage as the provider counts it; None where nobody knows. Total."""
+
+
 class Policy(Struct, frozen=True, kw_only=True, metaclass=Spelled):
     """All of an agent's rules."""
 
     limits: Limits = Limits()
     retry: Retry = Retry()
+    budget: Budget | None = None
+    """What a turn may cost; none to keep no account."""
     parallel: int = 8
     """Tool calls of one reply that run at once; 1 for tools whose order matters."""
     attempts: int = 3

@@ -94,5 +94,6 @@ def outcome(desk: Desk, waiting: tuple[Waiting, ...] = (), of: Turn | None = Non
         tokens_in=turn.tokens_in,
         tokens_out=turn.tokens_out,
         unknown_usage=turn.unknown_usage,
+        spent=turn.spending.spent(turn.requests),
         end=turn.end,
     )

@@ -39,10 +39,8 @@ from gesta.kinds import (
     UserContent,
 )
 from gesta.pending import LOST, UNSETTLED, WAITS, Pending, Try
-from gesta.turn import HIDDEN, HISTORY, Asked, Turn, tokens
-
-AGENT = "gesta.agent"
-"""Key under which a turn notes that another description of its agent goes on with it."""
+from gesta.spending import ALLOWANCE, COSTS, WEIGHED, Spending, Weight
+from gesta.turn import AGENT, HIDDEN, HISTORY, Asked, Turn, tokens
 
 
 class RunState(Struct):
@@ -71,6 +69,7 @@ class RunState(Struct):
     tool_state: str = ""
     """State that a tool left the run in; empty for the one it begins in."""
     acts: Acts = field(default_factory=Acts)
+    weight: Weight = field(default_factory=Weight)
     questions: dict[int, QuestionContent] = field(default_factory=dict)
     """Those of the open turn that nobody has answered."""
 
@@ -96,6 +95,10 @@ class RunView:
         """Take one entry in."""
         state.head = entry.seq
         state.acts.take(entry)
+        if entry.kind in WEIGHED:
+            state.weight.take(entry)
+        elif entry.kind in COSTS and state.turn is not None:
+            state.turn.spending.take(entry)
         handle = HANDLERS.get(entry.kind)
         if handle is not None:
             handle(state, entry, entry.content)
@@ -106,7 +109,8 @@ def _begin(state: RunState, entry: Entry, content: BeginContent) -> None:
     state.opened = content.opened or state.opened
     if content.role == "turn":
         agent = content.agent.digest if content.agent is not None else ""
-        state.turn = Turn(begin=entry.seq, key=content.key, name=content.name, agent=agent)
+        spending = Spending(allowed=(content.extra or {}).get(ALLOWANCE))
+        state.turn = Turn(begin=entry.seq, key=content.key, name=content.name, agent=agent, spending=spending)
         if content.key is not None:
             state.turns[content.key] = state.turn
     else:
@@ -158,14 +162,14 @@ def _completion(state: RunState, entry: Entry, content: ChatCompletionContent) -
     state.answered += 1
     if state.asked is not None:
         state.asked.open = False
-    turn = state.turn
+    turn, counts = state.turn, tokens(content.usage)
+    state.weight.reply(counts, content)
     if turn is None:
         return
     turn.requests += 1
     turn.faults = 0
     turn.reply, turn.text = entry.seq, content.output
     turn.empty = 0 if content.output.strip() else turn.empty + 1
-    counts = tokens(content.usage)
     if counts is None:
         turn.unknown_usage += 1
     else:

@@ -3,10 +3,13 @@
 from datetime import datetime
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from gesta.kinds import Error
+from gesta.spending import Spending
 
+AGENT = "gesta.agent"
+"""Key under which a turn notes that another description of its agent goes on with it."""
 HIDDEN = "hidden"
 """In place of an encoder: blocks of the last request were hidden, so the next does not extend it."""
 HISTORY = "history"
@@ -68,6 +71,7 @@ class Turn(Struct):
     """Child runs that its tools called, less those whose end a result was made from."""
     value: Any = None
     """What it gave, where that is not the text of an answer."""
+    spending: Spending = field(default_factory=Spending)
 
 
 def tokens(usage: dict[str, Any] | None) -> tuple[int, int] | None:

@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from gesta.acting import Acting, Ended
 from gesta.acts import NAME, Act
+from gesta.affording import returned
 from gesta.agent import Agent
 from gesta.codec import digest_of
 from gesta.decide import Waiting
@@ -141,13 +142,22 @@ class Verbs(Acting):
 
     async def _hand(self, handed: Handed, name: str, role: str) -> Result:
         async def work(desk: Desk, act: Act) -> Ended:
-            edge = self._edge(desk, act, handed)
-            key = f"{desk.log.run}.{act.begin}"
-            cause = (desk.log.run, edge)
-            task = Task(name=handed.run, key=key, content=handed.content, cause=cause, source=desk.log.path)
+            edge, allowance = await self._edge(desk, act, handed)
+            task = Task(
+                name=handed.run,
+                key=f"{desk.log.run}.{act.begin}",
+                content=handed.content,
+                cause=(desk.log.run, edge),
+                source=desk.log.path,
+                allowance=allowance,
+            )
             if handed.hear is not None:
                 desk.listener = self._routed(await desk.host.child_run(handed.run, desk), handed.hear)
-            end, made = self._answered(await desk.host.child(handed.agent, task, desk), name)
+            ended = await desk.host.child(handed.agent, task, desk)
+            end, made = self._answered(ended, name)
+            spent = returned(edge, allowance, ended.spent)
+            if spent is not None:
+                desk.write(spent, edge, *made)
             return end, (*made, *handed.causes) if role in GATHERS else made
 
         act = await self.act(name, work, role=role)
@@ -237,15 +247,17 @@ class Verbs(Acting):
         elif event.type != "answer":  # where the child's answer ends, this one need not
             self.desk.pass_on(event)
 
-    def _edge(self, desk: Desk, act: Act, handed: Handed) -> int:
-        """Write the edge to a child run, or find it on record."""
+    async def _edge(self, desk: Desk, act: Act, handed: Handed) -> tuple[int, dict[str, Any] | None]:
+        """Write the edge to a child run, or find it on record; also what that may spend."""
         written = next((each for each in act.entries if isinstance(each.content, EdgeContent)), None)
         if written is None:
-            edge = EdgeContent(source=list(desk.log.path), dest=[handed.agent.name], payload=handed.payload)
+            path, name, allowance = list(desk.log.path), handed.agent.name, await self.allowance()
+            edge = EdgeContent(source=path, dest=[name], payload=handed.payload, allowance=allowance)
             written = desk.write(edge, *(handed.causes or (self.question,)))
+            desk.absorb()
         assert isinstance(written.content, EdgeContent)
         _same(act.name, written.content.payload, handed.payload)
-        return written.seq
+        return written.seq, written.content.allowance
 
     def _routed(self, run: str, hear: Listener) -> Listener:
         """Give who listens to a child run its own words, and what the runs below it tell to who listens here."""

@@ -16,6 +16,7 @@ from gesta.cli.talk import (
     BOLD,
     Stop,
     colours,
+    dollars,
     harmless,
     json_harmless,
     json_line,
@@ -35,8 +36,7 @@ from gesta.log import entry_of
 from gesta.record import Record
 from gesta.standing import RunState, RunView
 from gesta.store import RunRow
-from gesta.turn import tokens
-from gesta.view import fold
+from gesta.turn import Turn, tokens
 
 T = TypeVar("T")
 
@@ -66,7 +66,8 @@ def runs(options: RunsOptions) -> None:
     if options.json:
         put_all(json_line(each) for each in found)
         return
-    headings = ("run", "session", "agent", "started (UTC)", "entries", "tokens", "stands")
+    priced = any(each["counted_usd"] is not None for each in found)
+    headings = ("run", "session", "agent", "started (UTC)", "entries", "tokens", *["cost"] * priced, "stands")
     rows = [
         (
             each["run"],
@@ -75,11 +76,12 @@ def runs(options: RunsOptions) -> None:
             each["started"][:19].replace("T", " "),
             f"{each['entries']:,}",
             f"{each['tokens_in'] + each['tokens_out']:,}" if each["tokens_in"] + each["tokens_out"] else "",
+            *[dollars(each["usd"]).removeprefix("cost ") if each["counted_usd"] is not None else ""] * priced,
             each["stands"],
         )
         for each in found
     ]
-    heading, *lines = table(headings, rows, right=("entries", "tokens"))
+    heading, *lines = table(headings, rows, right=("entries", "tokens", *["cost"] * priced))
     put(styled(heading, BOLD, sys.stdout))
     put_all(lines)
     if not found:
@@ -88,6 +90,14 @@ def runs(options: RunsOptions) -> None:
 
 def _facts(row: RunRow, entries: list[Entry]) -> dict[str, Any]:
     counts = [tokens(each.content.usage) for each in entries if isinstance(each.content, ChatCompletionContent)]
+    state, turns = RunState(), dict[int, Turn]()
+    for entry in entries:
+        state = RunView().apply(state, entry)
+        if state.turn is not None:
+            turns[state.turn.begin] = state.turn
+    spent = [turn.spending.spent(turn.requests) for turn in turns.values()]
+    kept = [each for each in spent if each is not None]
+    known = [each.usd for each in kept if each.usd is not None]
     return {
         "run": row.run,
         "session": row.session,
@@ -100,7 +110,9 @@ def _facts(row: RunRow, entries: list[Entry]) -> dict[str, Any]:
         "tokens_in": sum(each[0] for each in counts if each is not None),
         "tokens_out": sum(each[1] for each in counts if each is not None),
         "unknown_usage": sum(each is None for each in counts),
-        "stands": standing(fold(RunView(), entries)),
+        "usd": round(sum(known), 9) if known and len(known) == len(spent) else None,
+        "counted_usd": round(sum(each.counted_usd for each in kept), 9) if kept else None,
+        "stands": standing(state),
     }
 
 

@@ -104,6 +104,11 @@ def count(number: int, noun: str) -> str:
     return f"{number:,} {noun if number == 1 else many}"
 
 
+def dollars(usd: float | None) -> str:
+    """Write a sum of money; one that nobody knows is unknown, never 0."""
+    return "cost unknown" if usd is None else f"${usd:,.4f}"
+
+
 def short(text: str, most: int) -> str:
     """Cut text to one line of at most `most` characters."""
     line = " ".join(text.split())

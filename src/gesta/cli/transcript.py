@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple, assert_never
 
 from gesta.cli.layout import fold, wrap
-from gesta.cli.talk import BOLD, DIM, PLAIN, RED, count, harmless, short
+from gesta.cli.talk import BOLD, DIM, PLAIN, RED, count, dollars, harmless, short
 from gesta.cli.voice import call_text
 from gesta.entry import Entry, utc_text
 from gesta.formatter import observation_text
@@ -141,6 +141,9 @@ class Transcript:
         parts = [content.reason or content.status, count(turn.requests, "request")]
         if turn.tokens_in or turn.tokens_out:
             parts.append(f"{turn.tokens_in:,} + {turn.tokens_out:,} tokens")
+        spent = turn.spending.spent(turn.requests)
+        if spent is not None:
+            parts.append(dollars(spent.usd))
         parts.append(f"{(entry.at - begun.at).total_seconds():.1f} s")
         yield from self._rule(" · ".join(parts))
         self._begun = None
@@ -228,8 +231,9 @@ def scope(content: BeginContent | EndContent | EdgeContent | KeyValueContent) ->
             said = [reason or ("" if status == "success" else status), shown(state) if state is not None else ""]
             said.append(f"{error.type}: {error.message}" if error is not None else "")
             return Line("end", " ".join(part for part in said if part), DIM if error is None else RED)
-        case EdgeContent(source=source, dest=dest, payload=payload):
+        case EdgeContent(source=source, dest=dest, payload=payload, allowance=allowance):
             given = f": {shown(payload)}" if payload is not None else ""
+            given += f", allowed {shown(allowance)}" if allowance is not None else ""
             return Line("edge", f"{'/'.join(source)} → {'/'.join(dest)}{given}", DIM)
         case KeyValueContent(key=key, value=value):
             return Line("note", f"{key} = {shown(value)}")

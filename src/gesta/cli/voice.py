@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 from anyio.abc import ObjectReceiveStream
 
-from gesta.cli.talk import DIM, RED, count, harmless, json_line, say, short, terminal
+from gesta.cli.talk import DIM, RED, count, dollars, harmless, json_line, say, short, terminal
 from gesta.entry import Entry
 from gesta.event import Event
 from gesta.formatter import observation_text
@@ -119,6 +119,8 @@ def summary(outcome: Outcome) -> str:
     parts = [f"run {outcome.run}, session {outcome.session}: {outcome.reason}", count(outcome.requests, "request")]
     if outcome.tokens_in or outcome.tokens_out:
         parts.append(f"{outcome.tokens_in:,} tokens in, {outcome.tokens_out:,} out")
+    if outcome.spent is not None:
+        parts.append(dollars(outcome.usd))
     if outcome.unknown_usage:
         parts.append(f"{count(outcome.unknown_usage, 'reply')} without a count of tokens")
     return "; ".join(parts)

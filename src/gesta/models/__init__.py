@@ -7,6 +7,7 @@ ORDER = (
     "gathered",
     "chat_completions",
     "providers",
+    "prices",
     "http",
     "scripted",
     "replay",

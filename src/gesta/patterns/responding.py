@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from gesta.decide import Ask, Finish, Use, Wait, decide
+from gesta.decide import Ask, Finish, Use, Wait, afford, decide
 from gesta.entry import Cause, Entry
 from gesta.formatter import observation_text
 from gesta.kinds import (
@@ -98,6 +98,12 @@ async def ask(seat: Seat) -> list[Entry]:
             raise leave(seat, Finish("limit", Error(type="requests", message=message)))
         if desk.state.answered > before and not 0 < turn.empty <= agent.policy.retry.empty:
             return entries
+        move = afford(agent, desk.state)
+        if isinstance(move, Wait):
+            await perform(agent, move, desk)
+            move = afford(agent, desk.state)
+        if move is not None:
+            raise leave(seat, move)
         entries = await perform(agent, Ask(), desk)
 
 

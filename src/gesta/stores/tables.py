@@ -269,6 +269,38 @@ LEFT JOIN entries AS r ON r.run = p.run AND r.seq = p.result
 LEFT JOIN spans AS s ON s.run = c.run AND s.span = c.span
 LEFT JOIN spans AS rs ON rs.run = r.run AND rs.span = r.span
 WHERE c.kind = 'tool-call' ORDER BY c.pos;
+
+CREATE VIEW IF NOT EXISTS costs AS
+WITH asked AS MATERIALIZED (
+    SELECT run, seq, kind, CAST(json_extract(content, '$.header') AS INTEGER) AS header,
+        max(seq) FILTER (WHERE kind = 'begin') OVER so_far AS turn,
+        max(seq) FILTER (WHERE kind = 'request') OVER so_far AS request
+    FROM entries WHERE likelihood(kind IN ('request', 'chat-completion', 'begin'), 0.9)
+        AND (kind <> 'begin' OR json_extract(content, '$.role') = 'turn')
+    WINDOW so_far AS (PARTITION BY run ORDER BY seq)
+),
+answered AS MATERIALIZED (
+    SELECT r.run, r.request,
+        CAST(coalesce(json_extract(content, '$.usage.prompt_tokens'),
+            json_extract(content, '$.usage.input_tokens')) AS INTEGER) AS tokens_in,
+        CAST(coalesce(json_extract(content, '$.usage.completion_tokens'),
+            json_extract(content, '$.usage.output_tokens')) AS INTEGER) AS tokens_out
+    FROM asked AS r JOIN entries AS c ON c.run = r.run AND c.seq = r.seq
+    WHERE r.kind = 'chat-completion'
+),
+settled AS MATERIALIZED (
+    SELECT run, CAST(json_extract(content, '$.of') AS INTEGER) AS request,
+        CAST(json_extract(content, '$.spent.usd') AS DOUBLE PRECISION) AS usd,
+        json_extract(content, '$.spent.prices') AS prices, at
+    FROM entries WHERE likelihood(kind = 'budget', 0.9) AND json_extract(content, '$.spent') IS NOT NULL
+)
+SELECT q.run, q.turn, q.seq AS request, json_extract(h.content, '$.meta.model') AS model,
+    tokens_in, tokens_out, s.usd, s.prices, CASE WHEN s.usd IS NOT NULL THEN s.at END AS priced_at
+FROM asked AS q
+LEFT JOIN entries AS h ON h.run = q.run AND h.seq = q.header
+LEFT JOIN answered AS a ON a.run = q.run AND a.request = q.seq
+LEFT JOIN settled AS s ON s.run = q.run AND s.request = q.seq
+WHERE q.kind = 'request' ORDER BY q.run, q.seq;
 """  # noqa: S608 - constants
 """What was done, as tables: worked out anew for each query, in passes over all entries and a sort.
 

@@ -1,0 +1,88 @@
+"""What tokens cost is looked up in genai-prices, when it is first asked: its list is large and takes half a second.
+
+A model of a host that the list does not know has no price, which is not the same as being free. The list says which
+edition it is; the provider's bill is the truth.
+"""
+
+from collections.abc import Iterator
+from contextlib import suppress
+from functools import cached_property
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from gesta.errors import MissingExtra
+from gesta.models.providers import PROVIDERS
+from gesta.turn import tokens
+
+FLAVOURS = ("chat", "default")
+"""How the list calls the ways in which a provider counts tokens; Chat Completions is one of these."""
+
+
+UNKNOWN = (LookupError, ValueError, TypeError)
+"""What the list raises for a model, a provider or a usage that it cannot make sense of."""
+
+
+class Listed:
+    """The price of one model in the list of genai-prices."""
+
+    library = "genai-prices"
+
+    def __init__(self, provider: str, model: str) -> None:
+        self._provider, self._model = provider, model
+
+    @cached_property
+    def dated(self) -> str:
+        """Name and release of the list. Empty where it is not installed."""
+        try:
+            return f"{self.library} {version(self.library)}"
+        except PackageNotFoundError:
+            return ""
+
+    def check(self) -> None:
+        """Raise MissingExtra where the list is not installed."""
+        if not self.dated:
+            raise MissingExtra("A budget in US dollars", self.library, "prices")
+
+    def usd(self, usage: dict[str, Any]) -> float | None:
+        """Give the US dollars for a usage; None for a model or usage that the list does not know."""
+        if not self.dated:
+            return None
+        from genai_prices import calc_price
+
+        for counted in self._counted(usage):
+            with suppress(*UNKNOWN):
+                return float(calc_price(counted, self._model, provider_id=self._provider).total_price)
+        return None
+
+    def _counted(self, usage: dict[str, Any]) -> Iterator[Any]:
+        """Read a usage as the provider means it, cached and reasoning tokens apart; else only in and out."""
+        from genai_prices import Usage, extract_usage
+
+        for flavour in FLAVOURS:
+            read = None
+            with suppress(*UNKNOWN):
+                data = {"model": self._model, "usage": usage}
+                read = extract_usage(data, provider_id=self._provider, api_flavor=flavour).usage
+            if read is not None:
+                yield read
+        counts = tokens(usage)
+        if counts is not None:
+            yield Usage(input_tokens=counts[0], output_tokens=counts[1])
+
+
+def listed(name: str, *, needed: bool = False) -> Listed | None:
+    """Find the price of `provider:model`; None for a host of one's own.
+
+    Args:
+        needed: whether somebody counts on it.
+
+    Raises:
+        MissingExtra: it is needed, and the list is not installed.
+    """
+    provider, _, model = name.partition(":")
+    if provider not in PROVIDERS or not model:
+        return None
+    found = Listed(provider, model)
+    if needed:
+        found.check()
+    return found

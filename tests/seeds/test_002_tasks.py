@@ -87,7 +87,7 @@ def agent(name: str, *script: Any, tools: Any = (), **config: Any) -> ChatAgent:
 
 def task(name: str, *script: Any, tools: Any = (), subs: Any = (), **options: Any) -> Task:
     """A task of an agent of that name, with nobody there."""
-    config = {key: options.pop(key) for key in ("record", "session", "use_functions_api") if key in options}
+    config = {key: options.pop(key) for key in ("record", "session", "use_functions_api", "policy") if key in options}
     made = Task(agent(name, *script, tools=tools, **config), **({"interactive": False} | options))
     made.add_sub_task(list(subs))
     return made
@@ -298,8 +298,11 @@ def test_steps_and_tokens_are_limited() -> None:
     usage = {"prompt_tokens": 90, "completion_tokens": 20}
     made = task("calc", gesta.reply("", calls=calls("square", num=3), usage=usage), "DONE", tools=[Square])
     assert (made.run("go", max_tokens=100), made.status) == (None, StatusCode.MAX_TOKENS)
-    with pytest.raises(GestaError, match="no prices are known in this release; expected max_tokens"):
-        made.run("go", max_cost=1)
+    policy = gesta.Policy(budget=gesta.Budget(request_usd=0.4))  # of a request whose price nobody knows
+    made = task("calc", calls("square", num=3), calls("square", num=4), "DONE", tools=[Square], policy=policy)
+    assert (made.run("go", max_cost=1), made.status) == (None, StatusCode.MAX_COST)
+    cheap = task("calc", calls("square", num=3), "DONE 9", tools=[Square], policy=policy)
+    assert text(cheap.run("go", max_cost=1)) == "9"
 
 
 def test_no_answer_stalls_a_task_after_the_known_number_of_steps() -> None:

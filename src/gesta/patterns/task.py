@@ -32,6 +32,7 @@ from gesta.patterns.task_steps import Steps, short
 from gesta.patterns.tool_message import ToolForm, to_json
 from gesta.patterns.toolset import DOCUMENT
 from gesta.patterns.working import BY_HAND, end_by_hand
+from gesta.policy import Budget
 from gesta.record import Record
 from gesta.store import Letter
 from gesta.turn import HISTORY
@@ -138,6 +139,7 @@ class Task(Steps, eq=False):
             msg: text, a document, a tool message or any value; None for the task's user message.
             turns: steps at most; -1 for any number.
             caller: a task that it is to answer: then no person is needed to end it.
+            max_cost: US dollars that it may cost with all that it calls; 0 for any sum. See `gesta.Budget`.
             max_tokens: tokens of this run at most, and of each sub-task's run; 0 for any number.
             session_id: session of the record; by default the agent's.
             allow_restart: whether `restart` counts.
@@ -147,18 +149,17 @@ class Task(Steps, eq=False):
             The result, or None where there is none; `status` says why.
 
         Raises:
-            GestaError: `max_cost` is given: no prices are known in this release. Or the task failed, or waits for
-                somebody.
+            GestaError: the task failed, or waits for somebody.
             TurnOpen: another message is being worked on.
         """
-        if max_cost:
-            raise GestaError("max_cost: no prices are known in this release; expected max_tokens instead.")
         self._free()
         doc = self._message(msg)
         if doc is not None and doc.metadata.recipient.lower() not in ("", self.name.lower()):
             return None
         self.session = session_id or self.chat.home.session
-        self.rules = Rules(turns=turns, max_tokens=max_tokens, restart=allow_restart and self.restart)
+        self.rules = Rules(
+            turns=turns, max_tokens=max_tokens, max_cost=max_cost, restart=allow_restart and self.restart
+        )
         ended = await self._take(doc, caller)
         return self._result_of(ended, return_type or self.default_return_type)
 
@@ -187,7 +188,8 @@ class Task(Steps, eq=False):
         if ended.reason != "answered":
             known = {str(each) for each in StatusCode}
             name = ended.error.type if ended.error is not None and ended.error.type in known else "ERROR"
-            self.status = StatusCode(name) if ended.reason != "cancelled" else StatusCode.KILL
+            name = {"cancelled": "KILL", "budget": name if name != "ERROR" else "MAX_COST"}.get(ended.reason, name)
+            self.status = StatusCode(name)
             if self.status is StatusCode.ERROR:
                 raise GestaError(f"Task {self.name!r} failed: {ended.error.message if ended.error else ended.reason}")
             return None
@@ -218,7 +220,11 @@ class Task(Steps, eq=False):
             finally:
                 task.playing = False
 
-        return self.chat.describe(self.settings, program)
+        settings = self.settings
+        if caller is None and self.rules.max_cost:
+            budget = msgspec.structs.replace(settings.policy.budget or Budget(), usd=self.rules.max_cost)
+            settings = msgspec.structs.replace(settings, policy=msgspec.structs.replace(settings.policy, budget=budget))
+        return self.chat.describe(settings, program)
 
     async def play(self, verbs: Verbs, caller: "TaskRules | None") -> Answer:
         """Take steps until the task is done. This is the program of its run."""

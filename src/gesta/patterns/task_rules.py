@@ -31,6 +31,7 @@ class Rules(Struct, frozen=True, kw_only=True):
 
     turns: int = -1
     max_tokens: int = 0
+    max_cost: float = 0
     restart: bool = True
     pause: int = -1
     """Steps after which the turn is left open, for who takes them by hand."""

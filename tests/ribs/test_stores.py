@@ -12,6 +12,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -210,6 +211,18 @@ drive(store.close())
     found = [maker.rest() for maker in makers]
     assert all(len(lines) == 1 for lines in found)
     assert len({lines[0] for lines in found}) == 1
+
+
+def test_opening_waits_for_another_process_that_turns_on_the_log(tmp_path: Path) -> None:
+    path = tmp_path / "a.gesta"
+    drive(InlineSqliteStore.open(path).close())
+    with closing(apsw.Connection(str(path))) as other:
+        other.pragma("journal_mode", "delete")
+        other.execute("BEGIN IMMEDIATE")
+        ending = threading.Timer(0.1, other.execute, ["COMMIT"])
+        ending.start()
+        drive(InlineSqliteStore.open(path).close())
+        ending.join()
 
 
 FORKING = """

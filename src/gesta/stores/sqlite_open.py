@@ -6,6 +6,7 @@ of it is closed, SQLite's included.
 """
 
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
@@ -18,6 +19,7 @@ from gesta.stores.tables import ADD_RECORD, APPLICATION_ID, FORMAT, TABLES
 
 BUSY_MS = 5000  # how long one writer waits for another
 CLOSING_MS = 100  # how long a closing store waits for readers, before it leaves the log beside the file
+AGAIN_S = 0.002  # between two tries of what SQLite does not wait for
 MAGIC = b"SQLite format 3\0"
 HELD = f"another process has been writing to it for {BUSY_MS // 1000} seconds without a pause"
 
@@ -128,9 +130,18 @@ def make(connection: apsw.Connection, info: Info) -> None:
 def turn_on_log(connection: apsw.Connection, path: Path) -> None:
     """See to it that commits go to a write-ahead log, also in a copy that another tool made. Raises apsw.Error.
 
-    In a new record this comes last: until then a crash leaves an empty file, or a whole record.
+    In a new record this comes last: until then a crash leaves an empty file, or a whole record. SQLite does not wait
+    here for another process that does the same, so we do.
     """
-    mode = connection.pragma("journal_mode", "wal")
+    until = time.monotonic() + BUSY_MS / 1000
+    while True:
+        try:
+            mode = connection.pragma("journal_mode", "wal")
+            break
+        except apsw.BusyError:
+            if time.monotonic() > until:
+                raise
+            time.sleep(AGAIN_S)
     if mode != "wal":
         raise WriteFailed(str(path), f"this file system cannot keep a write-ahead log (journal mode {mode!r})")
 

@@ -1,10 +1,7 @@
-"""What a maker of a store needs to show that it keeps the contract: subclass `StoreContract`, and run it with pytest.
+"""What shows that a store keeps the contract, and what a crash does to an agent: `StoreContract` and `crash_test`.
 
-    class TestMyStore(StoreContract):
-        async def open_store(self):
-            return MyStore()
-
-Each test is a sentence about every store. It runs on an event loop of its own, and needs no plugin.
+Subclass `StoreContract`, say how a store is opened, and run it with pytest: each test is a sentence about every store,
+on an event loop of its own, and needs no plugin. `python -m gesta.testing FILE.py:agent "message"` kills an agent.
 """
 # ruff: noqa: D102 - the name of a test is its sentence
 
@@ -16,9 +13,13 @@ from typing import Any
 import anyio
 import msgspec
 
+from gesta.crashing import Report, crash_test
+from gesta.crashing.command import main
 from gesta.entry import GENESIS, Row
 from gesta.errors import BrokenRecord, LeaseLost, RecordError, RunHeld
 from gesta.store import Batch, BlobRow, Lease, Letter, Store
+
+__all__ = ["Report", "StoreContract", "crash_test"]
 
 AT = "2026-01-02T03:04:05.000006Z"
 WRITING = """DELETE FROM entries
@@ -116,8 +117,7 @@ class StoreContract:
             msgspec.structs.replace(make_row("r", 2, content=odd), causes='[1,["q",7]]', annotations='{"a":1}'),
             make_row("r", 3, span=2),
         ]
-        last = await store.append(Batch(lease, 0, rows))
-        read = await store.read("r")
+        last, read = await store.append(Batch(lease, 0, rows)), await store.read("r")
         assert [msgspec.structs.replace(row, pos=0) for row in read] == rows
         assert [row.pos for row in read] == [last - 2, last - 1, last]
 
@@ -182,8 +182,11 @@ class StoreContract:
             await store.append(Batch(lease, 0, [make_opening(run, session, name, "b" if run == "a" else None)]))
             await store.append(make_batch(lease, 1, 2))
         runs = await store.runs()
-        found = [(row.run, row.session, row.name, row.parent_run) for row in runs]
-        assert found == [("b", "s", "one", None), ("a", "s", "two", "b"), ("c", "t", "one", None)]
+        assert [(row.run, row.session, row.name, row.parent_run) for row in runs] == [
+            ("b", "s", "one", None),
+            ("a", "s", "two", "b"),
+            ("c", "t", "one", None),
+        ]
         assert {(row.head, row.at, row.last_at, row.record) for row in runs} == {(3, AT, AT, "0" * 32)}
         assert [row.pos for row in runs] == [(await store.read(row.run))[0].pos for row in runs]
         assert [row.run for row in await store.runs("s")] == ["b", "a"]
@@ -192,8 +195,7 @@ class StoreContract:
         assert await store.runs("t", "two") == []
 
     async def test_blobs_belong_to_their_run(self, store: Store) -> None:
-        lease = await store.lease("r")
-        data = bytes(range(256)) * 1000
+        lease, data = await store.lease("r"), bytes(range(256)) * 1000
         blob = BlobRow("name", b"s" * 16, data)
         await store.append(Batch(lease, 0, [make_row("r", 1)], [blob]))
         await store.append(Batch(lease, 1, [make_row("r", 2)], [blob, BlobRow("empty", b"t" * 16, b"")]))
@@ -214,8 +216,7 @@ class StoreContract:
         assert await store.inbox("q") == []
 
     async def test_a_letter_is_in_the_inbox_or_in_the_log_and_counts_once_ever(self, store: Store) -> None:
-        lease = await store.lease("r")
-        letter = Letter("r", "key", "{}", AT)
+        lease, letter = await store.lease("r"), Letter("r", "key", "{}", AT)
         assert await store.send(letter)
         assert not await store.send(letter)
         (waiting,) = await store.inbox("r")
@@ -393,3 +394,7 @@ async def telling(work: Coroutine[Any, Any, Any], outcomes: list[Any]) -> None:
         outcomes.append(await work)
     except LeaseLost as error:
         outcomes.append(error)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -4,30 +4,20 @@ python -m gesta.demo.child RECORD SESSION --by NAME [--kill after|before] [--mod
 """
 
 import argparse
-import os
-import signal
 import sqlite3
 from collections.abc import Callable
-from typing import Any, NoReturn, ParamSpec
+from typing import Any, ParamSpec
 
 import anyio
 import msgspec
 
 import gesta
 from gesta import demo
+from gesta.crashing.witness import die
 from gesta.demo import shop
 from gesta.demo.driver import drive, staffed
 
 P = ParamSpec("P")
-
-KILL = int(getattr(signal, "SIGKILL", signal.SIGTERM))
-"""Where there is no SIGKILL, ending a process is as sudden."""
-
-
-def die() -> NoReturn:
-    """End this process at once: nothing is cleaned up, nothing written."""
-    os.kill(os.getpid(), KILL)
-    raise AssertionError("still here")
 
 
 def killed_after(function: Callable[P, Any]) -> Callable[P, Any]:

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from msgspec import Struct
 
 from gesta.entry import Entry
-from gesta.kinds import ChatCompletionContent, RequestContent
+from gesta.kinds import ChatCompletionContent, RequestContent, ToolCallContent
 from gesta.turn import tokens
 
 
@@ -48,8 +48,9 @@ def usage(entries: Iterable[Entry]) -> Usage:
 
 
 def bought_again(entries: Iterable[Entry]) -> int:
-    """Count the requests of a run whose very body had been answered before."""
+    """Count the requests of a run whose very body had been answered before; an empty reply is no answer."""
     digests: dict[int, str] = {}
+    replies: dict[int, set[str]] = {}
     answered: set[str] = set()
     again = 0
     for entry in entries:
@@ -57,8 +58,11 @@ def bought_again(entries: Iterable[Entry]) -> int:
             case RequestContent(body_digest=digest):
                 again += digest in answered
                 digests[entry.seq] = digest
-            case ChatCompletionContent():
-                answered.update(digests[cause] for cause in entry.causes if isinstance(cause, int))
+            case ChatCompletionContent(output=text):
+                replies[entry.seq] = {digests[cause] for cause in entry.causes if isinstance(cause, int)}
+                answered |= replies[entry.seq] if text.strip() else set()
+            case ToolCallContent():
+                answered.update(*(replies.get(cause, ()) for cause in entry.causes if isinstance(cause, int)))
             case _:
                 pass
     return again

@@ -12,8 +12,8 @@ from typing import TypeVar
 import anyio
 
 import gesta
+from gesta.crashing.witness import KILL
 from gesta.demo import shop
-from gesta.demo.child import KILL
 from gesta.demo.driver import drive
 from gesta.demo.facts import bought_again
 from gesta.demo.stage import Stage, Verdict

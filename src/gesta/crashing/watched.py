@@ -1,0 +1,209 @@
+"""A store and tools that tell the harness what they do, and come to a point before and after it.
+
+What goes into the store and into a tool is not changed, nor what comes out: the agent that is tested is the agent.
+"""
+
+import inspect
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from functools import wraps
+from typing import Any, ParamSpec
+
+import msgspec
+
+from gesta.agent import Agent
+from gesta.context import Context, NotDone
+from gesta.crashing.witness import Life, Line, Written, written
+from gesta.entry import Row
+from gesta.store import Batch, BlobRow, Effect, Info, Lease, Letter, RunRow, Statements, Store, Table
+from gesta.tooling import Tool
+
+P = ParamSpec("P")
+CONTEXT = "gesta_crashing_context"
+"""Parameter by which a tool's wrapper gets the context, also where the tool itself asks for none."""
+
+
+class Watched:
+    """A store whose every commit is told before it begins and after it returned."""
+
+    def __init__(self, store: Store, life: Life) -> None:
+        self._store = store
+        self._life = life
+
+    @property
+    def info(self) -> Info:
+        """What the store says of itself."""
+        return self._store.info
+
+    async def append(self, batch: Batch) -> int:
+        """Commit a batch."""
+        run, entries = batch.lease.run, written(batch.rows)
+        self._life.tell(Line(what="committing", run=run, entries=entries))
+        self._life.reach(f"before the commit of {_kinds(entries)}")
+        pos = await self._store.append(batch)
+        self._life.tell(Line(what="committed", run=run, entries=entries))
+        self._life.reach(f"after the commit of {_kinds(entries)}")
+        return pos
+
+    async def transact(self, effect: Effect) -> None:
+        """Do a work and commit its entries with it."""
+        done: list[Batch] = []
+
+        def work(sql: Statements) -> tuple[Batch, bool]:
+            batch, kept = effect.work(sql)
+            done.append(batch)
+            entries = written(batch.rows)
+            self._life.tell(Line(what="committing", run=batch.lease.run, entries=entries))
+            self._life.reach(f"inside the transaction of {_kinds(entries)}")
+            return batch, kept
+
+        self._life.reach("before a transaction")
+        await self._store.transact(Effect(effect.run, work, effect.timeout_s))
+        for batch in done[-1:]:
+            self._life.tell(Line(what="committed", run=batch.lease.run, entries=written(batch.rows)))
+        self._life.reach("after a transaction")
+
+    async def send(self, letter: Letter) -> bool:
+        """Put a letter into an inbox."""
+        self._life.reach("before a letter is sent")
+        counts = await self._store.send(letter)
+        if counts:
+            self._life.tell(Line(what="sent", run=letter.run, letter=letter))
+        self._life.reach("after a letter is sent")
+        return counts
+
+    async def lease(self, run: str) -> Lease:
+        """Take the right to write."""
+        self._life.reach("before a lease is taken")
+        lease = await self._store.lease(run)
+        self._life.reach("after a lease is taken")
+        return lease
+
+    async def release(self, lease: Lease) -> None:
+        """Give the right back."""
+        self._life.reach("before a lease is given back")
+        await self._store.release(lease)
+        self._life.reach("after a lease is given back")
+
+    async def read(self, run: str, after: int = 0, until: int | None = None, limit: int | None = None) -> list[Row]:
+        """Rows of a run."""
+        return await self._store.read(run, after, until, limit)
+
+    async def head(self, run: str) -> tuple[int, bytes]:
+        """Seq and digest of the last entry."""
+        return await self._store.head(run)
+
+    async def runs(self, session: str | None = None, name: str | None = None) -> list[RunRow]:
+        """Runs in the order in which they were opened."""
+        return await self._store.runs(session, name)
+
+    async def get_blob(self, run: str, name: str) -> BlobRow:
+        """Read a blob."""
+        return await self._store.get_blob(run, name)
+
+    async def inbox(self, run: str) -> list[Letter]:
+        """Letters that wait."""
+        return await self._store.inbox(run)
+
+    def tail(self, after: int = 0) -> AsyncIterator[list[Row]]:
+        """Rows of all runs as they come."""
+        return self._store.tail(after)
+
+    async def sql(self, query: str, parameters: Sequence[Any] = ()) -> Table:
+        """Answer a reading query."""
+        return await self._store.sql(query, parameters)
+
+    async def damage(self) -> list[str]:
+        """Say what is broken."""
+        return await self._store.damage()
+
+    async def close(self) -> None:
+        """Release what is held."""
+        await self._store.close()
+
+
+def _kinds(entries: Sequence[Written]) -> str:
+    """Name what a commit holds, each kind once."""
+    return ", ".join(dict.fromkeys(entry.kind for entry in entries)) or "nothing"
+
+
+def watched(agent: Agent, life: Life) -> Agent:
+    """Give the agent with tools that tell what they do; one that a person carries out does nothing."""
+    tools = [tool if tool.asks else _watched(tool, life) for tool in agent.tools]
+    return msgspec.structs.replace(agent, tools=tools)
+
+
+def _watched(tool: Tool, life: Life) -> Tool:
+    function = (_called if tool.threaded else _awaited)(tool.function, tool, life)
+    reconcile = tool.reconcile and _asked(tool.name, tool.reconcile, life)
+    names = (*tool.context_names, CONTEXT)
+    return msgspec.structs.replace(tool, function=function, context_names=names, reconcile=reconcile)
+
+
+def _asked(name: str, reconcile: Callable[P, Any], life: Life) -> Callable[P, Any]:
+    """Tell what a tool says of a call that did not happen; it is asked as it would be."""
+
+    def heard(key: object, found: Any) -> Any:
+        if isinstance(found, NotDone):
+            life.tell(Line(what="undone", tool=name, key=str(key)))
+        return found
+
+    async def later(key: object, found: Awaitable[Any]) -> Any:
+        return heard(key, await found)
+
+    @wraps(reconcile)
+    async def awaited(*args: P.args, **kwargs: P.kwargs) -> Any:
+        return heard(args[0], await reconcile(*args, **kwargs))
+
+    @wraps(reconcile)
+    def called(*args: P.args, **kwargs: P.kwargs) -> Any:
+        found = reconcile(*args, **kwargs)
+        return later(args[0], found) if inspect.isawaitable(found) else heard(args[0], found)
+
+    return awaited if inspect.iscoroutinefunction(reconcile) else called
+
+
+def _called(function: Callable[P, Any], tool: Tool, life: Life) -> Callable[P, Any]:
+    def call(*args: P.args, **kwargs: P.kwargs) -> Any:
+        line = _start(tool, kwargs.pop(CONTEXT), life)
+        try:
+            result = function(*args, **kwargs)
+        except Exception:
+            life.tell(msgspec.structs.replace(line, what="raised"))
+            raise
+        return _finish(line, life, result) if inspect.isawaitable(result) else _return(line, life, result)
+
+    return call
+
+
+def _awaited(function: Callable[P, Any], tool: Tool, life: Life) -> Callable[P, Any]:
+    async def call(*args: P.args, **kwargs: P.kwargs) -> Any:
+        line = _start(tool, kwargs.pop(CONTEXT), life)
+        return await _finish(line, life, function(*args, **kwargs))
+
+    return call
+
+
+def _start(tool: Tool, context: object, life: Life) -> Line:
+    """Tell that a function is called now."""
+    assert isinstance(context, Context)
+    life.reach(f"before {tool.name} starts")
+    attempt = int(context.explain_id.rpartition(".")[2])
+    line = Line(what="started", run=context.run, tool=tool.name, effect=tool.effect, key=context.key, attempt=attempt)
+    life.tell(line)
+    return line
+
+
+async def _finish(line: Line, life: Life, result: Awaitable[Any]) -> Any:
+    try:
+        value = await result
+    except Exception:
+        life.tell(msgspec.structs.replace(line, what="raised"))
+        raise
+    return _return(line, life, value)
+
+
+def _return(line: Line, life: Life, result: Any) -> Any:
+    """Tell that a function returned; nothing of that is on record yet."""
+    life.tell(msgspec.structs.replace(line, what="returned"))
+    life.reach(f"after {line.tool} returned")
+    return result

@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 import gesta
-from gesta.kinds import AnswerContent, ApprovalContent
+from gesta.kinds import AnswerContent, ApprovalContent, ResolutionContent
 from gesta.tools.person import ask_person
 from gesta.worker import Worker
 
@@ -89,6 +89,23 @@ async def test_of_two_answers_the_first_counts_and_the_second_is_told() -> None:
             outcome.run, ApprovalContent(of=asked, verdict="approved", by="bob"), key=f"a-{asked}"
         )
         assert (await record.resume(outcome.run, agent)).answer == "Not wired."
+
+
+async def test_a_call_in_doubt_stands_in_a_table_until_it_is_settled() -> None:
+    @gesta.tool(effect="once")
+    def post(to: str) -> str:
+        """Post a letter."""
+        raise gesta.InDoubt("the line went dead")
+
+    agent = gesta.Agent("desk", model=gesta.scripted(gesta.call("post", to="ann"), "Posted."), tools=[post])
+    async with gesta.open() as record:
+        outcome = await record.run(agent, "Post.", session="s")
+        query = "SELECT run, call, tool, attempt FROM doubts"
+        assert (await record.store.sql(query)).rows == [(outcome.run, outcome.waiting[0].call, "post", 7)]
+        settled = ResolutionContent(of=7, verdict="done", by="ann", result="posted")
+        await record.send(outcome.run, settled, key="r")
+        assert (await record.resume(outcome.run, agent)).answer == "Posted."
+        assert (await record.store.sql(query)).rows == []
 
 
 async def test_a_program_asks_and_sleeps_and_is_taken_up_where_it_was() -> None:

@@ -84,8 +84,9 @@ def tools(world: World) -> list[gesta.Tool]:
         return f"posted {letter}"
 
     def book(room: int, context: gesta.Context) -> str:
-        context.sql("CREATE TABLE IF NOT EXISTS bookings(room, key)")
-        context.sql("INSERT INTO bookings VALUES(?, ?)", (room, context.key))
+        marks = "$1, $2" if "://" in context.record else "?, ?"
+        context.sql("CREATE TABLE IF NOT EXISTS bookings(room TEXT, key TEXT)")
+        context.sql(f"INSERT INTO bookings VALUES({marks})", (str(room), context.key))
         return f"booked {room}"
 
     async def sign(paper: int, context: gesta.Context) -> str:

@@ -301,6 +301,13 @@ LEFT JOIN entries AS h ON h.run = q.run AND h.seq = q.header
 LEFT JOIN answered AS a ON a.run = q.run AND a.request = q.seq
 LEFT JOIN settled AS s ON s.run = q.run AND s.request = q.seq
 WHERE q.kind = 'request' ORDER BY q.run, q.seq;
+
+CREATE VIEW IF NOT EXISTS doubts AS
+SELECT a.run, c.seq AS call, json_extract(c.content, '$.tool_name') AS tool, a.seq AS attempt, a.at FROM entries AS a
+JOIN entries AS c ON c.run = a.run AND c.seq = CAST(json_extract(a.content, '$.of') AS INTEGER)
+WHERE a.kind = 'attempt' AND json_extract(a.content, '$.extra.effect') = 'once' AND NOT EXISTS (
+    SELECT 1 FROM entries o WHERE o.run = a.run AND o.seq > a.seq AND o.kind IN ('tool-result', 'resolution', 'attempt')
+   AND CAST(coalesce(json_extract(o.content, '$.of'), json_extract(o.content, '$.call')) AS INTEGER) IN (c.seq, a.seq));
 """  # noqa: S608 - constants
 """What was done, as tables: worked out anew for each query, in passes over all entries and a sort.
 

@@ -1,0 +1,43 @@
+"""A program asks a person and waits for a time; a worker goes on with it once each has come. Nothing runs meanwhile.
+
+Prints:
+    waits for question
+    waits for timer
+    A blue lamp, reminded after the rest.
+"""
+
+import asyncio
+
+import gesta
+from gesta.kinds import AnswerContent
+from gesta.worker import Worker
+
+
+async def order(verbs: gesta.Verbs, _text: str) -> str:
+    """Ask for what is missing, then rest before the reminder."""
+    colour = await verbs.ask("colour", "Which colour?")
+    await verbs.sleep("rest", 1.2)
+    return f"A {colour} lamp, reminded after the rest."
+
+
+agent = gesta.Agent("desk", program=order)
+
+
+async def main() -> None:
+    async with gesta.open("orders.gesta") as record:
+        outcome = await record.run(agent, "A lamp, please.", session="ann")
+        print("waits for", outcome.waiting[0].what)
+        answer = AnswerContent(of=outcome.waiting[0].of or 0, value="blue", by="ann")
+        await record.send(outcome.run, answer, key="colour")
+    async with gesta.open("orders.gesta") as record:  # another process, another day
+        worker, heard = Worker(record, [agent]), list[gesta.Outcome]()
+        await worker.look(heard.append)
+        print("waits for", heard[-1].waiting[0].what)
+        while heard[-1].answer is None:
+            await asyncio.sleep(0.2)
+            await worker.look(heard.append)
+        print(heard[-1].answer)
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

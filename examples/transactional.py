@@ -27,7 +27,7 @@ if __name__ == "__main__":
     with gesta.open_sync("hotel.gesta") as record:
         outcome = record.run(agent, "Room 7, twice, please.", session="ann")
         for entry in record.read(outcome.run):
-            if entry.kind == "tool-result":
+            if isinstance(entry.content, gesta.kinds.ToolResultContent):
                 print(entry.content.tool_result)
         print(outcome.answer)
     import sqlite3

@@ -21,7 +21,7 @@ from tests.laws.killed_programs import POINTS, Life, judged
 
 from gesta import address
 from gesta.address import Record
-from gesta.store import Batch, Lease, Letter
+from gesta.store import Batch, Effect, Lease, Letter
 from gesta.stores.memory import MemoryStore
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -68,6 +68,13 @@ class Mortal(MemoryStore):
         pos = await super().append(batch)
         self.reach("after")
         return pos
+
+    async def transact(self, effect: Effect) -> None:
+        self.reach()
+        await checkpoint()
+        self.reach("before")
+        await super().transact(effect)
+        self.reach("after")
 
     async def send(self, letter: Letter) -> bool:
         self.reach()

@@ -65,6 +65,9 @@ class MemoryStore:
             ValueError: the rows do not follow each other.
             WriteFailed: the store is closed, or a begin is no JSON object.
         """
+        return self._append(batch)
+
+    def _append(self, batch: Batch) -> int:
         self._open(writing=True)
         self._allow(checked(batch))
         run = batch.lease.run
@@ -90,7 +93,7 @@ class MemoryStore:
         try:
             with sql.guarded(effect.timeout_s):
                 batch, kept = effect.work(sql)
-            await self.append(batch)
+            self._append(batch)
             self._own.execute("COMMIT" if kept else "ROLLBACK")
         except BaseException:
             self._own.execute("ROLLBACK")

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 PROGRAM = """
-import json, os, signal, sqlite3, sys, time
-import anyio, gesta
+import json, os, signal, sys, time
+import anyio, apsw, gesta
 from gesta.kinds import ResolutionContent
 
 def happened(what):
@@ -37,9 +37,9 @@ def t2() -> str:
 @gesta.tool(effect="once")
 def t3() -> str:
     "Do the third thing, when the second has its result on record."
-    with sqlite3.connect("r.gesta") as file:
-        while file.execute("SELECT count(*) FROM entries WHERE kind = 'tool-result'").fetchone()[0] < 2:
-            time.sleep(0.01)
+    file = apsw.Connection("r.gesta")
+    while file.execute("SELECT count(*) FROM entries WHERE kind = 'tool-result'").fetchone()[0] < 2:
+        time.sleep(0.01)
     happened("t3")
     os.kill(os.getpid(), signal.SIGKILL)
 

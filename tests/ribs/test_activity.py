@@ -2,6 +2,7 @@
 
 import json
 import sqlite3
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -41,7 +42,7 @@ def recorded(path: Path, *contents: Content, session: str = "s") -> Path:
 
 
 def asked(path: Path, query: str) -> list[Any]:
-    with sqlite3.connect(path) as db:
+    with closing(sqlite3.connect(path)) as db, db:
         return db.execute(query).fetchall()
 
 
@@ -95,7 +96,7 @@ def test_annotations_are_merged_member_by_member(tmp_path: Path) -> None:
 
 async def test_a_record_made_without_the_views_answers_all_the_same(tmp_path: Path) -> None:
     path = recorded(tmp_path / "a.gesta", UserContent(value="q"))
-    with sqlite3.connect(path) as db:
+    with closing(sqlite3.connect(path)) as db, db:
         for view in ("spans", "sessions", "last_session", "exchanges", "tool_invocations"):
             db.execute(f"DROP VIEW {view}")
     async with open_record(str(path)) as record:
@@ -124,7 +125,7 @@ def test_cost_grows_with_the_record_and_not_with_its_square(tmp_path: Path, view
             nonlocal count
             count += 1
 
-        with sqlite3.connect(path) as db:
+        with closing(sqlite3.connect(path)) as db, db:
             db.set_progress_handler(step, 1000)
             db.execute(f"SELECT * FROM {view}").fetchall()
         return count

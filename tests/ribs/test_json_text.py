@@ -137,14 +137,21 @@ def test_any_arguments_come_back_as_they_were_written(args: dict[str, Any]) -> N
     assert read(said) == ("So.", [("look", args)]), "native calls are written so that they are read again"
 
 
+@pytest.mark.parametrize("row", ROWS.values(), ids=ROWS)
+def test_what_was_told_is_the_beginning_of_the_text(row: tuple[str, str, Calls]) -> None:
+    for pieces in ([row[0]], list(row[0])):
+        made, deltas = fed(JsonReader(), pieces)
+        assert made.text.startswith(words(deltas, "text"))
+
+
 def test_words_are_told_until_an_object_may_begin() -> None:
     reader = JsonReader()
     assert reader.feed("I lo") == [Delta("text", "I lo")]
-    assert reader.feed("ok. {") == [Delta("text", "ok. ")]
+    assert reader.feed("ok. {") == [Delta("text", "ok.")]
     assert reader.feed('"request": "look"} and so on') == []
     assert reader.close(Reply()).text == "I look.  and so on"
     reader = JsonReader()
-    assert reader.feed("I look.\n```json\n") == [Delta("text", "I look.\n")], "nor is the fence around it told"
+    assert reader.feed("I look.\n```json\n") == [Delta("text", "I look.")], "nor is the fence around it told"
     assert reader.feed(f"{CALL}\n```") == []
 
 

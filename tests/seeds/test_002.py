@@ -2,12 +2,12 @@
 
 import importlib
 import json
-import sqlite3
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import apsw
 import msgspec
 import pydantic
 import pytest
@@ -767,7 +767,7 @@ def test_what_is_said_by_hand_is_one_turn_of_one_run_in_the_record(tmp_path: Pat
     said = again.llm_response("2")
     assert said is not None
     assert said.content == "b"
-    with closing(sqlite3.connect(path)) as db:
+    with closing(apsw.Connection(str(path))) as db:
         assert db.execute("select count(distinct run) from entries").fetchone() == (1,)
 
 

@@ -3,10 +3,12 @@
 import json
 import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import apsw
 import pytest
 
 import gesta
@@ -250,8 +252,12 @@ def test_a_program_that_dies_leaves_its_last_committed_entry_whole(path: Path) -
     with gesta.open_sync(str(path)) as record, record.span("app", session="s") as span:
         span.log(USER)
         other = path.with_name("copy.gesta")
-        with sqlite3.connect(path) as db, sqlite3.connect(other) as copy:
-            db.backup(copy)
+        with (
+            closing(apsw.Connection(str(path))) as db,
+            closing(apsw.Connection(str(other))) as copy,
+            copy.backup("main", db, "main") as backup,
+        ):
+            backup.step()
     assert asked(other, "SELECT kind FROM entries ORDER BY pos") == [("begin",), ("user",)]
 
 

@@ -28,6 +28,7 @@ class JsonReader:
 
     def __init__(self) -> None:
         self._words: list[str] = []
+        self._space = ""  # after what was told: the text ends before it if a call comes next
         self._held = self._begun = False
 
     def feed(self, text: str) -> list[Delta]:
@@ -37,7 +38,9 @@ class JsonReader:
             return []
         stop = min((at for at in (text.find("{"), text.find("`")) if at >= 0), default=len(text))
         self._held = stop < len(text)
-        told = text[:stop] if self._begun else text[:stop].lstrip()
+        words = self._space + text[:stop] if self._begun else text[:stop].lstrip()
+        told = words.rstrip()
+        self._space = words[len(told) :]
         self._begun |= bool(told)
         return [Delta("text", told)] if told else []
 

@@ -12,6 +12,7 @@ ORDER = (
     "memory",
     "oslock",
     "sqlite_open",
+    "sqlite_guard",
     "sqlite_writer",
     "sqlite_reader",
     "sqlite",

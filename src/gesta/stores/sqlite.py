@@ -21,6 +21,7 @@ from gesta.log import Clock, utc_now
 from gesta.store import Batch, BlobRow, Effect, Info, Lease, Letter, RunRow, Table
 from gesta.stores.common import News, checked, follow, new_id
 from gesta.stores.sharing import Sharing, Take, Work
+from gesta.stores.sqlite_guard import Guard, refuse_first
 from gesta.stores.sqlite_open import (
     busy,
     connect_reading,
@@ -88,6 +89,7 @@ class InlineSqliteStore:
                 if not there:
                     raise BrokenRecord(str(path), "it is empty")
                 return cls(path, steady(path, lambda: read_identity(path)), None, Reader(path, still=True))
+            refuse_first(path)
             connection = connect_writing(path, synced=durability == "synced")
             try:
                 if not there:
@@ -98,7 +100,8 @@ class InlineSqliteStore:
             except BaseException:
                 connection.close(force=True)
                 raise
-            return cls(path, info, Writer(path, connection, synced=durability == "synced", clock=clock), reader)
+            writer = Writer(path, connection, Guard(path), synced=durability == "synced", clock=clock)
+            return cls(path, info, writer, reader)
         except (apsw.Error, OSError, UnicodeError) as error:
             raise told(error, str(path), writing=not readonly) from error
 

@@ -144,6 +144,7 @@ def turn_on_log(connection: apsw.Connection, path: Path) -> None:
             time.sleep(AGAIN_S)
     if mode != "wal":
         raise WriteFailed(str(path), f"this file system cannot keep a write-ahead log (journal mode {mode!r})")
+    connection.execute("SELECT 1 FROM record").fetchall()  # only now does the log lie beside the file
 
 
 def identity(connection: apsw.Connection, path: Path) -> Info:

@@ -25,6 +25,7 @@ from gesta.stores.common import checked, new_id
 from gesta.stores.effects import Sql
 from gesta.stores.oslock import OwnerLock, bury, left_behind
 from gesta.stores.sharing import Take, Work
+from gesta.stores.sqlite_guard import LOST, Guard
 from gesta.stores.sqlite_open import CLOSING_MS, told
 from gesta.stores.tables import ADD_BLOB, ADD_ROW
 
@@ -39,11 +40,12 @@ FAULTY = (
 class Writer:
     """Who writes a record's file, and holds leases in it."""
 
-    def __init__(self, path: Path, connection: apsw.Connection, *, synced: bool, clock: Clock) -> None:
+    def __init__(self, path: Path, connection: apsw.Connection, guard: Guard, *, synced: bool, clock: Clock) -> None:
         self.commits = 0
         """Transactions that changed something."""
         self._path = path
         self._connection = connection
+        self._guard = guard
         self.synced = synced
         """Whether commits wait for the disk, where they are not told otherwise."""
         self._full = synced  # what `synchronous` is set to
@@ -86,12 +88,16 @@ class Writer:
             if closed or os.getpid() != self._process:  # a forked child closes nothing of its parent's
                 return
             with suppress(apsw.Error):
-                self._connection.set_busy_timeout(CLOSING_MS)
-                if self._owner:
-                    self._one.execute("DELETE FROM owners WHERE owner = ?", (self._owner,))
-                self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+                if self._guard.stands():
+                    self._connection.set_busy_timeout(CLOSING_MS)
+                    if self._owner:
+                        self._one.execute("DELETE FROM owners WHERE owner = ?", (self._owner,))
+                    self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+                else:  # what the lost log holds is older than the file, or was never told to be on record
+                    self._connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
             self._sign.release()
             self._connection.close(force=True)
+            self._guard.release()
 
     def _commit(self, works: Sequence[Work], *, synced: bool) -> list[Any]:
         self._begin(synced=synced)
@@ -109,6 +115,7 @@ class Writer:
             if len(works) == 1:
                 return [failure]
             return [outcome for work in works for outcome in self._commit((work,), synced=synced)]
+        self._see_log()
         self._seen = self._connection.data_version()
         self.commits += any(not isinstance(outcome, GestaError) for outcome in outcomes)
         return outcomes
@@ -119,6 +126,7 @@ class Writer:
             raise WriteFailed(str(self._path), "it was closed")
         if os.getpid() != self._process:
             raise WriteFailed(str(self._path), "it was opened before this process was forked; open it again here")
+        self._see_log()
         try:
             if synced is not self._full:
                 self._one.execute(f"PRAGMA synchronous = {'FULL' if synced else 'NORMAL'}")
@@ -128,6 +136,11 @@ class Writer:
             raise told(error, str(self._path), writing=True) from error
         if self._connection.data_version() != self._seen:
             self._heads.clear()
+
+    def _see_log(self) -> None:
+        """Raise WriteFailed if what we commit does not reach the file, nor any other process."""
+        if not self._guard.stands():
+            raise WriteFailed(str(self._path), LOST)
 
     def _undo(self) -> None:
         self._heads.clear()

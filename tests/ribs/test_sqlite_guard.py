@@ -1,0 +1,137 @@
+"""Whatever else in our own process opens a record's file: nothing that was told to be on record is lost, nothing dies."""
+
+import os
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import apsw
+import pytest
+
+import gesta
+from gesta.errors import RecordError, WriteFailed
+from gesta.kinds import UserContent
+from gesta.stores.sqlite_guard import refuse_second
+
+ELSEWHERE = """
+import sqlite3, sys
+from contextlib import closing
+with closing(sqlite3.connect(sys.argv[1])) as db:
+    print(db.execute("SELECT count(*) FROM entries").fetchone()[0])
+"""
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "a.gesta"
+
+
+def entries_elsewhere(path: Path) -> int:
+    """Entries that another process finds; it is the last to close the file, as far as it can see."""
+    done = subprocess.run([sys.executable, "-c", ELSEWHERE, str(path)], capture_output=True, text=True, check=True)
+    return int(done.stdout)
+
+
+def entries(path: Path) -> int:
+    with closing(sqlite3.connect(path)) as db:
+        return int(db.execute("SELECT count(*) FROM entries").fetchone()[0])
+
+
+def test_another_process_may_open_and_close_a_record_that_is_written(path: Path) -> None:
+    with gesta.open_sync(str(path)) as record, record.span("app", session="s") as span:
+        for count in range(1, 4):
+            span.log(UserContent(value="hi"))
+            assert entries_elsewhere(path) == count + 1
+    assert entries(path) == 5
+
+
+def test_a_copy_made_here_while_nothing_is_written_does_no_harm(path: Path) -> None:
+    with gesta.open_sync(str(path)) as record, record.span("app", session="s") as span:
+        span.log(UserContent(value="one"))
+        path.read_bytes()
+        span.log(UserContent(value="two"))
+        assert entries_elsewhere(path) == 3, "the lock was taken again, so the log is still there"
+        span.log(UserContent(value="three"))
+    assert entries(path) == 5
+
+
+def test_what_would_go_to_a_log_that_was_taken_away_is_refused_and_all_before_it_stands(path: Path) -> None:
+    def write() -> None:
+        with gesta.open_sync(str(path)) as record, record.span("app", session="s") as span:
+            span.log(UserContent(value="one"))
+            path.read_bytes()
+            assert entries_elsewhere(path) == 2
+            assert not path.with_name("a.gesta-wal").exists(), "the other process was the last, for all it could see"
+            span.log(UserContent(value="lost"))
+
+    with pytest.raises(WriteFailed, match="close the record and open it again"):
+        write()
+    assert entries(path) == 2
+    with gesta.open_sync(str(path)) as record, record.span("app", session="s") as span:
+        span.log(UserContent(value="two"))
+    with closing(sqlite3.connect(path)) as db:
+        users = db.execute("SELECT json_extract(content, '$.value') FROM entries WHERE kind = 'user'").fetchall()
+    assert users == [("one",), ("two",)]
+
+
+@pytest.mark.parametrize("form", ["path", "text", "relative", "uri", "link"])
+def test_a_second_copy_of_sqlite_may_not_open_what_is_written_here(
+    path: Path, form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(path.parent)
+    path.with_name("link").symlink_to(path)
+    names: dict[str, str | Path] = {
+        "path": path,
+        "text": str(path),
+        "relative": "a.gesta",
+        "uri": f"file:{path}?mode=ro",
+        "link": "link",
+    }
+    with gesta.open_sync(str(path)) as record, record.span("app", session="s") as span:
+        span.log(UserContent(value="hi"))
+        with pytest.raises(RecordError, match=r"apsw\.Connection"):
+            sqlite3.connect(names[form], uri=form == "uri")
+        with closing(apsw.Connection(str(path))) as db:
+            assert db.execute("SELECT count(*) FROM entries").fetchone() == (2,)
+        assert entries_elsewhere(path) == 2
+    assert entries(path) == 3
+
+
+def test_other_files_and_forked_children_may_use_any_copy(path: Path) -> None:
+    with gesta.open_sync(str(path)) as record, record.span("app", session="s"):
+        for name in (":memory:", "", f"{path}.db"):
+            sqlite3.connect(name).close()
+        refuse_second("sqlite3.connect", (object(),))
+        child = os.fork()
+        if child == 0:
+            try:
+                os._exit(0 if entries(path) == 1 else 1)
+            finally:
+                os._exit(2)
+        assert os.waitpid(child, 0)[1] == 0
+    assert entries(path) == 2
+
+
+def test_two_stores_of_one_process_keep_each_other_s_locks(path: Path) -> None:
+    with gesta.open_sync(str(path)) as record, record.span("app", session="s") as span:
+        with gesta.open_sync(str(path)) as other, other.span("b", session="t"):
+            pass
+        assert entries_elsewhere(path) == 3
+        span.log(UserContent(value="hi"))
+        with pytest.raises(RecordError):
+            entries(path)
+    assert entries(path) == 5
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="only Linux tells what a process has open")
+def test_a_record_that_another_copy_has_open_is_not_opened(path: Path) -> None:
+    with gesta.open_sync(str(path)) as record, record.span("app", session="s"):
+        pass
+    with closing(sqlite3.connect(path)) as db:
+        assert db.execute("SELECT count(*) FROM entries").fetchone() == (2,)
+        with pytest.raises(RecordError, match="Close that connection first"), gesta.open_sync(str(path)):
+            pass
+    with gesta.open_sync(str(path)):
+        pass

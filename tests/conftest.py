@@ -1,6 +1,7 @@
 """What all tests share: how many examples a property gets, and the corpus of real data, which may be absent."""
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,12 @@ settings.load_profile("full" if FULL else "quick")
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """A thousand examples take longer than the limit for a quick test."""
+    """A thousand examples take longer than the limit for a quick test, and Ctrl-C works also in the background.
+
+    A shell that starts a command with `&` lets it ignore SIGINT, and with it every process that a test starts.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if FULL and config.getoption("timeout", None) is None:
         config.option.timeout = 600
 

@@ -31,23 +31,25 @@ class Format(Struct, frozen=True):
     """In words, for those who do not know the name."""
     form: str
     """`object`, or `list` of objects."""
-    key: str
-    """The member by which it is known."""
+    keys: tuple[str, ...]
+    """The members by which it is known."""
     read: Read | None = None
     """None for Gesta's own."""
     sessions: bool = False
     """Whether its conversations are sessions of the source, and keep those names."""
+    vague: bool = False
+    """Whether others have these members too: it is taken for this one if it is for no other."""
 
 
 FORMATS = (
-    Format(jsonl.NAME, "JSON lines that `gesta export` wrote", "object", "gesta"),
-    Format("tau-bench", "a list of trials with `traj`", "list", "traj", tau_bench.read),
-    Format("tau2-bench", "results with `simulations`", "object", "simulations", tau2_bench.read),
+    Format(jsonl.NAME, "JSON lines that `gesta export` wrote", "object", ("gesta",)),
+    Format("tau-bench", "a list of trials with `traj`", "list", ("traj",), tau_bench.read),
+    Format("tau2-bench", "results with `simulations`", "object", ("simulations",), tau2_bench.read),
     Format(
         agent_catalog.NAME,
         "JSON lines of an activity log, with `catalog_version`",
         "object",
-        "catalog_version",
+        ("catalog_version",),
         agent_catalog.read,
         sessions=True,
     ),
@@ -92,9 +94,9 @@ async def import_file(
 
 def find_format(source: Source) -> Format:
     """Tell the format of a file by its content. Raises BadImport."""
-    look = source.look(frozenset(known.key for known in FORMATS))
-    for known in FORMATS:
-        if look.form == known.form and known.key in look.keys:
+    look = source.look([known.keys for known in FORMATS if not known.vague])
+    for known in sorted(FORMATS, key=lambda known: known.vague):
+        if look.form == known.form and set(known.keys).issubset(look.keys):
             return known
     raise BadImport(source.path, f"its format is not known; it is {look.found}", KNOWN)
 

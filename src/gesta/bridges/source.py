@@ -9,7 +9,7 @@ import io
 import json
 import os
 import zlib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, NamedTuple, cast
@@ -28,6 +28,8 @@ CHUNK = 64 * 1024
 """Characters that are read at once, at least."""
 LARGEST = 512 * 1024 * 1024
 """Characters that one JSON value may have; a packed file can hold far more than it looks."""
+PACKED = {"path", "data"}
+"""Members of a line that holds a document of its own."""
 SHOWN = 6
 """Members that a description of a file names."""
 DAMAGED = (EOFError, zlib.error, gzip.BadGzipFile) + (() if zstandard is None else (zstandard.ZstdError,))
@@ -58,13 +60,23 @@ class Piece(NamedTuple):
         return f"${member}" + ("" if self.place is None else f"[{self.place}]")
 
 
+class Document(NamedTuple):
+    """One of the JSON documents that a file holds, one after the other."""
+
+    path: str
+    """Its own name, where the file packs many as lines `{"path", "data"}`; else empty."""
+    place: int
+    """Its place in the file, from 0."""
+    value: Any
+
+
 class Look(Struct, frozen=True):
     """What a file looks like from its beginning."""
 
     form: str
     """`object`, `list` (of its first element), or `other`."""
     keys: tuple[str, ...]
-    """Members of that object, up to the first one that was looked for."""
+    """Members of that object, until one of those that were looked for was whole; of a pack, those of its data."""
     found: str
     """The same in words."""
 
@@ -111,8 +123,24 @@ class Source:
             if reader.peek():
                 raise BadImport(self.path, f"{reader.peek()!r} follows the end of its JSON document")
 
-    def look(self, marks: frozenset[str]) -> Look:
-        """Look at its beginning, until a member that is named in `marks`."""
+    def documents(self) -> Iterator[Document]:
+        """Give its documents, one after the other: JSON lines, a single document, or a pack of many.
+
+        Raises:
+            BadImport: it is not JSON; the documents before that place were given.
+        """
+        with self._opened() as file:
+            reader = _Reader(self.path, file)
+            place = 0
+            while reader.peek():
+                value, path = reader.value(f"document {place + 1}"), ""
+                if isinstance(value, dict) and value.keys() == PACKED and isinstance(value["path"], str):
+                    value, path = value["data"], value["path"]
+                yield Document(path, place, value)
+                place += 1
+
+    def look(self, marks: Collection[tuple[str, ...]]) -> Look:
+        """Look at its beginning, until all members of one of `marks` were met."""
         with self._opened() as file:
             reader = _Reader(self.path, file)
             try:
@@ -213,7 +241,7 @@ class _Reader:
             yield key
             more = self._comma("$", "}")
 
-    def look(self, marks: frozenset[str]) -> Look:
+    def look(self, marks: Collection[tuple[str, ...]]) -> Look:
         """Look at what begins here."""
         if not self.peek():
             return Look("other", (), "an empty file")
@@ -222,8 +250,10 @@ class _Reader:
             return Look("other", (), "a JSON list, not of objects" if form == "list" else self.shown())
         keys: list[str] = []
         for key in self.keys():
+            if keys == ["path"] and key == "data" and self.peek() == "{":
+                return self.look(marks)
             keys.append(key)
-            if key in marks:  # its value may be all that the file holds
+            if any(key in mark and set(mark).issubset(keys) for mark in marks):  # its value may be all there is
                 break
             self.value(Piece(key, None, None).path)
         named = ", ".join(repr(key[:40]) for key in keys[:SHOWN]) + (", …" if len(keys) > SHOWN else "")

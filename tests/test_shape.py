@@ -36,7 +36,7 @@ SPINE = (
         "context",
         "tooling",
     ),
-    *("model", "formatter", "prompt", "policy", "event", "agent", "pending", "acts", "spending", "turn", "standing"),
+    *("model", "formatter", "prompt", "policy", "event", "agent", "pending", "acts", "usage", "spending", "turn", "standing"),
     *(
         "affording",
         "decide",
@@ -44,6 +44,7 @@ SPINE = (
         "desk",
         "outlive",
         "calling",
+        "generated",
         "asking",
         "using",
         "perform",

@@ -15,7 +15,7 @@ from gesta.kinds import BudgetContent, Error, QuestionContent
 from gesta.policy import Budget
 from gesta.spending import BYTES, RAISES, Amount, Spent, number
 from gesta.standing import RunState
-from gesta.turn import tokens
+from gesta.usage import tokens
 
 REPLY = ("max_completion_tokens", "max_tokens", "max_output_tokens")
 """Settings that bound a reply."""
@@ -123,7 +123,7 @@ def settled(agent: Agent, held: Mapping[str, Any], usage: dict[str, Any] | None)
     """Say what a reply cost; what nobody knows counts as what was set aside."""
     counts = tokens(usage)
     usd = _price(agent, usage) if usage is not None and counts is not None else None
-    spent: dict[str, Any] = {"tokens": sum(counts) if counts is not None else None, "usd": usd}
+    spent: dict[str, Any] = {"tokens": counts.input + counts.output if counts is not None else None, "usd": usd}
     if None in spent.values():
         spent["counted"] = {name: held[name] if value is None else value for name, value in spent.items()}
     if usd is not None and agent.price is not None:

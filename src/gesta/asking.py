@@ -4,7 +4,6 @@ A try that fails is a `fault`, and whether another follows, and when, stands in 
 that was waiting when the process died goes on where it was.
 """
 
-import json
 import zlib
 from contextlib import aclosing
 from datetime import timedelta
@@ -19,7 +18,8 @@ from gesta.affording import overrun, reserved, settled
 from gesta.agent import Agent
 from gesta.desk import Desk
 from gesta.entry import Entry
-from gesta.errors import BadArguments, GestaError, ModelFault, message_of, nearest
+from gesta.errors import GestaError, ModelFault, message_of
+from gesta.generated import judged, no_such_tool
 from gesta.kinds import (
     BudgetContent,
     ChatCompletionContent,
@@ -27,10 +27,9 @@ from gesta.kinds import (
     FaultContent,
     RequestContent,
     ThoughtContent,
-    ToolCallContent,
     ToolResultContent,
 )
-from gesta.model import Delta, Reply, ReplyCall, Request
+from gesta.model import Delta, Reply, Request, native_by
 from gesta.pending import EXPIRED, LOST, Pending
 
 DENIED = "A person did not allow this call."
@@ -40,9 +39,6 @@ UNKNOWN = (
     "The outcome of this call is unknown: it was started, and nobody can say whether it happened. Do not assume "
     "either, and do not make it again without a person's consent."
 )
-
-
-EXCERPT = 200  # characters of what a model wrote that it is shown again
 
 
 class Coming(Struct):
@@ -91,7 +87,7 @@ async def ask(agent: Agent, desk: Desk) -> None:
                 finish_reason=reply.finish_reason,
                 usage=reply.usage,
                 latency_ms=latency_ms,
-                meta=_raw(coming) if reply.keep else None,
+                meta=_meta(agent, coming, reply),
             ),
             coming.message,
         )
@@ -120,7 +116,7 @@ def _placeholder(agent: Agent, call: Pending) -> tuple[str, Any]:
         return DENIED + reason, "denied"
     if call.last is None:
         tool = agent.tool(call.name)
-        return (NEVER, "interrupted") if tool is not None else (_no_such_tool(agent, call.name), "error")
+        return (NEVER, "interrupted") if tool is not None else (no_such_tool(agent, call.name), "error")
     tool = agent.tool(call.name)
     harmless = tool is not None and tool.effect in ("pure", "idempotent") and not call.last.once
     return (INTERRUPTED, "interrupted") if harmless else (UNKNOWN, "unknown")
@@ -229,6 +225,12 @@ def _raw(coming: Coming) -> dict[str, Any]:
     return {"raw_zlib": zlib.compress(b"".join(coming.raw))}
 
 
+def _meta(agent: Agent, coming: Coming, reply: Reply) -> dict[str, Any] | None:
+    """Keep the bytes, and what the provider wants back in the next request."""
+    native = {} if reply.native is None else {"native": {"by": native_by(agent.asked()), "items": reply.native}}
+    return (_raw(coming) if reply.keep else {}) | native or None
+
+
 def _retract(desk: Desk, coming: Coming) -> None:
     """Take back words that were shown and are not on record as an answer."""
     if coming.chars:
@@ -248,53 +250,4 @@ def _record(agent: Agent, desk: Desk, coming: Coming, completion: Entry, reply: 
             desk.tell("thought", reply.text, message=coming.message, seq=completion.seq)
         desk.explain("Analysis", completion)
     for call in reply.calls:
-        desk.write(_call(agent, call), completion.seq)
-
-
-def _call(agent: Agent, call: ReplyCall) -> ToolCallContent:
-    """Judge how well a call was generated: a known tool, a JSON object, arguments that fit."""
-    args, wrong_text = _object(call.args)
-    meta, problem = None, None
-    tool = agent.tool(call.name)
-    if args is None:
-        meta, problem = {"raw_args": call.args}, f"The arguments of {call.name!r} {wrong_text}. Write a JSON object."
-    elif tool is None:
-        problem = _no_such_tool(agent, call.name)
-    else:
-        try:
-            tool.arguments(args)
-        except BadArguments as wrong:
-            problem = str(wrong)
-    if problem is not None:
-        meta = {**(meta or {}), "error": problem}
-    return ToolCallContent(
-        tool_name=call.name,
-        tool_args=args or {},
-        tool_call_id=call.id,
-        status="success" if problem is None else "error",
-        meta=meta,
-    )
-
-
-def _object(text: str) -> tuple[dict[str, Any] | None, str]:
-    """Read arguments, or say why they are none. No text at all counts as no arguments."""
-    try:
-        value = _json(text) if text.strip() else {}
-    except (ValueError, RecursionError) as wrong:
-        return None, f"are no JSON ({wrong}); they began {text[:EXCERPT]!r}"
-    if not isinstance(value, dict):
-        return None, f"are a JSON {type(value).__name__}, expected an object; they began {text[:EXCERPT]!r}"
-    return value, ""
-
-
-def _json(text: str) -> Any:
-    """Read JSON; what the strict decoder refuses (half a surrogate pair, NaN) the lenient one may take."""
-    try:
-        return msgspec.json.decode(text.encode("utf-8", "surrogatepass"))
-    except (msgspec.DecodeError, ValueError):
-        return json.loads(text)
-
-
-def _no_such_tool(agent: Agent, name: str) -> str:
-    names = [tool.name for tool in agent.tools]
-    return f"There is no tool {name!r}.{nearest(name, names)} Tools: {', '.join(names) or 'none'}."
+        desk.write(judged(agent, call), completion.seq)

@@ -56,12 +56,16 @@ class Kind(enum.StrEnum):
 
 
 class Part(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One piece of a message: text, or an image or file by blob."""
+    """One piece of a message: text, or an image or file."""
 
     type: Literal["text", "image", "file"]
     text: str | None = None
+    data: Any = None
+    """The bytes of an image or file; large ones are kept as a blob."""
+    url: str | None = None
+    """Where it lies, for whoever is asked to fetch it."""
     blob: str | None = None
-    """Name of the blob in this run, for images and files."""
+    """Name of a blob in this run that holds it."""
     media_type: str | None = None
     name: str | None = None
 
@@ -154,6 +158,11 @@ class RequestHeaderContent(Base, frozen=True, kw_only=True, tag="request-header"
     """JSON schema of the answer."""
     meta: dict[str, Any] | None = None
     """`model`, `instructions`, `settings`."""
+
+    @property
+    def model(self) -> Any:
+        """Who is asked, as `provider:model`."""
+        return (self.meta or {}).get("model")
 
 
 class RequestContent(Base, frozen=True, kw_only=True, tag="request"):

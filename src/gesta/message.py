@@ -23,6 +23,15 @@ class Call(Struct, frozen=True):
     """Always a JSON object."""
 
 
+class Native(Struct, frozen=True):
+    """What a provider wants back as it gave it, such as reasoning with its signature; opaque to all others."""
+
+    by: str
+    """Encoder and model that it is from; for any other it does not exist."""
+    items: Any
+    """JSON, in the provider's form."""
+
+
 class Message(Struct, frozen=True, kw_only=True):
     """One message of a history."""
 
@@ -36,6 +45,10 @@ class Message(Struct, frozen=True, kw_only=True):
     """Of a tool message: the call that it answers."""
     name: str | None = None
     """Of a tool message: the tool."""
+    failed: bool = False
+    """Of a tool message: whether it tells of an error."""
+    native: Native | None = None
+    """Of an assistant message whose text and calls are those of one reply."""
     sources: tuple[int, ...] = ()
     """Seqs of the entries that it was made from."""
 

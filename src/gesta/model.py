@@ -21,6 +21,26 @@ class Envelope(Struct, frozen=True):
     head: bytes
     join: bytes
     tail: bytes
+    seam: bytes = b""
+    """What every block ends with, where blocks that begin alike up to their first `[` are to be one in the body."""
+
+    lead: bytes = b""
+    """A block that stands first where the first one does not begin as it does: some want a user's words there."""
+
+    def add(self, before: bytes | None, block: bytes) -> bytes:
+        """Give what a block adds to a body after the block `before`; the seam is still open then."""
+        inner = block[: len(block) - len(self.seam)]
+        if before is None:
+            if not self.lead or block.startswith(self.lead[: self.lead.index(b"[") + 1]):
+                return inner
+            return self.lead + self.join + inner
+        if self.seam and before.startswith(opening := block[: block.index(b"[") + 1]):
+            return self.join + inner[len(opening) :]
+        return self.seam + self.join + inner
+
+    def end(self, blocks: Sequence[bytes]) -> bytes:
+        """Give what follows the last block."""
+        return (self.seam if blocks else b"") + self.tail
 
 
 class Request(Struct, frozen=True, kw_only=True):
@@ -38,7 +58,9 @@ class Request(Struct, frozen=True, kw_only=True):
 
     def body(self) -> bytes:
         """The exact bytes that are sent. Cost: the whole conversation."""
-        return self.envelope.head + self.envelope.join.join(self.blocks) + self.envelope.tail
+        envelope, before = self.envelope, [None, *self.blocks]
+        added = [envelope.add(*pair) for pair in zip(before, self.blocks, strict=False)]
+        return b"".join([envelope.head, *added, envelope.end(self.blocks)])
 
 
 class ReplyCall(Struct, frozen=True):
@@ -61,6 +83,8 @@ class Reply(Struct, frozen=True, kw_only=True):
     finish_reason: str | None = None
     usage: dict[str, Any] | None = None
     """As the provider gave it."""
+    native: Any = None
+    """What the provider wants back as it was, JSON in its own form; only its own dialect reads it."""
     keep: bool = True
     """Whether the bytes are worth keeping; not for models that need no key."""
 
@@ -104,6 +128,11 @@ class Model(Protocol):
 
     def parser(self) -> Parser:
         """Make a reader for one reply."""
+
+
+def native_by(model: Model) -> str:
+    """Say whose form `Reply.native` has: that of one way of encoding, and of one model."""
+    return f"{model.encoder} {model.name.partition(':')[2]}"
 
 
 class Unasked:

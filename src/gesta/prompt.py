@@ -112,12 +112,11 @@ class Prompt:
         if envelope != self._envelope:
             self._envelope, self._hash, self._hashed = envelope, hashlib.sha256(envelope.head), 0
         for place in range(self._hashed, len(self.blocks)):
-            if place:
-                self._hash.update(envelope.join)
-            self._hash.update(self.blocks[place])
+            before = self.blocks[place - 1] if place else None
+            self._hash.update(envelope.add(before, self.blocks[place]))
         self._hashed = len(self.blocks)
         whole = self._hash.copy()
-        whole.update(envelope.tail)
+        whole.update(envelope.end(self.blocks))
         return Request(
             header=header, envelope=envelope, blocks=self.blocks, answered=answered, digest=whole.hexdigest()
         )

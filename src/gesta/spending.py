@@ -23,6 +23,7 @@ from gesta.kinds import (
     Part,
     QuestionContent,
 )
+from gesta.usage import Tokens
 
 ALLOWANCE = "allowance"
 """Extra of the begin of a child run's turn: what it may spend."""
@@ -154,12 +155,12 @@ class Weight(Struct):
         if entry.kind is not Kind.Assistant or not entry.causes:
             self.since.append(entry.content)
 
-    def reply(self, counts: tuple[int, int] | None, content: ChatCompletionContent) -> None:
+    def reply(self, counts: Tokens | None, content: ChatCompletionContent) -> None:
         """Take a completion in, with its tokens in and out if the provider counted them."""
         if counts is None:
             self.known = self.tokens + weigh(content)
         else:
-            self.known, self.counted = sum(counts), True
+            self.known, self.counted = counts.input + counts.output, True
         self.since.clear()
 
     @property

@@ -40,7 +40,8 @@ from gesta.kinds import (
 )
 from gesta.pending import LOST, UNSETTLED, WAITS, Pending, Try
 from gesta.spending import ALLOWANCE, COSTS, WEIGHED, Spending, Weight
-from gesta.turn import AGENT, HIDDEN, HISTORY, Asked, Turn, tokens
+from gesta.turn import AGENT, HIDDEN, HISTORY, Asked, Turn
+from gesta.usage import tokens
 
 
 class RunState(Struct):
@@ -145,6 +146,8 @@ def _assistant(state: RunState, entry: Entry, content: AssistantContent) -> None
 
 
 def _header(state: RunState, entry: Entry, content: RequestHeaderContent) -> None:
+    if state.asked is not None and state.header is not None and content.model != state.header.model:
+        state.asked.encoder = HIDDEN  # another model is not shown what one keeps for itself
     state.header, state.header_seq = content, entry.seq
 
 
@@ -166,15 +169,14 @@ def _completion(state: RunState, entry: Entry, content: ChatCompletionContent) -
     state.weight.reply(counts, content)
     if turn is None:
         return
-    turn.requests += 1
-    turn.faults = 0
+    turn.requests, turn.faults = turn.requests + 1, 0
     turn.reply, turn.text = entry.seq, content.output
     turn.empty = 0 if content.output.strip() else turn.empty + 1
     if counts is None:
         turn.unknown_usage += 1
     else:
-        turn.tokens_in += counts[0]
-        turn.tokens_out += counts[1]
+        turn.tokens_in += counts.input
+        turn.tokens_out += counts.output
 
 
 def _call(state: RunState, entry: Entry, content: ToolCallContent) -> None:

@@ -11,7 +11,7 @@ from gesta.spending import Spending
 AGENT = "gesta.agent"
 """Key under which a turn notes that another description of its agent goes on with it."""
 HIDDEN = "hidden"
-"""In place of an encoder: blocks of the last request were hidden, so the next does not extend it."""
+"""In place of an encoder: blocks of the last request were hidden or changed, so the next does not extend it."""
 HISTORY = "history"
 """Extra of an answer that a program put into the history: nobody gave it in this turn."""
 
@@ -72,11 +72,3 @@ class Turn(Struct):
     value: Any = None
     """What it gave, where that is not the text of an answer."""
     spending: Spending = field(default_factory=Spending)
-
-
-def tokens(usage: dict[str, Any] | None) -> tuple[int, int] | None:
-    """Read tokens in and out of a provider's usage; none where it does not say."""
-    usage = usage or {}
-    given = [usage.get("prompt_tokens", usage.get("input_tokens"))]
-    given.append(usage.get("completion_tokens", usage.get("output_tokens")))
-    return (given[0], given[1]) if all(isinstance(count, int) for count in given) else None  # type: ignore[return-value]

@@ -36,7 +36,8 @@ from gesta.log import entry_of
 from gesta.record import Record
 from gesta.standing import RunState, RunView
 from gesta.store import RunRow
-from gesta.turn import Turn, tokens
+from gesta.turn import Turn
+from gesta.usage import tokens
 
 T = TypeVar("T")
 
@@ -107,8 +108,8 @@ def _facts(row: RunRow, entries: list[Entry]) -> dict[str, Any]:
         "last": row.last_at,
         "entries": row.head,
         "requests": len(counts),
-        "tokens_in": sum(each[0] for each in counts if each is not None),
-        "tokens_out": sum(each[1] for each in counts if each is not None),
+        "tokens_in": sum(each.input for each in counts if each is not None),
+        "tokens_out": sum(each.output for each in counts if each is not None),
         "unknown_usage": sum(each is None for each in counts),
         "usd": round(sum(known), 9) if known and len(known) == len(spent) else None,
         "counted_usd": round(sum(each.counted_usd for each in kept), 9) if kept else None,

@@ -45,7 +45,7 @@ from gesta.kinds import (
     UserContent,
 )
 from gesta.standing import RunState, RunView
-from gesta.turn import tokens
+from gesta.usage import tokens
 
 CYAN, GREEN, YELLOW, BLUE = "36", "32", "33", "34"
 
@@ -297,7 +297,7 @@ def completion(content: ChatCompletionContent) -> Line:
     counts = tokens(content.usage)
     parts = [
         content.model or "model",
-        f"{counts[0]:,} tokens in, {counts[1]:,} out" if counts is not None else "tokens unknown",
+        f"{counts.input:,} tokens in, {counts.output:,} out" if counts is not None else "tokens unknown",
         f"{content.latency_ms / 1000:.1f} s" if content.latency_ms is not None else "",
         content.finish_reason or "",
     ]

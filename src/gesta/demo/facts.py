@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from gesta.entry import Entry
 from gesta.kinds import ChatCompletionContent, RequestContent, ToolCallContent
-from gesta.turn import tokens
+from gesta.usage import tokens
 
 
 class Usage(Struct):
@@ -41,7 +41,7 @@ def usage(entries: Iterable[Entry]) -> Usage:
                 if counted is None:
                     total.unknown += 1
                 else:
-                    total.given, total.taken = total.given + counted[0], total.taken + counted[1]
+                    total.given, total.taken = total.given + counted.input, total.taken + counted.output
             case _:
                 pass
     return total

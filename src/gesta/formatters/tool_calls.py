@@ -24,7 +24,7 @@ from gesta.kinds import (
     ToolResultContent,
     UserContent,
 )
-from gesta.message import Call, Message
+from gesta.message import Call, Message, Native
 
 UNANSWERED = "This call has no result on record."
 ID = re.compile(r"[!-~]{1,40}")
@@ -38,6 +38,7 @@ class Open(Struct):
 
     text: str
     sources: list[int]
+    native: Native | None = None
     calls: list[tuple[int, Call]] = field(default_factory=list)
     results: dict[int, Entry] = field(default_factory=dict)
 
@@ -106,7 +107,13 @@ def _assistant(entry: Entry, content: AssistantContent, state: State) -> None:
 def _completion(entry: Entry, content: ChatCompletionContent, state: State) -> None:
     _close(state)
     state.completions.add(entry.seq)
-    state.open = Open(content.output, [entry.seq])
+    state.open = Open(content.output, [entry.seq], _native(content))
+
+
+def _native(content: ChatCompletionContent) -> Native | None:
+    """Read what the provider wants back."""
+    kept = (content.meta or {}).get("native")
+    return Native(str(kept.get("by")), kept.get("items")) if isinstance(kept, dict) else None
 
 
 def _call(entry: Entry, content: ToolCallContent, state: State) -> None:
@@ -144,7 +151,10 @@ def _close(state: State) -> None:
     turn, state.open = state.open, None
     if turn is not None and (turn.text or turn.calls):
         calls = tuple(call for _, call in turn.calls)
-        state.messages.append(Message(role="assistant", text=turn.text, calls=calls, sources=tuple(turn.sources)))
+        sources = tuple(turn.sources)
+        state.messages.append(
+            Message(role="assistant", text=turn.text, calls=calls, native=turn.native, sources=sources)
+        )
         for seq, call in turn.calls:
             state.messages.append(_answer(seq, call, turn.results.get(seq)))
     state.messages += state.waiting
@@ -155,8 +165,8 @@ def _answer(seq: int, call: Call, result: Entry | None) -> Message:
     if result is None:
         return Message(role="tool", text=UNANSWERED, call_id=call.id, name=call.name, sources=(seq,))
     assert isinstance(result.content, ToolResultContent)
-    text = observation_text(result.content.tool_result)
-    return Message(role="tool", text=text, call_id=call.id, name=call.name, sources=(result.seq,))
+    text, failed = observation_text(result.content.tool_result), result.content.status == "error"
+    return Message(role="tool", text=text, call_id=call.id, name=call.name, failed=failed, sources=(result.seq,))
 
 
 def _call_id(entry: Entry, content: ToolCallContent, state: State) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 
 from gesta.errors import MissingExtra
 from gesta.models.providers import PROVIDERS
-from gesta.turn import tokens
+from gesta.usage import tokens
 
 FLAVOURS = ("chat", "default")
 """How the list calls the ways in which a provider counts tokens; Chat Completions is one of these."""
@@ -67,7 +67,7 @@ class Listed:
                 yield read
         counts = tokens(usage)
         if counts is not None:
-            yield Usage(input_tokens=counts[0], output_tokens=counts[1])
+            yield Usage(input_tokens=counts.input, output_tokens=counts.output)
 
 
 def listed(name: str, *, needed: bool = False) -> Listed | None:

@@ -25,7 +25,7 @@ from gesta.kinds import (
     SystemContent,
     UserContent,
 )
-from gesta.turn import tokens
+from gesta.usage import tokens
 from gesta.views.steps import AgentAction, AgentStep, contents, steps
 
 RETRIEVAL = "urn:graph:retrieval"
@@ -200,7 +200,7 @@ def used_of(entries: Iterable[Entry]) -> Used:
     model = next((each.model for each in reversed(replies) if each.model), None)
     if len(counts) < len(replies):
         return Used(model=model)
-    return Used(sum(given for given, _ in counts), sum(given for _, given in counts), model)
+    return Used(sum(each.input for each in counts), sum(each.output for each in counts), model)
 
 
 def response_of(event: Event, used: Used | None = None) -> AgentResponse:

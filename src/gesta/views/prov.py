@@ -17,7 +17,7 @@ from gesta import kinds
 from gesta.entry import Entry, utc_text
 from gesta.formatter import observation_text
 from gesta.kinds import Kind
-from gesta.turn import tokens
+from gesta.usage import tokens
 from gesta.views.lineage import Node, State
 
 TG = "https://trustgraph.ai/ns/"
@@ -293,8 +293,8 @@ def _spent(completion: kinds.ChatCompletionContent) -> Iterator[tuple[str, Any]]
     if completion.latency_ms is not None:
         yield TG + "llmDurationMs", round(completion.latency_ms)
     if counted := tokens(completion.usage):
-        yield TG + "inToken", counted[0]
-        yield TG + "outToken", counted[1]
+        yield TG + "inToken", counted.input
+        yield TG + "outToken", counted.output
     if completion.model:
         yield TG + "llmModel", completion.model
 

@@ -1,0 +1,65 @@
+"""Tokens of a reply, counted alike for every provider; the provider's own words stay on record as they came.
+
+Source: usage of Chat Completions and Responses (OpenAI API reference), Messages (Anthropic, "Prompt caching"),
+generateContent (Gemini API, "UsageMetadata") and DeepSeek ("Context Caching"), read 2026-11.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec import Struct
+
+CACHE_READ = ("cache_read_input_tokens", "prompt_cache_hit_tokens", "cachedContentTokenCount")
+CACHE_WRITE = ("cache_creation_input_tokens",)
+BESIDE = ("cache_read_input_tokens", "cache_creation_input_tokens")
+"""Anthropic counts them beside its `input_tokens`, all others inside."""
+
+
+class Tokens(Struct, frozen=True, kw_only=True):
+    """What a request and its reply took."""
+
+    input: int
+    """All that the model read, cached or not."""
+    output: int
+    """All that it wrote, reasoning too."""
+    cache_read: int | None = None
+    """Of the input, what the provider had read before; none where it does not say."""
+    cache_write: int | None = None
+    """Of the input, what it now keeps."""
+    reasoning: int | None = None
+    """Of the output, what nobody is shown."""
+
+
+def tokens(usage: Mapping[str, Any] | None) -> Tokens | None:
+    """Read a provider's usage; none where it does not say how much was read and written. Total."""
+    usage = usage or {}
+    read, wrote = _first(usage, "prompt_tokens", "input_tokens"), _first(usage, "completion_tokens", "output_tokens")
+    thought = _inside(usage, ("completion_tokens_details", "output_tokens_details"), "reasoning_tokens")
+    if "promptTokenCount" in usage:
+        thought = _first(usage, "thoughtsTokenCount")
+        read = _sum(_first(usage, "promptTokenCount"), _first(usage, "toolUsePromptTokenCount"))
+        wrote = (_first(usage, "candidatesTokenCount") or 0) + (thought or 0)
+    if read is None or wrote is None:
+        return None
+    cached = _first(usage, *CACHE_READ)
+    if cached is None:
+        cached = _inside(usage, ("prompt_tokens_details", "input_tokens_details"), "cached_tokens")
+    read += sum(_first(usage, name) or 0 for name in BESIDE)
+    return Tokens(
+        input=read, output=wrote, cache_read=cached, cache_write=_first(usage, *CACHE_WRITE), reasoning=thought
+    )
+
+
+def _first(usage: Mapping[str, Any], *names: str) -> int | None:
+    """Take the first of these members that is a count."""
+    counts = (usage.get(name) for name in names)
+    return next((count for count in counts if isinstance(count, int) and not isinstance(count, bool)), None)
+
+
+def _inside(usage: Mapping[str, Any], groups: tuple[str, ...], name: str) -> int | None:
+    inner = next((found for group in groups if isinstance(found := usage.get(group), dict)), {})
+    return _first(inner, name)
+
+
+def _sum(first: int | None, second: int | None) -> int | None:
+    return first if first is None else first + (second or 0)

@@ -35,6 +35,7 @@ SPINE = (
         "signature",
         "context",
         "tooling",
+        "output",
     ),
     *("model", "formatter", "prompt", "policy", "event", "agent", "pending", "acts", "usage", "spending", "turn", "standing"),
     *(
@@ -44,6 +45,7 @@ SPINE = (
         "desk",
         "outlive",
         "calling",
+        "compacting",
         "generated",
         "asking",
         "using",

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 Durability = Literal["synced", "normal"]
 T = TypeVar("T")
-FORMATTERS = ("tool-calls", "react", "codeact", "react-text", "codeact-text", "json-text")
+FORMATTERS = ("tool-calls", "react", "codeact", "react-text", "codeact-text", "json-text", "transcript")
 
 
 def formatter(name: str) -> Formatter[Any]:
@@ -59,6 +59,10 @@ def formatter(name: str) -> Formatter[Any]:
         from gesta.formatters.json_text import JsonText
 
         return JsonText()
+    if name == "transcript":
+        from gesta.formatters.transcript import Transcript
+
+        return Transcript()
     raise BadAddress(f"No formatter {name!r}.{nearest(name, FORMATTERS)} Known: {', '.join(FORMATTERS)}.")
 
 

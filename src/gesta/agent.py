@@ -10,13 +10,15 @@ from typing import Any
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import force_setattr, replace
 
 from gesta.codec import digest_of
 from gesta.context import Context
 from gesta.errors import BadAddress, BadTool
 from gesta.formatter import Formatter
 from gesta.kinds import AgentRef, RequestHeaderContent
-from gesta.model import Model, Unasked
+from gesta.model import Model, Reply, Unasked
+from gesta.output import ANSWER, output_of
 from gesta.policy import Policy, Price, Spelled
 from gesta.tooling import Tool, tool
 
@@ -42,6 +44,8 @@ class Agent(Struct, frozen=True, metaclass=Spelled):
     policy: Policy = Policy()
     settings: dict[str, Any] = {}
     """Settings of the model's request, such as `temperature`, as the provider names them."""
+    output: Any = None
+    """A type that the answer has to be, or an `Output` that says also how a model is held to it; none for text."""
     meta: dict[str, Any] = {}
     """What else is to stand in its request-headers, such as the prompt that it was made of; no model reads it."""
     groups: tuple[str, ...] | list[str] | None = None
@@ -65,7 +69,10 @@ class Agent(Struct, frozen=True, metaclass=Spelled):
                 name = getattr(each, "__name__", repr(each))
                 found = f"Agent {self.name!r}: {name!r} in its tools is a {type(each).__name__}, expected a tool."
                 raise BadTool(f"{found} Write @gesta.tool above `def {name}`.")
+        force_setattr(self, "output", output_of(self.output))
         names = [tool.name for tool in self.tools]
+        if self.output is not None and self.output.by == "tool":
+            names.append(ANSWER)
         for name in names:
             if names.count(name) > 1:
                 raise BadTool(f"Agent {self.name!r} has two tools named {name!r}. Give one another: tool(name='...').")
@@ -79,7 +86,7 @@ class Agent(Struct, frozen=True, metaclass=Spelled):
         if self.groups is None and not any(tool.group or tool.applicable_states for tool in self.tools):
             return self
         wanted, now = {"default"} if self.groups is None else set(self.groups), state or self.state or "undefined"
-        return msgspec.structs.replace(self, tools=[tool for tool in self.tools if tool.offered(wanted, now)])
+        return replace(self, tools=[tool for tool in self.tools if tool.offered(wanted, now)])
 
     def asked(self) -> Model:
         """Give the model that was bound."""
@@ -105,23 +112,49 @@ class Agent(Struct, frozen=True, metaclass=Spelled):
 
         named = name or re.sub(r"[^a-zA-Z0-9_-]", "_", self.name)[:64] or "agent"
         made = tool(ask, name=named, effect="idempotent", timeout_s=math.inf)  # its own limits bound it
-        return msgspec.structs.replace(made, description=description or self.instructions.partition("\n")[0])
+        return replace(made, description=description or self.instructions.partition("\n")[0])
+
+    def answers_by(self) -> str | None:
+        """Say how a model is held to the type of the answer; none where any text will do."""
+        if self.output is None:
+            return None
+        in_words = self.formats().reader() is not None  # where even calls are words, no provider can hold it to a form
+        return "prompt" if in_words else str(self.output.by)
+
+    def answer_text(self, output: str) -> str:
+        """Read the answer out of what a model wrote."""
+        reader = self.formats().reader()
+        if reader is None:
+            return output
+        reader.feed(output)
+        return reader.close(Reply(text=output)).text
 
     def header(self) -> RequestHeaderContent:
         """Make what holds for all its requests."""
         meta: dict[str, Any] = {**self.meta, "model": self.asked().name}
-        if self.instructions:
-            meta["instructions"] = self.instructions
-        if self.settings:
-            meta["settings"] = self.settings
+        by, schema = self.answers_by(), None
         tools = [
             {"name": tool.name, "description": tool.description, "args_schema": tool.args_schema} for tool in self.tools
         ]
-        return RequestHeaderContent(tools=tools or None, meta=meta)
+        instructions = self.instructions
+        if by == "native":
+            schema = self.output.schema
+        elif by == "tool":
+            tools.append(self.output.tool())
+        elif by == "prompt":
+            instructions = "\n\n".join(text for text in (instructions, self.output.asked()) if text)
+        if instructions:
+            meta["instructions"] = instructions
+        if self.settings:
+            meta["settings"] = self.settings
+        return RequestHeaderContent(tools=tools or None, output=schema, meta=meta)
 
     def ref(self) -> AgentRef:
         """Say which agent this is, on the record."""
         rules = [[getattr(tool, rule) for rule in RULES] for tool in self.tools]
         described = [self.name, msgspec.to_builtins(self.header()), self.formats().name, rules]
         described += [self.groups, self.state, getattr(self.program, "__qualname__", None)]
-        return AgentRef(name=self.name, digest=digest_of([described, msgspec.to_builtins(self.policy)]), hint=self.hint)
+        policy, compact = self.policy, self.policy.compact
+        if compact is not None and compact.by is not None:  # another agent: its name will do
+            policy = replace(policy, compact=replace(compact, by=compact.by.name))
+        return AgentRef(name=self.name, digest=digest_of([described, msgspec.to_builtins(policy)]), hint=self.hint)

@@ -16,6 +16,7 @@ from msgspec import Struct, field
 
 from gesta.affording import overrun, reserved, settled
 from gesta.agent import Agent
+from gesta.compacting import compact
 from gesta.desk import Desk
 from gesta.entry import Entry
 from gesta.errors import GestaError, ModelFault, message_of
@@ -26,11 +27,14 @@ from gesta.kinds import (
     Error,
     FaultContent,
     RequestContent,
+    SystemContent,
     ThoughtContent,
     ToolResultContent,
 )
 from gesta.model import Delta, Reply, Request, native_by
+from gesta.output import ANSWER
 from gesta.pending import EXPIRED, LOST, Pending
+from gesta.turn import CORRECTS
 
 DENIED = "A person did not allow this call."
 INTERRUPTED = "This call was interrupted and has no result. It may be made again."
@@ -54,12 +58,18 @@ class Coming(Struct):
     """Whether reasoning was."""
 
 
-async def ask(agent: Agent, desk: Desk) -> None:
-    """Ask the model once, with the tools that may be used where the run stands."""
+async def ask(agent: Agent, desk: Desk, correction: str | None = None) -> None:
+    """Ask the model once, with the tools that may be used where the run stands; tell it first what was wrong."""
+    if correction is not None:
+        assert desk.state.turn is not None and desk.state.turn.reply is not None
+        wrong = desk.state.turn.reply
+        desk.write(SystemContent(value=correction, extra={"from": ["output"], CORRECTS: wrong}), wrong)
+        desk.absorb()
     _close_calls(agent, desk)
     agent = agent.offering(desk.state.tool_state)
     await _settle_last_try(desk)
     desk.absorb()
+    await compact(agent, desk)
     if overrun(agent, desk.state) is not None:
         return  # the placeholders took what was left: `decide` says how it goes on
     request, entry = _request(agent, desk)
@@ -188,6 +198,10 @@ async def _answer(agent: Agent, desk: Desk, request: Request, coming: Coming) ->
         reply = reader.close(reply)
     if desk.streamed:
         _show(desk, coming, Delta("text", reply.text[coming.chars :]))
+    if agent.answers_by() == "tool" and reply.calls and all(call.name == ANSWER for call in reply.calls):
+        thought = "\n\n".join(text for text in (reply.thought, reply.text) if text) or None
+        whole = reply.calls[0].args
+        reply = msgspec.structs.replace(reply, text=whole, calls=(), thought=thought, native=None)
     return whole, reply
 
 

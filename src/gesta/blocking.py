@@ -18,6 +18,7 @@ from gesta.event import Listener
 from gesta.kinds import Content, Kind
 from gesta.log import Log
 from gesta.outcome import Outcome
+from gesta.record import Said
 from gesta.store import RunRow
 from gesta.views.lineage import Explanation
 
@@ -70,11 +71,17 @@ class SyncRecord:
         self.record = record
 
     def run(
-        self, agent: Agent, text: str, *, session: str | None = None, key: str | None = None, user: str | None = None
+        self,
+        agent: Agent,
+        message: Said,
+        *,
+        session: str | None = None,
+        key: str | None = None,
+        user: str | None = None,
     ) -> Outcome:
         """Send a message to an agent; see `Record.run`."""
         refuse_inside_loop("Record.run")
-        return anyio.run(lambda: self.record.run(agent, text, session=session, key=key, user=user))
+        return anyio.run(lambda: self.record.run(agent, message, session=session, key=key, user=user))
 
     @contextmanager
     def span(self, name: str, *, session: str, run: str | None = None, **options: Any) -> Iterator[Span]:
@@ -110,7 +117,7 @@ class SyncRecord:
 
 def run_sync(
     agent: Agent,
-    text: str,
+    message: Said,
     *,
     record: str = ":memory:",
     session: str | None = None,
@@ -126,7 +133,7 @@ def run_sync(
 
     async def main() -> Outcome:
         async with open_record(record) as opened:
-            return await opened.run(agent, text, session=session, key=key, listener=listener)
+            return await opened.run(agent, message, session=session, key=key, listener=listener)
 
     return anyio.run(main)
 

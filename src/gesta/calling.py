@@ -81,27 +81,49 @@ async def _call(desk: Desk, call: Pending, attempt: int, children: Children, age
     """Have another agent answer in a child run, which goes on where it was when the call is tried again."""
     children.begun += 1
     name = child_name(call) if children.begun == 1 else f"{child_name(call)}.{children.begun}"
-    source = (*desk.log.path, call.name)
-    allowance = _allowance(desk, name)
-    extra = {CHILD: name} if allowance is not None else None
-    content = EdgeContent(source=list(source), dest=[agent.name], payload=input, allowance=allowance, extra=extra)
-    edge = desk.write(content, attempt).seq
+    handed = Handed(name, f"{desk.log.run}.{call.seq}", input, call.name, attempt)
+    ended = await hand_over(desk, agent, handed)
+    assert ended.end is not None
+    children.ends.append((ended.run, ended.end))
+    return ended
+
+
+class Handed(Struct, frozen=True):
+    """A task that is handed to another agent."""
+
+    child: str
+    """Name of the child run."""
+    key: str
+    """Makes handing it over twice the same as once."""
+    input: str
+    by: str
+    """What hands it over: a tool's name."""
+    cause: int
+    """Seq of what it is handed over for."""
+
+
+async def hand_over(desk: Desk, agent: Agent, task: Handed) -> Outcome:
+    """Have another agent answer in a child run, and note what that spent. Raises ChildWaits."""
+    source = (*desk.log.path, task.by)
+    allowance = _allowance(desk, task.child)
+    extra = {CHILD: task.child} if allowance is not None else None
+    content = EdgeContent(source=list(source), dest=[agent.name], payload=task.input, allowance=allowance, extra=extra)
+    edge = desk.write(content, task.cause).seq
     desk.absorb()
-    task = Task(
-        name=name,
-        key=f"{desk.log.run}.{call.seq}",
-        content=SystemContent(value=input),
+    handed = Task(
+        name=task.child,
+        key=task.key,
+        content=SystemContent(value=task.input),
         cause=(desk.log.run, edge),
         source=source,
         allowance=allowance,
     )
     try:
-        ended = await desk.host.child(agent, task, desk)
+        ended = await desk.host.child(agent, handed, desk)
     except (RecordError, RunError) as failure:  # the child's turn is open: it is no answer that a model may read
-        raise ChildWaits(await desk.host.child_run(name, desk), message_of(failure)) from failure
+        raise ChildWaits(await desk.host.child_run(task.child, desk), message_of(failure)) from failure
     if ended.end is None:
         raise ChildWaits(ended.run, "it waits for somebody")
-    children.ends.append((ended.run, ended.end))
     spent = returned(edge, allowance, ended.spent)
     if spent is not None:
         desk.write(spent, edge, (ended.run, ended.end))

@@ -12,14 +12,19 @@ from gesta.affording import overrun
 from gesta.agent import Agent
 from gesta.codec import digest_of
 from gesta.entry import Cause
+from gesta.errors import BadArguments
 from gesta.kinds import Error, Reason
 from gesta.pending import WAITS, Pending
 from gesta.standing import RunState
 from gesta.tooling import Tool
+from gesta.turn import Turn
 
 
 class Ask(Struct, frozen=True):
     """Ask the model; calls that are still open are answered with a placeholder first."""
+
+    correction: str | None = None
+    """What is wrong with its last answer: told first."""
 
 
 class Use(Struct, frozen=True):
@@ -160,15 +165,33 @@ def _words(agent: Agent, state: RunState) -> Ask | Wait | Finish:
     assert turn is not None
     if turn.reply is not None:
         if not turn.empty:
-            return Finish("answered")
+            return _answer(agent, state, turn)
         if turn.empty > agent.policy.retry.empty:
             message = f"The model answered with nothing (no text, no tool call) {turn.empty} times in a row."
             return Finish("failed", Error(type="EmptyReply", message=message))
+    return _bounded(agent, turn) or afford(agent, state) or Ask()
+
+
+def _bounded(agent: Agent, turn: Turn) -> Finish | None:
+    """Stop where the next request or its calls would go beyond a limit."""
     limits = agent.policy.limits
     for name, count, bound in (("requests", turn.requests, limits.requests), ("calls", turn.calls, limits.calls)):
         if bound is not None and count >= bound:
             return _limit(name, bound)
-    return afford(agent, state) or Ask()
+    return None
+
+
+def _answer(agent: Agent, state: RunState, turn: Turn) -> Ask | Wait | Finish:
+    """Give the answer, unless it is not of the type that it has to be."""
+    if agent.output is None:
+        return Finish("answered")
+    try:
+        agent.output.read(agent.answer_text(turn.text))
+    except BadArguments as wrong:
+        if turn.corrections >= agent.policy.retry.corrections:
+            return Finish("failed", Error(type="BadAnswer", message=str(wrong)))
+        return _bounded(agent, turn) or afford(agent, state) or Ask(str(wrong))
+    return Finish("answered")
 
 
 def afford(agent: Agent, state: RunState) -> Wait | Finish | None:

@@ -9,6 +9,7 @@ from gesta.agent import Agent
 from gesta.errors import BadArguments, nearest
 from gesta.kinds import ToolCallContent
 from gesta.model import ReplyCall
+from gesta.output import ANSWER
 
 EXCERPT = 200  # characters of what a model wrote that it is shown again
 
@@ -20,6 +21,8 @@ def judged(agent: Agent, call: ReplyCall) -> ToolCallContent:
     tool = agent.tool(call.name)
     if args is None:
         meta, problem = {"raw_args": call.args}, f"The arguments of {call.name!r} {wrong_text}. Write a JSON object."
+    elif call.name == ANSWER and agent.answers_by() == "tool":
+        problem = f"Call {ANSWER!r} alone, when nothing else is to be called."
     elif tool is None:
         problem = no_such_tool(agent, call.name)
     else:

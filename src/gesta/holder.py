@@ -36,7 +36,7 @@ from gesta.origins import Origin
 from gesta.outcome import Outcome
 from gesta.perform import perform
 from gesta.playing import play
-from gesta.prompt import Prompt
+from gesta.prompt import Prompt, way
 from gesta.run import outcome, take_in, turn
 from gesta.spending import ALLOWANCE
 from gesta.standing import RunState, RunView
@@ -252,8 +252,8 @@ class Holder:
         """Hold a run, folded to its head. What was folded is kept for its next turn."""
         async with self.leased(run) as lease:
             kept = self._kept.pop(run, None)
-            way = f"{agent.formats().name}+{agent.asked().encoder}"
-            if kept is not None and (kept.head, kept.digest, kept.prompt.encoder) == (lease.head, lease.digest, way):
+            now = (lease.head, lease.digest, way(agent.formats(), agent.asked()))
+            if kept is not None and (kept.head, kept.digest, kept.prompt.way) == now:
                 state, prompt, origin = kept.state, kept.prompt, kept.origin
             else:
                 state, prompt, origin = RunState(), Prompt(agent.formats(), agent.asked()), None

@@ -4,6 +4,9 @@ Formatters make messages from entries; models encode each into a block. A sent b
 requests of a conversation extend each other byte for byte, which is what a provider's prompt cache looks for.
 """
 
+import mimetypes
+import os
+from pathlib import Path
 from typing import Any, Literal
 
 from msgspec import Struct
@@ -47,10 +50,20 @@ class Message(Struct, frozen=True, kw_only=True):
     """Of a tool message: the tool."""
     failed: bool = False
     """Of a tool message: whether it tells of an error."""
+    observes: bool = False
+    """Of a user message: whether it is results of tools in words."""
     native: Native | None = None
     """Of an assistant message whose text and calls are those of one reply."""
     sources: tuple[int, ...] = ()
     """Seqs of the entries that it was made from."""
+
+
+def attached(path: str | os.PathLike[str]) -> Part:
+    """Read an image or another file, to be sent with a message. Raises OSError."""
+    file = Path(path)
+    media_type, _ = mimetypes.guess_type(file.name)
+    form: Literal["image", "file"] = "image" if (media_type or "").startswith("image/") else "file"
+    return Part(type=form, data=file.read_bytes(), media_type=media_type, name=file.name)
 
 
 class Block(Struct, frozen=True):

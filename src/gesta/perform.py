@@ -17,7 +17,6 @@ from gesta.desk import Desk
 from gesta.entry import Entry
 from gesta.formatter import observation_text
 from gesta.kinds import ApprovalRequestContent, AssistantContent, EndContent, Error, QuestionContent, Status
-from gesta.model import Reply
 from gesta.using import use
 
 
@@ -29,7 +28,7 @@ async def perform(agent: Agent, move: Move, desk: Desk) -> list[Entry]:
     """
     match move:
         case Ask():
-            await ask(agent, desk)
+            await ask(agent, desk, move.correction)
         case Use():
             await use(agent, move, desk)
         case Wait():
@@ -70,8 +69,10 @@ async def _finish(agent: Agent, move: Finish, desk: Desk) -> None:
     given = move.reason == "answered" and turn.assistant is None
     if given and agent.program is None:
         assert turn.reply is not None
-        value, causes = answer_text(agent, turn.text), (turn.reply,)
+        value, causes = agent.answer_text(turn.text), (turn.reply,)
     text = move.text if move.text is not None else observation_text(value) if value is not None else ""
+    if given and agent.output is not None:
+        value = agent.output.plain(text)
     answer = None
     if given and not child:
         answer = desk.write(AssistantContent(value=text), *causes)
@@ -90,12 +91,3 @@ async def _finish(agent: Agent, move: Finish, desk: Desk) -> None:
     elif move.reason != "answered":
         desk.tell("error", move.error.message if move.error is not None else move.reason)
     await desk.log.durable()
-
-
-def answer_text(agent: Agent, output: str) -> str:
-    """Read the answer out of what a model wrote."""
-    reader = agent.formats().reader()
-    if reader is None:
-        return output
-    reader.feed(output)
-    return reader.close(Reply(text=output)).text

@@ -45,6 +45,8 @@ class Retry(Struct, frozen=True, kw_only=True, metaclass=Spelled):
     max_wait_s: float = 30.0
     empty: int = 1
     """How often a reply without text and calls is asked for again before the turn fails."""
+    corrections: int = 2
+    """How often a model is told that its answer is not of the agent's `output` before the turn fails."""
 
     def wait_s(self, failed: int, asked_s: float | None = None) -> float:
         """Give the pause after `failed` tries in a row, from 1; what the provider asked for, if that is longer."""
@@ -89,6 +91,32 @@ class Price(Protocol):
         """Give the US dollars for a usage as the provider counts it; None where nobody knows. Total."""
 
 
+class Compact(Struct, frozen=True, kw_only=True, metaclass=Spelled):
+    """How a prompt that has grown too large is made smaller: what a model is no longer shown stays on record.
+
+    Each is a `compaction` on record, and no call is parted from its result: first old results of tools are left out
+    and their calls stay, then old turns are, whole. What frees less than a tenth of `at_tokens` is left alone.
+    """
+
+    at_tokens: int
+    """Size of the next prompt above which that is done: what the provider counted last, and a guess of what is new."""
+    keep_turns: int = 3
+    """Turns before the open one that stay."""
+    keep_results: int = 5
+    """Results that stay, the last ones."""
+    results_over: int | None = 500
+    """Size of a result, in bytes as sent, above which it may be left out; none to leave all results in."""
+    by: Any = None
+    """An agent that sums up the turns that are left out, see `gesta.patterns.summariser`; none for no summary."""
+
+    def __post_init__(self) -> None:
+        """Refuse what keeps less than nothing. Raises AgentError."""
+        for name in ("at_tokens", "keep_turns", "keep_results", "results_over"):
+            value = getattr(self, name)
+            if value is not None and not 0 <= value < math.inf:
+                raise AgentError(f"Compact({name}={value!r}): expected a number from 0 on.")
+
+
 class Policy(Struct, frozen=True, kw_only=True, metaclass=Spelled):
     """All of an agent's rules."""
 
@@ -96,6 +124,8 @@ class Policy(Struct, frozen=True, kw_only=True, metaclass=Spelled):
     retry: Retry = Retry()
     budget: Budget | None = None
     """What a turn may cost; none to keep no account."""
+    compact: Compact | None = None
+    """What is done about a prompt that has grown too large; none for nothing."""
     parallel: int = 8
     """Tool calls of one reply that run at once; 1 for tools whose order matters."""
     attempts: int = 3

@@ -9,11 +9,14 @@ import hashlib
 from collections.abc import Sequence
 from typing import Any
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from gesta.entry import Entry
 from gesta.formatter import Formatter
 from gesta.kinds import CompactionContent, Kind, RequestContent, RequestHeaderContent
-from gesta.message import Block, Message
-from gesta.model import Envelope, Model, Request
+from gesta.message import Block, Message, Role
+from gesta.model import Envelope, Model, Request, native_by
 
 SHOWN = frozenset(
     {
@@ -30,6 +33,29 @@ SHOWN = frozenset(
 """Kinds that a formatter may make messages of."""
 
 
+def way(formatter: Formatter[Any], model: Model) -> str:
+    """Name the way from entries to blocks; of one model, since each has its own native items back."""
+    return f"{formatter.name}+{native_by(model)}"
+
+
+CLEARED = "[This result was left out to save space. Call the tool again if it is needed.]"
+
+
+class Shown(Struct, frozen=True):
+    """What is known of one block, beside its bytes."""
+
+    role: Role
+    sources: tuple[int, ...]
+    """Seqs of the entries that it was made from."""
+    calls: tuple[str, ...]
+    """Ids of the calls that it makes."""
+    answers: str | None
+    """Id of the call that it answers."""
+    tool: str | None
+    observes: bool
+    """Whether it is results of tools."""
+
+
 class Prompt:
     """The blocks of one run for one formatter and one way of encoding."""
 
@@ -39,13 +65,12 @@ class Prompt:
         self._state = formatter.start()
         self._segment: list[Entry] = []
         self.blocks: list[bytes] = []
-        self.sources: list[tuple[int, ...]] = []
-        """For each block, the seqs of the entries that it was made from."""
-        self._pairs: list[tuple[tuple[str, ...], str | None]] = []
-        """For each block, the ids of the calls that it makes, and of the one that it answers."""
+        self.shown: list[Shown] = []
+        """What each block shows."""
         self._gaps: dict[int, int] = {}
         """For each compaction since the last request, the place of what it hides: what it causes stands there."""
         self.encoder = f"{formatter.name}+{model.encoder}"
+        self.way = way(formatter, model)
         self._envelope: Envelope | None = None
         self._hash = hashlib.sha256()
         self._hashed = 0
@@ -79,33 +104,63 @@ class Prompt:
         else:  # the next one stands after it
             self._gaps = {known: gap + len(messages) * (gap >= at) for known, gap in self._gaps.items()}
         self.blocks[at:at] = [self._encode(message) for message in messages]
-        self.sources[at:at] = [message.sources for message in messages]
-        self._pairs[at:at] = [(tuple(call.id for call in message.calls), message.call_id) for message in messages]
+        self.shown[at:at] = [
+            Shown(
+                role=each.role,
+                sources=each.sources,
+                calls=tuple(call.id for call in each.calls),
+                answers=each.call_id,
+                tool=each.name,
+                observes=each.observes or each.call_id is not None,
+            )
+            for each in messages
+        ]
 
     def _hide(self, seq: int, content: CompactionContent) -> None:
-        """Leave out the blocks made from a range, a call together with its results; a summary stands in their place."""
+        """Leave out the blocks made from a range, a call together with its results; a summary stands in their place.
+
+        A result whose call stays is not left out: what it says is.
+        """
         hidden = {
             place
-            for place, sources in enumerate(self.sources)
-            if sources and all(content.from_seq <= source <= content.to_seq for source in sources)
+            for place, shown in enumerate(self.shown)
+            if shown.sources and all(content.from_seq <= source <= content.to_seq for source in shown.sources)
         }
-        calls = {id for place in hidden for id in self._pairs[place][0]}
-        hidden = {place for place in hidden if self._pairs[place][1] in {None, *calls}}
-        hidden |= {place for place, (_, answers) in enumerate(self._pairs) if answers in calls}
+        calls = {id for place in hidden for id in self.shown[place].calls}
+        alone = {place for place in hidden if self._answers_beyond(place, calls, hidden)}
+        for place in alone:
+            self._clear(place, seq, content.summary)
+        hidden -= alone
+        hidden |= {place for place, shown in enumerate(self.shown) if shown.answers in calls}
         kept = [place for place in range(len(self.blocks)) if place not in hidden]
         gap = min(hidden, default=len(self.blocks))
         self.blocks = [self.blocks[place] for place in kept]
-        self.sources = [self.sources[place] for place in kept]
-        self._pairs = [self._pairs[place] for place in kept]
+        self.shown = [self.shown[place] for place in kept]
         self._gaps = {known: at - sum(place < at for place in hidden) for known, at in self._gaps.items()}
         self._gaps[seq] = gap
-        if content.summary is not None:
+        if content.summary is not None and (hidden or not alone):
             self._insert(gap, [Message(role="user", text=content.summary, sources=(seq,))])
         self._envelope = None
 
+    def _answers_beyond(self, place: int, calls: set[str], hidden: set[int]) -> bool:
+        """Say whether a block is results of calls that are not hidden."""
+        shown = self.shown[place]
+        if not shown.observes:
+            return False
+        return shown.answers not in calls if shown.answers is not None else place - 1 not in hidden
+
+    def _clear(self, place: int, seq: int, summary: str | None) -> None:
+        """Leave out what a result says: its call needs one."""
+        old = self.shown[place]
+        text = CLEARED if summary is None else summary
+        self.blocks[place] = self._encode(
+            Message(role=old.role, text=text, call_id=old.answers, name=old.tool, sources=(seq,))
+        )
+        self.shown[place] = replace(old, sources=(seq,))
+
     def since(self, known: int) -> list[Block]:
         """Give the blocks after the first `known`."""
-        return [Block(data, seqs) for data, seqs in zip(self.blocks[known:], self.sources[known:], strict=True)]
+        return [Block(data, one.sources) for data, one in zip(self.blocks[known:], self.shown[known:], strict=True)]
 
     def request(self, header: RequestHeaderContent, envelope: Envelope, answered: int) -> Request:
         """Make the request of all blocks. Cost: the blocks since the last request with this envelope."""
@@ -127,10 +182,15 @@ def references(request: RequestContent) -> list[tuple[int, ...]]:
     return [() if isinstance(block, str) else tuple(block[0]) for block in request.blocks]
 
 
-def rebuild(entries: Sequence[Entry], seq: int, formatter: Formatter[Any], model: Model) -> Request:
+def rebuild(
+    entries: Sequence[Entry], seq: int, formatter: Formatter[Any], model: Model, *, compacted: bool = True
+) -> Request:
     """Make the request `seq` again from the entries before it.
 
     The digest of what is made equals the one on record, or the formatter or model is not the one that was used.
+
+    Args:
+        compacted: False for the request as it would have been had nothing been left out.
     """
     by_seq = {entry.seq: entry for entry in entries}
     content = by_seq[seq].content
@@ -139,7 +199,7 @@ def rebuild(entries: Sequence[Entry], seq: int, formatter: Formatter[Any], model
     assert isinstance(header, RequestHeaderContent)
     prompt = Prompt(formatter, model)
     for entry in entries:
-        if entry.seq < seq:
+        if entry.seq < seq and (compacted or entry.kind is not Kind.Compaction):
             prompt.add(entry)
     prompt.close()
     return prompt.request(header, model.envelope(header), 0)

@@ -5,10 +5,11 @@ it. Only who holds a run's lease appends to it. Everybody else puts a letter int
 """
 
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
+import msgspec
 from anyio.abc import TaskGroup
 
 from gesta.agent import Agent
@@ -18,7 +19,7 @@ from gesta.entry import Entry, utc_text
 from gesta.errors import NoRun, SeveralRuns
 from gesta.event import Listener
 from gesta.holder import Holder
-from gesta.kinds import BeginContent, Content, Opened, UserContent
+from gesta.kinds import BeginContent, Content, Opened, Part, UserContent
 from gesta.log import Clock, Journal, Log, closing, open_root, read, utc_now
 from gesta.opening import Opening, close_orphans, shielded
 from gesta.outcome import Outcome
@@ -26,6 +27,9 @@ from gesta.standing import RunState, RunView
 from gesta.store import Info, Letter, RunRow, Store
 from gesta.stream import Stream
 from gesta.view import fold
+
+Said = str | Sequence[str | Part]
+"""A message of a person: a text, or texts, images and files."""
 
 
 class Record:
@@ -51,7 +55,7 @@ class Record:
     async def run(
         self,
         agent: Agent,
-        text: str,
+        message: Said,
         *,
         session: str | None = None,
         key: str | None = None,
@@ -61,6 +65,7 @@ class Record:
         """Send a message to an agent and take its turn to the end, or until it waits for somebody.
 
         Args:
+            message: a text, or texts, images and files (`gesta.message.attached`) in a list.
             session: without one, a new session each time.
             key: a key that this run already has gives that turn's outcome, or goes on with it.
             listener: is told the events of the streaming contract, in this task.
@@ -69,15 +74,25 @@ class Record:
             TurnOpen: another turn of this run is open.
             RunHeld: another process writes this run.
         """
-        opening = opening_of(agent, text, session, key, user)
-        return await self.holder.take(agent, opening, listener)
+        opening = opening_of(agent, message, session, key, user)
+        return typed(agent, await self.holder.take(agent, opening, listener))
 
     def stream(
-        self, agent: Agent, text: str, *, session: str | None = None, key: str | None = None, user: str | None = None
+        self,
+        agent: Agent,
+        message: Said,
+        *,
+        session: str | None = None,
+        key: str | None = None,
+        user: str | None = None,
     ) -> "Stream":
         """Send a message and hear the events as they come; the outcome is on the stream afterwards."""
-        opening = opening_of(agent, text, session, key, user)
-        return Stream(self._tasks, lambda listener: self.holder.take(agent, opening, listener))
+        opening = opening_of(agent, message, session, key, user)
+
+        async def take(listener: Listener | None) -> Outcome:
+            return typed(agent, await self.holder.take(agent, opening, listener))
+
+        return Stream(self._tasks, take)
 
     async def resume(self, run: str, agent: Agent, *, listener: Listener | None = None) -> Outcome:
         """Go on with the open turn of a run; without one, give the outcome of its last.
@@ -85,7 +100,7 @@ class Record:
         Raises:
             NoRun: no such run, or one in which no turn was begun.
         """
-        return await self.holder.resume(agent, run, listener)
+        return typed(agent, await self.holder.resume(agent, run, listener))
 
     async def send(self, run: str, content: Content, *, key: str) -> bool:
         """Put something into a run's inbox; needs no lease and no agent. False if the key was used before."""
@@ -145,7 +160,17 @@ class Record:
                     await log.durable()
 
 
-def opening_of(agent: Agent, text: str, session: str | None, key: str | None, user: str | None) -> Opening:
+def typed(agent: Agent, outcome: Outcome) -> Outcome:
+    """Give the answer as a value of the agent's `output`."""
+    if agent.output is None or outcome.answer is None:
+        return outcome
+    return msgspec.structs.replace(outcome, value=agent.output.read(outcome.answer))
+
+
+def opening_of(agent: Agent, said: Said, session: str | None, key: str | None, user: str | None) -> Opening:
     """Make of a person's message what opens a turn; without a session, in one of its own."""
-    content = UserContent(value=text, user_id=user)
+    words = [said] if isinstance(said, str) else said
+    text = "\n\n".join(word for word in words if isinstance(word, str))
+    parts = [word for word in words if isinstance(word, Part)]
+    content = UserContent(value=text, user_id=user, parts=parts or None)
     return Opening(name=agent.name, content=content, session=session or f"s-{os.urandom(4).hex()}", key=key)

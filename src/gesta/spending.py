@@ -17,6 +17,7 @@ from gesta.kinds import (
     AnswerContent,
     BudgetContent,
     ChatCompletionContent,
+    CompactionContent,
     Content,
     EdgeContent,
     Kind,
@@ -161,6 +162,12 @@ class Weight(Struct):
             self.known = self.tokens + weigh(content)
         else:
             self.known, self.counted = counts.input + counts.output, True
+        self.since.clear()
+
+    def compact(self, content: CompactionContent) -> None:
+        """Take in that something was left out, and what stands for it."""
+        freed = int(number((content.extra or {}).get("tokens"), 0))
+        self.known = max(0, self.tokens - freed + text_tokens(content.summary or ""))
         self.since.clear()
 
     @property

@@ -40,7 +40,7 @@ from gesta.kinds import (
 )
 from gesta.pending import LOST, UNSETTLED, WAITS, Pending, Try
 from gesta.spending import ALLOWANCE, COSTS, WEIGHED, Spending, Weight
-from gesta.turn import AGENT, HIDDEN, HISTORY, Asked, Turn
+from gesta.turn import AGENT, CORRECTS, HIDDEN, HISTORY, Asked, Turn
 from gesta.usage import tokens
 
 
@@ -62,6 +62,8 @@ class RunState(Struct):
     """Tool and digest of arguments of each call that was answered `unknown`."""
     spans: set[int] = field(default_factory=set)
     """Open spans that are no turns."""
+    began: list[int] = field(default_factory=list)
+    """Seqs of the begins of its turns."""
     header: RequestHeaderContent | None = None
     header_seq: int = 0
     asked: Asked | None = None
@@ -109,6 +111,7 @@ class RunView:
 def _begin(state: RunState, entry: Entry, content: BeginContent) -> None:
     state.opened = content.opened or state.opened
     if content.role == "turn":
+        state.began.append(entry.seq)
         agent = content.agent.digest if content.agent is not None else ""
         spending = Spending(allowed=(content.extra or {}).get(ALLOWANCE))
         state.turn = Turn(begin=entry.seq, key=content.key, name=content.name, agent=agent, spending=spending)
@@ -136,6 +139,7 @@ def _user(state: RunState, entry: Entry, content: UserContent) -> None:
 def _system(state: RunState, entry: Entry, content: UserContent | SystemContent) -> None:
     if state.turn is not None:
         state.turn.reply = None
+        state.turn.corrections += CORRECTS in (content.extra or {})
         if not state.turn.question:
             state.turn.question, state.turn.task = entry.seq, content.value
 
@@ -165,18 +169,10 @@ def _completion(state: RunState, entry: Entry, content: ChatCompletionContent) -
     state.answered += 1
     if state.asked is not None:
         state.asked.open = False
-    turn, counts = state.turn, tokens(content.usage)
+    counts = tokens(content.usage)
     state.weight.reply(counts, content)
-    if turn is None:
-        return
-    turn.requests, turn.faults = turn.requests + 1, 0
-    turn.reply, turn.text = entry.seq, content.output
-    turn.empty = 0 if content.output.strip() else turn.empty + 1
-    if counts is None:
-        turn.unknown_usage += 1
-    else:
-        turn.tokens_in += counts.input
-        turn.tokens_out += counts.output
+    if state.turn is not None:
+        state.turn.replied(entry.seq, content.output, counts)
 
 
 def _call(state: RunState, entry: Entry, content: ToolCallContent) -> None:
@@ -260,7 +256,8 @@ def _resolution(state: RunState, entry: Entry, content: ResolutionContent) -> No
             call.last.verdict, call.last.settled, call.result = content.verdict, entry.seq, content.result
 
 
-def _compaction(state: RunState, _entry: Entry, _content: CompactionContent) -> None:
+def _compaction(state: RunState, _entry: Entry, content: CompactionContent) -> None:
+    state.weight.compact(content)
     if state.asked is not None:
         state.asked.encoder = HIDDEN
 

@@ -7,11 +7,14 @@ from msgspec import Struct, field
 
 from gesta.kinds import Error
 from gesta.spending import Spending
+from gesta.usage import Tokens
 
 AGENT = "gesta.agent"
 """Key under which a turn notes that another description of its agent goes on with it."""
 HIDDEN = "hidden"
 """In place of an encoder: blocks of the last request were hidden or changed, so the next does not extend it."""
+CORRECTS = "corrects"
+"""Extra of what tells a model that its answer does not fit: the completion."""
 HISTORY = "history"
 """Extra of an answer that a program put into the history: nobody gave it in this turn."""
 
@@ -43,6 +46,8 @@ class Turn(Struct):
     calls: int = 0
     faults: int = 0
     """Failed tries since the last completion."""
+    corrections: int = 0
+    """Answers of this turn that did not fit."""
     empty: int = 0
     """Replies in a row without text and calls."""
     reply: int | None = None
@@ -72,3 +77,14 @@ class Turn(Struct):
     value: Any = None
     """What it gave, where that is not the text of an answer."""
     spending: Spending = field(default_factory=Spending)
+
+    def replied(self, seq: int, text: str, counts: Tokens | None) -> None:
+        """Take a completion in."""
+        self.requests, self.faults = self.requests + 1, 0
+        self.reply, self.text = seq, text
+        self.empty = 0 if text.strip() else self.empty + 1
+        if counts is None:
+            self.unknown_usage += 1
+        else:
+            self.tokens_in += counts.input
+            self.tokens_out += counts.output

@@ -527,7 +527,7 @@ def test_a_base_url_takes_any_name(monkeypatch):
     ("address", "base_url", "message"),
     [
         ("gpt-4o", None, "'gpt-4o' names no provider: write provider:model, as in 'openai:gpt-4o'"),
-        ("opnai:gpt-4o", None, "or give a base URL. Did you mean 'openai'? Known: openai, openrouter, deepseek"),
+        ("opnai:gpt-4o", None, "or give a base URL. Did you mean 'openai'? Known: openai, openai-responses, anthropic"),
         ("openai:", None, "'openai:' names no model: write openai:MODEL, by the provider's own name for it."),
         ("", "http://localhost/v1", "'' names no provider"),
         ("m", "localhost:8000", "'localhost:8000' is no base URL. Write one as https://api.example.com/v1 or"),

@@ -13,6 +13,7 @@ from gesta.cli.talk import DIM, Stop, json_line, put, say, terminal
 if TYPE_CHECKING:
     from gesta.agent import Agent
     from gesta.cli.driving import Job
+    from gesta.kinds import Part
 
 AgentAddress = Annotated[
     str,
@@ -50,6 +51,12 @@ class RunOptions(WithModel):
         str | None, typer.Option("--key", help="Makes sending it twice the same as once.", show_default=False)
     ] = None
     user: Annotated[str | None, typer.Option("--user", help="Who asks.", show_default=False)] = None
+    file: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--file", metavar="PATH", help="Send an image or file along; may be repeated.", show_default=False
+        ),
+    ] = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,13 +102,13 @@ def run(options: RunOptions) -> int:
     from gesta.cli.driving import work
     from gesta.cli.voice import Voice
 
-    text = _text(options.text)
+    message: list[str | Part] = [_text(options.text), *(_file(path) for path in options.file or ())]
     job = _job(options, options.agent, new=True)
     return work(
         job,
         Voice(as_json=options.json),
         lambda record, listener: record.run(
-            job.agent, text, session=options.session, key=options.key, user=options.user, listener=listener
+            job.agent, message, session=options.session, key=options.key, user=options.user, listener=listener
         ),
     )
 
@@ -158,6 +165,16 @@ def _text(given: str | None) -> str:
     if not text.strip():
         raise Stop('There is no task. Write it after the agent, as in: gesta run agent.py:agent "What is new?"')
     return text
+
+
+def _file(path: str) -> "Part":
+    """Read a file that goes along."""
+    from gesta.message import attached
+
+    try:
+        return attached(path)
+    except OSError as error:
+        raise Stop(f"Cannot send {path!r} along: {error.strerror or error}.") from error
 
 
 def _job(options: WithModel, address: str, *, new: bool = False) -> "Job":

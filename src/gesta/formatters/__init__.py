@@ -10,4 +10,5 @@ ORDER = (
     "react_text",
     "codeact_text",
     "json_text",
+    "transcript",
 )

@@ -292,7 +292,8 @@ def _observed(results: Sequence[Message]) -> list[Message]:
     texts = [f"Observation: {result.text}" for result in results]
     if len(results) > 1:
         texts = [f"Observation {place}: ({result.name}) {result.text}" for place, result in enumerate(results, 1)]
-    return [Message(role="user", text="\n".join(texts), sources=tuple(seq for one in results for seq in one.sources))]
+    sources = tuple(seq for one in results for seq in one.sources)
+    return [Message(role="user", text="\n".join(texts), observes=True, sources=sources)]
 
 
 def described(tool: Mapping[str, Any]) -> str:

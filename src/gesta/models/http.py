@@ -131,8 +131,9 @@ class HttpModel:
         self._headers = {name.lower(): value for name, value in (headers or {}).items()}
         self._clients: WeakKeyDictionary[Any, tuple[httpx2.AsyncClient, AsyncGenerator[None, None]]]
         self._clients = WeakKeyDictionary()
-        url = urlsplit(provider.url)
-        self.url = urlunsplit(url._replace(path=url.path.rstrip("/") + dialect.path, fragment=""))
+        url, (path, _, query) = urlsplit(provider.url), dialect.path.partition("?")
+        query = "&".join(part for part in (url.query, query) if part)
+        self.url = urlunsplit(url._replace(path=url.path.rstrip("/") + path, query=query, fragment=""))
         """Where requests go."""
 
     def __repr__(self) -> str:
@@ -177,8 +178,11 @@ class HttpModel:
             "content-type": "application/json",
             "user-agent": USER_AGENT,
         }
+        headers |= self.provider.headers
         if self._key is not None or self.provider.key_variable is not None:
-            headers["authorization"] = Secret(self.provider.key_variable or "key", "Bearer ")
+            header = self.provider.key_header
+            prefix = "Bearer " if header == "authorization" else ""
+            headers[header] = Secret(self.provider.key_variable or "key", prefix)
         for name, value in self._headers.items():
             headers[name] = Secret(name) if any(word in name for word in SECRET_WORDS) else value
         return Wire("POST", self.url, tuple(headers.items()), request.body())
@@ -247,7 +251,7 @@ class HttpModel:
                 f"The key for {self.provider.name!r} holds characters that no HTTP header can carry. "
                 f"Set {variable or 'key='} to the key alone."
             )
-        if not key and variable and self.provider.key_needed and "authorization" not in self._headers:
+        if not key and variable and self.provider.key_needed and self.provider.key_header not in self._headers:
             raise NoKey(self.provider.name, variable)
         return key or None
 

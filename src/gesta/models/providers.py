@@ -1,9 +1,9 @@
-"""Public hosts that speak Chat Completions, and where their keys are looked for.
+"""Public hosts: what they speak, and where their keys are looked for.
 
-Source: each provider's own page on its OpenAI-compatible address, read 2026-11.
+Source: each provider's own page on its address, read 2026-11.
 """
 
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from msgspec import Struct
@@ -23,6 +23,13 @@ class Provider(Struct, frozen=True):
     key_needed: bool = True
     settings: dict[str, Any] = {}
     """Settings that every model of it needs; None leaves a member out."""
+    speaks: Literal["chat-completions", "responses", "anthropic-messages", "gemini"] = "chat-completions"
+    key_header: str = "authorization"
+    """The header that the key is sent in; in that one after the word Bearer."""
+    headers: dict[str, str] = {}
+    """What else it wants to be told."""
+    keeps: tuple[str, ...] = ()
+    """Members of a Chat Completions reply that it wants back with the calls that came with them."""
 
     def __post_init__(self) -> None:
         """Refuse an address that nothing can be sent to, and one that holds a password."""
@@ -49,15 +56,37 @@ PROVIDERS = {
     provider.name: provider
     for provider in (
         Provider("openai", "https://api.openai.com/v1", "OPENAI_API_KEY"),
-        Provider("openrouter", "https://openrouter.ai/api/v1", "OPENROUTER_API_KEY"),
-        Provider("deepseek", "https://api.deepseek.com", "DEEPSEEK_API_KEY"),
+        Provider("openai-responses", "https://api.openai.com/v1", "OPENAI_API_KEY", speaks="responses"),
+        Provider(
+            "anthropic",
+            "https://api.anthropic.com",
+            "ANTHROPIC_API_KEY",
+            speaks="anthropic-messages",
+            key_header="x-api-key",
+            headers={"anthropic-version": "2023-06-01"},
+        ),
+        Provider(
+            "google",
+            "https://generativelanguage.googleapis.com/v1beta",
+            "GEMINI_API_KEY",
+            speaks="gemini",
+            key_header="x-goog-api-key",
+        ),
+        Provider("openrouter", "https://openrouter.ai/api/v1", "OPENROUTER_API_KEY", keeps=("reasoning_details",)),
+        Provider("deepseek", "https://api.deepseek.com", "DEEPSEEK_API_KEY", keeps=("reasoning_content",)),
         Provider("groq", "https://api.groq.com/openai/v1", "GROQ_API_KEY"),
         # Refuses `stream_options` with 422, and counts tokens in a stream without being asked.
         Provider("mistral", "https://api.mistral.ai/v1", "MISTRAL_API_KEY", settings={"stream_options": None}),
         Provider("together", "https://api.together.xyz/v1", "TOGETHER_API_KEY"),
         Provider("fireworks", "https://api.fireworks.ai/inference/v1", "FIREWORKS_API_KEY"),
         Provider("xai", "https://api.x.ai/v1", "XAI_API_KEY"),
-        Provider("gemini", "https://generativelanguage.googleapis.com/v1beta/openai", "GEMINI_API_KEY"),
+        Provider("moonshot", "https://api.moonshot.ai/v1", "MOONSHOT_API_KEY", keeps=("reasoning_content",)),
+        Provider(
+            "gemini",
+            "https://generativelanguage.googleapis.com/v1beta/openai",
+            "GEMINI_API_KEY",
+            keeps=("extra_content",),
+        ),
         Provider("ollama", "http://localhost:11434/v1"),
         Provider("vllm", "http://localhost:8000/v1", "VLLM_API_KEY", key_needed=False),
         Provider("lmstudio", "http://localhost:1234/v1"),

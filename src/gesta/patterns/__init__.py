@@ -19,6 +19,7 @@ ORDER = (
     "task_steps",
     "task",
     "roles",
+    "summariser",
     "react",
     "plan",
     "supervisor",

@@ -37,7 +37,7 @@ from gesta.patterns.tool_message import arguments_of, attempt
 from gesta.patterns.toolset import DOCUMENT
 from gesta.patterns.working import Seat, leave
 from gesta.pending import Pending
-from gesta.perform import answer_text, perform
+from gesta.perform import perform
 
 NEVER = "This call was not carried out."
 
@@ -121,7 +121,7 @@ def said(seat: Seat, done: Sequence[Entry], tools: Tools, output: Any = None) ->
         if isinstance(call := each.content, ToolCallContent)
     ]
     reply = Reply(
-        text=content.output if made and not native else answer_text(seat.agent, content.output),
+        text=content.output if made and not native else seat.agent.answer_text(content.output),
         calls=tuple(made),
         thought="\n".join(thoughts) or None,
         finish_reason=content.finish_reason,

@@ -33,7 +33,7 @@ class Described(Agent, frozen=True, kw_only=True):
     usable: frozenset[str] = frozenset()
     forced: str | None = None
     """Tool that the model must use."""
-    output: dict[str, Any] | None = None
+    schema: dict[str, Any] | None = None
     """JSON schema of its answers."""
 
     def header(self) -> RequestHeaderContent:
@@ -44,7 +44,7 @@ class Described(Agent, frozen=True, kw_only=True):
         if self.forced is not None:
             choice = {"type": "function", "function": {"name": self.forced}}
             meta["settings"] = {**meta.get("settings", {}), "tool_choice": choice}
-        return msgspec.structs.replace(header, tools=tools or None, output=self.output, meta=meta)
+        return msgspec.structs.replace(header, tools=tools or None, output=self.schema, meta=meta)
 
 
 class Toolset:

@@ -96,7 +96,7 @@ class Working(Toolset):
             program=program or (nobody if model == "" else None),
             usable=frozenset(self.llm_tools_usable),
             forced=self.llm_tool_forced,
-            output=msgspec.json.schema(config.output_format) if config.output_format is not None else None,
+            schema=msgspec.json.schema(config.output_format) if config.output_format is not None else None,
         )
 
     @contextmanager

@@ -1,0 +1,120 @@
+"""A prompt that has grown too large is made smaller before it is sent: what is left out is on record as that.
+
+What is left out follows from the policy, the folded state and the prompt, so a run that was killed goes on alike. A
+summary is the answer of another agent in a child run: it is bought once.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from gesta.agent import Agent
+from gesta.calling import ChildWaits, Handed, hand_over
+from gesta.desk import Desk
+from gesta.entry import Cause
+from gesta.kinds import CompactionContent
+from gesta.log import read
+from gesta.message import Message
+from gesta.policy import Compact
+
+LEAST = 0.1
+"""Part of the bound that has to be freed: a prompt that changes is a prompt that no provider has in its cache."""
+CHILD = "compact"
+TASK = "The conversation so far:\n\n"
+
+
+async def compact(agent: Agent, desk: Desk) -> None:
+    """Leave out what the policy says, if the next prompt would be too large."""
+    rule = agent.policy.compact
+    if rule is None or desk.state.weight.tokens <= rule.at_tokens:
+        return
+    desk.prompt.close()
+    places = list(_results(rule, desk))
+    if _worth(rule, desk, places):
+        for place in places:
+            seqs = desk.prompt.shown[place].sources
+            _write(desk, CompactionContent(from_seq=min(seqs), to_seq=max(seqs)), _tokens(desk, [place]), *seqs)
+        desk.absorb()
+    if desk.state.weight.tokens <= rule.at_tokens:
+        return
+    places = list(_turns(rule, desk))
+    if places and _worth(rule, desk, places):
+        await _leave_out(agent, desk, places)
+        desk.absorb()
+
+
+def _results(rule: Compact, desk: Desk) -> Iterator[int]:
+    """Give the places of old results that are large."""
+    shown = desk.prompt.shown
+    results = [place for place, each in enumerate(shown) if each.observes]
+    for place in results[: max(0, len(results) - rule.keep_results)] if rule.results_over is not None else ():
+        assert rule.results_over is not None
+        seqs = shown[place].sources
+        together = max(seqs) - min(seqs) < len(seqs)  # nothing else lies between them
+        if len(desk.prompt.blocks[place]) > rule.results_over and together:
+            yield place
+
+
+def _turns(rule: Compact, desk: Desk) -> Iterator[int]:
+    """Give the places of old turns; what the application said before the first stays."""
+    kept = desk.state.began[-rule.keep_turns - 1 :][0]
+    leading = True
+    for place, each in enumerate(desk.prompt.shown):
+        leading = leading and each.role == "system"
+        if not leading and each.sources and max(each.sources) < kept:
+            yield place
+
+
+def _worth(rule: Compact, desk: Desk, places: Sequence[int]) -> bool:
+    return _tokens(desk, places) >= LEAST * rule.at_tokens
+
+
+def _tokens(desk: Desk, places: Sequence[int]) -> int:
+    """Guess the tokens of some blocks from those of the whole prompt."""
+    sizes = [len(block) for block in desk.prompt.blocks]
+    return desk.state.weight.tokens * sum(sizes[place] for place in places) // max(1, sum(sizes))
+
+
+def _write(desk: Desk, content: CompactionContent, tokens: int, *causes: Cause) -> None:
+    content = CompactionContent(
+        from_seq=content.from_seq, to_seq=content.to_seq, summary=content.summary, extra={"tokens": tokens}
+    )
+    desk.write(content, *causes)
+
+
+async def _leave_out(agent: Agent, desk: Desk, places: Sequence[int]) -> None:
+    """Leave turns out; with a summary, if an agent gives one."""
+    seqs = [seq for place in places for seq in desk.prompt.shown[place].sources]
+    first, last = min(seqs), max(seqs)
+    tokens, rule = _tokens(desk, places), agent.policy.compact
+    assert rule is not None
+    summary: str | None = None
+    causes: list[Cause] = [last]
+    if isinstance(rule.by, Agent):
+        text = TASK + told(await _messages(agent, desk, first, last))
+        handed = Handed(f"{CHILD}#{last}", f"{desk.log.run}.{CHILD}.{last}", text, CHILD, last)
+        try:
+            ended = await hand_over(desk, rule.by, handed)
+        except ChildWaits:  # nobody sums it up now; it is on record all the same
+            pass
+        else:
+            assert ended.end is not None
+            summary, causes = ended.answer, [(ended.run, ended.end)]
+    _write(desk, CompactionContent(from_seq=first, to_seq=last, summary=summary), tokens, *causes)
+
+
+async def _messages(agent: Agent, desk: Desk, first: int, last: int) -> Sequence[Message]:
+    """Give the messages of a range, an earlier summary too."""
+    store, formatter = desk.log.journal.store, agent.formats()
+    entries = await read(store, desk.log.run, first - 1, last)
+    earlier = [entry.content.summary for entry in entries if isinstance(entry.content, CompactionContent)]
+    before = [Message(role="user", text=text) for text in earlier if text is not None]
+    return before + formatter.format(entries, formatter.start())
+
+
+def told(messages: Sequence[Message]) -> str:
+    """Write messages as a text that somebody reads who did not take part."""
+    lines = []
+    for each in messages:
+        who = f"result of {each.name}" if each.role == "tool" else each.role
+        calls = "".join(f"\n[calls {call.name} with {call.args}]" for call in each.calls)
+        lines.append(f"{who}: {each.text}{calls}")
+    return "\n\n".join(lines)

@@ -1,0 +1,47 @@
+"""A plain transcript: calls and results in words that every model understands and no tool has to be offered for.
+
+For a reader who did not take part: a judge, a summary, a provider without tools. Whoever is asked with it is offered no
+tools, and its reply is taken for text.
+"""
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from gesta.entry import Entry
+from gesta.formatter import observation_text
+from gesta.formatters.tool_calls import State, ToolCalls
+from gesta.kinds import RequestHeaderContent
+from gesta.message import Message
+
+
+class Transcript:
+    """Formatter of histories as plain words."""
+
+    name = "transcript/1"
+
+    def start(self) -> State:
+        """Make the state before the first segment."""
+        return State()
+
+    def format(self, entries: Sequence[Entry], state: State) -> list[Message]:
+        """Give the messages of one segment."""
+        return [_told(message) for message in ToolCalls().format(entries, state)]
+
+    def dress(self, header: RequestHeaderContent) -> RequestHeaderContent:
+        """Offer no tools."""
+        return replace(header, meta={**(header.meta or {}), "tools_in": "text"})
+
+    def reader(self) -> None:
+        """Make none: all is text."""
+
+
+def _told(message: Message) -> Message:
+    if message.role == "tool":
+        told = f"[result of {message.name or 'a tool'}]\n{message.text}"
+        return Message(role="user", text=told, parts=message.parts, observes=True, sources=message.sources)
+    if not message.calls:
+        return replace(message, native=None)
+    calls = [f"[calls {call.name} with {observation_text(call.args)}]" for call in message.calls]
+    text = "\n".join([*([message.text] if message.text else []), *calls])
+    return Message(role="assistant", text=text, sources=message.sources)

@@ -1,0 +1,166 @@
+"""A conversation that grows too large is made smaller by entries: nothing is deleted, no call loses its result."""
+
+import json
+from typing import Any
+
+import pytest
+from tests.validators.chat_completions import violations
+
+import gesta
+from gesta.address import bind, open_record
+from gesta.entry import Entry
+from gesta.kinds import CompactionContent, Kind, RequestContent, SystemContent
+from gesta.models.chat_completions import ChatDialect
+from gesta.patterns.summariser import summariser
+from gesta.policy import Compact
+from gesta.prompt import CLEARED, rebuild
+from gesta.record import Record
+
+LONG = "x" * 4_000
+
+
+@gesta.tool(effect="pure")
+def look(what: str) -> str:
+    """Look something up."""
+    return f"{what}: {LONG}"
+
+
+class Chat:
+    """A keyless model that says what Chat Completions would have been sent."""
+
+    def __init__(self, *script: Any) -> None:
+        self.inner = gesta.scripted(*script)
+        self.dialect = ChatDialect("m")
+        self.bodies: list[dict[str, Any]] = []
+        self.wrong: list[str] = []
+        self.name, self.encoder = "chat:m", self.dialect.encoder
+        self.encode, self.envelope, self.parser = self.dialect.encode, self.dialect.envelope, self.inner.parser
+
+    async def send(self, request: Any) -> Any:
+        self.bodies.append(json.loads(request.body()))
+        self.wrong += violations(request.body())
+        async for data in self.inner.send(request):
+            yield data
+
+
+def desk(model: Any, formatter: str = "tool-calls", **rule: Any) -> gesta.Agent:
+    compact = Compact(**{"at_tokens": 3_000, "keep_turns": 1, "keep_results": 1} | rule)
+    return gesta.Agent(
+        "desk", model=model, tools=[look], formatter=formatter, policy=gesta.Policy(compact=compact, parallel=1)
+    )
+
+
+def script(turns: int) -> list[Any]:
+    return [each for turn in range(turns) for each in (gesta.call("look", what=f"w{turn}"), f"done {turn}")]
+
+
+async def talk(record: Record, agent: gesta.Agent, turns: int) -> list[Entry]:
+    for turn in range(turns):
+        outcome = await record.run(agent, f"question {turn}", session="s")
+        assert outcome.reason == "answered", outcome.error
+    return await record.read(outcome.run)
+
+
+def compactions(entries: list[Entry]) -> list[CompactionContent]:
+    return [entry.content for entry in entries if isinstance(entry.content, CompactionContent)]
+
+
+async def test_old_results_are_left_out_first_and_their_calls_stay() -> None:
+    model = Chat(*script(6))
+    async with open_record(":memory:") as record:
+        entries = await talk(record, desk(model, keep_turns=9), 6)
+        assert compactions(entries)
+        last = model.bodies[-1]["messages"]
+        results = [each["content"] for each in last if each["role"] == "tool"]
+        assert results[-1].startswith("w5: xxx")
+        assert CLEARED in results[:-1]
+        assert [each["content"] for each in last if each["role"] == "user"] == [f"question {turn}" for turn in range(6)]
+        assert len(json.dumps(last)) < 4 * 3_000 + 2_000
+        kept = [entry.content for entry in entries if entry.kind is Kind.ToolResult]
+        assert all(LONG in str(each.tool_result) for each in kept), "the record has them all"  # type: ignore[union-attr]
+    assert not model.wrong
+
+
+async def test_then_old_turns_are_left_out_whole_and_a_summary_stands_for_them() -> None:
+    def sums(messages: Any, _header: Any) -> str:
+        return f"SUM of {len(messages[-1]['content'])}"
+
+    model = Chat(*script(6))
+    async with open_record(":memory:") as record:
+        entries = await talk(record, desk(model, results_over=None, by=summariser(gesta.function(sums))), 6)
+        found = compactions(entries)
+        assert found
+        assert all(each.summary is not None and each.summary.startswith("SUM of ") for each in found)
+        last = model.bodies[-1]["messages"]
+        assert last[0] == {"role": "user", "content": found[-1].summary}
+        assert sum(each["role"] == "user" for each in last) <= 4
+        children = [row for row in await record.store.runs("s") if row.parent_run is not None]
+        assert len(children) == len(found), "each summary was bought once"
+        tasks = [entry.content for row in children for entry in await record.read(row.run)]
+        told = [each.value for each in tasks if isinstance(each, SystemContent)]
+        assert "question 0" in told[0]
+        assert "SUM of" in told[-1], "an earlier summary is summed up again"
+    assert not model.wrong
+
+
+async def test_without_an_agent_old_turns_are_left_out_without_a_word() -> None:
+    model = Chat(*script(6))
+    async with open_record(":memory:") as record:
+        entries = await talk(record, desk(model, results_over=None), 6)
+    assert {each.summary for each in compactions(entries)} == {None}
+    assert model.bodies[-1]["messages"][0]["content"] in {f"question {turn}" for turn in range(3, 6)}
+    assert not model.wrong
+
+
+async def test_a_summary_that_nobody_gives_is_no_reason_to_stop() -> None:
+    def fails(_messages: Any, _header: Any) -> str:
+        raise RuntimeError("no")
+
+    async with open_record(":memory:") as record:
+        entries = await talk(record, desk(Chat(*script(6)), results_over=None, by=summariser(gesta.function(fails))), 6)
+    assert {each.summary for each in compactions(entries)} == {None}
+
+
+@pytest.mark.parametrize("formatter", ["tool-calls", "react-text", "codeact-text", "json-text", "transcript"])
+async def test_any_request_can_be_made_again_as_it_was_and_as_it_would_have_been(formatter: str) -> None:
+    asked = {
+        "react-text": 'Thought: t\nAction: look\nArgs: {"what": "w"}',
+        "json-text": '{"request": "look", "what": "w"}',
+    }
+    call = asked.get(formatter, gesta.call("look", what="w"))
+    done = "Final Answer: done" if formatter == "react-text" else "done"
+    model = Chat(*[call, done] * 6)
+    agent = desk(model, formatter)
+    async with open_record(":memory:") as record:
+        entries = await talk(record, agent, 6)
+    assert compactions(entries)
+    bound = bind(agent)
+    sizes = []
+    for entry in entries:
+        if isinstance(entry.content, RequestContent):
+            again = rebuild(entries, entry.seq, bound.formats(), bound.asked())
+            assert again.digest == entry.content.body_digest
+            whole = rebuild(entries, entry.seq, bound.formats(), bound.asked(), compacted=False)
+            sizes.append((len(again.body()), len(whole.body())))
+            assert not violations(whole.body())
+    assert sizes[-1][0] < sizes[-1][1] / 2
+
+
+async def test_a_run_that_goes_on_elsewhere_leaves_out_the_same() -> None:
+    async with open_record(":memory:") as one:
+        at_once = await talk(one, desk(Chat(*script(6))), 6)
+    async with open_record(":memory:") as other:
+        for turn in range(6):
+            again = await talk_once(other, turn)
+    shapes = [
+        [(entry.kind, entry.content if entry.kind is Kind.Compaction else None) for entry in each]
+        for each in (at_once, again)
+    ]
+    assert shapes[0] == shapes[1]
+
+
+async def talk_once(record: Record, turn: int) -> list[Entry]:
+    """A turn taken by a process that knows nothing but the record."""
+    record.holder._kept.clear()
+    outcome = await record.run(desk(Chat(*script(6))), f"question {turn}", session="s")
+    return await record.read(outcome.run)

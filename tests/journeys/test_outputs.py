@@ -1,0 +1,162 @@
+"""An answer has the type that was asked for, or the turn says why not; what does not fit goes back to the model."""
+
+from dataclasses import dataclass
+from typing import Any, Literal, TypedDict
+
+import msgspec
+import pydantic
+import pytest
+
+import gesta
+from gesta.address import open_record
+from gesta.errors import BadTool
+from gesta.kinds import ChatCompletionContent, Content, RequestHeaderContent, SystemContent, ToolCallContent
+from gesta.output import Output
+
+
+@dataclass
+class Place:
+    city: str
+    degrees: int
+
+
+class Town(msgspec.Struct):
+    city: str
+
+
+class Form(TypedDict):
+    city: str
+
+
+class Model(pydantic.BaseModel):
+    city: str
+    inner: list[Place] = []
+
+
+By = Literal["native", "tool", "prompt"]
+ROME = '{"city": "Rome", "degrees": 21}'
+
+
+async def played(agent: gesta.Agent) -> tuple[gesta.Outcome, list[Content]]:
+    async with open_record(":memory:") as record:
+        outcome = await record.run(agent, "Where?")
+        return outcome, [entry.content for entry in await record.read(outcome.run)]
+
+
+def desk(*script: Any, output: Any = Place, **more: Any) -> gesta.Agent:
+    return gesta.Agent("desk", model=gesta.scripted(*script), output=output, **more)
+
+
+@pytest.mark.parametrize("by", ["native", "prompt"])
+async def test_the_answer_is_a_value_of_the_type(by: By) -> None:
+    outcome, contents = await played(desk(ROME, output=Output(Place, by=by)))
+    assert outcome.value == Place("Rome", 21)
+    assert outcome.answer == ROME
+    (header,) = [each for each in contents if isinstance(each, RequestHeaderContent)]
+    instructions = (header.meta or {}).get("instructions", "")
+    assert (header.output is not None, '"degrees"' in instructions) == (by == "native", by == "prompt")
+
+
+async def test_a_tool_may_take_the_answer_and_ends_the_turn_with_it() -> None:
+    outcome, contents = await played(
+        desk(gesta.call("answer", city="Rome", degrees=21), output=Output(Place, by="tool"))
+    )
+    assert outcome.value == Place("Rome", 21)
+    (header,) = [each for each in contents if isinstance(each, RequestHeaderContent)]
+    assert [tool["name"] for tool in header.tools or ()] == ["answer"]
+    assert not any(isinstance(each, ToolCallContent) for each in contents), "no tool was called: it is the answer"
+
+
+async def test_the_tool_of_the_answer_is_called_alone() -> None:
+    @gesta.tool(effect="pure")
+    def look() -> str:
+        return "seen"
+
+    both = gesta.reply(calls=[gesta.call("look"), gesta.call("answer", city="Rome", degrees=1)])
+    last = gesta.call("answer", city="Rome", degrees=2)
+    outcome, contents = await played(desk(both, last, output=Output(Place, by="tool"), tools=[look]))
+    assert outcome.value == Place("Rome", 2)
+    calls = [each for each in contents if isinstance(each, ToolCallContent)]
+    assert [(call.tool_name, call.status) for call in calls] == [("look", "success"), ("answer", "error")]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ("Rome!", "The answer is no JSON"),
+        ('{"city": "Rome"}', "degrees"),
+        ('{"city": "Rome", "degrees": "hot"}', "Expected `int`, got `str` - at `$.degrees`"),
+        ("[1]", "Expected `object`, got `array`"),
+    ],
+)
+async def test_what_does_not_fit_goes_back_and_is_on_record(wrong: str, told: str) -> None:
+    outcome, contents = await played(desk(wrong, f"```json\n{ROME}\n```"))
+    assert outcome.value == Place("Rome", 21)
+    (said,) = [each for each in contents if isinstance(each, SystemContent)]
+    assert told in said.value
+    assert next(each.output for each in contents if isinstance(each, ChatCompletionContent)) == wrong
+
+
+async def test_after_so_many_corrections_the_turn_fails_and_says_why() -> None:
+    agent = desk("a", "b", "c", "d", policy=gesta.Policy(retry=gesta.Retry(corrections=2)))
+    outcome, _ = await played(agent)
+    assert (outcome.reason, outcome.value, outcome.requests) == ("failed", None, 3)
+    assert outcome.error is not None
+    assert outcome.error.type == "BadAnswer"
+    assert "no JSON" in outcome.error.message
+    outcome, _ = await played(desk("a", ROME, policy=gesta.Policy(retry=gesta.Retry(corrections=0))))
+    assert outcome.reason == "failed"
+
+
+@pytest.mark.parametrize(
+    ("output", "text", "value"),
+    [
+        (int, '{"value": 3}', 3),
+        (list[Town], '{"value": [{"city": "Rome"}]}', [Town("Rome")]),
+        (Literal["yes", "no"], '{"value": "no"}', "no"),
+        (Town, '{"city": "Rome"}', Town("Rome")),
+        (Form, '{"city": "Rome"}', {"city": "Rome"}),
+        (Model, '{"city": "Rome", "inner": [{"city": "Ostia", "degrees": 1}]}', None),
+        (dict[str, int], '{"a": 1}', {"a": 1}),
+        (int | None, '{"value": null}', None),
+    ],
+)
+async def test_any_type_that_a_tool_takes_will_do(output: Any, text: str, value: Any) -> None:
+    outcome, contents = await played(desk(text, output=output))
+    assert outcome.reason == "answered", outcome.error
+    assert outcome.value == (Model(city="Rome", inner=[Place("Ostia", 1)]) if output is Model else value)
+    (header,) = [each for each in contents if isinstance(each, RequestHeaderContent)]
+    assert header.output is not None
+    assert header.output["type"] == "object", "providers want an object at the root"
+
+
+@pytest.mark.parametrize("formatter", ["react-text", "codeact-text", "json-text"])
+async def test_a_model_that_writes_its_calls_in_words_is_asked_in_words(formatter: str) -> None:
+    answer = {"react-text": f"Thought: easy\nFinal Answer: {ROME}"}.get(formatter, ROME)
+    outcome, contents = await played(desk(answer, formatter=formatter))
+    assert outcome.value == Place("Rome", 21)
+    (header,) = [each for each in contents if isinstance(each, RequestHeaderContent)]
+    assert header.output is None
+
+
+async def test_the_same_key_gives_the_same_value_again() -> None:
+    async with open_record(":memory:") as record:
+        for _ in range(2):
+            outcome = await record.run(desk(ROME), "Where?", session="s", key="k")
+            assert outcome.value == Place("Rome", 21)
+        assert (await record.resume(outcome.run, desk())).value == Place("Rome", 21)
+
+
+@pytest.mark.parametrize("output", [{"type": "object"}, "Place", object.__init__])
+def test_what_is_no_type_is_refused_in_words(output: Any) -> None:
+    with pytest.raises(BadTool, match="type"):
+        desk(ROME, output=output)
+
+
+def test_two_tools_named_answer_are_refused() -> None:
+    @gesta.tool
+    def answer() -> str:
+        return ""
+
+    with pytest.raises(BadTool, match="two tools named 'answer'"):
+        desk(ROME, output=Output(Place, by="tool"), tools=[answer])

@@ -7,14 +7,14 @@ a tool hands the person over, or at the step limit; so the reason of the last tu
 from collections.abc import Iterator
 from typing import Any
 
-from gesta.bridges.chat import Chat, Made, Said
-from gesta.bridges.foreign import Foreign, Members, Oddities, digest_json, plain_name
+from gesta.bridges.chat import Chat
+from gesta.bridges.foreign import Foreign, Oddities, digest_json, plain_name
+from gesta.bridges.openai_message import CUT, said
 from gesta.bridges.source import BadImport, Piece, Source
 from gesta.kinds import Error
 
 AGENT = "agent"
 """Name of the runs; the source does not say who the agent is."""
-ROLES = ("system", "user", "assistant", "tool")
 STOP = "###STOP###"
 LAST_TOOLS = ("transfer_to_human_agents",)
 """Tools that end a trial."""
@@ -42,11 +42,11 @@ def _trial(piece: Piece, path: str, oddities: Oddities) -> Foreign:
             chat.note(key, value)
     names: dict[str, str] = {}
     for place, message in enumerate(messages):
-        said = _said(message, names, oddities)
-        if said is None:
+        one = said(message, names, oddities)
+        if one is None:
             chat.unreadable(message, place)
         else:
-            chat.take(said, place)
+            chat.take(one, place)
     own = piece.value.get("task_id")
     name = plain_name(piece.place if own is None else own, piece.value.get("trial"))
     entries = chat.finish(*_ending(messages[-1] if messages else None), inferred=True)
@@ -59,37 +59,4 @@ def _ending(last: Any) -> tuple[Any, Error | None]:
     stopped = role == "user" and isinstance(content, str) and STOP in content
     if role in ("", "assistant") or stopped or (role == "tool" and last.get("name") in LAST_TOOLS):
         return "answered", None
-    return "limit", Error(type="steps", message="The source ends here, before an answer, and does not say why.")
-
-
-def _said(message: Any, names: dict[str, str], oddities: Oddities) -> Said | None:
-    """Read a message, noting the names of the tools that it calls by the ids of the calls."""
-    if not isinstance(message, dict) or message.get("role") not in ROLES:
-        return None
-    members = Members(message, oddities)
-    role = members.take("role", str) or ""
-    if role == "tool":
-        call_id, result = members.take("tool_call_id", str) or None, members.take("content", object)
-        members.drop("name", names.get(call_id or "", ""))
-        return Said(role=role, call_id=call_id, result=result, extra=members.rest())
-    text = members.take("content", str) or ""
-    calls = []
-    if role == "assistant":
-        given = members.take("tool_calls", list) or []
-        function = members.take("function_call", dict)
-        calls = [_made(call, oddities) for call in [*given, *([{"function": function}] if function else [])]]
-        names.update({made.id: made.name for made in calls if made.id and made.name})
-    return Said(role=role, text=text, calls=calls, extra=members.rest())
-
-
-def _made(call: Any, oddities: Oddities) -> Made:
-    if not isinstance(call, dict) or not isinstance(call.get("function"), dict):
-        oddities["wrong-type"] += 1
-        return Made(name=None, args=None, id=None, extra={"call": call})
-    members, function = Members(call, oddities), Members(call["function"], oddities)
-    members.take("function", dict)
-    members.drop("type", "function")
-    name, args, call_id = function.take("name", str), function.take("arguments", object), members.take("id", str)
-    more = function.rest()
-    rest = (members.rest() or {}) | ({"function": more} if more else {})
-    return Made(name=name, args=args, id=call_id or None, extra=rest or None)
+    return "limit", Error(type="steps", message=CUT)

@@ -10,9 +10,11 @@ Source: OpenAI API reference, "Chat Completions", "Create" and "Streaming", read
 """
 
 import re
+from base64 import b64encode
 from typing import Any, ClassVar
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from gesta.errors import AgentError, ModelFault
 from gesta.kinds import Part, RequestHeaderContent
@@ -21,6 +23,8 @@ from gesta.model import Delta, Envelope, Reply
 from gesta.models.faults import bad_reply, excerpt, lost_stream, provider_fault
 from gesta.models.gathered import Gathered
 from gesta.models.jsontext import ENCODER, compact, read
+from gesta.models.kept import Kept, put_back
+from gesta.models.parts import data_url, note
 from gesta.models.sse import Event, Events
 
 OWN = ("model", "messages", "tools", "stream")
@@ -41,6 +45,8 @@ class ChatDialect(Struct, frozen=True):
     settings: dict[str, Any] = {}
     """Members of the body, as `temperature`; those of a header win, and None leaves a member out."""
     stream: bool = True
+    keeps: tuple[str, ...] = ()
+    """Members of a reply that the server wants back with its calls; see `kept`."""
 
     encoder: ClassVar[str] = "chat-completions/1"
     path: ClassVar[str] = "/chat/completions"
@@ -56,10 +62,7 @@ class ChatDialect(Struct, frozen=True):
                 )
 
     def encode(self, message: Message) -> bytes:
-        """Write one message as one JSON object.
-
-        Parts are text in this release: a text part is appended, any other is named in a note.
-        """
+        """Write one message as one JSON object; images and files that cannot be sent are named in a note."""
         block: dict[str, Any] = {"role": message.role, "content": _content(message)}
         if message.calls:
             block["content"] = block["content"] or None
@@ -74,6 +77,8 @@ class ChatDialect(Struct, frozen=True):
                 }
                 for call in message.calls
             ]
+            if message.native is not None and message.native.by == f"{self.encoder} {self.model}":
+                put_back(block, message.native.items)
         elif message.role == "tool":
             block = {"role": "tool", "tool_call_id": message.call_id or "", "content": block["content"]}
         try:
@@ -106,18 +111,37 @@ class ChatDialect(Struct, frozen=True):
 
     def parser(self) -> "ChatParser":
         """Make a reader for one reply."""
-        return ChatParser()
+        return ChatParser(keeps=self.keeps)
 
 
-def _content(message: Message) -> str:
+def _content(message: Message) -> Any:
+    """Write text, and the parts that stand beside it: only a user's message may hold more than text."""
     if not message.parts:
         return message.text
-    texts = [part.text or "" if part.type == "text" else _note(part) for part in message.parts]
-    return "\n".join([message.text, *texts] if message.text else texts)
+    written = [part_of(part) if message.role == "user" else None for part in message.parts]
+    if not any(written):
+        texts = [part.text or "" if part.type == "text" else note(part) for part in message.parts]
+        return "\n".join([message.text, *texts] if message.text else texts)
+    content = [{"type": "text", "text": message.text}] if message.text else []
+    for part, made in zip(message.parts, written, strict=True):
+        content.append(made or {"type": "text", "text": part.text or "" if part.type == "text" else note(part)})
+    return content
 
 
-def _note(part: Part) -> str:
-    return f"[{part.type} {part.name or part.blob!r}, {part.media_type or 'type unknown'}: it cannot be shown here]"
+def part_of(part: Part) -> dict[str, Any] | None:
+    """Write an image, a sound or a file; none for what cannot be sent."""
+    url = part.url or (data_url(part) if isinstance(part.data, bytes) else None)
+    if part.type == "text" or url is None:
+        return None
+    form = (part.media_type or "").partition("/")[2]
+    if part.type == "image":
+        return {"type": "image_url", "image_url": {"url": url}}
+    if isinstance(part.data, bytes) and (part.media_type or "").startswith("audio/"):
+        sound = "mp3" if form in ("mpeg", "mp3") else "wav" if "wav" in form else form
+        return {"type": "input_audio", "input_audio": {"data": b64encode(part.data).decode(), "format": sound}}
+    if part.data is None:
+        return None  # only images may be fetched by the provider
+    return {"type": "file", "file": {"filename": part.name or "file", "file_data": url}}
 
 
 def _tool(tool: dict[str, Any]) -> dict[str, Any]:
@@ -138,8 +162,9 @@ class ChatParser:
     event without its empty line held at the very end is in the reply alone.
     """
 
-    def __init__(self, *, keep: bool = True) -> None:
+    def __init__(self, *, keep: bool = True, keeps: tuple[str, ...] = ()) -> None:
         self._keep = keep
+        self._kept = Kept(keeps)
         self._whole: list[bytes] | None = None
         self._events: Events | None = None
         self._first = b""
@@ -181,7 +206,9 @@ class ChatParser:
             raise lost_stream("The reply ended before its first byte.")
         else:
             self._read_rest(self._events)
-        return self._gathered.reply(model=self._model, usage=self._usage, keep=self._keep)
+        made = self._gathered.reply(model=self._model, usage=self._usage, keep=self._keep)
+        native = self._kept.native()
+        return made if native is None else replace(made, native=native)
 
     def _take(self, events: list[Event]) -> list[Delta]:
         deltas: list[Delta] = []
@@ -251,8 +278,10 @@ class ChatParser:
     def _choice(self, choice: dict[str, Any]) -> list[Delta]:
         deltas: list[Delta] = []
         if isinstance(delta := choice.get("delta"), dict):
+            self._kept.take(delta)
             deltas = self._gathered.delta(delta)
         elif isinstance(message := choice.get("message"), dict) and (self._whole is not None or not self._chosen):
+            self._kept.take(message)
             self._gathered.message(message)
         self._chosen = True
         if "usage" in choice and isinstance(choice["usage"], dict):  # Moonshot

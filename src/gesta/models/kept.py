@@ -1,0 +1,93 @@
+"""What a server that speaks Chat Completions wants back with the calls of a reply: reasoning, or a signature on a call.
+
+Source: DeepSeek, "Thinking Mode", "Tool Calls"; OpenRouter, "Reasoning Tokens", "Preserving Reasoning"; Gemini API,
+"Thought Signatures", "OpenAI compatibility"; read 2026-11.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+SPOKEN = ("text", "summary", "data", "signature")
+"""Members of a piece of reasoning that come in pieces themselves."""
+
+
+class Kept:
+    """Members of a message and of its calls, while they come."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._names = names
+        self._message: dict[str, Any] = {}
+        self._calls: list[dict[str, Any]] = []
+        self._keys: list[Any] = []
+        """Of each call, what its pieces are known by."""
+
+    def take(self, message: Mapping[str, Any]) -> None:
+        """Take a message, or a piece of one."""
+        if not self._names:
+            return
+        _merge(self._message, message, self._names)
+        calls = message.get("tool_calls")
+        for call in calls if isinstance(calls, list) else ():
+            if isinstance(call, dict):
+                _merge(self._call(call), call, self._names)
+
+    def native(self) -> dict[str, Any] | None:
+        """Give what is to be sent back; only a reply with calls has it."""
+        if not self._calls or not (self._message or any(self._calls)):
+            return None
+        return {"message": self._message, "calls": self._calls}
+
+    def _call(self, call: Mapping[str, Any]) -> dict[str, Any]:
+        index, id = call.get("index"), call.get("id")
+        for place, (known, own) in enumerate(self._keys):
+            if index is not None and known == index and (not id or id == own):
+                return self._calls[place]
+        self._keys.append((index, id))
+        self._calls.append({})
+        return self._calls[-1]
+
+
+def put_back(block: dict[str, Any], native: Any) -> None:
+    """Put into a block what the server wants back, if it fits."""
+    if not isinstance(native, dict):
+        return
+    message, calls, own = native.get("message"), native.get("calls"), block.get("tool_calls")
+    if isinstance(message, dict) and isinstance(calls, list) and isinstance(own, list) and len(calls) == len(own):
+        block.update({name: value for name, value in message.items() if name not in block})
+        for call, kept in zip(own, calls, strict=True):
+            if isinstance(kept, dict):
+                call.update({name: value for name, value in kept.items() if name not in call})
+
+
+def _merge(whole: dict[str, Any], piece: Mapping[str, Any], names: Sequence[str]) -> None:
+    for name in names:
+        found, known = piece.get(name), whole.get(name)
+        if found is None or found == "":
+            continue
+        if isinstance(known, str) and isinstance(found, str):
+            whole[name] = known + found
+        elif isinstance(known, list) and isinstance(found, list):
+            for item in found:
+                _add(known, item)
+        else:
+            whole[name] = list(map(_copy, found)) if isinstance(found, list) else found
+
+
+def _add(items: list[Any], item: Any) -> None:
+    """Add a piece of reasoning to the one that it goes on with, or to the end."""
+    last = items[-1] if items else None
+    if not (
+        isinstance(item, dict)
+        and isinstance(last, dict)
+        and "index" in item
+        and (last.get("index"), last.get("type")) == (item["index"], item.get("type"))
+    ):
+        items.append(_copy(item))
+        return
+    for name, value in item.items():
+        old = last.get(name)
+        last[name] = old + value if name in SPOKEN and isinstance(old, str) and isinstance(value, str) else value
+
+
+def _copy(item: Any) -> Any:
+    return dict(item) if isinstance(item, dict) else item

@@ -1,0 +1,186 @@
+"""What a server wants back with its calls goes back as it came, to that model alone; images and files are sent."""
+
+import json
+from base64 import b64encode
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import gesta
+from gesta.address import open_record
+from gesta.kinds import Part, RequestHeaderContent
+from gesta.message import Call, Message, Native, attached
+from gesta.model import Reply
+from gesta.models.chat_completions import ChatDialect, ChatParser
+
+NAMES = ("reasoning_content", "reasoning_details", "extra_content")
+CALL = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+SIGNED = {**CALL, "extra_content": {"google": {"thought_signature": "sig"}}}
+DETAILS = [{"type": "reasoning.text", "text": "I think.", "signature": "s", "index": 0}]
+
+
+def read(data: bytes) -> Reply:
+    parser = ChatParser(keeps=NAMES)
+    parser.feed(data)
+    return parser.close()
+
+
+def whole(**members: Any) -> bytes:
+    message = {"role": "assistant", "content": None, **members}
+    return json.dumps({"choices": [{"index": 0, "message": message, "finish_reason": "tool_calls"}]}).encode()
+
+
+def streamed(*deltas: dict[str, Any]) -> bytes:
+    chunks = [{"choices": [{"index": 0, "delta": delta}]} for delta in deltas]
+    chunks.append({"choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]})
+    return b"".join(b"data: " + json.dumps(chunk).encode() + b"\n\n" for chunk in chunks) + b"data: [DONE]\n\n"
+
+
+ROWS: dict[str, tuple[bytes, bytes, Any]] = {
+    "reasoning": (
+        whole(reasoning_content="I think.", tool_calls=[CALL]),
+        streamed({"reasoning_content": "I th"}, {"reasoning_content": "ink."}, {"tool_calls": [{"index": 0, **CALL}]}),
+        {"message": {"reasoning_content": "I think."}, "calls": [{}]},
+    ),
+    "details": (
+        whole(reasoning_details=DETAILS, tool_calls=[CALL]),
+        streamed(
+            {"reasoning_details": [{"type": "reasoning.text", "text": "I ", "index": 0}]},
+            {"reasoning_details": [{"type": "reasoning.text", "text": "think.", "signature": "s", "index": 0}]},
+            {"tool_calls": [{"index": 0, **CALL}]},
+        ),
+        {"message": {"reasoning_details": DETAILS}, "calls": [{}]},
+    ),
+    "a signature on a call": (
+        whole(tool_calls=[SIGNED, {**CALL, "id": "c2"}]),
+        streamed({"tool_calls": [{"index": 0, **SIGNED}]}, {"tool_calls": [{"index": 1, **CALL, "id": "c2"}]}),
+        {"message": {}, "calls": [{"extra_content": SIGNED["extra_content"]}, {}]},
+    ),
+    "nothing": (whole(tool_calls=[CALL]), streamed({"tool_calls": [{"index": 0, **CALL}]}), None),
+    "no call": (
+        whole(content="Hi", reasoning_content="x"),
+        streamed({"reasoning_content": "x"}, {"content": "Hi"}),
+        None,
+    ),
+}
+
+
+@pytest.mark.parametrize("row", ROWS.values(), ids=ROWS)
+def test_whole_and_in_pieces_the_same_is_kept(row: tuple[bytes, bytes, Any]) -> None:
+    at_once, pieces, native = row
+    assert read(at_once).native == read(pieces).native == native
+
+
+def test_it_goes_back_to_the_same_model_and_to_no_other() -> None:
+    dialect = ChatDialect("m", keeps=NAMES)
+    native = {"message": {"reasoning_content": "I think."}, "calls": [{"extra_content": {"google": {}}}]}
+    calls = (Call("c9", "look", {}),)
+    for by, back in ((f"{dialect.encoder} m", True), (f"{dialect.encoder} n", False), ("responses/1 m", False)):
+        message = Message(role="assistant", calls=calls, native=Native(by, native))
+        block = json.loads(dialect.encode(message))
+        assert ("reasoning_content" in block) is back
+        assert ("extra_content" in block["tool_calls"][0]) is back
+        assert block["tool_calls"][0]["id"] == "c9"
+    assert dialect.encode(Message(role="assistant", calls=calls)) == block_bytes(dialect, calls)
+
+
+def block_bytes(dialect: ChatDialect, calls: tuple[Call, ...]) -> bytes:
+    """What is sent where the native items do not fit the calls that are on record."""
+    odd = Native(f"{dialect.encoder} m", {"message": {"reasoning_content": "x"}, "calls": [{}, {}]})
+    return dialect.encode(Message(role="assistant", calls=calls, native=odd))
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=4),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from([*NAMES, "index", "type"]), inner),
+    max_leaves=6,
+)
+
+
+@given(st.lists(st.dictionaries(st.sampled_from([*NAMES, "tool_calls"]), json_values), max_size=4), json_values)
+def test_nothing_that_a_server_sends_there_raises(deltas: list[dict[str, Any]], native: Any) -> None:
+    made = read(streamed(*deltas))
+    json.dumps(made.native)
+    message = Message(role="assistant", calls=(Call("a", "look", {}),), native=Native("chat-completions/1 m", native))
+    json.loads(ChatDialect("m").encode(message))
+
+
+async def test_it_stands_on_record_and_in_the_next_request() -> None:
+    @gesta.tool(effect="pure")
+    def look() -> str:
+        """Look."""
+        return "seen"
+
+    class Live:
+        """A keyless model with the bytes and the dialect of a live one."""
+
+        def __init__(self) -> None:
+            self.dialect = ChatDialect("m", keeps=NAMES)
+            self.name, self.encoder = "live:m", self.dialect.encoder
+            self.encode, self.envelope, self.parser = self.dialect.encode, self.dialect.envelope, self.dialect.parser
+            self.bodies: list[Any] = []
+
+        async def send(self, request: Any) -> Any:
+            self.bodies.append(json.loads(request.body()))
+            yield (
+                whole(reasoning_content="I think.", tool_calls=[CALL]) if len(self.bodies) == 1 else whole(content="ok")
+            )
+
+    model = Live()
+    async with open_record(":memory:") as record:
+        outcome = await record.run(gesta.Agent("a", model=model, tools=[look]), "hi")
+    assert outcome.answer == "ok"
+    assert model.bodies[1]["messages"][1]["reasoning_content"] == "I think."
+
+
+# images and files
+
+
+def test_images_and_files_are_sent_with_what_a_person_says(tmp_path: Path) -> None:
+    file = tmp_path / "cat.png"
+    file.write_bytes(b"png")
+    data = b64encode(b"png").decode()
+    parts = (
+        attached(file),
+        Part(type="image", url="https://example.com/a.png"),
+        Part(type="file", data=b"png", media_type="application/pdf", name="a.pdf"),
+        Part(type="file", data=b"png", media_type="audio/mpeg"),
+        Part(type="text", text="and this"),
+        Part(type="file", blob="b2"),
+    )
+    block = json.loads(ChatDialect("m").encode(Message(role="user", text="Look", parts=parts)))
+    assert block["content"] == [
+        {"type": "text", "text": "Look"},
+        {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{data}"}},
+        {"type": "image_url", "image_url": {"url": "https://example.com/a.png"}},
+        {"type": "file", "file": {"filename": "a.pdf", "file_data": f"data:application/pdf;base64,{data}"}},
+        {"type": "input_audio", "input_audio": {"data": data, "format": "mp3"}},
+        {"type": "text", "text": "and this"},
+        {"type": "text", "text": "[file 'b2', type unknown: it cannot be shown here]"},
+    ]
+    told = json.loads(ChatDialect("m").encode(Message(role="tool", call_id="c", text="seen", parts=parts[:1])))
+    assert told["content"] == "seen\n[image 'cat.png', image/png: it cannot be shown here]"
+
+
+async def test_a_large_image_is_a_blob_on_record_and_whole_in_every_request(tmp_path: Path) -> None:
+    image = Part(type="image", data=bytes(range(256)) * 1000, media_type="image/png", name="big.png")
+    path = tmp_path / "a.gesta"
+    seen: list[Any] = []
+
+    def look(messages: Any, _header: RequestHeaderContent) -> str:
+        seen.append(messages[0]["content"])
+        return "seen"
+
+    agent = gesta.Agent("a", model=gesta.function(look))
+    for _ in range(2):
+        async with open_record(str(path)) as record:
+            outcome = await record.run(agent, ["What is this?", image], session="s")
+            rows = (await record.store.sql("SELECT length(data) FROM blobs")).rows
+            (first, *_) = [entry for entry in await record.read(outcome.run) if entry.kind == "user"]
+            assert first.content.parts == [image]  # type: ignore[union-attr]
+    assert rows[0][0] >= 256_000
+    url = f"data:image/png;base64,{b64encode(image.data).decode()}"
+    assert [part["image_url"]["url"] for part in seen[-1] if part["type"] == "image_url"] == [url]

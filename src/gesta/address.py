@@ -73,7 +73,7 @@ def model(address: str, base_url: str | None = None) -> Model:
         BadAddress: no such provider, or no provider named.
         NoKey: the provider needs a key and its variable is not set.
     """
-    from gesta.models.http import http_model
+    from gesta.models.hosted import http_model
 
     return http_model(address, base_url)
 

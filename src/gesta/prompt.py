@@ -182,24 +182,38 @@ def references(request: RequestContent) -> list[tuple[int, ...]]:
     return [() if isinstance(block, str) else tuple(block[0]) for block in request.blocks]
 
 
-def rebuild(
+def prompt_at(
     entries: Sequence[Entry], seq: int, formatter: Formatter[Any], model: Model, *, compacted: bool = True
-) -> Request:
-    """Make the request `seq` again from the entries before it.
-
-    The digest of what is made equals the one on record, or the formatter or model is not the one that was used.
+) -> Prompt:
+    """Make the prompt of the request `seq` from the entries before it.
 
     Args:
-        compacted: False for the request as it would have been had nothing been left out.
+        compacted: False for the prompt as it would have been had nothing been left out.
     """
-    by_seq = {entry.seq: entry for entry in entries}
-    content = by_seq[seq].content
-    assert isinstance(content, RequestContent), f"entry {seq} is a {by_seq[seq].kind}, not a request"
-    header = by_seq[content.header].content
-    assert isinstance(header, RequestHeaderContent)
     prompt = Prompt(formatter, model)
     for entry in entries:
         if entry.seq < seq and (compacted or entry.kind is not Kind.Compaction):
             prompt.add(entry)
     prompt.close()
-    return prompt.request(header, model.envelope(header), 0)
+    return prompt
+
+
+def rebuild(
+    entries: Sequence[Entry], seq: int, formatter: Formatter[Any], model: Model, *, compacted: bool = True
+) -> Request:
+    """Make the request `seq` again from the entries before it; see `prompt_at`.
+
+    The digest of what is made equals the one on record, or the formatter or model is not the one that was used.
+    """
+    header = header_of(entries, seq)
+    return prompt_at(entries, seq, formatter, model, compacted=compacted).request(header, model.envelope(header), 0)
+
+
+def header_of(entries: Sequence[Entry], seq: int) -> RequestHeaderContent:
+    """Give the header of the request `seq`."""
+    by_seq = {entry.seq: entry for entry in entries}
+    content = by_seq[seq].content
+    assert isinstance(content, RequestContent), f"entry {seq} is a {by_seq[seq].kind}, not a request"
+    header = by_seq[content.header].content
+    assert isinstance(header, RequestHeaderContent)
+    return header

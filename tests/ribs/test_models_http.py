@@ -19,7 +19,8 @@ from gesta.kinds import RequestHeaderContent
 from gesta.message import Message
 from gesta.model import Reply, Request
 from gesta.models.chat_completions import ChatDialect
-from gesta.models.http import USER_AGENT, HttpModel, Secret, Timeouts, Wire, http_model
+from gesta.models.hosted import http_model
+from gesta.models.http import USER_AGENT, HttpModel, Secret, Timeouts, Wire
 from gesta.models.providers import PROVIDERS, Provider, locate
 
 KEY = "sk-very-secret-0123456789"

@@ -22,7 +22,7 @@ from gesta.kinds import (
     UserContent,
 )
 from gesta.model import Envelope, Reply, ReplyCall, Request
-from gesta.models.http import http_model
+from gesta.models.hosted import http_model
 from gesta.models.replay import from_messages, recorded, replay, said
 from gesta.models.scripted import call
 

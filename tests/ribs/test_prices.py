@@ -8,7 +8,7 @@ import gesta
 from gesta import address
 from gesta.errors import MissingExtra
 from gesta.models import prices
-from gesta.models.http import http_model
+from gesta.models.hosted import http_model
 
 pytest.importorskip("genai_prices")
 USAGE = {"prompt_tokens": 1_000_000, "completion_tokens": 0}

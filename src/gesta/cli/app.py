@@ -22,7 +22,7 @@ Options = TypeVar("Options", bound=Common)
 
 VERBS = {
     "Run": ("demo", "run", "resume", "work", "approve", "answer", "resolve", "cancel"),
-    "Look": ("runs", "log", "why", "sql"),
+    "Look": ("runs", "log", "show", "why", "sql"),
     "Data": ("import", "export", "push", "verify"),
     "Models": ("models",),
 }

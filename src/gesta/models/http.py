@@ -26,10 +26,9 @@ from gesta.errors import AgentError, ModelFault, NoKey
 from gesta.kinds import RequestHeaderContent
 from gesta.message import Message
 from gesta.model import Envelope, Parser, Request
-from gesta.models.chat_completions import ChatDialect
 from gesta.models.faults import provider_fault
 from gesta.models.jsontext import read
-from gesta.models.providers import Provider, locate
+from gesta.models.providers import Provider
 
 T = TypeVar("T")
 
@@ -330,27 +329,6 @@ class HttpModel:
                 return ModelFault("connection", f"{self.name}: lost {at!r}: {found}.", retry=True)
             case _:
                 return ModelFault("connection", f"{self.name}: cannot be sent to {at!r}: {found}.")
-
-
-def http_model(
-    address: str,
-    base_url: str | None = None,
-    *,
-    settings: dict[str, Any] | None = None,
-    key: str | None = None,
-    stream: bool = True,
-) -> HttpModel:
-    """Make a Chat Completions model from `provider:model`, or from any model's name at a base URL.
-
-    Raises:
-        BadAddress: no such provider, or no base URL that one could use.
-        NoKey: the provider needs a key and its variable is not set.
-        AgentError: settings that the body does not leave to the user.
-    """
-    provider, name = locate(address, base_url)
-    model = HttpModel(ChatDialect(name, provider.settings | (settings or {}), stream), provider, key=key)
-    model.check()
-    return model
 
 
 async def _closing(client: httpx2.AsyncClient) -> AsyncGenerator[None, None]:

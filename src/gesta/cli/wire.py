@@ -1,0 +1,266 @@
+"""What `show` shows: an entry as it stands on record, and requests made again from the entries before them."""
+
+import json
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from msgspec import Struct, to_builtins
+
+from gesta.address import formatter
+from gesta.cli.layout import fold, page_width, wrap
+from gesta.cli.pages import heading, reading
+from gesta.cli.showing import ShowOptions
+from gesta.cli.talk import BOLD, DIM, Stop, count, harmless, json_line, put, put_all, say, styled
+from gesta.codec import encode_content
+from gesta.entry import Entry, utc_text
+from gesta.kinds import ChatCompletionContent, CompactionContent, Kind, RequestContent, RequestHeaderContent
+from gesta.model import Request
+from gesta.models.hosted import recorded
+from gesta.models.http import HttpModel, Secret
+from gesta.models.providers import PROVIDERS
+from gesta.prompt import Shown, header_of, prompt_at
+from gesta.record import Record
+from gesta.usage import tokens
+
+FEW = 4
+"""Lines that are shown of a message."""
+CHANGING = ("model", "instructions", "settings", "output", "prompt", "tools_in")
+"""Members of a header's `meta` whose change is told."""
+
+
+class Sent(Struct, frozen=True, kw_only=True):
+    """A request, made again."""
+
+    entry: Entry
+    header: RequestHeaderContent
+    model: HttpModel
+    request: Request
+    shown: list[Shown]
+    known: bool
+    """Whether it is, byte for byte, the one whose digest is on record."""
+
+    @property
+    def content(self) -> RequestContent:
+        """What is on record of it."""
+        assert isinstance(self.entry.content, RequestContent)
+        return self.entry.content
+
+
+def show(options: ShowOptions) -> None:
+    """Show what was asked for."""
+
+    async def read(record: Record) -> None:
+        row = await record.find(options.run)
+        entries = await record.read(row.run)
+        if options.entry is not None and options.entry > len(entries):
+            raise Stop(f"Run {row.run!r} has {len(entries)} entries; there is no entry {options.entry}.")
+        if not options.json:
+            put(styled(harmless(heading(row)), BOLD, sys.stdout))
+            put("")
+        if options.wire or options.diff or options.whole or options.entry is None:
+            seq = request_of(entries, options.entry)
+            put_all(_diff(entries, seq, options) if options.diff else _wire(entries, seq, options))
+        else:
+            put_all(_entry(entries[options.entry - 1], as_json=options.json))
+
+    reading(options, read)
+
+
+def request_of(entries: Sequence[Entry], seq: int | None) -> int:
+    """Find the request that an entry is, or came from; by default the last. Raises Stop."""
+    before = [entry.seq for entry in entries if entry.kind is Kind.Request and (seq is None or entry.seq <= seq)]
+    if not before:
+        found = "The run has none" if seq is None else f"None stands before entry {seq}"
+        raise Stop(f"There is no request to show. {found}; an imported run has only what its source tells.")
+    return before[-1]
+
+
+def sent(entries: Sequence[Entry], seq: int, *, whole: bool = False) -> Sent:
+    """Make a request again. Raises Stop where it was encoded in a way that is not known here."""
+    asked = [entry for entry in entries if entry.kind is Kind.Request and entry.seq <= seq]
+    ways = [block[1] for entry in asked for block in _blocks(entry) if not isinstance(block, str)]
+    name, _, encoder = (ways[-1] if ways else "tool-calls/1+chat-completions/1").partition("+")
+    header, form = header_of(entries, seq), formatter(name.partition("/")[0])
+    for stream in (True, False):
+        model = recorded(str(header.model or ""), encoder, stream=stream)
+        prompt = prompt_at(entries, seq, form, model, compacted=not whole)
+        request = prompt.request(header, model.envelope(header), 0)
+        content = asked[-1].content
+        assert isinstance(content, RequestContent)
+        found = Sent(
+            entry=asked[-1],
+            header=header,
+            model=model,
+            request=request,
+            shown=prompt.shown,
+            known=request.digest == content.body_digest,
+        )
+        if found.known:
+            break
+    return found
+
+
+def _blocks(entry: Entry) -> list[Any]:
+    return entry.content.blocks if isinstance(entry.content, RequestContent) else []
+
+
+def _entry(entry: Entry, *, as_json: bool) -> Iterable[str]:
+    """Show one entry."""
+    facts = {
+        "id": entry.id,
+        "kind": str(entry.kind),
+        "at": utc_text(entry.at),
+        "span": entry.span,
+        "causes": [cause if isinstance(cause, int) else list(cause) for cause in entry.causes],
+        "annotations": entry.annotations,
+    }
+    content = json.loads(encode_content(entry.content, None))
+    if as_json:
+        return [json_line({**facts, "content": content})]
+    told = [f"{key}: {json.dumps(value, ensure_ascii=False, default=str)}" for key, value in facts.items() if value]
+    return map(harmless, [*told, *json.dumps(content, indent=2, ensure_ascii=False).split("\n")])
+
+
+def _wire(entries: Sequence[Entry], seq: int, options: ShowOptions) -> Iterator[str]:
+    """Show a request as it was sent."""
+    one = sent(entries, seq, whole=options.whole)
+    wire, hosted = one.model.wire(one.request), str(one.header.model).partition(":")[0] in PROVIDERS
+    headers = {name: _header(value) for name, value in wire.headers}
+    body = json.loads(wire.body)
+    if options.json:
+        yield json_line(
+            {
+                "request": one.entry.seq,
+                "model": one.header.model,
+                "method": wire.method if hosted else None,
+                "url": wire.url if hosted else None,
+                "headers": headers if hosted else None,
+                "body": body,
+                "digest": one.request.digest,
+                "as_sent": one.known,
+            }
+        )
+        return
+    say(_checked(one, whole=options.whole), None if one.known else BOLD)
+    if hosted:
+        yield f"{wire.method} {wire.url}"
+        yield from (harmless(f"{name}: {value}") for name, value in headers.items())
+        yield ""
+    yield from map(harmless, json.dumps(body, indent=2, ensure_ascii=False).split("\n"))
+
+
+def _header(value: str | Secret) -> str:
+    return value if isinstance(value, str) else f"{value.prefix}<{value.name}>"
+
+
+def _checked(one: Sent, *, whole: bool) -> str:
+    size = f"{count(len(one.request.blocks), 'message')}, {len(one.request.body()):,} bytes"
+    head = f"request {one.entry.seq} to {one.header.model}: {size}"
+    if one.known:
+        return f"{head}; the bytes are those whose digest is on record."
+    if whole:
+        return f"{head}, as if nothing had been left out."
+    return f"{head}. NOT the bytes that were sent: settings of the model in the program are not on record."
+
+
+def _diff(entries: Sequence[Entry], seq: int, options: ShowOptions) -> Iterator[str]:
+    """Show what a request added to the one before."""
+    one = sent(entries, seq, whole=options.whole)
+    earlier = [entry.seq for entry in entries if entry.kind is Kind.Request and entry.seq < one.entry.seq]
+    before = sent(entries, earlier[-1], whole=options.whole) if earlier else None
+    kept = _alike(before.request.blocks if before is not None else [], one.request.blocks)
+    changed = _changed(before, one)
+    if options.json:
+        yield json_line(_facts(entries, one, before, kept) | {"changed": changed})
+        return
+    total = len(one.request.blocks)
+    if before is None:
+        yield f"request {one.entry.seq}, the first: {count(total, 'message')}"
+    else:
+        lost = len(before.request.blocks) - kept
+        yield f"request {one.entry.seq} after request {before.entry.seq}: {kept} of {total} messages as they were"
+        yield from (f"  changed: {name}" for name in changed)
+        if lost:
+            left_out = _left_out(entries, before.entry.seq, one.entry.seq)
+            yield f"  {count(lost, 'message')} of request {before.entry.seq} not repeated{left_out}"
+    for block, shown in zip(one.request.blocks[kept:], one.shown[kept:], strict=True):
+        yield styled(f"+ {shown.role} from {_listed(shown.sources)}", DIM, sys.stdout)
+        lines = wrap(harmless(_plain(block)), page_width() - 4)
+        yield from (f"    {line}" for line in fold(lines, FEW))
+    yield _cached(entries, one)
+
+
+def _facts(entries: Sequence[Entry], one: Sent, before: Sent | None, kept: int) -> dict[str, Any]:
+    added = zip(one.request.blocks[kept:], one.shown[kept:], strict=True)
+    return {
+        "request": one.entry.seq,
+        "before": before.entry.seq if before is not None else None,
+        "kept": kept,
+        "added": [
+            {"role": shown.role, "sources": list(shown.sources), "block": json.loads(b"[" + block + b"]")}
+            for block, shown in added
+        ],
+        "not_repeated": len(before.request.blocks) - kept if before is not None else 0,
+        "tokens": to_builtins(_counted(entries, one.entry.seq)),
+        "as_sent": one.known,
+    }
+
+
+def _alike(before: Sequence[bytes], now: Sequence[bytes]) -> int:
+    """Count the blocks that both begin with."""
+    pairs = enumerate(zip(before, now, strict=False))
+    return next((place for place, (old, new) in pairs if old != new), min(len(before), len(now)))
+
+
+def _changed(before: Sent | None, one: Sent) -> list[str]:
+    """Name what changed of what stands before all messages: no cache survives that."""
+    if before is None or before.request.envelope.head == one.request.envelope.head:
+        return []
+    old, new = before.header, one.header
+    metas = [header.meta or {} for header in (old, new)]
+    names = [name for name in CHANGING if metas[0].get(name) != metas[1].get(name)]
+    if old.tools != new.tools:
+        known = [{tool.get("name"): tool for tool in header.tools or ()} for header in (old, new)]
+        told = [f"+{name}" for name in known[1] if name not in known[0]]
+        told += [f"-{name}" for name in known[0] if name not in known[1]]
+        told += [f"~{name}" for name in known[1] if name in known[0] and known[0][name] != known[1][name]]
+        names.append(f"tools ({', '.join(map(str, told)) or 'their order'})")
+    if old.output != new.output:
+        names.append("output schema")
+    return names
+
+
+def _left_out(entries: Sequence[Entry], after: int, until: int) -> str:
+    """Name the compactions between two requests."""
+    found = [each.seq for each in entries if after < each.seq < until and isinstance(each.content, CompactionContent)]
+    return f": left out by {_listed(found)}" if found else ""
+
+
+def _cached(entries: Sequence[Entry], one: Sent) -> str:
+    counts = _counted(entries, one.entry.seq)
+    if counts is None:
+        return "cached: nobody knows; no answer of it with a count of tokens is on record"
+    if counts.cache_read is None:
+        return f"cached: the provider does not say; it read {counts.input:,} tokens"
+    return f"cached: {counts.cache_read:,} of {counts.input:,} tokens that the provider read"
+
+
+def _counted(entries: Sequence[Entry], seq: int) -> Any:
+    """Read the tokens of the answer to a request."""
+    answers = (entry.content for entry in entries if seq in entry.causes)
+    return next((tokens(each.usage) for each in answers if isinstance(each, ChatCompletionContent)), None)
+
+
+def _listed(seqs: Iterable[int]) -> str:
+    every = ", ".join(map(str, seqs))
+    return f"entry {every}" if "," not in every else f"entries {every}"
+
+
+def _plain(block: bytes) -> str:
+    """Show what a block says: its text where it has one, else all of it."""
+    value = json.loads(b"[" + block + b"]")
+    content = value[0].get("content") if len(value) == 1 and isinstance(value[0], dict) else None
+    if isinstance(content, str) and "tool_calls" not in value[0]:
+        return content
+    return json.dumps(value[0] if len(value) == 1 else value, ensure_ascii=False)

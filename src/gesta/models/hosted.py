@@ -1,0 +1,64 @@
+"""Models by address: the dialect that a host speaks, and the sender that reaches it."""
+
+from typing import Any
+
+from gesta.errors import BadAddress
+from gesta.models.anthropic_messages import AnthropicDialect
+from gesta.models.chat_completions import ChatDialect
+from gesta.models.http import Dialect, HttpModel
+from gesta.models.providers import PROVIDERS, Provider, locate
+from gesta.models.responses import ResponsesDialect
+
+
+def http_model(
+    address: str,
+    base_url: str | None = None,
+    *,
+    settings: dict[str, Any] | None = None,
+    key: str | None = None,
+    stream: bool = True,
+) -> HttpModel:
+    """Make a model from `provider:model`, or from any model's name at a base URL, which speaks Chat Completions.
+
+    Raises:
+        BadAddress: no such provider, or no base URL that one could use.
+        NoKey: the provider needs a key and its variable is not set.
+        AgentError: settings that the body does not leave to the user.
+    """
+    provider, name = locate(address, base_url)
+    model = HttpModel(dialect(provider, name, settings, stream=stream), provider, key=key)
+    model.check()
+    return model
+
+
+def dialect(provider: Provider, model: str, settings: dict[str, Any] | None = None, *, stream: bool = True) -> Dialect:
+    """Make the way in which a model of a host is spoken to."""
+    own = provider.settings | (settings or {})
+    match provider.speaks:
+        case "anthropic-messages":
+            return AnthropicDialect(model, own, stream)
+        case "responses":
+            return ResponsesDialect(model, own, stream)
+        case _:
+            return ChatDialect(model, own, stream, provider.keeps)
+
+
+def recorded(name: str, encoder: str, *, stream: bool = True) -> HttpModel:
+    """Make the model that a request on record was encoded for, to show what was sent; it needs no key.
+
+    Args:
+        name: `provider:model`, as a header has it.
+        encoder: as a block has it, without its formatter.
+
+    Raises:
+        BadAddress: no dialect has that encoder.
+    """
+    host, _, model = name.partition(":")
+    speaks: Any = encoder.partition("/")[0]
+    provider = PROVIDERS.get(host)
+    if provider is None or provider.speaks != speaks:
+        provider = Provider(host or "unknown", "http://localhost/v1", speaks=speaks)
+    made = dialect(provider, model or name, stream=stream)
+    if made.encoder != encoder:
+        raise BadAddress(f"Nothing here encodes messages as {encoder!r}, as request blocks on record say.")
+    return HttpModel(made, provider)

@@ -1,0 +1,143 @@
+"""`gesta show`: an entry as it stands, the request as it was sent, what it added, and what broke the cache."""
+
+import json
+from pathlib import Path
+
+import anyio
+import pytest
+from tests.cli.conftest import Gesta
+
+import gesta
+from gesta.address import open_record
+from gesta.models.chat_completions import ChatDialect
+from gesta.policy import Compact
+from gesta.record import Record
+
+LONG = "x" * 4_000
+
+
+@pytest.fixture
+def talk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A record of a conversation in which a result was left out, and then a tool was added."""
+    monkeypatch.chdir(tmp_path)
+
+    @gesta.tool(effect="pure")
+    def look(what: str) -> str:
+        """Look something up."""
+        return f"{what}: {LONG}"
+
+    @gesta.tool(effect="pure")
+    def more() -> str:
+        """See more."""
+        return ""
+
+    script = [each for turn in range(3) for each in (gesta.call("look", what=f"w{turn}"), f"done {turn}")]
+    policy = gesta.Policy(compact=Compact(at_tokens=1_500, keep_turns=9, keep_results=1))
+
+    async def main() -> None:
+        async with open_record("runs.gesta") as record:
+            for turn in range(3):
+                tools = [look, more] if turn == 2 else [look]
+                agent = gesta.Agent("desk", model=gesta.scripted(*script), tools=tools, policy=policy)
+                await record.run(agent, f"question {turn}", session="s")
+
+    anyio.run(main)
+    return tmp_path
+
+
+def seqs(path: Path, kind: str) -> list[int]:
+    async def read(record: Record) -> list[int]:
+        return [entry.seq for entry in await record.read((await record.find("last")).run) if entry.kind == kind]
+
+    async def main() -> list[int]:
+        async with open_record(str(path / "runs.gesta"), readonly=True) as record:
+            return await read(record)
+
+    return anyio.run(main)
+
+
+def test_the_body_is_made_again_and_checked(gesta: Gesta, talk: Path) -> None:
+    for seq in seqs(talk, "request"):
+        done = gesta("show", "last", str(seq), "--wire", "--json")
+        told = json.loads(done.stdout)
+        assert told["as_sent"] is True
+        assert (told["request"], told["url"]) == (seq, None), "a model that needs no key has no address"
+        assert told["body"]["messages"][0]["content"] == "question 0"
+    shown = gesta("show")
+    assert "the bytes are those whose digest is on record" in shown.stderr
+    assert json.loads(shown.stdout.partition("\n\n")[2]) == told["body"]
+
+
+def test_what_a_request_added_and_from_what(gesta: Gesta, talk: Path) -> None:
+    first, second, *_ = seqs(talk, "request")
+    assert "the first: 1 message" in gesta("show", "last", str(first), "--diff").stdout
+    done = gesta("show", "last", str(second), "--diff")
+    assert f"request {second} after request {first}: 1 of 3 messages as they were" in done.stdout
+    assert "+ assistant from entries" in done.stdout
+    assert "+ tool from entry" in done.stdout
+    told = json.loads(gesta("show", "last", str(second), "--diff", "--json").stdout)
+    assert [each["role"] for each in told["added"]] == ["assistant", "tool"]
+    assert told["tokens"] is None, "a scripted model counts none"
+
+
+def test_what_was_left_out_and_what_changed_is_named(gesta: Gesta, talk: Path) -> None:
+    (compaction, *_), requests = seqs(talk, "compaction"), seqs(talk, "request")
+    after = next(seq for seq in requests if seq > compaction)
+    told = gesta("show", "last", str(after), "--diff").stdout
+    assert f"not repeated: left out by entry {compaction}" in told
+    whole = json.loads(gesta("show", "last", str(after), "--wire", "--whole", "--json").stdout)
+    assert LONG in json.dumps(whole["body"])
+    assert whole["as_sent"] is False
+    changed = [json.loads(gesta("show", "last", str(seq), "--diff", "--json").stdout)["changed"] for seq in requests]
+    assert ["tools (+more)"] in changed
+
+
+def test_an_entry_is_shown_as_it_stands(gesta: Gesta, talk: Path) -> None:
+    (seq, *_) = seqs(talk, "compaction")
+    told = json.loads(gesta("show", "last", str(seq), "--json").stdout)
+    assert told["kind"] == "compaction"
+    assert set(told["content"]) >= {"from_seq", "to_seq"}
+    assert 'kind: "compaction"' in gesta("show", "last", str(seq)).stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("last", "9999"), "there is no entry 9999"),
+        (("last", "1", "--wire"), "There is no request to show. None stands before entry 1"),
+    ],
+)
+def test_what_is_not_there_is_said(gesta: Gesta, talk: Path, words: tuple[str, ...], said: str) -> None:
+    done = gesta("show", *words)
+    assert done.exit_code == 2
+    assert said in done.stderr
+
+
+def test_the_address_and_the_headers_of_a_live_model_are_shown_without_its_key(
+    gesta: Gesta, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-very-secret")
+    dialect = ChatDialect("gpt-x", {"temperature": 0})
+
+    class Live:
+        name, encoder = "openai:gpt-x", dialect.encoder
+        encode, envelope, parser = staticmethod(dialect.encode), staticmethod(dialect.envelope), dialect.parser
+
+        async def send(self, request):
+            yield json.dumps({"choices": [{"message": {"content": "Hi."}, "finish_reason": "stop"}]}).encode()
+
+    async def main() -> None:
+        async with open_record("runs.gesta") as record:
+            await record.run(gesta_agent(Live()), "Hello")
+
+    anyio.run(main)
+    done = gesta("show", "--wire")
+    assert "POST https://api.openai.com/v1/chat/completions" in done.stdout
+    assert "authorization: Bearer <OPENAI_API_KEY>" in done.stdout
+    assert "secret" not in done.stdout
+    assert "NOT the bytes that were sent: settings" in done.stderr, "temperature is in the program alone"
+
+
+def gesta_agent(model: object) -> gesta.Agent:
+    return gesta.Agent("desk", model=model)  # type: ignore[arg-type]

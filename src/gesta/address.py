@@ -6,7 +6,7 @@ FILE.gesta       a record in SQLite            :memory: one that ends with the p
 postgresql://user@host/database                a record in PostgreSQL
 """
 
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -17,7 +17,7 @@ import msgspec
 
 from gesta.agent import Agent
 from gesta.entry import Entry
-from gesta.errors import BadAddress, GestaError, nearest
+from gesta.errors import BadAddress, GestaError, MissingExtra, nearest
 from gesta.formatter import Formatter
 from gesta.model import Model
 from gesta.policy import Budget, Price
@@ -99,10 +99,21 @@ def bind(agent: Agent, models: dict[str, Model] | None = None) -> Agent:
         changes["formatter"] = formatter(agent.formatter)
     if agent.price is None and ":" in (name := getattr(changes.get("model", agent.model), "name", "")):
         changes["price"] = price(name, agent.policy.budget)
+    if agent.repair is True:
+        changes["repair"] = repair()
     tools = [described(tool) for tool in agent.tools]
     if any(new is not old for new, old in zip(tools, agent.tools, strict=True)):
         changes["tools"] = tools
     return msgspec.structs.replace(agent, **changes) if changes else agent
+
+
+def repair() -> Callable[[str], dict[str, Any] | None]:
+    """Give what reads nearly JSON. Raises MissingExtra."""
+    try:
+        from gesta.formatters.repair import repair as made
+    except ModuleNotFoundError as missing:
+        raise MissingExtra("An agent that repairs arguments", "json-repair", "repair") from missing
+    return made
 
 
 def described(tool: Tool) -> Tool:

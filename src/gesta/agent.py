@@ -46,6 +46,9 @@ class Agent(Struct, frozen=True, metaclass=Spelled):
     """Settings of the model's request, such as `temperature`, as the provider names them."""
     output: Any = None
     """A type that the answer has to be, or an `Output` that says also how a model is held to it; none for text."""
+    repair: bool | Callable[[str], dict[str, Any] | None] = False
+    """Whether arguments that are nearly JSON are read as what they were meant to be, and marked as repaired on record.
+    Never for a tool with an effect, unless a person approves the call."""
     meta: dict[str, Any] = {}
     """What else is to stand in its request-headers, such as the prompt that it was made of; no model reads it."""
     groups: tuple[str, ...] | list[str] | None = None
@@ -154,6 +157,7 @@ class Agent(Struct, frozen=True, metaclass=Spelled):
         rules = [[getattr(tool, rule) for rule in RULES] for tool in self.tools]
         described = [self.name, msgspec.to_builtins(self.header()), self.formats().name, rules]
         described += [self.groups, self.state, getattr(self.program, "__qualname__", None)]
+        described += [True] if self.repair else []
         policy, compact = self.policy, self.policy.compact
         if compact is not None and compact.by is not None:  # another agent: its name will do
             policy = replace(policy, compact=replace(compact, by=compact.by.name))

@@ -19,6 +19,9 @@ def judged(agent: Agent, call: ReplyCall) -> ToolCallContent:
     args, wrong_text = _object(call.args)
     meta, problem = None, None
     tool = agent.tool(call.name)
+    if args is None and callable(agent.repair) and tool is not None and (tool.effect == "pure" or tool.approval):
+        args = agent.repair(call.args)
+        meta = None if args is None else {"raw_args": call.args, "repaired": True}
     if args is None:
         meta, problem = {"raw_args": call.args}, f"The arguments of {call.name!r} {wrong_text}. Write a JSON object."
     elif call.name == ANSWER and agent.answers_by() == "tool":

@@ -11,4 +11,5 @@ ORDER = (
     "codeact_text",
     "json_text",
     "transcript",
+    "repair",
 )

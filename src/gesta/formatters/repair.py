@@ -1,0 +1,22 @@
+"""Arguments that are no JSON but nearly: read as what they were meant to be, and marked on record as repaired."""
+
+from typing import Any
+
+import json_repair
+
+LONGEST = 16_000
+"""Characters of a text that is tried; the library takes the square of its length at worst."""
+
+
+def repair(text: str) -> dict[str, Any] | None:
+    """Read a text as the JSON object that it was meant to be; None where nobody can tell. Total.
+
+    What was cut off is not repaired: nobody knows what would have followed. Nor is a text beyond 16,000 characters.
+    """
+    if len(text) > LONGEST or "{" not in text or not text.rstrip("`; \t\r\n").endswith("}"):
+        return None
+    try:
+        value = json_repair.loads(text, skip_json_loads=True)
+    except (ValueError, RecursionError, IndexError, TypeError):
+        return None
+    return value if isinstance(value, dict) and value else None

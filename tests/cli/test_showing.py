@@ -92,6 +92,22 @@ def test_what_was_left_out_and_what_changed_is_named(gesta: Gesta, talk: Path) -
     assert ["tools (+more)"] in changed
 
 
+@pytest.mark.parametrize("form", ["react-text", "codeact-text", "json-text", "transcript", "tool-calls"])
+def test_a_request_is_made_for_another_form_and_provider_and_what_is_lost_is_told(
+    gesta: Gesta, talk: Path, form: str
+) -> None:
+    done = gesta("show", "--as", form, "--model", "anthropic:claude-x", "--json")
+    told = json.loads(done.stdout)
+    assert told["url"] == "https://api.anthropic.com/v1/messages"
+    assert told["body"]["model"] == "claude-x"
+    assert told["lost"].get("calls-in-words", 0) == (0 if form == "tool-calls" else 3)
+    assert ("tools" in told["body"]) == (form == "tool-calls")
+    if form != "tool-calls":
+        assert "not shown: 3 x calls-in-words" in gesta("show", "--as", form).stderr
+    assert gesta("show", "--as", "nope").exit_code == 2
+    assert gesta("show", "--model", "nope:x").exit_code == 2
+
+
 def test_an_entry_is_shown_as_it_stands(gesta: Gesta, talk: Path) -> None:
     (seq, *_) = seqs(talk, "compaction")
     told = json.loads(gesta("show", "last", str(seq), "--json").stdout)

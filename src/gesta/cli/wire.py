@@ -2,10 +2,11 @@
 
 import json
 import sys
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, cast
 
 from msgspec import Struct, to_builtins
+from msgspec.structs import replace
 
 from gesta.address import formatter
 from gesta.cli.layout import fold, page_width, wrap
@@ -15,13 +16,15 @@ from gesta.cli.talk import BOLD, DIM, Stop, count, harmless, json_line, put, put
 from gesta.codec import encode_content
 from gesta.entry import Entry, utc_text
 from gesta.kinds import ChatCompletionContent, CompactionContent, Kind, RequestContent, RequestHeaderContent
-from gesta.model import Request
-from gesta.models.hosted import recorded
+from gesta.message import Message
+from gesta.model import Request, native_by
+from gesta.models.hosted import hosted, recorded
 from gesta.models.http import HttpModel, Secret
 from gesta.models.providers import PROVIDERS
-from gesta.prompt import Shown, header_of, prompt_at
+from gesta.prompt import Prompt, Shown, header_of, prompt_at
 from gesta.record import Record
 from gesta.usage import tokens
+from gesta.views.losses import losses, told
 
 FEW = 4
 """Lines that are shown of a message."""
@@ -37,6 +40,8 @@ class Sent(Struct, frozen=True, kw_only=True):
     model: HttpModel
     request: Request
     shown: list[Shown]
+    lost: Mapping[str, int]
+    """What of the entries before it is not shown as what it was."""
     known: bool
     """Whether it is, byte for byte, the one whose digest is on record."""
 
@@ -58,7 +63,8 @@ def show(options: ShowOptions) -> None:
         if not options.json:
             put(styled(harmless(heading(row)), BOLD, sys.stdout))
             put("")
-        if options.wire or options.diff or options.whole or options.entry is None:
+        anew = options.whole or options.form is not None or options.model is not None
+        if options.wire or options.diff or anew or options.entry is None:
             seq = request_of(entries, options.entry)
             put_all(_diff(entries, seq, options) if options.diff else _wire(entries, seq, options))
         else:
@@ -76,15 +82,42 @@ def request_of(entries: Sequence[Entry], seq: int | None) -> int:
     return before[-1]
 
 
-def sent(entries: Sequence[Entry], seq: int, *, whole: bool = False) -> Sent:
-    """Make a request again. Raises Stop where it was encoded in a way that is not known here."""
+class Overheard:
+    """A model that remembers the messages that it encodes."""
+
+    def __init__(self, model: HttpModel) -> None:
+        self.name, self.encoder = model.name, model.encoder
+        self.messages: list[Message] = []
+        self._model = model
+
+    def encode(self, message: Message) -> bytes:
+        """Turn one message into one block."""
+        self.messages.append(message)
+        return self._model.encode(message)
+
+    def still(self, prompt: Prompt) -> list[Message]:
+        """Give those that the prompt still has."""
+        left = {shown.sources for shown in prompt.shown}
+        return [message for message in self.messages if message.sources in left]
+
+
+def sent(entries: Sequence[Entry], seq: int, options: ShowOptions) -> Sent:
+    """Make a request again. Raises BadAddress where it was encoded in a way that is not known here."""
     asked = [entry for entry in entries if entry.kind is Kind.Request and entry.seq <= seq]
     ways = [block[1] for entry in asked for block in _blocks(entry) if not isinstance(block, str)]
     name, _, encoder = (ways[-1] if ways else "tool-calls/1+chat-completions/1").partition("+")
-    header, form = header_of(entries, seq), formatter(name.partition("/")[0])
+    header, form = header_of(entries, seq), formatter(options.form or name.partition("/")[0])
+    if options.form is not None:
+        plain = {name: value for name, value in (header.meta or {}).items() if name != "tools_in"}
+        header = form.dress(replace(header, meta=plain))
     for stream in (True, False):
-        model = recorded(str(header.model or ""), encoder, stream=stream)
-        prompt = prompt_at(entries, seq, form, model, compacted=not whole)
+        model = (
+            hosted(options.model, stream=stream)
+            if options.model is not None
+            else recorded(str(header.model or ""), encoder, stream=stream)
+        )
+        heard = Overheard(model)
+        prompt = prompt_at(entries, seq, form, cast("Any", heard), compacted=not options.whole)
         request = prompt.request(header, model.envelope(header), 0)
         content = asked[-1].content
         assert isinstance(content, RequestContent)
@@ -94,6 +127,7 @@ def sent(entries: Sequence[Entry], seq: int, *, whole: bool = False) -> Sent:
             model=model,
             request=request,
             shown=prompt.shown,
+            lost=losses([entry for entry in entries if entry.seq < seq], heard.still(prompt), native_by(model)),
             known=request.digest == content.body_digest,
         )
         if found.known:
@@ -124,26 +158,29 @@ def _entry(entry: Entry, *, as_json: bool) -> Iterable[str]:
 
 def _wire(entries: Sequence[Entry], seq: int, options: ShowOptions) -> Iterator[str]:
     """Show a request as it was sent."""
-    one = sent(entries, seq, whole=options.whole)
-    wire, hosted = one.model.wire(one.request), str(one.header.model).partition(":")[0] in PROVIDERS
+    one = sent(entries, seq, options)
+    wire, reached = one.model.wire(one.request), one.model.provider.name in PROVIDERS
     headers = {name: _header(value) for name, value in wire.headers}
     body = json.loads(wire.body)
     if options.json:
         yield json_line(
             {
                 "request": one.entry.seq,
-                "model": one.header.model,
-                "method": wire.method if hosted else None,
-                "url": wire.url if hosted else None,
-                "headers": headers if hosted else None,
+                "model": one.model.name if options.model else one.header.model,
+                "method": wire.method if reached else None,
+                "url": wire.url if reached else None,
+                "headers": headers if reached else None,
                 "body": body,
                 "digest": one.request.digest,
                 "as_sent": one.known,
+                "lost": dict(one.lost),
             }
         )
         return
-    say(_checked(one, whole=options.whole), None if one.known else BOLD)
-    if hosted:
+    say(_checked(one, options), None if one.known else BOLD)
+    for line in told(one.lost):
+        say(f"not shown: {line}", DIM)
+    if reached:
         yield f"{wire.method} {wire.url}"
         yield from (harmless(f"{name}: {value}") for name, value in headers.items())
         yield ""
@@ -154,21 +191,23 @@ def _header(value: str | Secret) -> str:
     return value if isinstance(value, str) else f"{value.prefix}<{value.name}>"
 
 
-def _checked(one: Sent, *, whole: bool) -> str:
+def _checked(one: Sent, options: ShowOptions) -> str:
     size = f"{count(len(one.request.blocks), 'message')}, {len(one.request.body()):,} bytes"
-    head = f"request {one.entry.seq} to {one.header.model}: {size}"
+    head = f"request {one.entry.seq} to {one.model.name if options.model else one.header.model}: {size}"
     if one.known:
         return f"{head}; the bytes are those whose digest is on record."
-    if whole:
+    if options.form is not None or options.model is not None:
+        return f"{head}, made anew."
+    if options.whole:
         return f"{head}, as if nothing had been left out."
     return f"{head}. NOT the bytes that were sent: settings of the model in the program are not on record."
 
 
 def _diff(entries: Sequence[Entry], seq: int, options: ShowOptions) -> Iterator[str]:
     """Show what a request added to the one before."""
-    one = sent(entries, seq, whole=options.whole)
+    one = sent(entries, seq, options)
     earlier = [entry.seq for entry in entries if entry.kind is Kind.Request and entry.seq < one.entry.seq]
-    before = sent(entries, earlier[-1], whole=options.whole) if earlier else None
+    before = sent(entries, earlier[-1], options) if earlier else None
     kept = _alike(before.request.blocks if before is not None else [], one.request.blocks)
     changed = _changed(before, one)
     if options.json:

@@ -43,6 +43,12 @@ def dialect(provider: Provider, model: str, settings: dict[str, Any] | None = No
             return ChatDialect(model, own, stream, provider.keeps)
 
 
+def hosted(address: str, *, stream: bool = True) -> HttpModel:
+    """Make the model of an address only to show what it would be sent; it needs no key. Raises BadAddress."""
+    provider, name = locate(address)
+    return HttpModel(dialect(provider, name, stream=stream), provider)
+
+
 def recorded(name: str, encoder: str, *, stream: bool = True) -> HttpModel:
     """Make the model that a request on record was encoded for, to show what was sent; it needs no key.
 

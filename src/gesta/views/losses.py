@@ -1,0 +1,72 @@
+"""What a form of a history does not show of what is on record: counted, each under a name with its words.
+
+Nothing that is lost here is lost on record. A form may show it in words where it has no other place; what is counted is
+what a model no longer gets as what it was.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
+from gesta.entry import Entry
+from gesta.kinds import ChatCompletionContent, Kind, ThoughtContent, ToolCallContent, ToolResultContent
+from gesta.message import Message
+
+LOSSES: Mapping[str, str] = MappingProxyType(
+    {
+        "thought": "reasoning that a provider let be seen; no model is shown another one's",
+        "native": "what a provider kept for itself in a reply, such as signatures; only its own model has it back",
+        "calls-in-words": "calls that stand in the text",
+        "unanswered": "calls without a result on record; a placeholder stands for it",
+        "late": "results that came after their call was closed; they stand in a user's message",
+        "call-id": "ids of calls that were missing, odd or repeated; others stand for them",
+        "tool-name": "names of tools that no provider takes",
+        "arguments": "arguments that are no JSON object; an empty one stands for them",
+        "file": "images and files that are not on record themselves",
+        "left-out": "entries that a compaction left out",
+    }
+)
+
+SAID = frozenset({Kind.User, Kind.ToolCall, Kind.ToolResult})
+"""Kinds that every form shows."""
+
+
+def losses(entries: Sequence[Entry], messages: Sequence[Message], by: str = "") -> Counter[str]:
+    """Count what is lost of entries in the messages that were made from them.
+
+    Args:
+        by: whose native items are understood, as `gesta.model.native_by` says it; empty for nobody's.
+    """
+    found: Counter[str] = Counter()
+    shown = {seq for message in messages for seq in message.sources}
+    calls = {call.id: call for message in messages for call in message.calls}
+    for entry in entries:
+        match entry.content:
+            case ThoughtContent() if entry.seq not in shown:
+                found["thought"] += 1
+            case ToolCallContent() as call if entry.seq in shown:
+                found["calls-in-words"] += not calls
+                found["arguments"] += "raw_args" in (call.meta or {}) and not call.tool_args
+                found["call-id"] += bool(calls) and call.tool_call_id not in calls
+                found["tool-name"] += bool(calls) and all(call.tool_name != each.name for each in calls.values())
+            case ToolResultContent(outcome="late"):
+                found["late"] += 1
+        found["left-out"] += entry.kind in SAID and entry.seq not in shown
+    answered = {entry.content.call for entry in entries if isinstance(entry.content, ToolResultContent)}
+    found["unanswered"] += sum(entry.kind is Kind.ToolCall and entry.seq not in answered for entry in entries)
+    kept = {
+        entry.seq: entry.content.meta or {} for entry in entries if isinstance(entry.content, ChatCompletionContent)
+    }
+    given_back = {seq for message in messages if message.native is not None for seq in message.sources}
+    for seq, meta in kept.items():
+        native = meta.get("native")
+        back = isinstance(native, dict) and native.get("by") == by and seq in given_back
+        found["native"] += isinstance(native, dict) and not back
+    parts = [part for message in messages for part in message.parts if part.type != "text"]
+    found["file"] += sum(part.data is None and part.url is None for part in parts)
+    return Counter({name: count for name, count in found.items() if count})
+
+
+def told(found: Mapping[str, int]) -> list[str]:
+    """Say what is lost, a line for each."""
+    return [f"{count} x {name}: {LOSSES[name]}" for name, count in found.items()]

@@ -27,6 +27,9 @@ class Envelope(Struct, frozen=True):
     lead: bytes = b""
     """A block that stands first where the first one does not begin as it does: some want a user's words there."""
 
+    trail: bytes = b""
+    """A block that stands last where the last one does not begin as it does: some answer a user alone."""
+
     def add(self, before: bytes | None, block: bytes) -> bytes:
         """Give what a block adds to a body after the block `before`; the seam is still open then."""
         inner = block[: len(block) - len(self.seam)]
@@ -40,7 +43,11 @@ class Envelope(Struct, frozen=True):
 
     def end(self, blocks: Sequence[bytes]) -> bytes:
         """Give what follows the last block."""
-        return (self.seam if blocks else b"") + self.tail
+        if not blocks:
+            return self.tail
+        if not self.trail or blocks[-1].startswith(self.trail[: self.trail.index(b"[") + 1]):
+            return self.seam + self.tail
+        return self.seam + self.join + self.trail + self.tail
 
 
 class Request(Struct, frozen=True, kw_only=True):

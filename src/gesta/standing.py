@@ -172,7 +172,7 @@ def _completion(state: RunState, entry: Entry, content: ChatCompletionContent) -
     counts = tokens(content.usage)
     state.weight.reply(counts, content)
     if state.turn is not None:
-        state.turn.replied(entry.seq, content.output, counts)
+        state.turn.replied(entry.seq, content, counts)
 
 
 def _call(state: RunState, entry: Entry, content: ToolCallContent) -> None:

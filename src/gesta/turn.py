@@ -5,7 +5,7 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from gesta.kinds import Error
+from gesta.kinds import ChatCompletionContent, Error
 from gesta.spending import Spending
 from gesta.usage import Tokens
 
@@ -15,6 +15,8 @@ HIDDEN = "hidden"
 """In place of an encoder: blocks of the last request were hidden or changed, so the next does not extend it."""
 CORRECTS = "corrects"
 """Extra of what tells a model that its answer does not fit: the completion."""
+PAUSED = "pause_turn"
+"""Why Anthropic stops where tools that it runs itself take long: the same is to be asked again with what came."""
 HISTORY = "history"
 """Extra of an answer that a program put into the history: nobody gave it in this turn."""
 
@@ -78,11 +80,12 @@ class Turn(Struct):
     """What it gave, where that is not the text of an answer."""
     spending: Spending = field(default_factory=Spending)
 
-    def replied(self, seq: int, text: str, counts: Tokens | None) -> None:
-        """Take a completion in."""
+    def replied(self, seq: int, content: ChatCompletionContent, counts: Tokens | None) -> None:
+        """Take a completion in. One that its provider only paused is no answer: the model is asked to go on."""
         self.requests, self.faults = self.requests + 1, 0
-        self.reply, self.text = seq, text
-        self.empty = 0 if text.strip() else self.empty + 1
+        paused = content.finish_reason == PAUSED
+        self.reply, self.text = None if paused else seq, content.output
+        self.empty = 0 if paused or content.output.strip() else self.empty + 1
         if counts is None:
             self.unknown_usage += 1
         else:

@@ -34,7 +34,8 @@ def tokens(usage: Mapping[str, Any] | None) -> Tokens | None:
     """Read a provider's usage; none where it does not say how much was read and written. Total."""
     usage = usage or {}
     read, wrote = _first(usage, "prompt_tokens", "input_tokens"), _first(usage, "completion_tokens", "output_tokens")
-    thought = _inside(usage, ("completion_tokens_details", "output_tokens_details"), "reasoning_tokens")
+    details = ("completion_tokens_details", "output_tokens_details")
+    thought = _inside(usage, details, "reasoning_tokens", "thinking_tokens")
     if "promptTokenCount" in usage:
         thought = _first(usage, "thoughtsTokenCount")
         read = _sum(_first(usage, "promptTokenCount"), _first(usage, "toolUsePromptTokenCount"))
@@ -56,9 +57,9 @@ def _first(usage: Mapping[str, Any], *names: str) -> int | None:
     return next((count for count in counts if isinstance(count, int) and not isinstance(count, bool)), None)
 
 
-def _inside(usage: Mapping[str, Any], groups: tuple[str, ...], name: str) -> int | None:
+def _inside(usage: Mapping[str, Any], groups: tuple[str, ...], *names: str) -> int | None:
     inner = next((found for group in groups if isinstance(found := usage.get(group), dict)), {})
-    return _first(inner, name)
+    return _first(inner, *names)
 
 
 def _sum(first: int | None, second: int | None) -> int | None:

@@ -85,7 +85,7 @@ def test_it_is_counted(row: tuple[list[Any], dict[str, int]]) -> None:
 
 
 def test_a_provider_has_its_own_back_and_no_other_has() -> None:
-    contents = [ChatCompletionContent(output="", meta=NATIVE), call(), SEEN]
+    contents: list[Content] = [ChatCompletionContent(output="", meta=NATIVE), call(), SEEN]
     assert not lost(*contents, by="chat-completions/1 m")
     assert lost(*contents, by="chat-completions/1 n") == {"native": 1}
     assert lost(*contents, by="chat-completions/1 m", form="transcript") == {"native": 1, "calls-in-words": 1}

@@ -268,3 +268,27 @@ def quoted(text: str) -> str:
     import shlex
 
     return shlex.quote(text)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShowOptions(OnRecord):
+    """What `show` takes."""
+
+    run: Run = "last"
+    entry: Annotated[
+        int | None,
+        typer.Argument(
+            metavar="[ENTRY]", min=1, help="Seq of an entry; by default the last request.", show_default=False
+        ),
+    ] = None
+    wire: Annotated[bool, typer.Option("--wire", help="The request as it was sent, secrets marked.")] = False
+    diff: Annotated[bool, typer.Option("--diff", help="What a request added to the one before, and from what.")] = False
+    form: Annotated[
+        str | None,
+        typer.Option("--as", metavar="FORMATTER", help="In another form, such as react-text.", show_default=False),
+    ] = None
+    model: Annotated[
+        str | None,
+        typer.Option("--model", metavar="PROVIDER:NAME", help="As another model would be asked.", show_default=False),
+    ] = None
+    whole: Annotated[bool, typer.Option("--whole", help="As if nothing had been left out of the prompt.")] = False

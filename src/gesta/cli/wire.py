@@ -10,8 +10,8 @@ from msgspec.structs import replace
 
 from gesta.address import formatter
 from gesta.cli.layout import fold, page_width, wrap
+from gesta.cli.options import ShowOptions
 from gesta.cli.pages import heading, reading
-from gesta.cli.showing import ShowOptions
 from gesta.cli.talk import BOLD, DIM, Stop, count, harmless, json_line, put, put_all, say, styled
 from gesta.codec import encode_content
 from gesta.entry import Entry, utc_text

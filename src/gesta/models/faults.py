@@ -13,6 +13,7 @@ PERMANENT = frozenset(
     {
         *("insufficient_quota", "context_length_exceeded", "model_not_found", "invalid_prompt", "content_filter"),
         *("invalid_request_error", "authentication_error", "permission_error", "not_found_error", "invalid_api_key"),
+        "billing_error",
     }
 )
 """Asking again gives the same, whatever the status says (OpenAI answers 429 for a bill that was not paid)."""

@@ -1,12 +1,14 @@
 """Models by address: the dialect that a host speaks, and the sender that reaches it."""
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, get_args
 
 from gesta.errors import BadAddress
 from gesta.models.anthropic_messages import AnthropicDialect
 from gesta.models.chat_completions import ChatDialect
+from gesta.models.gemini import GeminiDialect
 from gesta.models.http import Dialect, HttpModel
-from gesta.models.providers import PROVIDERS, Provider, locate
+from gesta.models.providers import PROVIDERS, Provider, Speaks, locate
 from gesta.models.responses import ResponsesDialect
 
 
@@ -16,6 +18,7 @@ def http_model(
     *,
     settings: dict[str, Any] | None = None,
     key: str | None = None,
+    headers: Mapping[str, str] | None = None,
     stream: bool = True,
 ) -> HttpModel:
     """Make a model from `provider:model`, or from any model's name at a base URL, which speaks Chat Completions.
@@ -26,7 +29,7 @@ def http_model(
         AgentError: settings that the body does not leave to the user.
     """
     provider, name = locate(address, base_url)
-    model = HttpModel(dialect(provider, name, settings, stream=stream), provider, key=key)
+    model = HttpModel(dialect(provider, name, settings, stream=stream), provider, key=key, headers=headers)
     model.check()
     return model
 
@@ -39,7 +42,9 @@ def dialect(provider: Provider, model: str, settings: dict[str, Any] | None = No
             return AnthropicDialect(model, own, stream)
         case "responses":
             return ResponsesDialect(model, own, stream)
-        case _:
+        case "gemini":
+            return GeminiDialect(model, own, stream)
+        case "chat-completions":
             return ChatDialect(model, own, stream, provider.keeps)
 
 
@@ -60,11 +65,10 @@ def recorded(name: str, encoder: str, *, stream: bool = True) -> HttpModel:
         BadAddress: no dialect has that encoder.
     """
     host, _, model = name.partition(":")
-    speaks: Any = encoder.partition("/")[0]
+    speaks = next((known for known in get_args(Speaks) if known == encoder.partition("/")[0]), None)
+    if speaks is None:
+        raise BadAddress(f"Nothing here encodes messages as {encoder!r}, as the request's blocks on record say.")
     provider = PROVIDERS.get(host)
     if provider is None or provider.speaks != speaks:
         provider = Provider(host or "unknown", "http://localhost/v1", speaks=speaks)
-    made = dialect(provider, model or name, stream=stream)
-    if made.encoder != encoder:
-        raise BadAddress(f"Nothing here encodes messages as {encoder!r}, as request blocks on record say.")
-    return HttpModel(made, provider)
+    return HttpModel(dialect(provider, model or name, stream=stream), provider)

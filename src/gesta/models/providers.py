@@ -11,6 +11,8 @@ from msgspec.structs import replace
 
 from gesta.errors import BadAddress, nearest
 
+Speaks = Literal["chat-completions", "responses", "anthropic-messages", "gemini"]
+
 
 class Provider(Struct, frozen=True):
     """A host, and what it asks for."""
@@ -23,7 +25,7 @@ class Provider(Struct, frozen=True):
     key_needed: bool = True
     settings: dict[str, Any] = {}
     """Settings that every model of it needs; None leaves a member out."""
-    speaks: Literal["chat-completions", "responses", "anthropic-messages", "gemini"] = "chat-completions"
+    speaks: Speaks = "chat-completions"
     key_header: str = "authorization"
     """The header that the key is sent in; in that one after the word Bearer."""
     headers: dict[str, str] = {}

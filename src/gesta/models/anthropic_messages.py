@@ -1,0 +1,243 @@
+"""The Anthropic Messages dialect: messages to body bytes. Pure; nothing here is sent.
+
+Neighbours of one role are one message in the body, so that results of parallel calls and the words after them stand
+together. Contract: members stand in a fixed order, and a message is the same bytes in every release of
+`anthropic-messages/1`: a changed prefix undoes the cache, and the signatures of thinking. What would be refused for
+ever after (blank texts, odd ids, calls of the provider's own tools without a result) is in no block. Marks of the cache
+stand outside: after what never changes, and at the end; the setting `cache_control: None` leaves both out.
+
+Source: platform.claude.com, "Messages", "Prompt caching" and "Structured outputs" (both generally available), "Handle
+tool calls", "Server tools", "Preserved thinking", "Models overview"; anthropic-sdk-python 2.11; read 2026-11.
+"""
+
+import hashlib
+import re
+from base64 import b64encode
+from typing import Any, ClassVar
+
+from msgspec import Struct
+
+from gesta.errors import AgentError
+from gesta.kinds import Part, RequestHeaderContent
+from gesta.message import Call, Message
+from gesta.model import Envelope
+from gesta.models.anthropic_reply import AnthropicParser
+from gesta.models.anthropic_schema import arguments, held
+from gesta.models.chat_completions import NOT_IN_NAMES
+from gesta.models.jsontext import compact
+from gesta.models.parts import note
+from gesta.output import ASKED
+
+OWN = ("model", "system", "messages", "tools", "stream")
+"""Members of a body that settings may not name."""
+
+SERVER_TOOLS = "server_tools"
+"""A setting that is no member of the body: tools that the provider runs itself, put after the agent's."""
+
+MAX_TOKENS = 32_000
+"""Has to be sent. The most that all models since Claude 4 take (Opus 4.1 takes no more): thinking counts, too."""
+
+CACHE: dict[str, Any] = {"type": "ephemeral"}
+
+ID = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+IMAGES = ("image/jpeg", "image/png", "image/gif", "image/webp")
+TEXTS = ("application/json", "application/xml", "application/yaml")
+"""Files that are text, beside those whose type begins with `text/`."""
+
+EMPTY = "(empty)"
+"""Stands for a message without a word."""
+
+SEAM = b"]}"
+LEAD = b'{"role":"user","content":[{"type":"text","text":"(The conversation begins.)"}]}'
+TRAIL = b'{"role":"user","content":[{"type":"text","text":"(Go on.)"}]}'
+"""Models since Claude 4.6 refuse to go on from a message of their own."""
+
+THOUGHTS = ("thinking", "redacted_thinking")
+
+
+class AnthropicDialect(Struct, frozen=True):
+    """How one model is spoken to."""
+
+    model: str
+    """As the provider calls it."""
+    settings: dict[str, Any] = {}
+    """Members of the body, as `temperature`, and `server_tools`; those of a header win, and None leaves one out."""
+    stream: bool = True
+
+    encoder: ClassVar[str] = "anthropic-messages/1"
+    path: ClassVar[str] = "/v1/messages"
+    """What follows the provider's base address."""
+
+    def __post_init__(self) -> None:
+        """Refuse settings that are no settings."""
+        for name in OWN:
+            if name in self.settings:
+                raise AgentError(
+                    f"Settings of model {self.model!r} hold {name!r}, which is made from the agent and its record. "
+                    f"Leave out {', '.join(map(repr, OWN))}; every other member is sent as it is. Tools that the "
+                    f"provider runs itself go into {SERVER_TOOLS!r}."
+                )
+
+    def encode(self, message: Message) -> bytes:
+        """Write one message as one JSON object."""
+        if message.role == "assistant":
+            content = self._kept(message) or _said(message)
+        elif message.role == "tool":
+            content = [_result(message)]
+        else:
+            text = f"<system>\n{message.text}\n</system>" if message.role == "system" else message.text
+            content = [*_text(text), *[block for part in message.parts for block in _part(part)]]
+        role = "assistant" if message.role == "assistant" else "user"
+        return compact({"role": role, "content": content or _text(EMPTY)})
+
+    def envelope(self, header: RequestHeaderContent) -> Envelope:
+        """Write what stands around the messages."""
+        meta = header.meta or {}
+        settings = self.settings
+        if isinstance(own := meta.get("settings"), dict):
+            settings = settings | {name: value for name, value in own.items() if name not in OWN}
+        members = {"cache_control": CACHE} | settings
+        listed = members.pop(SERVER_TOOLS, None)
+        system = _text(str(meta.get("instructions") or ""))
+        if header.output is not None:
+            system += _hold(header.output, members)
+        tools = [_tool(tool) for tool in header.tools or () if meta.get("tools_in") != "text"]
+        if (mark := members["cache_control"]) is not None and (stable := system or tools):
+            stable[-1] = stable[-1] | {"cache_control": mark}
+        tools += [tool for tool in (listed if isinstance(listed, list) else ()) if isinstance(tool, dict)]
+        first: dict[str, Any] = {"model": self.model, "max_tokens": MAX_TOKENS}
+        members = first | {"system": system or None, "tools": tools or None} | members
+        if self.stream:
+            members["stream"] = True
+        head = compact({name: value for name, value in members.items() if value is not None})
+        return Envelope(head[:-1] + b',"messages":[', b",", b"]}", seam=SEAM, lead=LEAD, trail=TRAIL)
+
+    def parser(self) -> AnthropicParser:
+        """Make a reader for one reply."""
+        return AnthropicParser()
+
+    def _kept(self, message: Message) -> list[dict[str, Any]]:
+        """Give an own reply back as it was, with its thinking and the results of the provider's tools, if it is one."""
+        native = message.native
+        if native is None or native.by != f"{self.encoder} {self.model}" or not isinstance(native.items, list):
+            return []
+        given = [item for item in native.items if isinstance(item, dict)]
+        items = [(kind, item) for item in given if isinstance(kind := item.get("type"), str)]
+        if sum(kind == "tool_use" for kind, _ in items) != len(message.calls):
+            return []
+        used = {_id_of(item) for kind, item in items if kind.endswith("_tool_use")}
+        paired = used & {_id_of(item) for kind, item in items if kind.endswith("_tool_result")} - {""}
+        calls, content = iter(message.calls), list[dict[str, Any]]()
+        for kind, item in items:
+            if kind == "text":
+                content += _text(str(item.get("text") or ""))
+            elif kind == "tool_use":
+                caller = {"caller": item["caller"]} if _id_of(item.get("caller")) in paired else {}
+                content.append(_use(next(calls)) | caller)
+            elif not kind.endswith(("_tool_use", "_tool_result")) or _id_of(item) in paired:
+                content.append(item)
+        return _ended(content)
+
+
+def _hold(wanted: dict[str, Any], members: dict[str, Any]) -> list[dict[str, Any]]:
+    """Hold the answer to a schema, or else give the words that ask for it; settings of one's own win."""
+    config = members.get("output_config", {})
+    if "output_format" in members or not isinstance(config, dict) or "format" in config:
+        return []
+    if (schema := held(wanted)) is None:
+        return _text(ASKED + compact(wanted).decode())
+    members["output_config"] = config | {"format": {"type": "json_schema", "schema": schema}}
+    return []
+
+
+def _text(text: str) -> list[dict[str, Any]]:
+    """Make the part of a text; a blank one is refused, so it has none."""
+    return [{"type": "text", "text": text}] if text.strip() else []
+
+
+def _id_of(item: Any) -> str:
+    """Say which call of one of the provider's tools an item is, answers, or was made by; empty if none."""
+    found = [item.get(name) for name in ("tool_use_id", "tool_id", "id")] if isinstance(item, dict) else []
+    return next((id for id in found if isinstance(id, str)), "")
+
+
+def _ended(content: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """End what the model said with what it may end with: no thinking, and no white space."""
+    while content and content[-1].get("type") in THOUGHTS:
+        content.pop()
+    if content and content[-1].get("type") == "text":
+        content[-1] = content[-1] | {"text": content[-1]["text"].rstrip()}
+    return content
+
+
+def _said(message: Message) -> list[dict[str, Any]]:
+    """Make the content of an assistant message from text and calls."""
+    words = [part.text or "" if part.type == "text" else note(part) for part in message.parts]
+    texts = [block for word in (message.text, *words) for block in _text(word)]
+    return _ended([*texts, *[_use(call) for call in message.calls]])
+
+
+def _use(call: Call) -> dict[str, Any]:
+    name = NOT_IN_NAMES.sub("_", call.name)[:64] or "_"
+    return {"type": "tool_use", "id": _id(call.id), "name": name, "input": call.args}
+
+
+def _result(message: Message) -> dict[str, Any]:
+    """Write a result; nothing at all is one, but a failed one has to say something, and in words only."""
+    text = _text(message.text)
+    if message.failed:
+        words = [part.text or "" if part.type == "text" else note(part) for part in message.parts]
+        parts = [block for word in words for block in _text(word)]
+    else:
+        parts = [block for part in message.parts for block in _part(part)]
+    content: Any = [*text, *parts]
+    result: dict[str, Any] = {"type": "tool_result", "tool_use_id": _id(message.call_id or "")}
+    if not parts:
+        content = message.text if text else EMPTY if message.failed else None
+    if content is not None:
+        result["content"] = content
+    return result | {"is_error": True} if message.failed else result
+
+
+def _part(part: Part) -> list[dict[str, Any]]:
+    """Write a part of a user's message, or of a result."""
+    if part.type == "text":
+        return _text(part.text or "")
+    media = (part.media_type or "").partition(";")[0].strip().lower()
+    given = bytes(part.data) if isinstance(part.data, bytes | bytearray) else b""
+    source: dict[str, Any] = {"type": "base64", "media_type": media, "data": b64encode(given).decode()}
+    if not given:
+        source = {"type": "url", "url": part.url}
+        if not (part.url or "").startswith("https://"):
+            return _text(note(part))
+        media = media or ("image/png" if part.type == "image" else "application/pdf")
+    if media in IMAGES:
+        return [{"type": "image", "source": source}]
+    if media != "application/pdf":
+        if (text := _read(given, media)) is None:
+            return _text(note(part))
+        source = {"type": "text", "media_type": "text/plain", "data": text}
+    document = {"type": "document", "source": source}
+    return [document | {"title": part.name[:200]} if part.name and part.name.strip() else document]
+
+
+def _read(given: bytes, media: str) -> str | None:
+    """Read a file of text; none where it is none, or blank."""
+    if not media.startswith("text/") and media not in TEXTS:
+        return None
+    try:
+        text = given.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        return None
+    return text if text.strip() else None
+
+
+def _id(id: str) -> str:
+    """Give an id that is taken back: an odd one becomes one made of it."""
+    return id if ID.fullmatch(id) else f"call_{hashlib.sha256(id.encode('utf-8', 'surrogatepass')).hexdigest()[:32]}"
+
+
+def _tool(tool: dict[str, Any]) -> dict[str, Any]:
+    described = {"description": tool["description"]} if tool.get("description") else {}
+    schema = arguments(tool.get("args_schema") or {"type": "object", "properties": {}})
+    return {"name": tool.get("name", "")} | described | {"input_schema": schema}

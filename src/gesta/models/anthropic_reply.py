@@ -1,0 +1,286 @@
+"""Reads a reply of the Anthropic Messages API, whole or as a stream of events; both give the same.
+
+Content comes in blocks. What a piece adds to a block is added to the member that it names, so that blocks of types yet
+unknown are whole, too. Words that the model wrote before and after something else, such as a search that the provider
+did, become paragraphs; those that only its citations part are one. Arguments are compact JSON, because a whole reply
+has them as an object. Usage of a stream is told twice, first what was read, then what was written.
+
+Source: platform.claude.com, "Streaming messages", "Stop reasons and fallback", "Handle streaming refusals", read
+2026-11; recorded traffic.
+"""
+
+from typing import Any, Literal
+
+import msgspec
+
+from gesta.errors import ModelFault
+from gesta.model import Delta, Reply, ReplyCall
+from gesta.models.chat_completions import BLANK
+from gesta.models.faults import bad_reply, excerpt, lost_stream, provider_fault
+from gesta.models.gathered import Gathered
+from gesta.models.jsontext import DECODER, SURROGATE, compact, exact, paired, read
+from gesta.models.sse import Event, Events
+
+STARTED_BY = {
+    "text_delta": "text",
+    "thinking_delta": "thinking",
+    "signature_delta": "thinking",
+    "input_json_delta": "tool_use",
+}
+"""What a block is whose beginning was never told."""
+
+
+class Block:
+    """One block of content while its pieces come."""
+
+    __slots__ = ("_given", "_json", "_pieces", "kind", "place")
+
+    def __init__(self, given: dict[str, Any], place: int) -> None:
+        self._given = dict(given)
+        self._pieces: dict[str, list[str]] = {}
+        self._json: list[str] = []
+        kind = given.get("type")
+        self.kind = kind if isinstance(kind, str) else ""
+        self.place = place
+
+    def add(self, delta: dict[str, Any]) -> None:
+        """Take the next piece."""
+        for name, value in delta.items():
+            if name == "partial_json" and isinstance(value, str):
+                self._json.append(value)
+            elif isinstance(value, str) and name != "type":
+                self._pieces.setdefault(name, []).append(value)
+            elif value is not None and name not in ("type", "citation", "partial_json"):
+                self._given[name] = value
+
+    def whole(self) -> dict[str, Any]:
+        """Give the block."""
+        made = dict(self._given)
+        for name, pieces in self._pieces.items():
+            before = made.get(name)
+            text = "".join([before if isinstance(before, str) else "", *pieces])
+            made[name] = paired(text) if SURROGATE.search(text) else text
+        if written := "".join(self._json):
+            try:
+                found = DECODER.decode(written)
+            except (msgspec.MsgspecError, UnicodeError, RecursionError):
+                found = None
+            if isinstance(found, dict) or self.kind == "tool_use":
+                made["input"] = found if isinstance(found, dict) else written
+        return made
+
+    def call(self) -> ReplyCall:
+        """Give the call that it is; no arguments at all are an empty object."""
+        made = self.whole()
+        id, name, given = made.get("id"), made.get("name"), made.get("input")
+        args = given if isinstance(given, str) else exact({} if given is None else given).decode()
+        if id is not None and not isinstance(id, str):
+            id = compact(id).decode()
+        return ReplyCall(name if isinstance(name, str) else "", args or "{}", id or None)
+
+    def kept(self) -> dict[str, Any] | None:
+        """Give what of it is wanted back; citations are not, nor is thinking that is not signed."""
+        made = self.whole()
+        if self.kind == "tool_use":
+            caller = made.get("caller")
+            direct = not isinstance(caller, dict) or caller.get("type") == "direct"
+            return {"type": "tool_use"} if direct else {"type": "tool_use", "caller": caller}
+        if self.kind == "text":
+            return {"type": "text", "text": made["text"]} if isinstance(made.get("text"), str) else None
+        if self.kind == "thinking":
+            signed = {name: made.get(name) for name in ("type", "thinking", "signature")}
+            return signed if made.get("signature") and isinstance(made.get("thinking"), str) else None
+        return made if self.kind else None
+
+
+class AnthropicParser:
+    """A reader of one reply; the bytes say whether it is whole.
+
+    Deltas join to the text of the reply as far as it came in complete events; a whole reply has none.
+    """
+
+    def __init__(self) -> None:
+        self._whole: list[bytes] | None = None
+        self._events: Events | None = None
+        self._first = b""
+        self._begun = self._done = False
+        self._said = Gathered()
+        self._spoke: dict[str, int] = {}
+        """The place of the block that said the last words, of text and of thought."""
+        self._blocks: list[Block] = []
+        self._by_index: dict[int | str, Block] = {}
+        self._model: str | None = None
+        self._usage: dict[str, Any] | None = None
+
+    def feed(self, data: bytes) -> list[Delta]:
+        """Take the next bytes.
+
+        Raises:
+            ModelFault: the stream holds an error, or an event that is no JSON.
+        """
+        if self._events is None:  # nothing that tells has come, or a whole reply is coming
+            if self._whole is not None:
+                self._whole.append(data)
+                return []
+            data = data.lstrip(BLANK)
+            if not data:
+                return []
+            if data[0] in b"{[":
+                self._whole = [data]
+                return []
+            self._first, self._events = data[:1000], Events()
+        return self._take(self._events.feed(data))
+
+    def close(self) -> Reply:
+        """Give the reply.
+
+        Raises:
+            ModelFault: `lost-stream` when the model did not say why it stopped, `bad-reply` when the bytes are no
+                reply, else what the reply reports.
+        """
+        if self._whole is not None:
+            self._read_whole(b"".join(self._whole))
+        elif self._events is None:
+            raise lost_stream("The reply ended before its first byte.")
+        else:
+            self._read_rest(self._events)
+        kept = [item for block in self._blocks if (item := block.kept()) is not None]
+        plain = all(item["type"] == "text" or item == {"type": "tool_use"} for item in kept)
+        told = self._said.reply(model=self._model, usage=self._usage)
+        calls = tuple(block.call() for block in self._blocks if block.kind == "tool_use")
+        return msgspec.structs.replace(told, calls=calls, native=None if plain else kept)
+
+    def _take(self, events: list[Event]) -> list[Delta]:
+        deltas: list[Delta] = []
+        for name, data in events:
+            if self._done or data.strip() in (b"", b"[DONE]"):
+                continue
+            try:
+                event = read(data)
+            except ValueError as exc:
+                if b"\n" not in data:
+                    found = f"Expected JSON in an event of the stream, found {excerpt(data)}: {exc}."
+                    raise bad_reply(found) from exc
+                # Some servers leave out the empty line between events.
+                deltas += self._take([(name, line) for line in data.split(b"\n")])
+            else:
+                deltas += self._event(event, failed=name == b"error")
+        return deltas
+
+    def _read_whole(self, data: bytes) -> None:
+        try:
+            body = read(data)
+        except ValueError as exc:
+            raise bad_reply(f"Expected one JSON object, found {excerpt(data)}: {exc}.") from exc
+        if isinstance(body, list) and body:
+            body = body[0]
+        if not isinstance(body, dict):
+            raise bad_reply(f"Expected a message, found {excerpt(data)}.")
+        content = body.get("content")
+        if (
+            body.get("type") == "error"
+            or body.get("error")
+            or (content is None and ("message" in body or "detail" in body))
+        ):
+            raise provider_fault(body)
+        if not isinstance(content, list | str):
+            raise bad_reply(f"Expected a message with content, found {excerpt(data)}.")
+        self._message(body)
+        self._end(body)
+
+    def _read_rest(self, events: Events) -> None:
+        """Read what has no line end; it may be cut, so what cannot be read is no news."""
+        try:
+            self._take(events.close())
+        except ModelFault as exc:
+            if exc.type != "bad-reply":
+                raise
+        if self._said.finish is None and not self._done:
+            if events.strange and not self._begun:
+                raise bad_reply(f"Expected JSON or server-sent events, found {excerpt(self._first)}.")
+            raise lost_stream("The stream ended without a reason to stop and without `message_stop`.")
+        if not self._begun:
+            raise bad_reply(f"Expected a message in the stream, found {excerpt(self._first)}.")
+
+    def _event(self, event: Any, *, failed: bool) -> list[Delta]:
+        if not isinstance(event, dict):
+            event = {"error": event} if failed else {}
+        kind = event.get("type")
+        if failed or kind == "error" or event.get("error"):
+            raise provider_fault(event)
+        if kind == "message_start" and isinstance(message := event.get("message"), dict):
+            return self._message(message)
+        index = event.get("index")
+        if kind == "content_block_start" and isinstance(given := event.get("content_block"), dict):
+            return self._start(given, index)
+        if kind == "content_block_delta" and isinstance(delta := event.get("delta"), dict):
+            return self._piece(delta, index)
+        if kind == "message_delta":
+            self._count(event.get("usage"))
+            delta = event.get("delta")
+            return self._end(delta) if isinstance(delta, dict) else []
+        self._done = kind == "message_stop"
+        return []
+
+    def _message(self, message: dict[str, Any]) -> list[Delta]:
+        """Take a message: all of it, or how a stream of it begins."""
+        self._begun = True
+        if self._model is None and isinstance(model := message.get("model"), str):
+            self._model = model or None
+        self._count(message.get("usage"))
+        content, deltas = message.get("content"), list[Delta]()
+        if isinstance(content, str):
+            content = [{"type": "text", "text": content}]
+        for given in content if isinstance(content, list) else ():
+            if isinstance(given, dict):
+                deltas += self._start(given, None)
+        return deltas
+
+    def _start(self, given: dict[str, Any], index: Any) -> list[Delta]:
+        self._begun = True
+        block = Block(given, len(self._blocks))
+        self._blocks.append(block)
+        if isinstance(index, int | str):
+            self._by_index[index] = block
+        return self._words(block, given)
+
+    def _piece(self, delta: dict[str, Any], index: Any) -> list[Delta]:
+        block = self._by_index.get(index) if isinstance(index, int | str) else None
+        if block is None:
+            if (kind := STARTED_BY.get(str(delta.get("type")))) is None:
+                return []
+            if not self._blocks or self._blocks[-1].kind != kind or index is not None:
+                self._start({"type": kind}, index)
+            block = self._blocks[-1]
+        block.add(delta)
+        return self._words(block, delta)
+
+    def _words(self, block: Block, members: dict[str, Any]) -> list[Delta]:
+        """Say what the members of a block, or of a piece of one, have for a reader."""
+        kind: Literal["text", "thinking"] = "thinking" if block.kind == "thinking" else "text"
+        words = members.get(kind)
+        if not isinstance(words, str) or not words or block.kind.endswith(("tool_use", "tool_result")):
+            return []
+        before = (self._said.text if kind == "text" else self._said.thought)[-1:]
+        apart = block.place - self._spoke.get(kind, block.place) > (kind == "text")
+        self._spoke[kind] = block.place
+        if apart and before and not (before[0][-1:].isspace() or words[0].isspace()):
+            words = "\n\n" + words
+        return self._said.words({"content" if kind == "text" else "reasoning_content": words})
+
+    def _count(self, usage: Any) -> None:
+        if isinstance(usage, dict):
+            known = self._usage or {}
+            told = {name: value for name, value in usage.items() if value is not None or known.get(name) is None}
+            self._usage = known | told
+
+    def _end(self, message: dict[str, Any]) -> list[Delta]:
+        """Take the reason why the model stopped; what the provider says of a refusal is text, as a refusal is."""
+        finish, details = message.get("stop_reason"), message.get("stop_details")
+        if finish is None:
+            return []
+        deltas: list[Delta] = []
+        told = details.get("explanation") if isinstance(details, dict) else None
+        if finish == "refusal" and self._said.finish is None and isinstance(told, str):
+            deltas = self._said.words({"content": f"\n\n{told}" if told and self._said.text else told})
+        return deltas + self._said.end(finish if isinstance(finish, str) else compact(finish).decode())

@@ -46,9 +46,10 @@ def tokens(usage: Mapping[str, Any] | None) -> Tokens | None:
     if cached is None:
         cached = _inside(usage, ("prompt_tokens_details", "input_tokens_details"), "cached_tokens")
     read += sum(_first(usage, name) or 0 for name in BESIDE)
-    return Tokens(
-        input=read, output=wrote, cache_read=cached, cache_write=_first(usage, *CACHE_WRITE), reasoning=thought
-    )
+    kept = _first(usage, *CACHE_WRITE)
+    if kept is None:
+        kept = _inside(usage, ("prompt_tokens_details", "input_tokens_details"), "cache_write_tokens")
+    return Tokens(input=read, output=wrote, cache_read=cached, cache_write=kept, reasoning=thought)
 
 
 def _first(usage: Mapping[str, Any], *names: str) -> int | None:

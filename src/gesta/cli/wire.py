@@ -40,6 +40,8 @@ class Sent(Struct, frozen=True, kw_only=True):
     model: HttpModel
     request: Request
     shown: list[Shown]
+    messages: Mapping[tuple[int, ...], Message]
+    """What they were encoded from, by their sources."""
     lost: Mapping[str, int]
     """What of the entries before it is not shown as what it was."""
     known: bool
@@ -127,6 +129,7 @@ def sent(entries: Sequence[Entry], seq: int, options: ShowOptions) -> Sent:
             model=model,
             request=request,
             shown=prompt.shown,
+            messages={message.sources: message for message in heard.messages},
             lost=losses([entry for entry in entries if entry.seq < seq], heard.still(prompt), native_by(model)),
             known=request.digest == content.body_digest,
         )
@@ -223,9 +226,9 @@ def _diff(entries: Sequence[Entry], seq: int, options: ShowOptions) -> Iterator[
         if lost:
             left_out = _left_out(entries, before.entry.seq, one.entry.seq)
             yield f"  {count(lost, 'message')} of request {before.entry.seq} not repeated{left_out}"
-    for block, shown in zip(one.request.blocks[kept:], one.shown[kept:], strict=True):
+    for shown in one.shown[kept:]:
         yield styled(f"+ {shown.role} from {_listed(shown.sources)}", DIM, sys.stdout)
-        lines = wrap(harmless(_plain(block)), page_width() - 4)
+        lines = wrap(harmless(_plain(one.messages[shown.sources])), page_width() - 4)
         yield from (f"    {line}" for line in fold(lines, FEW))
     yield _cached(entries, one)
 
@@ -296,10 +299,8 @@ def _listed(seqs: Iterable[int]) -> str:
     return f"entry {every}" if "," not in every else f"entries {every}"
 
 
-def _plain(block: bytes) -> str:
-    """Show what a block says: its text where it has one, else all of it."""
-    value = json.loads(b"[" + block + b"]")
-    content = value[0].get("content") if len(value) == 1 and isinstance(value[0], dict) else None
-    if isinstance(content, str) and "tool_calls" not in value[0]:
-        return content
-    return json.dumps(value[0] if len(value) == 1 else value, ensure_ascii=False)
+def _plain(message: Message) -> str:
+    """Show what a message says."""
+    calls = [f"calls {call.name} {json.dumps(call.args, ensure_ascii=False)}" for call in message.calls]
+    parts = [f"[{part.type} {part.name or ''}]" for part in message.parts]
+    return "\n".join([*([message.text] if message.text else []), *parts, *calls])

@@ -25,14 +25,12 @@ from gesta.models.anthropic_reply import AnthropicParser
 from gesta.models.anthropic_schema import arguments, held
 from gesta.models.chat_completions import NOT_IN_NAMES
 from gesta.models.jsontext import compact
-from gesta.models.parts import note
+from gesta.models.parts import SERVER_TOOLS, note
 from gesta.output import ASKED
 
 OWN = ("model", "system", "messages", "tools", "stream")
 """Members of a body that settings may not name."""
 
-SERVER_TOOLS = "server_tools"
-"""A setting that is no member of the body: tools that the provider runs itself, put after the agent's."""
 
 MAX_TOKENS = 32_000
 """Has to be sent. The most that all models since Claude 4 take (Opus 4.1 takes no more): thinking counts, too."""

@@ -1,0 +1,42 @@
+"""An answer of a type: what does not fit goes back to the model, and the program gets a value.
+
+Prints:
+    told: The answer does not fit: Invalid enum value 'money' - at `$.topic`, expected one of 'other', 'refund'
+    value: Ticket(topic='refund', order=1017, urgent=True)
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import gesta
+
+
+@dataclass
+class Ticket:
+    """What a customer wants."""
+
+    topic: Literal["refund", "other"]
+    order: int
+    urgent: bool = False
+
+
+REPLIES = (
+    '{"topic": "money", "order": "1017"}',
+    '```json\n{"topic": "refund", "order": 1017, "urgent": true}\n```',
+)
+
+
+def main() -> None:
+    """Read a mail, and show what the model was told about its first try."""
+    agent = gesta.Agent("reader", model=gesta.scripted(*REPLIES), output=Ticket)
+    mail = "My lamp (order 1017) came broken. I need my money back today!"
+    outcome = gesta.run_sync(agent, mail, record="mail.gesta", session="mail")
+    with gesta.open_sync("mail.gesta") as record:
+        for entry in record.read(outcome.run):
+            if entry.kind == "system":
+                print("told:", entry.content.value)
+    print("value:", outcome.value)
+
+
+if __name__ == "__main__":
+    main()

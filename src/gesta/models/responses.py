@@ -1,0 +1,236 @@
+"""The Responses dialect of OpenAI: messages to body bytes, and its reader of replies. Pure; nothing here is sent.
+
+Nothing is stored there unless `store` is set, and the whole conversation is sent each time: `input` is a flat list of
+items and stands last in the body. Contract: the members of an item and of an envelope stand in a fixed order, and a
+block of the same message is the same bytes in every release of `responses/1`. Text is total, as in Chat Completions.
+Whether ids of items are sent follows the model's own `store`, as a block knows no header.
+
+Source: OpenAI API reference, "Responses", "Create", and guides "Function calling", "File inputs", "Images and vision",
+"Structured outputs", read 2026-11. Encrypted reasoning refused by models without any: NousResearch/hermes-agent#24234,
+2026-05-12; parameters that are no plain object: ComposioHQ/composio#1829, 2025-08-06.
+"""
+
+import re
+from typing import Any, ClassVar
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from gesta.errors import AgentError
+from gesta.kinds import Part, RequestHeaderContent
+from gesta.message import Message
+from gesta.model import Envelope
+from gesta.models.jsontext import ENCODER, compact
+from gesta.models.parts import SERVER_TOOLS, data_url, note
+from gesta.models.responses_items import again, call_id, call_item
+from gesta.models.responses_reply import ResponsesParser
+
+OWN = ("model", "input", "instructions", "tools", "stream", "previous_response_id", "conversation")
+"""Members of a body that settings may not name."""
+
+UNREASONING = re.compile(r"(^|[/:])(gpt-[34]|chatgpt|computer-use)|-chat\b")
+"""Models that refuse to be asked for their encrypted reasoning."""
+
+IMAGES = ("image/png", "image/jpeg", "image/webp", "image/gif")
+FILES = re.compile(
+    r"text/.+|application/(pdf|json|rtf|(.+\+)?xml|(x-)?(yaml|sh|javascript|typescript)|msword"
+    r"|vnd\.(ms-(excel|powerpoint)|openxmlformats-officedocument\..+|oasis\.opendocument\.text))"
+)
+"""Media types of files that it reads."""
+
+REFUSED = ("oneOf", "anyOf", "allOf", "enum", "not")
+"""Keywords that the schema of a tool may not have at its top."""
+STRICT = frozenset(
+    {
+        *("type", "properties", "required", "additionalProperties", "items", "anyOf", "enum", "const"),
+        *("$ref", "$defs", "title", "description"),
+    }
+)
+"""Keywords that any model can be held to."""
+FORMS = {"properties": dict, "$defs": dict, "anyOf": list, "required": list}
+"""What some of them must be; others are not looked into."""
+
+
+class ResponsesDialect(Struct, frozen=True):
+    """How one model is spoken to."""
+
+    model: str
+    """As the provider calls it."""
+    settings: dict[str, Any] = {}
+    """Members of the body, as `max_output_tokens`, and `server_tools`; those of a header win; None leaves one out."""
+    stream: bool = True
+
+    encoder: ClassVar[str] = "responses/1"
+    path: ClassVar[str] = "/responses"
+    """What follows the provider's base address."""
+
+    def __post_init__(self) -> None:
+        """Refuse settings that are no settings."""
+        for name in OWN:
+            if name in self.settings:
+                raise AgentError(
+                    f"Settings of model {self.model!r} hold {name!r}, which is made from the agent and its record. "
+                    f"Leave out {', '.join(map(repr, OWN))}; every other member is sent as it is. Tools that the "
+                    f"provider runs itself go into {SERVER_TOOLS!r}."
+                )
+
+    def encode(self, message: Message) -> bytes:
+        """Write one message as one or more items, with a comma between them."""
+        if message.role == "assistant":
+            return b",".join([_written(item) for item in self._said(message)])
+        content = _content(message)
+        if message.role == "tool":
+            output = {"type": "function_call_output", "call_id": call_id(message.call_id), "output": content}
+            return _written(output)
+        return _written({"role": message.role, "content": content})
+
+    def envelope(self, header: RequestHeaderContent) -> Envelope:
+        """Write what stands around the items."""
+        meta = header.meta or {}
+        members: dict[str, Any] = {"model": self.model}
+        if instructions := meta.get("instructions"):
+            members["instructions"] = str(instructions)
+        tools = [_tool(tool) for tool in header.tools or () if meta.get("tools_in") != "text"]
+        members["tools"] = tools
+        members["store"] = False
+        if UNREASONING.search(self.model) is None:
+            members["include"] = ["reasoning.encrypted_content"]
+        members |= self.settings
+        if isinstance(own := meta.get("settings"), dict):
+            members |= {name: value for name, value in own.items() if name not in OWN}
+        listed = members.pop(SERVER_TOOLS, None)
+        tools += [tool for tool in (listed if isinstance(listed, list) else ()) if isinstance(tool, dict)]
+        if header.output is not None:
+            text = members.setdefault("text", {})
+            if isinstance(text, dict):
+                members["text"] = {"format": answer_format(header.output)} | text
+        if self.stream:
+            members["stream"] = True
+        else:
+            members.pop("stream_options", None)
+        members["tools"] = tools or None
+        head = compact({name: value for name, value in members.items() if value is not None})[:-1] + b',"input":['
+        return Envelope(head, b",", b"]}")
+
+    def parser(self) -> ResponsesParser:
+        """Make a reader for one reply."""
+        return ResponsesParser()
+
+    def _said(self, message: Message) -> list[dict[str, Any]]:
+        """Write what the model said itself: as it came where it came from here, else its text and calls."""
+        native = message.native
+        if native is not None and native.by == f"{self.encoder} {self.model}":
+            stored = self.settings.get("store", False) is not False
+            sent = again(native.items, message.calls, stored=stored)
+            if any(item.get("role") for item in sent) or (sent and not message.text):
+                return sent
+        text = _words(message)
+        said = [{"role": "assistant", "content": text}] if text or not message.calls else []
+        return [*said, *[call_item(call) for call in message.calls]]
+
+
+def _written(item: dict[str, Any]) -> bytes:
+    try:
+        return ENCODER.encode(item)
+    except Exception:  # noqa: BLE001 - what came back from a record may be nested too deep; surrogates
+        return compact(item)
+
+
+def _content(message: Message) -> str | list[dict[str, Any]]:
+    """Give the text or, with images and files in it, the parts."""
+    shown = [_shown(part) for part in message.parts]
+    if message.role == "system" or not any(shown):
+        return _words(message)
+    parts = [{"type": "input_text", "text": message.text}] if message.text else []
+    for part, made in zip(message.parts, shown, strict=True):
+        if made is not None:
+            parts.append(made)
+        elif text := _text(part):
+            parts.append({"type": "input_text", "text": text})
+    return parts
+
+
+def _words(message: Message) -> str:
+    """Give the text, with that of its parts and notes of what is none."""
+    if not message.parts:
+        return message.text
+    texts = [_text(part) for part in message.parts]
+    return "\n".join([message.text, *texts] if message.text else texts)
+
+
+def _text(part: Part) -> str:
+    return part.text or "" if part.type == "text" else note(part)
+
+
+def _shown(part: Part) -> dict[str, Any] | None:
+    """Write an image or a file, if the provider takes it."""
+    if part.type == "text":
+        return None
+    media = (part.media_type or "").partition(";")[0].strip().lower()
+    data = bytes(part.data) if isinstance(part.data, bytes | bytearray | memoryview) else b""
+    link = part.url if part.url and part.url.startswith(("https://", "http://")) else None
+    image = media in IMAGES
+    if not (image or (part.type == "file" and FILES.fullmatch(media)) or (not media and link)):
+        return None
+    inline = data_url(replace(part, data=data, media_type=media)) if data and media else None
+    if not (inline or link):
+        return None
+    if image or part.type == "image":
+        return {"type": "input_image", "detail": "auto", "image_url": inline or link}
+    if inline is None:
+        return {"type": "input_file", "file_url": link}
+    name = part.name or ("file.pdf" if media == "application/pdf" else "file")
+    return {"type": "input_file", "filename": name, "file_data": inline}
+
+
+def _tool(tool: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "type": "function",
+        "name": tool.get("name", ""),
+        "description": tool.get("description") or "",
+        "parameters": parameters(tool.get("args_schema")),
+        "strict": False,
+    }
+
+
+def parameters(schema: Any) -> dict[str, Any]:
+    """Give the schema of a tool as one of a plain object, which is all that the API takes."""
+    given = schema if isinstance(schema, dict) else {}
+    kept = {name: value for name, value in given.items() if name not in REFUSED}
+    properties = kept.get("properties")
+    return {**kept, "type": "object", "properties": properties if isinstance(properties, dict) else {}}
+
+
+def answer_format(schema: dict[str, Any]) -> dict[str, Any]:
+    """Ask for an answer that fits a schema; the model is held to it where the API can."""
+    closed = closed_schema(schema) if schema.get("type") == "object" and "anyOf" not in schema else None
+    head = {"type": "json_schema", "name": "answer"}
+    return {**head, "schema": schema if closed is None else closed, "strict": closed is not None}
+
+
+def closed_schema(schema: Any) -> dict[str, Any] | None:
+    """Close every object in a schema, as strict answers need; None where it says what strict answers cannot.
+
+    No property that may be left out becomes one that must be there: such a schema is not for strict answers.
+    """
+    if not isinstance(schema, dict) or not STRICT.issuperset(schema) or ("$ref" in schema and len(schema) > 1):
+        return None
+    if not {"type", "$ref", "anyOf", "enum", "const"}.intersection(schema):
+        return None  # anything at all
+    if not all(isinstance(schema[name], form) for name, form in FORMS.items() if name in schema):
+        return None
+    closed = dict(schema)
+    for name in ("properties", "$defs"):
+        if name in schema:
+            inner = {key: closed_schema(each) for key, each in schema[name].items()}
+            closed[name] = None if None in inner.values() else inner
+    if "anyOf" in schema:
+        forms = [closed_schema(each) for each in schema["anyOf"]]
+        closed["anyOf"] = None if None in forms or not forms else forms
+    if "items" in schema:
+        closed["items"] = closed_schema(schema["items"])
+    types = schema.get("type")
+    if types == "object" or (isinstance(types, list) and "object" in types):
+        must = sorted(schema.get("required", ()), key=repr) == sorted(schema.get("properties", ()), key=repr)
+        closed["additionalProperties"] = False if must and not schema.get("additionalProperties", False) else None
+    return None if None in closed.values() else closed

@@ -1,0 +1,207 @@
+"""Items of the Responses API: what those of a reply say, and how they are sent back.
+
+Reasoning goes back before the item that it came with, or not at all: alone it is refused. Where nothing is stored, what
+the provider ran by itself stays behind, as it knows the results by id only, and so does the reasoning before it.
+Contract: ids of items are sent only where they are stored ("Item with id … not found"), but for encrypted reasoning,
+which is bound to its id and which Azure and strict gateways refuse without; OpenAI itself takes both.
+
+Source: OpenAI API docs, "Conversation state" and "Reasoning", read 2026-11; "required following item":
+vercel/ai#7099, 2025-07; not found: vercel/ai#7543, 2025-07-25; its id: microsoft/agent-framework#5633, 2026-06-16,
+dotnet/extensions#7629, 2026-07-15; 64 characters: decolua/9router#393, 2026-03-23.
+"""
+
+import hashlib
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from gesta.message import Call
+from gesta.model import ReplyCall
+from gesta.models.chat_completions import NOT_IN_NAMES
+from gesta.models.jsontext import compact, paired
+
+ID = re.compile("[a-zA-Z0-9_-]{1,64}")
+CALLS = {"function_call": "arguments", "custom_tool_call": "input"}
+"""Types of items that are calls of ours, and where their arguments are: an object's JSON, or any text."""
+MEMBERS: dict[str, tuple[str, ...]] = {
+    "reasoning": ("summary", "encrypted_content", "content"),
+    "tool_search_call": ("arguments", "call_id", "execution", "status"),
+    "tool_search_output": ("tools", "call_id", "execution", "status"),
+    "compaction": ("encrypted_content",),
+    "web_search_call": ("action", "status"),
+    "file_search_call": ("queries", "results", "status"),
+    "code_interpreter_call": ("container_id", "code", "outputs", "status"),
+    "image_generation_call": ("status",),
+    "mcp_list_tools": ("tools", "server_label", "error"),
+    "mcp_approval_request": ("arguments", "server_label", "name"),
+    "mcp_call": ("arguments", "server_label", "name", "output", "error", "approval_request_id", "status"),
+}
+"""What each type of item goes back with, besides its type and id; members that it only comes with are refused.
+
+Without the first one it does not go back, but for reasoning.
+"""
+COMPLETE = ("tool_search_call", "tool_search_output", "compaction")
+"""Those that say all without an id."""
+APART = "\n\n"
+"""Between messages of one reply, and between parts of a summary."""
+
+
+class Said:
+    """What the items of one reply say."""
+
+    def __init__(self, items: Sequence[Any]) -> None:
+        texts: list[str] = []
+        thoughts: list[str] = []
+        self.calls: list[ReplyCall] = []
+        self.native: list[dict[str, Any]] = []
+        """The items as `again` reads them; of those that may not go back, the type alone."""
+        self.needed = False
+        """Whether there is more to send back than text and calls."""
+        for item in items:
+            if isinstance(item, dict):
+                self._add(item, texts, thoughts)
+        self.text, self.thought = APART.join(texts), APART.join(thoughts)
+
+    def _add(self, item: dict[str, Any], texts: list[str], thoughts: list[str]) -> None:
+        type = item.get("type")
+        if type == "message" or item.get("role") == "assistant" or (type is None and "content" in item):
+            if text := text_of(item):
+                texts.append(text)
+                self._keep("message", item, {"content": text}, extra="phase")
+        elif not isinstance(type, str):
+            pass
+        elif type in CALLS:
+            if call := call_of(item, CALLS[type]):
+                self.calls.append(call)
+                self._keep("function_call", item if type == "function_call" else {}, {}, extra="namespace")
+        else:
+            if type == "reasoning" and (thought := thought_of(item)):
+                thoughts.append(thought)
+            known = MEMBERS.get(type, ())
+            kept = {name: item[name] for name in known if item.get(name) is not None}
+            if type == "reasoning":
+                kept = {name: value for name, value in kept.items() if value}
+                if "encrypted_content" in kept:
+                    kept.pop("content", None)  # refused beside it: "array too long … maximum length 0"
+            self.needed = self.needed or bool(known)
+            self._keep(type, item if known else {}, kept)
+
+    def _keep(self, type: str, item: dict[str, Any], kept: dict[str, Any], *, extra: str = "") -> None:
+        """Keep an item; of its members id and the extra one, where they are texts."""
+        texts = {name: item[name] for name in ("id", extra) if isinstance(item.get(name), str) and item[name]}
+        self.needed = self.needed or extra in texts
+        self.native.append({"type": type, **texts, **kept})
+
+
+def text_of(item: dict[str, Any]) -> str:
+    """Give the words of a message, refusals too."""
+    return "".join(_texts(item.get("content"), "text", "refusal", "transcript"))
+
+
+def thought_of(item: dict[str, Any]) -> str:
+    """Give what is to be seen of an item of reasoning: itself, or else its summary."""
+    return "".join(_texts(item.get("content"), "text")) or APART.join(_texts(item.get("summary"), "text"))
+
+
+def call_of(item: dict[str, Any], member: str) -> ReplyCall | None:
+    """Read a call; none where nothing of it is there. Input that is any text becomes the argument `input`."""
+    name, found, id = item.get("name"), item.get(member), item.get("call_id") or item.get("id")
+    if isinstance(found, str):
+        found = paired(found)
+    if member == "input":
+        args = compact({"input": found or ""}).decode()
+    else:
+        args = found if isinstance(found, str) else "" if found is None else compact(found).decode()
+    if not isinstance(name, str):
+        name = ""
+    if id is not None and not isinstance(id, str):
+        id = compact(id).decode()
+    return ReplyCall(name, args or "{}", id or None) if name or found or id else None
+
+
+def _texts(found: Any, *names: str) -> list[str]:
+    """Give the texts of a list of parts, or the one that stands for it; empty ones are none."""
+    texts: list[str] = []
+    for part in found if isinstance(found, list) else (found,):
+        inner = [part.get(name) for name in names] if isinstance(part, dict) else [part]
+        text = next((each for each in inner if isinstance(each, str)), "")
+        if text:
+            texts.append(paired(text))
+    return texts
+
+
+def call_item(call: Call, kept: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Write a call."""
+    name, kept = NOT_IN_NAMES.sub("_", call.name)[:64] or "_", kept or {}
+    head = {"type": "function_call", **{key: kept[key] for key in ("id",) if key in kept}}
+    item = {**head, "call_id": call_id(call.id), "name": name, "arguments": compact(call.args).decode()}
+    return item | {key: kept[key] for key in ("namespace",) if key in kept}
+
+
+def call_id(id: str | None) -> str:
+    """Give the id of a call, or one made of it where it would be refused."""
+    if id is not None and ID.fullmatch(id):
+        return id
+    return "call_" + hashlib.sha256((id or "").encode("utf-8", "surrogatepass")).hexdigest()[:40]
+
+
+def again(items: Any, calls: Sequence[Call], *, stored: bool) -> list[dict[str, Any]]:
+    """Write the items of a reply as they go back, with these calls in place of its own.
+
+    Args:
+        items: `Said.native`, from the record.
+        calls: as a formatter gives them.
+        stored: whether the provider keeps what it sent.
+
+    Returns:
+        An empty list where the calls are not those of the reply, or nothing of it can go back.
+    """
+    kept = [item for item in items if isinstance(item, dict)] if isinstance(items, list) else []
+    if sum(item.get("type") == "function_call" for item in kept) != len(calls):
+        return []
+    left = iter(calls)
+    sent: list[dict[str, Any]] = []
+    reasons: list[dict[str, Any]] = []
+    for item in kept:
+        id = item.get("id")
+        own = {"id": id} if isinstance(id, str) and ID.fullmatch(id) else {}
+        if item.get("type") == "reasoning":
+            reasons += _reasoning(item, own, stored=stored)
+            continue
+        made = _item(item, own if stored else {}, left)
+        if made is not None:
+            sent += [*(reasons if not stored or own else ()), made]
+        reasons = []
+    return sent
+
+
+def _reasoning(item: dict[str, Any], own: dict[str, str], *, stored: bool) -> list[dict[str, Any]]:
+    """Write reasoning, if there is any in it: one item or none."""
+    summary = item.get("summary")
+    head = {"type": "reasoning", **own, "summary": summary if isinstance(summary, list) else []}
+    for name in ("encrypted_content", "content"):
+        if found := item.get(name):
+            return [head | {name: found}]
+    return [head] if stored and own else []
+
+
+def _item(item: dict[str, Any], own: dict[str, str], left: Any) -> dict[str, Any] | None:
+    """Write any other item; none where it may not stand as it is."""
+    type, text = item.get("type"), item.get("content")
+    if type == "function_call":
+        return call_item(next(left), {**own, **_chosen(item, "namespace")})
+    if type == "message" and isinstance(text, str) and text:
+        if not own:
+            return {"role": "assistant", "content": text, **_chosen(item, "phase")}
+        content = [{"type": "output_text", "text": text, "annotations": []}]
+        head = {"type": "message", **own, "role": "assistant", "status": "completed", "content": content}
+        return head | _chosen(item, "phase")
+    members = MEMBERS.get(type, ()) if isinstance(type, str) else ()
+    if members and members[0] in item and (own or type in COMPLETE):
+        return {"type": type, **own, **{name: item[name] for name in members if name in item}}
+    return None
+
+
+def _chosen(item: dict[str, Any], name: str) -> dict[str, str]:
+    found = item.get(name)
+    return {name: found} if isinstance(found, str) and found else {}

@@ -1,0 +1,336 @@
+"""Reads a reply of the Responses API, whole JSON or server-sent events; the bytes themselves say which.
+
+The response that closes a stream is the truth; what the events before it said counts where its `output` is empty, as
+some servers send it, or tells another story than listeners were shown. Contract: deltas join to a beginning of the
+reply's text and thought, so what comes out of order is held for the reply. Messages of one reply stand a blank line
+apart, and so do parts of a summary.
+
+Source: OpenAI API reference, "Responses", "Create" and "Streaming", read 2026-11; recorded traffic of OpenAI; empty
+`output`: open-webui/open-webui#27800, 2026-07-31; another id in every event: Copilot, vercel/ai#18548, 2026-08-06.
+"""
+
+from typing import Any, Literal
+
+from gesta.errors import ModelFault
+from gesta.model import Delta, Reply
+from gesta.models.chat_completions import BLANK
+from gesta.models.faults import bad_reply, excerpt, lost_stream, provider_fault
+from gesta.models.jsontext import paired, read
+from gesta.models.responses_items import APART, CALLS, Said, text_of, thought_of
+from gesta.models.sse import Event, Events
+
+DELTAS: dict[str, tuple[str, str]] = {
+    "response.output_text.delta": ("text", "content_index"),
+    "response.refusal.delta": ("text", "content_index"),
+    "response.reasoning_summary_text.delta": ("summary", "summary_index"),
+    "response.reasoning_text.delta": ("content", "content_index"),
+    "response.function_call_arguments.delta": ("arguments", ""),
+    "response.custom_tool_call_input.delta": ("input", ""),
+}
+"""What a piece belongs to, and the member that says to which of several."""
+DONE: dict[str, tuple[str, str, str]] = {
+    "response.output_text.done": ("text", "content_index", "text"),
+    "response.refusal.done": ("text", "content_index", "refusal"),
+    "response.reasoning_summary_text.done": ("summary", "summary_index", "text"),
+    "response.reasoning_text.done": ("content", "content_index", "text"),
+    "response.function_call_arguments.done": ("arguments", "", "arguments"),
+    "response.custom_tool_call_input.done": ("input", "", "input"),
+}
+"""The same for what comes whole, with the member that holds it."""
+ENDS = ("response.completed", "response.incomplete", "response.failed", "response.cancelled", "response.done")
+ENDED = ("completed", "incomplete")
+TYPES = {"text": "message", "summary": "reasoning", "content": "reasoning", **{CALLS[type]: type for type in CALLS}}
+"""What an item is that only pieces came of."""
+
+
+class _Slot:
+    """One item while its pieces come."""
+
+    def __init__(self, place: int) -> None:
+        self.place = place
+        self.item: dict[str, Any] = {}
+        self.parts: dict[tuple[str, int], list[str]] = {}
+        self.done = False
+        self.seen: str | None = None
+        """Whether a listener is shown its reasoning or a summary of it: what came first."""
+
+    def finished(self) -> dict[str, Any]:
+        """Give the item, filled from its pieces where it came empty."""
+        item, kinds = dict(self.item), {kind for kind, _ in self.parts}
+        if not isinstance(item.get("type"), str) and kinds:
+            item["type"] = TYPES[next(kind for kind in TYPES if kind in kinds)]
+        if "text" in kinds and not text_of(item):
+            item["content"] = self._joined("text")
+        if not thought_of(item):
+            for kind in ("summary", "content"):
+                if kind in kinds:
+                    item[kind] = self._joined(kind)
+        for kind in CALLS.values():
+            if kind in kinds and not item.get(kind):
+                item[kind] = "".join(self.parts[kind, 0])
+        return item
+
+    def _joined(self, kind: str) -> list[dict[str, str]]:
+        types = {"text": "output_text", "summary": "summary_text", "content": "reasoning_text"}
+        texts = ["".join(pieces) for (name, _), pieces in self.parts.items() if name == kind]
+        return [{"type": types[kind], "text": text} for text in texts]
+
+
+class _Voice:
+    """What a listener is shown of one kind; it only grows, and never out of order."""
+
+    def __init__(self, type: Literal["text", "thought"]) -> None:
+        self.type: Literal["text", "thought"] = type
+        self.pieces: list[str] = []
+        self.held = ""
+        """The first half of a surrogate pair, until the second one comes."""
+        self._last = (-1, 0, 0)
+        self._silent = False
+
+    def say(self, place: tuple[int, int, int], text: str) -> list[Delta]:
+        """Show a piece: of the part in this place of this item."""
+        self._silent = self._silent or place < self._last
+        if not text or self._silent:
+            return []
+        told = ""
+        if place[:2] != self._last[:2]:
+            told, self.held = self.held, ""
+            if told or self.pieces:
+                told += APART
+        self._last = place
+        if self.held or "\ud800" <= text[-1] <= "\udbff":
+            text, self.held = paired(self.held + text), ""
+            if "\ud800" <= text[-1] <= "\udbff":
+                text, self.held = text[:-1], text[-1]
+        told += text
+        if not told:
+            return []
+        self.pieces.append(told)
+        return [Delta(self.type, told)]
+
+    def shown(self) -> str:
+        """Give all of it."""
+        return "".join(self.pieces) + self.held
+
+
+def _after(shown: str, said: str) -> str:
+    """Give what is said, beginning with what was shown: of two stories neither is dropped."""
+    if said.startswith(shown):
+        return said
+    return shown if said in shown else shown + APART + said
+
+
+class ResponsesParser:
+    """A reader of one reply. A whole one has no deltas."""
+
+    def __init__(self) -> None:
+        self._whole: list[bytes] | None = None
+        self._events: Events | None = None
+        self._first = b""
+        self._marked = False
+        self._final: dict[str, Any] | None = None
+        self._last: dict[str, Any] = {}
+        self._model: str | None = None
+        self._text, self._thought = _Voice("text"), _Voice("thought")
+        self._slots: list[_Slot] = []
+        self._by_id: dict[str, _Slot] = {}
+        self._by_index: dict[int, _Slot] = {}
+
+    def feed(self, data: bytes) -> list[Delta]:
+        """Take the next bytes.
+
+        Raises:
+            ModelFault: the stream holds an error, or an event that is no JSON.
+        """
+        if self._events is None:
+            if self._whole is not None:
+                self._whole.append(data)
+                return []
+            data = data.lstrip(BLANK)
+            if not data:
+                return []
+            if data[0] in b"{[":
+                self._whole = [data]
+                return []
+            self._first, self._events = data[:1000], Events()
+        return self._take(self._events.feed(data))
+
+    def close(self) -> Reply:
+        """Give the reply.
+
+        Raises:
+            ModelFault: `lost-stream` when no event said that it ended, `background` when it is not made yet,
+                `bad-reply` when the bytes are no reply, else what the reply reports.
+        """
+        if self._whole is not None:
+            self._read_whole(b"".join(self._whole))
+        elif self._events is None:
+            raise lost_stream("The reply ended before its first byte.")
+        else:
+            self._read_rest(self._events)
+        final = self._final or {}
+        said, usage, status = self._said(final), final.get("usage"), final.get("status")
+        if status == "incomplete":
+            details = final.get("incomplete_details")
+            status = (details.get("reason") if isinstance(details, dict) else None) or status
+        return Reply(
+            text=said.text,
+            calls=tuple(said.calls),
+            thought=said.thought or None,
+            model=self._model,
+            finish_reason=status if isinstance(status, str) else None,
+            usage=usage if isinstance(usage, dict) else None,
+            native=said.native if said.needed else None,
+        )
+
+    def _said(self, final: dict[str, Any]) -> Said:
+        """Read the closing response, or the events where it is empty or is not what was shown."""
+        text, thought = self._text.shown(), self._thought.shown()
+        said = Said([slot.finished() for slot in self._slots])
+        if isinstance(output := final.get("output"), list) and output:
+            closing = Said(output)
+            fits = closing.text.startswith(text) and closing.thought.startswith(thought)
+            if fits or len(closing.calls) > len(said.calls):
+                said = closing
+        elif not self._slots and isinstance(words := final.get("output_text"), str):
+            said.text = paired(words)
+        said.text, said.thought = _after(text, said.text), _after(thought, said.thought)
+        return said
+
+    def _read_whole(self, data: bytes) -> None:
+        try:
+            body = read(data)
+        except ValueError as exc:
+            raise bad_reply(f"Expected one JSON object, found {excerpt(data)}: {exc}.") from exc
+        if isinstance(body, list) and body:
+            body = body[0]
+        if isinstance(body, dict):
+            if not isinstance(body.get("output"), list) and any(body.get(name) for name in ("message", "detail")):
+                raise provider_fault(body)
+            self._respond("", body)
+        if not isinstance(body, dict) or not ("output" in body or "output_text" in body):
+            raise bad_reply(f"Expected `output` in the reply, found {excerpt(data)}.")
+        if (status := body.get("status")) in ("queued", "in_progress"):
+            found = f"The reply is not made yet, its status is {status!r}: with `background` the provider makes it "
+            raise ModelFault("background", found + "later and keeps it there. Leave that setting out.", retry=False)
+        self._final = body
+
+    def _read_rest(self, events: Events) -> None:
+        """Read what has no line end; it may be cut, so what cannot be read is no news."""
+        try:
+            self._take(events.close())
+        except ModelFault as exc:
+            if exc.type != "bad-reply":
+                raise
+        if self._final is None and self._last.get("status") in ENDED:
+            self._final = self._last
+        if self._final is None and not (self._marked and self._slots):
+            if events.strange and not self._slots and not self._last:
+                raise bad_reply(f"Expected JSON or server-sent events, found {excerpt(self._first)}.")
+            raise lost_stream(f"The stream ended before its last event, with status {self._last.get('status')!r}.")
+
+    def _take(self, events: list[Event]) -> list[Delta]:
+        deltas: list[Delta] = []
+        for name, data in events:
+            if self._final is not None or self._marked:
+                break
+            if not data.startswith(b"{") and (word := data.strip()) in (b"", b"[DONE]"):
+                self._marked = bool(word)
+                continue
+            try:
+                event = read(data)
+            except ValueError as exc:
+                if b"\n" not in data:
+                    found = f"Expected JSON in an event of the stream, found {excerpt(data)}: {exc}."
+                    raise bad_reply(found) from exc
+                # Some servers leave out the empty line between events.
+                deltas += self._take([(name, line) for line in data.split(b"\n")])
+            else:
+                deltas += self._event(event, name.decode("utf-8", "replace"))
+        return deltas
+
+    def _event(self, event: Any, name: str) -> list[Delta]:
+        if not isinstance(event, dict):
+            event = {"type": name, "error": event}
+        type = event.get("type")
+        if not isinstance(type, str):
+            type = name or ("response" if event.get("object") == "response" else "error" if "error" in event else "")
+        if type in ("error", "response.error"):
+            raise provider_fault(event if event.get("error") else {**event, "type": None})
+        if type in DELTAS:
+            kind, index = DELTAS[type]
+            return self._piece(event, kind, event.get(index), event.get("delta"))
+        if type in DONE:
+            kind, index, member = DONE[type]
+            return self._piece(event, kind, event.get(index), event.get(member), whole=True)
+        if type in ("response.output_item.added", "response.output_item.done"):
+            if isinstance(item := event.get("item"), dict):
+                slot = self._slot(event, item, added=type.endswith("added"))
+                slot.item.update(item)
+                slot.done = type.endswith("done")
+        elif isinstance(response := event.get("response"), dict):
+            self._respond(type, response)
+        elif type in ENDS or type == "response":
+            self._respond(type, event)
+        return []
+
+    def _respond(self, type: str, response: dict[str, Any]) -> None:
+        """Take the response as it stands; the last one is kept."""
+        if isinstance(model := response.get("model"), str):
+            self._model = model or None
+        self._last, status = response, response.get("status")
+        if type == "response.failed" or status == "failed" or (not type and response.get("error")):
+            error = response.get("error") or {"message": "The reply failed; the provider does not say why."}
+            raise provider_fault({"error": error})
+        if type == "response.cancelled" or status == "cancelled":
+            raise ModelFault("cancelled", "The provider stopped making this reply, as it was told to.", retry=False)
+        if type in ENDS or (type in ("", "response") and status in ENDED):
+            self._final = {"status": type.removeprefix("response."), **response}
+
+    def _piece(self, event: dict[str, Any], kind: str, index: Any, text: Any, *, whole: bool = False) -> list[Delta]:
+        if not isinstance(text, str) or not text:
+            return []
+        index = index if isinstance(index, int) and 0 <= index < 2**31 else 0
+        slot = self._slot(event, {})
+        for name in ("name", "call_id"):
+            if kind in CALLS.values() and isinstance(event.get(name), str):
+                slot.item.setdefault(name, event[name])
+        pieces = slot.parts.setdefault((kind, index), [])
+        known = bool(pieces)
+        if whole:
+            pieces.clear()
+        pieces.append(text)
+        if known and whole:
+            return []
+        if kind == "text":
+            return self._text.say((slot.place, 0, index), text)
+        if kind in ("summary", "content"):
+            slot.seen = slot.seen or kind
+            place = (slot.place, index, 0) if kind == "summary" else (slot.place, 0, index)
+            return self._thought.say(place, text) if slot.seen == kind else []
+        return []
+
+    def _slot(self, event: dict[str, Any], item: dict[str, Any], *, added: bool | None = None) -> _Slot:
+        """Find the item that an event is about: by id, else by index, else the last one.
+
+        Args:
+            event: it has the index and, of a piece, the id.
+            item: has the id of an item that is added or done.
+            added: which of these it is; None for a piece.
+        """
+        id, index = item.get("id") or event.get("item_id"), event.get("output_index")
+        id, index = id if isinstance(id, str) else None, index if isinstance(index, int) else None
+        slot = self._by_id.get(id) if id else None
+        if slot is None and index is not None:
+            slot = self._by_index.get(index)
+        elif slot is None and self._slots and not added:
+            slot = self._slots[-1]
+        # Some servers give all items one index.
+        if slot is None or (added and slot.item) or (added is False and slot.done):
+            slot = _Slot(len(self._slots))
+            self._slots.append(slot)
+        if id:
+            self._by_id[id] = slot
+        if index is not None:
+            self._by_index[index] = slot
+        return slot

@@ -17,7 +17,7 @@ from gesta.spending import BYTES, RAISES, Amount, Spent, number
 from gesta.standing import RunState
 from gesta.usage import tokens
 
-REPLY = ("max_completion_tokens", "max_tokens", "max_output_tokens")
+REPLY = ("max_completion_tokens", "max_tokens", "max_output_tokens", "maxOutputTokens")
 """Settings that bound a reply."""
 ALMOST = 1e-9
 """Dollars that adding up may be wrong by."""

@@ -25,16 +25,16 @@ class Envelope(Struct, frozen=True):
     """What every block ends with, where blocks that begin alike up to their first `[` are to be one in the body."""
 
     lead: bytes = b""
-    """A block that stands first where the first one does not begin as it does: some want a user's words there."""
+    """A block that stands first where the first one is of another role: some want a user's words there."""
 
     trail: bytes = b""
-    """A block that stands last where the last one does not begin as it does: some answer a user alone."""
+    """A block that stands last where the last one is of another role: some answer a user alone."""
 
     def add(self, before: bytes | None, block: bytes) -> bytes:
         """Give what a block adds to a body after the block `before`; the seam is still open then."""
         inner = block[: len(block) - len(self.seam)]
         if before is None:
-            if not self.lead or block.startswith(self.lead[: self.lead.index(b"[") + 1]):
+            if not self.lead or _alike(block, self.lead):
                 return inner
             return self.lead + self.join + inner
         if self.seam and before.startswith(opening := block[: block.index(b"[") + 1]):
@@ -45,9 +45,14 @@ class Envelope(Struct, frozen=True):
         """Give what follows the last block."""
         if not blocks:
             return self.tail
-        if not self.trail or blocks[-1].startswith(self.trail[: self.trail.index(b"[") + 1]):
+        if not self.trail or _alike(blocks[-1], self.trail):
             return self.seam + self.tail
         return self.seam + self.join + self.trail + self.tail
+
+
+def _alike(one: bytes, other: bytes) -> bool:
+    """Say whether two blocks are of one role, which is their first member."""
+    return one.startswith(other[: other.index(b",") + 1])
 
 
 class Request(Struct, frozen=True, kw_only=True):

@@ -421,7 +421,7 @@ async def test_an_unknown_format_is_described(tmp_path: Path, record: Record, co
         path.write_bytes(data)
         with pytest.raises(BadImport, match=found) as refused:
             await import_file(record, path)
-        assert "Known formats: gesta, JSON lines that `gesta export` wrote; tau-bench, " in str(refused.value)
+        assert "Known formats: gesta, tau-bench, tau2-bench, " in str(refused.value)
 
 
 async def test_files_that_cannot_be_read_say_why(tmp_path: Path, record: Record) -> None:

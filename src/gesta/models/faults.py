@@ -4,6 +4,7 @@ A fault's type is the provider's own word for it (`context_length_exceeded`) or,
 are `lost-stream`, `bad-reply`, `timeout`, `connection`, `redirect`.
 """
 
+import re
 from typing import Any
 
 from gesta.errors import ModelFault
@@ -68,8 +69,17 @@ def provider_fault(body: Any, status: int | None = None, retry_after_s: float | 
         _message(error) or f"no message (HTTP {status})",
         http_status=status,
         retry=type_ in RESAMPLED or (PERMANENT.isdisjoint(names) and (status is None or retryable(status))),
-        retry_after_s=retry_after_s,
+        retry_after_s=retry_after_s if retry_after_s is not None else _asked_wait_s(error.get("details")),
     )
+
+
+def _asked_wait_s(details: Any) -> float | None:
+    """Read how long Google asks to wait: `{"retryDelay": "3.5s"}` among the details."""
+    for detail in details if isinstance(details, list) else ():
+        delay = detail.get("retryDelay") if isinstance(detail, dict) else None
+        if isinstance(delay, str) and re.fullmatch(r"\d{1,6}(\.\d{1,9})?s", delay):
+            return float(delay[:-1])
+    return None
 
 
 def _word(value: Any) -> str:

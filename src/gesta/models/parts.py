@@ -15,6 +15,6 @@ def data_url(part: Part) -> str:
 
 def note(part: Part) -> str:
     """Name a part that cannot be sent."""
-    url = None if part.url is None or part.url.startswith("data:") else part.url
+    url = None if part.url is None or part.url.startswith("data:") else part.url[:200]
     name = part.name or url or part.blob or "without a name"
     return f"[{part.type} {name!r}, {part.media_type or 'type unknown'}: it cannot be shown here]"

@@ -1,0 +1,269 @@
+"""The Gemini dialect, `generateContent`: messages to body bytes. Pure; nothing here is sent.
+
+Neighbours of one role are one content in the body, so that results of parallel calls stand together; the words after
+them are a content of their own, since beside results they are refused. Contract: members stand in a fixed order, and a
+message is the same bytes in every release of `gemini/1` for the same model. From Gemini 3 on, calls have ids, and the
+first one of a step has a signature: where another model called, the value that says so. Earlier ones know neither.
+
+Source: ai.google.dev, "Thought signatures" with its FAQs, "Function calling" (ids; multimodal responses), "File input
+methods", and the API reference, read 2026-11; words beside results: vellum-ai/vellum-assistant#39495, 2026-07; ids on
+Vertex AI from Gemini 3 on: BerriAI/litellm#34603; JSON beside functions before Gemini 3: googleapis/python-genai#867.
+"""
+
+import binascii
+import re
+from base64 import b64decode, b64encode
+from typing import Any, ClassVar
+from urllib.parse import quote
+
+from msgspec import Struct
+
+from gesta.errors import AgentError
+from gesta.kinds import Part, RequestHeaderContent
+from gesta.message import Call, Message
+from gesta.model import Envelope
+from gesta.models.chat_completions import NOT_IN_NAMES
+from gesta.models.gemini_reply import GeminiParser
+from gesta.models.gemini_schema import arguments, held
+from gesta.models.jsontext import compact
+from gesta.models.parts import SERVER_TOOLS, note
+from gesta.output import ASKED
+
+OWN = ("model", "contents", "systemInstruction", "tools", "stream")
+"""Members that settings may not name."""
+
+CONFIG = "generationConfig"
+IN_CONFIG = frozenset(
+    {
+        *("temperature", "topP", "topK", "seed", "maxOutputTokens", "stopSequences", "candidateCount"),
+        *("presencePenalty", "frequencyPenalty", "responseLogprobs", "logprobs", "thinkingConfig", "responseFormat"),
+        *("responseMimeType", "responseSchema", "responseJsonSchema", "responseModalities", "mediaResolution"),
+        *("speechConfig", "imageConfig", "audioTimestamp", "audioTranscriptionConfig", "translationConfig"),
+        *("enableEnhancedCivicAnswers", "enableAffectiveDialog", "routingConfig"),
+    }
+)
+"""Settings that go in there; all others stand in the body itself."""
+
+GENERATION = re.compile(r"gemini-(\d{1,3})")
+UNSIGNED = "skip_thought_signature_validator"
+"""Stands for the signature of a call that the model did not make."""
+
+TAKEN = ("image/png", "image/jpeg", "image/webp", "image/heic", "image/heif", "application/pdf", "text/plain")
+IN_RESULTS = ("image/png", "image/jpeg", "image/webp", "application/pdf", "text/plain")
+"""Files that a result may hold."""
+TEXTS = ("application/json", "application/xml", "application/yaml", "application/javascript")
+"""Files that are text, beside those whose type begins with `text/`."""
+DATA_URL = re.compile(r"data:([^;,]*)(?:;[^;,]*)*;base64,(.*)", re.DOTALL)
+
+EMPTY = "(empty)"
+"""Stands for a message without a word."""
+
+SEAM = b"]}"
+RESULT = b'{"role":"user","parts": ['
+"""The space keeps results apart from the words of a user."""
+LEAD = b'{"role":"user","parts":[{"text":"(The conversation begins.)"}]}'
+TRAIL = b'{"role":"user","parts":[{"text":"(Go on.)"}]}'
+"""A request that ends with words of the model is refused."""
+
+
+class GeminiDialect(Struct, frozen=True):
+    """How one model is spoken to."""
+
+    model: str
+    """As the provider calls it, with or without `models/`."""
+    settings: dict[str, Any] = {}
+    """Members of the body or of its `generationConfig`, and `server_tools`; a header's win, None leaves one out."""
+    stream: bool = True
+
+    encoder: ClassVar[str] = "gemini/1"
+
+    def __post_init__(self) -> None:
+        """Refuse settings that are no settings."""
+        for name in OWN:
+            if name in self.settings:
+                raise AgentError(
+                    f"Settings of model {self.model!r} hold {name!r}, which is made from the agent and its record. "
+                    f"Leave out {', '.join(map(repr, OWN))}; every other member is sent as it is. Tools that the "
+                    f"provider runs itself go into {SERVER_TOOLS!r}."
+                )
+
+    @property
+    def path(self) -> str:
+        """What follows the provider's base address."""
+        name = quote(self.model, safe="/@")
+        verb = "streamGenerateContent?alt=sse" if self.stream else "generateContent"
+        return f"/{name if '/' in name else f'models/{name}'}:{verb}"
+
+    @property
+    def recent(self) -> bool:
+        """Whether it is of Gemini 3 or later; a name that does not tell counts as such."""
+        found = GENERATION.search(self.model)
+        return found is None or int(found[1]) >= 3
+
+    def encode(self, message: Message) -> bytes:
+        """Write one message as one JSON object."""
+        if message.role == "tool":
+            return RESULT + compact(self._result(message)) + SEAM
+        if message.role == "assistant":
+            parts = self._signed(self._kept(message) or self._said(message))
+        else:
+            text = f"<system>\n{message.text}\n</system>" if message.role == "system" else message.text
+            parts = [*_text(text), *[_part(part) or _noted(part) for part in message.parts]]
+        role = "model" if message.role == "assistant" else "user"
+        return compact({"role": role, "parts": parts or _text(EMPTY)})
+
+    def envelope(self, header: RequestHeaderContent) -> Envelope:
+        """Write what stands around the contents."""
+        meta = header.meta or {}
+        own = meta.get("settings")
+        members, config = _sorted(self.settings, own if isinstance(own, dict) else {})
+        listed = members.pop(SERVER_TOOLS, None)
+        system = _text(str(meta.get("instructions") or ""))
+        declared = [_tool(tool) for tool in header.tools or () if meta.get("tools_in") != "text"]
+        tools: list[dict[str, Any]] = [{"functionDeclarations": declared}] if declared else []
+        tools += [tool for tool in (listed if isinstance(listed, list) else ()) if isinstance(tool, dict)]
+        if header.output is not None:
+            system += _hold(header.output, config, native=self.recent or not tools)
+        first = {"systemInstruction": {"parts": system} if system else None, "tools": tools or None}
+        members = first | members | {CONFIG: _set(config) or None}
+        head = compact(_set(members))[:-1]
+        head += (b"," if len(head) > 1 else b"") + b'"contents":['
+        return Envelope(head, b",", b"]}", seam=SEAM, lead=LEAD, trail=TRAIL)
+
+    def parser(self) -> GeminiParser:
+        """Make a reader for one reply."""
+        return GeminiParser()
+
+    def _kept(self, message: Message) -> list[dict[str, Any]]:
+        """Give an own reply back as it was, with its signatures and what the provider ran, if it is one."""
+        native = message.native
+        if native is None or native.by != f"{self.encoder} {self.model}" or not isinstance(native.items, list):
+            return []
+        items = [item for item in native.items if isinstance(item, dict)]
+        if sum("functionCall" in item for item in items) != len(message.calls):
+            return []
+        calls, parts = iter(message.calls), list[dict[str, Any]]()
+        for item in items:
+            if "functionCall" in item:
+                parts.append(item | self._call(next(calls)))
+            elif item.get("text") != "" or "thoughtSignature" in item:
+                parts.append(item)
+        return parts
+
+    def _said(self, message: Message) -> list[dict[str, Any]]:
+        """Make the parts of an assistant message from text and calls."""
+        notes = [
+            block for part in message.parts for block in _text(part.text or "" if part.type == "text" else note(part))
+        ]
+        return [*_text(message.text), *notes, *[self._call(call) for call in message.calls]]
+
+    def _signed(self, parts: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Say of the first call that it has no signature, where one is demanded."""
+        place = next((place for place, part in enumerate(parts) if "functionCall" in part), None)
+        if place is not None and self.recent and not parts[place].get("thoughtSignature"):
+            parts[place] = parts[place] | {"thoughtSignature": UNSIGNED}
+        return parts
+
+    def _call(self, call: Call) -> dict[str, Any]:
+        return {"functionCall": self._id(call.id) | {"name": _name(call.name), "args": call.args}}
+
+    def _id(self, id: str | None) -> dict[str, Any]:
+        return {"id": id} if id and self.recent else {}
+
+    def _result(self, message: Message) -> dict[str, Any]:
+        """Write a result; what it cannot hold is named in its text."""
+        texts, parts = [message.text] if message.text else [], list[dict[str, Any]]()
+        for part in message.parts:
+            if part.type == "text":
+                texts.append(part.text or "")
+            elif self.recent and (made := _part(part, in_result=True)):
+                parts.append(made)
+            else:
+                texts.append(note(part))
+        response = {"error" if message.failed else "output": "\n".join(texts)}
+        result = self._id(message.call_id) | {"name": _name(message.name or ""), "response": response}
+        return {"functionResponse": result | ({"parts": parts} if parts else {})}
+
+
+def _sorted(*settings: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Tell members of the body from those of its `generationConfig`; these may be spelled with underscores, too."""
+    members, config = dict[str, Any](), dict[str, Any]()
+    for given in settings:
+        for name, value in given.items():
+            spelled = re.sub("_([a-z])", lambda found: found[1].upper(), name)
+            if spelled in IN_CONFIG:
+                config[spelled] = value
+            elif spelled == CONFIG:
+                config = config | value if isinstance(value, dict) else {}
+            elif spelled not in OWN:
+                members[name] = value
+    return members, config
+
+
+def _set(members: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in members.items() if value is not None}
+
+
+def _hold(wanted: dict[str, Any], config: dict[str, Any], *, native: bool) -> list[dict[str, Any]]:
+    """Hold the answer to a schema, or else give the words that ask for it; settings of one's own win."""
+    if not config.keys().isdisjoint({"responseMimeType", "responseSchema", "responseJsonSchema", "responseFormat"}):
+        return []
+    schema = held(wanted) if native else None
+    if schema is None:
+        return _text(ASKED + compact(wanted).decode())
+    config |= {"responseMimeType": "application/json", "responseJsonSchema": schema}
+    return []
+
+
+def _text(text: str) -> list[dict[str, Any]]:
+    return [{"text": text}] if text else []
+
+
+def _name(name: str) -> str:
+    """Give a name that a function may have: no digit or dash comes first."""
+    made = NOT_IN_NAMES.sub("_", name)[:64] or "_"
+    return made if made[0].isalpha() or made[0] == "_" else f"_{made[:63]}"
+
+
+def _part(part: Part, *, in_result: bool = False) -> dict[str, Any] | None:
+    """Write a file, in itself or by its address; none where it is not taken."""
+    media = (part.media_type or "").partition(";")[0].strip().lower()
+    given = bytes(part.data) if isinstance(part.data, bytes | bytearray) else b""
+    url = part.url or ""
+    if not given and (found := DATA_URL.fullmatch(url)):
+        media = media or found[1].lower()
+        given, url = _decoded(found[2]), ""
+    known = media in IN_RESULTS if in_result else media in TAKEN or media.startswith(("audio/", "video/"))
+    if given:
+        if not known and (media.startswith("text/") or media in TEXTS) and _readable(given):
+            media, known = "text/plain", True
+        return {"inlineData": {"mimeType": media, "data": b64encode(given).decode()}} if known else None
+    if not url.startswith(("https://", "gs://")) or not (known or not (media or in_result)):
+        return None
+    return {"fileData": {"fileUri": url} | ({"mimeType": media} if media else {})}
+
+
+def _decoded(data: str) -> bytes:
+    try:
+        return b64decode(data, validate=True)
+    except (binascii.Error, ValueError):
+        return b""
+
+
+def _readable(given: bytes) -> bool:
+    try:
+        given.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _noted(part: Part) -> dict[str, Any]:
+    """Write a part that is text, or say what stood there."""
+    return {"text": (part.text or EMPTY) if part.type == "text" else note(part)}
+
+
+def _tool(tool: dict[str, Any]) -> dict[str, Any]:
+    described = {"description": tool["description"]} if tool.get("description") else {}
+    schema = arguments(tool.get("args_schema") or {"type": "object", "properties": {}})
+    return {"name": tool.get("name", "")} | described | {"parametersJsonSchema": schema}

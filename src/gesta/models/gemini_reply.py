@@ -1,0 +1,241 @@
+"""Reads a reply of Gemini's `generateContent`: whole, as events, or as an array of chunks; all give the same.
+
+(An array is what a stream is without `alt=sse`.) A reply is parts in order, each of one kind, and a chunk holds the
+next ones. Words before and after something else, such as code that the provider ran, become paragraphs. What is wanted
+back keeps its order, and a signature its part. A prompt that was blocked is a fault, and so is a call that the provider
+could not read: the next try is another throw of the dice.
+
+Source: Gemini API reference, "GenerateContentResponse", and ai.google.dev, "Thought signatures", read 2026-11; that
+words beside a malformed call are its fragments: vellum-ai/vellum-assistant#43134, 2026-09; recorded traffic.
+"""
+
+from typing import Any, Literal
+
+import msgspec
+
+from gesta.errors import ModelFault
+from gesta.model import Delta, Reply, ReplyCall
+from gesta.models.chat_completions import BLANK
+from gesta.models.faults import bad_reply, excerpt, lost_stream, provider_fault
+from gesta.models.gathered import Gathered
+from gesta.models.jsontext import SURROGATE, compact, exact, paired, read
+from gesta.models.sse import Event, Events
+
+BESIDE = ("thought", "thoughtSignature", "videoMetadata", "mediaResolution", "partMetadata")
+"""Members of a part that stand beside what it is."""
+
+BROKEN = {
+    "MALFORMED_FUNCTION_CALL": True,
+    "MALFORMED_RESPONSE": True,
+    "UNEXPECTED_TOOL_CALL": True,
+    "MISSING_THOUGHT_SIGNATURE": False,
+}
+"""Reasons to stop of what is no reply, and whether another one may come of the same request."""
+
+ENDED = ("STOP", "MAX_TOKENS")
+"""Reasons to stop whose message says nothing to a reader."""
+
+Words = Literal["text", "thought"]
+
+
+class GeminiParser:
+    """A reader of one reply; the bytes say which form it has.
+
+    Deltas join to the text of the reply as far as it came in complete events; a whole reply has none.
+    """
+
+    def __init__(self) -> None:
+        self._whole: list[bytes] | None = None
+        self._events: Events | None = None
+        self._first = b""
+        self._chosen = self._done = False
+        self._said = Gathered()
+        self._calls: list[ReplyCall] = []
+        self._native: list[dict[str, Any]] = []
+        self._open: list[str] = []
+        """Pieces of the last part to give back, while it may go on."""
+        self._spoke = ""
+        """What the last part was that is seen."""
+        self._model: str | None = None
+        self._usage: dict[str, Any] | None = None
+
+    def feed(self, data: bytes) -> list[Delta]:
+        """Take the next bytes.
+
+        Raises:
+            ModelFault: the stream holds an error, or an event that is no JSON.
+        """
+        if self._events is None:  # nothing that tells has come, or a whole reply is coming
+            if self._whole is not None:
+                self._whole.append(data)
+                return []
+            data = data.lstrip(BLANK)
+            if not data:
+                return []
+            if data[0] in b"{[":
+                self._whole = [data]
+                return []
+            self._first, self._events = data[:1000], Events()
+        return self._take(self._events.feed(data))
+
+    def close(self) -> Reply:
+        """Give the reply.
+
+        Raises:
+            ModelFault: `lost-stream` when the model did not say why it stopped, `bad-reply` when the bytes are no
+                reply, else what the reply reports.
+        """
+        if self._whole is not None:
+            self._read_whole(b"".join(self._whole))
+        elif self._events is None:
+            raise lost_stream("The reply ended before its first byte.")
+        else:
+            self._read_rest(self._events)
+        self._close_text()
+        plain = all(item.keys() == {"text"} or item == {"functionCall": {}} for item in self._native)
+        told = self._said.reply(model=self._model, usage=self._usage)
+        return msgspec.structs.replace(told, calls=tuple(self._calls), native=None if plain else self._native)
+
+    def _take(self, events: list[Event]) -> list[Delta]:
+        deltas: list[Delta] = []
+        for name, data in events:
+            if self._done or (word := data.strip()) == b"[DONE]":
+                self._done = True
+                continue
+            if not word:
+                continue
+            try:
+                chunk = read(data)
+            except ValueError as exc:
+                if b"\n" not in data:
+                    found = f"Expected JSON in an event of the stream, found {excerpt(data)}: {exc}."
+                    raise bad_reply(found) from exc
+                # Some servers leave out the empty line between events.
+                deltas += self._take([(name, line) for line in data.split(b"\n")])
+            else:
+                deltas += self._chunk(chunk, failed=name == b"error")
+        return deltas
+
+    def _read_whole(self, data: bytes) -> None:
+        try:
+            body = read(data)
+        except ValueError as exc:
+            raise bad_reply(f"Expected JSON, found {excerpt(data)}: {exc}.") from exc
+        for chunk in body if isinstance(body, list) else [body]:
+            known = isinstance(chunk, dict) and "candidates" not in chunk
+            self._chunk(chunk, failed=known and ("message" in chunk or "detail" in chunk))
+        if not self._chosen:
+            raise bad_reply(f"Expected a candidate in the reply, found {excerpt(data)}.")
+
+    def _read_rest(self, events: Events) -> None:
+        """Read what has no line end; it may be cut, so what cannot be read is no news."""
+        try:
+            self._take(events.close())
+        except ModelFault as exc:
+            if exc.type != "bad-reply":
+                raise
+        if self._said.finish is None:
+            if events.strange and not self._chosen:
+                raise bad_reply(f"Expected JSON or server-sent events, found {excerpt(self._first)}.")
+            raise lost_stream("The stream ended without a reason to stop.")
+
+    def _chunk(self, chunk: Any, *, failed: bool) -> list[Delta]:
+        if not isinstance(chunk, dict):
+            chunk = {"error": chunk} if failed else {}
+        if failed or chunk.get("error"):
+            raise provider_fault(chunk)
+        if self._model is None and isinstance(model := chunk.get("modelVersion"), str):
+            self._model = model or None
+        if isinstance(usage := chunk.get("usageMetadata"), dict):
+            self._usage = (self._usage or {}) | usage
+        if isinstance(feedback := chunk.get("promptFeedback"), dict):
+            _refuse_blocked(feedback)
+        deltas: list[Delta] = []
+        candidates = chunk.get("candidates")
+        for candidate in candidates if isinstance(candidates, list) else ():
+            if isinstance(candidate, dict) and not candidate.get("index"):
+                deltas += self._candidate(candidate)
+        return deltas
+
+    def _candidate(self, candidate: dict[str, Any]) -> list[Delta]:
+        self._chosen = True
+        content, deltas = candidate.get("content"), list[Delta]()
+        parts = content.get("parts") if isinstance(content, dict) else None
+        for part in parts if isinstance(parts, list) else ():
+            if isinstance(part, dict):
+                deltas += self._part(part)
+        finish, told = candidate.get("finishReason"), candidate.get("finishMessage")
+        if not finish:
+            return deltas
+        reason = finish if isinstance(finish, str) else compact(finish).decode()
+        told = told if isinstance(told, str) else ""
+        if reason in BROKEN:
+            raise ModelFault(reason, told[:2000] or f"The model stopped with {reason}.", retry=BROKEN[reason])
+        if reason not in ENDED and not self._calls:  # a refusal is text
+            self._spoke = "end"
+            deltas += self._words("text", told)
+        return deltas + self._said.end(reason)
+
+    def _part(self, part: dict[str, Any]) -> list[Delta]:
+        signature = part.get("thoughtSignature")
+        signed = {"thoughtSignature": signature} if isinstance(signature, str) and signature else {}
+        text, call = part.get("text"), part.get("functionCall")
+        if isinstance(call, dict):
+            self._call(call)
+            self._keep({"functionCall": {}} | signed)
+            self._spoke = "call"
+            return []
+        data = [name for name in part if name not in BESIDE]
+        if isinstance(text, str) or (signed and not data):  # some signatures come by themselves
+            words = text if isinstance(text, str) else ""
+            kind: Words = "thought" if part.get("thought") else "text"
+            if signed:
+                self._keep({"text": words} | ({"thought": True} if kind == "thought" else {}) | signed)
+            elif kind == "text" and words:
+                self._open.append(words)
+            return self._words(kind, words)
+        if len(data) == 1 and isinstance(part[data[0]], dict) and (signed or not part.get("thought")):
+            self._keep(part)
+            self._spoke = data[0]
+        return []
+
+    def _words(self, kind: Words, words: str) -> list[Delta]:
+        if not words:
+            return []
+        before = (self._said.text if kind == "text" else self._said.thought)[-1:]
+        if before and self._spoke != kind and not (before[0][-1:].isspace() or words[0].isspace()):
+            words = "\n\n" + words
+        self._spoke = kind
+        return self._said.words({"content" if kind == "text" else "reasoning_content": words})
+
+    def _keep(self, item: dict[str, Any]) -> None:
+        """Keep a part to give back, after the words before it."""
+        self._close_text()
+        self._native.append(item)
+
+    def _close_text(self) -> None:
+        if text := "".join(self._open):
+            self._native.append({"text": paired(text) if SURROGATE.search(text) else text})
+        self._open.clear()
+
+    def _call(self, call: dict[str, Any]) -> None:
+        if "partialArgs" in call or call.get("willContinue"):
+            found = (
+                "A call came in pieces, which are not read. Leave `streamFunctionCallArguments` out of the settings."
+            )
+            raise ModelFault("bad-reply", found)
+        name, given, id = call.get("name"), call.get("args"), call.get("id")
+        args = given if isinstance(given, str) else exact({} if given is None else given).decode()
+        if id is not None and not isinstance(id, str):
+            id = compact(id).decode()
+        self._calls.append(ReplyCall(name if isinstance(name, str) else "", args or "{}", id or None))
+
+
+def _refuse_blocked(feedback: dict[str, Any]) -> None:
+    """Raise ModelFault for a prompt that no model was shown."""
+    reason, told = feedback.get("blockReason"), feedback.get("blockReasonMessage")
+    if not reason or reason == "BLOCK_REASON_UNSPECIFIED":
+        return
+    word = reason if isinstance(reason, str) else compact(reason).decode()
+    more = f" {told}" if isinstance(told, str) else ""
+    raise ModelFault(word[:100], f"The prompt was blocked ({word[:100]}).{more}"[:2000])

@@ -1,0 +1,128 @@
+"""What of a JSON schema Gemini is given: a part of the language is enforced, the rest is passed over without a word.
+
+`parametersJsonSchema` and `responseJsonSchema` take the full language, where the older `parameters` and
+`responseSchema`, a part of OpenAPI 3.0, answer 400 to keywords that they lack (`additionalProperties`, `const`, `$ref`,
+a list of types). So nothing is left out; rewritten is only what is refused, and what would mean less than it says.
+
+Source: Gemini API reference, "FunctionDeclaration" and "GenerationConfig" (which lists what is read), read 2026-11;
+keywords beside `$ref` refused: su-kaka/gcli2api#374, 2026-05; the schemas of recorded requests that were answered.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+TABLES = ("properties", "patternProperties", "$defs")
+"""Members that hold schemas by name."""
+LISTS = ("anyOf", "oneOf", "allOf", "prefixItems")
+DATA = ("default", "enum", "const", "examples", "required")
+"""Members that hold values, whatever these look like."""
+OLD = "definitions"
+"""What `$defs` was called before, which is not read."""
+
+NAMES = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null"}
+
+
+def arguments(schema: dict[str, Any]) -> dict[str, Any]:
+    """Make the schema of a tool's arguments one that a function may have: an object."""
+    made: dict[str, Any] = adapted(_rooted(schema))
+    return made if made.get("type") == "object" else {"type": "object"} | made | {"type": "object"}
+
+
+def held(schema: dict[str, Any]) -> dict[str, Any] | None:
+    """Make a schema one that an answer can be held to; none where it goes on for ever.
+
+    References are unrolled: a cycle has to lead through a member that may be missing.
+    """
+    made: dict[str, Any] = adapted(_rooted(schema))
+    leads = {
+        at: {*_refs(node)}
+        for at, node in [*((f"#/$defs/{name}", node) for name, node in _table(made, "$defs")), ("#", made)]
+    }
+    while ends := [at for at, refs in leads.items() if refs.isdisjoint(leads)]:
+        for at in ends:
+            del leads[at]
+    return None if leads else made
+
+
+def adapted(node: Any) -> Any:
+    """Rewrite what of a schema would be refused, or would not be read."""
+    if not isinstance(node, dict):
+        return {} if node is True else node
+    made: dict[str, Any] = {}
+    for name, value in node.items():
+        if name in (*TABLES, OLD) and isinstance(value, dict):
+            table = "$defs" if name == OLD else name
+            made[table] = made.get(table, {}) | {key: adapted(inner) for key, inner in value.items()}
+        elif name in LISTS and isinstance(value, list):
+            made[name] = [adapted(inner) for inner in value]
+        elif name == "$ref" and isinstance(value, str):
+            made[name] = value.replace(f"#/{OLD}/", "#/$defs/", 1)
+        elif name not in ("$schema", "const", "enum") and not (name == "items" and value is True):
+            made[name] = value if name in DATA or not isinstance(value, dict) else adapted(value)
+    if "const" in node or "enum" in node:
+        _choices(made, [node["const"]] if "const" in node else node["enum"])
+    if "prefixItems" in made and made.get("items") is False:  # nobody says whether this is read
+        del made["items"]
+        made.setdefault("maxItems", len(made["prefixItems"]))
+    if "anyOf" not in made:
+        _alone(made)
+    return made
+
+
+def _choices(made: dict[str, Any], values: Any) -> None:
+    """Take over the values that are allowed: strings or numbers can be listed, for others their type has to do."""
+    by_type: dict[str | None, list[Any]] = {}
+    for value in values if isinstance(values, list) else ():
+        by_type.setdefault(NAMES.get(type(value)), []).append(value)
+    if not by_type or None in by_type or (len(by_type) > 1 and "anyOf" in made):
+        made["enum"] = values
+        return
+    listed = {"string", "integer", "number"}
+    kinds = [{"type": kind} | ({"enum": found} if kind in listed else {}) for kind, found in by_type.items()]
+    if len(kinds) == 1:
+        made.update(kinds[0] | {name: value for name, value in made.items() if name == "type"})
+    else:
+        made.pop("type", None)
+        made["anyOf"] = kinds
+
+
+def _alone(made: dict[str, Any]) -> None:
+    """Put a reference by itself, since nothing may stand beside it; one of one schema is that schema."""
+    if isinstance(made.get("$ref"), str):
+        if any(not name.startswith("$") for name in made):
+            made["anyOf"] = [{"$ref": made.pop("$ref")}]
+    elif isinstance(one := made.get("allOf"), list) and len(one) == 1:
+        made["anyOf"] = made.pop("allOf")
+
+
+def _rooted(schema: dict[str, Any]) -> dict[str, Any]:
+    """Put the schema that another one is nothing but a reference to in its place."""
+    seen: set[str] = set()
+    named = {f"#/{table}/{name}": node for table in ("$defs", OLD) for name, node in _table(schema, table)}
+    while isinstance(ref := schema.get("$ref"), str) and isinstance(named.get(ref), dict) and ref not in seen:
+        seen.add(ref)
+        schema = named[ref] | {name: value for name, value in schema.items() if name != "$ref"}
+    return schema
+
+
+def _table(schema: dict[str, Any], name: str) -> list[tuple[str, Any]]:
+    table = schema.get(name)
+    return list(table.items()) if isinstance(table, dict) else []
+
+
+def _refs(node: Any) -> Iterator[str]:
+    """Name the references in a schema that have to be followed: not those of members that may be missing."""
+    stack = [node]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, list):
+            stack += node
+        elif isinstance(node, dict):
+            if isinstance(node.get("$ref"), str):
+                yield node["$ref"]
+            needed = node.get("required")
+            for name, inner in node.items():
+                if name == "properties" and isinstance(inner, dict):
+                    stack += [inner[key] for key in inner if isinstance(needed, list) and key in needed]
+                elif name not in (*DATA, "$defs"):
+                    stack.append(inner)

@@ -27,6 +27,7 @@ from gesta.kinds import (
     Error,
     KeyValueContent,
     Reason,
+    RequestContent,
     RequestHeaderContent,
     Status,
     SystemContent,
@@ -48,6 +49,10 @@ class Made(Struct, frozen=True, kw_only=True):
     """An object, or its JSON text; anything else is kept as no arguments at all."""
     id: str | None
     extra: dict[str, Any] | None = None
+    lost: bool = False
+    """Whether the source does not hold it: only its result shows that it was made."""
+    inferred: Collection[str] = ()
+    """What of it the reader concluded, where the source has it as text; such a call needs no id."""
 
 
 class Said(Struct, frozen=True, kw_only=True):
@@ -64,9 +69,17 @@ class Said(Struct, frozen=True, kw_only=True):
     """Of a result: whether the tool failed; none where the source does not say."""
     by_user: bool = False
     """Of a result: whether it answers the person and not the agent."""
+    inferred: Collection[str] = ()
+    """Of a result or completion: what else of it the reader concluded."""
+    tools: list[dict[str, Any]] | None = None
+    """Of instructions: what the model was offered with them."""
     generated: bool = False
     """Whether the source shows that a model made it; the first words of an assistant may be written beforehand."""
+    answers: bool = True
+    """Whether words without a call are an answer; an agent that works alone says some on the way."""
     reasoning: str | None = None
+    model: str | None = None
+    """That made it, where the source names it for this message."""
     finish_reason: str | None = None
     usage: dict[str, Any] | None = None
     meta: dict[str, Any] | None = None
@@ -140,12 +153,12 @@ class Chat:
         meta = {key: value for key, value in known.items() if value is not None} or None
         self._write(RequestHeaderContent(tools=tools, meta=meta, extra=extra), inferred=inferred)
 
-    def take(self, said: Said, place: int) -> None:
-        """Take in one message."""
+    def take(self, said: Said, place: int | None) -> None:
+        """Take in one message; `place` is none for what the source holds apart from its messages."""
         self._place, self._at, self._sure = place, said.at, said.sure
         match said.role:
             case "system" if not self._started and not self._headed:
-                self.header(said.text, extra=said.extra)
+                self.header(said.text, tools=said.tools, extra=said.extra)
             case "system":
                 self._write(SystemContent(value=said.text, extra=said.extra))
             case "user" if said.calls:
@@ -158,6 +171,34 @@ class Chat:
                 self._user_result(said)
             case _:
                 self._result(said)
+
+    def add(
+        self,
+        content: Content,
+        causes: tuple[int, ...] = (),
+        *,
+        inferred: Collection[str] = (),
+        place: int | None = None,
+        when: tuple[datetime | None, bool] = (None, False),
+    ) -> int:
+        """Write down an entry of any kind where the conversation stands, and give its seq.
+
+        The next completion is made from a request alone, and from words of the application beside what was said.
+
+        Args:
+            place: of the message that it stands for.
+            when: its time, and whether that is sure.
+        """
+        asks, tells = isinstance(content, RequestContent), isinstance(content, SystemContent)
+        if asks and self._role != "turn":
+            self._turn()
+        self._place, (self._at, self._sure) = place, when
+        seq = self._write(content, causes, inferred)
+        self._before = (seq,) if asks else (*self._before, seq) if tells else self._before
+        self._asked |= asks
+        self._answered |= isinstance(content, AssistantContent)
+        self._headed |= isinstance(content, RequestHeaderContent)
+        return seq
 
     def unreadable(self, value: Any, place: int) -> None:
         """Keep what is no message."""
@@ -218,7 +259,7 @@ class Chat:
         completion = self._completion(said)
         for made in said.calls:
             self._calls.add(self._call(made, completion), made.id)
-        self._answered = not said.calls
+        self._answered = said.answers and not said.calls
         self._before = (completion,)
         if self._answered:
             self._write(AssistantContent(value=said.text), (completion,))
@@ -226,13 +267,14 @@ class Chat:
     def _completion(self, said: Said) -> int:
         content = ChatCompletionContent(
             output=said.text,
-            model=self._model,
+            model=said.model or self._model,
             finish_reason=said.finish_reason,
             usage=said.usage,
             meta=said.meta,
             extra=said.extra,
         )
-        completion = self._write(content, self._before, ("causes",) if self._before else ())
+        inferred = [*said.inferred, *(("causes",) if self._before else ())]
+        completion = self._write(content, self._before, inferred)
         if said.reasoning is not None:
             self._write(ThoughtContent(value=said.reasoning), (completion,))
         return completion
@@ -241,8 +283,9 @@ class Chat:
         args, meta = arguments(made.args)
         odd = {
             "bad-arguments": meta is not None,
-            "call-without-name": not made.name,
-            "missing-call-id": not made.id,
+            "call-without-name": not made.name and not made.lost,
+            "lost-call": made.lost,
+            "missing-call-id": not made.id and not made.lost and not made.inferred,
             "repeated-call-id": made.id in self._ids,
         }
         self._oddities.update(name for name, found in odd.items() if found)
@@ -255,7 +298,7 @@ class Chat:
             meta=meta,
             extra=made.extra,
         )
-        return self._write(content, (completion,))
+        return self._write(content, (completion,), ("tool_name", "tool_args") if made.lost else made.inferred)
 
     def _result(self, said: Said) -> None:
         if self._role != "turn":
@@ -276,7 +319,7 @@ class Chat:
             extra=said.extra,
         )
         by_order = ["call", "causes"] if said.call_id is None and call is not None else []
-        inferred = [*by_order, *(() if known else ("status",))]
+        inferred = [*said.inferred, *by_order, *(() if known else ("status",))]
         seq = self._write(content, () if call is None else (call,), inferred)
         if self._before and isinstance(self.entries[self._before[0] - 1].content, ToolResultContent):
             self._before += (seq,)

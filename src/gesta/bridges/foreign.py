@@ -6,6 +6,7 @@ could not place stays in `extra`. Whatever is odd about the source is counted un
 """
 
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
@@ -15,9 +16,9 @@ from typing import Any, TypeVar
 
 from msgspec import Struct, field
 
-from gesta.bridges.source import Source
-from gesta.codec import digest_of
-from gesta.kinds import Content
+from gesta.bridges.source import Document, Source
+from gesta.codec import Secret, digest_of
+from gesta.kinds import Content, SystemContent
 
 T = TypeVar("T")
 
@@ -27,22 +28,43 @@ ODDITIES: Mapping[str, str] = MappingProxyType(
         "bad-arguments": "arguments of a call are no JSON object; their text is kept in meta.raw_args",
         "bad-time": "a time cannot be read; it is kept in extra",
         "call-without-name": "a call does not say which tool",
+        "cut-message": "only the end of what a model gave is there; kept in extra, no completion is made of it",
+        "left-out": "a request leaves out what an earlier one held; that is hidden from there on",
+        "lost-call": "a call is not in the source; one without name and arguments stands for it before its result",
         "message-errors": "a message lists errors of its generation; they are kept in extra",
         "missing-call-id": "a call has no id",
         "missing-result-id": "a result does not say which call it answers; taken in order",
+        "missing-parent": "a span or an event names a parent that is not there; it lies in what is around it",
+        "nested-generation": "a generation lies in another: the same call, seen by another instrument; kept as a span",
         "no-conversations": "the file holds no conversation at all",
+        "no-messages": "a conversation lists no messages; they are taken from its longest request, else from its input",
+        "orphan-response": "a response answers no request that is waiting; kept whole in a key-value",
         "orphan-result": "a result answers no call that is waiting",
         "other-conversation": "a run of that name holds another conversation; this one got a name with its digest",
+        "other-speaker": "a verdict blames another agent than the one that spoke at the step that it names",
         "repeated-call-id": "two calls of one conversation have the same id",
+        "repeated-request": "a request was sent again as it was",
+        "repeated-span-id": "two spans of one conversation have the same id; others lie in the first",
         "unanswered-call": "a call has no result",
+        "unanswered-request": "a request has no response",
         "unanswered-turn": "the person spoke again before an answer",
+        "unbegun-span": "a span ends that was not begun, or has ended; its end is kept in a key-value",
+        "unended-span": "a span has no end; it ends in error",
         "unknown-ending": "the source names an ending that is not known; taken as failed",
+        "unknown-form": "what a model was given or gave is in no known form; kept whole in a key-value",
+        "unknown-step": "a verdict names a step that is not there",
         "unreadable-message": "a message is no object or has an unknown role; kept whole in a key-value",
         "wrong-type": "a member has another type than its format says; it is kept in extra",
     }
 )
 """What can be odd about a source, in words."""
 
+KEY = re.compile(
+    r"(api|access|secret|account|private|subscription)[-_]?key|(access|auth|session|api|refresh|bearer)[-_]?token"
+    r"|secret|password|credential|authorization",
+    re.IGNORECASE,
+)
+"""Names of settings that give access to an account."""
 NAME = 200
 """Characters that the name of a conversation may have."""
 FIRST_YEAR = 1970
@@ -112,7 +134,7 @@ class Members:
 
     def drop(self, key: str, value: Any) -> None:
         """Take a member only if it says what is known already."""
-        if self._left.get(key) == value:
+        if same(self._left.get(key), value):
             self._left.pop(key, None)
 
     def time(self, key: str) -> tuple[datetime | None, bool]:
@@ -132,9 +154,74 @@ class Members:
             return None, False
         return at, sure
 
+    def seconds(self, key: str) -> tuple[datetime | None, bool]:
+        """Take a time in seconds since 1970, and say whether there is one."""
+        value = self._left.get(key)
+        if value is None:
+            return None, False
+        try:
+            at = None if isinstance(value, bool) else datetime.fromtimestamp(value, UTC)
+        except (TypeError, ValueError, OverflowError, OSError):
+            at = None
+        if at is None or at.year < FIRST_YEAR:
+            self._oddities["bad-time"] += 1
+            return None, False
+        del self._left[key]
+        return at, True
+
     def rest(self) -> dict[str, Any] | None:
         """Give what is left over; nulls say nothing."""
         return {key: value for key, value in self._left.items() if value is not None} or None
+
+
+def each_document(
+    source: Source, oddities: Oddities, make: Callable[[Document, str, Oddities], Foreign]
+) -> Iterator[Foreign]:
+    """Make a conversation of each document of a file, with a name that no other has.
+
+    Args:
+        make: is given a document, the words that name it in an error, and where to count.
+    """
+    ids: set[str] = set()
+    for document in source.documents():
+        words = f"document {document.place + 1}" + (f", {document.path!r}" if document.path else "")
+        one = make(document, words, oddities)
+        if one.id in ids:
+            one.id = f"{one.id}~{document.place}"
+        ids.add(one.id)
+        yield one
+    oddities["no-conversations"] += not ids
+
+
+def told(text: str, by: str, extra: dict[str, Any]) -> SystemContent:
+    """Make words of a program of what it told the model as if a person had; the model is shown them as such again."""
+    return SystemContent(value=text, extra={"from": [by], **({"message": extra} if "from" in extra else extra)})
+
+
+def merged(extra: dict[str, Any] | None, more: dict[str, Any] | None) -> dict[str, Any]:
+    """Put what is left of a message and what is left of its own `extra` together, side by side if that can be."""
+    extra, more = extra or {}, more or {}
+    return {**extra, **more} if extra.keys().isdisjoint(more) else {**extra, "extra": more}
+
+
+def same(one: Any, other: Any) -> bool:
+    """Whether two JSON values are equal, and of one type; of those that are nested too deeply nobody can tell."""
+    try:
+        return type(one) is type(other) and bool(one == other)
+    except RecursionError:
+        return False
+
+
+def without_keys(value: Any, depth: int = 8) -> Any:
+    """Hide what gives access to an account: the texts of settings that are named as keys or tokens are."""
+    if isinstance(value, list) and depth:
+        return [without_keys(each, depth - 1) for each in value]
+    if not isinstance(value, dict) or not depth:
+        return value
+    return {
+        key: Secret(key) if isinstance(each, str) and each and KEY.search(key) else without_keys(each, depth - 1)
+        for key, each in value.items()
+    }
 
 
 def digest_json(value: Any) -> str:

@@ -13,7 +13,23 @@ from datetime import datetime
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gesta.bridges import agent_catalog, jsonl, tau2_bench, tau_bench
+from gesta.bridges import (
+    activegraph,
+    agent_catalog,
+    agentdojo,
+    inspect_log,
+    jsonl,
+    langfuse,
+    mini_swe_agent,
+    openai_chat,
+    swe_agent,
+    swe_interactions,
+    tau2_bench,
+    tau2_voice,
+    tau_bench,
+    tau_few_shot,
+    who_and_when,
+)
 from gesta.bridges.foreign import Foreign, Imported, Oddities, Progress, Read, plain_name
 from gesta.bridges.source import BadImport, Source
 from gesta.entry import run_id
@@ -30,7 +46,7 @@ class Format(Struct, frozen=True):
     what: str
     """In words, for those who do not know the name."""
     form: str
-    """`object`, or `list` of objects."""
+    """`object`, `list` of objects, or `zip` archive."""
     keys: tuple[str, ...]
     """The members by which it is known."""
     read: Read | None = None
@@ -45,6 +61,55 @@ FORMATS = (
     Format(jsonl.NAME, "JSON lines that `gesta export` wrote", "object", ("gesta",)),
     Format("tau-bench", "a list of trials with `traj`", "list", ("traj",), tau_bench.read),
     Format("tau2-bench", "results with `simulations`", "object", ("simulations",), tau2_bench.read),
+    Format("tau2-voice", "a simulation with `ticks`", "object", ("task_id", "ticks"), tau2_voice.read),
+    Format("langfuse", "a `trace` with its `observations`", "object", ("trace", "observations"), langfuse.read),
+    Format(
+        "activegraph",
+        "JSON lines of events with `event_type` and `parent_event_id`",
+        "object",
+        ("event_id", "event_type", "parent_event_id"),
+        activegraph.read,
+    ),
+    Format(
+        "tau-bench-few-shot",
+        "JSON lines with `messages_display`",
+        "object",
+        ("messages_display",),
+        tau_few_shot.read,
+    ),
+    Format(
+        "who-and-when",
+        "failed runs of several agents, with `mistake_step`",
+        "object",
+        ("history", "mistake_step"),
+        who_and_when.read,
+    ),
+    Format(
+        "agentdojo",
+        "runs of tasks with `suite_name` and `user_task_id`",
+        "object",
+        ("suite_name", "user_task_id"),
+        agentdojo.read,
+    ),
+    Format(
+        "mini-swe-agent",
+        "trajectories of an agent with one tool, with `trajectory_format`",
+        "object",
+        ("messages", "trajectory_format"),
+        mini_swe_agent.read,
+    ),
+    Format("swe-agent", "runs with a `history`", "object", ("history",), swe_agent.read, vague=True),
+    Format("inspect", "a log of Inspect AI", "object", ("status", "eval", "plan"), inspect_log.read),
+    Format("inspect", "an `.eval` archive of Inspect AI", "zip", (inspect_log.HEADER,), inspect_log.read),
+    Format("inspect", "one that was not finished", "zip", (inspect_log.START,), inspect_log.read),
+    Format(
+        "swe-agent-interactions",
+        "a log of requests to models and their responses, with `timestamp` and `type`",
+        "object",
+        ("timestamp", "type"),
+        swe_interactions.read,
+        vague=True,
+    ),
     Format(
         agent_catalog.NAME,
         "JSON lines of an activity log, with `catalog_version`",
@@ -53,8 +118,16 @@ FORMATS = (
         agent_catalog.read,
         sessions=True,
     ),
+    Format(
+        "openai-chat",
+        "JSON lines of conversations with `messages`, as for fine-tuning",
+        "object",
+        ("messages",),
+        openai_chat.read,
+        vague=True,
+    ),
 )
-KNOWN = "Known formats: " + "; ".join(f"{known.name}, {known.what}" for known in FORMATS) + "."
+KNOWN = f"Known formats: {', '.join(dict.fromkeys(known.name for known in FORMATS))}."
 CHANGED = "The file changed while it was read; what stands before that place is imported. Import it again."
 
 

@@ -1,15 +1,17 @@
 """A file that is read in: unpacked on the way, as lines or as JSON values, one at a time.
 
 Nothing is known of what is inside, and nothing is trusted. A JSON document is read piece by piece, so that a file of a
-thousand conversations takes the memory of one. Whatever is wrong with it is one error, `BadImport`, which says where.
+thousand conversations takes the memory of one; a zip archive is read member by member, and none is ever written to
+disk. Whatever is wrong with it is one error, `BadImport`, which says where.
 """
 
 import gzip
 import io
 import json
 import os
+import zipfile
 import zlib
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, NamedTuple, cast
@@ -24,15 +26,20 @@ except ImportError:
     zstandard = None  # type: ignore[assignment, unused-ignore]
 
 GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+ZIP = (b"PK\x03\x04", b"PK\x05\x06")
+METHODS = {zipfile.ZIP_STORED: "stored", zipfile.ZIP_DEFLATED: "deflated"}
+"""How members of a zip archive may be packed: none of these takes more memory than it gives."""
+OTHER_METHODS = {9: "deflate64", 12: "bzip2", 14: "lzma", 93: "zstd", 95: "xz"}
 CHUNK = 64 * 1024
 """Characters that are read at once, at least."""
 LARGEST = 512 * 1024 * 1024
-"""Characters that one JSON value may have; a packed file can hold far more than it looks."""
+"""Characters that one JSON value, bytes that one member of a zip archive may have; packed, either looks far smaller."""
 PACKED = {"path", "data"}
 """Members of a line that holds a document of its own."""
 SHOWN = 6
 """Members that a description of a file names."""
-DAMAGED = (EOFError, zlib.error, gzip.BadGzipFile) + (() if zstandard is None else (zstandard.ZstdError,))
+ZSTD_DAMAGED = () if zstandard is None else (zstandard.ZstdError,)
+DAMAGED = (EOFError, zlib.error, gzip.BadGzipFile, zipfile.BadZipFile, *ZSTD_DAMAGED)
 """What unpackers raise."""
 
 
@@ -64,7 +71,7 @@ class Document(NamedTuple):
     """One of the JSON documents that a file holds, one after the other."""
 
     path: str
-    """Its own name, where the file packs many as lines `{"path", "data"}`; else empty."""
+    """Its own name, where the file packs many as lines `{"path", "data"}` or as a zip archive; else empty."""
     place: int
     """Its place in the file, from 0."""
     value: Any
@@ -74,9 +81,10 @@ class Look(Struct, frozen=True):
     """What a file looks like from its beginning."""
 
     form: str
-    """`object`, `list` (of its first element), or `other`."""
+    """`object`, `list` (of its first element), `zip`, or `other`."""
     keys: tuple[str, ...]
-    """Members of that object, until one of those that were looked for was whole; of a pack, those of its data."""
+    """Members of that object, until one of those that were looked for was whole; of a pack, those of its data; of a
+    zip archive its members, all of them."""
     found: str
     """The same in words."""
 
@@ -93,7 +101,7 @@ class Source:
     def stem(self) -> str:
         """Its name without the endings that say how it is packed and written."""
         stem = self.name
-        for ending in (".gz", ".zst", ".json", ".jsonl", ".ndjson"):
+        for ending in (".gz", ".zst", ".json", ".jsonl", ".ndjson", ".eval"):
             stem = stem.removesuffix(ending) or stem
         return stem
 
@@ -139,8 +147,34 @@ class Source:
                 yield Document(path, place, value)
                 place += 1
 
+    def names(self) -> tuple[str, ...]:
+        """Name the members of a zip archive, in order and each once; any other file has none. Raises BadImport."""
+        with self._archive() as archive:
+            names = [] if archive is None else [name for name in archive.namelist() if not name.endswith("/")]
+        return tuple(dict.fromkeys(names))
+
+    def members(self, names: Iterable[str], *, together: bool = False) -> Iterator[Document]:
+        """Give members of a zip archive, each a JSON document; of two with one name it is the last.
+
+        Args:
+            together: whether they will be held at once, so that all have no more room than one.
+
+        Raises:
+            BadImport: one is not JSON or cannot be unpacked; those before it were given.
+        """
+        size = 0
+        with self._archive() as archive:
+            assert archive is not None
+            for place, name in enumerate(names):
+                size = archive.getinfo(name).file_size + (size if together else 0)
+                if size > LARGEST:
+                    raise BadImport(self.path, f"its member {name!r} makes it {size} bytes, more than {LARGEST}")
+                yield Document(name, place, self._member(archive, name))
+
     def look(self, marks: Collection[tuple[str, ...]]) -> Look:
         """Look at its beginning, until all members of one of `marks` were met."""
+        if names := self.names():
+            return Look("zip", names, f"a zip archive with {_listed(names)}")
         with self._opened() as file:
             reader = _Reader(self.path, file)
             try:
@@ -160,6 +194,36 @@ class Source:
             raise BadImport(self.path, f"its packing is damaged or cut off: {error}") from error
         except OSError as error:
             raise BadImport(self.path, str(error.strerror or error)) from error
+
+    @contextmanager
+    def _archive(self) -> Iterator[zipfile.ZipFile | None]:
+        with self._opened() as file:
+            if isinstance(file, gzip.GzipFile) or file.read(4) not in ZIP:
+                yield None
+                return
+            try:
+                archive = zipfile.ZipFile(file)
+            except (RuntimeError, ValueError, OverflowError) as error:  # what it raises for some that are damaged
+                raise zipfile.BadZipFile(str(error)) from error
+            if sum(info.compress_size for info in archive.infolist()) > Path(self.path).stat().st_size:
+                raise zipfile.BadZipFile("its members overlap")
+            yield archive
+
+    def _member(self, archive: zipfile.ZipFile, name: str) -> Any:
+        info = archive.getinfo(name)
+        if info.compress_type not in METHODS:
+            method = f"{OTHER_METHODS.get(info.compress_type, 'unknown')}, method {info.compress_type}"
+            todo = f"Only {' and '.join(METHODS.values())} members are read; pack it anew so."
+            raise BadImport(self.path, f"its member {name!r} is packed with {method}", todo)
+        try:
+            with archive.open(info) as file:
+                reader = _Reader(self.path, file)
+                value = reader.value(name)
+                if reader.peek():
+                    raise BadImport(self.path, f"{reader.peek()!r} follows the end of {name!r}")
+        except (RuntimeError, UnicodeDecodeError) as error:  # encrypted, of a later kind, or of a damaged name
+            raise BadImport(self.path, f"its member {name!r} cannot be unpacked: {error}") from error
+        return value
 
     def _unpacked(self, plain: IO[bytes], magic: bytes) -> IO[bytes]:
         if magic.startswith(GZIP):
@@ -256,8 +320,7 @@ class _Reader:
             if any(key in mark and set(mark).issubset(keys) for mark in marks):  # its value may be all there is
                 break
             self.value(Piece(key, None, None).path)
-        named = ", ".join(repr(key[:40]) for key in keys[:SHOWN]) + (", …" if len(keys) > SHOWN else "")
-        return Look(form, tuple(keys), f"{words} with {f'the members {named}' if keys else 'no members'}")
+        return Look(form, tuple(keys), f"{words} with {_listed(keys)}")
 
     def shown(self) -> str:
         """Describe what stands here."""
@@ -280,6 +343,12 @@ class _Reader:
         chunk = self._text.read(max(CHUNK, len(rest)))
         self._buffer, self._at, self._over = rest + chunk, 0, not chunk
         return bool(chunk)
+
+
+def _listed(keys: Sequence[str]) -> str:
+    """Name members, but not too many."""
+    named = ", ".join(repr(key[:40]) for key in keys[:SHOWN]) + (", …" if len(keys) > SHOWN else "")
+    return f"the members {named}" if keys else "no members"
 
 
 def _integer(text: str) -> int | str:

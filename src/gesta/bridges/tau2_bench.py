@@ -83,16 +83,16 @@ def _simulation(piece: Piece, file: File, path: str, oddities: Oddities) -> Fore
         chat.header(file.policy, inferred=("instructions",) if file.policy else ())
     for place, message in enumerate(messages):
         if isinstance(message, dict) and message.get("role") in ROLES:
-            chat.take(_said(message, place, oddities), place)
+            chat.take(said(message, place, oddities), place)
         else:
             chat.unreadable(message, place)
     own = plain_name(whole.get("id")) or plain_name(whole.get("task_id"), whole.get("trial")) or str(piece.place)
-    reason, error, inferred = _ending(whole.get("termination_reason"), oddities)
+    reason, error, inferred = ending(whole.get("termination_reason"), oddities)
     entries = chat.finish(reason, error, inferred=inferred)
     return Foreign(id=own, name=file.agent, digest=digest_json(whole), entries=entries)
 
 
-def _ending(said: Any, oddities: Oddities) -> tuple[Reason, Error | None, bool]:
+def ending(said: Any, oddities: Oddities) -> tuple[Reason, Error | None, bool]:
     """Tell the reason of the last turn, and whether that is inferred."""
     if said is None:
         return "answered", None, True
@@ -103,7 +103,8 @@ def _ending(said: Any, oddities: Oddities) -> tuple[Reason, Error | None, bool]:
     return reason or "failed", error, reason is None
 
 
-def _said(message: dict[str, Any], place: int, oddities: Oddities) -> Said:
+def said(message: dict[str, Any], place: int, oddities: Oddities) -> Said:
+    """Read a message of one of the known roles."""
     members = Members(message, oddities)
     role = members.take("role", str) or ""
     members.drop("turn_idx", place)
@@ -138,6 +139,7 @@ def _said(message: dict[str, Any], place: int, oddities: Oddities) -> Said:
 
 def _result(members: Members, at: Any, sure: bool) -> Said:  # noqa: FBT001 - goes with the time
     by_user = members.take("requestor", str)
+    odd = {"requestor": by_user} if by_user not in (None, "assistant", "user") else {}
     return Said(
         role="tool",
         call_id=members.take("id", str) or None,
@@ -146,7 +148,7 @@ def _result(members: Members, at: Any, sure: bool) -> Said:  # noqa: FBT001 - go
         by_user=by_user == "user",
         at=at,
         sure=sure,
-        extra=members.rest(),
+        extra={**odd, **(members.rest() or {})} or None,
     )
 
 

@@ -20,6 +20,7 @@ from gesta.bridges.foreign import ODDITIES, Imported
 from gesta.bridges.importing import FORMATS, find_format, import_file
 from gesta.bridges.jsonl import export_all, export_run, import_lines
 from gesta.bridges.source import BadImport, Source
+from gesta.cli import moving
 from gesta.codec import blob_names, link
 from gesta.entry import GENESIS, Entry, Row
 from gesta.errors import BrokenRecord, NewerRecord, NoRun, WriteFailed
@@ -1054,3 +1055,11 @@ async def test_a_document_is_read_in_pieces_as_whole(path: Path, size: int) -> N
         assert [piece.path for piece in pieces] == ["$.info", *[f"$.simulations[{place}]" for place in range(4)]]
         assert [piece.value for piece in pieces] == [document["info"], *document["simulations"]]
     assert find_format(Source(path)).name == "tau2-bench"
+
+
+def test_every_format_is_named_in_the_help_and_on_the_page() -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs" / "import-export.md").read_text(encoding="utf-8")
+    told = moving.import_.__doc__ or ""
+    for known in FORMATS:
+        assert f"| `{known.name}` |" in page
+        assert known.name in told

@@ -8,8 +8,9 @@ from gesta.cli.options import ExportOptions, ImportOptions, PushOptions, VerifyO
 def import_(options: ImportOptions) -> int:
     """Read recorded conversations into a record.
 
-    Formats: Gesta's own JSON lines, results of tau-bench and of tau2-bench,
-    activity logs of agent-catalog.
+    What a file is, is seen from its content. Formats: gesta, tau-bench, tau2-bench, tau2-voice, tau-bench-few-shot,
+    agentdojo, mini-swe-agent, swe-agent, swe-agent-interactions, inspect, langfuse, who-and-when, activegraph,
+    agent-catalog, openai-chat.
     """
     from gesta.cli import files
 

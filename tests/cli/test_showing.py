@@ -8,7 +8,7 @@ import pytest
 from tests.cli.conftest import Gesta
 
 import gesta
-from gesta.address import open_record
+from gesta.address import FORMATTERS, open_record
 from gesta.models.chat_completions import ChatDialect
 from gesta.policy import Compact
 from gesta.record import Record
@@ -106,6 +106,24 @@ def test_a_request_is_made_for_another_form_and_provider_and_what_is_lost_is_tol
         assert "not shown: 3 x calls-in-words" in gesta("show", "--as", form).stderr
     assert gesta("show", "--as", "nope").exit_code == 2
     assert gesta("show", "--model", "nope:x").exit_code == 2
+
+
+def test_an_imported_run_is_shown_in_every_form_as_it_would_be_asked_next(gesta: Gesta, tmp_path: Path) -> None:
+    call = {"id": "c1", "type": "function", "function": {"name": "order", "arguments": "{}"}}
+    messages = [
+        {"role": "user", "content": "Is it on its way?"},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c1", "content": "shipped"},
+        {"role": "assistant", "content": "Yes."},
+    ]
+    (tmp_path / "chat.jsonl").write_text(json.dumps({"messages": messages}))
+    gesta("import", str(tmp_path / "chat.jsonl"))
+    assert gesta("show").exit_code == 2, "nothing was asked"
+    for form in FORMATTERS:
+        told = json.loads(gesta("show", "--as", form, "--json").stdout)
+        assert "shipped" in json.dumps(told["body"]["messages"])
+    told = json.loads(gesta("show", "--model", "google:gemini-x", "--json").stdout)
+    assert [content["role"] for content in told["body"]["contents"]] == ["user", "model", "user", "model", "user"]
 
 
 def test_an_entry_is_shown_as_it_stands(gesta: Gesta, talk: Path) -> None:

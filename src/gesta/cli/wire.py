@@ -35,7 +35,7 @@ CHANGING = ("model", "instructions", "settings", "output", "prompt", "tools_in")
 class Sent(Struct, frozen=True, kw_only=True):
     """A request, made again."""
 
-    entry: Entry
+    seq: int
     header: RequestHeaderContent
     model: HttpModel
     request: Request
@@ -46,12 +46,6 @@ class Sent(Struct, frozen=True, kw_only=True):
     """What of the entries before it is not shown as what it was."""
     known: bool
     """Whether it is, byte for byte, the one whose digest is on record."""
-
-    @property
-    def content(self) -> RequestContent:
-        """What is on record of it."""
-        assert isinstance(self.entry.content, RequestContent)
-        return self.entry.content
 
 
 def show(options: ShowOptions) -> None:
@@ -67,7 +61,7 @@ def show(options: ShowOptions) -> None:
             put("")
         anew = options.whole or options.form is not None or options.model is not None
         if options.wire or options.diff or anew or options.entry is None:
-            seq = request_of(entries, options.entry)
+            seq = request_of(entries, options)
             put_all(_diff(entries, seq, options) if options.diff else _wire(entries, seq, options))
         else:
             put_all(_entry(entries[options.entry - 1], as_json=options.json))
@@ -75,9 +69,15 @@ def show(options: ShowOptions) -> None:
     reading(options, read)
 
 
-def request_of(entries: Sequence[Entry], seq: int | None) -> int:
-    """Find the request that an entry is, or came from; by default the last. Raises Stop."""
+def request_of(entries: Sequence[Entry], options: ShowOptions) -> int:
+    """Find the request that an entry is, or came from; by default the last.
+
+    Where nothing was asked, as in an imported run, --as and --model show what would be asked next. Raises Stop.
+    """
+    seq = options.entry
     before = [entry.seq for entry in entries if entry.kind is Kind.Request and (seq is None or entry.seq <= seq)]
+    if not before and (options.form is not None or options.model is not None):
+        return (seq or len(entries)) + 1
     if not before:
         found = "The run has none" if seq is None else f"None stands before entry {seq}"
         raise Stop(f"There is no request to show. {found}; an imported run has only what its source tells.")
@@ -108,7 +108,8 @@ def sent(entries: Sequence[Entry], seq: int, options: ShowOptions) -> Sent:
     asked = [entry for entry in entries if entry.kind is Kind.Request and entry.seq <= seq]
     ways = [block[1] for entry in asked for block in _blocks(entry) if not isinstance(block, str)]
     name, _, encoder = (ways[-1] if ways else "tool-calls/1+chat-completions/1").partition("+")
-    header, form = header_of(entries, seq), formatter(options.form or name.partition("/")[0])
+    header = header_of(entries, seq) if asked else _last_header(entries, seq)
+    form = formatter(options.form or name.partition("/")[0])
     if options.form is not None:
         plain = {name: value for name, value in (header.meta or {}).items() if name != "tools_in"}
         header = form.dress(replace(header, meta=plain))
@@ -121,21 +122,26 @@ def sent(entries: Sequence[Entry], seq: int, options: ShowOptions) -> Sent:
         heard = Overheard(model)
         prompt = prompt_at(entries, seq, form, cast("Any", heard), compacted=not options.whole)
         request = prompt.request(header, model.envelope(header), 0)
-        content = asked[-1].content
-        assert isinstance(content, RequestContent)
+        content = asked[-1].content if asked else None
         found = Sent(
-            entry=asked[-1],
+            seq=seq,
             header=header,
             model=model,
             request=request,
             shown=prompt.shown,
             messages={message.sources: message for message in heard.messages},
             lost=losses([entry for entry in entries if entry.seq < seq], heard.still(prompt), native_by(model)),
-            known=request.digest == content.body_digest,
+            known=isinstance(content, RequestContent) and request.digest == content.body_digest,
         )
         if found.known:
             break
     return found
+
+
+def _last_header(entries: Sequence[Entry], seq: int) -> RequestHeaderContent:
+    """Give the header that holds where nothing was asked."""
+    found = [entry.content for entry in entries if entry.seq < seq and isinstance(entry.content, RequestHeaderContent)]
+    return found[-1] if found else RequestHeaderContent()
 
 
 def _blocks(entry: Entry) -> list[Any]:
@@ -168,7 +174,7 @@ def _wire(entries: Sequence[Entry], seq: int, options: ShowOptions) -> Iterator[
     if options.json:
         yield json_line(
             {
-                "request": one.entry.seq,
+                "request": one.seq,
                 "model": one.model.name if options.model else one.header.model,
                 "method": wire.method if reached else None,
                 "url": wire.url if reached else None,
@@ -196,7 +202,7 @@ def _header(value: str | Secret) -> str:
 
 def _checked(one: Sent, options: ShowOptions) -> str:
     size = f"{count(len(one.request.blocks), 'message')}, {len(one.request.body()):,} bytes"
-    head = f"request {one.entry.seq} to {one.model.name if options.model else one.header.model}: {size}"
+    head = f"request {one.seq} to {options.model or one.header.model or 'a model that is not named'}: {size}"
     if one.known:
         return f"{head}; the bytes are those whose digest is on record."
     if options.form is not None or options.model is not None:
@@ -209,7 +215,7 @@ def _checked(one: Sent, options: ShowOptions) -> str:
 def _diff(entries: Sequence[Entry], seq: int, options: ShowOptions) -> Iterator[str]:
     """Show what a request added to the one before."""
     one = sent(entries, seq, options)
-    earlier = [entry.seq for entry in entries if entry.kind is Kind.Request and entry.seq < one.entry.seq]
+    earlier = [entry.seq for entry in entries if entry.kind is Kind.Request and entry.seq < one.seq]
     before = sent(entries, earlier[-1], options) if earlier else None
     kept = _alike(before.request.blocks if before is not None else [], one.request.blocks)
     changed = _changed(before, one)
@@ -218,14 +224,14 @@ def _diff(entries: Sequence[Entry], seq: int, options: ShowOptions) -> Iterator[
         return
     total = len(one.request.blocks)
     if before is None:
-        yield f"request {one.entry.seq}, the first: {count(total, 'message')}"
+        yield f"request {one.seq}, the first: {count(total, 'message')}"
     else:
         lost = len(before.request.blocks) - kept
-        yield f"request {one.entry.seq} after request {before.entry.seq}: {kept} of {total} messages as they were"
+        yield f"request {one.seq} after request {before.seq}: {kept} of {total} messages as they were"
         yield from (f"  changed: {name}" for name in changed)
         if lost:
-            left_out = _left_out(entries, before.entry.seq, one.entry.seq)
-            yield f"  {count(lost, 'message')} of request {before.entry.seq} not repeated{left_out}"
+            left_out = _left_out(entries, before.seq, one.seq)
+            yield f"  {count(lost, 'message')} of request {before.seq} not repeated{left_out}"
     for shown in one.shown[kept:]:
         yield styled(f"+ {shown.role} from {_listed(shown.sources)}", DIM, sys.stdout)
         lines = wrap(harmless(_plain(one.messages[shown.sources])), page_width() - 4)
@@ -236,15 +242,15 @@ def _diff(entries: Sequence[Entry], seq: int, options: ShowOptions) -> Iterator[
 def _facts(entries: Sequence[Entry], one: Sent, before: Sent | None, kept: int) -> dict[str, Any]:
     added = zip(one.request.blocks[kept:], one.shown[kept:], strict=True)
     return {
-        "request": one.entry.seq,
-        "before": before.entry.seq if before is not None else None,
+        "request": one.seq,
+        "before": before.seq if before is not None else None,
         "kept": kept,
         "added": [
             {"role": shown.role, "sources": list(shown.sources), "block": json.loads(b"[" + block + b"]")}
             for block, shown in added
         ],
         "not_repeated": len(before.request.blocks) - kept if before is not None else 0,
-        "tokens": to_builtins(_counted(entries, one.entry.seq)),
+        "tokens": to_builtins(_counted(entries, one.seq)),
         "as_sent": one.known,
     }
 
@@ -280,7 +286,7 @@ def _left_out(entries: Sequence[Entry], after: int, until: int) -> str:
 
 
 def _cached(entries: Sequence[Entry], one: Sent) -> str:
-    counts = _counted(entries, one.entry.seq)
+    counts = _counted(entries, one.seq)
     if counts is None:
         return "cached: nobody knows; no answer of it with a count of tokens is on record"
     if counts.cache_read is None:

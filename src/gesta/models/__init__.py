@@ -5,6 +5,8 @@ ORDER = (
     "faults",
     "sse",
     "parts",
+    "settings",
+    "incoming",
     "kept",
     "gathered",
     "chat_completions",

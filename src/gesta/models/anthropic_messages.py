@@ -17,7 +17,6 @@ from typing import Any, ClassVar
 
 from msgspec import Struct
 
-from gesta.errors import AgentError
 from gesta.kinds import Part, RequestHeaderContent
 from gesta.message import Call, Message
 from gesta.model import Envelope
@@ -25,7 +24,8 @@ from gesta.models.anthropic_reply import AnthropicParser
 from gesta.models.anthropic_schema import arguments, held
 from gesta.models.chat_completions import NOT_IN_NAMES
 from gesta.models.jsontext import compact
-from gesta.models.parts import SERVER_TOOLS, note
+from gesta.models.parts import note
+from gesta.models.settings import ELSEWHERE, SERVER_TOOLS, refuse_own
 from gesta.output import ASKED
 
 OWN = ("model", "system", "messages", "tools", "stream")
@@ -68,13 +68,7 @@ class AnthropicDialect(Struct, frozen=True):
 
     def __post_init__(self) -> None:
         """Refuse settings that are no settings."""
-        for name in OWN:
-            if name in self.settings:
-                raise AgentError(
-                    f"Settings of model {self.model!r} hold {name!r}, which is made from the agent and its record. "
-                    f"Leave out {', '.join(map(repr, OWN))}; every other member is sent as it is. Tools that the "
-                    f"provider runs itself go into {SERVER_TOOLS!r}."
-                )
+        refuse_own(self.model, self.settings, OWN, ELSEWHERE)
 
     def encode(self, message: Message) -> bytes:
         """Write one message as one JSON object."""

@@ -13,13 +13,11 @@ from typing import Any, Literal
 
 import msgspec
 
-from gesta.errors import ModelFault
 from gesta.model import Delta, Reply, ReplyCall
-from gesta.models.chat_completions import BLANK
-from gesta.models.faults import bad_reply, excerpt, lost_stream, provider_fault
+from gesta.models.faults import bad_reply, excerpt, provider_fault
 from gesta.models.gathered import Gathered
-from gesta.models.jsontext import DECODER, SURROGATE, compact, exact, paired, read
-from gesta.models.sse import Event, Events
+from gesta.models.incoming import Incoming
+from gesta.models.jsontext import DECODER, SURROGATE, compact, exact, paired
 
 STARTED_BY = {
     "text_delta": "text",
@@ -93,16 +91,11 @@ class Block:
         return made if self.kind else None
 
 
-class AnthropicParser:
-    """A reader of one reply; the bytes say whether it is whole.
-
-    Deltas join to the text of the reply as far as it came in complete events; a whole reply has none.
-    """
+class AnthropicParser(Incoming):
+    """A reader of one reply."""
 
     def __init__(self) -> None:
-        self._whole: list[bytes] | None = None
-        self._events: Events | None = None
-        self._first = b""
+        super().__init__()
         self._begun = self._done = False
         self._said = Gathered()
         self._spoke: dict[str, int] = {}
@@ -112,66 +105,13 @@ class AnthropicParser:
         self._model: str | None = None
         self._usage: dict[str, Any] | None = None
 
-    def feed(self, data: bytes) -> list[Delta]:
-        """Take the next bytes.
+    @property
+    def over(self) -> bool:
+        """Whether the message ended."""
+        return self._done
 
-        Raises:
-            ModelFault: the stream holds an error, or an event that is no JSON.
-        """
-        if self._events is None:  # nothing that tells has come, or a whole reply is coming
-            if self._whole is not None:
-                self._whole.append(data)
-                return []
-            data = data.lstrip(BLANK)
-            if not data:
-                return []
-            if data[0] in b"{[":
-                self._whole = [data]
-                return []
-            self._first, self._events = data[:1000], Events()
-        return self._take(self._events.feed(data))
-
-    def close(self) -> Reply:
-        """Give the reply.
-
-        Raises:
-            ModelFault: `lost-stream` when the model did not say why it stopped, `bad-reply` when the bytes are no
-                reply, else what the reply reports.
-        """
-        if self._whole is not None:
-            self._read_whole(b"".join(self._whole))
-        elif self._events is None:
-            raise lost_stream("The reply ended before its first byte.")
-        else:
-            self._read_rest(self._events)
-        kept = [item for block in self._blocks if (item := block.kept()) is not None]
-        plain = all(item["type"] == "text" or item == {"type": "tool_use"} for item in kept)
-        told = self._said.reply(model=self._model, usage=self._usage)
-        calls = tuple(block.call() for block in self._blocks if block.kind == "tool_use")
-        return msgspec.structs.replace(told, calls=calls, native=None if plain else kept)
-
-    def _take(self, events: list[Event]) -> list[Delta]:
-        deltas: list[Delta] = []
-        for name, data in events:
-            if self._done or data.strip() in (b"", b"[DONE]"):
-                continue
-            try:
-                event = read(data)
-            except ValueError as exc:
-                if b"\n" not in data:
-                    found = f"Expected JSON in an event of the stream, found {excerpt(data)}: {exc}."
-                    raise bad_reply(found) from exc
-                # Some servers leave out the empty line between events.
-                deltas += self._take([(name, line) for line in data.split(b"\n")])
-            else:
-                deltas += self._event(event, failed=name == b"error")
-        return deltas
-
-    def _read_whole(self, data: bytes) -> None:
-        try:
-            body = read(data)
-        except ValueError as exc:
-            raise bad_reply(f"Expected one JSON object, found {excerpt(data)}: {exc}.") from exc
+    def take_whole(self, body: Any, data: bytes) -> None:
+        """Take a whole message."""
         if isinstance(body, list) and body:
             body = body[0]
         if not isinstance(body, dict):
@@ -188,19 +128,25 @@ class AnthropicParser:
         self._message(body)
         self._end(body)
 
-    def _read_rest(self, events: Events) -> None:
-        """Read what has no line end; it may be cut, so what cannot be read is no news."""
-        try:
-            self._take(events.close())
-        except ModelFault as exc:
-            if exc.type != "bad-reply":
-                raise
+    def take_event(self, event: Any, name: bytes) -> list[Delta]:
+        """Take one event."""
+        return self._event(event, failed=name == b"error")
+
+    def check_end(self) -> None:
+        """Look whether it said why it stopped."""
         if self._said.finish is None and not self._done:
-            if events.strange and not self._begun:
-                raise bad_reply(f"Expected JSON or server-sent events, found {excerpt(self._first)}.")
-            raise lost_stream("The stream ended without a reason to stop and without `message_stop`.")
+            found = "The stream ended without a reason to stop and without `message_stop`."
+            raise self.lost(found, begun=self._begun)
         if not self._begun:
-            raise bad_reply(f"Expected a message in the stream, found {excerpt(self._first)}.")
+            raise bad_reply(f"Expected a message in the stream, found {excerpt(self.first)}.")
+
+    def reply(self) -> Reply:
+        """Give what came."""
+        kept = [item for block in self._blocks if (item := block.kept()) is not None]
+        plain = all(item["type"] == "text" or item == {"type": "tool_use"} for item in kept)
+        told = self._said.reply(model=self._model, usage=self._usage)
+        calls = tuple(block.call() for block in self._blocks if block.kind == "tool_use")
+        return msgspec.structs.replace(told, calls=calls, native=None if plain else kept)
 
     def _event(self, event: Any, *, failed: bool) -> list[Delta]:
         if not isinstance(event, dict):

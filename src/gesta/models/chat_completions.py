@@ -16,25 +16,22 @@ from typing import Any, ClassVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gesta.errors import AgentError, ModelFault
 from gesta.kinds import Part, RequestHeaderContent
 from gesta.message import Message
 from gesta.model import Delta, Envelope, Reply
-from gesta.models.faults import bad_reply, excerpt, lost_stream, provider_fault
+from gesta.models.faults import bad_reply, excerpt, provider_fault
 from gesta.models.gathered import Gathered
-from gesta.models.jsontext import ENCODER, compact, read
+from gesta.models.incoming import Incoming
+from gesta.models.jsontext import ENCODER, compact
 from gesta.models.kept import Kept, put_back
 from gesta.models.parts import data_url, note
-from gesta.models.sse import Event, Events
+from gesta.models.settings import refuse_own
 
 OWN = ("model", "messages", "tools", "stream")
 """Members of a body that settings may not name."""
 
 NOT_IN_NAMES = re.compile("[^a-zA-Z0-9_-]")
 """A model may call a tool by any name; sent back as it was, it would be refused for ever after."""
-
-BLANK = b" \t\r\n\xef\xbb\xbf"
-"""What may stand before a reply: keep-alive lines and a byte order mark."""
 
 
 class ChatDialect(Struct, frozen=True):
@@ -54,12 +51,7 @@ class ChatDialect(Struct, frozen=True):
 
     def __post_init__(self) -> None:
         """Refuse settings that are no settings."""
-        for name in OWN:
-            if name in self.settings:
-                raise AgentError(
-                    f"Settings of model {self.model!r} hold {name!r}, which is made from the agent and its record. "
-                    f"Leave out {', '.join(map(repr, OWN))}; every other member is sent as it is."
-                )
+        refuse_own(self.model, self.settings, OWN)
 
     def encode(self, message: Message) -> bytes:
         """Write one message as one JSON object; images and files that cannot be sent are named in a note."""
@@ -155,86 +147,20 @@ def _tool(tool: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-class ChatParser:
-    """A reader of one reply, whole JSON or server-sent events; the bytes themselves say which.
-
-    Deltas join to the text of the reply as far as it came in complete events; a whole reply has none, and what an
-    event without its empty line held at the very end is in the reply alone.
-    """
+class ChatParser(Incoming):
+    """A reader of one reply."""
 
     def __init__(self, *, keep: bool = True, keeps: tuple[str, ...] = ()) -> None:
+        super().__init__()
         self._keep = keep
         self._kept = Kept(keeps)
-        self._whole: list[bytes] | None = None
-        self._events: Events | None = None
-        self._first = b""
-        self._done = False
         self._chosen = False
         self._gathered = Gathered()
         self._model: str | None = None
         self._usage: dict[str, Any] | None = None
 
-    def feed(self, data: bytes) -> list[Delta]:
-        """Take the next bytes.
-
-        Raises:
-            ModelFault: the stream holds an error, or an event that is no JSON.
-        """
-        if self._events is None:  # nothing that tells has come, or a whole reply is coming
-            if self._whole is not None:
-                self._whole.append(data)
-                return []
-            data = data.lstrip(BLANK)
-            if not data:
-                return []
-            if data[0] in b"{[":
-                self._whole = [data]
-                return []
-            self._first, self._events = data[:1000], Events()
-        return self._take(self._events.feed(data))
-
-    def close(self) -> Reply:
-        """Give the reply.
-
-        Raises:
-            ModelFault: `lost-stream` when neither a reason to stop nor `[DONE]` came, `bad-reply` when the bytes are
-                no reply, else what the reply reports.
-        """
-        if self._whole is not None:
-            self._read_whole(b"".join(self._whole))
-        elif self._events is None:
-            raise lost_stream("The reply ended before its first byte.")
-        else:
-            self._read_rest(self._events)
-        made = self._gathered.reply(model=self._model, usage=self._usage, keep=self._keep)
-        native = self._kept.native()
-        return made if native is None else replace(made, native=native)
-
-    def _take(self, events: list[Event]) -> list[Delta]:
-        deltas: list[Delta] = []
-        for name, data in events:
-            if self._done:
-                continue
-            if not data.startswith(b"{") and (word := data.strip()) in (b"", b"[DONE]"):
-                self._done = bool(word)
-                continue
-            try:
-                chunk = read(data)
-            except ValueError as exc:
-                if b"\n" not in data:
-                    found = f"Expected JSON in an event of the stream, found {excerpt(data)}: {exc}."
-                    raise bad_reply(found) from exc
-                # Some servers leave out the empty line between events.
-                deltas += self._take([(name, line) for line in data.split(b"\n")])
-            else:
-                deltas += self._chunk(chunk, failed=name == b"error")
-        return deltas
-
-    def _read_whole(self, data: bytes) -> None:
-        try:
-            body = read(data)
-        except ValueError as exc:
-            raise bad_reply(f"Expected one JSON object, found {excerpt(data)}: {exc}.") from exc
+    def take_whole(self, body: Any, data: bytes) -> None:
+        """Take a whole reply."""
         if isinstance(body, list) and body:
             body = body[0]
         if isinstance(body, dict):
@@ -242,19 +168,22 @@ class ChatParser:
         if not self._chosen:
             raise bad_reply(f"Expected a choice in the reply, found {excerpt(data)}.")
 
-    def _read_rest(self, events: Events) -> None:
-        """Read what has no line end; it may be cut, so what cannot be read is no news."""
-        try:
-            self._take(events.close())
-        except ModelFault as exc:
-            if exc.type != "bad-reply":
-                raise
-        if self._gathered.finish is None and not self._done:
-            if events.strange and not self._chosen:
-                raise bad_reply(f"Expected JSON or server-sent events, found {excerpt(self._first)}.")
-            raise lost_stream("The stream ended without a reason to stop and without [DONE].")
+    def take_event(self, event: Any, name: bytes) -> list[Delta]:
+        """Take one chunk."""
+        return self._chunk(event, failed=name == b"error")
+
+    def check_end(self) -> None:
+        """Look whether it said why it stopped, or that it is over."""
+        if self._gathered.finish is None and not self.marked:
+            raise self.lost("The stream ended without a reason to stop and without [DONE].", begun=self._chosen)
         if not self._chosen:
-            raise bad_reply(f"Expected a choice in the stream, found {excerpt(self._first)}.")
+            raise bad_reply(f"Expected a choice in the stream, found {excerpt(self.first)}.")
+
+    def reply(self) -> Reply:
+        """Give what came."""
+        made = self._gathered.reply(model=self._model, usage=self._usage, keep=self._keep)
+        native = self._kept.native()
+        return made if native is None else replace(made, native=native)
 
     def _chunk(self, chunk: Any, *, failed: bool) -> list[Delta]:
         if not isinstance(chunk, dict):
@@ -280,7 +209,7 @@ class ChatParser:
         if isinstance(delta := choice.get("delta"), dict):
             self._kept.take(delta)
             deltas = self._gathered.delta(delta)
-        elif isinstance(message := choice.get("message"), dict) and (self._whole is not None or not self._chosen):
+        elif isinstance(message := choice.get("message"), dict) and (self.whole is not None or not self._chosen):
             self._kept.take(message)
             self._gathered.message(message)
         self._chosen = True

@@ -18,7 +18,6 @@ from urllib.parse import quote
 
 from msgspec import Struct
 
-from gesta.errors import AgentError
 from gesta.kinds import Part, RequestHeaderContent
 from gesta.message import Call, Message
 from gesta.model import Envelope
@@ -26,7 +25,8 @@ from gesta.models.chat_completions import NOT_IN_NAMES
 from gesta.models.gemini_reply import GeminiParser
 from gesta.models.gemini_schema import arguments, held
 from gesta.models.jsontext import compact
-from gesta.models.parts import SERVER_TOOLS, note
+from gesta.models.parts import note
+from gesta.models.settings import ELSEWHERE, SERVER_TOOLS, refuse_own
 from gesta.output import ASKED
 
 OWN = ("model", "contents", "systemInstruction", "tools", "stream")
@@ -79,13 +79,7 @@ class GeminiDialect(Struct, frozen=True):
 
     def __post_init__(self) -> None:
         """Refuse settings that are no settings."""
-        for name in OWN:
-            if name in self.settings:
-                raise AgentError(
-                    f"Settings of model {self.model!r} hold {name!r}, which is made from the agent and its record. "
-                    f"Leave out {', '.join(map(repr, OWN))}; every other member is sent as it is. Tools that the "
-                    f"provider runs itself go into {SERVER_TOOLS!r}."
-                )
+        refuse_own(self.model, self.settings, OWN, ELSEWHERE)
 
     @property
     def path(self) -> str:

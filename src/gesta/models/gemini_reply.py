@@ -15,11 +15,10 @@ import msgspec
 
 from gesta.errors import ModelFault
 from gesta.model import Delta, Reply, ReplyCall
-from gesta.models.chat_completions import BLANK
-from gesta.models.faults import bad_reply, excerpt, lost_stream, provider_fault
+from gesta.models.faults import bad_reply, excerpt, provider_fault
 from gesta.models.gathered import Gathered
-from gesta.models.jsontext import SURROGATE, compact, exact, paired, read
-from gesta.models.sse import Event, Events
+from gesta.models.incoming import Incoming
+from gesta.models.jsontext import SURROGATE, compact, exact, paired
 
 BESIDE = ("thought", "thoughtSignature", "videoMetadata", "mediaResolution", "partMetadata")
 """Members of a part that stand beside what it is."""
@@ -38,17 +37,12 @@ ENDED = ("STOP", "MAX_TOKENS")
 Words = Literal["text", "thought"]
 
 
-class GeminiParser:
-    """A reader of one reply; the bytes say which form it has.
-
-    Deltas join to the text of the reply as far as it came in complete events; a whole reply has none.
-    """
+class GeminiParser(Incoming):
+    """A reader of one reply; a stream may also be one JSON list of its chunks."""
 
     def __init__(self) -> None:
-        self._whole: list[bytes] | None = None
-        self._events: Events | None = None
-        self._first = b""
-        self._chosen = self._done = False
+        super().__init__()
+        self._chosen = False
         self._said = Gathered()
         self._calls: list[ReplyCall] = []
         self._native: list[dict[str, Any]] = []
@@ -59,85 +53,29 @@ class GeminiParser:
         self._model: str | None = None
         self._usage: dict[str, Any] | None = None
 
-    def feed(self, data: bytes) -> list[Delta]:
-        """Take the next bytes.
-
-        Raises:
-            ModelFault: the stream holds an error, or an event that is no JSON.
-        """
-        if self._events is None:  # nothing that tells has come, or a whole reply is coming
-            if self._whole is not None:
-                self._whole.append(data)
-                return []
-            data = data.lstrip(BLANK)
-            if not data:
-                return []
-            if data[0] in b"{[":
-                self._whole = [data]
-                return []
-            self._first, self._events = data[:1000], Events()
-        return self._take(self._events.feed(data))
-
-    def close(self) -> Reply:
-        """Give the reply.
-
-        Raises:
-            ModelFault: `lost-stream` when the model did not say why it stopped, `bad-reply` when the bytes are no
-                reply, else what the reply reports.
-        """
-        if self._whole is not None:
-            self._read_whole(b"".join(self._whole))
-        elif self._events is None:
-            raise lost_stream("The reply ended before its first byte.")
-        else:
-            self._read_rest(self._events)
-        self._close_text()
-        plain = all(item.keys() == {"text"} or item == {"functionCall": {}} for item in self._native)
-        told = self._said.reply(model=self._model, usage=self._usage)
-        return msgspec.structs.replace(told, calls=tuple(self._calls), native=None if plain else self._native)
-
-    def _take(self, events: list[Event]) -> list[Delta]:
-        deltas: list[Delta] = []
-        for name, data in events:
-            if self._done or (word := data.strip()) == b"[DONE]":
-                self._done = True
-                continue
-            if not word:
-                continue
-            try:
-                chunk = read(data)
-            except ValueError as exc:
-                if b"\n" not in data:
-                    found = f"Expected JSON in an event of the stream, found {excerpt(data)}: {exc}."
-                    raise bad_reply(found) from exc
-                # Some servers leave out the empty line between events.
-                deltas += self._take([(name, line) for line in data.split(b"\n")])
-            else:
-                deltas += self._chunk(chunk, failed=name == b"error")
-        return deltas
-
-    def _read_whole(self, data: bytes) -> None:
-        try:
-            body = read(data)
-        except ValueError as exc:
-            raise bad_reply(f"Expected JSON, found {excerpt(data)}: {exc}.") from exc
+    def take_whole(self, body: Any, data: bytes) -> None:
+        """Take a whole reply, or a list of chunks."""
         for chunk in body if isinstance(body, list) else [body]:
             known = isinstance(chunk, dict) and "candidates" not in chunk
             self._chunk(chunk, failed=known and ("message" in chunk or "detail" in chunk))
         if not self._chosen:
             raise bad_reply(f"Expected a candidate in the reply, found {excerpt(data)}.")
 
-    def _read_rest(self, events: Events) -> None:
-        """Read what has no line end; it may be cut, so what cannot be read is no news."""
-        try:
-            self._take(events.close())
-        except ModelFault as exc:
-            if exc.type != "bad-reply":
-                raise
+    def take_event(self, event: Any, name: bytes) -> list[Delta]:
+        """Take one chunk."""
+        return self._chunk(event, failed=name == b"error")
+
+    def check_end(self) -> None:
+        """Look whether it said why it stopped."""
         if self._said.finish is None:
-            if events.strange and not self._chosen:
-                raise bad_reply(f"Expected JSON or server-sent events, found {excerpt(self._first)}.")
-            raise lost_stream("The stream ended without a reason to stop.")
+            raise self.lost("The stream ended without a reason to stop.", begun=self._chosen)
+
+    def reply(self) -> Reply:
+        """Give what came."""
+        self._close_text()
+        plain = all(item.keys() == {"text"} or item == {"functionCall": {}} for item in self._native)
+        told = self._said.reply(model=self._model, usage=self._usage)
+        return msgspec.structs.replace(told, calls=tuple(self._calls), native=None if plain else self._native)
 
     def _chunk(self, chunk: Any, *, failed: bool) -> list[Delta]:
         if not isinstance(chunk, dict):

@@ -4,9 +4,6 @@ from base64 import b64encode
 
 from gesta.kinds import Part
 
-SERVER_TOOLS = "server_tools"
-"""The setting that lists tools which a provider runs itself, in its own form."""
-
 
 def data_url(part: Part) -> str:
     """Write the bytes of a part as a URL."""

@@ -16,14 +16,14 @@ from typing import Any, ClassVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gesta.errors import AgentError
 from gesta.kinds import Part, RequestHeaderContent
 from gesta.message import Message
 from gesta.model import Envelope
 from gesta.models.jsontext import ENCODER, compact
-from gesta.models.parts import SERVER_TOOLS, data_url, note
+from gesta.models.parts import data_url, note
 from gesta.models.responses_items import again, call_id, call_item
 from gesta.models.responses_reply import ResponsesParser
+from gesta.models.settings import ELSEWHERE, SERVER_TOOLS, refuse_own
 
 OWN = ("model", "input", "instructions", "tools", "stream", "previous_response_id", "conversation")
 """Members of a body that settings may not name."""
@@ -66,13 +66,7 @@ class ResponsesDialect(Struct, frozen=True):
 
     def __post_init__(self) -> None:
         """Refuse settings that are no settings."""
-        for name in OWN:
-            if name in self.settings:
-                raise AgentError(
-                    f"Settings of model {self.model!r} hold {name!r}, which is made from the agent and its record. "
-                    f"Leave out {', '.join(map(repr, OWN))}; every other member is sent as it is. Tools that the "
-                    f"provider runs itself go into {SERVER_TOOLS!r}."
-                )
+        refuse_own(self.model, self.settings, OWN, ELSEWHERE)
 
     def encode(self, message: Message) -> bytes:
         """Write one message as one or more items, with a comma between them."""

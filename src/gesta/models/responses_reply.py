@@ -13,11 +13,10 @@ from typing import Any, Literal
 
 from gesta.errors import ModelFault
 from gesta.model import Delta, Reply
-from gesta.models.chat_completions import BLANK
-from gesta.models.faults import bad_reply, excerpt, lost_stream, provider_fault
-from gesta.models.jsontext import paired, read
+from gesta.models.faults import bad_reply, excerpt, provider_fault
+from gesta.models.incoming import Incoming
+from gesta.models.jsontext import paired
 from gesta.models.responses_items import APART, CALLS, Said, text_of, thought_of
-from gesta.models.sse import Event, Events
 
 DELTAS: dict[str, tuple[str, str]] = {
     "response.output_text.delta": ("text", "content_index"),
@@ -120,14 +119,11 @@ def _after(shown: str, said: str) -> str:
     return shown if said in shown else shown + APART + said
 
 
-class ResponsesParser:
-    """A reader of one reply. A whole one has no deltas."""
+class ResponsesParser(Incoming):
+    """A reader of one reply."""
 
     def __init__(self) -> None:
-        self._whole: list[bytes] | None = None
-        self._events: Events | None = None
-        self._first = b""
-        self._marked = False
+        super().__init__()
         self._final: dict[str, Any] | None = None
         self._last: dict[str, Any] = {}
         self._model: str | None = None
@@ -136,38 +132,40 @@ class ResponsesParser:
         self._by_id: dict[str, _Slot] = {}
         self._by_index: dict[int, _Slot] = {}
 
-    def feed(self, data: bytes) -> list[Delta]:
-        """Take the next bytes.
+    @property
+    def over(self) -> bool:
+        """Whether the closing response came."""
+        return self._final is not None or self.marked
 
-        Raises:
-            ModelFault: the stream holds an error, or an event that is no JSON.
-        """
-        if self._events is None:
-            if self._whole is not None:
-                self._whole.append(data)
-                return []
-            data = data.lstrip(BLANK)
-            if not data:
-                return []
-            if data[0] in b"{[":
-                self._whole = [data]
-                return []
-            self._first, self._events = data[:1000], Events()
-        return self._take(self._events.feed(data))
+    def take_whole(self, body: Any, data: bytes) -> None:
+        """Take a whole response. Raises ModelFault, `background` for one that is not made yet."""
+        if isinstance(body, list) and body:
+            body = body[0]
+        if isinstance(body, dict):
+            if not isinstance(body.get("output"), list) and any(body.get(name) for name in ("message", "detail")):
+                raise provider_fault(body)
+            self._respond("", body)
+        if not isinstance(body, dict) or not ("output" in body or "output_text" in body):
+            raise bad_reply(f"Expected `output` in the reply, found {excerpt(data)}.")
+        if (status := body.get("status")) in ("queued", "in_progress"):
+            found = f"The reply is not made yet, its status is {status!r}: with `background` the provider makes it "
+            raise ModelFault("background", found + "later and keeps it there. Leave that setting out.", retry=False)
+        self._final = body
 
-    def close(self) -> Reply:
-        """Give the reply.
+    def take_event(self, event: Any, name: bytes) -> list[Delta]:
+        """Take one event."""
+        return self._event(event, name.decode("utf-8", "replace"))
 
-        Raises:
-            ModelFault: `lost-stream` when no event said that it ended, `background` when it is not made yet,
-                `bad-reply` when the bytes are no reply, else what the reply reports.
-        """
-        if self._whole is not None:
-            self._read_whole(b"".join(self._whole))
-        elif self._events is None:
-            raise lost_stream("The reply ended before its first byte.")
-        else:
-            self._read_rest(self._events)
+    def check_end(self) -> None:
+        """Look whether the closing response came, or all items and the mark of the end."""
+        if self._final is None and self._last.get("status") in ENDED:
+            self._final = self._last
+        if self._final is None and not (self.marked and self._slots):
+            found = f"The stream ended before its last event, with status {self._last.get('status')!r}."
+            raise self.lost(found, begun=bool(self._slots or self._last))
+
+    def reply(self) -> Reply:
+        """Give what came."""
         final = self._final or {}
         said, usage, status = self._said(final), final.get("usage"), final.get("status")
         if status == "incomplete":
@@ -196,58 +194,6 @@ class ResponsesParser:
             said.text = paired(words)
         said.text, said.thought = _after(text, said.text), _after(thought, said.thought)
         return said
-
-    def _read_whole(self, data: bytes) -> None:
-        try:
-            body = read(data)
-        except ValueError as exc:
-            raise bad_reply(f"Expected one JSON object, found {excerpt(data)}: {exc}.") from exc
-        if isinstance(body, list) and body:
-            body = body[0]
-        if isinstance(body, dict):
-            if not isinstance(body.get("output"), list) and any(body.get(name) for name in ("message", "detail")):
-                raise provider_fault(body)
-            self._respond("", body)
-        if not isinstance(body, dict) or not ("output" in body or "output_text" in body):
-            raise bad_reply(f"Expected `output` in the reply, found {excerpt(data)}.")
-        if (status := body.get("status")) in ("queued", "in_progress"):
-            found = f"The reply is not made yet, its status is {status!r}: with `background` the provider makes it "
-            raise ModelFault("background", found + "later and keeps it there. Leave that setting out.", retry=False)
-        self._final = body
-
-    def _read_rest(self, events: Events) -> None:
-        """Read what has no line end; it may be cut, so what cannot be read is no news."""
-        try:
-            self._take(events.close())
-        except ModelFault as exc:
-            if exc.type != "bad-reply":
-                raise
-        if self._final is None and self._last.get("status") in ENDED:
-            self._final = self._last
-        if self._final is None and not (self._marked and self._slots):
-            if events.strange and not self._slots and not self._last:
-                raise bad_reply(f"Expected JSON or server-sent events, found {excerpt(self._first)}.")
-            raise lost_stream(f"The stream ended before its last event, with status {self._last.get('status')!r}.")
-
-    def _take(self, events: list[Event]) -> list[Delta]:
-        deltas: list[Delta] = []
-        for name, data in events:
-            if self._final is not None or self._marked:
-                break
-            if not data.startswith(b"{") and (word := data.strip()) in (b"", b"[DONE]"):
-                self._marked = bool(word)
-                continue
-            try:
-                event = read(data)
-            except ValueError as exc:
-                if b"\n" not in data:
-                    found = f"Expected JSON in an event of the stream, found {excerpt(data)}: {exc}."
-                    raise bad_reply(found) from exc
-                # Some servers leave out the empty line between events.
-                deltas += self._take([(name, line) for line in data.split(b"\n")])
-            else:
-                deltas += self._event(event, name.decode("utf-8", "replace"))
-        return deltas
 
     def _event(self, event: Any, name: str) -> list[Delta]:
         if not isinstance(event, dict):

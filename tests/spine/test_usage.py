@@ -11,7 +11,9 @@ from gesta.usage import Tokens, tokens
 ROWS: dict[str, tuple[dict[str, Any], Tokens | None]] = {
     "Chat Completions": (
         {
-            "prompt_tokens": 100, "completion_tokens": 20, "total_tokens": 120,
+            "prompt_tokens": 100,
+            "completion_tokens": 20,
+            "total_tokens": 120,
             "prompt_tokens_details": {"cached_tokens": 64},
             "completion_tokens_details": {"reasoning_tokens": 8},
         },
@@ -23,7 +25,8 @@ ROWS: dict[str, tuple[dict[str, Any], Tokens | None]] = {
     ),
     "Responses": (
         {
-            "input_tokens": 100, "output_tokens": 20,
+            "input_tokens": 100,
+            "output_tokens": 20,
             "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 30},
             "output_tokens_details": {"reasoning_tokens": 8},
         },
@@ -31,20 +34,32 @@ ROWS: dict[str, tuple[dict[str, Any], Tokens | None]] = {
     ),
     "Anthropic counts what was cached beside": (
         {
-
-                "input_tokens": 10,
-                "cache_read_input_tokens": 60,
-                "cache_creation_input_tokens": 30,
-                "output_tokens": 20
-            ,
+            "input_tokens": 10,
+            "cache_read_input_tokens": 60,
+            "cache_creation_input_tokens": 30,
+            "output_tokens": 20,
             "output_tokens_details": {"thinking_tokens": 8},
         },
         Tokens(input=100, output=20, cache_read=60, cache_write=30, reasoning=8),
     ),
+    "LiteLLM counts it inside, by the same names": (
+        {
+            "prompt_tokens": 100,
+            "completion_tokens": 20,
+            "total_tokens": 120,
+            "cache_read_input_tokens": 60,
+            "cache_creation_input_tokens": 30,
+        },
+        Tokens(input=100, output=20, cache_read=60, cache_write=30),
+    ),
     "Gemini counts what was thought beside": (
         {
-            "promptTokenCount": 90, "toolUsePromptTokenCount": 10, "candidatesTokenCount": 12,
-            "thoughtsTokenCount": 8, "cachedContentTokenCount": 64, "totalTokenCount": 120,
+            "promptTokenCount": 90,
+            "toolUsePromptTokenCount": 10,
+            "candidatesTokenCount": 12,
+            "thoughtsTokenCount": 8,
+            "cachedContentTokenCount": 64,
+            "totalTokenCount": 120,
         },
         Tokens(input=100, output=20, cache_read=64, reasoning=8),
     ),

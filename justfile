@@ -77,6 +77,17 @@ bench:
         python -m "${module//\//.}"
     done
 
+# other systems, for `python -m benchmarks.targets --peers`; in an environment of their own, one by one
+peers:
+    #!/usr/bin/env bash
+    set -euo pipefail
+    python3 -m venv .peers
+    python -c "import tomllib; from pathlib import Path; \
+    print(*tomllib.loads(Path('pyproject.toml').read_text())['project']['optional-dependencies']['bench'], sep='\n')" |
+        while read -r each; do
+            .peers/bin/python -m pip install --quiet -c benchmarks/peers.txt "$each" || echo "not installed: $each"
+        done
+
 # the tests on the lowest versions that pyproject.toml allows
 lowest:
     #!/usr/bin/env bash
@@ -98,7 +109,11 @@ pins:
     #!/usr/bin/env bash
     set -euo pipefail
     head=$(sed '/^[^#]/,$d' constraints.txt)
-    pins=$(echo hatchling | uv pip compile --quiet --universal --upgrade --python-version 3.11 --all-extras \
+    extras=$(python -c "import tomllib; from pathlib import Path; \
+    print(*(f'--extra {each}' for each in \
+    tomllib.loads(Path('pyproject.toml').read_text())['project']['optional-dependencies'] if each != 'bench'))")
+    # shellcheck disable=SC2086
+    pins=$(echo hatchling | uv pip compile --quiet --universal --upgrade --python-version 3.11 $extras \
         --no-header --no-annotate pyproject.toml -)
     printf '%s\n%s\n' "$head" "$pins" > constraints.txt
 

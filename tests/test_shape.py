@@ -26,6 +26,8 @@ SPINE = (
         "codec",
         "blob",
         "store",
+        "forking",
+        "tombstone",
         "audit",
         "log",
         "view",
@@ -67,6 +69,7 @@ SPINE = (
         "acting",
         "verbs",
         "playing",
+        "fencing",
         "opening",
         "holder",
         "stream",
@@ -74,7 +77,7 @@ SPINE = (
     ),
 )
 RIBS = ("stores", "models", "tools", "formatters", "views", "patterns", "bridges")
-EDGES = ("address", "blocking", "demo", "worker", "cli", "web", "crashing", "testing")
+EDGES = ("address", "compare", "blocking", "demo", "worker", "cli", "web", "crashing", "sentences", "testing")
 SPINE_LIBRARIES = ("msgspec", "anyio")
 LAZY = ("", "address", "cli", "demo")  # may import inside functions; "" is the door, `gesta/__init__.py`
 HEAVY = {"models/prices.py": "genai_prices"}  # rib file -> the one library that it may import inside functions

@@ -56,6 +56,8 @@ class Coming(Struct):
     chars: int = 0
     thought: bool = False
     """Whether reasoning was."""
+    words: str = ""
+    """What stood beside a call of the tool that takes the answer."""
 
 
 async def ask(agent: Agent, desk: Desk, correction: str | None = None) -> None:
@@ -64,6 +66,8 @@ async def ask(agent: Agent, desk: Desk, correction: str | None = None) -> None:
         assert desk.state.turn is not None and desk.state.turn.reply is not None
         wrong = desk.state.turn.reply
         desk.write(SystemContent(value=correction, extra={"from": ["output"], CORRECTS: wrong}), wrong)
+        assert desk.state.asked is not None
+        desk.take_back(desk.state.asked.seq)
         desk.absorb()
     _close_calls(agent, desk)
     agent = agent.offering(desk.state.tool_state)
@@ -85,7 +89,7 @@ async def ask(agent: Agent, desk: Desk, correction: str | None = None) -> None:
         with anyio.CancelScope(shield=True):
             cut = Error(type=LOST, message="the process stopped asking")
             desk.write(FaultContent(of=entry.seq, error=cut, shown_chars=coming.chars or None), entry.seq)
-            _retract(desk, coming)
+            desk.take_back(coming.message)
             await desk.log.durable()
         raise
     else:
@@ -151,7 +155,8 @@ async def _settle_last_try(desk: Desk) -> None:
 def _request(agent: Agent, desk: Desk) -> tuple[Request, Entry]:
     """Write the request: what it adds to the one before, and the digest of its whole body."""
     state, prompt = desk.state, desk.prompt
-    header = agent.formats().dress(agent.header())
+    heading = desk.head(agent)
+    header = heading.header
     if header != state.header:
         desk.write(header)
         desk.absorb()
@@ -160,7 +165,7 @@ def _request(agent: Agent, desk: Desk) -> tuple[Request, Entry]:
     asked = state.asked
     extends = asked if asked is not None and asked.encoder in ("", prompt.encoder) else None
     added = prompt.since(extends.blocks if extends is not None else 0)
-    request = prompt.request(header, agent.asked().envelope(header), state.answered)
+    request = prompt.request(header, heading.envelope, state.answered)
     number = asked.number + 1 if asked is not None and asked.digest == request.digest else 1
     content = RequestContent(
         header=state.header_seq,
@@ -200,7 +205,8 @@ async def _answer(agent: Agent, desk: Desk, request: Request, coming: Coming) ->
         _show(desk, coming, Delta("text", reply.text[coming.chars :]))
     if agent.answers_by() == "tool" and reply.calls and all(call.name == ANSWER for call in reply.calls):
         thought = "\n\n".join(text for text in (reply.thought, reply.text) if text) or None
-        whole = reply.calls[0].args
+        coming.words, whole = reply.text, reply.calls[0].args
+        desk.take_back(coming.message)
         reply = msgspec.structs.replace(reply, text=whole, calls=(), thought=thought, native=None)
     return whole, reply
 
@@ -231,7 +237,7 @@ def _fault(agent: Agent, desk: Desk, entry: Entry, failure: Exception, coming: C
     desk.write(FaultContent(of=entry.seq, error=error, wait_s=wait_s, shown_chars=chars, extra=extra), entry.seq)
     if coming.held is not None and status is not None and not coming.raw:  # what is refused is not billed
         desk.write(BudgetContent(of=entry.seq, spent={"tokens": 0, "usd": 0.0}), entry.seq)
-    _retract(desk, coming)
+    desk.take_back(coming.message)
 
 
 def _raw(coming: Coming) -> dict[str, Any]:
@@ -245,20 +251,14 @@ def _meta(agent: Agent, coming: Coming, reply: Reply) -> dict[str, Any] | None:
     return (_raw(coming) if reply.keep else {}) | native or None
 
 
-def _retract(desk: Desk, coming: Coming) -> None:
-    """Take back words that were shown and are not on record as an answer."""
-    if coming.chars:
-        desk.tell("retract", "", message=coming.message)
-
-
 def _record(agent: Agent, desk: Desk, coming: Coming, completion: Entry, reply: Reply) -> None:
     """Write what the reply let be seen of its reasoning, and its calls: one commit with the completion."""
     if reply.thought:
         thought = desk.write(ThoughtContent(value=reply.thought), completion.seq)
-        whole = "" if coming.thought else reply.thought
+        whole = coming.words if coming.thought else reply.thought
         desk.tell("thought", whole, message=coming.message, seq=thought.seq)
     if reply.calls or not reply.text.strip():
-        _retract(desk, coming)
+        desk.take_back(coming.message)
     if reply.calls:
         if reply.text:
             desk.tell("thought", reply.text, message=coming.message, seq=completion.seq)

@@ -17,6 +17,10 @@ from gesta.policy import Compact
 
 LEAST = 0.1
 """Part of the bound that has to be freed: a prompt that changes is a prompt that no provider has in its cache."""
+MADE = "[This result was left out to save space. The call was made: do not make it again to read this.]"
+"""In place of a result whose call may have had an effect."""
+LONGEST = 8_000
+"""Characters of a result that a summary is made from: larger ones are the reason for it."""
 CHILD = "compact"
 TASK = "The conversation so far:\n\n"
 
@@ -30,8 +34,11 @@ async def compact(agent: Agent, desk: Desk) -> None:
     places = list(_results(rule, desk))
     if _worth(rule, desk, places):
         for place in places:
-            seqs = desk.prompt.shown[place].sources
-            _write(desk, CompactionContent(from_seq=min(seqs), to_seq=max(seqs)), _tokens(desk, [place]), *seqs)
+            shown = desk.prompt.shown[place]
+            seqs, tool = shown.sources, agent.tool(shown.tool or "")
+            said = None if tool is not None and tool.effect == "pure" else MADE
+            content = CompactionContent(from_seq=min(seqs), to_seq=max(seqs), summary=said)
+            _write(desk, content, _tokens(desk, [place]), *seqs)
         desk.absorb()
     if desk.state.weight.tokens <= rule.at_tokens:
         return
@@ -42,14 +49,16 @@ async def compact(agent: Agent, desk: Desk) -> None:
 
 
 def _results(rule: Compact, desk: Desk) -> Iterator[int]:
-    """Give the places of old results that are large."""
+    """Give the places of old results that are large; what came since the last reply stays, for nobody has read it."""
     shown = desk.prompt.shown
+    read = max((place for place, each in enumerate(shown) if each.role == "assistant"), default=0)
     results = [place for place, each in enumerate(shown) if each.observes]
     for place in results[: max(0, len(results) - rule.keep_results)] if rule.results_over is not None else ():
         assert rule.results_over is not None
         seqs = shown[place].sources
         together = max(seqs) - min(seqs) < len(seqs)  # nothing else lies between them
-        if len(desk.prompt.blocks[place]) > rule.results_over and together:
+        large = len(desk.prompt.blocks[place]) > rule.results_over and not shown[place].left_out
+        if large and together and place < read:
             yield place
 
 
@@ -88,7 +97,7 @@ async def _leave_out(agent: Agent, desk: Desk, places: Sequence[int]) -> None:
     assert rule is not None
     summary: str | None = None
     causes: list[Cause] = [last]
-    if isinstance(rule.by, Agent):
+    if rule.by is not None:
         text = TASK + told(await _messages(agent, desk, first, last))
         handed = Handed(f"{CHILD}#{last}", f"{desk.log.run}.{CHILD}.{last}", text, CHILD, last)
         try:
@@ -106,7 +115,7 @@ async def _messages(agent: Agent, desk: Desk, first: int, last: int) -> Sequence
     store, formatter = desk.log.journal.store, agent.formats()
     entries = await read(store, desk.log.run, first - 1, last)
     earlier = [entry.content.summary for entry in entries if isinstance(entry.content, CompactionContent)]
-    before = [Message(role="user", text=text) for text in earlier if text is not None]
+    before = [Message(role="user", text=text) for text in earlier if text not in (None, MADE)]
     return before + formatter.format(entries, formatter.start())
 
 
@@ -115,6 +124,12 @@ def told(messages: Sequence[Message]) -> str:
     lines = []
     for each in messages:
         who = f"result of {each.name}" if each.role == "tool" else each.role
-        calls = "".join(f"\n[calls {call.name} with {call.args}]" for call in each.calls)
-        lines.append(f"{who}: {each.text}{calls}")
+        text = _cut(each.text) if each.role == "tool" or each.observes else each.text
+        beside = [f"[calls {call.name} with {call.args}]" for call in each.calls]
+        beside += [f"[{part.type} {part.name or ''}]" if part.text is None else part.text for part in each.parts]
+        lines.append("\n".join([f"{who}: {text}", *beside]))
     return "\n\n".join(lines)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]} [... {len(text) - LONGEST:,} more characters]"

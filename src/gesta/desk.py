@@ -10,11 +10,13 @@ from typing import Any, Protocol
 
 import msgspec
 
+from gesta.agent import Agent
 from gesta.entry import Cause, Entry
 from gesta.event import Event, EventType, Explain, Listener
 from gesta.formatter import observation_text
-from gesta.kinds import Content, SystemContent, ToolResultContent
+from gesta.kinds import Content, RequestHeaderContent, SystemContent, ToolResultContent
 from gesta.log import Log
+from gesta.model import Envelope
 from gesta.origins import Key, NodeType, Origin, derived
 from gesta.outcome import Outcome
 from gesta.policy import Budget
@@ -55,6 +57,14 @@ class Host(Protocol):
         """End what runs below still have open."""
 
 
+class Heading(msgspec.Struct, frozen=True):
+    """What holds for all requests of an agent: made once, as long as the agent is the same."""
+
+    agent: Agent
+    header: RequestHeaderContent
+    envelope: Envelope
+
+
 class Desk:
     """One run at work."""
 
@@ -80,6 +90,8 @@ class Desk:
         """What a turn of the run may cost."""
         self.streamed = False
         """Whether words of the last reply went out already."""
+        self.heading: Heading | None = None
+        """What was last made for the requests of an agent."""
         self._view = RunView()
         self._origins = {} if origins is None else origins
         self.origin = self._origins.setdefault(log.run, Origin()) if listener is not None else None
@@ -114,6 +126,13 @@ class Desk:
             self.prompt.add(entry)
         return entries
 
+    def head(self, agent: Agent) -> Heading:
+        """Give what holds for all requests of an agent."""
+        if self.heading is None or self.heading.agent is not agent:
+            header = agent.formats().dress(agent.header())
+            self.heading = Heading(agent, header, agent.asked().envelope(header))
+        return self.heading
+
     def write(self, content: Content, *causes: Cause) -> Entry:
         """Write an entry in the turn's span."""
         return self.log.write(content, causes)
@@ -137,6 +156,12 @@ class Desk:
             last: whether it ends a message.
         """
         self._hear(Event(type=type_, content=content, message=message, end_of_message=last))
+
+    def take_back(self, message: int) -> None:
+        """Take back the words that went out of the reply to a request: they are no answer."""
+        if self.streamed:
+            self.streamed = False
+            self.tell("retract", "", message=message)
 
     def observe(self, entry: Entry) -> None:
         """Tell of a tool's result and where it stands, once it is durable."""

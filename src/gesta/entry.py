@@ -9,7 +9,7 @@ import json
 from datetime import UTC, datetime
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, to_builtins
 
 from gesta.kinds import Content, Kind
 
@@ -94,6 +94,9 @@ def run_id(record: str, session: str, name: str) -> str:
 def utc_text(at: datetime) -> str:
     """Write a time as rows hold it, always with microseconds, so that text order is time order."""
     at = at if at.tzinfo is UTC else at.astimezone(UTC)
+    if at.microsecond:  # a tenth of the time, and the same text
+        text: str = to_builtins(at)
+        return text
     return at.isoformat(timespec="microseconds")[:-6] + "Z"
 
 

@@ -20,7 +20,9 @@ from gesta.desk import Desk, Task
 from gesta.entry import run_id, utc_text
 from gesta.errors import NoRun, OtherProgram, RunHeld, TurnOpen
 from gesta.event import Listener
+from gesta.fencing import advance, base_below
 from gesta.kinds import (
+    AgentRef,
     BeginContent,
     EndContent,
     Error,
@@ -35,9 +37,8 @@ from gesta.opening import Opening, close_orphans, shielded
 from gesta.origins import Origin
 from gesta.outcome import Outcome
 from gesta.perform import perform
-from gesta.playing import play
 from gesta.prompt import Prompt, way
-from gesta.run import outcome, take_in, turn
+from gesta.run import outcome, take_in
 from gesta.spending import ALLOWANCE
 from gesta.standing import RunState, RunView
 from gesta.store import Lease, Letter, RunRow, Store
@@ -69,6 +70,7 @@ class Holder:
         self._kept: dict[str, Kept] = {}
         self._queues: WeakValueDictionary[str, anyio.Lock] = WeakValueDictionary()
         self._origins: WeakValueDictionary[str, Origin] = WeakValueDictionary()  # of runs that are held or kept
+        self._digests: dict[bytes, str] = {}  # of agents, by what describes them
         self.closing = False
         """Whether the record is being closed: turns that are broken off stay open."""
 
@@ -139,6 +141,7 @@ class Holder:
             parent_run=desk.log.run,
             causes=(task.cause,),
             allowance=task.allowance,
+            base=await base_below(task.name, desk),
         )
         return await self.take(agent, opening, desk.pass_on if desk.listener is not None else None)
 
@@ -203,7 +206,7 @@ class Holder:
         """
         try:
             await self._note_change(agent, desk)
-            ended = await (turn if agent.program is None else play)(agent, desk)
+            ended = await advance(agent, desk)
         except anyio.get_cancelled_exc_class():
             assert desk.state.opened is not None
             scoped = anyio.current_effective_deadline() == -math.inf and desk.state.opened.parent_run is None
@@ -222,18 +225,24 @@ class Holder:
     async def _note_change(self, agent: Agent, desk: Desk) -> None:
         """Write down that an agent of another description goes on with the turn; it is not refused."""
         await take_in(desk)
-        turn_, ref = desk.state.turn, agent.ref()
+        turn_, ref = desk.state.turn, self._ref(agent)
         if turn_ is not None and turn_.cancelled is None and turn_.agent != ref.digest:
             desk.write(KeyValueContent(key=AGENT, value=msgspec.to_builtins(ref)))
             desk.absorb()
 
+    def _ref(self, agent: Agent) -> AgentRef:
+        """Say which agent it is; those of the last turns are known."""
+        if len(self._digests) > KEPT_RUNS:
+            del self._digests[next(iter(self._digests))]
+        return agent.ref(self._digests)
+
     def begin(self, agent: Agent, opening: Opening, desk: Desk) -> None:
         """Begin a turn, with what opens it."""
-        opened = Opened(
-            session=opening.session, name=opening.name, record=self.store.info.id, parent_run=opening.parent_run
-        )
+        parent, base = opening.parent_run, opening.base
+        at = {"record": self.store.info.id, "session": opening.session, "name": opening.name}
+        opened = Opened(**at, parent_run=parent, base=base)
         extra = {ALLOWANCE: opening.allowance} if opening.allowance is not None else None
-        begin = BeginContent(name=agent.name, role="turn", agent=agent.ref(), key=opening.key, extra=extra)
+        begin = BeginContent(name=agent.name, role="turn", agent=self._ref(agent), key=opening.key, extra=extra)
         desk.log = open_root(desk.log.journal, begin, opened)
         if opening.content is not None:
             question = desk.write(opening.content, *opening.causes)

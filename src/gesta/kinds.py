@@ -80,6 +80,18 @@ class Error(Struct, frozen=True, kw_only=True, omit_defaults=True):
     traceback: str | None = None
 
 
+class Forked(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a fork goes on from."""
+
+    run: str
+    seq: int
+    """Of its last entry that the fork shares; 0 for none."""
+    digest: str = ""
+    """Of that entry, in hex: the fork is chained to it."""
+    live: list[str] | None = None
+    """Tools that may do what is not on record of the base, beside the pure ones."""
+
+
 class Opened(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What makes a run: stands on its first begin."""
 
@@ -88,6 +100,8 @@ class Opened(Struct, frozen=True, kw_only=True, omit_defaults=True):
     record: str
     """Id of the record where the run was made; it stays when the run is copied elsewhere."""
     parent_run: str | None = None
+    base: Forked | None = None
+    """Of a fork: the run that it goes on from."""
 
 
 class AgentRef(Struct, frozen=True, kw_only=True, omit_defaults=True):

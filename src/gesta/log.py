@@ -12,16 +12,18 @@ from datetime import UTC, datetime
 from typing import Any
 
 import anyio
+from msgspec.structs import replace
 
 from gesta.blob import Blobs
 from gesta.codec import blob_names, decode_content, from_row, to_row
 from gesta.entry import GENESIS, Cause, Entry, Row
 from gesta.errors import GestaError, LeaseLost, message_of
+from gesta.forking import rows_of
 from gesta.kinds import Base, BeginContent, Content, EndContent, Error, KeyValueContent, Kind, Opened
-from gesta.store import Batch, BlobRow, Effect, Lease, Letter, Statements, Store
+from gesta.store import Batch, BlobRow, Effect, Lease, Letter, Prune, Statements, Store
 
 Clock = Callable[[], datetime]
-SALTS = 256  # asking the system for randomness once for many entries
+SALTS = 32  # asking the system for randomness once for many entries; runs at once have as many each
 
 
 def utc_now() -> datetime:
@@ -30,9 +32,13 @@ def utc_now() -> datetime:
 
 
 async def read(store: Store, run: str, after: int = 0, until: int | None = None) -> list[Entry]:
-    """Read a run's entries by seq, large values included. Raises NewerRecord and BrokenRecord."""
-    rows = await store.read(run, after, until)
-    return [await entry_of(store, row) for row in rows]
+    """Read a run's entries by seq, large values included; those that a fork shares are read as its own.
+
+    Raises:
+        NewerRecord, BrokenRecord: an entry cannot be read.
+    """
+    entries = [await entry_of(store, row) for row in await rows_of(store, run, after, until)]
+    return [entry if entry.run == run else replace(entry, run=run) for entry in entries]
 
 
 async def entry_of(store: Store, row: Row) -> Entry:
@@ -57,13 +63,16 @@ class Journal:
         self._letters: list[int] = []
         self.taken_in: set[int] = set()
         """Ids of letters that became entries; they stay in the inbox until those are committed."""
+        self.prunes: list[Prune] = []
+        """Runs that go with the next commit, which holds the entries that say so."""
         self._blobs = Blobs()
         self._blob_rows: list[BlobRow] = []
         self.keeps = False
         """Whether entries are kept until somebody takes them."""
         self._fresh: list[Entry] = []
         self._after: list[tuple[int, Callable[[], None]]] = []
-        self._committing: anyio.Event | None = None
+        self._committing = False
+        self._committed: anyio.Event | None = None  # made where somebody waits for it
         self._failure: GestaError | None = None
         self._salts = b""
 
@@ -118,8 +127,8 @@ class Journal:
         """Wait until all that is written so far is committed. Raises WriteFailed and LeaseLost."""
         target = self.head
         while self.durable_head < target:
-            if self._committing is not None:
-                await self._committing.wait()
+            if self._committing:
+                await self._others()
             elif self._failure is not None:
                 raise self._failure
             else:
@@ -135,8 +144,8 @@ class Journal:
         Raises:
             WriteFailed, LeaseLost: nothing of it happened.
         """
-        while self._committing is not None:
-            await self._committing.wait()
+        while self._committing:
+            await self._others()
         if self._failure is not None:
             raise self._failure
 
@@ -157,22 +166,28 @@ class Journal:
     async def _commit(self) -> None:
         rows, letters = self._rows, self._letters
         self._blob_rows += [BlobRow(*blob) for blob in self._blobs.take()]
-        blobs = self._blob_rows
-        self._rows, self._letters, self._blob_rows = [], [], []
-        self._committing = anyio.Event()
+        blobs, prunes = self._blob_rows, self.prunes
+        self._rows, self._letters, self._blob_rows, self.prunes = [], [], [], []
+        self._committing = True
         try:
-            await self.store.append(Batch(self.lease, self.durable_head, rows, blobs, letters))
+            await self.store.append(Batch(self.lease, self.durable_head, rows, blobs, letters, prunes))
             self.durable_head = rows[-1].seq
         except GestaError as failure:
             self._failure = failure
             raise
         except BaseException:  # cancelled before the store began: nothing of it is committed
             self._rows, self._letters = rows + self._rows, letters + self._letters
-            self._blob_rows = blobs + self._blob_rows
+            self._blob_rows, self.prunes = blobs + self._blob_rows, prunes + self.prunes
             raise
         finally:
-            self._committing.set()
-            self._committing = None
+            self._committing, committed, self._committed = False, self._committed, None
+            if committed is not None:
+                committed.set()
+
+    async def _others(self) -> None:
+        """Wait for the commit of another task."""
+        self._committed = self._committed or anyio.Event()
+        await self._committed.wait()
 
     def _announce(self) -> None:
         while self._after and self._after[0][0] <= self.durable_head:

@@ -47,7 +47,7 @@ class Message(Struct, frozen=True, kw_only=True):
     call_id: str | None = None
     """Of a tool message: the call that it answers."""
     name: str | None = None
-    """Of a tool message: the tool."""
+    """Of results of one tool: the tool."""
     failed: bool = False
     """Of a tool message: whether it tells of an error."""
     observes: bool = False

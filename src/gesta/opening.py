@@ -7,7 +7,7 @@ import anyio
 from msgspec import Struct
 
 from gesta.entry import Cause
-from gesta.kinds import EndContent, Error, SystemContent, UserContent
+from gesta.kinds import EndContent, Error, Forked, SystemContent, UserContent
 from gesta.log import Journal
 from gesta.standing import RunState
 
@@ -26,6 +26,8 @@ class Opening(Struct, frozen=True, kw_only=True):
     causes: tuple[Cause, ...] = ()
     allowance: dict[str, Any] | None = None
     """What the turn may cost, by the run above."""
+    base: Forked | None = None
+    """Of a run below a fork: what it is answered from."""
 
 
 def shielded() -> AbstractContextManager[Any]:

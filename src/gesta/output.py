@@ -6,6 +6,7 @@ a correction that names every path, as often as the policy says.
 
 import json
 import re
+from contextlib import suppress
 from typing import Any, Literal
 
 from msgspec import Struct
@@ -64,12 +65,30 @@ class Output(Struct, frozen=True, eq=False):
             given = _json(text)
         except (ValueError, RecursionError) as wrong:
             raise BadArguments(f"The answer is no JSON ({wrong}); it began {text[:EXCERPT]!r}") from wrong
+        return self._fitting(given if self.wrapped else {"value": given}, shown=self.wrapped)
+
+    def given(self, value: Any) -> Any:
+        """Read what stands on record, or a program gave, as a value of the type: plain JSON, or the text of an answer.
+
+        Raises:
+            BadArguments: it does not fit.
+        """
+        try:
+            return self.read(value) if isinstance(value, str) else self._fitting({"value": value})
+        except BadArguments:
+            if isinstance(value, str):
+                with suppress(BadArguments):
+                    return self._fitting({"value": value})
+            raise
+
+    def _fitting(self, args: Any, *, shown: bool = False) -> Any:
+        """Check what the taker takes; `shown` says whether the model knows the member `value`. Raises BadArguments."""
         assert self.taker is not None
         try:
-            return self.taker.arguments(given if self.wrapped else {"value": given})["value"]
+            return self.taker.arguments(args)["value"]
         except BadArguments as wrong:
             told = str(wrong).replace(f"Arguments of {ANSWER!r}", "The answer does not fit")
-            raise BadArguments(told if self.wrapped else told.replace("$.value", "$")) from wrong
+            raise BadArguments(told if shown else told.replace("$.value", "$")) from wrong
 
     def plain(self, text: str) -> Any:
         """Read an answer that fits as plain JSON."""

@@ -71,7 +71,7 @@ async def _finish(agent: Agent, move: Finish, desk: Desk) -> None:
         assert turn.reply is not None
         value, causes = agent.answer_text(turn.text), (turn.reply,)
     text = move.text if move.text is not None else observation_text(value) if value is not None else ""
-    if given and agent.output is not None:
+    if given and agent.program is None and agent.output is not None:
         value = agent.output.plain(text)
     answer = None
     if given and not child:
@@ -84,10 +84,11 @@ async def _finish(agent: Agent, move: Finish, desk: Desk) -> None:
         desk.log.journal.write(EndContent(status="error", error=left), span)
     status: Status = "success" if move.reason == "answered" else "error"
     end = desk.write(EndContent(state=value, status=status, reason=move.reason, error=move.error), *causes)
+    request = desk.state.asked.seq if desk.state.asked is not None and agent.program is None else 0
     if given:
         desk.explain("Conclusion", answer or end)
-        request = desk.state.asked.seq if desk.state.asked is not None and agent.program is None else 0
         desk.tell("answer", "" if desk.streamed else text, message=request, seq=(answer or end).seq)
     elif move.reason != "answered":
+        desk.take_back(request)
         desk.tell("error", move.error.message if move.error is not None else move.reason)
     await desk.log.durable()

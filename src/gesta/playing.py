@@ -7,7 +7,7 @@ from gesta.agent import Agent
 from gesta.decide import Finish
 from gesta.desk import Desk
 from gesta.entry import Cause
-from gesta.errors import GestaError, message_of
+from gesta.errors import BadArguments, GestaError, message_of
 from gesta.kinds import Error
 from gesta.outcome import Outcome
 from gesta.outlive import strayed
@@ -33,7 +33,7 @@ async def play(agent: Agent, desk: Desk) -> Outcome:
             given = await agent.program(verbs, turn.task)
             text, value = (given.text, given.value) if isinstance(given, Answer) else (None, given)
             value, causes = "" if value is None else plain(value), verbs.sources or _last(desk)
-            finish = Finish("answered", value=value, text=text, causes=causes)
+            finish = _checked(agent, Finish("answered", value=value, text=text, causes=causes))
         except BaseException as left:  # noqa: BLE001 - how the turn ends
             failure = _why(left)
             if isinstance(failure, Suspended):
@@ -42,6 +42,16 @@ async def play(agent: Agent, desk: Desk) -> Outcome:
             finish = failure.finish if isinstance(failure, Stopped) else Finish("failed", _error(failure))
     await perform(agent, finish, desk)
     return outcome(desk)
+
+
+def _checked(agent: Agent, finish: Finish) -> Finish:
+    """Fail where what a program gave is not of the type that the answer has to be."""
+    if agent.output is not None:
+        try:
+            agent.output.given(finish.value)
+        except BadArguments as wrong:
+            return Finish("failed", Error(type="BadAnswer", message=str(wrong)))
+    return finish
 
 
 def _why(left: BaseException) -> BaseException:

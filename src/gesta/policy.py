@@ -103,7 +103,7 @@ class Compact(Struct, frozen=True, kw_only=True, metaclass=Spelled):
     keep_turns: int = 3
     """Turns before the open one that stay."""
     keep_results: int = 5
-    """Results that stay, the last ones."""
+    """Results that stay, the last ones; those that no reply has seen yet stay anyway."""
     results_over: int | None = 500
     """Size of a result, in bytes as sent, above which it may be left out; none to leave all results in."""
     by: Any = None

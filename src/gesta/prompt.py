@@ -39,6 +39,8 @@ def way(formatter: Formatter[Any], model: Model) -> str:
 
 
 CLEARED = "[This result was left out to save space. Call the tool again if it is needed.]"
+NOTHING = "(All earlier messages were left out. Go on.)"
+"""Stands outside of the blocks where there is none: no provider takes a conversation without a message."""
 
 
 class Shown(Struct, frozen=True):
@@ -54,6 +56,8 @@ class Shown(Struct, frozen=True):
     tool: str | None
     observes: bool
     """Whether it is results of tools."""
+    left_out: bool = False
+    """Whether a compaction left out what it said."""
 
 
 class Prompt:
@@ -156,7 +160,7 @@ class Prompt:
         self.blocks[place] = self._encode(
             Message(role=old.role, text=text, call_id=old.answers, name=old.tool, sources=(seq,))
         )
-        self.shown[place] = replace(old, sources=(seq,))
+        self.shown[place] = replace(old, sources=(seq,), left_out=True)
 
     def since(self, known: int) -> list[Block]:
         """Give the blocks after the first `known`."""
@@ -164,6 +168,9 @@ class Prompt:
 
     def request(self, header: RequestHeaderContent, envelope: Envelope, answered: int) -> Request:
         """Make the request of all blocks. Cost: the blocks since the last request with this envelope."""
+        if not self.blocks:
+            alone = self._encode(Message(role="user", text=NOTHING))
+            envelope = replace(envelope, tail=alone + envelope.tail)
         if envelope != self._envelope:
             self._envelope, self._hash, self._hashed = envelope, hashlib.sha256(envelope.head), 0
         for place in range(self._hashed, len(self.blocks)):

@@ -16,7 +16,7 @@ from gesta.agent import Agent
 from gesta.audit import Flaw, audit
 from gesta.codec import encode_content
 from gesta.entry import Entry, utc_text
-from gesta.errors import NoRun, SeveralRuns
+from gesta.errors import AgentError, NoRun, SeveralRuns
 from gesta.event import Listener
 from gesta.holder import Holder
 from gesta.kinds import BeginContent, Content, Opened, Part, UserContent
@@ -26,9 +26,10 @@ from gesta.outcome import Outcome
 from gesta.standing import RunState, RunView
 from gesta.store import Info, Letter, RunRow, Store
 from gesta.stream import Stream
+from gesta.tombstone import SESSION
 from gesta.view import fold
 
-Said = str | Sequence[str | Part]
+Said = str | Part | Sequence[str | Part]
 """A message of a person: a text, or texts, images and files."""
 
 
@@ -123,8 +124,8 @@ class Record:
         """
         rows = await self.store.runs()
         roots = [row for row in rows if row.parent_run is None]
-        if name == "last" and roots:
-            return max(roots, key=lambda row: (row.last_at, row.pos))
+        if name == "last" and (told := [row for row in roots if row.session != SESSION]):
+            return max(told, key=lambda row: (row.last_at, row.pos))
         exact = [row for row in rows if row.run == name]
         named = exact or [row for row in roots if row.session == name]
         starts = named or [row for row in rows if row.run.startswith(name)]
@@ -164,12 +165,16 @@ def typed(agent: Agent, outcome: Outcome) -> Outcome:
     """Give the answer as a value of the agent's `output`."""
     if agent.output is None or outcome.answer is None:
         return outcome
-    return msgspec.structs.replace(outcome, value=agent.output.read(outcome.answer))
+    return msgspec.structs.replace(outcome, value=agent.output.given(outcome.value))
 
 
 def opening_of(agent: Agent, said: Said, session: str | None, key: str | None, user: str | None) -> Opening:
-    """Make of a person's message what opens a turn; without a session, in one of its own."""
-    words = [said] if isinstance(said, str) else said
+    """Make of a person's message what opens a turn; without a session, in one of its own. Raises AgentError."""
+    words = said if isinstance(said, Sequence) and not isinstance(said, str | bytes) else [said]
+    for word in words:
+        if not isinstance(word, str | Part):
+            found = f"A message holds {word!r:.60}, expected a text, or a list of texts, images and files."
+            raise AgentError(f"{found} Write gesta.message.attached(PATH) for a file.")
     text = "\n\n".join(word for word in words if isinstance(word, str))
     parts = [word for word in words if isinstance(word, Part)]
     content = UserContent(value=text, user_id=user, parts=parts or None)

@@ -14,6 +14,7 @@ from gesta.log import letters
 from gesta.outcome import Outcome
 from gesta.pending import EXPIRED
 from gesta.perform import perform
+from gesta.standing import RunState
 from gesta.turn import Turn
 
 
@@ -79,10 +80,15 @@ def _received(content: Content, desk: Desk) -> Content:
 
 def outcome(desk: Desk, waiting: tuple[Waiting, ...] = (), of: Turn | None = None) -> Outcome:
     """Read the outcome of a turn, by default the last, from the folded state."""
-    turn, opened = of or desk.state.turn, desk.state.opened
+    return outcome_of(desk.log.run, desk.state, waiting, of)
+
+
+def outcome_of(run: str, state: RunState, waiting: tuple[Waiting, ...] = (), of: Turn | None = None) -> Outcome:
+    """Read the outcome of a turn of a run; see `outcome`."""
+    turn, opened = of or state.turn, state.opened
     assert turn is not None and opened is not None
     return Outcome(
-        run=desk.log.run,
+        run=run,
         session=opened.session,
         turn=turn.begin,
         reason=turn.reason or "waiting",

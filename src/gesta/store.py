@@ -57,6 +57,15 @@ class Letter(Struct, frozen=True):
     """Given by the store, growing; letters are taken in by it."""
 
 
+class Prune(Struct, frozen=True):
+    """A run that goes whole: entries, blobs, letters and keys. Its lease ends with it; its epoch goes on growing."""
+
+    lease: Lease
+    """Held, at the head that it names: a run to which something was added meanwhile stays."""
+    letters: Sequence[int] = ()
+    """Ids of all letters that wait in its inbox; one more, and the run stays."""
+
+
 class Batch(Struct, frozen=True):
     """What one append commits: all of it or nothing."""
 
@@ -67,6 +76,8 @@ class Batch(Struct, frozen=True):
     blobs: Sequence[BlobRow] = ()
     letters: Sequence[int] = ()
     """Ids of inbox letters that became rows."""
+    prunes: Sequence[Prune] = ()
+    """Other runs that go with this commit; its rows say so, and keep their places from being given out again."""
 
 
 class Statements(Protocol):
@@ -163,6 +174,13 @@ class Store(Protocol):
 
     async def sql(self, query: str, parameters: Sequence[Any] = ()) -> Table:
         """Answer a reading query; one that would write is refused."""
+
+    async def shrink(self) -> int:
+        """Give back the space of what was pruned; the bytes by which the file or database became smaller.
+
+        Raises:
+            WriteFailed: others are using it just now; the space is used again by what comes.
+        """
 
     async def damage(self) -> list[str]:
         """Say what is broken in the file or database itself; empty if nothing is. Cost: reads it all."""

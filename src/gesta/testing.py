@@ -7,7 +7,6 @@ on an event loop of its own, and needs no plugin. `python -m gesta.testing FILE.
 
 import os
 import unittest
-from collections.abc import Callable, Coroutine
 from typing import Any
 
 import anyio
@@ -15,13 +14,34 @@ import msgspec
 
 from gesta.crashing import Report, crash_test
 from gesta.crashing.command import main
-from gesta.entry import GENESIS, Row
+from gesta.entry import GENESIS
 from gesta.errors import BrokenRecord, LeaseLost, RecordError, RunHeld
-from gesta.store import Batch, BlobRow, Lease, Letter, Store
+from gesta.sentences import (
+    AT,
+    append_many,
+    collected,
+    follow,
+    later,
+    make_batch,
+    make_opening,
+    make_row,
+    refused,
+    telling,
+)
+from gesta.store import Batch, BlobRow, Lease, Letter, Prune, Store
 
-__all__ = ["Report", "StoreContract", "crash_test"]
+__all__ = [
+    "Report",
+    "StoreContract",
+    "append_many",
+    "crash_test",
+    "follow",
+    "make_batch",
+    "make_opening",
+    "make_row",
+    "refused",
+]
 
-AT = "2026-01-02T03:04:05.000006Z"
 WRITING = """DELETE FROM entries
 UPDATE entries SET content = '{}'
 INSERT INTO blobs(run, name, salt, data) VALUES('r', 'n', x'00', x'00')
@@ -34,63 +54,6 @@ ATTACH ':memory:' AS more
 VACUUM INTO '/nowhere/at/all'
 BEGIN IMMEDIATE
 SELECT 1; DELETE FROM entries""".splitlines()
-
-
-def make_row(run: str, seq: int, kind: str = "key-value", content: str | None = None, span: int = 1) -> Row:
-    """Make a row as an entry would be stored; its digest is random, for a store does not check it."""
-    stored = content or f'{{"kind":"{kind}","key":"n","value":{seq}}}'
-    return Row(run, seq, kind, AT, span, "[]", 1, stored, None, os.urandom(16), os.urandom(32))
-
-
-def make_opening(run: str, session: str, name: str, parent_run: str | None = None) -> Row:
-    """Make the row that opens a run."""
-    opened = {"session": session, "name": name, "record": "0" * 32, "parent_run": parent_run}
-    content = {"kind": "begin", "name": name, "opened": {key: value for key, value in opened.items() if value}}
-    return make_row(run, 1, "begin", msgspec.json.encode(content).decode())
-
-
-def make_batch(lease: Lease, head: int, count: int = 1) -> Batch:
-    """Make a batch of so many rows after `head`."""
-    return Batch(lease, head, [make_row(lease.run, head + place) for place in range(1, count + 1)])
-
-
-def collected(contract: type["StoreContract"]) -> type["StoreContract"]:
-    """Make pytest's kind of test of every sentence in a contract: synchronous, and with no parameters."""
-    for name, sentence in list(vars(contract).items()):
-        if name.startswith("test_"):
-            setattr(contract, name, on_a_loop(name, sentence))
-    return contract
-
-
-def on_a_loop(name: str, sentence: Callable[..., Coroutine[Any, Any, None]]) -> Callable[["StoreContract"], None]:
-    """Run a sentence on an event loop of its own, with a fresh store, or one that is opened by two owners."""
-    twice = "other" in sentence.__code__.co_varnames[: sentence.__code__.co_argcount]
-
-    async def main(self: "StoreContract") -> None:
-        stores = [await self.open_store()]
-        try:
-            if twice:
-                stores.append(await self.open_again(stores[0]))
-            await sentence(self, *stores)
-        finally:
-            with anyio.CancelScope(shield=True):
-                for store in stores:
-                    await store.close()
-
-    def test(self: "StoreContract") -> None:
-        anyio.run(main, self)
-
-    test.__name__ = name
-    return test
-
-
-async def refused(work: Coroutine[Any, Any, Any], *errors: type[Exception]) -> Exception:
-    """Await what must raise one of these errors, and give the error."""
-    try:
-        found = await work
-    except errors as error:
-        return error
-    raise AssertionError(f"expected {' or '.join(error.__name__ for error in errors)}, found {found!r}")
 
 
 @collected
@@ -230,6 +193,65 @@ class StoreContract:
         await refused(store.append(twice), LeaseLost)
         assert (await store.head("r"))[0] == 1
 
+    async def test_a_run_goes_whole_in_the_commit_that_says_so(self, store: Store) -> None:
+        desk, one = await store.lease("desk"), await store.lease("one")
+        await store.append(
+            Batch(one, 0, [make_opening("one", "s", "n"), make_row("one", 2)], [BlobRow("b", b"s", b"d")])
+        )
+        await store.append(make_batch(await store.lease("two"), 0, 2))
+        await store.send(Letter("one", "key", "{}", AT))
+        (letter,) = await store.inbox("one")
+        going = Prune(Lease("one", one.owner, one.epoch, 2, one.digest), [letter.id])
+        last = await store.append(Batch(desk, 0, [make_row("desk", 1)], prunes=[going]))
+        assert [await store.read("one"), await store.inbox("one"), await store.runs()] == [[], [], []]
+        assert await store.head("one") == (0, GENESIS)
+        await refused(store.get_blob("one", "b"), BrokenRecord)
+        await refused(store.append(Batch(one, 2, [make_row("one", 3)])), LeaseLost)
+        assert [row.seq for row in await store.read("two")] == [1, 2]
+        assert (await store.sql("SELECT count(*) FROM entries")).rows == [(3,)]
+        again = await store.lease("one")
+        assert (again.head, again.digest, again.epoch > one.epoch) == (0, GENESIS, True)
+        assert await store.send(Letter("one", "key", "{}", AT)), "keys go with the run"
+        assert await store.append(make_batch(again, 0)) == last + 1, "a place is given out once"
+        await store.shrink()
+        assert [row.seq for row in await store.read("two")] == [1, 2]
+
+    async def test_a_run_stays_to_which_something_was_added_meanwhile(self, store: Store) -> None:
+        desk, one = await store.lease("desk"), await store.lease("one")
+        await store.append(make_batch(one, 0, 2))
+        known = Lease("one", one.owner, one.epoch, 2, one.digest)
+        await store.send(Letter("one", "key", "{}", AT))
+        letters = [letter.id for letter in await store.inbox("one")]
+        stranger = Lease("one", "nobody", one.epoch, 2, one.digest)
+        for going in (Prune(one, letters), Prune(known), Prune(stranger, letters), Prune(known, [*letters, 99])):
+            await refused(store.append(Batch(desk, 0, [make_row("desk", 1)], prunes=[going])), LeaseLost)
+        for batch in (
+            Batch(desk, 0, (), prunes=[Prune(known, letters)]),
+            Batch(one, 2, [make_row("one", 3)], prunes=[Prune(one)]),
+        ):
+            await refused(store.append(batch), ValueError)
+        assert [row.seq for row in await store.read("one")] == [1, 2]
+        assert await store.read("desk") == []
+        assert len(await store.inbox("one")) == 1
+        await store.append(make_batch(one, 2))
+
+    async def test_a_tail_goes_on_after_runs_went(self, store: Store) -> None:
+        desk = await store.lease("desk")
+        for run in ("one", "two"):
+            await store.append(make_batch(await store.lease(run), 0, 3))
+        await store.release(Lease("one", desk.owner, 1, 0, b""))
+        lease = await store.lease("one")
+        last = await store.append(Batch(desk, 0, [make_row("desk", 1)], prunes=[Prune(lease)]))
+        with anyio.fail_after(5):
+            assert [(row.run, row.seq) for row in await follow(store, 4)] == [
+                ("two", 1),
+                ("two", 2),
+                ("two", 3),
+                ("desk", 1),
+            ]
+            await store.append(make_batch(desk, 1))
+            assert [row.pos for row in await follow(store, 1, first=last)] == [last + 1]
+
     async def test_a_run_has_one_writer(self, store: Store) -> None:
         lease = await store.lease("r")
         await store.append(make_batch(lease, 0, 2))
@@ -361,39 +383,6 @@ class StoreContract:
         await refused(store.append(make_batch(lease, 0)), RecordError)
         await refused(store.read("r"), RecordError)
         await refused(store.lease("r"), RecordError)
-
-
-async def follow(store: Store, count: int, first: int = 0) -> list[Row]:
-    """Follow a store until so many rows have come."""
-    rows: list[Row] = []
-    tail = store.tail(first)
-    async for page in tail:
-        rows += page
-        if len(rows) >= count:
-            break
-    return rows
-
-
-async def append_many(store: Store, run: str, count: int) -> None:
-    """Take a run, append entries one by one, and give it back."""
-    lease = await store.lease(run)
-    for head in range(count):
-        await store.append(make_batch(lease, head))
-    await store.release(lease)
-
-
-async def later(work: Callable[[], Coroutine[Any, Any, Any]]) -> None:
-    """Do something in a while."""
-    await anyio.sleep(0.05)
-    await work()
-
-
-async def telling(work: Coroutine[Any, Any, Any], outcomes: list[Any]) -> None:
-    """Do something, and note what came of it."""
-    try:
-        outcomes.append(await work)
-    except LeaseLost as error:
-        outcomes.append(error)
 
 
 if __name__ == "__main__":

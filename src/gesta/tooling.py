@@ -60,6 +60,8 @@ class Tool(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     """What arguments are converted to; None: values pass as they are, only their names are checked."""
     context_names: tuple[str, ...] = ()
     """Parameters that get the `Context`."""
+    agent: Any = None
+    """Of a tool that has another agent answer: that agent."""
 
     def __post_init__(self) -> None:
         """Refuse what cannot be carried out, and take the function's name and docstring."""

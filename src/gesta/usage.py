@@ -12,7 +12,7 @@ from msgspec import Struct
 CACHE_READ = ("cache_read_input_tokens", "prompt_cache_hit_tokens", "cachedContentTokenCount")
 CACHE_WRITE = ("cache_creation_input_tokens",)
 BESIDE = ("cache_read_input_tokens", "cache_creation_input_tokens")
-"""Anthropic counts them beside its `input_tokens`, all others inside."""
+"""Anthropic counts them beside its `input_tokens`; all others inside, also LiteLLM, which gives them those names."""
 
 
 class Tokens(Struct, frozen=True, kw_only=True):
@@ -32,7 +32,8 @@ class Tokens(Struct, frozen=True, kw_only=True):
 
 def tokens(usage: Mapping[str, Any] | None) -> Tokens | None:
     """Read a provider's usage; none where it does not say how much was read and written. Total."""
-    usage = usage or {}
+    if not usage:
+        return None
     read, wrote = _first(usage, "prompt_tokens", "input_tokens"), _first(usage, "completion_tokens", "output_tokens")
     details = ("completion_tokens_details", "output_tokens_details")
     thought = _inside(usage, details, "reasoning_tokens", "thinking_tokens")
@@ -45,7 +46,8 @@ def tokens(usage: Mapping[str, Any] | None) -> Tokens | None:
     cached = _first(usage, *CACHE_READ)
     if cached is None:
         cached = _inside(usage, ("prompt_tokens_details", "input_tokens_details"), "cached_tokens")
-    read += sum(_first(usage, name) or 0 for name in BESIDE)
+    if "prompt_tokens" not in usage:
+        read += sum(_first(usage, name) or 0 for name in BESIDE)
     kept = _first(usage, *CACHE_WRITE)
     if kept is None:
         kept = _inside(usage, ("prompt_tokens_details", "input_tokens_details"), "cache_write_tokens")

@@ -29,7 +29,7 @@ def test_every_verb_stands_under_its_heading(gesta: Gesta):
     said = gesta("--help").stdout
     found = {
         heading: tuple(re.findall(r"^  (\w+)  ", rest, re.MULTILINE))
-        for heading, rest in re.findall(r"^(Run|Look|Data|Models):\n((?:  .*\n)+)", said, re.MULTILINE)
+        for heading, rest in re.findall(r"^(Run|Look|Compare|Data|Models):\n((?:  .*\n)+)", said, re.MULTILINE)
     }
     assert found == VERBS
     assert "..." not in said.split("Run:")[1], "a verb's first line is too long for the list"

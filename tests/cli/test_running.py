@@ -72,6 +72,17 @@ def test_json_gives_events_and_then_the_outcome(gesta: Gesta):
     assert lines[-1]["reason"] == "answered"
 
 
+def test_a_value_of_any_type_ends_the_json(gesta: Gesta, folder: Path):
+    (folder / "typed.py").write_text(
+        "import gesta, pydantic\n"
+        "class Town(pydantic.BaseModel):\n    city: str\n"
+        """agent = gesta.Agent("a", model=gesta.scripted('{"city": "Rome"}'), output=Town)\n"""
+    )
+    done = gesta("run", "typed.py:agent", "Where?", "--json")
+    assert done.exit_code == 0, done.stderr
+    assert json.loads(done.stdout.splitlines()[-1])["value"] == {"city": "Rome"}
+
+
 def test_which_record_is_written(gesta: Gesta, folder: Path, monkeypatch: pytest.MonkeyPatch):
     assert "record:" not in gesta("run", "agent.py:plain", "x", "--record", "named.gesta").stderr
     monkeypatch.setenv("GESTA_RECORD", "by-variable.gesta")

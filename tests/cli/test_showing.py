@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -9,6 +10,7 @@ from tests.cli.conftest import Gesta
 
 import gesta
 from gesta.address import FORMATTERS, open_record
+from gesta.formatters.react import ReActHistoryFormatter
 from gesta.models.chat_completions import ChatDialect
 from gesta.policy import Compact
 from gesta.record import Record
@@ -175,3 +177,30 @@ def test_the_address_and_the_headers_of_a_live_model_are_shown_without_its_key(
 
 def gesta_agent(model: object) -> gesta.Agent:
     return gesta.Agent("desk", model=model)  # type: ignore[arg-type]
+
+
+class Own(ReActHistoryFormatter):
+    """A formatter of a program's own."""
+
+
+@pytest.mark.parametrize("formatter", FORMATTERS)
+def test_a_request_of_any_formatter_is_made_again(gesta: Gesta, tmp_path: Path, formatter: str) -> None:
+    record(tmp_path, formatter)
+    assert json.loads(gesta("show", "--json").stdout)["as_sent"] is True
+    assert "the first: 1 message" in gesta("show", "--diff").stdout
+
+
+def test_one_of_a_formatter_of_one_s_own_can_be_shown_in_another_form(gesta: Gesta, tmp_path: Path) -> None:
+    record(tmp_path, Own())
+    done = gesta("show")
+    assert done.exit_code == 2
+    assert "a formatter of the program's own, 'Own/1'. Add --as tool-calls" in done.stderr
+    assert gesta("show", "--as", "tool-calls").exit_code == 0
+
+
+def record(path: Path, formatter: Any) -> None:
+    async def main() -> None:
+        async with open_record(str(path / "runs.gesta")) as opened:
+            await opened.run(gesta.Agent("desk", model=gesta.scripted("hi"), formatter=formatter), "hi")
+
+    anyio.run(main)

@@ -102,6 +102,16 @@ def test_a_reply_that_became_no_answer_is_shown():
     assert [line[10:] for line in page.close()] == ["model       Half an answer"]
 
 
+def test_an_answer_is_shown_once_also_where_an_account_is_kept():
+    page = Transcript(width=80, colour=False)
+    contents = [
+        kinds.ChatCompletionContent(output="Rome."),
+        kinds.BudgetContent(of=1, spent={"tokens": 5}),
+        kinds.AssistantContent(value="Rome."),
+    ]
+    assert [line[10:] for content in contents for line in page.add(_entry(content))] == ["assistant   Rome."]
+
+
 @given(st.text(), st.integers(20, 100))
 def test_lines_are_no_wider_than_the_page_and_no_word_is_lost(text: str, width: int):
     lines = wrap(harmless(text), width)

@@ -43,6 +43,7 @@ VOLATILE = {
     r"\b\d\d:\d\d:\d\d(\.\d+)?\b": "<time>",
     r"\b\d+\.\d s\b": "<seconds>",
     r"process \d+ on \S+": "process <number> on <host>",
+    r"\b[\d,.]+ [kMG]?B\b": "<size>",
     r"─+$": "──",
 }
 """What differs from one machine and run to the next; the page on the command line says so too."""

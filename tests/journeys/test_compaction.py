@@ -4,11 +4,14 @@ import json
 from typing import Any
 
 import pytest
+from msgspec import structs
 from tests.validators.chat_completions import violations
 
 import gesta
 from gesta.address import bind, open_record
+from gesta.compacting import LONGEST, MADE
 from gesta.entry import Entry
+from gesta.errors import AgentError, NoKey
 from gesta.kinds import CompactionContent, Kind, RequestContent, SystemContent
 from gesta.models.chat_completions import ChatDialect
 from gesta.patterns.summariser import summariser
@@ -101,6 +104,70 @@ async def test_then_old_turns_are_left_out_whole_and_a_summary_stands_for_them()
         assert "question 0" in told[0]
         assert "SUM of" in told[-1], "an earlier summary is summed up again"
     assert not model.wrong
+
+
+async def test_a_result_that_nobody_has_read_stays() -> None:
+    model = Chat(gesta.reply(calls=[gesta.call("look", what=f"w{place}") for place in range(8)]), "done", "again")
+    async with open_record(":memory:") as record:
+        await talk(record, desk(model, keep_results=0, keep_turns=9), 2)
+    results = [[each["content"] for each in body["messages"] if each["role"] == "tool"] for body in model.bodies]
+    assert [LONG in each for each in results[1]] == [True] * 8
+    assert results[2] == [CLEARED] * 8, "now it was read"
+
+
+@pytest.mark.parametrize("rule", [{"results_over": 0}, {"at_tokens": 0, "keep_results": 0, "results_over": 0}])
+async def test_what_was_left_out_is_not_left_out_again(rule: dict[str, Any]) -> None:
+    async with open_record(":memory:") as record:
+        entries = await talk(record, desk(Chat(*script(6)), **{"keep_turns": 9, **rule}), 6)
+    found = compactions(entries)
+    results = {entry.seq for entry in entries if entry.kind is Kind.ToolResult}
+    assert found
+    assert {each.from_seq for each in found} <= results
+    assert len({each.from_seq for each in found}) == len(found)
+
+
+async def test_nobody_is_told_to_make_a_call_with_an_effect_again() -> None:
+    @gesta.tool(effect="once")
+    def pay(what: str) -> str:
+        return f"{what}: {LONG}"
+
+    calls = [each for turn in range(6) for each in (gesta.call("pay", what=f"w{turn}"), "done")]
+    model = Chat(*calls)
+    agent = desk(model, keep_turns=9)
+    async with open_record(":memory:") as record:
+        entries = await talk(record, structs.replace(agent, tools=[pay]), 6)
+    assert compactions(entries)
+    assert MADE in [each["content"] for each in model.bodies[-1]["messages"]]
+    assert "again if" not in json.dumps(model.bodies)
+
+
+async def test_a_summary_is_made_from_the_beginnings_of_large_results() -> None:
+    @gesta.tool(effect="pure")
+    def look(what: str) -> str:
+        return what * 100_000
+
+    asked: list[str] = []
+
+    def sums(messages: Any, _header: Any) -> str:
+        asked.append(messages[-1]["content"])
+        return "SUM"
+
+    calls = [each for turn in range(4) for each in (gesta.call("look", what=str(turn)), "done")]
+    agent = desk(Chat(*calls), by=summariser(gesta.function(sums)), at_tokens=100)
+    async with open_record(":memory:") as record:
+        await talk(record, structs.replace(agent, tools=[look]), 4)
+    assert max(map(len, asked)) < 3 * LONGEST
+    assert "more characters]" in asked[0]
+
+
+async def test_an_agent_that_cannot_sum_up_is_told_of_before_the_turn_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    async with open_record(":memory:") as record:
+        with pytest.raises(NoKey, match="OPENAI_API_KEY"):
+            await talk(record, desk(Chat("hi"), by=summariser("openai:gpt-5-mini")), 1)
+        assert not await record.store.runs()
+    with pytest.raises(AgentError, match=r"expected an agent\. Write by=gesta\.patterns"):
+        desk(Chat("hi"), by="openai:gpt-5-mini")
 
 
 async def test_without_an_agent_old_turns_are_left_out_without_a_word() -> None:

@@ -12,6 +12,7 @@ from gesta.address import open_record
 from gesta.errors import BadTool
 from gesta.kinds import ChatCompletionContent, Content, RequestHeaderContent, SystemContent, ToolCallContent
 from gesta.output import Output
+from gesta.verbs import Answer
 
 
 @dataclass
@@ -26,6 +27,11 @@ class Town(msgspec.Struct):
 
 class Form(TypedDict):
     city: str
+
+
+@dataclass
+class Note:
+    content: str
 
 
 class Model(pydantic.BaseModel):
@@ -160,3 +166,103 @@ def test_two_tools_named_answer_are_refused() -> None:
 
     with pytest.raises(BadTool, match="two tools named 'answer'"):
         desk(ROME, output=Output(Place, by="tool"), tools=[answer])
+
+
+async def heard(agent: gesta.Agent) -> tuple[gesta.Outcome, list[tuple[str, str]]]:
+    """What a listener is told, but for explanations; an answer that is retracted is no longer among it."""
+    events: list[tuple[str, str]] = []
+    async with open_record(":memory:") as record:
+        outcome = await record.run(
+            agent,
+            "Where?",
+            listener=lambda event: events.append((event.type, event.content)) if event.type != "explain" else None,
+        )
+    return outcome, events
+
+
+def kept(events: list[tuple[str, str]]) -> str:
+    """The words of an answer that were not taken back."""
+    words = ""
+    for kind, content in events:
+        words = "" if kind == "retract" else words + content if kind == "answer" else words
+    return words
+
+
+@pytest.mark.parametrize("formatter", ["tool-calls", "react-text", "json-text"])
+async def test_words_that_are_corrected_are_taken_back(formatter: str) -> None:
+    head = "Thought: easy\nFinal Answer: " if formatter == "react-text" else ""
+    outcome, events = await heard(desk(f"{head}Rome!", f"{head}{ROME}", formatter=formatter))
+    assert outcome.answer == ROME
+    assert kept(events) == ROME
+    assert [kind for kind, _ in events].count("retract") == 1
+
+
+async def test_an_answer_that_never_fits_is_taken_back_before_the_error() -> None:
+    _, events = await heard(desk("a", "b", "c"))
+    assert [kind for kind, _ in events] == ["answer", "retract"] * 3 + ["error"]
+
+
+async def test_words_beside_the_tool_of_the_answer_are_a_thought() -> None:
+    reply = gesta.reply("Here it is.", calls=[gesta.call("answer", city="Rome", degrees=21)])
+    outcome, events = await heard(desk(reply, output=Output(Place, by="tool")))
+    assert kept(events) == outcome.answer == '{"city":"Rome","degrees":21}'
+    assert [content for kind, content in events if kind == "thought"] == ["Here it is."]
+    reply = gesta.reply("Here.", thought="Hm.", calls=[gesta.call("answer", city="Rome", degrees=21)])
+    outcome, events = await heard(desk(reply, output=Output(Place, by="tool")))
+    assert "".join(content for kind, content in events if kind == "thought").replace("\n", "") == "Hm.Here."
+
+
+@pytest.mark.parametrize(
+    ("output", "given", "answer", "value"),
+    [
+        (Place, {"city": "Rome", "degrees": 21}, ROME, Place("Rome", 21)),
+        (Place, Place("Rome", 21), ROME, Place("Rome", 21)),
+        (Place, ROME, ROME, Place("Rome", 21)),
+        (Place, Answer("It is Rome.", {"city": "Rome", "degrees": 21}), "It is Rome.", Place("Rome", 21)),
+        (int, 3, "3", 3),
+        (str, "Rome", "Rome", "Rome"),
+        (list[Place], [Place("Rome", 21)], f"[{ROME}]", [Place("Rome", 21)]),
+    ],
+)
+async def test_what_a_program_gives_has_the_type_too(output: Any, given: Any, answer: str, value: Any) -> None:
+    async def program(_verbs: Any, _text: str) -> Any:
+        return given
+
+    async with open_record(":memory:") as record:
+        agent = gesta.Agent("desk", program=program, output=output)
+        outcome = await record.run(agent, "Where?", session="s", key="k")
+        assert (outcome.answer, outcome.value) == (answer, value)
+        assert (await record.run(agent, "Where?", session="s", key="k")).value == value
+
+
+@pytest.mark.parametrize("given", ["Rome!", {"city": "Rome"}, 3, None])
+async def test_a_program_that_gives_something_else_fails_and_says_why(given: Any) -> None:
+    async def program(_verbs: Any, _text: str) -> Any:
+        return given
+
+    outcome, contents = await played(gesta.Agent("desk", program=program, output=Place))
+    assert outcome.reason == "failed"
+    assert outcome.error is not None
+    assert outcome.error.type == "BadAnswer"
+    assert contents[-1].kind == "end", "the turn is over"
+
+
+@pytest.mark.parametrize(
+    ("output", "text", "value"),
+    [
+        (Note, '{"content": "Rome"}', Note("Rome")),
+        (int, '{"value": 3}', 3),
+        (str, '{"value": "Rome"}', "Rome"),
+        (int | None, '{"value": null}', None),
+    ],
+)
+async def test_an_agent_as_a_tool_gives_its_value_and_its_run_can_be_asked_again(
+    output: Any, text: str, value: Any
+) -> None:
+    child = gesta.Agent("child", model=gesta.scripted(text), output=output)
+    parent = gesta.Agent("parent", model=gesta.scripted(gesta.call("child", task="?"), "done"), tools=[child.as_tool()])
+    async with open_record(":memory:") as record:
+        outcome = await record.run(parent, "Where?")
+        assert outcome.answer == "done"
+        (row,) = [row for row in await record.store.runs() if row.parent_run is not None]
+        assert (await record.resume(row.run, child)).value == value

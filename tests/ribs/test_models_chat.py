@@ -72,6 +72,14 @@ def test_parts_that_are_no_text_are_named():
     assert json.loads(DIALECT.encode(Message(role="user", parts=parts[:1])))["content"] == "and this"
 
 
+@pytest.mark.parametrize(("form", "media_type"), [("image", None), ("image", "text/plain"), ("file", None)])
+def test_bytes_of_which_nobody_says_what_they_are_are_named(form, media_type):
+    """A provider refuses them, and every later request of the conversation with them."""
+    part = Part(type=form, data=b"?", media_type=media_type, name="x")
+    block = json.loads(DIALECT.encode(Message(role="user", text="Look", parts=(part,))))
+    assert block["content"] == f"Look\n[{form} 'x', {media_type or 'type unknown'}: it cannot be shown here]"
+
+
 def test_members_of_a_body_stand_in_one_order_and_messages_last():
     header = RequestHeaderContent(
         tools=[WEATHER, {"name": "now"}],

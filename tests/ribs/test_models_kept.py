@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import gesta
 from gesta.address import open_record
+from gesta.errors import AgentError
 from gesta.kinds import Part, RequestHeaderContent
 from gesta.message import Call, Message, Native, attached
 from gesta.model import Reply
@@ -184,3 +185,12 @@ async def test_a_large_image_is_a_blob_on_record_and_whole_in_every_request(tmp_
     assert rows[0][0] >= 256_000
     url = f"data:image/png;base64,{b64encode(image.data).decode()}"
     assert [part["image_url"]["url"] for part in seen[-1] if part["type"] == "image_url"] == [url]
+
+
+@pytest.mark.parametrize("said", [b"png", ["Look", b"png"], ["Look", Path("cat.png")], [{"type": "image"}], 5, None])
+async def test_what_is_neither_words_nor_a_file_is_refused_and_not_left_out(said: Any) -> None:
+    async with open_record(":memory:") as record:
+        with pytest.raises(AgentError, match=r"expected a text, or a list of .*attached\(PATH\)"):
+            await record.run(gesta.Agent("a", model=gesta.scripted("ok")), said)
+        outcome = await record.run(gesta.Agent("a", model=gesta.scripted("ok")), Part(type="image", data=b"png"))
+        assert outcome.answer == "ok", "one file may come alone"

@@ -4,6 +4,7 @@ import os
 import sqlite3
 import subprocess
 import sys
+import threading
 from contextlib import closing
 from pathlib import Path
 
@@ -135,3 +136,68 @@ def test_a_record_that_another_copy_has_open_is_not_opened(path: Path) -> None:
             pass
     with gesta.open_sync(str(path)):
         pass
+
+
+def test_who_reads_on_after_the_record_was_closed_keeps_the_log_beside_the_file(path: Path) -> None:
+    with gesta.open_sync(str(path)) as record, record.span("app", session="s"):
+        reader = apsw.Connection(str(path))
+        assert reader.execute("SELECT count(*) FROM entries").fetchone() == (1,)
+    with closing(reader):
+        assert entries_elsewhere(path) == 2
+        assert path.with_name("a.gesta-wal").exists(), "the other process was not the last"
+        with pytest.raises(RecordError):
+            entries(path)
+    assert entries(path) == 2, "nobody has it open any more"
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="only Linux tells what a process has open")
+def test_nor_is_one_that_another_copy_has_open_and_never_asked(path: Path) -> None:
+    with gesta.open_sync(str(path)):
+        pass
+    with (
+        closing(sqlite3.connect(path)),
+        pytest.raises(RecordError, match="Close that connection first"),
+        gesta.open_sync(str(path)),
+    ):
+        pass
+    with path.open("rb"), gesta.open_sync(str(path)):  # a file that is merely read is none
+        pass
+
+
+@pytest.mark.parametrize("how", ["deleted", "moved", "replaced"])
+def test_a_record_that_is_no_longer_there_takes_nothing_more(path: Path, how: str) -> None:
+    def write() -> None:
+        with gesta.open_sync(str(path)) as record, record.span("app", session="s") as span:
+            span.log(UserContent(value="one"))
+            if how == "moved":
+                path.rename(path.with_name("moved"))
+            else:
+                path.unlink()
+            if how == "replaced":
+                path.touch()
+            span.log(UserContent(value="lost"))
+
+    with pytest.raises(WriteFailed, match="moved or deleted"):
+        write()
+
+
+def test_a_record_can_be_opened_while_a_thread_asks_another_one(path: Path) -> None:
+    busy = apsw.Connection(":memory:")
+    began, end = threading.Event(), threading.Event()
+
+    def wait(*_given: object) -> int:
+        began.set()
+        end.wait(10)
+        return 1
+
+    busy.create_scalar_function("wait", wait)
+    thread = threading.Thread(target=lambda: busy.execute("SELECT wait()").fetchall())
+    thread.start()
+    try:
+        assert began.wait(10)
+        with gesta.open_sync(str(path)):
+            pass
+    finally:
+        end.set()
+        thread.join()
+        busy.close()

@@ -20,6 +20,7 @@ from gesta.bridges.source import BadImport, Source
 from gesta.codec import blob_names, verify
 from gesta.entry import GENESIS, Row
 from gesta.errors import BrokenRecord, NoRun
+from gesta.forking import base_of, rows_of
 from gesta.opening import shielded
 from gesta.record import Record
 from gesta.store import Batch, BlobRow, Lease, Store
@@ -35,15 +36,24 @@ _encoder = msgspec.json.Encoder()
 
 
 async def export_run(record: Record, run: str) -> AsyncIterator[str]:
-    """Give one run as lines, each with its end. A run that grows meanwhile is given as it was at the beginning.
+    """Give one run as lines, each with its end; of a fork, what it goes on from comes first.
+
+    A run that grows meanwhile is given as it was at the beginning.
 
     Raises:
         NoRun: there is no run of that id.
         BrokenRecord: an entry or blob is not as it was written.
     """
     yield _line(Header(FORMAT, record.info.id))
-    async for line in _run_lines(record.store, run):
-        yield line
+    runs = [run]
+    while first := await record.store.read(runs[0], 0, None, 1):
+        base = base_of(first[0])
+        if base is None or base.seq == 0:
+            break
+        runs.insert(0, base.run)
+    for each in runs:
+        async for line in _run_lines(record.store, each):
+            yield line
 
 
 async def export_all(record: Record) -> AsyncIterator[str]:
@@ -85,8 +95,11 @@ async def _run_lines(store: Store, run: str) -> AsyncIterator[str]:
     head, digest = await store.head(run)
     if head == 0:
         raise NoRun(run, [row.run for row in await store.runs()])
-    yield _line(RunLine(run, head, digest.hex()))
-    before, after, given = GENESIS, 0, set[str]()
+    first = await store.read(run, 0, None, 1)
+    base = base_of(first[0]) if first else None
+    after, given = base.seq if base is not None else 0, set[str]()
+    before = bytes.fromhex(base.digest) if base is not None and after else GENESIS
+    yield _line(RunLine(run, head, digest.hex(), after, before.hex() if after else ""))
     while after < head:
         rows = await store.read(run, after, head, PAGE)
         for row in rows:
@@ -158,6 +171,18 @@ async def _compare(store: Store, page: list[Checked], source: Source) -> None:
             raise BadImport(source.path, f"line {there.line}: the run went another way: entry {run}.{here.seq} {found}")
 
 
+async def _goes_on(store: Store, first: Checked, source: Source) -> int:
+    """Give the seq that a new run goes on from: 0, or of a fork that of its base, which must be there as it was."""
+    base = base_of(first.row)
+    if base is None or base.seq == 0:
+        return 0
+    rows = await rows_of(store, base.run, base.seq - 1, base.seq)
+    if not rows or rows[0].digest.hex() != base.digest:
+        found = f"run {first.row.run!r} goes on from entry {base.run}.{base.seq}"
+        raise BadImport(source.path, f"line {first.line}: {found}, which is not on record; import that run first")
+    return base.seq
+
+
 async def _write(store: Store, source: Source, progress: Progress) -> Imported:
     runs = entries = skipped = gone = 0
     for run, pages in groupby(_pages(checked(source)), lambda page: page[0].row.run):
@@ -166,7 +191,7 @@ async def _write(store: Store, source: Source, progress: Progress) -> Imported:
             for page in pages:
                 if lease is None and page[-1].row.seq > head:
                     lease = await held.enter_async_context(leased(store, run))
-                    head = lease.head
+                    head = lease.head or await _goes_on(store, page[0], source)
                 await _compare(store, page, source)
                 fresh = [one for one in page if one.row.seq > head]
                 if lease is not None and fresh:

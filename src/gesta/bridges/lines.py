@@ -37,7 +37,7 @@ class Header(Struct, forbid_unknown_fields=True):
     """Id of the record where the file was made."""
 
 
-class RunLine(Struct, forbid_unknown_fields=True):
+class RunLine(Struct, forbid_unknown_fields=True, omit_defaults=True):
     """The line before the entries of a run; without it nobody would miss a tail that was cut off."""
 
     run: str
@@ -45,6 +45,10 @@ class RunLine(Struct, forbid_unknown_fields=True):
     """Seq of its last entry in this file."""
     digest: str
     """Of that entry, in hex."""
+    after: int = 0
+    """Of a fork: seq of the entry of its base that it goes on from."""
+    before: str = ""
+    """Digest of that entry, in hex."""
 
 
 class BlobLine(Struct, forbid_unknown_fields=True, omit_defaults=True):
@@ -162,10 +166,11 @@ class _Pass:
     def _open(self, run: RunLine) -> None:
         if run.run in self._runs:
             raise self._wrong(f"run {run.run!r} comes a second time")
-        if run.head < 1:
+        if run.head <= run.after or run.after < 0:
             raise self._wrong(f"run {run.run!r} has no entries")
         self._runs.add(run.run)
-        self._run, self._seq, self._before, self._given = run, 0, GENESIS, set()
+        self._run, self._seq, self._given = run, run.after, set()
+        self._before = bytes.fromhex(run.before) if run.after else GENESIS
 
     def _keep(self, line: BlobLine) -> None:
         if line.run != self._run.run:
@@ -194,7 +199,7 @@ class _Pass:
         if set(blobs) - names:
             raise self._wrong(f"{entry} does not need blob {min(set(blobs) - names)!r}")
         if names <= set(blobs):  # one that came long before is not at hand
-            flaw = _flaw(from_row(row, blobs), row)
+            flaw = _flaw(from_row(row, blobs), row, self._run.after + 1)
             if flaw:
                 raise self._wrong(f"{entry} {flaw}")
         found = Checked(self._number, self._run.head, row, tuple(self._blobs.values()))
@@ -226,15 +231,15 @@ def _stored(line: EntryLine) -> Row:
     return Row(*head, causes, line.version, content, notes, salt, digest)
 
 
-def _flaw(entry: Entry, row: Row) -> str:
+def _flaw(entry: Entry, row: Row, first: int) -> str:
     """Say what no writer of a record writes, even where the chain holds; empty where all is well."""
     begins = isinstance(entry.content, BeginContent)
     opens = isinstance(entry.content, BeginContent) and entry.content.opened is not None
     own = [cause for cause in entry.causes if isinstance(cause, int)]
     flaws = {
         "is of another kind than its content": entry.kind != row.kind,
-        "does not open its run": entry.seq == 1 and not opens,
-        "opens its run a second time": entry.seq > 1 and opens,
+        "does not open its run": entry.seq == first and not opens,
+        "opens its run a second time": entry.seq > first and opens,
         "has a time that is not written as in a record": utc_text(entry.at) != row.at,
         "lies in a span that is not there": not (entry.span == entry.seq if begins else 0 < entry.span < entry.seq),
         "has a cause that is not before it": not all(0 < cause < entry.seq for cause in own),

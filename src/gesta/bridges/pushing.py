@@ -15,6 +15,7 @@ from msgspec import Struct
 from gesta.codec import blob_names
 from gesta.entry import GENESIS
 from gesta.errors import RunHeld
+from gesta.forking import base_of
 from gesta.opening import shielded
 from gesta.store import Batch, Lease, Store
 
@@ -58,8 +59,13 @@ async def push(source: Store, target: Store, progress: Callable[[int], None] = l
     pushed = Pushed()
     async with AsyncExitStack() as stack:
         held: dict[str, Held] = {}
+        there = set[str]()
         for run, first, last in (await source.sql(RUNS)).rows:
             found = await _hold(source, target, str(run), stack)
+            base = base_of((await source.read(str(run), 0, None, 1))[0])
+            if base is not None and base.seq and base.run not in there and not isinstance(found, str):
+                found = f"Run {run!r} is a fork of {base.run!r}, which was not pushed. It was not pushed either."
+            there |= {str(run)} if not isinstance(found, str) else set()
             if isinstance(found, str):
                 pushed.refused.append(found)
             elif found.head >= last:

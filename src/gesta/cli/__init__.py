@@ -15,7 +15,18 @@ if TYPE_CHECKING:
 
 def application() -> "Typer":
     """Give the application with all its commands."""
-    from gesta.cli import answering, keys, looking, moving, running, showing, why  # noqa: F401 - each adds its commands
+    from gesta.cli import (  # noqa: F401 - each adds its commands
+        answering,
+        comparing,
+        finding,
+        keys,
+        looking,
+        moving,
+        running,
+        showing,
+        storing,
+        why,
+    )
     from gesta.cli.app import app
 
     return app

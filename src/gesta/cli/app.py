@@ -22,8 +22,9 @@ Options = TypeVar("Options", bound=Common)
 
 VERBS = {
     "Run": ("demo", "run", "resume", "work", "approve", "answer", "resolve", "cancel"),
-    "Look": ("runs", "log", "show", "why", "sql"),
-    "Data": ("import", "export", "push", "verify"),
+    "Look": ("runs", "log", "show", "why", "find", "stats", "sql"),
+    "Compare": ("replay", "fork", "diff", "case"),
+    "Data": ("import", "export", "push", "backup", "prune", "hold", "verify"),
     "Models": ("models",),
 }
 """Every command, under its heading."""

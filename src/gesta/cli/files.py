@@ -13,6 +13,7 @@ from gesta.cli.pages import reading
 from gesta.cli.talk import DIM, FAILED, Stop, complain, count, harmless, json_harmless, json_line, put, say, terminal
 from gesta.errors import GestaError, NoRecord, nearest
 from gesta.record import Record
+from gesta.tombstone import pruned
 
 FORMATS = ("gesta", "agent-catalog", "trig", "nquads")
 """What `export` writes."""
@@ -21,24 +22,30 @@ FORMATS = ("gesta", "agent-catalog", "trig", "nquads")
 def verify(options: VerifyOptions) -> int:
     """Check a record; say where it was changed."""
 
-    async def check(record: Record) -> tuple[list[Flaw], int, int]:
-        rows = await record.store.runs()
-        return await record.verify(), len(rows), sum(row.head for row in rows)
+    async def check(record: Record) -> tuple[list[Flaw], int, int, int]:
+        rows, flaws = await record.store.runs(), await record.verify()
+        gone = 0 if flaws else sum(len(each.runs) for each in await pruned(record.store))
+        return flaws, len(rows), sum(row.head for row in rows), gone
 
-    flaws, runs, entries = reading(options, check, options.file)
+    flaws, runs, entries, gone = reading(options, check, options.file)
     for flaw in flaws:
         if options.json:
             put(json_line({"run": flaw.run, "seq": flaw.seq, "what": flaw.what}))
         else:
-            put(harmless(f"run {flaw.run}: {flaw.what}"))
+            put(harmless(f"run {flaw.run}: {flaw.what}" if flaw.run else flaw.what))
     if flaws:
-        say(f"Changed since it was written: {count(len(flaws), 'run')} of {runs}.")
+        broken = sum(1 for flaw in flaws if flaw.run)
+        say(f"Changed since it was written: {count(broken, 'run')} of {runs}." if broken else "It is not whole.")
         return FAILED
     if options.json:
-        put(json_line({"runs": runs, "entries": entries, "flaws": 0}))
+        put(json_line({"runs": runs, "entries": entries, "flaws": 0, "pruned": gone}))
     else:
-        put(f"{count(runs, 'run')}, {count(entries, 'entry')}: nothing was changed.")
+        put(f"{count(runs, 'run')}, {count(entries, 'entry')}: nothing was changed.{_pruned(gone)}")
     return 0
+
+
+def _pruned(runs: int) -> str:
+    return f" {count(runs, 'run')} {'was' if runs == 1 else 'were'} pruned." if runs else ""
 
 
 def export(options: ExportOptions) -> None:

@@ -163,6 +163,9 @@ class RunsOptions(OnRecord):
     """What `runs` takes."""
 
     limit: Annotated[int, typer.Option("--limit", "-n", metavar="N", min=1, help="How many are listed.")] = 20
+    size: Annotated[bool, typer.Option("--size", help="Bytes of each: its entries, and the large values beside.")] = (
+        False
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -31,6 +31,7 @@ from gesta.cli.transcript import Transcript
 from gesta.codec import encode_content
 from gesta.entry import Entry, Row, utc_text
 from gesta.errors import nearest
+from gesta.forking import rows_of
 from gesta.kinds import ChatCompletionContent, Kind
 from gesta.log import entry_of
 from gesta.record import Record
@@ -40,6 +41,11 @@ from gesta.turn import Turn
 from gesta.usage import tokens
 
 T = TypeVar("T")
+
+TEXTS = ("run", "kind", "at", "causes", "content", "annotations", "salt", "digest")
+ROW_BYTES = f"""SELECT sum({" + ".join(f"coalesce(octet_length({each}), 0)" for each in TEXTS)}) FROM entries
+    WHERE run = ?"""  # noqa: S608 - constants
+BLOB_BYTES = "SELECT sum(octet_length(data) + octet_length(salt)) FROM blobs WHERE run = ?"
 
 PAGE = 1000
 """Rows that are read at once."""
@@ -61,14 +67,28 @@ def runs(options: RunsOptions) -> None:
 
     async def facts(record: Record) -> list[dict[str, Any]]:
         rows = sorted(await record.store.runs(), key=lambda row: (row.last_at, row.pos), reverse=True)
-        return [_facts(row, await record.read(row.run)) for row in rows[: options.limit]]
+        return [
+            _facts(row, await record.read(row.run)) | (await _size(record, row.run) if options.size else {})
+            for row in rows[: options.limit]
+        ]
 
     found = reading(options, facts)
     if options.json:
         put_all(json_line(each) for each in found)
         return
     priced = any(each["counted_usd"] is not None for each in found)
-    headings = ("run", "session", "agent", "started (UTC)", "entries", "tokens", *["cost"] * priced, "stands")
+    measured = [*["bytes"] * options.size, *["blobs"] * options.size]
+    headings = (
+        "run",
+        "session",
+        "agent",
+        "started (UTC)",
+        "entries",
+        *measured,
+        "tokens",
+        *["cost"] * priced,
+        "stands",
+    )
     rows = [
         (
             each["run"],
@@ -76,17 +96,25 @@ def runs(options: RunsOptions) -> None:
             short(each["agent"], 24),
             each["started"][:19].replace("T", " "),
             f"{each['entries']:,}",
+            *([f"{each['entry_bytes']:,}", f"{each['blob_bytes']:,}"] if measured else []),
             f"{each['tokens_in'] + each['tokens_out']:,}" if each["tokens_in"] + each["tokens_out"] else "",
             *[dollars(each["usd"]).removeprefix("cost ") if each["counted_usd"] is not None else ""] * priced,
             each["stands"],
         )
         for each in found
     ]
-    heading, *lines = table(headings, rows, right=("entries", "tokens", *["cost"] * priced))
+    heading, *lines = table(headings, rows, right=("entries", *measured, "tokens", *["cost"] * priced))
     put(styled(heading, BOLD, sys.stdout))
     put_all(lines)
     if not found:
         say("There is no run in this record yet.")
+
+
+async def _size(record: Record, run: str) -> dict[str, int]:
+    """Count the bytes that a run's rows hold, and its large values; what indexes and pages take is not in it."""
+    ((rows,),) = (await record.store.sql(ROW_BYTES, (run,))).rows
+    ((blobs,),) = (await record.store.sql(BLOB_BYTES, (run,))).rows
+    return {"entry_bytes": int(rows or 0), "blob_bytes": int(blobs or 0)}
 
 
 def _facts(row: RunRow, entries: list[Entry]) -> dict[str, Any]:
@@ -134,7 +162,7 @@ def standing(state: RunState) -> str:
 
 def log(options: LogOptions) -> None:
     """Show a run as a transcript, as stored, or as JSON lines."""
-    kinds = _kinds(options.kinds)
+    kinds = kinds_of(options.kinds)
 
     async def show(record: Record) -> None:
         row = await record.find(options.run)
@@ -170,7 +198,7 @@ def heading(row: RunRow) -> str:
 async def _rows(record: Record, run: str, *, follow: bool) -> AsyncIterator[Row]:
     """Give the rows of a run, and go on as they come if that is wanted."""
     seq = pos = 0
-    while rows := await record.store.read(run, seq, limit=PAGE):
+    while rows := await rows_of(record.store, run, seq, limit=PAGE):
         for row in rows:
             yield row
         seq, pos = rows[-1].seq, rows[-1].pos
@@ -198,7 +226,8 @@ def entry_line(entry: Entry) -> str:
     return json_line(fields)
 
 
-def _kinds(text: str | None) -> set[str] | None:
+def kinds_of(text: str | None) -> set[str] | None:
+    """Read the names of kinds. Raises Stop for one that there is not."""
     if text is None:
         return None
     known = [kind.value for kind in Kind]

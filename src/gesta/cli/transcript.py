@@ -84,7 +84,7 @@ class Transcript:
         """Give the lines of one entry."""
         self._state = self._view.apply(self._state, entry)
         content = entry.content
-        if self._said is not None and not isinstance(content, ThoughtContent):
+        if self._said is not None and not isinstance(content, ThoughtContent | BudgetContent):
             if not isinstance(content, AssistantContent):
                 yield from self._reply(self._said)
             self._said = None

@@ -28,6 +28,7 @@ from gesta.kinds import (
 from gesta.outcome import Outcome
 from gesta.pending import LOST
 from gesta.record import Record
+from gesta.using import plain
 
 WIDTH = 160
 """Characters of a call or a result that are shown while it goes on."""
@@ -105,7 +106,7 @@ class Voice:
         shown = "".join(self._shown)
         self._break()
         if self._json:
-            self._put(json_line({"type": "outcome", **msgspec.to_builtins(outcome)}))
+            self._put(json_line({"type": "outcome", **plain(outcome)}))
         elif outcome.answer is not None and outcome.answer != shown:
             self._put(harmless(outcome.answer) if self._live else outcome.answer)
         if outcome.reason != "waiting":

@@ -8,13 +8,14 @@ from typing import Any, cast
 from msgspec import Struct, to_builtins
 from msgspec.structs import replace
 
-from gesta.address import formatter
+from gesta.address import FORMATTERS, formatter
 from gesta.cli.layout import fold, page_width, wrap
 from gesta.cli.options import ShowOptions
 from gesta.cli.pages import heading, reading
 from gesta.cli.talk import BOLD, DIM, Stop, count, harmless, json_line, put, put_all, say, styled
 from gesta.codec import encode_content
 from gesta.entry import Entry, utc_text
+from gesta.formatter import Formatter
 from gesta.kinds import ChatCompletionContent, CompactionContent, Kind, RequestContent, RequestHeaderContent
 from gesta.message import Message
 from gesta.model import Request, native_by
@@ -80,7 +81,10 @@ def request_of(entries: Sequence[Entry], options: ShowOptions) -> int:
         return (seq or len(entries)) + 1
     if not before:
         found = "The run has none" if seq is None else f"None stands before entry {seq}"
-        raise Stop(f"There is no request to show. {found}; an imported run has only what its source tells.")
+        raise Stop(
+            f"There is no request to show. {found}; an imported run has only what its source tells, "
+            "and the requests of a program are in the runs that it calls."
+        )
     return before[-1]
 
 
@@ -109,7 +113,7 @@ def sent(entries: Sequence[Entry], seq: int, options: ShowOptions) -> Sent:
     ways = [block[1] for entry in asked for block in _blocks(entry) if not isinstance(block, str)]
     name, _, encoder = (ways[-1] if ways else "tool-calls/1+chat-completions/1").partition("+")
     header = header_of(entries, seq) if asked else _last_header(entries, seq)
-    form = formatter(options.form or name.partition("/")[0])
+    form = formatter(options.form) if options.form is not None else _recorded_form(name)
     if options.form is not None:
         plain = {name: value for name, value in (header.meta or {}).items() if name != "tools_in"}
         header = form.dress(replace(header, meta=plain))
@@ -142,6 +146,16 @@ def _last_header(entries: Sequence[Entry], seq: int) -> RequestHeaderContent:
     """Give the header that holds where nothing was asked."""
     found = [entry.content for entry in entries if entry.seq < seq and isinstance(entry.content, RequestHeaderContent)]
     return found[-1] if found else RequestHeaderContent()
+
+
+def _recorded_form(name: str) -> Formatter[Any]:
+    """Find a formatter by the name that stands on record. Raises Stop."""
+    short = name.partition("/")[0]
+    known = [formatter(short)] if short in FORMATTERS else list(map(formatter, FORMATTERS))
+    found = [form for form in known if form.name.partition("/")[0] == short]
+    if not found:
+        raise Stop(f"The request was made by a formatter of the program's own, {name!r}. Add --as {FORMATTERS[0]}.")
+    return found[0]
 
 
 def _blocks(entry: Entry) -> list[Any]:

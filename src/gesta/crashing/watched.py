@@ -112,6 +112,10 @@ class Watched:
         """Answer a reading query."""
         return await self._store.sql(query, parameters)
 
+    async def shrink(self) -> int:
+        """Give back the space of what was pruned."""
+        return await self._store.shrink()
+
     async def damage(self) -> list[str]:
         """Say what is broken."""
         return await self._store.damage()

@@ -9,6 +9,7 @@ import re
 
 import msgspec
 
+from gesta.formatter import observation_text
 from gesta.formatters.text_form import UNKNOWN, TextForm
 from gesta.message import Call
 from gesta.model import Delta, Reply, ReplyCall
@@ -70,7 +71,7 @@ class JsonText(TextForm):
 
     def written(self, call: Call) -> str:
         """Write a call as the model should have written it."""
-        return json.dumps({"request": call.name, **call.args}, ensure_ascii=False)
+        return observation_text({"request": ""} | call.args | {"request": call.name})
 
 
 def _call(found: Found, text: str) -> ReplyCall | None:

@@ -292,8 +292,9 @@ def _observed(results: Sequence[Message]) -> list[Message]:
     texts = [f"Observation: {result.text}" for result in results]
     if len(results) > 1:
         texts = [f"Observation {place}: ({result.name}) {result.text}" for place, result in enumerate(results, 1)]
-    sources = tuple(seq for one in results for seq in one.sources)
-    return [Message(role="user", text="\n".join(texts), observes=True, sources=sources)]
+    sources, names = tuple(seq for one in results for seq in one.sources), {one.name for one in results}
+    name = names.pop() if len(names) == 1 else None
+    return [Message(role="user", text="\n".join(texts), name=name, observes=True, sources=sources)]
 
 
 def described(tool: Mapping[str, Any]) -> str:

@@ -6,7 +6,7 @@ repeated ids and late answers would break if messages were taken from the log as
 
 import hashlib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from msgspec import Struct, field
@@ -31,6 +31,8 @@ ID = re.compile(r"[!-~]{1,40}")
 """Ids that every provider takes back; some refuse longer ones."""
 NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 """Names of functions that providers take; a model may write others."""
+MOST = 128
+"""Calls that a message of Chat Completions may have: "array too long", openai/openai-dotnet#317, 2024-12-31."""
 
 
 class Open(Struct):
@@ -56,6 +58,8 @@ class State(Struct):
     waiting: list[Message] = field(default_factory=list)
     """Messages that came while calls were open."""
     messages: list[Message] = field(default_factory=list)
+    most: int | None = None
+    """Calls that a message may have; none where calls are not sent as such."""
 
 
 class ToolCalls:
@@ -65,7 +69,7 @@ class ToolCalls:
 
     def start(self) -> State:
         """Make the state before the first segment."""
-        return State()
+        return State(most=MOST)
 
     def format(self, entries: Sequence[Entry], state: State) -> list[Message]:
         """Give the messages of one segment."""
@@ -150,15 +154,25 @@ def _close(state: State) -> None:
     """Write the open completion with one result for each call, then what came meanwhile."""
     turn, state.open = state.open, None
     if turn is not None and (turn.text or turn.calls):
-        calls = tuple(call for _, call in turn.calls)
-        sources = tuple(turn.sources)
-        state.messages.append(
-            Message(role="assistant", text=turn.text, calls=calls, native=turn.native, sources=sources)
-        )
-        for seq, call in turn.calls:
-            state.messages.append(_answer(seq, call, turn.results.get(seq)))
+        size = state.most or len(turn.calls) or 1
+        for start in range(0, len(turn.calls) or 1, size):
+            state.messages += _said(turn, start, turn.calls[start : start + size])
     state.messages += state.waiting
     state.waiting = []
+
+
+def _said(turn: Open, start: int, calls: Sequence[tuple[int, Call]]) -> Iterator[Message]:
+    """Write a completion with these of its calls and their results; what comes first of it has also its text."""
+    before = len(turn.sources) - len(turn.calls)
+    yield Message(
+        role="assistant",
+        text="" if start else turn.text,
+        calls=tuple(call for _, call in calls),
+        native=turn.native if len(calls) == len(turn.calls) else None,
+        sources=tuple(turn.sources[before + start if start else 0 : before + start + len(calls)]),
+    )
+    for seq, call in calls:
+        yield _answer(seq, call, turn.results.get(seq))
 
 
 def _answer(seq: int, call: Call, result: Entry | None) -> Message:

@@ -39,7 +39,9 @@ class Transcript:
 def _told(message: Message) -> Message:
     if message.role == "tool":
         told = f"[result of {message.name or 'a tool'}]\n{message.text}"
-        return Message(role="user", text=told, parts=message.parts, observes=True, sources=message.sources)
+        return Message(
+            role="user", text=told, parts=message.parts, name=message.name, observes=True, sources=message.sources
+        )
     if not message.calls:
         return replace(message, native=None)
     calls = [f"[calls {call.name} with {observation_text(call.args)}]" for call in message.calls]

@@ -121,14 +121,14 @@ def _content(message: Message) -> Any:
 
 
 def part_of(part: Part) -> dict[str, Any] | None:
-    """Write an image, a sound or a file; none for what cannot be sent."""
-    url = part.url or (data_url(part) if isinstance(part.data, bytes) else None)
+    """Write an image, a sound or a file; none for what cannot be sent, also where nobody says what it is."""
+    url = part.url or (data_url(part) if isinstance(part.data, bytes) and part.media_type else None)
     if part.type == "text" or url is None:
         return None
-    form = (part.media_type or "").partition("/")[2]
+    kind, _, form = (part.media_type or "").partition("/")
     if part.type == "image":
-        return {"type": "image_url", "image_url": {"url": url}}
-    if isinstance(part.data, bytes) and (part.media_type or "").startswith("audio/"):
+        return {"type": "image_url", "image_url": {"url": url}} if part.url or kind == "image" else None
+    if isinstance(part.data, bytes) and kind == "audio":
         sound = "mp3" if form in ("mpeg", "mp3") else "wav" if "wav" in form else form
         return {"type": "input_audio", "input_audio": {"data": b64encode(part.data).decode(), "format": sound}}
     if part.data is None:

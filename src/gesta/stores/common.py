@@ -21,13 +21,16 @@ def checked(batch: Batch) -> Batch:
     """Look a batch over before it is taken, so that a gap can never be committed.
 
     Raises:
-        ValueError: a row is of another run than the lease, or does not follow the one before it.
+        ValueError: a row is of another run than the lease, or does not follow the one before it; or runs go, and no
+            row stays to say so.
     """
     seq, run = batch.head, batch.lease.run
     for row in batch.rows:
         seq += 1
         if row.seq != seq or row.run != run:
             raise ValueError(f"expected entry {run}.{seq} next in the batch, found {row.run}.{row.seq}")
+    if batch.prunes and (not batch.rows or any(gone.lease.run == run for gone in batch.prunes)):
+        raise ValueError(f"expected an entry in {run!r} that says which other runs go")
     return batch
 
 

@@ -13,7 +13,9 @@ import apsw
 
 from gesta.errors import GestaError
 
-OWN = frozenset({"record", "entries", "blobs", "inbox", "inbox_keys", "owners", "leases"})
+OWN = frozenset(
+    {"record", "entries", "blobs", "inbox", "inbox_keys", "owners", "leases", "gesta_words", "gesta_words_known"}
+)
 """Gesta's own tables."""
 CONTROL = frozenset(
     {apsw.SQLITE_TRANSACTION, apsw.SQLITE_SAVEPOINT, apsw.SQLITE_ATTACH, apsw.SQLITE_DETACH, apsw.SQLITE_PRAGMA}

@@ -7,6 +7,7 @@ SQLite in memory, filled when it is first asked.
 
 import os
 import socket
+from bisect import bisect_right
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
@@ -16,7 +17,7 @@ import msgspec
 from gesta.entry import GENESIS, Row, utc_text
 from gesta.errors import BrokenRecord, LeaseLost, RecordError, RunHeld, WriteFailed
 from gesta.log import Clock, utc_now
-from gesta.store import Batch, BlobRow, Effect, Info, Lease, Letter, RunRow, Table
+from gesta.store import Batch, BlobRow, Effect, Info, Lease, Letter, Prune, RunRow, Table
 from gesta.stores.common import News, checked, follow, new_id
 from gesta.stores.effects import Sql
 from gesta.stores.tables import ADD_BLOB, ADD_LETTER, ADD_RECORD, FORMAT, ROW, TABLES, ask
@@ -43,11 +44,13 @@ class MemoryStore:
         self._blobs: dict[tuple[str, str], BlobRow] = {}
         self._inbox: dict[str, list[Letter]] = {}
         self._keys: dict[tuple[str, str], int] = {}
+        self._numbers = 0  # of letters
         self._leases: dict[str, tuple[int, str]] = {}
         self._held: set[str] = set()
         self._tables: apsw.Connection | None = None
         self._own: apsw.Connection | None = None  # tables of transactional tools
-        self._filled = 0  # rows that the tables hold
+        self._filled = 0  # pos of the last row that the tables hold
+        self._last = 0  # pos that was given last
         self._news = News()
         self.commits = 0
         """Batches, letters and leases taken."""
@@ -72,7 +75,8 @@ class MemoryStore:
         self._allow(checked(batch))
         run = batch.lease.run
         opened = [found for row in batch.rows if row.kind == "begin" and (found := self._opening(row, batch.head))]
-        placed = [msgspec.structs.replace(row, pos=pos) for pos, row in enumerate(batch.rows, len(self._rows) + 1)]
+        placed = [msgspec.structs.replace(row, pos=pos) for pos, row in enumerate(batch.rows, self._last + 1)]
+        self._last += len(placed)
         self._rows += placed
         self._runs.setdefault(run, []).extend(placed)
         self._opened += opened
@@ -80,6 +84,8 @@ class MemoryStore:
             self._blobs.setdefault((run, blob.name), blob)
         if batch.letters:
             self._inbox[run] = [letter for letter in self._inbox[run] if letter.id not in batch.letters]
+        if batch.prunes:
+            self._prune({gone.lease.run for gone in batch.prunes})
         self.commits += 1
         self._news.ring()
         return placed[-1].pos if placed else 0
@@ -135,7 +141,7 @@ class MemoryStore:
         self._open(writing=True)
         if (letter.run, letter.key) in self._keys:
             return False
-        number = self._keys[letter.run, letter.key] = len(self._keys) + 1
+        number = self._keys[letter.run, letter.key] = self._numbers = self._numbers + 1
         self._inbox.setdefault(letter.run, []).append(msgspec.structs.replace(letter, id=number))
         self.commits += 1
         return True
@@ -164,7 +170,7 @@ class MemoryStore:
 
     def tail(self, after: int = 0) -> AsyncIterator[list[Row]]:
         """Rows of all runs by pos, from `after` on, until the store is closed."""
-        return follow(lambda last, most: self._rows[last : last + most], self._news, after)
+        return follow(self._page, self._news, after)
 
     async def sql(self, query: str, parameters: Sequence[Any] = ()) -> Table:
         """Answer a reading query.
@@ -182,6 +188,11 @@ class MemoryStore:
         self._tables.authorizer = None
         self._fill(self._tables)
         return ask(self._tables, query, parameters)
+
+    async def shrink(self) -> int:
+        """Nothing is kept of what was pruned."""
+        self._open(writing=True)
+        return 0
 
     async def damage(self) -> list[str]:
         """Nothing can be broken."""
@@ -202,8 +213,34 @@ class MemoryStore:
         rows = self._runs.get(run)
         return (rows[-1].seq, rows[-1].digest) if rows else (0, GENESIS)
 
+    def _page(self, after: int, most: int) -> list[Row]:
+        start = bisect_right(self._rows, after, key=lambda row: row.pos)
+        return self._rows[start : start + most]
+
+    def _prune(self, runs: set[str]) -> None:
+        self._rows = [row for row in self._rows if row.run not in runs]
+        self._opened = [row for row in self._opened if row.run not in runs]
+        self._blobs = {key: blob for key, blob in self._blobs.items() if key[0] not in runs}
+        self._keys = {key: number for key, number in self._keys.items() if key[0] not in runs}
+        for run in runs:
+            self._runs.pop(run, None)
+            self._inbox.pop(run, None)
+        self._held -= runs
+        if self._tables is not None:  # to be filled anew
+            self._tables.close()
+            self._tables, self._filled = None, 0
+
+    def _allow_prune(self, gone: Prune) -> None:
+        """Refuse to take a run away that is not ours, or to which something was added meanwhile."""
+        self._allow(Batch(gone.lease, gone.lease.head, ()))
+        waiting = {letter.id for letter in self._inbox.get(gone.lease.run, ())}
+        if waiting != set(gone.letters):
+            raise LeaseLost(gone.lease.run, f"letters {sorted(gone.letters)} in its inbox", f"{sorted(waiting)}")
+
     def _allow(self, batch: Batch) -> None:
         """Refuse a batch whose writer is no longer the writer, or does not know where the run is."""
+        for each in batch.prunes:
+            self._allow_prune(each)
         lease, run = batch.lease, batch.lease.run
         epoch, _ = self._leases.get(run, (0, ""))
         if run not in self._held or (lease.owner, lease.epoch) != (self._owner, epoch):
@@ -226,14 +263,14 @@ class MemoryStore:
         if opened is None or opened.get("session") is None:
             return None
         session, name, record, parent = (text(opened.get(key)) for key in ("session", "name", "record", "parent_run"))
-        pos = len(self._rows) + row.seq - head
+        pos = self._last + row.seq - head
         return RunRow(row.run, session or "", name or "", record or "", parent, row.at, row.seq, row.at, pos)
 
     def _fill(self, tables: apsw.Connection) -> None:
         add = f"INSERT INTO entries({ROW}, pos) VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
         with tables:
-            tables.executemany(add, map(msgspec.structs.astuple, self._rows[self._filled :]))
-            self._filled = len(self._rows)
+            tables.executemany(add, map(msgspec.structs.astuple, self._page(self._filled, len(self._rows))))
+            self._filled = self._last
             blobs = ((run, *msgspec.structs.astuple(blob)) for (run, _), blob in self._blobs.items())
             tables.executemany(ADD_BLOB, blobs)
             tables.execute("DELETE FROM inbox")

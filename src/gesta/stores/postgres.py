@@ -179,6 +179,10 @@ class InlinePostgresStore:
         """Answer a reading query; see `Store.sql`. Raises RecordError."""
         return self.reader.ask(self.reader.connect(), query, parameters)
 
+    async def shrink(self) -> int:
+        """Give space back, as far as the server does while others use it; see `Store.shrink`."""
+        return await self._wait(self.writer.shrink)
+
     async def damage(self) -> list[str]:
         """Say what the server finds damaged; see `Store.damage`."""
         return await self._wait(self.reader.damage)

@@ -8,9 +8,10 @@ import re
 from collections.abc import Callable, Sequence
 from hashlib import sha256
 
+from gesta.stores.tables import PRUNE as SQLITE_PRUNE
 from gesta.stores.tables import ROW
 from gesta.stores.tables import TABLES as SQLITE
-from gesta.stores.tables import VIEWS as SQLITE_VIEWS
+from gesta.stores.views import VIEWS as SQLITE_VIEWS
 
 INDEXED = 300  # characters of a session's or agent's name that its index holds, for an index row has 2,700 bytes
 
@@ -146,6 +147,9 @@ ADD_ROWS = f"""INSERT INTO entries(pos, {ROW}) SELECT * FROM unnest($1::bigint[]
     $5::text[], $6::bigint[], $7::text[], $8::bigint[], $9::text[], $10::text[], $11::bytea[], $12::bytea[])"""  # noqa: S608
 ADD_BLOBS = """INSERT INTO blobs(run, name, salt, data) SELECT $1, * FROM unnest($2::text[], $3::bytea[], $4::bytea[])
     ON CONFLICT DO NOTHING"""
+
+
+PRUNE = tuple(statement.replace("?", "$1") for statement in SQLITE_PRUNE)
 
 
 def placed(query: str, count: int) -> str:

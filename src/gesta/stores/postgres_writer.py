@@ -25,11 +25,11 @@ from msgspec.structs import astuple
 from gesta.entry import GENESIS, Row, utc_text
 from gesta.errors import GestaError, LeaseLost, RunHeld, WriteFailed
 from gesta.log import Clock
-from gesta.store import Batch, Effect, Info, Lease, Letter
+from gesta.store import Batch, Effect, Info, Lease, Letter, Prune
 from gesta.stores.common import checked, new_id
 from gesta.stores.postgres_effects import PostgresSql
 from gesta.stores.postgres_open import STALLED_S, Connection, Place, connect, told
-from gesta.stores.postgres_tables import ADD_BLOBS, ADD_ROWS
+from gesta.stores.postgres_tables import ADD_BLOBS, ADD_ROWS, PRUNE
 from gesta.stores.sharing import Take, Work
 
 FAULTY = (psycopg.DataError, psycopg.IntegrityError, psycopg.ProgrammingError, UnicodeError, ValueError, TypeError)
@@ -37,6 +37,7 @@ FAULTY = (psycopg.DataError, psycopg.IntegrityError, psycopg.ProgrammingError, U
 
 ASKING_S = 0.05  # between questions for the fate of a commit
 
+SIZE = "SELECT pg_total_relation_size('entries') + pg_total_relation_size('blobs')"
 LEASES = """SELECT run, owner, epoch, (SELECT max(seq) FROM entries WHERE entries.run = leases.run)
     FROM leases WHERE run = ANY($1)"""
 
@@ -77,6 +78,19 @@ class Writer:
         with self._turn:
             return self._commit(works, synced=synced and self.synced)
 
+    def shrink(self) -> int:
+        """Have the server use the space of what was pruned again, and give back what it can; see `Store.shrink`."""
+        with self._turn:
+            self._reach()
+            try:
+                ((before,),) = self._all(SIZE)
+                for table in ("entries", "blobs", "inbox", "inbox_keys"):
+                    self._connection.execute(f"VACUUM {table}")
+                ((after,),) = self._all(SIZE)
+            except psycopg.Error as error:
+                raise told(error, self._place.address, writing=True) from error
+            return int(before - after)
+
     def close(self) -> None:
         """Free all leases and close the connection. Twice does nothing."""
         with self._turn:
@@ -98,6 +112,7 @@ class Writer:
         try:
             runs = [work.lease.run for work in works if isinstance(work, Batch)]
             runs += [work.run for work in works if isinstance(work, Effect)]
+            runs += [gone.lease.run for work in works if isinstance(work, Batch) for gone in work.prunes]
             transaction = self._start(runs, synced=synced)
             works = [self._transact(work) if isinstance(work, Effect) else work for work in works]
             with self._connection.pipeline():
@@ -213,6 +228,8 @@ class Writer:
     def _append(self, batch: Batch) -> int:
         lease, rows, run = batch.lease, batch.rows, batch.lease.run
         self._allow(batch)
+        for gone in batch.prunes:
+            self._allow_prune(gone)
         if batch.letters:
             self._take_in(run, set(batch.letters))
         if batch.blobs:
@@ -223,6 +240,8 @@ class Writer:
         self._rows += rows
         self._pos += len(rows)
         self._known[run] = (lease.owner, lease.epoch, rows[-1].seq)
+        for gone in batch.prunes:
+            self._prune(gone.lease.run)
         return self._pos
 
     def _flush(self) -> None:
@@ -233,6 +252,19 @@ class Writer:
             self._connection.execute(ADD_ROWS, (places, *map(list, columns)))
             self._connection.execute("SELECT pg_notify($1, '')", (self._channel,))  # sent with the commit
             self._rows = []
+
+    def _allow_prune(self, gone: Prune) -> None:
+        """Refuse to take a run away that is not ours, or to which something was added meanwhile."""
+        self._allow(Batch(gone.lease, gone.lease.head, ()))
+        waiting = {one for (one,) in self._all("SELECT id FROM inbox WHERE run = $1", gone.lease.run)}
+        if waiting != set(gone.letters):
+            raise LeaseLost(gone.lease.run, f"letters {sorted(gone.letters)} in its inbox", f"{sorted(waiting)}")
+
+    def _prune(self, run: str) -> None:
+        self._flush()
+        self._known.pop(run, None)
+        for statement in PRUNE:
+            self._connection.execute(statement, (run,))
 
     def _allow(self, batch: Batch) -> None:
         """Refuse a batch whose writer is no longer the writer, or does not know where the run is."""

@@ -156,7 +156,8 @@ class InlineSqliteStore:
 
     async def inbox(self, run: str) -> list[Letter]:
         """Letters that wait; see `Store.inbox`."""
-        return self.reader.inbox(run)
+        waiting = self._writer.inbox(run) if self._writer is not None else None
+        return self.reader.inbox(run) if waiting is None else waiting
 
     async def lease(self, run: str) -> Lease:
         """Take the right to write; see `Store.lease`.
@@ -180,6 +181,10 @@ class InlineSqliteStore:
     async def sql(self, query: str, parameters: Sequence[Any] = ()) -> Table:
         """Answer a reading query; see `Store.sql`. Raises RecordError."""
         return self.reader.ask(self.reader.connect(), query, parameters)
+
+    async def shrink(self) -> int:
+        """Write the file anew without what is free in it; see `Store.shrink`. In place. Cost: reads and writes all."""
+        return self.writer.shrink()
 
     async def damage(self) -> list[str]:
         """Say what SQLite finds broken in its file; see `Store.damage`."""
@@ -235,6 +240,10 @@ class SqliteStore(InlineSqliteStore):
             with suppress(apsw.Error):  # it may have ended meanwhile
                 connection.interrupt()
             raise
+
+    async def shrink(self) -> int:
+        """Write the file anew without what is free in it, in a thread; see `Store.shrink`."""
+        return await to_thread.run_sync(self.writer.shrink, limiter=self._closing)
 
     async def close(self) -> None:
         """Free all leases and close the file, in a thread; see `Store.close`. What is not yet committed is refused."""

@@ -17,6 +17,7 @@ from gesta.entry import GENESIS, Row
 from gesta.errors import BrokenRecord, RecordError
 from gesta.store import BlobRow, Letter, RunRow, Table
 from gesta.stores.sqlite_open import connect_reading, stamp, steady, told
+from gesta.stores.sqlite_writer import WAITING
 from gesta.stores.tables import ROW, ask
 
 EVERY = 2**63 - 1
@@ -71,8 +72,7 @@ class Reader:
 
     def inbox(self, run: str) -> list[Letter]:
         """Letters that wait; see `Store.inbox`. Cost: 10 us when there is none."""
-        query = "SELECT run, key, content, at, id FROM inbox WHERE run = ? ORDER BY id"
-        return [Letter(*row) for row in self._all(query, (run,))]
+        return [Letter(*row) for row in self._all(WAITING, (run,))]
 
     def connect(self) -> apsw.Connection:
         """Open a connection for one query of a user. Raises RecordError."""

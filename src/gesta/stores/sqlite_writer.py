@@ -20,16 +20,17 @@ from msgspec.structs import astuple
 from gesta.entry import GENESIS, utc_text
 from gesta.errors import GestaError, LeaseLost, RunHeld, WriteFailed
 from gesta.log import Clock
-from gesta.store import Batch, Effect, Lease, Letter
+from gesta.store import Batch, Effect, Lease, Letter, Prune
 from gesta.stores.common import checked, new_id
 from gesta.stores.effects import Sql
 from gesta.stores.oslock import OwnerLock, bury, left_behind
 from gesta.stores.sharing import Take, Work
 from gesta.stores.sqlite_guard import LOST, Guard
 from gesta.stores.sqlite_open import CLOSING_MS, told
-from gesta.stores.tables import ADD_BLOB, ADD_ROW
+from gesta.stores.tables import ADD_BLOB, ADD_ROW, FORGET_WORDS, PRUNE, WORDS_KNOWN
 
 LOCK = ".lock"
+WAITING = "SELECT run, key, content, at, id FROM inbox WHERE run = ? ORDER BY id"
 FAULTY = (
     *(apsw.ConstraintError, apsw.TooBigError, apsw.MismatchError, apsw.BindingsError, apsw.SQLError),
     *(TypeError, ValueError, OverflowError),
@@ -78,6 +79,23 @@ class Writer:
         with self._turn:
             return self._commit(works, synced=synced and self.synced)
 
+    def inbox(self, run: str) -> list[Letter] | None:
+        """Letters that wait, or None for somebody else to look: a thread is writing, or something is wrong here.
+
+        Cost: a quarter of what the reader takes, whose pages every commit of ours makes stale.
+        """
+        if not self._turn.acquire(blocking=False):
+            return None
+        try:
+            if self._closed or os.getpid() != self._process:
+                return None
+            rows: list[Any] = self._one.execute(WAITING, (run,)).fetchall()
+            return [Letter(*row) for row in rows]
+        except (apsw.Error, UnicodeEncodeError):
+            return None
+        finally:
+            self._turn.release()
+
     def close(self) -> None:
         """Free all leases and move the log into the file, so that one file remains unless others have it open.
 
@@ -98,6 +116,26 @@ class Writer:
             self._sign.release()
             self._connection.close(force=True)
             self._guard.release()
+
+    def shrink(self) -> int:
+        """Write the file anew without what is free in it; give the bytes by which it became smaller.
+
+        Raises:
+            WriteFailed: somebody else is writing or reading it just now.
+        """
+        with self._turn:
+            self._begin(synced=self.synced)
+            self._one.execute("ROLLBACK")
+            try:
+                self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+                before = self._path.stat().st_size
+                self._one.execute("VACUUM")
+                self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+            except apsw.Error as error:
+                raise told(error, str(self._path), writing=True) from error
+            finally:
+                self._heads.clear()
+            return before - self._path.stat().st_size
 
     def _commit(self, works: Sequence[Work], *, synced: bool) -> list[Any]:
         self._begin(synced=synced)
@@ -168,13 +206,18 @@ class Writer:
         lease, rows, run = batch.lease, batch.rows, batch.lease.run
         if self._heads.get(run) != (lease.owner, lease.epoch, batch.head):
             self._allow(batch)
+        for gone in batch.prunes:
+            self._allow_prune(gone)
         if batch.letters:
             self._take_in(run, set(batch.letters))
         if batch.blobs:
             self._many.executemany(ADD_BLOB, [(run, blob.name, blob.salt, blob.data) for blob in batch.blobs])
         self._many.executemany(ADD_ROW, [astuple(row)[:-1] for row in rows])
         self._heads[run] = (lease.owner, lease.epoch, rows[-1].seq if rows else batch.head)
-        return self._connection.last_insert_rowid() if rows else 0
+        pos = self._connection.last_insert_rowid() if rows else 0
+        for gone in batch.prunes:  # after the rows, so that their places lie behind all that were ever given
+            self._prune(gone.lease.run)
+        return pos
 
     def _transact(self, effect: Effect) -> int:
         """Do an effect, and append what it says of itself; what it did is undone where it says so."""
@@ -186,6 +229,20 @@ class Writer:
             self._one.execute("ROLLBACK TO effect")
         self._one.execute("RELEASE effect")
         return self._append(checked(batch))
+
+    def _allow_prune(self, gone: Prune) -> None:
+        """Refuse to take a run away that is not ours, or to which something was added meanwhile."""
+        self._allow(Batch(gone.lease, gone.lease.head, ()))
+        waiting = {one for (one,) in self._one.execute("SELECT id FROM inbox WHERE run = ?", (gone.lease.run,))}
+        if waiting != set(gone.letters):
+            raise LeaseLost(gone.lease.run, f"letters {sorted(gone.letters)} in its inbox", f"{sorted(waiting)}")
+
+    def _prune(self, run: str) -> None:
+        self._heads.pop(run, None)
+        if self._one.execute(WORDS_KNOWN).fetchall():
+            self._one.execute(FORGET_WORDS, (run,))
+        for statement in PRUNE:
+            self._one.execute(statement, (run,))
 
     def _allow(self, batch: Batch) -> None:
         """Refuse a batch whose writer is no longer the writer, or does not know where the run is."""

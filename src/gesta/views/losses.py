@@ -39,7 +39,8 @@ def losses(entries: Sequence[Entry], messages: Sequence[Message], by: str = "") 
     """
     found: Counter[str] = Counter()
     shown = {seq for message in messages for seq in message.sources}
-    calls = {call.id: call for message in messages for call in message.calls}
+    calls = {call.id: call.name for message in messages for call in message.calls}
+    names = set(calls.values())
     for entry in entries:
         match entry.content:
             case ThoughtContent() if entry.seq not in shown:
@@ -48,7 +49,7 @@ def losses(entries: Sequence[Entry], messages: Sequence[Message], by: str = "") 
                 found["calls-in-words"] += not calls
                 found["arguments"] += "raw_args" in (call.meta or {}) and not call.tool_args
                 found["call-id"] += bool(calls) and call.tool_call_id not in calls
-                found["tool-name"] += bool(calls) and all(call.tool_name != each.name for each in calls.values())
+                found["tool-name"] += bool(calls) and call.tool_name not in names
             case ToolResultContent(outcome="late"):
                 found["late"] += 1
         found["left-out"] += entry.kind in SAID and entry.seq not in shown

@@ -1,0 +1,84 @@
+"""What `replay`, `fork`, `diff` and `case` take."""
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+import typer
+
+from gesta.cli.options import OnRecord, Run
+from gesta.cli.running import AgentAddress
+
+Live = Annotated[
+    list[str] | None,
+    typer.Option("--live", metavar="TOOL", help="A tool that may run; may be repeated.", show_default=False),
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplayOptions(OnRecord):
+    """What `replay` takes."""
+
+    run: Run
+    agent: AgentAddress
+    live: Live = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ForkOptions(OnRecord):
+    """What `fork` takes."""
+
+    run: Run
+    agent: Annotated[
+        str | None,
+        typer.Argument(metavar="[FILE.py:NAME]", help="The agent that goes on; none for nobody.", show_default=False),
+    ] = None
+    at: Annotated[
+        int | None,
+        typer.Option("--at", metavar="SEQ", min=0, help="The last entry that is shared.", show_default=False),
+    ] = None
+    set: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="SEQ.PATH=VALUE", help="Another value in one entry.", show_default=False),
+    ] = None
+    model: Annotated[
+        str | None,
+        typer.Option(
+            "--model", metavar="PROVIDER:NAME", help="Ask this model; `recorded` says what it said.", show_default=False
+        ),
+    ] = None
+    base_url: Annotated[
+        str | None,
+        typer.Option("--base-url", metavar="URL", help="Ask an OpenAI-compatible server.", show_default=False),
+    ] = None
+    instructions: Annotated[
+        str | None,
+        typer.Option("--instructions", metavar="TEXT", help="Other instructions, or @FILE.", show_default=False),
+    ] = None
+    live: Live = None
+    session: Annotated[
+        str | None, typer.Option("--session", "-s", metavar="NAME", help="Of the fork.", show_default=False)
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class DiffOptions(OnRecord):
+    """What `diff` takes."""
+
+    run: Run
+    other: Annotated[str, typer.Argument(metavar="OTHER", help="The run that it is compared with.")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CaseOptions(OnRecord):
+    """What `case` takes."""
+
+    what: Annotated[
+        Literal["add", "accept"],
+        typer.Argument(metavar="add|accept", help="Make a case of a run, or take a change into cases."),
+    ]
+    words: Annotated[
+        list[str],
+        typer.Argument(metavar="RUN FILE.py:NAME | FILE...", help="A run and its agent, or cases.", show_default=False),
+    ]
+    to: Annotated[str, typer.Option("--to", metavar="FOLDER", help="Where cases are kept.")] = "tests/cases"
+    live: Live = None

@@ -1,0 +1,318 @@
+"""What `replay`, `fork`, `diff` and `case` do."""
+
+import re
+import sys
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Any
+
+import anyio
+from msgspec import to_builtins
+from msgspec.structs import replace
+
+from gesta.address import bind, model, open_record
+from gesta.agent import Agent
+from gesta.cli.compare_options import CaseOptions, DiffOptions, ForkOptions, ReplayOptions
+from gesta.cli.driving import CODES
+from gesta.cli.layout import table
+from gesta.cli.loading import load
+from gesta.cli.options import quoted
+from gesta.cli.pages import reading
+from gesta.cli.talk import (
+    BOLD,
+    DIM,
+    FAILED,
+    WAITING,
+    Stop,
+    complain,
+    count,
+    dollars,
+    harmless,
+    json_line,
+    put,
+    put_all,
+    say,
+    short,
+    styled,
+)
+from gesta.compare import cases, differences, forks
+from gesta.compare.replaying import How, Replayed, Runs, replay_run
+from gesta.compare.words import call_text, divergence_lines, plain, sides
+from gesta.entry import Entry
+from gesta.errors import AgentError, GestaError
+from gesta.models.replay import replay as recorded
+from gesta.outcome import Outcome
+from gesta.record import Record
+from gesta.store import RunRow
+
+
+def replay(options: ReplayOptions) -> int:
+    """Replay a run and those below it."""
+    agent = load(options.agent)
+
+    async def work(record: Record) -> tuple[Replayed, Runs]:
+        run = (await record.find(options.run)).run
+        runs = await cases.taken(record, run)
+        with redirect_stdout(sys.stderr):
+            return await replay_run(runs, run, agent, How(live=options.live or ())), runs
+
+    found, runs = reading(options, work)
+    first, every = found.first, found.every()
+    entries = sum(each.entries for each in every)
+    if options.json:
+        put(json_line({"run": found.run, "runs": len(every), "entries": entries, "diverged": _divergence(first)}))
+    elif first is None:
+        below = f" and {count(len(every) - 1, 'run')} below it" if len(every) > 1 else ""
+        put(f"run {found.run}{below}: {count(entries, 'entry')}, all the same. Nothing was done.")
+    else:
+        put_all(map(harmless, divergence_lines(first, list(runs[first.run]))))
+    return FAILED if first is not None else 0
+
+
+def _divergence(found: Any) -> dict[str, Any] | None:
+    if found is None:
+        return None
+    where = {"run": found.run, "seq": found.seq, "path": found.difference.path}
+    return where | {"recorded": plain(found.difference.before), "replayed": plain(found.difference.after)}
+
+
+def fork(options: ForkOptions) -> int:
+    """Make a fork, and let the agent go on with it."""
+    if options.agent is None and (options.model or options.instructions):
+        raise Stop(
+            "--model and --instructions are for the agent that goes on. Name it: gesta fork RUN FILE.py:NAME ..."
+        )
+    agent = load(options.agent) if options.agent is not None else None
+    if agent is not None and options.instructions is not None:
+        agent = replace(agent, instructions=_text(options.instructions))
+    how = forks.Fork(
+        at=options.at,
+        changes=[_usage(forks.change, text) for text in options.set or ()],
+        live=options.live or (),
+        session=options.session,
+    )
+    if agent is not None and (wrong := [name for name in how.live if agent.tool(name) is None]):
+        raise Stop(
+            f"--live {wrong[0]}: {agent.name!r} has no such tool. It has: {', '.join(t.name for t in agent.tools)}."
+        )
+
+    async def work() -> tuple[RunRow, RunRow, Outcome | None]:
+        async with open_record(options.target()) as record:
+            base = await record.find(options.run)
+            acting = await _acting(record, base, agent, options) if agent is not None else None
+            made = await forks.fork(record, base, how)
+            with redirect_stdout(sys.stderr):
+                ended = await forks.go_on(record, made, acting) if acting is not None else None
+            return base, await record.find(made.run), ended
+
+    base, made, ended = anyio.run(work)
+    _told(options, base, made, ended)
+    return 0 if ended is None else WAITING if ended.end is None else CODES[ended.reason]
+
+
+def _text(given: str) -> str:
+    """Read what was given, or the file that it names."""
+    if not given.startswith("@"):
+        return given
+    try:
+        return Path(given[1:]).read_text(encoding="utf-8")
+    except OSError as error:
+        raise Stop(f"Cannot read {given[1:]!r}: {error.strerror or error}.") from error
+
+
+def _usage(read: Any, text: str) -> Any:
+    try:
+        return read(text)
+    except AgentError as error:
+        raise Stop(str(error)) from error
+
+
+async def _acting(record: Record, base: RunRow, agent: Agent, options: ForkOptions) -> Agent:
+    """Give the agent that goes on, changed as was asked for."""
+    if options.model == "recorded":
+        agent = replace(agent, model=recorded(await record.read(base.run)))
+    elif options.model or options.base_url:
+        agent = replace(agent, model=model(options.model or str(agent.model), options.base_url))
+    return bind(agent)
+
+
+def _told(options: ForkOptions, base: RunRow, made: RunRow, ended: Outcome | None) -> None:
+    """Say what became of a fork, and what to type next."""
+    if options.json:
+        facts = {"run": made.run, "session": made.session, "base": base.run, "entries": made.head}
+        told = {} if ended is None else {"reason": ended.reason, "answer": ended.answer}
+        waits = [] if ended is None else [to_builtins(each) for each in ended.waiting]
+        put(json_line({**facts, **told, "waiting": waits}))
+        return
+    if ended is not None and ended.answer is not None:
+        put(harmless(ended.answer))
+    say(f"fork {made.run}, session {made.session}: goes on from run {base.run}", DIM)
+    for each in ended.waiting if ended is not None else ():
+        say(
+            f"It stops here: {each.tool} (call {each.call}) is not on record of run {base.run}, and may have an effect."
+        )
+    agent, named = f" {quoted(options.agent)}" if options.agent else " FILE.py:NAME", options.named
+    if ended is None:
+        say(f"Go on with: gesta resume {made.run}{agent}{named}")
+    elif ended.end is None:
+        say(f"Let it happen with: gesta approve {made.run}{named} && gesta resume {made.run}{agent}{named}")
+    say(f"Compare them with: gesta diff {base.run} {made.run}{named}", DIM)
+
+
+def diff(options: DiffOptions) -> None:
+    """Compare two runs."""
+
+    async def work(record: Record) -> list[list[Entry]]:
+        return [await record.read((await record.find(name)).run) for name in (options.run, options.other)]
+
+    before, after = reading(options, work)
+    found = differences.compare(before, after)
+    if options.json:
+        put(json_line(_as_json(found)))
+        return
+    put(f"{count(found.alike, 'entry')} alike from the first on")
+    for step in found.steps:
+        put_all(map(harmless, _step(step)))
+    put("")
+    put_all(_facts(found))
+
+
+def _step(step: differences.Step) -> list[str]:
+    """Show one place at which two runs differ."""
+    if step.before is not None and step.after is not None:
+        lines = [f"~ {step.before.seq} → {step.after.seq} {step.before.kind}"]
+        for each in step.differences:
+            lines += [f"    {each.path}", *(f"    {mark} {text}" for mark, text in sides(each))]
+        return lines
+    mark, entry = ("-", step.before) if step.before is not None else ("+", step.after)
+    assert entry is not None
+    return [f"{mark} {entry.seq} {entry.kind} {short(_content(entry), 100)}"]
+
+
+def _content(entry: Entry) -> str:
+    found = {key: value for key, value in differences.said(entry).items() if key != "kind"}
+    return call_text("", found)
+
+
+def _facts(found: differences.Compared) -> list[str]:
+    """Show what came of both, side by side."""
+    rows = []
+    for name, show in FACTS.items():
+        one, other = show(found.before), show(found.after)
+        rows.append((name, short(one, 60), "=" if one == other else short(other, 60)))
+    heading, *lines = table(("", found.before.run, found.after.run), rows)
+    return [styled(heading, BOLD, sys.stdout), *map(harmless, lines)]
+
+
+def _effects(facts: differences.Facts) -> str:
+    return "; ".join(f"{call_text(each.tool, each.args)}{_mark(each)}" for each in facts.effects)
+
+
+def _mark(effect: differences.Effect) -> str:
+    """Say of a call that was not tried why not."""
+    if effect.fired:
+        return ""
+    return " [not done]" if effect.outcome is None else " [from the record]"
+
+
+FACTS: dict[str, Any] = {
+    "ended": lambda facts: ", ".join(facts.reasons) or "open",
+    "answer": lambda facts: facts.answers[-1] if facts.answers else "",
+    "calls": _effects,
+    "fired": lambda facts: str(sum(each.fired for each in facts.effects)),
+    "entries": lambda facts: f"{facts.entries:,}",
+    "requests": lambda facts: f"{facts.requests:,}",
+    "tokens": lambda facts: (
+        f"{facts.tokens_in:,} in, {facts.tokens_out:,} out"
+        + (f", {facts.unknown_usage:,} replies uncounted" if facts.unknown_usage else "")
+    ),
+    "cost": lambda facts: dollars(facts.usd),
+}
+"""What is shown of each run."""
+
+
+def _as_json(found: differences.Compared) -> dict[str, Any]:
+    steps = [
+        {
+            "before": step.before.seq if step.before is not None else None,
+            "after": step.after.seq if step.after is not None else None,
+            "kind": str((step.before or step.after).kind),  # type: ignore[union-attr]
+            "differences": [
+                {"path": each.path, "before": plain(each.before), "after": plain(each.after)}
+                for each in step.differences
+            ],
+        }
+        for step in found.steps
+    ]
+    return {
+        "alike": found.alike,
+        "steps": steps,
+        "before": to_builtins(found.before, enc_hook=repr),
+        "after": to_builtins(found.after, enc_hook=repr),
+    }
+
+
+def case(options: CaseOptions) -> int:
+    """Add a case, or accept what the code does today."""
+    return _add(options) if options.what == "add" else _accept(options)
+
+
+def _add(options: CaseOptions) -> int:
+    if len(options.words) != 2:
+        raise Stop("Name a run and the agent whose code it is: gesta case add last agent.py:agent")
+    named, address = options.words
+    agent = load(address)
+
+    async def work(record: Record) -> tuple[RunRow, cases.Case, list[str]]:
+        row = await record.find(named)
+        head = cases.Head(agent=address, run=row.run, live=list(options.live or ()))
+        made = cases.Case(head, await cases.taken(record, row.run))
+        with redirect_stdout(sys.stderr):
+            return row, made, await cases.check(made, agent)
+
+    row, made, drift = reading(options, work)
+    if drift:
+        told = "\n".join(drift)
+        raise GestaError(f"The code does not do now what is on record, so this would be a test that fails:\n{told}")
+    name = re.sub(r"[^\w.-]+", "-", f"{row.session}-{row.name}").strip("-.") or row.run
+    path = Path(options.to) / f"{name}.jsonl"
+    text = cases.written(made)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    entries = sum(len(each) for each in made.runs.values())
+    facts = {"case": str(path), "entries": entries, "bytes": len(text.encode())}
+    put(json_line(facts) if options.json else f"{path}: {count(entries, 'entry')}, {len(text.encode()):,} bytes")
+    return 0
+
+
+def _accept(options: CaseOptions) -> int:
+    found = cases.cases_in([_there(word) for word in options.words])
+    if not found:
+        raise Stop(f"There is no case in {', '.join(options.words)}.")
+    failed = 0
+    for path in found:
+        old = cases.read(path)
+        try:
+            text = cases.written(_made(old))
+        except GestaError as error:
+            failed += 1
+            complain(GestaError(f"{path}: {error}"))
+            continue
+        changed = text != path.read_text(encoding="utf-8")
+        path.write_text(text, encoding="utf-8")
+        facts = {"case": str(path), "changed": changed}
+        put(json_line(facts) if options.json else f"{path}: {'accepted' if changed else 'as it was'}")
+    return FAILED if failed else 0
+
+
+def _made(old: cases.Case) -> cases.Case:
+    agent = load(old.head.agent)
+    with redirect_stdout(sys.stderr):
+        return anyio.run(cases.accepted, old, agent)
+
+
+def _there(word: str) -> Path:
+    path = Path(word)
+    if not path.exists():
+        raise Stop(f"No file {word!r} in {Path.cwd()}. Name cases, or the folder that they are in: tests/cases")
+    return path

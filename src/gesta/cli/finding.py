@@ -1,0 +1,26 @@
+"""Commands that look through a whole record: `find`, `stats`."""
+
+from gesta.cli.app import command
+from gesta.cli.record_options import FindOptions, StatsOptions
+
+
+@command(FindOptions, example="gesta find refund --kinds tool-call,tool-result")
+def find(options: FindOptions) -> None:
+    """Find words in what was said, called and answered.
+
+    It looks through what people sent and were shown, what models wrote and thought, arguments and results of calls.
+    """
+    from gesta.cli import search
+
+    search.find(options)
+
+
+@command(StatsOptions, example="gesta stats --by tool")
+def stats(options: StatsOptions) -> None:
+    """Count cost, tokens, latencies and errors by day, model or tool.
+
+    A price or a count of tokens that nobody knows is not counted as 0, but counted apart.
+    """
+    from gesta.cli import search
+
+    search.stats(options)

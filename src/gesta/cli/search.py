@@ -1,0 +1,117 @@
+"""What `find` and `stats` show."""
+
+import sys
+from typing import Any
+
+from gesta.cli.layout import page_width, table, wrap
+from gesta.cli.pages import kinds_of, reading
+from gesta.cli.record_options import FindOptions, StatsOptions
+from gesta.cli.talk import BOLD, Stop, colours, harmless, json_line, put, put_all, say, styled
+from gesta.cli.times import point
+from gesta.errors import nearest
+from gesta.record import Record
+from gesta.stores.words import CLOSING, KINDS, OPENING, Hit, Wanted
+from gesta.stores.words import find as look
+from gesta.views.stats import Numbers
+from gesta.views.stats import stats as counted
+
+
+def find(options: FindOptions) -> None:
+    """List the entries in which words stand, newest first, or best first."""
+    kinds = sorted(kinds_of(options.kinds) or ())
+    for each in kinds:
+        if each not in KINDS:
+            raise Stop(f"Nothing is looked for in {each!r} entries.{nearest(each, KINDS)} Kinds: {', '.join(KINDS)}.")
+    since, until = point(options.since, "--since"), point(options.until, "--until")
+
+    async def work(record: Record) -> list[Hit]:
+        wanted = Wanted(
+            words=" ".join(f'"{word}"' if " " in word else word for word in options.words),
+            run=(await record.find(options.run)).run if options.run is not None else None,
+            session=options.session,
+            agent=options.agent,
+            kinds=kinds,
+            since=since,
+            until=until,
+            best=options.best,
+            limit=options.limit,
+        )
+        return await look(record.store, wanted)
+
+    hits = reading(options, work)
+    if options.json:
+        put_all(json_line(_facts(hit)) for hit in hits)
+        return
+    for hit in hits:
+        where = f"{hit.run}.{hit.seq}  {hit.at[:19].replace('T', ' ')}  {hit.session}  {hit.agent}  {hit.kind}"
+        put(styled(harmless(where), BOLD, sys.stdout))
+        put_all(f"    {line}" for line in _snippet(hit))
+    if not hits:
+        say("Nothing was found.")
+
+
+def _facts(hit: Hit) -> dict[str, Any]:
+    snippet = hit.snippet.replace(OPENING, "[").replace(CLOSING, "]")
+    found = {name: getattr(hit, name) for name in hit.__struct_fields__}
+    return {"id": f"{hit.run}.{hit.seq}"} | found | {"snippet": snippet}
+
+
+def _snippet(hit: Hit) -> list[str]:
+    """Break a snippet into lines; what was found stands out, or in brackets where nothing can stand out."""
+    lines = wrap(" ".join(hit.snippet.replace(OPENING, "[").replace(CLOSING, "]").split()), page_width() - 4)
+    if not colours(sys.stdout):
+        return [harmless(line) for line in lines]
+    lines = wrap(" ".join(hit.snippet.split()), page_width() - 4)
+    return ["".join(_stand_out(line)) for line in lines]
+
+
+def _stand_out(line: str) -> list[str]:
+    parts = line.replace(CLOSING, OPENING).split(OPENING)
+    inside = line.count(CLOSING) > line.count(OPENING)  # it began in the line before
+    return [
+        styled(harmless(part), BOLD, sys.stdout) if (place + inside) % 2 else harmless(part)
+        for place, part in enumerate(parts)
+    ]
+
+
+def stats(options: StatsOptions) -> None:
+    """Show what was counted, a row for each day, agent, model or tool."""
+    since, until = point(options.since, "--since") or "", point(options.until, "--until") or ""
+    found = reading(options, lambda record: counted(record.store, options.by, since, until))
+    if options.json:
+        put_all(json_line({options.by: name} | each.facts()) for name, each in found.items())
+        return
+    columns = TOOL if options.by == "tool" else EVERY
+    rows = [(name, *_cells(each, columns)) for name, each in found.items()]
+    heading, *lines = table((options.by, *columns), rows, right=columns)
+    put(styled(heading, BOLD, sys.stdout))
+    put_all(lines)
+    if not found:
+        say("There is nothing to count.")
+    unknown = sum(each.unknown_usage for each in found.values())
+    unpriced = sum(each.unpriced for each in found.values())
+    if unknown:
+        say(f"{unknown:,} answers came without a count of tokens.")
+    if unpriced:
+        say(f"No price is on record of {unpriced:,} answers: an account is kept where a budget is set.")
+
+
+EVERY = ("requests", "faults", "tokens in", "tokens out", "cost", "p50 ms", "p90 ms", "p99 ms", "calls", "errors")
+TOOL = ("calls", "errors", "error rate", "unanswered", "p50 ms", "p90 ms", "p99 ms")
+
+
+def _cells(numbers: Numbers, columns: tuple[str, ...]) -> list[str]:
+    facts = numbers.facts()
+    took = {f"{name} ms": "" if value is None else f"{value:,.0f}" for name, value in facts["latency_ms"].items()}
+    known = {
+        "requests": f"{numbers.requests:,}",
+        "faults": f"{numbers.faults:,}",
+        "tokens in": f"{numbers.tokens_in:,}",
+        "tokens out": f"{numbers.tokens_out:,}",
+        "cost": "" if numbers.usd is None else f"${numbers.usd:,.4f}",
+        "calls": f"{numbers.calls:,}",
+        "errors": f"{numbers.errors:,}",
+        "error rate": "" if facts["error_rate"] is None else f"{facts['error_rate']:.1%}",
+        "unanswered": f"{numbers.unanswered:,}",
+    }
+    return [(known | took)[column] for column in columns]

@@ -1,0 +1,25 @@
+"""Points in time as people type them: an age such as `30d`, a day, or a time."""
+
+import re
+from datetime import UTC, datetime, timedelta
+
+from gesta.cli.talk import Stop
+from gesta.entry import utc_text
+
+UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+
+
+def point(text: str | None, option: str) -> str | None:
+    """Give a time as rows hold it. Raises Stop for what is none."""
+    if text is None:
+        return None
+    now = datetime.now(UTC)
+    try:
+        if age := re.fullmatch(r"(\d{1,6})([mhdw])", text.strip()):
+            return utc_text(now - timedelta(**{UNITS[age[2]]: int(age[1])}))
+        found = datetime.fromisoformat(text.strip())
+        return utc_text(found if found.tzinfo is not None else found.replace(tzinfo=UTC))
+    except (ValueError, OverflowError):
+        raise Stop(
+            f"{option} {text!r} is no time. Write an age (90m, 12h, 30d, 4w) or a day in UTC (2026-11-21)."
+        ) from None

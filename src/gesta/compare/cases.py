@@ -1,0 +1,173 @@
+"""A case is a run that was good, kept as a test: replayed with the code of today, it must do and say the same.
+
+It is a small file of JSON lines: a head, and the entries of the run and of those below it. How the model was asked does
+not count, what it was told by tools, what it called and what it answered does. Bytes of replies are left out.
+"""
+
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from gesta.agent import Agent
+from gesta.codec import decode_content, encode_content
+from gesta.compare.replaying import How, Runs, replay_run
+from gesta.compare.same import difference
+from gesta.compare.words import divergence_lines
+from gesta.entry import Entry, utc_text, utc_time
+from gesta.errors import AgentError, BrokenRecord
+from gesta.kinds import ChatCompletionContent
+from gesta.models.providers import PROVIDERS
+from gesta.record import Record
+
+FORMAT = 1
+"""Of the lines."""
+MARK = '{"gesta_case":'
+"""How every case begins."""
+
+
+class Head(Struct, frozen=True, kw_only=True):
+    """The first line of a case."""
+
+    gesta_case: int = FORMAT
+    agent: str
+    """Where its code is: FILE.py:NAME, from the folder where tests are run, or dotted.module:NAME."""
+    run: str
+    live: list[str] = []
+    """Tools that are run, and whose results are compared."""
+
+
+class Line(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """An entry of a case."""
+
+    run: str
+    seq: int
+    at: str
+    span: int
+    causes: list[Any] = []
+    content: msgspec.Raw
+    annotations: dict[str, Any] | None = None
+
+
+class Case(Struct, frozen=True):
+    """A case, read."""
+
+    head: Head
+    runs: Runs
+
+
+async def taken(record: Record, run: str) -> dict[str, list[Entry]]:
+    """Read a run and all below it."""
+    found, open_ = {run: await record.read(run)}, {run}
+    for row in await record.store.runs():  # in the order in which they were opened
+        if row.parent_run in open_:
+            open_.add(row.run)
+            found[row.run] = await record.read(row.run)
+    return found
+
+
+def written(case: Case) -> str:
+    """Write a case as text. Raises AgentError where it holds the key of a provider."""
+    lines = [msgspec.json.encode(case.head).decode()]
+    lines += [_line(entry) for entries in case.runs.values() for entry in entries]
+    text = "\n".join(lines) + "\n"
+    for provider in PROVIDERS.values():
+        key = os.environ.get(provider.key_variable or "")
+        if key and key in text:
+            raise AgentError(
+                f"The run holds the text of {provider.key_variable}. It was not written: a case has no secrets."
+            )
+    return text
+
+
+def read(path: str | os.PathLike[str]) -> Case:
+    """Read a case. Raises BrokenRecord where a line is none."""
+    runs: dict[str, list[Entry]] = {}
+    number = 1
+    try:
+        head, *lines = Path(path).read_text(encoding="utf-8").splitlines()
+        made = msgspec.json.decode(head, type=Head)
+        for number, text in enumerate(lines, 2):  # noqa: B007 - told below
+            entry = _entry(msgspec.json.decode(text, type=Line))
+            if entry.seq != len(runs.setdefault(entry.run, [])) + 1:
+                raise ValueError(f"entry {entry.run}.{entry.seq} stands where {len(runs[entry.run]) + 1} was due")
+            runs[entry.run].append(entry)
+        if made.run not in runs:
+            raise ValueError(f"there is no entry of run {made.run!r}")
+    except (ValueError, msgspec.MsgspecError, BrokenRecord) as error:
+        raise BrokenRecord(str(path), f"line {number}: {error}") from error
+    return Case(made, runs)
+
+
+async def check(case: Case, agent: Agent) -> list[str]:
+    """Replay a case; give in words what is not as it was, nothing if all is."""
+    found = await replay_run(case.runs, case.head.run, agent, How(prompts=False, live=case.head.live))
+    first = found.first
+    return [] if first is None else divergence_lines(first, list(case.runs[first.run]))
+
+
+async def accepted(case: Case, agent: Agent) -> Case:
+    """Make a case of what the code does today, where that is as many steps of the same kinds.
+
+    Raises:
+        AgentError: it is not; then a run of today is to be recorded and added.
+    """
+    how = How(prompts=False, live=case.head.live, moves=True)
+    found = await replay_run(case.runs, case.head.run, agent, how)
+    if found.first is not None:
+        told = "\n".join(divergence_lines(found.first, list(case.runs[found.first.run])))
+        raise AgentError(
+            f"The code takes other steps, which no model was asked about:\n{told}\n"
+            "Run it anew, and add that run: gesta run ..., gesta case add last ..."
+        )
+    return Case(case.head, {**case.runs, **{each.run: _kept(case.runs[each.run], each.made) for each in found.every()}})
+
+
+def _kept(before: Sequence[Entry], after: Sequence[Entry]) -> list[Entry]:
+    """Keep what is the same as it was, times included."""
+    pairs = zip(before, after, strict=True)
+    return [new if difference(old, new) is not None else old for old, new in pairs]
+
+
+def _line(entry: Entry) -> str:
+    content = entry.content
+    if isinstance(content, ChatCompletionContent) and content.meta:
+        meta = {name: value for name, value in content.meta.items() if name != "raw_zlib"}
+        content = msgspec.structs.replace(content, meta=meta or None)
+    line = Line(
+        run=entry.run,
+        seq=entry.seq,
+        at=utc_text(entry.at),
+        span=entry.span,
+        causes=list(entry.causes),
+        content=msgspec.Raw(encode_content(content, None).encode()),
+        annotations=entry.annotations,
+    )
+    return msgspec.json.encode(line, enc_hook=repr).decode()
+
+
+def _entry(line: Line) -> Entry:
+    return Entry(
+        run=line.run,
+        seq=line.seq,
+        at=utc_time(line.at),
+        span=line.span,
+        causes=tuple(cause if isinstance(cause, int) else (str(cause[0]), int(cause[1])) for cause in line.causes),
+        content=decode_content(bytes(line.content).decode(), {}),
+        annotations=line.annotations,
+    )
+
+
+def cases_in(paths: Iterable[Path]) -> list[Path]:
+    """Find the cases among files, and in folders."""
+    files = [each for path in paths for each in (sorted(path.rglob("*.jsonl")) if path.is_dir() else [path])]
+    return [file for file in files if is_case(file)]
+
+
+def is_case(path: Path) -> bool:
+    """Say whether a file is a case, by how it begins."""
+    with path.open(encoding="utf-8", errors="replace") as file:
+        return file.read(len(MARK)).replace(" ", "") == MARK

@@ -1,0 +1,50 @@
+"""A case as pytest sees it: one file, one test, and a failure that shows what is not as it was."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import anyio
+import pytest
+
+from gesta.agent import Agent
+from gesta.cli.loading import load
+from gesta.compare.cases import check, read
+
+
+class Drift(Exception):
+    """What a run does or says is not what it did or said."""
+
+
+class CaseFile(pytest.File):
+    """A file that is a case."""
+
+    def collect(self) -> Iterator[pytest.Item]:
+        """Give its one test."""
+        yield CaseItem.from_parent(self, name=self.path.stem)
+
+
+class CaseItem(pytest.Item):
+    """A case as a test."""
+
+    def runtest(self) -> None:
+        """Replay the case with the code of its agent."""
+        case = read(self.path)
+        drift = anyio.run(check, case, agent_at(case.head.agent, self.config.rootpath))
+        if drift:
+            raise Drift("\n".join(drift))
+
+    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
+        """Show a drift in words, anything else as pytest does."""
+        if isinstance(excinfo.value, Drift):
+            return f"{excinfo.value}\nIf that is meant: gesta case accept {self.path.relative_to(self.config.rootpath)}"
+        return super().repr_failure(excinfo, style)
+
+    def reportinfo(self) -> tuple[Any, int, str]:
+        """Say where the case stands."""
+        return self.path, 0, f"case {self.name}"
+
+
+def agent_at(address: str, root: Any) -> Agent:
+    """Import the agent of a case; a file is looked for from the root of the tests. Raises BadAddress."""
+    place, _, name = address.rpartition(":")
+    return load(f"{root / place}:{name}" if place.endswith(".py") else address)

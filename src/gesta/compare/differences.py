@@ -1,0 +1,175 @@
+"""Two runs side by side: what is alike from the first on, what differs where, and what came of each.
+
+Entries are aligned by what they say, not by their seqs. Left out are those that follow from others: requests,
+attempts, budgets; what differs there, differs before.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from difflib import SequenceMatcher
+from typing import Any
+
+from msgspec import Struct
+
+from gesta.compare.same import Difference, counted, differences
+from gesta.entry import Entry
+from gesta.kinds import (
+    AssistantContent,
+    AttemptContent,
+    BeginContent,
+    ChatCompletionContent,
+    EndContent,
+    Kind,
+    ToolCallContent,
+    ToolResultContent,
+)
+from gesta.standing import RunState, RunView
+from gesta.turn import Turn
+from gesta.usage import tokens
+
+FOLLOW = frozenset(
+    {Kind.Request, Kind.Attempt, Kind.Budget, Kind.Edge, Kind.ApprovalRequest, Kind.Begin, Kind.Artifact, Kind.Timer}
+)
+"""Kinds that follow from others, or say where others lie."""
+LINKS = frozenset({"call", "of", "tool_call_id", "header", "extra", "meta"})
+"""Members that point to other entries, or are not what is said; a header's meta is."""
+
+
+class Step(Struct, frozen=True, kw_only=True):
+    """One place at which two runs differ."""
+
+    before: Entry | None
+    after: Entry | None
+    differences: tuple[Difference, ...] = ()
+    """Of two entries of one kind."""
+
+
+class Effect(Struct, frozen=True, kw_only=True):
+    """A call, and what it gave."""
+
+    tool: str
+    args: dict[str, Any]
+    outcome: str | None
+    fired: bool
+    """Whether it was tried in this run; else it was answered from a record or by a person, or not at all."""
+
+
+class Facts(Struct, frozen=True, kw_only=True):
+    """What came of a run."""
+
+    run: str
+    entries: int
+    answers: list[str]
+    reasons: list[str]
+    effects: list[Effect]
+    requests: int
+    tokens_in: int
+    tokens_out: int
+    unknown_usage: int
+    usd: float | None
+
+
+class Compared(Struct, frozen=True, kw_only=True):
+    """Two runs side by side."""
+
+    alike: int
+    """Entries that are the same from the first on."""
+    steps: list[Step]
+    before: Facts
+    after: Facts
+
+
+def compare(before: Sequence[Entry], after: Sequence[Entry]) -> Compared:
+    """Compare two runs."""
+    alike = 0
+    for one, other in zip(before, after, strict=False):
+        same = one.digest == other.digest or _key(one) == _key(other)
+        if not same or one.span != other.span or one.causes != other.causes:
+            break
+        alike += 1
+    shown = [[each for each in run if _shown(each)] for run in (before, after)]
+    keys = [[_key(each) for each in run] for run in shown]
+    steps: list[Step] = []
+    for tag, i1, i2, j1, j2 in SequenceMatcher(None, keys[0], keys[1], autojunk=False).get_opcodes():
+        if tag != "equal":
+            steps += _paired(shown[0][i1:i2], shown[1][j1:j2])
+    return Compared(alike=alike, steps=steps, before=facts(before), after=facts(after))
+
+
+def facts(entries: Sequence[Entry]) -> Facts:
+    """Say what came of a run."""
+    contents = [entry.content for entry in entries]
+    results = {each.call: each.outcome for each in reversed(contents) if isinstance(each, ToolResultContent)}
+    fork = next(
+        (entry.seq for entry in entries if isinstance(entry.content, BeginContent) and entry.content.role == "fork"), 0
+    )
+    tried = {entry.content.of for entry in entries if isinstance(entry.content, AttemptContent) and entry.seq > fork}
+    calls = [entry for entry in entries if isinstance(entry.content, ToolCallContent)]
+    counts = [tokens(each.usage) for each in contents if isinstance(each, ChatCompletionContent)]
+    known = [each for each in counts if each is not None]
+    ends = [each for each in contents if isinstance(each, EndContent) and each.reason is not None]
+    said = [each.value for each in contents if isinstance(each, AssistantContent)]
+    return Facts(
+        run=entries[0].run if entries else "",
+        entries=len(entries),
+        answers=said or [json.dumps(each.state, default=str) for each in ends if each.state is not None],
+        reasons=[each.reason or "" for each in ends],
+        effects=[_effect(entry, results, tried) for entry in calls],
+        requests=len(counts),
+        tokens_in=sum(each.input for each in known),
+        tokens_out=sum(each.output for each in known),
+        unknown_usage=len(counts) - len(known),
+        usd=_usd(entries),
+    )
+
+
+def _effect(entry: Entry, results: Mapping[Any, str | None], tried: Iterable[int]) -> Effect:
+    content = entry.content
+    assert isinstance(content, ToolCallContent)
+    outcome = results.get(entry.seq)
+    return Effect(tool=content.tool_name, args=content.tool_args, outcome=outcome, fired=entry.seq in tried)
+
+
+def _usd(entries: Iterable[Entry]) -> float | None:
+    """Add up what turns cost; none where an account was not kept, or a price is unknown."""
+    state, turns = RunState(), dict[int, Turn]()
+    for entry in entries:
+        state = RunView().apply(state, entry)
+        if state.turn is not None:
+            turns[state.turn.begin] = state.turn
+    spent = [turn.spending.spent(turn.requests) for turn in turns.values()]
+    known = [each.usd for each in spent if each is not None and each.usd is not None]
+    return round(sum(known), 9) if known and len(known) == len(spent) else None
+
+
+def _shown(entry: Entry) -> bool:
+    ends_span = isinstance(entry.content, EndContent) and entry.content.reason is None
+    return entry.kind not in FOLLOW and not ends_span
+
+
+def said(entry: Entry) -> dict[str, Any]:
+    """Give what an entry says, without what links it to others."""
+    found = counted(entry)
+    keep = entry.kind is Kind.RequestHeader
+    return {name: value for name, value in found.items() if keep or name not in LINKS}
+
+
+def _key(entry: Entry) -> str:
+    return json.dumps(said(entry), sort_keys=True)
+
+
+def _paired(before: list[Entry], after: list[Entry]) -> list[Step]:
+    """Lay entries of one kind beside each other, in order."""
+    steps: list[Step] = []
+    left = list(after)
+    for entry in before:
+        match = next((place for place, each in enumerate(left) if each.kind is entry.kind), None)
+        if match is None:
+            steps.append(Step(before=entry, after=None))
+            continue
+        steps += [Step(before=None, after=each) for each in left[:match]]
+        other = left[match]
+        found = tuple(differences(said(entry), said(other)))
+        steps.append(Step(before=entry, after=other, differences=found))
+        del left[: match + 1]
+    return steps + [Step(before=None, after=each) for each in left]

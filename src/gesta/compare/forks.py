@@ -1,0 +1,230 @@
+"""A fork is made where somebody asks what would have been: with another model, other words, or another result.
+
+It shares what comes before by reference, and a changed entry is its own, with the old one among its causes. What comes
+after is made anew: the agent goes on from there, and is sent what people said to the base later.
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from gesta.agent import Agent
+from gesta.codec import decode_content
+from gesta.compare.outside import FROM, begins_turn, opens
+from gesta.compare.same import told
+from gesta.entry import GENESIS, Cause, Entry, run_id
+from gesta.errors import AgentError, nearest
+from gesta.kinds import (
+    BeginContent,
+    ChatCompletionContent,
+    Content,
+    EndContent,
+    Forked,
+    Kind,
+    Opened,
+    UserContent,
+)
+from gesta.log import Journal
+from gesta.opening import Opening
+from gesta.outcome import Outcome
+from gesta.record import Record
+from gesta.store import RunRow
+
+CHANGEABLE = (
+    *(Kind.User, Kind.System, Kind.ChatCompletion, Kind.Thought, Kind.ToolCall, Kind.ToolResult),
+    *(Kind.Answer, Kind.Approval, Kind.Resolution, Kind.Retrieval),
+)
+"""Kinds of what came from outside: all else follows from it."""
+REPLY = (Kind.Thought, Kind.ToolCall)
+"""Kinds that are one with the completion that caused them."""
+
+
+class Change(Struct, frozen=True):
+    """One value of one entry that is another one in a fork."""
+
+    seq: int
+    path: str
+    """Members of the content, as in `tool_result.items[0].price`."""
+    value: Any
+
+
+class Fork(Struct, frozen=True, kw_only=True):
+    """How a fork is made."""
+
+    at: int | None = None
+    """Seq of the last entry that it shares; by default all, or those before the one that is changed."""
+    changes: Sequence[Change] = ()
+    """Of one entry."""
+    live: Sequence[str] = ()
+    """Tools that may do what is not on record of the base, beside the pure ones."""
+    session: str | None = None
+    """By default the base's with a number."""
+
+
+def change(text: str) -> Change:
+    """Read `SEQ.PATH=VALUE`, the value as JSON or else as text. Raises AgentError."""
+    found = re.fullmatch(r"(\d+)\.([^=]+)=(.*)", text, re.DOTALL)
+    if found is None:
+        raise AgentError(f"Cannot change {text!r}: write SEQ.PATH=VALUE, as in 8.tool_result.status=lost.")
+    try:
+        value = json.loads(found[3])
+    except ValueError:
+        value = found[3]
+    return Change(int(found[1]), found[2], value)
+
+
+async def fork(record: Record, base: RunRow, how: Fork) -> RunRow:
+    """Make a fork of a run; nothing goes on yet.
+
+    Raises:
+        AgentError: no such entry, or one that cannot be changed so.
+    """
+    entries = await record.read(base.run)
+    shared, own = _parts(entries, how)
+    opened, store = next(each.content.opened for each in reversed(entries) if _opens(each)), record.store  # type: ignore[union-attr]
+    assert opened is not None
+    session = how.session or await _session(record, base)
+    digest = entries[shared - 1].digest if shared else GENESIS
+    forked = Forked(run=base.run, seq=shared, digest=digest.hex(), live=list(how.live) or None)
+    made = Opened(session=session, name=opened.name, record=store.info.id, base=forked)
+    run = run_id(store.info.id, session, opened.name)
+    async with record.holder.leased(run) as lease:
+        if lease.head:
+            raise AgentError(
+                f"There is a run {opened.name!r} in session {session!r} already. Name another: --session NAME."
+            )
+        journal = Journal(store, msgspec.structs.replace(lease, head=shared, digest=digest), record.holder.clock)
+        begin = journal.write(BeginContent(name="fork", role="fork", opened=made), 0)
+        journal.write(EndContent(), begin.seq)
+        _write(journal, own, base.run)
+        await journal.durable()
+    return await record.find(run)
+
+
+async def go_on(record: Record, fork: RunRow, agent: Agent) -> Outcome:
+    """Take a fork to the end of what people said to its base, or until it waits for somebody.
+
+    Raises:
+        NoRun: nobody said anything.
+    """
+    entries = await record.read(fork.run)
+    begin = next(each for each in reversed(entries) if _opens(each))
+    assert isinstance(begin.content, BeginContent) and begin.content.opened is not None
+    base = begin.content.opened.base
+    assert base is not None, f"run {fork.run} is no fork"
+    state = await record.state(fork.run)
+    ended = await record.resume(fork.run, agent) if state.open else None
+    said = await record.read(base.run)
+    for entry in said[base.seq :]:
+        if ended is not None and ended.end is None:
+            break
+        if isinstance(entry.content, UserContent) and opens(said, entry) and entry.span > base.seq:
+            turn = said[entry.span - 1].content
+            assert isinstance(turn, BeginContent)
+            opening = Opening(name=fork.name, session=fork.session, content=entry.content, key=turn.key)
+            ended = await record.holder.take(agent, opening, None)
+    return ended or await record.resume(fork.run, agent)
+
+
+def _opens(entry: Entry) -> bool:
+    return isinstance(entry.content, BeginContent) and entry.content.opened is not None
+
+
+async def _session(record: Record, base: RunRow) -> str:
+    """Name a session after the base's, with the first number that is free."""
+    number = 1
+    while await record.store.runs(f"{base.session}~{number}"):
+        number += 1
+    return f"{base.session}~{number}"
+
+
+def _parts(entries: Sequence[Entry], how: Fork) -> tuple[int, list[Entry]]:
+    """Say how many entries are shared, and give those that come in place of the next. Raises AgentError."""
+    seqs = sorted({each.seq for each in how.changes})
+    if len(seqs) > 1:
+        raise AgentError(
+            f"Entries {seqs[0]} and {seqs[1]} are both to be changed, but what comes after the first is made anew."
+        )
+    at = how.at if how.at is not None else (seqs[0] if seqs else len(entries))
+    for seq in (at, *seqs):
+        if not 0 <= seq <= len(entries) or (seqs and seq == 0):
+            raise AgentError(f"There is no entry {seq}; the run has {len(entries)}.")
+    if not seqs:
+        return _together(entries, at), []
+    (seq,) = seqs
+    if at not in (seq, seq - 1):
+        raise AgentError(
+            f"Entry {seq} is to be changed, so a fork shares the {seq - 1} before it: leave --at out, got {at}."
+        )
+    entry = entries[seq - 1]
+    if entry.kind not in CHANGEABLE:
+        known = ", ".join(CHANGEABLE)
+        raise AgentError(f"Entry {seq} is a {entry.kind}, which follows from others. What can be changed: {known}.")
+    content = told(entry.content)
+    for each in how.changes:
+        _set(content, each)
+    made = decode_content(json.dumps(content), {})
+    if isinstance(made, ChatCompletionContent) and told(made) != told(entry.content):
+        made = msgspec.structs.replace(made, meta=None)  # its bytes say something else
+    rest = entries[seq : _end_of_reply(entries, seq)]
+    return seq - 1, [msgspec.structs.replace(entry, content=made), *rest]
+
+
+def _together(entries: Sequence[Entry], at: int) -> int:
+    """Give the last entry of what was written at once: a turn begins with what opens it, and a reply is one."""
+    if 0 < at < len(entries) and begins_turn(entries[at - 1]) and opens(entries, entries[at]):
+        return at + 1
+    return _end_of_reply(entries, at)
+
+
+def _end_of_reply(entries: Sequence[Entry], at: int) -> int:
+    """Give the last entry of the reply that an entry is part of: a reply is one."""
+    while 0 < at < len(entries) and entries[at].kind in REPLY and entries[at - 1].kind in (*REPLY, Kind.ChatCompletion):
+        at += 1
+    return at
+
+
+def _set(content: dict[str, Any], change: Change) -> None:
+    """Put a value into a content. Raises AgentError."""
+    steps: list[Any] = [int(part) if part.isdigit() else part for part in re.findall(r"[^.\[\]]+", change.path)]
+    known = decode_content(json.dumps(content), {}).__struct_fields__
+    if not steps or steps[0] not in known or steps[0] == "extra":
+        near = nearest(str(steps[0] if steps else ""), known)
+        raise AgentError(f"Entry {change.seq} has no {change.path!r}.{near} It has: {', '.join(known)}.")
+    content[steps[0]] = _replaced(content.get(steps[0]), steps[1:], change)
+
+
+def _replaced(value: Any, steps: list[Any], change: Change) -> Any:
+    if not steps:
+        return change.value
+    if isinstance(value, str):  # JSON as text, as many tools give it
+        try:
+            return json.dumps(_replaced(json.loads(value), steps, change))
+        except ValueError:
+            pass
+    step, fits = steps[0], False
+    if isinstance(value, dict):
+        step, fits = str(step), True
+    elif isinstance(value, list):
+        fits = isinstance(step, int) and step < len(value)
+    if not fits:
+        found = f"{json.dumps(value, default=str)[:80]} has no {step!r}"
+        raise AgentError(f"Entry {change.seq} cannot be changed at {change.path!r}: {found}.")
+    made = dict(value) if isinstance(value, dict) else list(value)
+    inner = value.get(step) if isinstance(value, Mapping) else value[step]
+    made[step] = _replaced(inner, steps[1:], change)
+    return made
+
+
+def _write(journal: Journal, own: Sequence[Entry], base: str) -> None:
+    """Write the changed entry and what is one with it; their seqs are new ones."""
+    seqs: dict[Cause, int] = {}
+    for entry in own:
+        causes = (*(seqs.get(cause, cause) for cause in entry.causes), (base, entry.seq))
+        content: Content = entry.content
+        notes = {**(entry.annotations or {}), FROM: entry.id}
+        seqs[entry.seq] = journal.write(content, entry.span, causes, notes).seq

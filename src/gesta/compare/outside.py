@@ -1,0 +1,123 @@
+"""What on record came from outside: nobody's code wrote it, so a replay takes it over as it is.
+
+People, tools, providers and time: what a tool gave and did on its way, what went wrong, what was said meanwhile, and
+that a process ended. A request, a call, an answer come from the agent, and are written again.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from gesta.entry import Entry
+from gesta.kinds import (
+    AnswerContent,
+    ApprovalContent,
+    BeginContent,
+    BudgetContent,
+    EdgeContent,
+    EndContent,
+    KeyValueContent,
+    Kind,
+    ResolutionContent,
+    RetrievalContent,
+    SignalContent,
+    ToolResultContent,
+    UserContent,
+)
+from gesta.pending import EXPIRED
+from gesta.turn import AGENT
+
+FROM = "from"
+"""Annotation of what a fork took over from its base, and extra of a result that it was answered with."""
+RECONCILED = "reconcile of "
+"""How who settled a doubt is named, where that is a tool."""
+SAID = frozenset({Kind.Fault, Kind.Signal, Kind.Approval, Kind.Answer, Kind.Resolution})
+"""Kinds that people, providers and tools write, whatever the agent is."""
+
+
+def by_tool(entry: Entry) -> int | None:
+    """Give the attempt whose tool gave this result; none of any other entry."""
+    content = entry.content
+    if not isinstance(content, ToolResultContent) or content.outcome not in ("ok", "error"):
+        return None
+    own = [cause for cause in entry.causes if isinstance(cause, int)]
+    return own[0] if len(own) == 1 and own[0] != content.call else None
+
+
+def by_letter(entries: Sequence[Entry], entry: Entry) -> bool:
+    """Say whether an entry came by letter: somebody said it, and whoever held the run wrote it down."""
+    match entry.content:
+        case ApprovalContent(by=by):
+            return by != EXPIRED
+        case ResolutionContent(by=by):
+            return not by.startswith(RECONCILED)
+        case AnswerContent() | SignalContent():
+            return _in_turn(entries, entry)
+        case ToolResultContent() as content:
+            alone = entry.causes == (content.call,)
+            return content.outcome == "late" or (alone and (content.outcome == "ok" or _told(content.extra)))
+        case UserContent():
+            return not opens(entries, entry)
+    return False
+
+
+def from_outside(entries: Sequence[Entry], entry: Entry) -> bool:
+    """Say whether an entry came from outside.
+
+    Args:
+        entries: all before it; entry `seq` at place `seq - 1`.
+    """
+    content = entry.content
+    if entry.kind in SAID or FROM in (entry.annotations or {}) or not _in_turn(entries, entry):
+        return True
+    match content:
+        case ToolResultContent():
+            return by_letter(entries, entry) or by_tool(entry) is not None
+        case RetrievalContent() | EdgeContent() | BudgetContent():
+            return _while_tried(entries, entry)
+        case EndContent():
+            told = content.error is not None and content.error.type == "orphaned"
+            return told or any(
+                entries[cause - 1].kind is Kind.Signal for cause in entry.causes if isinstance(cause, int)
+            )
+        case KeyValueContent():
+            return content.key == AGENT
+    return entry.kind is Kind.User and not opens(entries, entry)
+
+
+def _told(extra: Mapping[str, Any] | None) -> bool:
+    """Say whether a result tells what a tool raised, or where it was taken from: no placeholder does."""
+    return extra is not None and not extra.keys().isdisjoint((FROM, "error"))
+
+
+def opens(entries: Sequence[Entry], entry: Entry) -> bool:
+    """Say whether a message is what opened its turn."""
+    before = entries[entry.seq - 2] if entry.seq > 1 else None
+    return before is not None and begins_turn(before) and before.seq == entry.span
+
+
+def begins_turn(entry: Entry) -> bool:
+    """Say whether a turn begins with an entry."""
+    return isinstance(entry.content, BeginContent) and entry.content.role == "turn"
+
+
+def _in_turn(entries: Sequence[Entry], entry: Entry) -> bool:
+    """Say whether an entry lies in a turn of an agent, at any depth."""
+    seen: Mapping[int, Entry] = {each.seq: each for each in (entry,)}
+    span = entry.span
+    while True:
+        begin = seen.get(span) or entries[span - 1]
+        if begins_turn(begin):
+            return True
+        parent = begin.content.parent if isinstance(begin.content, BeginContent) else None
+        if parent is None:
+            return False
+        span = parent
+
+
+def _while_tried(entries: Sequence[Entry], entry: Entry) -> bool:
+    """Say whether an entry was written while a tool was tried, or about what was."""
+    own = [cause for cause in entry.causes if isinstance(cause, int)]
+    first = entries[own[0] - 1] if own else None
+    if first is None:
+        return False
+    return first.kind is Kind.Attempt or (first.kind is Kind.Edge and _while_tried(entries, first))

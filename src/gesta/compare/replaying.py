@@ -1,0 +1,331 @@
+"""A run is taken again from what was said to it, with the code of its agent, on a record that answers for the outside.
+
+What is on record is what some processes did, one after the other, each from where the one before left off. So is the
+replay: a process begins, is compared entry by entry, and is ended at the first that is another one. What comes from
+outside is then taken over, and the next process folds, decides and goes on. One that gets nowhere has diverged: from
+there on, no process running this code does what is on record.
+"""
+
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from contextlib import asynccontextmanager
+
+import msgspec
+from msgspec import Struct
+
+from gesta.address import bind
+from gesta.agent import Agent
+from gesta.compare.outside import begins_turn, by_tool, from_outside, opens
+from gesta.compare.played import PlayedModel, played
+from gesta.compare.same import MISSING, Difference
+from gesta.compare.stage import Found, Stage
+from gesta.desk import Desk, Task
+from gesta.entry import Entry
+from gesta.errors import AgentError, GestaError, OtherProgram
+from gesta.event import Listener
+from gesta.holder import Holder
+from gesta.kinds import (
+    AttemptContent,
+    BeginContent,
+    DecisionContent,
+    FaultContent,
+    Opened,
+    SystemContent,
+    ToolCallContent,
+    UserContent,
+)
+from gesta.models.hosted import hosted
+from gesta.opening import Opening
+from gesta.outcome import Outcome
+from gesta.run import outcome_of, take_in
+from gesta.spending import ALLOWANCE
+from gesta.standing import RunView
+from gesta.view import fold
+
+
+class Divergence(Struct, frozen=True):
+    """Where a replay goes another way than the record."""
+
+    run: str
+    seq: int
+    recorded: Entry | None
+    """What is on record; none where the replay does something after the end."""
+    replayed: Entry | None
+    """What the code does; none where it does nothing."""
+    difference: Difference
+    """Where they differ, by a JSON path in the content, or `span` or `causes`."""
+
+
+class Replayed(Struct, frozen=True):
+    """What came of taking a run again."""
+
+    run: str
+    entries: int
+    """That are the same, from the first on."""
+    divergence: Divergence | None
+    made: Sequence[Entry] = ()
+    """The entries as they came out, as far as they are the same."""
+    below: tuple["Replayed", ...] = ()
+    """Of the runs that it handed tasks to."""
+
+    @property
+    def first(self) -> Divergence | None:
+        """The first divergence, of the run itself before those below."""
+        return next((each.divergence for each in self.every() if each.divergence is not None), None)
+
+    def every(self) -> list["Replayed"]:
+        """Give this and all below."""
+        return [self, *(one for each in self.below for one in each.every())]
+
+
+class How(Struct, frozen=True, kw_only=True):
+    """How a run is taken again."""
+
+    prompts: bool = True
+    """Whether how a model was asked counts: headers and the digests of bodies."""
+    live: Collection[str] = ()
+    """Tools that are run, and whose results are compared."""
+    moves: bool = False
+    """Whether what comes out takes the place of what is on record, where it is of the same kind."""
+
+
+EARLIER = 8  # entries back at most, to where a process may have begun
+Runs = Mapping[str, Sequence[Entry]]
+"""Entries by run."""
+
+
+async def replay_run(runs: Runs, run: str, agent: Agent, how: How | None = None) -> Replayed:
+    """Take a run again, with those below it: no effect, no model, no key.
+
+    Args:
+        runs: the entries of the run and of those below it, each from its first.
+        agent: with the model that it was run with, which is not asked and needs no key.
+
+    Raises:
+        AgentError: another program only recorded the run: there is no turn in it.
+    """
+    agent = keyless(agent)
+    rehearsal = Rehearsal(runs[run], runs, how or How())
+    found = await rehearsal.play(agent)
+    below = [await replay_run(runs, each, one, how) for each, one in rehearsal.agents(agent).items() if each in runs]
+    return msgspec.structs.replace(found, below=tuple(below))
+
+
+def keyless(agent: Agent) -> Agent:
+    """Bind an agent whose model will not be asked."""
+    named = isinstance(agent.model, str) and agent.model
+    return bind(agent, {str(agent.model): hosted(str(agent.model))} if named else None)
+
+
+class Rehearsal:
+    """One run that is taken again."""
+
+    def __init__(self, entries: Sequence[Entry], runs: Runs, how: How) -> None:
+        self._entries, self._runs = entries, runs
+        opened = next((each.content.opened for each in reversed(entries) if _opening(each)), None)  # type: ignore[union-attr]
+        if opened is None or not any(map(begins_turn, entries)):
+            run = entries[0].run if entries else "?"
+            raise AgentError(
+                f"Run {run!r} has no turn of an agent: it was imported or only recorded, so nothing can be replayed."
+            )
+        self.stage = Stage(entries, opened, prompts=how.prompts, live=how.live)
+        self.stage.moves = how.moves
+        self._shared = opened.base.seq if opened.base is not None else 0
+        for entry in entries[: self._shared]:
+            self.stage.copy(entry)
+        self._called: dict[str, Agent] = {}
+
+    async def play(self, agent: Agent) -> Replayed:
+        """Take it again, process after process."""
+        stage = self.stage
+        tools = [played(stage, tool) for tool in agent.tools]
+        model = PlayedModel(stage, agent.asked()) if agent.model != "" else agent.model
+        acting = msgspec.structs.replace(agent, model=model, tools=tools)
+        while stage.next is not None:
+            started, before = stage.done, stage.found
+            failure = await self._live(acting)
+            if stage.over:
+                break
+            if self._gave_other():
+                return self._ended(self._divergence(failure, None))
+            if stage.done == started and not self._taken_over() and not await self._earlier(acting):
+                return self._ended(self._divergence(failure, before))
+        return self._ended(None)
+
+    def agents(self, agent: Agent) -> dict[str, Agent]:
+        """Give the agent of each run that a task was handed to."""
+        found = {}
+        for run, entries in self._runs.items():
+            opened = _opened(entries)
+            if opened is not None and opened.parent_run == self.stage.run:
+                tool = agent.tool(opened.name.partition("#")[0])
+                if tool is not None and tool.agent is not None:
+                    found[run] = tool.agent
+        return found | self._called
+
+    async def _earlier(self, agent: Agent) -> bool:
+        """Let a process begin at an earlier entry, where one may have begun that did more at once."""
+        stage, reached, found = self.stage, self.stage.done, self.stage.found
+        for head in range(reached - 1, max(reached - EARLIER, self._shared) - 1, -1):
+            gone = stage.back(head)
+            await self._live(agent)
+            if stage.done > reached or stage.over:
+                return True
+            stage.back(head)
+            stage.forth(gone)
+        stage.found = found
+        return False
+
+    def _taken_over(self) -> bool:
+        """Take over what comes next, if it is nobody's code that it comes from."""
+        entry = self.stage.next
+        if entry is None or not (from_outside(self._entries, entry) or self._by_lot(entry)):
+            return False
+        self.stage.copy(entry)
+        return True
+
+    def _gave_other(self) -> bool:
+        """Say whether the process was ended because a tool that is run gave something else."""
+        found = self.stage.found
+        if found is None or found[0].kind is not found[1].kind:
+            return False
+        attempt = by_tool(found[0])
+        content = self._entries[attempt - 1].content if attempt is not None else None
+        call = self._entries[content.of - 1].content if isinstance(content, AttemptContent) else None
+        return isinstance(call, ToolCallContent) and call.tool_name in self.stage.live
+
+    def _by_lot(self, entry: Entry) -> bool:
+        """Say whether a decision was drawn by lot: nothing but its options can be the same again."""
+        found = self.stage.found
+        old, made = entry.content, found[1].content if found is not None else None
+        if not isinstance(old, DecisionContent) or not isinstance(made, DecisionContent):
+            return False
+        return old.candidates == made.candidates and old.rationale is None and made.rationale is None
+
+    async def _live(self, agent: Agent) -> GestaError | None:
+        """Let a process begin, and go on until it is ended, or its turn ends or waits."""
+        stage, holder = self.stage, Understudy(self)
+        state = fold(RunView(), stage.made)
+        try:
+            if state.open:
+                await holder.resume(agent, stage.run, None)
+            else:
+                begin = next((each for each in self._entries[stage.done :] if begins_turn(each)), None)
+                if begin is not None:
+                    await holder.take(agent, self._opens(begin), None)
+        except GestaError as failure:
+            if not stage.stopped and not isinstance(failure, OtherProgram):
+                raise
+            return failure
+        return None
+
+    def _opens(self, begin: Entry) -> Opening:
+        """Say what opened a turn."""
+        content, opened = begin.content, self.stage.opened
+        assert isinstance(content, BeginContent)
+        said = self._entries[begin.seq] if begin.seq < len(self._entries) else None
+        if said is not None and not opens(self._entries, said):
+            said = None
+        return Opening(
+            name=opened.name,
+            session=opened.session,
+            content=said.content
+            if said is not None and isinstance(said.content, UserContent | SystemContent)
+            else None,
+            key=content.key,
+            parent_run=opened.parent_run,
+            causes=said.causes if said is not None else (),
+            allowance=(content.extra or {}).get(ALLOWANCE),
+        )
+
+    async def child(self, agent: Agent, task: Task) -> Outcome | None:
+        """Give what a child run gave, once it is its turn; none where it came to no end here."""
+        assert isinstance(task.cause, tuple)
+        after = self._entries[task.cause[1] :]
+        waits = next((each for each in after if isinstance(each.content, FaultContent) and self._of(each, task)), None)
+        if waits is not None:
+            self._call(agent, task)
+            await self.stage.comes(waits.seq - 1)
+            return None
+        named = ((each, cause) for each in after for cause in each.causes if isinstance(cause, tuple))
+        for entry, (run, end) in named:
+            if run not in self._runs or not _is_child(self._runs[run], self.stage.run, task.name):
+                continue
+            self._called[run] = agent
+            state = fold(RunView(), self._runs[run][:end])
+            return outcome_of(run, state) if await self.stage.comes(entry.seq - 1) else None
+        self._call(agent, task)
+        return None
+
+    def _call(self, agent: Agent, task: Task) -> None:
+        """Note which agent a child run is of."""
+        for run, entries in self._runs.items():
+            if _is_child(entries, self.stage.run, task.name):
+                self._called[run] = agent
+
+    def _of(self, fault: Entry, task: Task) -> bool:
+        """Say whether a fault is of the attempt in which a task was handed over."""
+        assert isinstance(fault.content, FaultContent) and isinstance(task.cause, tuple)
+        return fault.content.of in self._entries[task.cause[1] - 1].causes
+
+    def _divergence(self, failure: GestaError | None, before: Found | None) -> Divergence:
+        """Say what the last two processes did in place of what is on record; the nearer one is told."""
+        entry, found, run = self.stage.next, self.stage.found, self.stage.run
+        if before is not None and entry is not None and before[0].seq == entry.seq:
+            same = found is not None and found[1].kind == entry.kind
+            found = found if same else before
+        if found is not None:
+            return Divergence(run, found[0].seq, found[0], found[1], found[2])
+        assert entry is not None
+        said = str(failure) if failure is not None and not self.stage.stopped else MISSING
+        return Divergence(run, entry.seq, entry, None, Difference("$", str(entry.kind), said))
+
+    def _ended(self, divergence: Divergence | None) -> Replayed:
+        stage = self.stage
+        return Replayed(run=stage.run, entries=stage.done, divergence=divergence, made=tuple(stage.made))
+
+
+class Understudy(Holder):
+    """Holds the run of a rehearsal; other runs are not entered, what they gave is on record."""
+
+    def __init__(self, rehearsal: Rehearsal) -> None:
+        super().__init__(rehearsal.stage, lambda agent: agent, rehearsal.stage.now)
+        self._rehearsal = rehearsal
+
+    async def child(self, agent: Agent, task: Task, desk: Desk) -> Outcome:
+        """Give what a child run gave; one that had come to no end waits."""
+        desk.absorb()
+        await desk.log.durable()
+        ended = await self._rehearsal.child(agent, task)
+        if ended is not None:
+            return ended
+        assert isinstance(task.cause, tuple)
+        run = await self.child_run(task.name, desk)
+        return Outcome(run=run, session=self._rehearsal.stage.opened.session, turn=0, reason="waiting")
+
+    @asynccontextmanager
+    async def held(self, run: str, agent: Agent, listener: Listener | None) -> AsyncIterator[Desk]:
+        """Hold the run; the stage looks at what is written, committed or not."""
+        async with super().held(run, agent, listener) as desk:
+            self._rehearsal.stage.journal = desk.log.journal
+            yield desk
+
+    async def call_off(self, desk: Desk) -> None:
+        """Do nothing: how other runs were ended is on their own record."""
+
+    async def _note_change(self, agent: Agent, desk: Desk) -> None:
+        """Write nothing: which code went on with a turn is on record."""
+        await take_in(desk)
+
+
+def _opening(entry: Entry) -> bool:
+    return isinstance(entry.content, BeginContent) and entry.content.opened is not None
+
+
+def _opened(entries: Sequence[Entry]) -> Opened | None:
+    content = entries[0].content if entries else None
+    return content.opened if isinstance(content, BeginContent) else None
+
+
+def _is_child(entries: Sequence[Entry], parent: str, name: str) -> bool:
+    opened = _opened(entries)
+    return opened is not None and opened.parent_run == parent and opened.name == name

@@ -1,0 +1,121 @@
+"""Two entries are the same if kind, content, span and causes are; what a clock or a machine gave does not count.
+
+The content is compared as the JSON that is stored, so a difference has a path in it that people can look up.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from msgspec import Struct
+
+from gesta.acts import NAME
+from gesta.codec import encode_content
+from gesta.entry import Entry, utc_time
+from gesta.kinds import Content, Kind
+
+CHANCE: Mapping[Kind, tuple[str, ...]] = {
+    Kind.ChatCompletion: ("latency_ms", "meta.raw_zlib"),
+    Kind.Attempt: ("epoch",),
+    Kind.Begin: ("agent",),
+    Kind.End: ("error.traceback",),
+    Kind.Fault: ("error.traceback", "shown_chars"),
+    Kind.ToolResult: ("extra.error.traceback",),
+    Kind.ApprovalRequest: ("expires",),
+    Kind.Timer: ("due_at",),
+    Kind.Budget: ("spent.prices",),
+}
+"""What does not count, by kind: times, lease epochs, lines of code, who listened, and which description of the agent
+was used: where that matters, a header or a request shows it."""
+
+PROMPT = frozenset({Kind.RequestHeader, Kind.Request})
+"""Kinds whose content says how a model was asked, and not what was done."""
+
+
+class Difference(Struct, frozen=True):
+    """Where two JSON values differ."""
+
+    path: str
+    """JSON path, `$` for the whole."""
+    before: Any
+    after: Any
+
+
+class _Missing:
+    """Stands where one side has nothing."""
+
+    def __repr__(self) -> str:
+        return "(nothing)"
+
+
+MISSING = _Missing()
+
+
+def told(content: Content) -> dict[str, Any]:
+    """Give a content as the JSON that is stored, large values included."""
+    found: dict[str, Any] = json.loads(encode_content(content, None))
+    return found
+
+
+def counted(entry: Entry) -> dict[str, Any]:
+    """Give what counts of an entry's content."""
+    found = told(entry.content)
+    for path in CHANCE.get(entry.kind, ()):
+        _drop(found, path.split("."))
+    if entry.kind is Kind.KeyValue and _clock(entry, found.get("value")):
+        found.pop("value")
+    return found
+
+
+def difference(before: Entry, after: Entry, *, prompts: bool = True) -> Difference | None:
+    """Give the first difference between two entries of one seq; none if they are the same.
+
+    Args:
+        prompts: False where how a model was asked does not count.
+    """
+    if before.kind != after.kind:
+        return Difference("$.kind", str(before.kind), str(after.kind))
+    if prompts or before.kind not in PROMPT:
+        found = next(differences(counted(before), counted(after)), None)
+        if found is not None:
+            return found
+        for name in ("span", "causes"):
+            one, other = getattr(before, name), getattr(after, name)
+            if one != other:
+                return Difference(name, one, other)
+    return None
+
+
+def differences(before: Any, after: Any, path: str = "$") -> Iterator[Difference]:
+    """Give every place at which two JSON values differ, in order."""
+    match before, after:
+        case dict(), dict():
+            for key in dict.fromkeys([*before, *after]):
+                yield from differences(before.get(key, MISSING), after.get(key, MISSING), f"{path}.{key}")
+        case list(), list():
+            for place in range(max(len(before), len(after))):
+                one, other = (each[place] if place < len(each) else MISSING for each in (before, after))
+                yield from differences(one, other, f"{path}[{place}]")
+        case _:
+            if type(before) is not type(after) or before != after:
+                yield Difference(path, before, after)
+
+
+def _drop(value: Any, path: list[str]) -> None:
+    """Take a member away, and what is empty without it."""
+    if not isinstance(value, dict):
+        return
+    if len(path) > 1:
+        _drop(value.get(path[0]), path[1:])
+    if len(path) == 1 or value.get(path[0]) == {}:
+        value.pop(path[0], None)
+
+
+def _clock(entry: Entry, value: Any) -> bool:
+    """Say whether a note is a time that was read from the clock."""
+    if not entry.annotations or NAME not in entry.annotations or not isinstance(value, str):
+        return False
+    try:
+        return utc_time(value).tzinfo is not None
+    except ValueError:
+        return False

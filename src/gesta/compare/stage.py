@@ -1,0 +1,259 @@
+"""A record that answers in place of the outside: who writes on it must write what is on record already.
+
+Each entry that is written is compared with the one on record at its place; the first that is another one ends the
+writer, as if its process had died. What a model said and a tool gave is given again in its turn, where that is what
+comes next on record; else the writer is ended too, and `replaying` takes what comes next for what it is.
+"""
+
+from collections.abc import AsyncIterator, Collection, Sequence
+from datetime import datetime
+from typing import Any
+
+import anyio
+
+from gesta.blob import Blobs
+from gesta.codec import encode_content, from_row, to_row
+from gesta.compare.outside import RECONCILED, by_letter, by_tool, from_outside
+from gesta.compare.same import Difference, difference
+from gesta.context import Done, NotDone
+from gesta.entry import GENESIS, Entry, Row, utc_text
+from gesta.errors import BrokenRecord, WriteFailed
+from gesta.kinds import (
+    ChatCompletionContent,
+    EdgeContent,
+    FaultContent,
+    Kind,
+    Opened,
+    ResolutionContent,
+    ToolResultContent,
+)
+from gesta.log import Journal
+from gesta.models.replay import Recorded, recorded
+from gesta.pending import UNSETTLED
+from gesta.store import Batch, BlobRow, Effect, Info, Lease, Letter, RunRow, Table
+
+GATE = 50  # looks at whether something's turn has come, while nothing else happens
+BESIDE = frozenset({Kind.ToolResult, Kind.Fault, Kind.Edge, Kind.Budget, Kind.Begin, Kind.End})
+"""Kinds from outside that a process may write itself while it replays."""
+Found = tuple[Entry, Entry, Difference]
+"""What is on record, what was written, and how they differ."""
+
+
+class Stage:
+    """The record of one run, as far as that was taken again."""
+
+    def __init__(
+        self, entries: Sequence[Entry], opened: Opened, *, prompts: bool = True, live: Collection[str] = ()
+    ) -> None:
+        self.run = entries[0].run
+        self.opened = opened
+        self.recorded = list(entries)
+        """What is on record: entry `seq` at place `seq - 1`."""
+        self.made: list[Entry] = []
+        """What was taken again, copied entries included."""
+        self.prompts, self.live = prompts, frozenset(live)
+        self.moves = False
+        """Whether an entry of the same kind may take the place of the one on record."""
+        self.found: Found | None = None
+        """Where the last writer was ended by what it wrote."""
+        self.stopped = self.over = False
+        """Whether the writer was ended; whether it came to the end of what is on record."""
+        self.journal: Journal | None = None
+        """Of the writer."""
+        self._rows: list[Row] = []
+        self._kept, self._blobs = Blobs(), dict[str, BlobRow]()
+        self._epoch = 0
+        self._answers = {one.id: one for one in recorded(self.recorded)}
+        self._results = {by_tool(each): each for each in self.recorded if by_tool(each) is not None}
+
+    @property
+    def info(self) -> Info:
+        """Say what the record said of itself in which the run was made."""
+        return Info(self.opened.record, "replay", utc_text(self.recorded[0].at))
+
+    @property
+    def done(self) -> int:
+        """Seq of the last entry that was taken again."""
+        return len(self.made)
+
+    @property
+    def next(self) -> Entry | None:
+        """What comes next on record."""
+        return self.recorded[self.done] if self.done < len(self.recorded) else None
+
+    def now(self) -> datetime:
+        """Tell the time at which the next entry was written."""
+        return (self.next or self.recorded[-1]).at
+
+    def copy(self, entry: Entry) -> None:
+        """Take over the next entry as it is on record."""
+        prev = self._rows[-1].digest if self._rows else GENESIS
+        _, row = to_row(entry, prev, bytes(16), self._kept.keep)
+        self._blobs |= {name: BlobRow(name, salt, data) for name, salt, data in self._kept.take()}
+        self._add(entry, row)
+
+    def back(self, head: int) -> list[tuple[Entry, Row]]:
+        """Take back what was taken again after `head`, and give it."""
+        gone = list(zip(self.made[head:], self._rows[head:], strict=True))
+        del self.made[head:], self._rows[head:]
+        return gone
+
+    def forth(self, gone: list[tuple[Entry, Row]]) -> None:
+        """Put back what was taken back."""
+        for entry, row in gone:
+            self._add(entry, row)
+
+    def stop(self) -> WriteFailed:
+        """End the writer: give what is raised there."""
+        self.stopped = True
+        return WriteFailed("replay", "it goes no further here")
+
+    def _add(self, entry: Entry, row: Row) -> None:
+        self.made.append(entry)
+        self._rows.append(row)
+
+    async def append(self, batch: Batch) -> int:
+        """Compare a batch with what is on record."""
+        if self.stopped or batch.head != self.done or batch.lease.epoch != self._epoch:
+            raise self.stop()
+        self._blobs |= {blob.name: blob for blob in batch.blobs}
+        data = {name: blob.data for name, blob in self._blobs.items()}
+        for row in batch.rows:
+            entry, kept = from_row(row, data), self.next
+            if kept is None:
+                self.over = True
+                raise self.stop()
+            other = difference(kept, entry, prompts=self.prompts)
+            if other is not None and not (self.moves and kept.kind == entry.kind):
+                self.found = kept, entry, other
+                raise self.stop()
+            self._add(entry, row)
+        return self.done
+
+    async def transact(self, effect: Effect) -> None:
+        """Compare what a transactional tool is said to have done; nothing is done to its tables."""
+        batch, _ = effect.work(_nothing)
+        await self.append(batch)
+
+    async def read(self, run: str, after: int = 0, until: int | None = None, limit: int | None = None) -> list[Row]:
+        """Rows as far as they were taken again."""
+        rows = self._rows[after:until] if run == self.run else []
+        return rows[:limit]
+
+    async def runs(self, session: str | None = None, name: str | None = None) -> list[RunRow]:
+        """Give the run, also before its first entry: who looks for it is to find it by its id."""
+        opened, at = self.opened, utc_text(self.recorded[0].at)
+        row = RunRow(self.run, opened.session, opened.name, opened.record, opened.parent_run, at, self.done, at, 1)
+        return [row] if session in (None, row.session) and name in (None, row.name) else []
+
+    async def head(self, run: str) -> tuple[int, bytes]:
+        """Seq and digest of the last entry."""
+        return self.done, self._rows[-1].digest if self._rows else GENESIS
+
+    async def lease(self, run: str) -> Lease:
+        """Let a new writer begin."""
+        self._epoch += 1
+        self.stopped, self.found = False, None
+        return Lease(run, "replay", self._epoch, *(await self.head(run)))
+
+    async def release(self, lease: Lease) -> None:
+        """Do nothing."""
+
+    async def get_blob(self, run: str, name: str) -> BlobRow:
+        """Read a blob."""
+        if name not in self._blobs:
+            raise BrokenRecord("replay", f"run {run!r} has no blob {name!r}")
+        return self._blobs[name]
+
+    async def send(self, letter: Letter) -> bool:
+        """Do nothing: what came is on record."""
+        return False
+
+    async def inbox(self, run: str) -> list[Letter]:
+        """Give what comes next on record, as far as that came by letter."""
+        found: list[Letter] = []
+        for entry in self.recorded[self._written :]:
+            if not by_letter(self.recorded, entry):
+                break
+            found.append(Letter(run, str(entry.seq), encode_content(entry.content, None), "", entry.seq))
+        return found
+
+    async def sql(self, query: str, parameters: Sequence[Any] = ()) -> Table:
+        """Refuse. Raises WriteFailed."""
+        raise self.stop()
+
+    async def shrink(self) -> int:
+        """Do nothing."""
+        return 0
+
+    async def damage(self) -> list[str]:
+        """Nothing can be broken."""
+        return []
+
+    async def close(self) -> None:
+        """Do nothing."""
+
+    def tail(self, after: int = 0) -> AsyncIterator[list[Row]]:
+        """Refuse. Raises WriteFailed."""
+        raise self.stop()
+
+    def answer(self) -> tuple[Recorded, ChatCompletionContent]:
+        """Give the answer that comes next on record. Raises WriteFailed where none does."""
+        entry = self.next
+        if entry is None:
+            self.over = True
+        if entry is None or not isinstance(entry.content, ChatCompletionContent):
+            raise self.stop()
+        return self._answers[entry.id], entry.content
+
+    def result_at_once(self, attempt: int) -> ToolResultContent:
+        """Give the result that was committed with an attempt. Raises WriteFailed where it was not."""
+        entry = self._results.get(attempt)
+        if entry is None or entry.seq != attempt + 1:
+            raise self.stop()
+        assert isinstance(entry.content, ToolResultContent)
+        return entry.content
+
+    async def result(self, attempt: int) -> ToolResultContent:
+        """Give the result of an attempt once it comes next on record. Raises WriteFailed where it does not."""
+        entry = self._results.get(attempt)
+        if entry is None or not await self.comes(entry.seq - 1):
+            raise self.stop()
+        assert isinstance(entry.content, ToolResultContent)
+        return entry.content
+
+    def called(self, attempt: int) -> list[tuple[str, str]]:
+        """Give the agents that a tool called in an attempt, each with what it was asked."""
+        edges = [each for each in self.recorded if isinstance(each.content, EdgeContent) and each.causes == (attempt,)]
+        return [(edge.content.dest[0], str(edge.content.payload)) for edge in edges]  # type: ignore[union-attr]
+
+    def settled(self, attempt: int) -> Any:
+        """Give what a tool said when it was asked what became of an attempt. Raises WriteFailed where it was not."""
+        entry = self.recorded[self._written] if self._written < len(self.recorded) else None
+        content = entry.content if entry is not None else None
+        if isinstance(content, ResolutionContent) and content.of == attempt and content.by.startswith(RECONCILED):
+            return Done(content.result) if content.verdict == "done" else NotDone()
+        if isinstance(content, FaultContent) and content.of == attempt and content.error.type == UNSETTLED:
+            return content.error.message.partition(" could not tell: ")[2]
+        raise self.stop()
+
+    async def comes(self, head: int) -> bool:
+        """Wait until so much was written; False where that cannot be, or nothing happens any more before."""
+        idle, written = 0, self._written
+        between = self.recorded[written:head]
+        if any(from_outside(self.recorded, each) and each.kind not in BESIDE for each in between):
+            return False
+        while (now := self._written) < head and idle < GATE and not self.stopped:
+            idle, written = (idle + 1 if now == written else 0), now
+            await anyio.sleep(0 if idle < GATE // 2 else 0.001)
+        return self._written >= head
+
+    @property
+    def _written(self) -> int:
+        return self.journal.head if self.journal is not None else self.done
+
+
+def _nothing(statement: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+    """Do nothing to any table."""
+    del statement, parameters
+    return []

@@ -1,0 +1,371 @@
+"""Pruning takes whole runs away, never part of one, and says what goes before it does anything.
+
+What refers to a run keeps it: a parent its children and a child its parent, a fork its base, and whoever was made from
+an entry of it. So runs that belong together go together, in one commit under all their leases, with a tombstone each;
+a run that somebody began to write meanwhile stays, and so does all that belongs to it. Open turns, holds and the
+newest runs, if a floor is named, stay too.
+"""
+
+import json
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AsyncExitStack
+
+import msgspec
+from msgspec import Struct
+
+from gesta.entry import run_id
+from gesta.errors import LeaseLost, RunHeld
+from gesta.kinds import BeginContent, KeyValueContent, Opened
+from gesta.log import Clock, Journal, Log, closing, open_root, utc_now
+from gesta.opening import shielded
+from gesta.store import Lease, Prune, RunRow, Store
+from gesta.tombstone import HOLD, NAME, PRUNED, SESSION, Hold, Places, Pruned, Tombstone, holds, stretches
+
+TOGETHER = 20_000
+"""Entries that go in one commit, if they do not belong together anyway."""
+
+TURNS = """SELECT run, seq FROM entries WHERE kind = 'begin' AND content LIKE '%"role":"turn"%'"""
+ENDS = "SELECT run, span, seq FROM entries WHERE kind = 'end'"
+FORKS = "SELECT run, content FROM entries WHERE kind = 'begin' AND content LIKE '%\"base\":{%'"
+NEWS = """SELECT run, causes, CASE WHEN kind = 'begin' THEN content ELSE '{}' END FROM entries
+    WHERE pos > ? AND (kind = 'begin' OR causes LIKE '%"%')"""
+LAST = "SELECT coalesce(max(pos), 0) FROM entries"
+CAUSES = "SELECT DISTINCT run, causes FROM entries WHERE causes LIKE '%\"%'"  # a string is the id of another run
+LETTERS = "SELECT run, max(at), count(*) FROM inbox GROUP BY run"
+PLACES = "SELECT run, pos FROM entries WHERE run IN ({})"
+AT_ONCE = 500  # runs in one query
+
+
+class Choice(Struct, frozen=True, kw_only=True):
+    """Which runs are to go: those that fit all that is said."""
+
+    runs: Sequence[str] = ()
+    """Ids; what is below them is meant too."""
+    session: str | None = None
+    before: str | None = None
+    """UTC as on record: nothing came since, neither an entry nor a letter."""
+    keep: int = 0
+    """So many of the runs that nobody called stay, those to which something came last, with all below them."""
+
+
+class Staying(Struct, frozen=True):
+    """A run that fits and yet stays."""
+
+    run: RunRow
+    why: str
+
+
+class Plan(Struct, frozen=True):
+    """What would go."""
+
+    groups: list[list[RunRow]]
+    """Runs that go together, each after those that it refers to."""
+    staying: list[Staying]
+    letters: dict[str, int]
+    """How many letters wait, of the runs that have some."""
+    kept: int = 0
+    """Runs that fit and stay for the floor alone."""
+    pos: int = 0
+    """Place of the last entry when it was made."""
+
+    @property
+    def runs(self) -> list[RunRow]:
+        """All that go."""
+        return [run for group in self.groups for run in group]
+
+
+class Gone(Struct):
+    """What went."""
+
+    runs: int = 0
+    entries: int = 0
+    staying: list[Staying] = msgspec.field(default_factory=list)
+    """What should have gone, and why it did not."""
+
+
+async def plan(store: Store, choice: Choice) -> Plan:
+    """Say what would go, and what stays that fits. Cost: reads the kinds and causes of all entries."""
+    ((pos,),) = (await store.sql(LAST)).rows
+    rows = {row.run: row for row in await store.runs() if (row.session, row.name) != (SESSION, NAME)}
+    letters = {str(run): (str(at), int(count)) for run, at, count in (await store.sql(LETTERS)).rows}
+    last = {run: max(row.last_at, letters.get(run, ("", 0))[0]) for run, row in rows.items()}
+    refers = await _references(store, rows)
+    named = _below(choice.runs, rows)
+    fits = {
+        run
+        for run, row in rows.items()
+        if (not choice.runs or run in named)
+        and choice.session in (None, row.session)
+        and (choice.before is None or last[run] < choice.before)
+    }
+    roots = sorted((run for run, row in rows.items() if row.parent_run not in rows), key=last.__getitem__)
+    floor = _below(roots[max(0, len(roots) - choice.keep) :], rows)
+    stays = dict.fromkeys(rows.keys() - fits, "") | dict.fromkeys(floor, "")
+    stays |= {run: _held(hold) for run, hold in (await holds(store)).items() if run in rows}
+    stays |= dict.fromkeys(await _open(store) & rows.keys(), "a turn of it is open: end it first with `gesta cancel`")
+    _spread(stays, refers)
+    going = [row for run, row in rows.items() if run not in stays]
+    return Plan(
+        list(_groups(going, refers)),
+        [Staying(rows[run], why) for run, why in stays.items() if run in fits and why],
+        {run: count for run, (_, count) in letters.items()},
+        sum(1 for run in fits if stays.get(run) == ""),
+        int(pos),
+    )
+
+
+def _held(hold: Hold) -> str:
+    return f"{hold.by} holds it" + (f": {hold.reason}" if hold.reason else "")
+
+
+def _below(runs: Iterable[str], rows: dict[str, RunRow]) -> set[str]:
+    """Give runs and all that they called."""
+    found, children = set[str](), defaultdict[str | None, list[str]](list)
+    for row in rows.values():
+        children[row.parent_run].append(row.run)
+    waiting = list(runs)
+    while waiting:
+        run = waiting.pop()
+        if run not in found:
+            found.add(run)
+            waiting += children[run]
+    return found
+
+
+async def _references(store: Store, rows: dict[str, RunRow]) -> dict[str, set[str]]:
+    """Give for each run those that it refers to: by whom and whom it was called, its base, what it was made from."""
+    found = defaultdict[str, set[str]](set)
+    for row in rows.values():
+        if row.parent_run is not None:
+            found[row.run].add(row.parent_run)
+            found[row.parent_run].add(row.run)
+    for run, causes in (await store.sql(CAUSES)).rows:
+        found[str(run)] |= _caused(causes)
+    for run, content in (await store.sql(FORKS)).rows:
+        found[str(run)] |= _based(content)
+    return {run: others - {run} for run, others in found.items()}
+
+
+def _caused(causes: str) -> set[str]:
+    """Name the other runs among the causes of an entry."""
+    return {str(each[0]) for each in json.loads(causes) if isinstance(each, list)}
+
+
+def _base(content: str) -> tuple[str, int] | None:
+    """Give the run and seq that a begin's run was forked from, if it was."""
+    opened = json.loads(content).get("opened")
+    base = opened.get("base") if isinstance(opened, dict) else None
+    return (str(base.get("run")), int(base.get("seq") or 0)) if isinstance(base, dict) else None
+
+
+def _based(content: str) -> set[str]:
+    base = _base(content)
+    return {base[0]} if base is not None else set()
+
+
+async def _open(store: Store) -> set[str]:
+    """Name the runs in which a turn has no end; a fork may end one that its base had begun."""
+    begun, ended = (
+        defaultdict[str, set[int]](set),
+        {(run, span): seq for run, span, seq in (await store.sql(ENDS)).rows},
+    )
+    for run, seq in (await store.sql(TURNS)).rows:
+        begun[str(run)].add(int(seq))
+    found = {run for run, seqs in begun.items() if any((run, seq) not in ended for seq in seqs)}
+    forks = {str(run): _base(content) for run, content in (await store.sql(FORKS)).rows}
+    bases = {run: base for run, base in forks.items() if base is not None}
+    for fork in bases:
+        heirs = [fork]  # it, and those between it and the run in which the turn was begun
+        while (base := bases.get(heirs[-1])) is not None and base[0] not in heirs:
+            run, until = base
+            shared = {seq for seq in begun[run] if seq <= until < ended.get((run, seq), until + 1)}
+            if any(all((heir, seq) not in ended for heir in heirs) for seq in shared):
+                found.add(fork)
+            heirs.append(run)
+    return found
+
+
+def _spread(stays: dict[str, str], refers: dict[str, set[str]]) -> None:
+    """Whoever stays keeps what it refers to."""
+    waiting = list(stays)
+    while waiting:
+        run = waiting.pop()
+        for other in refers.get(run, ()):
+            if other not in stays:
+                stays[other] = f"run {run} refers to it and stays"
+                waiting.append(other)
+
+
+def _groups(going: list[RunRow], refers: dict[str, set[str]]) -> Iterator[list[RunRow]]:
+    """Give runs by what belongs together, so that no commit leaves one that refers to what is gone."""
+    beside, rows = defaultdict[str, set[str]](set), {row.run: row for row in going}
+    for run in rows:
+        for other in refers.get(run, ()):
+            if other in rows:
+                beside[run].add(other)
+                beside[other].add(run)
+    seen = set[str]()
+    for row in going:
+        if row.run not in seen:
+            group, waiting = [], [row.run]
+            seen.add(row.run)
+            while waiting:
+                run = waiting.pop()
+                group.append(rows[run])
+                new = beside[run] - seen
+                seen |= new
+                waiting += sorted(new)
+            yield group
+
+
+class Pruner(Struct, frozen=True, kw_only=True):
+    """Who prunes, and how."""
+
+    by: str
+    reason: str | None = None
+    clock: Clock = utc_now
+    together: int = TOGETHER
+
+
+async def prune(store: Store, what: Plan, pruner: Pruner, progress: Callable[[int], None] = lambda _: None) -> Gone:
+    """Take away what a plan says, group by group, each whole or not at all.
+
+    Args:
+        progress: is told how many runs went, now and then.
+
+    Raises:
+        WriteFailed: the record cannot be written; what went before is gone, and its tombstones say so.
+    """
+    gone, waiting = Gone(), list(what.groups)
+    while waiting:
+        together: list[list[RunRow]] = []
+        while waiting and (not together or sum(r.head for g in [*together, waiting[0]] for r in g) <= pruner.together):
+            together.append(waiting.pop(0))
+        async with AsyncExitStack() as stack:
+            found = [await _ours(store, group, what, gone, stack) for group in together]
+            found = await _still(store, found, what, gone)
+            await _commit(store, [each for part in found for each in part], gone, pruner)
+        progress(gone.runs)
+    return gone
+
+
+class _Going(Struct, frozen=True):
+    """A run that is ours to prune."""
+
+    row: RunRow
+    prune: Prune
+    digest: bytes
+
+
+async def _ours(store: Store, group: list[RunRow], what: Plan, gone: Gone, stack: AsyncExitStack) -> list[_Going]:
+    """Hold a group of runs; nothing if one of them is being written, or is no longer as the plan had it."""
+    found = []
+    for row in group:
+        why = ""
+        try:
+            lease = await store.lease(row.run)
+        except RunHeld as error:
+            why = str(error)
+        else:
+            stack.push_async_callback(_release, store, lease)
+            letters = [letter.id for letter in await store.inbox(row.run)]
+            if lease.head != row.head or len(letters) != what.letters.get(row.run, 0):
+                why = "something was added to it meanwhile"
+            found.append(_Going(row, Prune(lease, letters), lease.digest))
+        if why:
+            others = f"run {row.run} belongs to it and stays"
+            gone.staying += [Staying(each, why if each is row else others) for each in group]
+            return []
+    return found
+
+
+async def _still(store: Store, groups: list[list[_Going]], what: Plan, gone: Gone) -> list[list[_Going]]:
+    """Leave out groups to which something refers that was written since the plan was made, such as a fork."""
+    asked = {each.row.run for group in groups for each in group}
+    named: dict[str, str] = {}
+    for run, causes, content in (await store.sql(NEWS, (what.pos,))).rows:
+        if run not in asked:
+            named |= dict.fromkeys((_caused(causes) | _based(content)) & asked, str(run))
+    kept = []
+    for group in groups:
+        by = [named[each.row.run] for each in group if each.row.run in named]
+        if by:
+            gone.staying += [Staying(each.row, f"run {by[0]}, which is new, refers to it") for each in group]
+        else:
+            kept.append(group)
+    return kept
+
+
+async def _release(store: Store, lease: Lease) -> None:
+    with shielded():
+        await store.release(lease)
+
+
+async def _commit(store: Store, going: list[_Going], gone: Gone, pruner: Pruner) -> None:
+    """Write the tombstones and take the runs away, in one commit."""
+    if not going:
+        return
+    places = await _places(store, [each.row.run for each in going])
+    every: Places = stretches(sorted(pos for each in places.values() for pos in each))
+    stones = [_stone(each, len(places[each.row.run])) for each in going]
+    value = Pruned(record=store.info.id, runs=stones, places=every, by=pruner.by, reason=pruner.reason)
+    try:
+        await _note(store, PRUNED, value, pruner.clock, [each.prune for each in going])
+    except LeaseLost as error:  # a letter came, or an owner was taken for dead, between our look and the commit
+        gone.staying += [Staying(each.row, str(error)) for each in going]
+        return
+    gone.runs += len(going)
+    gone.entries += sum(stone.entries for stone in stones)
+
+
+async def _places(store: Store, runs: list[str]) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = {run: [] for run in runs}
+    for start in range(0, len(runs), AT_ONCE):
+        some = runs[start : start + AT_ONCE]
+        for run, pos in (await store.sql(PLACES.format(", ".join("?" * len(some))), some)).rows:
+            found[str(run)].append(int(pos))
+    return found
+
+
+def _stone(each: _Going, entries: int) -> Tombstone:
+    row = each.row
+    return Tombstone(
+        run=row.run,
+        session=row.session,
+        name=row.name,
+        parent_run=row.parent_run,
+        at=row.at,
+        last_at=row.last_at,
+        head=row.head,
+        entries=entries,
+        digest=each.digest.hex(),
+        letters=len(each.prune.letters),
+    )
+
+
+async def hold(store: Store, value: Hold, clock: Clock = utc_now) -> None:
+    """Keep a run from being pruned, or let it go again. Raises RunHeld while somebody prunes."""
+    await _note(store, HOLD, value, clock, [])
+
+
+async def _desk(store: Store) -> str:
+    """Find the run of this record's own; one that was copied here from another record is let be."""
+    own = [row.run for row in await store.runs(SESSION, NAME) if row.record == store.info.id]
+    return own[-1] if own else run_id(store.info.id, SESSION, NAME)
+
+
+async def _note(store: Store, key: str, value: Hold | Pruned, clock: Clock, prunes: list[Prune]) -> None:
+    """Write an entry into the run of the record's own, in a span of its own. Raises RunHeld, LeaseLost, WriteFailed."""
+    lease = await store.lease(await _desk(store))
+    try:
+        journal = Journal(store, lease, clock)
+        opened = Opened(session=SESSION, name=NAME, record=store.info.id)
+        log: Log = open_root(journal, BeginContent(name=NAME), opened)
+        with closing(log):
+            log.write(KeyValueContent(key=key, value=msgspec.json.decode(msgspec.json.encode(value))))
+        journal.prunes = prunes
+        with shielded():
+            await journal.durable()
+    finally:
+        await _release(store, lease)

@@ -1,0 +1,83 @@
+"""A copy of a record's file as it was at one moment, made while others write it.
+
+It is SQLite's online backup, read in one transaction, so that no commit is half in it and no writer waits for it. What
+is made lies under another name until it is whole and on the disk: who is killed meanwhile leaves no file that looks
+like a record.
+"""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import apsw
+
+from gesta.errors import WriteFailed
+from gesta.stores.sqlite_open import busy, connect_reading, identity, located, steady, told
+
+PAGES = 4096  # that are copied at once
+PART = ".part"
+
+
+def backup(source: str, target: str, progress: Callable[[int, int], None] = lambda *_: None) -> int:
+    """Copy a record into a new file, and give its size in bytes. Cost: reads and writes it once.
+
+    Args:
+        progress: is told how many pages were copied, and of how many.
+
+    Raises:
+        NoRecord, BrokenRecord, NewerRecord: there is nothing that could be copied.
+        WriteFailed: something lies there already, or the file cannot be made; nothing was changed.
+    """
+    path, made = located(source, readonly=True), located(target, readonly=False)
+    if made.exists():
+        raise WriteFailed(str(made), "something lies there already; name a new file")
+    part = made.with_name(made.name + PART)
+    try:
+        steady(path, lambda: _made(path, part, progress))
+        _keep(part, made)
+    except (apsw.Error, OSError) as error:
+        raise told(error, target, writing=True) from error
+    finally:
+        part.unlink(missing_ok=True)
+    return made.stat().st_size
+
+
+def _made(path: Path, part: Path, progress: Callable[[int, int], None]) -> None:
+    """Make the copy under its other name. A file that nobody writes is read without putting anything beside it."""
+    reading = connect_reading(path, still=not busy(path))
+    try:
+        identity(reading, path)
+        part.unlink(missing_ok=True)
+        writing = apsw.Connection(str(part))
+        try:
+            _copy(reading, writing, progress)
+        finally:
+            writing.close(force=True)
+    finally:
+        reading.close(force=True)
+
+
+def _copy(reading: apsw.Connection, writing: apsw.Connection, progress: Callable[[int, int], None]) -> None:
+    reading.execute("BEGIN")
+    reading.execute("SELECT 1 FROM record").fetchall()  # from here on it is what it is now
+    with writing.backup("main", reading, "main") as copy:
+        while not copy.done:
+            copy.step(PAGES)
+            progress(copy.page_count - copy.remaining, copy.page_count)
+    reading.execute("COMMIT")
+    # nobody holds a run of the copy: who does it there lives beside the file that was copied
+    writing.execute("DELETE FROM owners")
+    writing.pragma("journal_mode", "delete")  # one file, with nothing beside it
+
+
+def _keep(part: Path, made: Path) -> None:
+    """Have it on the disk, and under its name only then."""
+    with part.open("rb+") as file:
+        os.fsync(file.fileno())
+    part.rename(made)
+    if hasattr(os, "O_DIRECTORY"):
+        folder = os.open(made.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)

@@ -1,0 +1,309 @@
+"""Finding words in a record: an index of full-text search that lies outside the digests and costs an append nothing.
+
+It is filled when somebody looks, up to the last place, and holds no text of its own, only which word stands at which
+place. A large record in a file keeps it there; for a small one, one that cannot be written, or one in another store,
+it is made in memory and forgotten. Pruning takes what it knew of a run out of it.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import apsw
+from msgspec import Struct
+
+from gesta.codec import blob_names, from_row
+from gesta.entry import Row
+from gesta.errors import GestaError, RecordError
+from gesta.kinds import (
+    AssistantContent,
+    ChatCompletionContent,
+    Content,
+    SystemContent,
+    ThoughtContent,
+    ToolCallContent,
+    ToolResultContent,
+    UserContent,
+)
+from gesta.log import entry_of
+from gesta.store import Store
+from gesta.stores.sqlite import InlineSqliteStore
+from gesta.stores.tables import ROW
+
+KINDS = ("system", "user", "assistant", "chat-completion", "thought", "tool-call", "tool-result")
+"""Of entries in which words are found."""
+SMALL = 5_000
+"""Entries that are looked through as they are, without an index that is kept."""
+LONGEST = 1_000_000  # characters of one entry that are looked through
+CHUNK = 2_000  # rows that are indexed in one commit, so that others can write between
+FORM = 1
+"""Of what is indexed; another release that indexes otherwise starts anew."""
+WAIT_MS = 5_000
+OPENING, CLOSING = "\x02", "\x03"
+"""Around what was found, in a snippet."""
+
+LISTED = ", ".join(f"'{kind}'" for kind in KINDS)
+TABLES = """
+CREATE VIRTUAL TABLE gesta_words
+    USING fts5(text, content = '', contentless_delete = 1, tokenize = 'unicode61 remove_diacritics 2');
+CREATE TABLE gesta_words_known(one INTEGER PRIMARY KEY CHECK (one = 1), pos INTEGER NOT NULL, form INTEGER NOT NULL);
+"""
+DROP = "DROP TABLE IF EXISTS gesta_words; DROP TABLE IF EXISTS gesta_words_known;"
+NEXT = f"""SELECT {ROW}, pos FROM entries WHERE pos > ? AND kind IN ({LISTED}) ORDER BY pos LIMIT {CHUNK}"""  # noqa: S608
+MEMORY = "CREATE TABLE entries(pos INTEGER PRIMARY KEY, run TEXT, seq INTEGER, kind TEXT, at TEXT);"
+
+
+class Wanted(Struct, frozen=True, kw_only=True):
+    """What is looked for, and where."""
+
+    words: str
+    """All of them; "in quotes" together; `begin*`; `one OR other`."""
+    run: str | None = None
+    session: str | None = None
+    agent: str | None = None
+    kinds: Sequence[str] = ()
+    since: str | None = None
+    """UTC as rows hold it; with it."""
+    until: str | None = None
+    """Not with it."""
+    best: bool = False
+    """Best first; else newest first."""
+    limit: int = 20
+
+
+class Hit(Struct, frozen=True, kw_only=True):
+    """An entry in which the words stand."""
+
+    run: str
+    seq: int
+    session: str
+    agent: str
+    kind: str
+    at: str
+    snippet: str
+    """Words around the first match; matches stand between `OPENING` and `CLOSING`."""
+
+
+async def find(store: Store, wanted: Wanted, *, keep_from: int | None = SMALL) -> list[Hit]:
+    """Find words in a record.
+
+    Args:
+        keep_from: more entries than so many, and a record in a file keeps its index, if it can be written; none: never.
+
+    Raises:
+        GestaError: there is no word to look for.
+
+    Cost: some milliseconds, and 20 us for each entry that was not looked through before. Without an index that is
+    kept: that for all entries, each time.
+    """
+    asked = compiled(wanted.words)
+    runs = {row.run: row for row in await store.runs(wanted.session, wanted.agent)}
+    connection = await _index(store, keep_from)
+    try:
+        places = _places(connection, asked, wanted, runs if wanted.session or wanted.agent else None)
+    finally:
+        connection.close(force=True)
+    hits, before = list[Hit](), ("", "")
+    for run, seq, kind, at in places:
+        rows = await store.read(run, seq - 1, seq)
+        text = text_of((await entry_of(store, rows[0])).content) if rows else ""
+        if (run, text) == before:  # what a model wrote is what the person was shown
+            continue
+        before = (run, text)
+        row = runs.get(run)
+        session, agent = (row.session, row.name) if row is not None else ("", "")
+        snippet = shown(text, asked)
+        hits.append(Hit(run=run, seq=seq, session=session, agent=agent, kind=kind, at=at, snippet=snippet))
+    return hits
+
+
+def compiled(words: str) -> str:
+    """Write what a person typed as a query of FTS5. Raises GestaError where there is no word in it."""
+    parts: list[str] = []
+    for phrase, word in re.findall(r'"([^"]*)"|(\S+)', words):
+        text, prefix = (phrase, "") if phrase else (word.rstrip("*"), "*" if word.endswith("*") else "")
+        if word == "OR" and parts and parts[-1] != "OR":
+            parts.append("OR")
+        elif any(sign.isalnum() for sign in text):
+            parts.append('"' + text.replace('"', "") + '"' + prefix)
+    if parts and parts[-1] == "OR":
+        parts[-1] = '"or"'
+    if not parts:
+        raise GestaError(f"No word to look for in {words!r}. Words are letters and digits: gesta find refund")
+    return " AND ".join(parts).replace(" AND OR AND ", " OR ")
+
+
+def text_of(content: Content) -> str:
+    """Give what can be found of a content."""
+    match content:
+        case UserContent() | AssistantContent() | SystemContent() | ThoughtContent():
+            text = told(content.value)
+        case ChatCompletionContent():
+            text = told(content.output)
+        case ToolCallContent():
+            text = f"{content.tool_name} {told(content.tool_args)}"
+        case ToolResultContent():
+            text = told(content.tool_result)
+        case _:
+            text = ""
+    return text[:LONGEST]
+
+
+def told(value: Any) -> str:
+    """Write a value with its texts as they are, not escaped as in JSON."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, dict):
+        return ", ".join(f"{told(key)}: {told(each)}" for key, each in value.items())
+    if isinstance(value, list | tuple):
+        return ", ".join(map(told, value))
+    return "" if value is None else str(value)
+
+
+def shown(text: str, asked: str) -> str:
+    """Cut out of a text the words around what was found."""
+    memory = apsw.Connection(":memory:")
+    try:
+        memory.execute("CREATE VIRTUAL TABLE one USING fts5(text, tokenize = 'unicode61 remove_diacritics 2')")
+        memory.execute("INSERT INTO one VALUES(?)", (sayable(text),))
+        query = "SELECT snippet(one, 0, ?, ?, '…', 16) FROM one WHERE one MATCH ?"
+        found = memory.execute(query, (OPENING, CLOSING, asked)).fetchall()
+    finally:
+        memory.close(force=True)
+    return str(found[0][0]) if found else text[:100]
+
+
+def sayable(text: str) -> str:
+    """Leave out what SQLite takes for no text: half a surrogate pair; and a NUL, at which it would end."""
+    return text.encode("utf-8", "replace").decode().replace("\0", " ").replace(OPENING, " ").replace(CLOSING, " ")
+
+
+def _places(
+    connection: apsw.Connection, asked: str, wanted: Wanted, runs: dict[str, Any] | None
+) -> list[tuple[str, int, str, str]]:
+    tests, values = ["gesta_words MATCH ?"], [asked]
+    for test, value in (("run = ?", wanted.run), ("at >= ?", wanted.since), ("at < ?", wanted.until)):
+        if value is not None:
+            tests.append(test)
+            values.append(value)
+    if wanted.kinds:
+        tests.append(f"kind IN ({', '.join('?' * len(wanted.kinds))})")
+        values += wanted.kinds
+    if runs is not None:
+        connection.execute("CREATE TEMP TABLE chosen(run TEXT PRIMARY KEY)")
+        connection.executemany("INSERT INTO chosen VALUES(?)", [(run,) for run in runs])
+        tests.append("run IN chosen")
+    order = "rank" if wanted.best else "gesta_words.rowid DESC"
+    query = f"""SELECT run, seq, kind, at FROM gesta_words CROSS JOIN entries ON entries.pos = gesta_words.rowid
+        WHERE {" AND ".join(tests)} ORDER BY {order} LIMIT ?"""  # noqa: S608 - tests of ours
+    try:
+        return _all(connection, query, (*values, wanted.limit))
+    except apsw.SQLError as error:
+        raise GestaError(f"Cannot look for {wanted.words!r}: {error}.") from error
+
+
+async def _index(store: Store, keep_from: int | None) -> apsw.Connection:
+    """Give a connection with an index up to the last entry."""
+    if keep_from is not None and isinstance(store, InlineSqliteStore):
+        with suppress(apsw.Error):  # it cannot be written, or only later: read what is there
+            connection = _kept(store.path, keep_from)
+            if connection is not None:
+                return connection
+    return await _made(store)
+
+
+def _kept(path: Path, keep_from: int) -> apsw.Connection | None:
+    """Fill the index that a record keeps, and give a connection to it; none where one is not worth it.
+
+    Raises:
+        apsw.Error: it cannot be written.
+    """
+    connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
+    try:
+        connection.set_busy_timeout(WAIT_MS)
+        connection.execute("PRAGMA trusted_schema = OFF; PRAGMA synchronous = NORMAL")
+        known = connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'gesta_words_known'").fetchall()
+        if not known and _last(connection) <= keep_from:
+            connection.close(force=True)
+            return None
+        while _filled(connection):
+            pass
+    except BaseException:
+        connection.close(force=True)
+        raise
+    return connection
+
+
+def _filled(connection: apsw.Connection) -> int:
+    """Index what comes next, in one commit, and tell how many places were passed; 0 if nothing is left."""
+    with suppress(apsw.SQLError):  # there is no index yet
+        query = """SELECT known.pos, (SELECT coalesce(max(pos), 0) FROM entries)
+            FROM gesta_words_known AS known WHERE form = ?"""
+        if any(pos >= last for pos, last in _all(connection, query, (FORM,))):
+            return 0
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        pos = _started(connection)
+        rows = [Row(*row) for row in _all(connection, NEXT, (pos,))]
+        query = "SELECT name, data FROM blobs WHERE run = ? AND name = ?"
+        add = "INSERT INTO gesta_words(rowid, text) VALUES(?, ?)"
+        connection.executemany(
+            add, _texts(rows, lambda row, name: connection.execute(query, (row.run, name)).fetchall())
+        )
+        until = rows[-1].pos if len(rows) == CHUNK else _last(connection)
+        connection.execute("UPDATE gesta_words_known SET pos = ?", (until,))
+        connection.execute("COMMIT")
+    except BaseException:
+        connection.execute("ROLLBACK")
+        raise
+    return int(until - pos)
+
+
+def _last(connection: apsw.Connection) -> int:
+    ((last,),) = _all(connection, "SELECT coalesce(max(pos), 0) FROM entries")
+    return int(last)
+
+
+def _all(connection: apsw.Connection, query: str, values: Sequence[Any] = ()) -> list[Any]:
+    return connection.execute(query, values).fetchall()
+
+
+def _started(connection: apsw.Connection) -> int:
+    """Give the place up to which an index knows the words, making it if there is none of this form."""
+    known = connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'gesta_words_known'").fetchall()
+    found = _all(connection, "SELECT pos FROM gesta_words_known WHERE form = ?", (FORM,)) if known else []
+    if found:
+        return int(found[0][0])
+    connection.execute(DROP + TABLES)
+    connection.execute("INSERT INTO gesta_words_known VALUES(1, 0, ?)", (FORM,))
+    return 0
+
+
+def _texts(rows: Sequence[Row], blobs: Any) -> Iterator[tuple[int, str]]:
+    """Give the text of each row that has one; what cannot be read has none."""
+    for row in rows:
+        with suppress(RecordError):
+            found = {str(name): bytes(data) for each in blob_names(row) for name, data in blobs(row, each)}
+            if text := text_of(from_row(row, found).content):
+                yield row.pos, sayable(text)
+
+
+async def _made(store: Store) -> apsw.Connection:
+    """Make an index in memory, of what may fit."""
+    memory, pos, held = apsw.Connection(":memory:"), 0, dict[str, list[tuple[str, bytes]]]()
+    memory.execute(MEMORY + TABLES)
+    while rows := [Row(*row) for row in (await store.sql(NEXT, (pos,))).rows]:
+        held.clear()
+        for row in rows:
+            for name in blob_names(row):
+                with suppress(RecordError):
+                    held[name] = [(name, (await store.get_blob(row.run, name)).data)]
+        with memory:
+            texts = list(_texts(rows, lambda _, name: held.get(name, [])))
+            memory.executemany("INSERT INTO gesta_words(rowid, text) VALUES(?, ?)", texts)
+            facts = [(row.pos, row.run, row.seq, row.kind, row.at) for row in rows]
+            memory.executemany("INSERT INTO entries VALUES(?, ?, ?, ?, ?)", facts)
+        pos = rows[-1].pos
+    return memory

@@ -1,0 +1,253 @@
+"""What was spent and how it went, by day, agent, model or tool: requests, tokens, cost, latencies, errors.
+
+A fold over the few members of stored rows that count something, so that a record of a million entries is read in one
+pass, and every store answers alike. What nobody knows (a price, a count of tokens) is counted apart, never as 0.
+"""
+
+from collections.abc import Sequence
+from math import ceil
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Struct
+
+from gesta.entry import utc_time
+from gesta.store import Store
+from gesta.usage import tokens
+
+By = Literal["day", "agent", "model", "tool"]
+KINDS = ("request-header", "request", "chat-completion", "fault", "budget", "tool-call", "attempt", "tool-result")
+FAILED = frozenset({"error", "denied", "interrupted", "unknown"})
+"""Outcomes of a call that did not go well; a late result is a second one and not counted."""
+PERCENTILES = (50, 90, 99)
+PAGE = 20_000
+ROWS = f"""SELECT pos, run, seq, kind, at, content FROM entries
+    WHERE pos > ? AND kind IN ({", ".join(f"'{kind}'" for kind in KINDS)}) ORDER BY pos LIMIT ?"""  # noqa: S608
+
+
+class Numbers(Struct):
+    """What is known of one day, agent, model or tool."""
+
+    requests: int = 0
+    faults: int = 0
+    """Requests that were no answer to: refused, lost, broken."""
+    answers: int = 0
+    tokens_in: int = 0
+    tokens_out: int = 0
+    unknown_usage: int = 0
+    """Answers without a count of tokens."""
+    usd: float | None = None
+    """Of those answers whose price is known; none if none is."""
+    unpriced: int = 0
+    """Answers that no price is on record of."""
+    calls: int = 0
+    errors: int = 0
+    """Calls that failed, were denied or interrupted, or of which nobody knows."""
+    unanswered: int = 0
+    """Calls that have no result."""
+    latencies_ms: list[float] = msgspec.field(default_factory=list)
+    """Of answers; of tools, from an attempt to its result."""
+
+    def facts(self) -> dict[str, Any]:
+        """Give them as JSON has them, with what follows from them."""
+        found = {name: getattr(self, name) for name in self.__struct_fields__ if name != "latencies_ms"}
+        found["usd"] = None if self.usd is None else round(self.usd, 9)
+        found["error_rate"] = round(self.errors / done, 6) if (done := self.calls - self.unanswered) else None
+        ordered = sorted(self.latencies_ms)
+        return found | {"latency_ms": {f"p{each}": percentile(ordered, each) for each in PERCENTILES}}
+
+
+class Told(Struct):
+    """Of a stored content, what is counted; all else is skipped without being read."""
+
+    header: Any = None
+    meta: Any = None
+    model: Any = None
+    usage: Any = None
+    latency_ms: Any = None
+    of: Any = None
+    spent: Any = None
+    call: Any = None
+    tool_name: Any = None
+    tool_call_id: Any = None
+    status: Any = None
+    outcome: Any = None
+
+
+class Row(Struct, frozen=True):
+    """What is read of an entry."""
+
+    pos: int
+    run: str
+    seq: int
+    kind: str
+    at: str
+    content: str
+
+
+class Call(Struct):
+    """A call that waits for its result."""
+
+    groups: list[str]
+    counted: bool
+    tool: str
+    id: Any
+    began: str = ""
+    done: bool = False
+
+
+class Standing(Struct):
+    """What must be remembered of a run while it is read."""
+
+    models: dict[int, str] = msgspec.field(default_factory=dict)
+    """By the seq of a header."""
+    asked: dict[int, tuple[str, str]] = msgspec.field(default_factory=dict)
+    """Model and time, by the seq of a request."""
+    last: int = 0
+    """Request that came last."""
+    model: str = ""
+    """That answered last."""
+    calls: dict[int, Call] = msgspec.field(default_factory=dict)
+    unpriced: set[int] = msgspec.field(default_factory=set)
+    """Requests whose answer was counted, and whose price was not."""
+
+
+_TOLD = msgspec.json.Decoder(Told)
+UNKNOWN = "unknown"
+
+
+class Stats:
+    """The fold: rows in the order of pos go in, numbers by group come out."""
+
+    def __init__(self, by: By, agents: dict[str, str], since: str = "", until: str = "") -> None:
+        self.by = by
+        self.groups: dict[str, Numbers] = {}
+        self._agents = agents
+        self._since, self._until = since, until
+        self._runs: dict[str, Standing] = {}
+
+    def add(self, row: Row) -> None:
+        """Take a row in. Total: what cannot be read counts nothing."""
+        try:
+            told = _TOLD.decode(row.content)
+        except (msgspec.MsgspecError, RecursionError):
+            return
+        run = self._runs.setdefault(row.run, Standing())
+        counted = self._since <= row.at and (not self._until or row.at < self._until)
+        match row.kind:
+            case "request-header":
+                meta = told.meta if isinstance(told.meta, dict) else {}
+                run.models[row.seq] = str(meta.get("model") or UNKNOWN)
+            case "request":
+                model = run.models.get(told.header, UNKNOWN) if isinstance(told.header, int) else UNKNOWN
+                run.asked[row.seq], run.last = (model, row.at), row.seq
+                self._asked(row, model, counted=counted)
+            case "fault" if isinstance(told.of, int) and told.of in run.asked and counted:
+                for group in self._of(row, run.asked[told.of][0]):
+                    group.faults += 1
+            case "chat-completion":
+                self._answered(row, told, run, counted=counted)
+            case "budget":
+                self._spent(row, told, run)
+            case "tool-call" | "attempt" | "tool-result":
+                self._worked(row, told, run, counted=counted)
+
+    def _of(self, row: Row, model: str) -> list[Numbers]:
+        """Give the numbers that an entry about a model counts in: none by tool."""
+        names = {"day": row.at[:10], "agent": self._agents.get(row.run, UNKNOWN), "model": model}
+        return [self.groups.setdefault(names[self.by], Numbers())] if self.by in names else []
+
+    def _asked(self, row: Row, model: str, *, counted: bool) -> None:
+        for group in self._of(row, model) if counted else ():
+            group.requests += 1
+
+    def _answered(self, row: Row, told: Told, run: Standing, *, counted: bool) -> None:
+        model, began = run.asked.get(run.last, (str(told.model or UNKNOWN), ""))
+        run.model = model
+        if not counted:
+            return
+        run.unpriced.add(run.last)
+        used = tokens(told.usage if isinstance(told.usage, dict) else None)
+        took = told.latency_ms if isinstance(told.latency_ms, int | float) else between_ms(began, row.at)
+        for group in self._of(row, model):
+            group.answers += 1
+            group.unpriced += 1
+            group.unknown_usage += used is None
+            group.tokens_in += used.input if used is not None else 0
+            group.tokens_out += used.output if used is not None else 0
+            if took is not None:
+                group.latencies_ms.append(took)
+
+    def _spent(self, row: Row, told: Told, run: Standing) -> None:
+        usd = told.spent.get("usd") if isinstance(told.spent, dict) else None
+        if not isinstance(told.of, int) or told.of not in run.unpriced or not isinstance(usd, int | float):
+            return
+        run.unpriced.discard(told.of)
+        for group in self._of(row, run.asked[told.of][0]):
+            group.usd = (group.usd or 0.0) + usd
+            group.unpriced -= 1
+
+    def _worked(self, row: Row, told: Told, run: Standing, *, counted: bool) -> None:
+        if row.kind == "tool-call":
+            tool = str(told.tool_name or UNKNOWN)
+            names = {"day": row.at[:10], "agent": self._agents.get(row.run, UNKNOWN), "tool": tool}
+            call = Call([names.get(self.by, run.model or UNKNOWN)], counted, tool, told.tool_call_id)
+            run.calls[row.seq] = call
+            for group in self._groups(call):
+                group.calls += 1
+                group.unanswered += 1
+        elif row.kind == "attempt" and told.of in run.calls:
+            run.calls[told.of].began = row.at
+        elif row.kind == "tool-result" and (found := _call(run, told)) is not None:
+            found.done = True
+            failed = (told.outcome or told.status) in FAILED
+            took = between_ms(found.began, row.at)
+            for group in self._groups(found):
+                group.unanswered -= 1
+                group.errors += failed
+                if took is not None and self.by == "tool":
+                    group.latencies_ms.append(took)
+
+    def _groups(self, call: Call) -> list[Numbers]:
+        return [self.groups.setdefault(name, Numbers()) for name in call.groups] if call.counted else []
+
+
+def _call(run: Standing, told: Told) -> Call | None:
+    """Find the call that a result is the first one of: by its seq, the provider's id, or first in, first out."""
+    if told.outcome == "late":
+        return None
+    if isinstance(told.call, int):
+        found = run.calls.get(told.call)
+        return found if found is not None and not found.done else None
+    waiting = [call for call in run.calls.values() if not call.done]
+    named = [call for call in waiting if told.tool_call_id is not None and call.id == told.tool_call_id]
+    return next(iter(named or [call for call in waiting if call.id is None] or waiting), None)
+
+
+def between_ms(began: str, ended: str) -> float | None:
+    """Give the milliseconds between two times as rows hold them; none if one is missing or none."""
+    try:
+        return round((utc_time(ended) - utc_time(began)).total_seconds() * 1000, 3) if began else None
+    except ValueError:
+        return None
+
+
+def percentile(ordered: Sequence[float], percent: int) -> float | None:
+    """Give the least value that so many percent do not exceed: the nearest rank; none of nothing."""
+    return ordered[ceil(len(ordered) * percent / 100) - 1] if ordered else None
+
+
+async def stats(store: Store, by: By, since: str = "", until: str = "") -> dict[str, Numbers]:
+    """Count a record, by groups in their order. Cost: reads all entries of the kinds that count, page by page.
+
+    Args:
+        since: UTC as rows hold it; of requests and calls before it, nothing is counted.
+        until: likewise, and not with it.
+    """
+    found = Stats(by, {row.run: row.name for row in await store.runs()}, since, until)
+    pos = 0
+    while rows := (await store.sql(ROWS, (pos, PAGE))).rows:
+        for row in rows:
+            found.add(Row(*row))
+        pos = rows[-1][0]
+    return dict(sorted(found.groups.items()))

@@ -1,0 +1,246 @@
+"""`gesta replay`, `fork`, `diff` and `case`: what they print, how they end, and what they say where something is wrong."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.cli.conftest import Gesta
+
+SHOP = '''
+import json
+import gesta
+
+
+@gesta.tool(effect="pure")
+async def order(number: int) -> dict:
+    """Read an order."""
+    return {"number": number, "euros": 20}
+
+
+@gesta.tool(effect="once")
+async def pay(euros: int) -> str:
+    """Pay."""
+    with open("paid.txt", "a") as file:
+        file.write(f"{euros}\\n")
+    return f"paid {euros}"
+
+
+def told(messages, header):
+    seen = [message["content"] for message in messages if message["role"] == "tool"]
+    if not seen:
+        return gesta.call("order", number=1)
+    if len(seen) == 1:
+        return gesta.call("pay", euros=json.loads(seen[0])["euros"])
+    return f"Done: {seen[-1]}."
+
+
+desk = gesta.Agent("desk", model=gesta.function(told), tools=[order, pay])
+'''
+
+
+@pytest.fixture
+def shop(gesta: Gesta, folder: Path) -> Callable[[str, str], None]:
+    """A shop whose run is on record; gives what rewrites its code."""
+    path = folder / "shop.py"
+    path.write_text(SHOP)
+    assert gesta("run", "shop.py:desk", "Pay my order.", "--session", "ann").exit_code == 0
+
+    def rewrite(old: str, new: str) -> None:
+        assert old in path.read_text()
+        path.write_text(path.read_text().replace(old, new))
+
+    return rewrite
+
+
+def paid(folder: Path) -> list[str]:
+    return (folder / "paid.txt").read_text().split()
+
+
+def test_a_run_is_replayed_and_nothing_is_done(gesta: Gesta, folder: Path, shop: Callable[[str, str], None]):
+    done = gesta("replay", "ann", "shop.py:desk")
+    assert done.exit_code == 0
+    assert re.fullmatch(r"run [0-9a-f]{16}: 17 entries, all the same. Nothing was done.\n", done.stdout)
+    assert paid(folder) == ["20"]
+    facts = json.loads(gesta("replay", "ann", "shop.py:desk", "--json").stdout)
+    assert (facts["entries"], facts["diverged"]) == (17, None)
+
+
+def test_a_replay_names_the_first_entry_that_is_another_one(gesta: Gesta, shop: Callable[[str, str], None]):
+    shop('"""Pay."""', '"""Pay now."""')
+    done = gesta("replay", "ann", "shop.py:desk")
+    assert done.exit_code == 1
+    assert re.sub(r"[0-9a-f]{16}", "RUN", done.stdout) == (
+        'entry 3 of run RUN, request-header: $.tools[1].description\n  - "Pay."\n  + "Pay now."\n'
+    )
+    facts = json.loads(gesta("replay", "ann", "shop.py:desk", "--json").stdout)["diverged"]
+    assert (facts["seq"], facts["path"], facts["replayed"]) == (3, "$.tools[1].description", "Pay now.")
+
+
+def test_a_tool_that_may_run_is_compared_with_what_it_gave(
+    gesta: Gesta, folder: Path, shop: Callable[[str, str], None]
+):
+    shop('"euros": 20', '"euros": 21')
+    assert gesta("replay", "ann", "shop.py:desk").exit_code == 0
+    done = gesta("replay", "ann", "shop.py:desk", "--live", "order")
+    assert "result of order(number=1): $.tool_result.euros\n  - 20\n  + 21\n" in done.stdout
+    assert done.exit_code == 1
+    assert paid(folder) == ["20"]
+
+
+def test_a_run_without_a_turn_says_why_it_cannot_be_replayed(gesta: Gesta, folder: Path):
+    from gesta import open_sync
+    from gesta.kinds import UserContent
+
+    with open_sync("own.gesta") as record, record.span("program", session="s") as span:
+        span.log(UserContent(value="hi"))
+    done = gesta("replay", "last", "agent.py:agent", "--record", "own.gesta")
+    assert "has no turn of an agent: it was imported or only recorded, so nothing can be replayed" in done.stderr
+    assert done.exit_code == 1
+
+
+def test_a_fork_stops_where_it_would_have_an_effect_until_a_person_says_so(
+    gesta: Gesta, folder: Path, shop: Callable[[str, str], None]
+):
+    done = gesta("fork", "ann", "shop.py:desk", "--set", "8.tool_result.euros=30")
+    assert done.exit_code == 3
+    assert re.search(r"It stops here: pay \(call \d+\) is not on record of run [0-9a-f]{16}", done.stderr)
+    assert paid(folder) == ["20"]
+    line = re.search(r"Let it happen with: gesta (.+) && gesta (.+)", done.stderr)
+    assert line is not None
+    for words in line.groups():
+        done = gesta(*words.split())
+    assert done.stdout == "Done: paid 30.\n"
+    assert paid(folder) == ["20", "30"]
+    assert gesta("verify", "runs.gesta").exit_code == 0
+
+
+def test_a_fork_of_the_same_says_the_same_and_fires_nothing(
+    gesta: Gesta, folder: Path, shop: Callable[[str, str], None]
+):
+    done = gesta("fork", "ann", "shop.py:desk", "--at", "8", "--model", "recorded", "--json")
+    facts = json.loads(done.stdout)
+    assert (facts["answer"], facts["session"], facts["waiting"]) == ("Done: paid 20.", "ann~1", [])
+    assert paid(folder) == ["20"]
+    told = json.loads(gesta("diff", "ann", "ann~1", "--json").stdout)
+    assert told["alike"] == 8
+    assert told["steps"] == []
+    assert [each["fired"] for each in told["after"]["effects"]] == [False, False], "what it shares its base fired"
+
+
+def test_a_fork_with_a_tool_named_live_goes_on(gesta: Gesta, folder: Path, shop: Callable[[str, str], None]):
+    done = gesta("fork", "ann", "shop.py:desk", "--set", "8.tool_result.euros=30", "--live", "pay", "-s", "other")
+    assert (done.exit_code, done.stdout) == (0, "Done: paid 30.\n")
+    assert paid(folder) == ["20", "30"]
+    shown = gesta("diff", "ann", "other").stdout
+    assert "7 entries alike from the first on\n" in shown
+    assert "    $.tool_result.euros\n    - 20\n    + 30\n" in shown
+    assert re.search(r"^answer +Done: paid 20\. +Done: paid 30\.$", shown, re.MULTILINE)
+
+
+def test_other_instructions_stand_in_the_header(gesta: Gesta, folder: Path, shop: Callable[[str, str], None]):
+    (folder / "new.txt").write_text("Be brief.")
+    assert gesta("fork", "ann", "shop.py:desk", "--at", "2", "--instructions", "@new.txt").exit_code == 0
+    shown = gesta("diff", "ann", "ann~1").stdout
+    assert '    $.meta.instructions\n    - (nothing)\n    + "Be brief."\n' in shown
+
+
+def test_a_fork_without_an_agent_says_how_to_go_on(gesta: Gesta, shop: Callable[[str, str], None]):
+    done = gesta("fork", "ann", "--at", "2")
+    assert done.exit_code == 0
+    assert re.search(r"Go on with: gesta resume [0-9a-f]{16} FILE.py:NAME", done.stderr)
+    assert gesta("resume", "ann~1", "shop.py:desk").stdout == "Done: paid 20.\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "said", "code"),
+    [
+        (("--at", "99"), "There is no entry 99; the run has 17.", 1),
+        (("--set", "8.tool_result"), "write SEQ.PATH=VALUE, as in 8.tool_result.status=lost", 2),
+        (("--set", "8.tool_results=1"), "Entry 8 has no 'tool_results'. Did you mean 'tool_result'?", 1),
+        (("--set", "8.tool_result[3]=1"), "Entry 8 cannot be changed at 'tool_result[3]'", 0),
+        (("--set", "9.number=2"), "Entry 9 is a request, which follows from others. What can be changed: user", 1),
+        (("--set", "2.value=a", "--set", "8.tool_result=1"), "Entries 2 and 8 are both to be changed", 1),
+        (("--set", "8.tool_result=1", "--at", "3"), "so a fork shares the 7 before it: leave --at out, got 3", 1),
+        (("--live", "pai"), "--live pai: 'desk' has no such tool. It has: order, pay.", 2),
+        (("--instructions", "@none.txt"), "Cannot read 'none.txt': No such file", 2),
+        (("--session", "ann", "--at", "2"), "There is a run 'desk' in session 'ann' already", 1),
+    ],
+)
+def test_what_cannot_be_forked_is_said(
+    gesta: Gesta, shop: Callable[[str, str], None], words: tuple[str, ...], said: str, code: int
+):
+    done = gesta("fork", "ann", "shop.py:desk", *words)
+    if code:
+        assert said in done.stderr
+        assert done.exit_code == code
+        assert "Traceback" not in done.output
+        assert len(gesta("runs", "--json").stdout.splitlines()) == 1
+    else:  # a member that was not there is put in
+        assert done.exit_code in (0, 1)
+
+
+def test_a_model_without_an_agent_is_refused(gesta: Gesta, shop: Callable[[str, str], None]):
+    done = gesta("fork", "ann", "--model", "recorded")
+    assert "Name it: gesta fork RUN FILE.py:NAME" in done.stderr
+    assert done.exit_code == 2
+
+
+def test_a_case_fails_where_the_answer_drifts_and_moves_along_when_that_is_accepted(
+    gesta: Gesta, folder: Path, shop: Callable[[str, str], None], tmp_path_factory: pytest.TempPathFactory
+):
+    done = gesta("case", "add", "ann", "shop.py:desk", "--live", "order", "--to", "tests/cases")
+    assert re.fullmatch(r"tests/cases/ann-desk.jsonl: 17 entries, [\d,]+ bytes\n", done.stdout)
+    there = tmp_path_factory.mktemp("there")
+    (there / "cases").mkdir()
+    (there / "cases" / "ann.jsonl").write_text((folder / "tests/cases/ann-desk.jsonl").read_text())
+    (there / "cases" / "other.jsonl").write_text("{}")
+    (there / "shop.py").write_text(SHOP)
+    assert run(there)[0] == 0
+    (there / "shop.py").write_text(SHOP.replace('"""Pay."""', '"""Pay now."""'))
+    assert run(there)[0] == 0, "how the model is asked is no drift"
+    (there / "shop.py").write_text(SHOP.replace('"euros": 20', '"euros": 21'))
+    code, said = run(there)
+    assert code == 1
+    assert "result of order(number=1): $.tool_result.euros\n  - 20\n  + 21\n" in said
+    assert "If that is meant: gesta case accept cases/ann.jsonl" in said
+    shop('"euros": 20', '"euros": 21')
+    done = gesta("case", "accept", "tests/cases")
+    assert done.stdout == "tests/cases/ann-desk.jsonl: accepted\n"
+    assert gesta("case", "accept", "tests/cases").stdout == "tests/cases/ann-desk.jsonl: as it was\n"
+    assert paid(folder) == ["20"]
+
+
+def run(folder: Path) -> tuple[int, str]:
+    """Run pytest in a folder, with the plugin."""
+    words = ["-q", "--rootdir", ".", "-c", os.devnull, "-p", "gesta.compare.plugin", "-p", "no:cacheprovider", "cases"]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *words], cwd=folder, capture_output=True, text=True, check=False
+    )
+    assert "1 passed" in done.stdout or done.returncode, done.stdout
+    return done.returncode, done.stdout
+
+
+def test_what_cannot_be_a_case_is_said(gesta: Gesta, folder: Path, shop: Callable[[str, str], None]):
+    assert "Name a run and the agent" in gesta("case", "add", "ann").stderr
+    assert "No file 'nowhere'" in gesta("case", "accept", "nowhere").stderr
+    assert "There is no case in agent.py" in gesta("case", "accept", "agent.py").stderr
+    shop('gesta.call("order", number=1)', 'gesta.call("order", number=2)')
+    assert gesta("case", "add", "ann", "shop.py:desk").exit_code == 0, "the model is not asked"
+    shop("async def pay(euros: int)", "async def pay(euros: str)")
+    done = gesta("case", "add", "ann", "shop.py:desk")
+    assert "so this would be a test that fails" in done.stderr
+    assert "$.status" in done.stderr
+    assert done.exit_code == 1
+    assert gesta("case", "accept", "tests/cases").exit_code == 1
+
+
+def test_a_case_holds_no_key(gesta: Gesta, shop: Callable[[str, str], None], monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "Pay my order.")
+    done = gesta("case", "add", "ann", "shop.py:desk")
+    assert "The run holds the text of OPENAI_API_KEY. It was not written" in done.stderr
+    assert done.exit_code == 1

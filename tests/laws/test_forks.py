@@ -1,0 +1,195 @@
+"""Laws 1, 9 and 10 for forks: what is shared stands once, what is their own is chained to it, and they fire nothing."""
+
+import json
+import sqlite3
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.laws.scenes import Tape, World, agent, facts, play
+from tests.laws.test_evidence import flaws
+from tests.laws.test_replay import described, every
+from tests.laws.test_resume import scripts
+
+import gesta
+from gesta import address
+from gesta.address import Record
+from gesta.audit import audit
+from gesta.bridges.importing import import_file
+from gesta.bridges.jsonl import export_run
+from gesta.bridges.pushing import push
+from gesta.bridges.source import BadImport
+from gesta.compare.forks import Change, Fork, fork, go_on
+from gesta.compare.replaying import replay_run
+from gesta.kinds import AttemptContent, ToolResultContent
+
+
+@given(scripts, st.data())
+def test_a_fork_of_any_prefix_reaches_the_same_facts_and_fires_nothing(script: list[Any], data: st.DataObject) -> None:
+    async def main() -> None:
+        tape, world = Tape(), World()
+        acting = agent(world, script)
+        (outcome,) = await play(tape, acting)
+        record = Record(tape, address.bind)
+        base, before = await record.find(outcome.run), await record.read(outcome.run)
+        at = data.draw(st.integers(0, len(before)))
+        fired, rows = world.fired.copy(), len(tape._rows)
+        made = await fork(record, base, Fork(at=at))
+        await go_on(record, made, acting)
+        entries = await record.read(made.run)
+        own = await tape.read(made.run)
+        shared = own[0].seq - 1
+        assert at <= shared <= len(before)
+        assert [entry.seq for entry in entries] == list(range(1, len(entries) + 1))  # law 1
+        assert [entry.digest for entry in entries[:shared]] == [entry.digest for entry in before[:shared]]
+        assert len(tape._rows) == rows + len(own)  # what is shared takes no space
+        assert await record.read(outcome.run) == before
+        assert world.fired == fired
+        assert not any(row.kind == "attempt" and json.loads(row.content).get("extra") for row in own)
+        assert [each for each in facts(entries) if each != (None, "success")] == facts(before)
+        assert await audit(tape) == []  # law 9
+        again = await replay_run(await every(tape), made.run, acting)  # law 10
+        assert again.first is None, described(again)
+
+    anyio.run(main)
+
+
+@given(scripts, st.data())
+def test_a_fork_of_a_fork_shares_both(script: list[Any], data: st.DataObject) -> None:
+    async def main() -> None:
+        tape, world = Tape(), World()
+        acting = agent(world, script)
+        (outcome,) = await play(tape, acting)
+        record = Record(tape, address.bind)
+        row, run = await record.find(outcome.run), outcome.run
+        for _ in range(3):
+            head = len(await record.read(run))
+            row = await fork(record, row, Fork(at=data.draw(st.integers(0, head))))
+            await go_on(record, row, acting)
+            run = row.run
+        assert await audit(tape) == []
+        assert (await record.state(run)).turn is not None
+        assert all(count == 1 for count in world.fired.values())
+
+    anyio.run(main)
+
+
+@gesta.tool(effect="once")
+async def pay(euros: int) -> str:
+    """Pay."""
+    return f"paid {euros}"
+
+
+@gesta.tool(effect="pure")
+async def order(number: int) -> dict[str, Any]:
+    """Read an order."""
+    return {"number": number, "status": "delivered", "euros": 20}
+
+
+def told(messages: list[dict[str, Any]], header: Any) -> Any:
+    """Pay what the order says, once it was looked up."""
+    del header
+    seen = [message["content"] for message in messages if message["role"] == "tool"]
+    if not seen:
+        return gesta.call("order", number=1)
+    if len(seen) == 1:
+        return gesta.call("pay", euros=json.loads(seen[0])["euros"])
+    return f"Done: {seen[-1]}"
+
+
+desk = gesta.Agent("desk", model=gesta.function(told), tools=[order, pay])
+
+
+async def test_a_changed_result_leads_elsewhere_and_a_call_that_is_not_on_record_waits() -> None:
+    async with gesta.open() as record:
+        first = await record.run(desk, "Pay my order.", session="s")
+        entries = await record.read(first.run)
+        result = next(entry for entry in entries if isinstance(entry.content, ToolResultContent))
+        base = await record.find(first.run)
+        how = Fork(changes=[Change(result.seq, "tool_result.euros", 30)])
+        made = await fork(record, base, how)
+        ended = await go_on(record, made, desk)
+        assert [(waiting.what, waiting.tool) for waiting in ended.waiting] == [("approval", "pay")]
+        own = [entry for entry in await record.read(made.run) if entry.seq >= result.seq]
+        assert not any(isinstance(entry.content, AttemptContent) for entry in own)
+        changed = next(entry for entry in own if isinstance(entry.content, ToolResultContent))
+        assert changed.content.tool_result["euros"] == 30  # type: ignore[union-attr]
+        assert (first.run, result.seq) in changed.causes
+        live = await fork(record, base, Fork(changes=how.changes, live=["pay"]))
+        gone = await go_on(record, live, desk)
+        assert gone.answer == "Done: paid 30"
+        same = await go_on(record, await fork(record, base, Fork(at=result.seq)), desk)
+        assert same.answer == first.answer == "Done: paid 20"
+        assert await record.verify() == []
+
+
+def test_a_change_of_what_a_fork_shares_is_found_in_the_base_and_in_the_fork() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "r.gesta"
+
+        async def make() -> tuple[str, str]:
+            async with gesta.open(str(path)) as record:
+                first = await record.run(desk, "Pay my order.", session="s")
+                made = await fork(record, await record.find(first.run), Fork(at=7))
+                return first.run, made.run
+
+        base, forked = anyio.run(make)
+        assert anyio.run(flaws, path) == []
+        with sqlite3.connect(path) as db:
+            db.execute("UPDATE entries SET content = replace(content, 'Pay', 'Bay') WHERE run = ? AND seq = 2", (base,))
+        db.close()
+        assert [(flaw.run, flaw.seq) for flaw in anyio.run(flaws, path)] == [(base, 2)]
+        with sqlite3.connect(path) as db:
+            db.execute("DELETE FROM entries WHERE run = ? AND seq >= 7", (base,))
+        db.close()
+        found = {flaw.run: flaw for flaw in anyio.run(flaws, path)}
+        assert (found[forked].seq, "goes on from" in found[forked].what) == (8, True)
+
+
+async def test_a_fork_is_exported_with_its_base_and_comes_in_again(tmp_path: Path) -> None:
+    lines = tmp_path / "fork.jsonl"
+    async with gesta.open() as record:
+        first = await record.run(desk, "Pay my order.", session="s")
+        made = await fork(record, await record.find(first.run), Fork(at=7))
+        again = await fork(record, made, Fork(at=9))
+        lines.write_text("".join([line async for line in export_run(record, again.run)]))
+        before = {run: await record.read(run) for run in (first.run, made.run, again.run)}
+        alone = lines.read_text().splitlines()
+        alone = [alone[0], *(line for line in alone if f'"run":"{again.run}"' in line)]
+        (tmp_path / "alone.jsonl").write_text("\n".join(alone) + "\n")
+    async with gesta.open(str(tmp_path / "copy.gesta")) as copy:
+        assert (await import_file(copy, lines)).runs == 3
+        assert (await import_file(copy, lines)).skipped == 3
+        assert {run: [each.digest for each in entries] for run, entries in before.items()} == {
+            run: [each.digest for each in await copy.read(run)] for run in before
+        }
+        assert await copy.verify() == []
+    async with gesta.open() as empty:
+        with pytest.raises(
+            BadImport, match=f"goes on from entry {made.run}.9, which is not on record; import that run first"
+        ):
+            await import_file(empty, tmp_path / "alone.jsonl")
+
+
+async def test_a_fork_is_pushed_with_its_base_and_not_without() -> None:
+    async with gesta.open() as record, gesta.open() as other, gesta.open() as third:
+        first = await record.run(desk, "Pay my order.", session="s")
+        made = await fork(record, await record.find(first.run), Fork(at=7))
+        pushed = await push(record.store, other.store)
+        assert (pushed.runs, pushed.refused) == (2, [])
+        assert [each.digest for each in await other.read(made.run)] == [
+            each.digest for each in await record.read(made.run)
+        ]
+        assert await other.verify() == []
+        held = await record.store.lease(first.run)
+        refused = (await push(record.store, third.store)).refused
+        await record.store.release(held)
+        assert len(refused) == 2
+        assert (
+            refused[1]
+            == f"Run {made.run!r} is a fork of {first.run!r}, which was not pushed. It was not pushed either."
+        )

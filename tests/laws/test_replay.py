@@ -1,0 +1,87 @@
+"""Law 10: a run taken again against its own record has no effect and gives the same entries, or names the first other one."""
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import anyio
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.laws.random_agents import agent
+from tests.laws.scenes import Tape, World, play
+from tests.laws.scenes import agent as actor
+from tests.laws.test_everything import lived
+from tests.laws.test_resume import scripts
+
+from gesta import address
+from gesta.address import Record
+from gesta.compare.replaying import Replayed, replay_run
+from gesta.entry import Entry
+from gesta.kinds import ToolCallContent
+from gesta.stores.memory import MemoryStore
+
+
+async def every(store: MemoryStore) -> dict[str, list[Entry]]:
+    """The entries of a record, by run."""
+    record = Record(store, address.bind)
+    return {row.run: await record.read(row.run) for row in await store.runs()}
+
+
+@given(st.integers(0, 10_000), st.lists(st.integers(1, 12), max_size=3))
+def test_whatever_an_agent_is_and_wherever_it_died_its_runs_are_replayed(seed: int, deaths: list[int]) -> None:
+    with tempfile.TemporaryDirectory() as lived_in, tempfile.TemporaryDirectory() as untouched:
+
+        async def main() -> None:
+            runs = await every(await lived(seed, deaths, Path(lived_in)))
+            root = next(run for run, entries in runs.items() if entries[0].content.opened.parent_run is None)  # type: ignore[union-attr]
+            found = await replay_run(runs, root, agent(seed, Path(untouched)))
+            assert found.first is None, described(found)
+            assert all(each.entries == len(runs[each.run]) for each in found.every())
+            assert len(found.every()) == len(runs)
+
+        anyio.run(main)
+        assert list(Path(untouched).iterdir()) == []
+
+
+def described(found: Replayed) -> Any:
+    assert found.first is not None
+    return found.first.run, found.first.seq, found.first.difference, found.first.recorded, found.first.replayed
+
+
+@given(scripts)
+def test_every_prefix_of_a_run_is_replayed(script: list[Any]) -> None:
+    async def main() -> None:
+        tape, world = Tape(), World()
+        (outcome,) = await play(tape, actor(world, script))
+        entries = (await every(tape))[outcome.run]
+        fired = world.fired.copy()
+        for end in range(1, len(entries) + 1):
+            found = await replay_run({outcome.run: entries[:end]}, outcome.run, actor(world, script))
+            assert found.first is None, described(found)
+            assert found.entries == end
+        assert world.fired == fired
+
+    anyio.run(main)
+
+
+@given(scripts, st.data())
+def test_a_changed_call_is_named_at_its_entry_with_its_path(script: list[Any], data: st.DataObject) -> None:
+    async def main() -> None:
+        tape, world = Tape(), World()
+        (outcome,) = await play(tape, actor(world, script))
+        entries = (await every(tape))[outcome.run]
+        calls = [entry for entry in entries if isinstance(entry.content, ToolCallContent)]
+        if not calls:
+            return
+        entry = data.draw(st.sampled_from(calls))
+        other = msgspec.structs.replace(entry, content=msgspec.structs.replace(entry.content, status="odd"))
+        changed = [other if each is entry else each for each in entries]
+        found = await replay_run({outcome.run: changed}, outcome.run, actor(world, script))
+        assert found.first is not None
+        assert (found.first.seq, found.first.difference.path) == (entry.seq, "$.status")
+        assert found.first.recorded == other
+        assert found.first.replayed is not None
+        assert found.first.difference.before == "odd"
+
+    anyio.run(main)

@@ -1,0 +1,39 @@
+"""An agent is a frozen description, and its digest says whether it is the same one."""
+
+import msgspec
+import pytest
+
+import gesta
+from gesta.address import bind
+
+
+def agent(**more) -> gesta.Agent:
+    return bind(gesta.Agent("desk", model=gesta.scripted("Yes."), instructions="Be short.", **more))
+
+
+def test_a_digest_that_is_known_is_the_one_that_would_be_made() -> None:
+    known: dict[bytes, str] = {}
+    first = agent().ref(known)
+    assert first == agent().ref(known) == agent().ref()
+    assert len(known) == 1
+
+
+def test_an_agent_that_was_changed_has_another_digest_whatever_is_known() -> None:
+    known: dict[bytes, str] = {}
+    changed = msgspec.structs.replace(agent(), instructions="Be brief.")
+    assert agent().ref(known).digest != changed.ref(known).digest == changed.ref().digest
+
+
+def test_settings_that_change_in_place_change_the_digest() -> None:
+    known: dict[bytes, str] = {}
+    one = agent(settings={"temperature": 0})
+    before = one.ref(known)
+    one.settings["temperature"] = 1
+    assert one.ref(known).digest != before.digest
+
+
+@pytest.mark.parametrize("odd", [2**80, "\ud800", {"set"}, 1.5])
+def test_whatever_settings_hold_the_digest_is_the_same_with_and_without_what_is_known(odd) -> None:
+    known: dict[bytes, str] = {}
+    one = agent(settings={"odd": odd})
+    assert one.ref(known) == one.ref(known) == one.ref()

@@ -33,7 +33,7 @@ def main() -> None:
     outcome = gesta.run_sync(agent, mail, record="mail.gesta", session="mail")
     with gesta.open_sync("mail.gesta") as record:
         for entry in record.read(outcome.run):
-            if entry.kind == "system":
+            if isinstance(entry.content, gesta.kinds.SystemContent):
                 print("told:", entry.content.value)
     print("value:", outcome.value)
 

@@ -90,7 +90,7 @@ hard = st.sampled_from(
     ]
 )
 known = st.sampled_from(["look", "put", "pay", "wire", "fail", "tell", "tell", "answer"])
-calls = st.builds(ReplyCall, known, st.just('{"x": 1}') | st.just('{"x": 1}') | hard)
+calls = st.builds(ReplyCall, known, st.just('{"x": 1}') | st.just('{"x": 1}') | hard, st.sampled_from([None, "c", "d"]))
 said = st.builds(
     Said,
     text=words,

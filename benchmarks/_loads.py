@@ -12,7 +12,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -103,9 +102,9 @@ def resumed(path: str) -> dict[str, Any]:
     """Take a turn on a long run that this process has not seen, and more of them."""
 
     async def go() -> dict[str, Any]:
-        model = Keyless(
-            "idle", lambda _request: ANSWER, spoken("idle", stream=False)
-        )  # reads nothing of what it is asked
+        model = Keyless(  # reads nothing of what it is asked; of the name that asked before, so it is sent what is new
+            "scripted", lambda _request: ANSWER, spoken("scripted", stream=False)
+        )
         acting = gesta.Agent("desk", model=model, tools=[parcel])
         start, warm = time.process_time(), []
         async with gesta.open(path) as record:
@@ -226,16 +225,14 @@ def team(count: str) -> dict[str, Any]:
     """Have two agents talk: one asks, the other answers, so many turns in all."""
     turns = int(count)
 
-    def says(word: str) -> Callable[..., str]:
-        return lambda messages, _header: f"{word} {len(messages)}"
+    def says(word: str) -> Keyless:  # reads nothing of what it is asked
+        return Keyless(word, lambda request: f"{word} {len(request.blocks)}", spoken(word, stream=True))
 
     async def go(path: str) -> dict[str, Any]:
         async with gesta.open(path, durability="normal") as record:
             student, teacher = (
                 Task(
-                    ChatAgent(
-                        ChatAgentConfig(name=name, llm=gesta.function(says(name)), policy=UNLIMITED), record=record
-                    ),
+                    ChatAgent(ChatAgentConfig(name=name, llm=says(name), policy=UNLIMITED), record=record),
                     interactive=False,
                     single_round=name == "teacher",
                 )

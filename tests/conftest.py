@@ -2,7 +2,9 @@
 
 import os
 import signal
+from collections.abc import Iterable
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -15,6 +17,14 @@ ABSENT = "corpus absent"
 settings.register_profile("quick", max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("full", settings.get_profile("quick"), max_examples=1000, print_blob=True)
 settings.load_profile("full" if FULL else "quick")
+COSTLY = settings(max_examples=1000 if FULL else 5)
+"""For a property whose every example is a whole run that is taken up at each of its prefixes, or nearly that."""
+T = TypeVar("T")
+
+
+def sampled(every: Iterable[T], step: int, first: int = 0) -> list[T]:
+    """Give all in full runs, and in quick ones each `step`-th from `first` on: evenly, and the same each time."""
+    return list(every) if FULL else list(every)[first % step :: step]
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -5,6 +5,7 @@ record under `docs/decisions/`.
 """
 
 import ast
+import functools
 import graphlib
 import importlib
 import json
@@ -71,6 +72,7 @@ SPINE = (
         "playing",
         "fencing",
         "opening",
+        "leases",
         "holder",
         "stream",
         "record",
@@ -117,13 +119,18 @@ class Import(NamedTuple):
     typing: bool  # under `if TYPE_CHECKING:`
 
 
-def read() -> Iterator[tuple[str, tuple[Path, ast.Module]]]:
+def listed() -> Iterator[tuple[str, Path]]:
     for path in sorted((SRC / "gesta").rglob("*.py")):
         name = ".".join(path.relative_to(SRC / "gesta").with_suffix("").parts)
-        yield name.removesuffix("__init__").rstrip("."), (path, ast.parse(path.read_text(encoding="utf-8")))
+        yield name.removesuffix("__init__").rstrip("."), path
 
 
-FILES = dict(read())
+FILES = dict(listed())
+
+
+@functools.cache
+def tree(name: str) -> ast.Module:
+    return ast.parse(FILES[name].read_text(encoding="utf-8"))
 
 
 def walk(node: ast.AST, around: tuple[ast.AST, ...] = ()) -> Iterator[tuple[ast.AST, tuple[ast.AST, ...]]]:
@@ -133,11 +140,15 @@ def walk(node: ast.AST, around: tuple[ast.AST, ...] = ()) -> Iterator[tuple[ast.
         yield from walk(child, (*around, child))
 
 
-def imports(name: str) -> Iterator[Import]:
+@functools.cache
+def imports(name: str) -> tuple[Import, ...]:
     """What a file imports, at the top and inside functions; `from gesta.a import b` is `a.b` where that is a file."""
-    for node, around in walk(FILES[name][1]):
-        lazy = any(isinstance(outer, FUNCTIONS | ast.Lambda) for outer in around)
-        typing = any(isinstance(outer, ast.If) and "TYPE_CHECKING" in ast.unparse(outer.test) for outer in around)
+    return tuple(importing(name))
+
+
+def importing(name: str) -> Iterator[Import]:
+    for node, around in walk(tree(name)):
+        by_string = False
         match node:
             case ast.Import():
                 full = [alias.name for alias in node.names]
@@ -147,16 +158,18 @@ def imports(name: str) -> Iterator[Import]:
             case ast.ImportFrom():
                 full = ["gesta.<relative>"]
             case ast.Call(func=ast.Name(id="__import__" | "import_module") | ast.Attribute(attr="import_module")):
-                full, lazy = ["<by a string>"], True
+                full, by_string = ["<by a string>"], True
             case _:
                 continue
+        lazy = by_string or any(isinstance(outer, FUNCTIONS | ast.Lambda) for outer in around)
+        typing = any(isinstance(outer, ast.If) and "TYPE_CHECKING" in ast.unparse(outer.test) for outer in around)
         for library, _, rest in (each.partition(".") for each in dict.fromkeys(full)):
             yield Import(node.lineno, rest if library == "gesta" else library, library == "gesta", lazy, typing)
 
 
 def order(rib: str) -> tuple[str, ...]:
     """`ORDER` of a rib's folder."""
-    for node in FILES[rib][1].body if rib in FILES else ():
+    for node in tree(rib).body if rib in FILES else ():
         if isinstance(node, ast.Assign | ast.AnnAssign) and "ORDER" in ast.unparse(node).split("=")[0] and node.value:
             return tuple(ast.literal_eval(node.value))
     return ()
@@ -221,7 +234,7 @@ def libraries(name: str) -> Found:
 
 def lazy_imports(name: str) -> Found:
     """An import inside a function hides a dependency; where one is wanted, it is listed."""
-    heavy = HEAVY.get(str(FILES[name][0].relative_to(SRC / "gesta")))
+    heavy = HEAVY.get(str(FILES[name].relative_to(SRC / "gesta")))
     for found in imports(name):
         if found.lazy and name.partition(".")[0] not in LAZY and (found.ours or found.target != heavy):
             yield found.line, f"found an import of {found.target} in a function; the budget is 0"
@@ -229,10 +242,10 @@ def lazy_imports(name: str) -> Found:
 
 def size(name: str) -> Found:
     """A file is read in one sitting, a function on one screen."""
-    lines, budget = len(FILES[name][0].read_text(encoding="utf-8").splitlines()), FILE_OF.get(name, FILE)
+    lines, budget = len(FILES[name].read_text(encoding="utf-8").splitlines()), FILE_OF.get(name, FILE)
     if lines > budget:
         yield lines, f"found {lines} lines; the budget is {budget}"
-    for node in ast.walk(FILES[name][1]):
+    for node in ast.walk(tree(name)):
         if isinstance(node, FUNCTIONS):
             lines, given = (node.end_lineno or node.lineno) - node.lineno + 1, node.args
             every = [*given.posonlyargs, *given.args, *given.kwonlyargs, given.vararg, given.kwarg]
@@ -245,7 +258,7 @@ def size(name: str) -> Found:
 
 def plumbing(name: str) -> Found:
     """State is passed down, and every parameter has a name; `**` is for decorators that keep a signature."""
-    for node, around in walk(FILES[name][1]):
+    for node, around in walk(tree(name)):
         if isinstance(node, ast.Global):
             yield node.lineno, f"found `global {', '.join(node.names)}`; the budget is 0"
         if isinstance(node, FUNCTIONS) and (rest := node.args.kwarg):
@@ -262,9 +275,7 @@ def plumbing(name: str) -> Found:
 @pytest.mark.parametrize("rule", [place, direction, libraries, lazy_imports, size, plumbing])
 def test_every_file_keeps_the_rule(rule: Callable[[str], Found]) -> None:
     found = [
-        f"{path.relative_to(SRC.parent)}:{line}: {what}"
-        for name, (path, _) in FILES.items()
-        for line, what in rule(name)
+        f"{path.relative_to(SRC.parent)}:{line}: {what}" for name, path in FILES.items() for line, what in rule(name)
     ]
     assert not found, "\n".join([rule.__doc__ or "", *found])
 
@@ -275,7 +286,7 @@ def test_no_import_cycles() -> None:
         graphlib.TopologicalSorter({name: {i.target for i in imports(name) if i.ours} for name in FILES}).prepare()
     except graphlib.CycleError as error:
         name, *others = error.args[1]
-        pytest.fail(f"{FILES[name][0].relative_to(SRC.parent)}:1: found the cycle {[name, *others]}; the budget is 0")
+        pytest.fail(f"{FILES[name].relative_to(SRC.parent)}:1: found the cycle {[name, *others]}; the budget is 0")
 
 
 def test_the_door_is_short_and_hides_no_module() -> None:

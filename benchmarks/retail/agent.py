@@ -2,7 +2,7 @@
 
 import json
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -11,6 +11,7 @@ import gesta
 from benchmarks.retail.corpus import INJECTED, Conversation, RecordedCall
 from benchmarks.retail.rules import RetailError
 from benchmarks.retail.tools import TOOLS, WRITING_TOOLS, Retail
+from benchmarks.retail.transcripts import recorded_results
 from benchmarks.retail.world import World
 from gesta.codec import canonical
 from gesta.models.replay import from_messages
@@ -75,16 +76,31 @@ def _tool(retail: Retail, name: str, injected: Faults) -> gesta.Tool:
     return msgspec.structs.replace(tool, function=carry_out, context_names=("context",))
 
 
+def reciting(world: World, conversation: Conversation) -> list[gesta.Tool]:
+    """Make tools that give what is on record and touch nothing: of a transcript, whose data are not in the corpus."""
+    results, functions = recorded_results(conversation), Retail(world, conversation.dialect).functions()
+
+    def recite(name: str) -> gesta.Tool:
+        def give(**args: Any) -> str:
+            return results[name, canonical(args)].popleft()
+
+        effect: Effect = "idempotent" if name in WRITING_TOOLS else "pure"
+        return msgspec.structs.replace(gesta.tool(functions[name], effect=effect), function=give)
+
+    return [recite(name) for name in TOOLS[conversation.dialect]]
+
+
 def desk(
     conversation: Conversation, world: World, change: Callable[[gesta.Tool], gesta.Tool] | None = None
 ) -> gesta.Agent:
     """Make the agent of one conversation; `change` may wrap its tools."""
-    made: Iterable[gesta.Tool] = tools(world, conversation.dialect, faults(conversation))
+    recites = conversation.source == "few-shot"
+    made = reciting(world, conversation) if recites else tools(world, conversation.dialect, faults(conversation))
     system = "\n".join(message.content or "" for message in conversation.messages if message.role == "system")
     return gesta.Agent(
         "retail",
         model=recorded_model(conversation),
         instructions=system,
-        tools=[change(tool) for tool in made] if change else list(made),
+        tools=[change(tool) for tool in made] if change else made,
         policy=gesta.Policy(retry=gesta.Retry(empty=0), limits=gesta.Limits(requests=None), parallel=1),
     )

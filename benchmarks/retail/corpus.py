@@ -11,20 +11,21 @@ from msgspec import Struct
 
 from benchmarks.retail.world import Database
 
-Source = Literal["tau-bench", "tau2-bench"]
+Source = Literal["tau-bench", "tau2-bench", "few-shot"]
 Dialect = Literal["tau", "tau2"]
 Role = Literal["system", "user", "assistant", "tool"]
 
 INJECTED = "Error: 503 Service Unavailable"
 """The result that the author of the tau-bench recording put in place of real ones; the call did not run."""
-DIALECTS: dict[Source, Dialect] = {"tau-bench": "tau", "tau2-bench": "tau2"}
+DIALECTS: dict[Source, Dialect] = {"tau-bench": "tau", "tau2-bench": "tau2", "few-shot": "tau"}
 FILES: dict[str, Source] = {
     "tau-bench/trajectories/retail-grok-3-with-injected-503.json.gz": "tau-bench",
     "tau2-bench/results/retail-gpt-4.1.json.gz": "tau2-bench",
     "tau2-bench/results/retail-toolorchestra-gpt-5.json.gz": "tau2-bench",
     "tau2-bench/results/retail-gpt-4.1-mini.json.gz": "tau2-bench",
+    "activegraph-tau2/20260601-041151-558787-retail/results.json.gz": "tau2-bench",
 }
-"""The recordings, by path in the corpus: 115 conversations of tau-bench, 40 + 114 + 1 of tau2-bench."""
+"""The recordings, by path in the corpus: 115 conversations of tau-bench, 40 + 114 + 1 + 1 of tau2-bench."""
 ORDER_OPTIONS = (
     "cancel_reason",
     "exchange_items",

@@ -1,8 +1,12 @@
 """Whether what is on record is what was written: every entry against the chain of its run, every blob against its name.
 
 A changed byte is found at its entry, and entries that were removed by hand by the places that they had; runs that were
-pruned have tombstones. A cut tail, of a run or of the record, is not found: that takes a head kept elsewhere.
+pruned have tombstones. A cut tail, of a run or of the record, a chain that somebody worked out anew, and a run that was
+removed with all that came after it are found against heads that were kept elsewhere.
 """
+
+import re
+from collections.abc import Iterable
 
 from msgspec import Struct
 
@@ -13,9 +17,12 @@ from gesta.errors import BrokenRecord, RecordError
 from gesta.forking import base_of, rows_of
 from gesta.kinds import Forked
 from gesta.store import Store
-from gesta.tombstone import unexplained
+from gesta.tombstone import pruned, unexplained
 
-RUNS = "SELECT DISTINCT run FROM entries ORDER BY run"  # all there are, whatever became of what opened them
+RUNS = "SELECT run, count(*) FROM entries GROUP BY run ORDER BY run"  # whatever became of what opened them
+
+HEADS = """SELECT e.run, e.seq, e.digest FROM (SELECT run, max(seq) AS seq FROM entries GROUP BY run) AS h
+    JOIN entries AS e ON e.run = h.run AND e.seq = h.seq ORDER BY e.run"""
 
 SEQS = "SELECT min(seq), max(seq), count(*), min(CASE WHEN kind = 'begin' THEN seq END) FROM entries GROUP BY run"
 
@@ -29,30 +36,70 @@ class Flaw(Struct, frozen=True):
     what: str
 
 
-async def audit(store: Store) -> list[Flaw]:
-    """Check a whole record; of each run the first flaw is given. Cost: reads it all."""
+class Head(Struct, frozen=True):
+    """The last entry of a run, as somebody keeps it where nobody who writes the record can change it."""
+
+    run: str
+    seq: int
+    digest: str
+    """In hex."""
+
+    def __str__(self) -> str:
+        """Write it on one line."""
+        return f"{self.run}.{self.seq}:{self.digest}"
+
+
+def head_of(text: str) -> Head | None:
+    """Read a head from its line; none if the line is no head."""
+    found = re.fullmatch(r"(\S+)\.([1-9]\d*):([0-9a-f]{64})", text.strip())
+    return Head(found[1], int(found[2]), found[3]) if found is not None else None
+
+
+async def heads(store: Store) -> list[Head]:
+    """Give the heads of all runs, to be kept elsewhere."""
+    return [Head(str(run), int(seq), bytes(digest).hex()) for run, seq, digest in (await store.sql(HEADS)).rows]
+
+
+async def audit(store: Store, kept: Iterable[Head] = ()) -> list[Flaw]:
+    """Check a whole record; of each run the first flaw is given. Cost: reads it all.
+
+    Args:
+        kept: heads that the record had at some time; what came after them is let be.
+    """
+    flaws = await _changed(store)
+    known = {flaw.run for flaw in flaws}
+    return flaws + [flaw for flaw in await _behind(store, kept) if flaw.run not in known]
+
+
+async def _changed(store: Store) -> list[Flaw]:
     flaws = [Flaw("", 0, f"the file is damaged: {damage}") for damage in await store.damage()]
     try:
-        runs = [run for (run,) in (await store.sql(RUNS)).rows]
+        runs = (await store.sql(RUNS)).rows
     except RecordError as error:
         return flaws or [Flaw("", 0, str(error))]
-    for run in runs:
+    for run, count in runs:
         try:
-            flaws += await _audit_run(store, str(run))
+            flaws += await _audit_run(store, str(run), count)
         except (RecordError, UnicodeDecodeError, TypeError, AttributeError) as error:
             flaws.append(Flaw(str(run), 0, f"its entries cannot be read: {error}"))
     return flaws + await _removed(store)
 
 
-async def _audit_run(store: Store, run: str) -> list[Flaw]:
+async def _audit_run(store: Store, run: str, count: int) -> list[Flaw]:
     rows = await store.read(run)
-    base = base_of(rows[0])
+    if len(rows) < count:
+        return [Flaw(run, 0, "an entry stands before the first: its seq was changed")]
+    base = next(filter(None, map(base_of, rows if rows[0].seq > 1 else rows[:1])), None)
     before = await _shared(store, base) if base is not None else GENESIS
-    if base is not None and (before is None or base.seq + 1 != rows[0].seq):
+    if base is not None and before is None:
         found = f"entry {rows[0].seq} goes on from {base.run}.{base.seq}, which is not there as it was"
         return [Flaw(run, rows[0].seq, found)]
     assert before is not None
     for seq, row in enumerate(rows, base.seq + 1 if base is not None else 1):
+        if row.seq < seq:
+            return [
+                Flaw(run, row.seq, f"entry {row.seq} ({row.kind}) stands before entry {seq}, with which the run begins")
+            ]
         if row.seq != seq:
             return [Flaw(run, seq, f"entry {seq} is missing; the next on record is {row.seq}")]
         if not isinstance(row.content, str) or not isinstance(row.salt, bytes) or not verify(row, before):
@@ -70,6 +117,24 @@ async def _shared(store: Store, base: Forked) -> bytes | None:
         return GENESIS
     rows = await rows_of(store, base.run, base.seq - 1, base.seq)
     return rows[0].digest if rows and rows[0].digest.hex() == base.digest else None
+
+
+async def _behind(store: Store, kept: Iterable[Head]) -> list[Flaw]:
+    """Find what is not on record any more of what heads tell; a run that was pruned has its last one in a tombstone."""
+    flaws: dict[str, Flaw] = {}
+    stones = [stone for each in await pruned(store) for stone in each.runs]
+    for head in sorted(kept, key=lambda head: head.seq):
+        rows = await store.read(head.run, head.seq - 1, head.seq)
+        went = [stone for stone in stones if stone.run == head.run and stone.head >= head.seq]
+        if any(stone.head > head.seq or stone.digest == head.digest for stone in went):
+            continue
+        what = f"entry {head.seq} is not there any more: the run was cut off before it, or removed"
+        if rows and rows[0].digest.hex() == head.digest:
+            continue
+        if rows:
+            what = f"entry {head.seq} is not the one whose digest was kept: the chain was worked out anew"
+        flaws.setdefault(head.run, Flaw(head.run, head.seq, what))
+    return list(flaws.values())
 
 
 async def _removed(store: Store) -> list[Flaw]:

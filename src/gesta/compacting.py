@@ -5,6 +5,7 @@ summary is the answer of another agent in a child run: it is bought once.
 """
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from gesta.agent import Agent
 from gesta.calling import ChildWaits, Handed, hand_over
@@ -12,13 +13,17 @@ from gesta.desk import Desk
 from gesta.entry import Cause
 from gesta.kinds import CompactionContent
 from gesta.log import read
-from gesta.message import Message
+from gesta.message import Message, part_text
+from gesta.outcome import Outcome
 from gesta.policy import Compact
+from gesta.turn import UNSUMMED
 
 LEAST = 0.1
 """Part of the bound that has to be freed: a prompt that changes is a prompt that no provider has in its cache."""
 MADE = "[This result was left out to save space. The call was made: do not make it again to read this.]"
 """In place of a result whose call may have had an effect."""
+LEFT_OUT = "(Earlier messages were left out here to save space, and there is no summary of them.)"
+"""In place of turns that an agent was to sum up, and did not."""
 LONGEST = 8_000
 """Characters of a result that a summary is made from: larger ones are the reason for it."""
 CHILD = "compact"
@@ -37,8 +42,8 @@ async def compact(agent: Agent, desk: Desk) -> None:
             shown = desk.prompt.shown[place]
             seqs, tool = shown.sources, agent.tool(shown.tool or "")
             said = None if tool is not None and tool.effect == "pure" else MADE
-            content = CompactionContent(from_seq=min(seqs), to_seq=max(seqs), summary=said)
-            _write(desk, content, _tokens(desk, [place]), *seqs)
+            extra = {"tokens": _tokens(desk, [place])}
+            desk.write(CompactionContent(from_seq=min(seqs), to_seq=max(seqs), summary=said, extra=extra), *seqs)
         desk.absorb()
     if desk.state.weight.tokens <= rule.at_tokens:
         return
@@ -82,18 +87,12 @@ def _tokens(desk: Desk, places: Sequence[int]) -> int:
     return desk.state.weight.tokens * sum(sizes[place] for place in places) // max(1, sum(sizes))
 
 
-def _write(desk: Desk, content: CompactionContent, tokens: int, *causes: Cause) -> None:
-    content = CompactionContent(
-        from_seq=content.from_seq, to_seq=content.to_seq, summary=content.summary, extra={"tokens": tokens}
-    )
-    desk.write(content, *causes)
-
-
 async def _leave_out(agent: Agent, desk: Desk, places: Sequence[int]) -> None:
-    """Leave turns out; with a summary, if an agent gives one."""
+    """Leave turns out; with a summary, if an agent gives one, and else with the words that there is none."""
     seqs = [seq for place in places for seq in desk.prompt.shown[place].sources]
     first, last = min(seqs), max(seqs)
-    tokens, rule = _tokens(desk, places), agent.policy.compact
+    extra: dict[str, Any] = {"tokens": _tokens(desk, places)}
+    rule = agent.policy.compact
     assert rule is not None
     summary: str | None = None
     causes: list[Cause] = [last]
@@ -102,12 +101,22 @@ async def _leave_out(agent: Agent, desk: Desk, places: Sequence[int]) -> None:
         handed = Handed(f"{CHILD}#{last}", f"{desk.log.run}.{CHILD}.{last}", text, CHILD, last)
         try:
             ended = await hand_over(desk, rule.by, handed)
-        except ChildWaits:  # nobody sums it up now; it is on record all the same
-            pass
+        except ChildWaits as waits:  # nobody sums it up now; it is on record all the same
+            run, why = waits.args
         else:
             assert ended.end is not None
-            summary, causes = ended.answer, [(ended.run, ended.end)]
-    _write(desk, CompactionContent(from_seq=first, to_seq=last, summary=summary), tokens, *causes)
+            run, why, causes = ended.run, _lacking(ended), [(ended.run, ended.end)]
+            summary = ended.answer
+        if why is not None:
+            summary, extra[UNSUMMED] = LEFT_OUT, {"reason": why, "run": run}
+    desk.write(CompactionContent(from_seq=first, to_seq=last, summary=summary, extra=extra), *causes)
+
+
+def _lacking(ended: Outcome) -> str | None:
+    """Say why a child run gave no summary; none where it gave one."""
+    if ended.reason != "answered":
+        return f"{ended.reason}: {ended.error.message}" if ended.error is not None else ended.reason
+    return None if ended.answer and ended.answer.strip() else "it gave no text"
 
 
 async def _messages(agent: Agent, desk: Desk, first: int, last: int) -> Sequence[Message]:
@@ -115,7 +124,7 @@ async def _messages(agent: Agent, desk: Desk, first: int, last: int) -> Sequence
     store, formatter = desk.log.journal.store, agent.formats()
     entries = await read(store, desk.log.run, first - 1, last)
     earlier = [entry.content.summary for entry in entries if isinstance(entry.content, CompactionContent)]
-    before = [Message(role="user", text=text) for text in earlier if text not in (None, MADE)]
+    before = [Message(role="user", text=text) for text in earlier if text not in (None, MADE, LEFT_OUT)]
     return before + formatter.format(entries, formatter.start())
 
 
@@ -126,7 +135,7 @@ def told(messages: Sequence[Message]) -> str:
         who = f"result of {each.name}" if each.role == "tool" else each.role
         text = _cut(each.text) if each.role == "tool" or each.observes else each.text
         beside = [f"[calls {call.name} with {call.args}]" for call in each.calls]
-        beside += [f"[{part.type} {part.name or ''}]" if part.text is None else part.text for part in each.parts]
+        beside += map(part_text, each.parts)
         lines.append("\n".join([f"{who}: {text}", *beside]))
     return "\n\n".join(lines)
 

@@ -3,7 +3,6 @@
 Everything on it can be thrown away and made again from the log.
 """
 
-import copy
 from collections.abc import Callable, MutableMapping
 from datetime import datetime
 from typing import Any, Protocol
@@ -38,6 +37,8 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     """Path of the span that it comes from."""
     allowance: dict[str, Any] | None = None
     """What it may cost, where the run that hands it over keeps an account; see `affording.share`."""
+    run: str = ""
+    """Id of the child run, where it was met in this turn before."""
 
 
 class Host(Protocol):
@@ -107,7 +108,8 @@ class Desk:
 
     def inside(self, log: Log) -> "Desk":
         """Give the same desk for a span of the run."""
-        inner = copy.copy(self)
+        inner = object.__new__(Desk)
+        inner.__dict__ |= self.__dict__  # `copy` takes ten times as long
         inner.log = log
         return inner
 

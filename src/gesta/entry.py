@@ -65,6 +65,8 @@ class Entry(Struct, frozen=True, kw_only=True):
     digest: bytes = b""
     pos: int = 0
     """Place in the whole store; 0 until the store has given it."""
+    shared_from: str | None = None
+    """Run that wrote it, where a fork reads it as its own."""
 
     @property
     def kind(self) -> Kind:

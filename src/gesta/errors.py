@@ -12,7 +12,8 @@ GestaError
 │   ├── RunHeld          somebody else is writing it
 │   ├── LeaseLost        the writer is no longer the writer, or behind the head
 │   ├── TurnOpen         a turn is open, and another was to begin
-│   └── OtherProgram     a program does not fit what is on record of it
+│   ├── OtherProgram     a program does not fit what is on record of it
+│   └── OtherType        an answer on record is not of the type that is asked for
 ├── AgentError         an agent, tool or script that cannot be used as it is
 │   ├── BadTool, BadArguments, BadAddress, MissingExtra, NoKey
 │   └── ScriptExhausted  a scripted or replayed model has no more items
@@ -136,6 +137,17 @@ class OtherProgram(RunError):
     def __init__(self, name: str, found: str, expected: str) -> None:
         super().__init__(f"{name!r}: {found}; expected {expected}.")
         self.name = name
+
+
+class OtherType(RunError):
+    """An answer that is on record is not of the type that the agent has now."""
+
+    def __init__(self, run: str, turn: int, wrong: str) -> None:
+        super().__init__(
+            f"Turn {run}.{turn} is answered, and its answer does not fit the agent's `output`: {wrong}. Give the "
+            "agent the type that it had then, or send the message with another key."
+        )
+        self.run, self.turn = run, turn
 
 
 class AgentError(GestaError):

@@ -12,6 +12,7 @@ from weakref import WeakValueDictionary
 import anyio
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from gesta.agent import Agent
 from gesta.codec import decode_content, encode_content
@@ -32,8 +33,9 @@ from gesta.kinds import (
     SignalContent,
     SystemContent,
 )
+from gesta.leases import Leases
 from gesta.log import Clock, Journal, Log, open_root, read
-from gesta.opening import Opening, close_orphans, shielded
+from gesta.opening import Opening, close_orphans
 from gesta.origins import Origin
 from gesta.outcome import Outcome
 from gesta.perform import perform
@@ -41,7 +43,7 @@ from gesta.prompt import Prompt, way
 from gesta.run import outcome, take_in
 from gesta.spending import ALLOWANCE
 from gesta.standing import RunState, RunView
-from gesta.store import Lease, Letter, RunRow, Store
+from gesta.store import Letter, RunRow, Store
 from gesta.turn import AGENT, Turn
 from gesta.view import fold
 
@@ -67,6 +69,7 @@ class Holder:
         self.store = store
         self.clock = clock
         self.bind = bind
+        self.leases = Leases(store)
         self._kept: dict[str, Kept] = {}
         self._queues: WeakValueDictionary[str, anyio.Lock] = WeakValueDictionary()
         self._origins: WeakValueDictionary[str, Origin] = WeakValueDictionary()  # of runs that are held or kept
@@ -85,7 +88,7 @@ class Holder:
         Raises:
             TurnOpen, RunHeld: another is open, or somebody else writes the run, and the policy says to raise.
         """
-        run = await self.run_of(opening.session, opening.name, opening.parent_run)
+        run = opening.run or await self.run_of(opening.session, opening.name, opening.parent_run)
         if agent.policy.when_busy == "raise":
             return await self._take(agent, run, opening, listener)
         wait_s = FIRST_WAIT_S
@@ -99,7 +102,7 @@ class Holder:
 
     async def _take(self, agent: Agent, run: str, opening: Opening, listener: Listener | None) -> Outcome:
         bound = self.bind(agent)
-        async with self.held(run, bound, listener) as desk:
+        async with self.held(run, bound, listener, opening.parent_run) as desk:
             known = desk.state.turns.get(opening.key) if opening.key is not None else None
             if known is not None and opening.parent_run is not None:
                 _same_task(opening, known)
@@ -113,7 +116,7 @@ class Holder:
                     await take_in(desk)  # what came since the last turn is about that one
                 close_orphans(desk.log.journal, desk.state)
                 self.begin(bound, opening, desk)
-            return await self._advance(bound, desk)
+            return await self._advance(bound, desk, new=known is None)
 
     async def resume(self, agent: Agent, run: str, listener: Listener | None) -> Outcome:
         """Go on with the open turn of a run; without one, give the outcome of its last. Raises NoRun."""
@@ -131,6 +134,7 @@ class Holder:
         await desk.log.durable()
         opening = Opening(
             name=task.name,
+            run=task.run,
             session=opened.session,
             content=SystemContent(
                 value=task.content.value,
@@ -173,7 +177,7 @@ class Holder:
 
     async def _end(self, run: str, by: str) -> None:
         """End the turn of a run that nobody is at. Raises RunHeld."""
-        async with self.leased(run) as lease:
+        async with self.leases.leased(run) as lease:
             state = fold(RunView(), await read(self.store, run))
             if state.turn is None or not state.open:
                 return
@@ -189,23 +193,14 @@ class Holder:
         rows = [row for row in await self.store.runs(session, name) if row.parent_run == parent]
         return rows[-1].run if rows else run_id(self.store.info.id, parent or session, name)
 
-    @asynccontextmanager
-    async def leased(self, run: str) -> AsyncIterator[Lease]:
-        """Hold the right to write a run."""
-        lease = await self.store.lease(run)
-        try:
-            yield lease
-        finally:
-            with shielded():
-                await self.store.release(lease)
-
-    async def _advance(self, agent: Agent, desk: Desk) -> Outcome:
+    async def _advance(self, agent: Agent, desk: Desk, *, new: bool = False) -> Outcome:
         """Take the turn on. A cancelled scope ends it `cancelled`; Ctrl-C and closing the record leave it open.
 
         A child run cannot tell what its parent was cancelled by: it stays open, and is called off if that one ends.
         """
         try:
-            await self._note_change(agent, desk)
+            if not new:
+                await self._note_change(agent, desk)
             ended = await advance(agent, desk)
         except anyio.get_cancelled_exc_class():
             assert desk.state.opened is not None
@@ -257,9 +252,11 @@ class Holder:
         return origin
 
     @asynccontextmanager
-    async def held(self, run: str, agent: Agent, listener: Listener | None) -> AsyncIterator[Desk]:
-        """Hold a run, folded to its head. What was folded is kept for its next turn."""
-        async with self.leased(run) as lease:
+    async def held(
+        self, run: str, agent: Agent, listener: Listener | None, above: str | None = None
+    ) -> AsyncIterator[Desk]:
+        """Hold a run, folded to its head. What was folded is kept for its next turn, and the lease by the run above."""
+        async with self.leases.leased(run, above) as lease:
             kept = self._kept.pop(run, None)
             now = (lease.head, lease.digest, way(agent.formats(), agent.asked()))
             if kept is not None and (kept.head, kept.digest, kept.prompt.way) == now:
@@ -284,6 +281,8 @@ class Holder:
             finally:
                 journal.leave()
             if journal.durable_head == journal.head:
+                if not desk.state.open:
+                    self.leases.keep(replace(lease, head=journal.head, digest=journal.digest), above)
                 self._kept[run] = Kept(journal.head, journal.digest, desk.state, prompt, origin)
                 if len(self._kept) > KEPT_RUNS:
                     del self._kept[next(iter(self._kept))]

@@ -38,7 +38,7 @@ async def read(store: Store, run: str, after: int = 0, until: int | None = None)
         NewerRecord, BrokenRecord: an entry cannot be read.
     """
     entries = [await entry_of(store, row) for row in await rows_of(store, run, after, until)]
-    return [entry if entry.run == run else replace(entry, run=run) for entry in entries]
+    return [entry if entry.run == run else replace(entry, run=run, shared_from=entry.run) for entry in entries]
 
 
 async def entry_of(store: Store, row: Row) -> Entry:

@@ -6,13 +6,26 @@ requests of a conversation extend each other byte for byte, which is what a prov
 
 import mimetypes
 import os
+import re
 from pathlib import Path
 from typing import Any, Literal
 
 from msgspec import Struct
 
+from gesta.errors import AgentError
 from gesta.kinds import Part
 
+BEGINNINGS = tuple(
+    (re.compile(begin, re.DOTALL), media_type)
+    for begin, media_type in (
+        (rb"\x89PNG\r\n\x1a\n", "image/png"),
+        (rb"\xff\xd8\xff", "image/jpeg"),
+        (rb"GIF8[79]a", "image/gif"),
+        (rb"RIFF....WEBP", "image/webp"),
+        (rb"%PDF-", "application/pdf"),
+    )
+)
+"""How the files begin that providers take. Source: MIME Sniffing Standard (WHATWG), image type patterns."""
 Role = Literal["system", "user", "assistant", "tool"]
 
 
@@ -59,11 +72,42 @@ class Message(Struct, frozen=True, kw_only=True):
 
 
 def attached(path: str | os.PathLike[str]) -> Part:
-    """Read an image or another file, to be sent with a message. Raises OSError."""
+    """Read an image or another file, to be sent with a message: it is what its name says, or else its bytes.
+
+    Raises:
+        OSError: it cannot be read.
+        AgentError: nobody can say what it is.
+    """
     file = Path(path)
-    media_type, _ = mimetypes.guess_type(file.name)
-    form: Literal["image", "file"] = "image" if (media_type or "").startswith("image/") else "file"
-    return Part(type=form, data=file.read_bytes(), media_type=media_type, name=file.name)
+    data, (media_type, packed) = file.read_bytes(), mimetypes.guess_type(file.name)
+    if media_type is None or packed or media_type.startswith("image/"):
+        found = next((type_ for begin, type_ in BEGINNINGS if begin.match(data)), None if packed else media_type)
+        media_type = found or ("text/plain" if _is_text(data) else None)
+    if media_type is None:
+        said = f"The name {file.name!r} does not say what the file is, and its bytes are no image, PDF or text."
+        raise AgentError(f"{said} Write gesta.kinds.Part(type='file', data=..., media_type=...).")
+    form: Literal["image", "file"] = "image" if media_type.startswith("image/") else "file"
+    return Part(type=form, data=data, media_type=media_type, name=file.name)
+
+
+def _is_text(data: bytes) -> bool:
+    try:
+        return "\0" not in data.decode()
+    except UnicodeDecodeError:
+        return False
+
+
+def part_text(part: Part, more: str = "") -> str:
+    """Write a part of a message in words: a text as it is, an image or a file by what is known of it.
+
+    Args:
+        more: what is said of an image or file beside.
+    """
+    if part.type == "text":
+        return part.text or ""
+    url = None if part.url is None or part.url.startswith("data:") else part.url[:200]
+    name = part.name or url or part.blob or "without a name"
+    return f"[{part.type} {name!r}, {part.media_type or 'type unknown'}{more}]"
 
 
 class Block(Struct, frozen=True):

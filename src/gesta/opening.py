@@ -17,6 +17,8 @@ class Opening(Struct, frozen=True, kw_only=True):
 
     name: str
     """Of the run."""
+    run: str = ""
+    """Its id, where that is known."""
     session: str
     content: UserContent | SystemContent | None = None
     """None for a turn whose program says itself what it is about."""

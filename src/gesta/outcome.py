@@ -20,7 +20,7 @@ class Outcome(Struct, frozen=True, kw_only=True):
     """answered, failed, limit, budget, cancelled, or waiting."""
     answer: str | None = None
     value: Any = None
-    """What a program gave, where that is no text; else the answer."""
+    """What a program gave, where that is no text, or a value of the agent's `output`; else the answer."""
     waiting: tuple[Waiting, ...] = ()
     error: Error | None = None
     """Of a turn that was not answered: what went wrong, or which limit was reached."""

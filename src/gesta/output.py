@@ -19,6 +19,7 @@ ANSWER = "answer"
 """Name of the tool that takes the answer, where a tool does."""
 FENCED = re.compile(r"\s*```[a-zA-Z]*\s*\n(.*?)\n?\s*```\s*", re.DOTALL)
 EXCERPT = 200  # characters of an answer that the model is shown again
+WANTED = "Give a standard type, dataclass, TypedDict, Struct or pydantic model that JSON can hold, at module level."
 ASKED = "Answer with one JSON value that fits this schema, and with nothing else:\n"
 
 
@@ -41,7 +42,11 @@ class Output(Struct, frozen=True, eq=False):
             return value
 
         answer.__annotations__ = {"value": self.type}
-        taker = tool(answer, name=ANSWER, effect="pure")
+        try:
+            taker = tool(answer, name=ANSWER, effect="pure")
+        except BadTool as wrong:
+            found = f"output={self.type!r:.60} is no type for an answer ({wrong.__cause__ or wrong})"
+            raise BadTool(f"{found}. {WANTED}") from wrong
         properties, defs = taker.args_schema["properties"]["value"], taker.args_schema.get("$defs", {})
         own = defs.get(properties.get("$ref", "").removeprefix("#/$defs/"), properties)
         plain = own.get("type") == "object"

@@ -17,6 +17,7 @@ from gesta.desk import Desk
 from gesta.entry import Entry
 from gesta.formatter import observation_text
 from gesta.kinds import ApprovalRequestContent, AssistantContent, EndContent, Error, QuestionContent, Status
+from gesta.turn import NULL
 from gesta.using import use
 
 
@@ -70,9 +71,11 @@ async def _finish(agent: Agent, move: Finish, desk: Desk) -> None:
     if given and agent.program is None:
         assert turn.reply is not None
         value, causes = agent.answer_text(turn.text), (turn.reply,)
-    text = move.text if move.text is not None else observation_text(value) if value is not None else ""
+    said = observation_text(value) if value is not None or agent.output is not None else ""
+    text = move.text if move.text is not None else said
     if given and agent.program is None and agent.output is not None:
         value = agent.output.plain(text)
+    extra = {NULL: True} if given and value is None and agent.output is not None else None
     answer = None
     if given and not child:
         answer = desk.write(AssistantContent(value=text), *causes)
@@ -83,7 +86,7 @@ async def _finish(agent: Agent, move: Finish, desk: Desk) -> None:
         left = Error(type="orphaned", message="the turn ended before it was done")
         desk.log.journal.write(EndContent(status="error", error=left), span)
     status: Status = "success" if move.reason == "answered" else "error"
-    end = desk.write(EndContent(state=value, status=status, reason=move.reason, error=move.error), *causes)
+    end = desk.write(EndContent(state=value, status=status, reason=move.reason, error=move.error, extra=extra), *causes)
     request = desk.state.asked.seq if desk.state.asked is not None and agent.program is None else 0
     if given:
         desk.explain("Conclusion", answer or end)

@@ -32,7 +32,8 @@ async def play(agent: Agent, desk: Desk) -> Outcome:
         try:
             given = await agent.program(verbs, turn.task)
             text, value = (given.text, given.value) if isinstance(given, Answer) else (None, given)
-            value, causes = "" if value is None else plain(value), verbs.sources or _last(desk)
+            value = "" if value is None and agent.output is None else plain(value)
+            causes = verbs.sources or _last(desk)
             finish = _checked(agent, Finish("answered", value=value, text=text, causes=causes))
         except BaseException as left:  # noqa: BLE001 - how the turn ends
             failure = _why(left)

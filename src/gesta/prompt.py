@@ -56,6 +56,8 @@ class Shown(Struct, frozen=True):
     tool: str | None
     observes: bool
     """Whether it is results of tools."""
+    failed: bool = False
+    """Whether it tells of an error of a tool."""
     left_out: bool = False
     """Whether a compaction left out what it said."""
 
@@ -116,6 +118,7 @@ class Prompt:
                 answers=each.call_id,
                 tool=each.name,
                 observes=each.observes or each.call_id is not None,
+                failed=each.failed,
             )
             for each in messages
         ]
@@ -158,7 +161,7 @@ class Prompt:
         old = self.shown[place]
         text = CLEARED if summary is None else summary
         self.blocks[place] = self._encode(
-            Message(role=old.role, text=text, call_id=old.answers, name=old.tool, sources=(seq,))
+            Message(role=old.role, text=text, call_id=old.answers, name=old.tool, failed=old.failed, sources=(seq,))
         )
         self.shown[place] = replace(old, sources=(seq,), left_out=True)
 

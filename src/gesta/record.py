@@ -5,7 +5,7 @@ it. Only who holds a run's lease appends to it. Everybody else puts a letter int
 """
 
 import os
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -13,10 +13,10 @@ import msgspec
 from anyio.abc import TaskGroup
 
 from gesta.agent import Agent
-from gesta.audit import Flaw, audit
+from gesta.audit import Flaw, Head, audit, heads
 from gesta.codec import encode_content
 from gesta.entry import Entry, utc_text
-from gesta.errors import AgentError, NoRun, SeveralRuns
+from gesta.errors import AgentError, BadArguments, NoRun, OtherType, SeveralRuns
 from gesta.event import Listener
 from gesta.holder import Holder
 from gesta.kinds import BeginContent, Content, Opened, Part, UserContent
@@ -74,6 +74,7 @@ class Record:
         Raises:
             TurnOpen: another turn of this run is open.
             RunHeld: another process writes this run.
+            OtherType: the turn of that key was answered under another `output`.
         """
         opening = opening_of(agent, message, session, key, user)
         return typed(agent, await self.holder.take(agent, opening, listener))
@@ -100,6 +101,7 @@ class Record:
 
         Raises:
             NoRun: no such run, or one in which no turn was begun.
+            OtherType: the last turn was answered under another `output`.
         """
         return typed(agent, await self.holder.resume(agent, run, listener))
 
@@ -135,9 +137,17 @@ class Record:
             raise NoRun(name, [word for row in rows for word in (row.run, row.session)])
         return starts[-1]
 
-    async def verify(self) -> list[Flaw]:
-        """Check every entry and blob against the chain of its run; no flaw, an empty list. Cost: reads it all."""
-        return await audit(self.store)
+    async def verify(self, kept: Iterable[Head] = ()) -> list[Flaw]:
+        """Check every entry and blob against the chain of its run; no flaw, an empty list. Cost: reads it all.
+
+        Args:
+            kept: heads as `heads` gave them at some time.
+        """
+        return await audit(self.store, kept)
+
+    async def heads(self) -> list[Head]:
+        """Give the last entry of each run with its digest, to be kept where who writes the record cannot change it."""
+        return await heads(self.store)
 
     @asynccontextmanager
     async def span(self, name: str, *, session: str, run: str | None = None, **options: Any) -> AsyncIterator[Log]:
@@ -148,7 +158,7 @@ class Record:
         """
         skip, state = options.pop("skip", ()), options.pop("state", None)
         found = await self.holder.run_of(session, run or name)
-        async with self.holder.leased(found) as lease:
+        async with self.holder.leases.leased(found) as lease:
             journal = Journal(self.store, lease, self.holder.clock)
             opened = Opened(session=session, name=run or name, record=self.info.id)
             close_orphans(journal, fold(RunView(), await read(self.store, found)))
@@ -162,10 +172,13 @@ class Record:
 
 
 def typed(agent: Agent, outcome: Outcome) -> Outcome:
-    """Give the answer as a value of the agent's `output`."""
+    """Give the answer as a value of the agent's `output`. Raises OtherType for one that was given before."""
     if agent.output is None or outcome.answer is None:
         return outcome
-    return msgspec.structs.replace(outcome, value=agent.output.given(outcome.value))
+    try:
+        return msgspec.structs.replace(outcome, value=agent.output.given(outcome.value))
+    except BadArguments as wrong:
+        raise OtherType(outcome.run, outcome.turn, str(wrong)) from wrong
 
 
 def opening_of(agent: Agent, said: Said, session: str | None, key: str | None, user: str | None) -> Opening:

@@ -87,13 +87,14 @@ def outcome_of(run: str, state: RunState, waiting: tuple[Waiting, ...] = (), of:
     """Read the outcome of a turn of a run; see `outcome`."""
     turn, opened = of or state.turn, state.opened
     assert turn is not None and opened is not None
+    value = turn.text if turn.value is None and not turn.null else turn.value
     return Outcome(
         run=run,
         session=opened.session,
         turn=turn.begin,
         reason=turn.reason or "waiting",
         answer=turn.text if turn.reason == "answered" else None,
-        value=(turn.value if turn.value is not None else turn.text) if turn.reason == "answered" else None,
+        value=value if turn.reason == "answered" else None,
         waiting=waiting,
         error=turn.error,
         requests=turn.requests,

@@ -79,6 +79,8 @@ class Spending(Struct):
     """Set aside and not settled, by request or edge."""
     edges: dict[int, Handed] = field(default_factory=dict)
     """Of a call that was tried again, the last one."""
+    children: dict[str, int] = field(default_factory=dict)
+    """The edges of tool calls, by the name of their child run."""
     requests: int = 0
     """Answered requests that were settled."""
     unpriced: int = 0
@@ -99,7 +101,7 @@ class Spending(Struct):
 
     def edge_of(self, child: str) -> int | None:
         """Find the edge to a child run that a tool call was handed to before."""
-        return next((edge for edge, handed in self.edges.items() if child and handed.child == child), None)
+        return self.children.get(child)
 
     def spent(self, requests: int) -> Spent | None:
         """Sum up for a turn with so many answered requests; none where no account was kept."""
@@ -132,6 +134,8 @@ class Spending(Struct):
         if before is not None:
             del self.edges[before]
         self.edges[edge] = handed
+        if handed.child:
+            self.children[handed.child] = edge
 
     def _settle(self, of: int, spent: dict[str, Any]) -> None:
         held = self.held.pop(of)

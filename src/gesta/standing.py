@@ -40,7 +40,7 @@ from gesta.kinds import (
 )
 from gesta.pending import LOST, UNSETTLED, WAITS, Pending, Try
 from gesta.spending import ALLOWANCE, COSTS, WEIGHED, Spending, Weight
-from gesta.turn import AGENT, CORRECTS, HIDDEN, HISTORY, Asked, Turn
+from gesta.turn import AGENT, CORRECTS, HIDDEN, HISTORY, NULL, Asked, Turn
 from gesta.usage import tokens
 
 
@@ -127,7 +127,8 @@ def _end(state: RunState, entry: Entry, content: EndContent) -> None:
         state.turn.reason = content.reason or ("answered" if content.status == "success" else "failed")
         state.questions.clear()
         state.turn.error, state.turn.end, state.turn.value = content.error, entry.seq, content.state
-        if content.state is not None and content.status == "success" and state.turn.assistant is None:
+        state.turn.null = given = NULL in (content.extra or {})
+        if (given or content.state is not None) and content.status == "success" and state.turn.assistant is None:
             state.turn.text = given_text(content.state)
 
 
@@ -198,7 +199,7 @@ def _edge(state: RunState, entry: Entry, _content: EdgeContent) -> None:
 
 def _result(state: RunState, entry: Entry, content: ToolResultContent) -> None:
     if state.turn is not None:
-        state.turn.handed -= sum(isinstance(cause, tuple) for cause in entry.causes)
+        state.turn.returned(entry)
     call = state.calls.pop(content.call, None) if content.call is not None else None
     if content.outcome == "ok" and isinstance(named := (content.extra or {}).get("state"), str):
         state.tool_state = named
@@ -256,7 +257,9 @@ def _resolution(state: RunState, entry: Entry, content: ResolutionContent) -> No
             call.last.verdict, call.last.settled, call.result = content.verdict, entry.seq, content.result
 
 
-def _compaction(state: RunState, _entry: Entry, content: CompactionContent) -> None:
+def _compaction(state: RunState, entry: Entry, content: CompactionContent) -> None:
+    if state.turn is not None:
+        state.turn.returned(entry)
     state.weight.compact(content)
     if state.asked is not None:
         state.asked.encoder = HIDDEN

@@ -5,6 +5,7 @@ from typing import Any
 
 from msgspec import Struct, field
 
+from gesta.entry import Entry
 from gesta.kinds import ChatCompletionContent, Error
 from gesta.spending import Spending
 from gesta.usage import Tokens
@@ -17,6 +18,10 @@ CORRECTS = "corrects"
 """Extra of what tells a model that its answer does not fit: the completion."""
 PAUSED = "pause_turn"
 """Why Anthropic stops where tools that it runs itself take long: the same is to be asked again with what came."""
+UNSUMMED = "summary_failed"
+"""Extra of a compaction that an agent was to sum up: why it did not, and its run."""
+NULL = "null"
+"""Extra of an end: the answer is no value, which is one of the type that was asked for."""
 HISTORY = "history"
 """Extra of an answer that a program put into the history: nobody gave it in this turn."""
 
@@ -75,10 +80,17 @@ class Turn(Struct):
     """The text of that."""
     end: int | None = None
     handed: int = 0
-    """Child runs that its tools called, less those whose end a result was made from."""
+    """Child runs that it called, less those whose end a result or a compaction was made from."""
     value: Any = None
     """What it gave, where that is not the text of an answer."""
+    null: bool = False
+    """Whether it gave no value, as its type allows."""
     spending: Spending = field(default_factory=Spending)
+
+    def returned(self, entry: Entry) -> None:
+        """Note the child runs whose end an entry was made from; what acts of a program called is not counted."""
+        if entry.span == self.begin:
+            self.handed -= sum(isinstance(cause, tuple) for cause in entry.causes)
 
     def replied(self, seq: int, content: ChatCompletionContent, counts: Tokens | None) -> None:
         """Take a completion in. One that its provider only paused is no answer: the model is asked to go on."""

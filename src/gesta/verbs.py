@@ -95,6 +95,11 @@ class Answer(Struct, frozen=True):
 class Verbs(Acting):
     """What a program acts through."""
 
+    def __init__(self, agent: Agent, desk: Desk) -> None:
+        super().__init__(agent, desk)
+        self._children: dict[str, str] = {}
+        """Ids of the child runs that were met in this pass, by name."""
+
     async def call(
         self,
         agent: Agent,
@@ -150,10 +155,12 @@ class Verbs(Acting):
                 cause=(desk.log.run, edge),
                 source=desk.log.path,
                 allowance=allowance,
+                run=self._children.get(handed.run, ""),
             )
             if handed.hear is not None:
                 desk.listener = self._routed(await desk.host.child_run(handed.run, desk), handed.hear)
             ended = await desk.host.child(handed.agent, task, desk)
+            self._children[handed.run] = ended.run
             end, made = self._answered(ended, name)
             spent = returned(edge, allowance, ended.spent)
             if spent is not None:

@@ -198,7 +198,7 @@ def test_a_case_fails_where_the_answer_drifts_and_moves_along_when_that_is_accep
     (there / "cases" / "ann.jsonl").write_text((folder / "tests/cases/ann-desk.jsonl").read_text())
     (there / "cases" / "other.jsonl").write_text("{}")
     (there / "shop.py").write_text(SHOP)
-    assert run(there)[0] == 0
+    assert run(there, found=True)[0] == 0
     (there / "shop.py").write_text(SHOP.replace('"""Pay."""', '"""Pay now."""'))
     assert run(there)[0] == 0, "how the model is asked is no drift"
     (there / "shop.py").write_text(SHOP.replace('"euros": 20', '"euros": 21'))
@@ -213,13 +213,21 @@ def test_a_case_fails_where_the_answer_drifts_and_moves_along_when_that_is_accep
     assert paid(folder) == ["20"]
 
 
-def run(folder: Path) -> tuple[int, str]:
-    """Run pytest in a folder, with the plugin."""
-    words = ["-q", "--rootdir", ".", "-c", os.devnull, "-p", "no:cacheprovider", "cases"]
-    if not entry_points(group="pytest11", name="gesta"):  # it was installed before there was a plugin
+def run(folder: Path, *, found: bool = False) -> tuple[int, str]:
+    """Run pytest in a folder, with the plugin: as it is found where it is installed, or named and alone."""
+    words = ["-q", "--rootdir", ".", "-c", os.devnull, "-p", "no:cacheprovider", "--assert=plain", "cases"]
+    found = found and bool(
+        entry_points(group="pytest11", name="gesta")
+    )  # it may be installed before there was a plugin
+    if not found:
         words += ["-p", "gesta.compare.plugin"]
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", *words], cwd=folder, capture_output=True, text=True, check=False
+        [sys.executable, "-m", "pytest", *words],
+        cwd=folder,
+        env=os.environ | ({} if found else {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}),
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert "1 passed" in done.stdout or done.returncode, done.stdout
     return done.returncode, done.stdout

@@ -82,6 +82,10 @@ def test_files_that_cannot_be_imported_are_named(gesta: Gesta, folder: Path):
     done = gesta("import", "none.jsonl", "--record", "r.gesta")
     assert done.exit_code == 2
     assert done.stderr == f"error: No file 'none.jsonl' in {folder}. Nothing was imported.\n"
+    (folder / "runs").mkdir()
+    done = gesta("import", "runs/", "--record", "r.gesta")
+    assert done.exit_code == 2
+    assert done.stderr == "error: 'runs/' is a folder. Name the files in it, as in runs/*. Nothing was imported.\n"
     assert not Path("r.gesta").exists()
     (folder / "bad.jsonl").write_text("{not json", encoding="utf-8")
     _filled(gesta)
@@ -120,3 +124,47 @@ def test_models_say_which_keys_were_found_and_never_the_key(gesta: Gesta, monkey
     assert found["openai"]["found"] is True
     assert found["groq"]["found"] is False
     assert "sk-very-secret" not in done.output + gesta("models", "--json").output
+
+
+def test_what_was_cut_off_or_made_anew_is_found_against_heads_that_were_kept(gesta: Gesta):
+    _filled(gesta)
+    assert gesta("verify", "--keep", "heads.txt").exit_code == 0
+    heads = Path("heads.txt").read_text().splitlines()
+    assert len(heads) == 2
+    assert all(re.fullmatch(r"[0-9a-f]{16}\.\d+:[0-9a-f]{64}", head) for head in heads)
+    gesta("run", "agent.py:echo", "more", "--session", "later")
+    for words in (["--head", "heads.txt"], ["--head", heads[0], "--head", heads[1]]):
+        assert gesta("verify", *words).exit_code == 0
+    run, _, seq = heads[0].partition(":")[0].partition(".")
+    with closing(sqlite3.connect("runs.gesta")) as file:
+        file.execute("DELETE FROM entries WHERE run = ? AND seq = ?", (run, seq))
+        file.commit()
+    done = gesta("verify", "--head", "heads.txt", "--keep", "new.txt")
+    assert done.exit_code == 1
+    assert f"run {run}: entry {seq} is not there any more: the run was cut off before it, or removed\n" in done.stdout
+    assert not Path("new.txt").exists(), "heads of a record that was changed are not worth keeping"
+
+
+def test_a_pruned_run_is_known_by_its_head(gesta: Gesta):
+    _filled(gesta)
+    gesta("verify", "--keep", "heads.txt")
+    assert gesta("prune", "trip", "--yes").exit_code == 0
+    assert gesta("verify", "--head", "heads.txt").exit_code == 0
+    other = re.sub(r":.", lambda found: ":0" if found[0] != ":0" else ":1", Path("heads.txt").read_text())
+    Path("other.txt").write_text(other)
+    done = gesta("verify", "--head", "other.txt")
+    assert sorted(re.sub(r"[0-9a-f]{16}\b", "RUN", line) for line in done.stdout.splitlines()) == [
+        "run RUN: entry 12 is not there any more: the run was cut off before it, or removed",
+        "run RUN: entry 7 is not the one whose digest was kept: the chain was worked out anew",
+    ]
+
+
+def test_what_is_no_head_is_said(gesta: Gesta):
+    _filled(gesta)
+    done = gesta("verify", "--head", "nowhere")
+    assert done.exit_code == 2
+    assert "--head nowhere: no head (RUN.SEQ:DIGEST), and no file of heads" in done.stderr
+    Path("heads.txt").write_text("a\n")
+    done = gesta("verify", "--head", "heads.txt")
+    assert "--head heads.txt: line 1 is no head. A head is RUN.SEQ:DIGEST, as --keep writes." in done.stderr
+    assert "--keep no/such: No such file or directory" in gesta("verify", "--keep", "no/such").stderr

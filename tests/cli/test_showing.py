@@ -11,6 +11,7 @@ from tests.cli.conftest import Gesta
 import gesta
 from gesta.address import FORMATTERS, open_record
 from gesta.formatters.react import ReActHistoryFormatter
+from gesta.kinds import ToolCallContent, UserContent
 from gesta.models.chat_completions import ChatDialect
 from gesta.policy import Compact
 from gesta.record import Record
@@ -110,6 +111,27 @@ def test_a_request_is_made_for_another_form_and_provider_and_what_is_lost_is_tol
     assert gesta("show", "--model", "nope:x").exit_code == 2
 
 
+def test_what_a_request_added_tells_also_what_is_lost_elsewhere(gesta: Gesta, talk: Path) -> None:
+    done = gesta("show", "--diff", "--as", "react-text")
+    assert "not shown: 3 x calls-in-words" in done.stderr
+    told = json.loads(gesta("show", "--diff", "--as", "react-text", "--json").stdout)
+    assert told["lost"]["calls-in-words"] == 3
+    done = gesta("show", "--diff", "--model", "anthropic:claude-x")
+    assert "not shown: 2 x left-out" in done.stderr
+
+
+def test_messages_that_were_made_from_one_entry_are_told_apart(gesta: Gesta, tmp_path: Path) -> None:
+    async def main() -> None:
+        async with open_record(str(tmp_path / "runs.gesta")) as opened, opened.span("desk", session="s") as span:
+            span.log(UserContent(value="Is it dry?"))
+            span.log(ToolCallContent(tool_name="look", tool_args={"what": "sky"}, status="success"))
+
+    anyio.run(main)
+    told = gesta("show", "--as", "tool-calls", "--diff").stdout
+    assert "calls look" in told.partition("+ assistant from entry 3")[2].partition("+ tool from entry 3")[0]
+    assert told.count("calls look") == 1
+
+
 def test_an_imported_run_is_shown_in_every_form_as_it_would_be_asked_next(gesta: Gesta, tmp_path: Path) -> None:
     call = {"id": "c1", "type": "function", "function": {"name": "order", "arguments": "{}"}}
     messages = [
@@ -204,3 +226,30 @@ def record(path: Path, formatter: Any) -> None:
             await opened.run(gesta.Agent("desk", model=gesta.scripted("hi"), formatter=formatter), "hi")
 
     anyio.run(main)
+
+
+def test_a_fork_is_shown_from_its_first_entry_on_with_what_it_shares(gesta: Gesta, talk: Path):
+    def shown(name: str, *words: str) -> Any:
+        return json.loads(gesta("show", name, *words, "--json").stdout)
+
+    entries = [json.loads(line) for line in gesta("log", "s", "--json").stdout.splitlines()]
+    requests = [entry["seq"] for entry in entries if entry["content"]["kind"] == "request"]
+    ends = [entry["seq"] for entry in entries if entry["content"]["kind"] == "end"]
+    assert gesta("fork", "s", "--at", str(ends[1]), "-s", "f").exit_code == 0
+    assert gesta("fork", "f", "--at", str(ends[1] + 2), "-s", "g").exit_code == 0
+    base = {seq: shown("s", str(seq)) for seq in range(1, ends[1] + 1)}
+    for name in ("f", "g"):
+        for seq, entry in base.items():
+            found = shown(name, str(seq))
+            assert (found["content"], found["at"], found["causes"]) == (entry["content"], entry["at"], entry["causes"])
+        assert shown(name, str(ends[1] + 1))["content"]["opened"]["session"] == "f"
+        wire = shown(name, "--wire")
+        assert (wire["request"], wire["as_sent"]) == (requests[3], True)
+        assert wire["digest"] == shown("s", str(requests[3]), "--wire")["digest"]
+        diff = shown(name, "--diff")
+        assert (diff["request"], diff["before"]) == (requests[3], requests[2])
+        assert f"after request {requests[2]}" in gesta("show", name, "--diff").stdout
+    assert shown("g", str(ends[1] + 3))["content"]["opened"]["base"]["seq"] == ends[1] + 2
+    done = gesta("show", "g", "99")
+    assert done.exit_code == 2
+    assert f"has {ends[1] + 4} entries; there is no entry 99." in done.stderr

@@ -9,15 +9,23 @@ from tests.validators.chat_completions import violations
 
 import gesta
 from gesta.address import bind, open_record
-from gesta.compacting import LONGEST, MADE
+from gesta.cli.transcript import line_of
+from gesta.compacting import LEFT_OUT, LONGEST, MADE
 from gesta.entry import Entry
 from gesta.errors import AgentError, NoKey
 from gesta.kinds import CompactionContent, Kind, RequestContent, SystemContent
 from gesta.models.chat_completions import ChatDialect
+from gesta.models.hosted import hosted
+from gesta.patterns.chat import ChatAgent, ChatAgentConfig
 from gesta.patterns.summariser import summariser
+from gesta.patterns.task import Task
 from gesta.policy import Compact
 from gesta.prompt import CLEARED, rebuild
 from gesta.record import Record
+from gesta.standing import RunView
+from gesta.turn import UNSUMMED
+from gesta.view import fold
+from gesta.views.across import explain_run
 
 LONG = "x" * 4_000
 
@@ -141,6 +149,23 @@ async def test_nobody_is_told_to_make_a_call_with_an_effect_again() -> None:
     assert "again if" not in json.dumps(model.bodies)
 
 
+@pytest.mark.parametrize("address", ["anthropic:claude-x", "google:gemini-x"])
+async def test_a_failed_result_that_is_left_out_is_still_a_failed_one(address: str) -> None:
+    @gesta.tool(effect="pure")
+    def look(what: str) -> str:
+        raise RuntimeError(f"{what}: {LONG}")
+
+    async with open_record(":memory:") as record:
+        entries = await talk(record, structs.replace(desk(Chat(*script(6)), keep_turns=9), tools=[look]), 6)
+    assert compactions(entries)
+    form, model = bind(desk(Chat())).formats(), hosted(address, stream=False)
+    request = [entry.seq for entry in entries if entry.kind is Kind.Request][-1]
+    body = rebuild(entries, request, form, model).body().decode()
+    assert CLEARED in body
+    marked = '"is_error":true' if "anthropic" in address else '"response":{"error":'
+    assert body.count(marked) == 6
+
+
 async def test_a_summary_is_made_from_the_beginnings_of_large_results() -> None:
     @gesta.tool(effect="pure")
     def look(what: str) -> str:
@@ -179,13 +204,94 @@ async def test_without_an_agent_old_turns_are_left_out_without_a_word() -> None:
     assert not model.wrong
 
 
-async def test_a_summary_that_nobody_gives_is_no_reason_to_stop() -> None:
-    def fails(_messages: Any, _header: Any) -> str:
-        raise RuntimeError("no")
+def fails(_messages: Any, _header: Any) -> str:
+    raise RuntimeError("no money")
 
+
+@gesta.tool(approval=True)
+def permit(what: str) -> str:
+    return what
+
+
+@pytest.mark.parametrize(
+    ("model", "reason"),
+    [
+        (gesta.function(fails), "failed: no money"),
+        (gesta.scripted(gesta.call("permit", what="it")), "it waits for somebody"),
+        (gesta.function(lambda *_: "  "), "failed: The model answered with nothing"),
+    ],
+)
+async def test_a_summary_that_nobody_gives_is_no_reason_to_stop_and_everybody_is_told(model: Any, reason: str) -> None:
+    talker = Chat(*script(6))
+    agent = desk(talker, results_over=None, by=structs.replace(summariser(model), tools=[permit]))
     async with open_record(":memory:") as record:
-        entries = await talk(record, desk(Chat(*script(6)), results_over=None, by=summariser(gesta.function(fails))), 6)
-    assert {each.summary for each in compactions(entries)} == {None}
+        entries = await talk(record, agent, 6)
+        found = compactions(entries)
+        assert found
+        assert {each.summary for each in found} == {LEFT_OUT}
+        children = {row.run for row in await record.store.runs("s") if row.parent_run is not None}
+        for each in found:
+            failed = (each.extra or {})[UNSUMMED]
+            assert failed["reason"].startswith(reason)
+            assert failed["run"] in children
+        last = talker.bodies[-1]["messages"]
+        assert last[0] == {"role": "user", "content": LEFT_OUT}
+        explained = await record_explained(record, entries)
+        assert any(LEFT_OUT in text and reason in text for text in explained)
+    assert not talker.wrong
+    shown = [line_of(entry, "desk").text for entry in entries if entry.kind is Kind.Compaction]
+    assert all(LEFT_OUT in text and f"no summary: {reason}" in text for text in shown)
+
+
+async def record_explained(record: Record, entries: list[Entry]) -> list[str]:
+    """What `why` shows of the last answer."""
+    return [node.text for node in (await explain_run(record, entries[-1].run)).nodes if node.type == "Summary"]
+
+
+async def test_what_failed_to_be_summed_up_is_not_summed_up_later() -> None:
+    asked: list[str] = []
+
+    def sums(messages: Any, _header: Any) -> str:
+        asked.append(messages[-1]["content"])
+        if len(asked) == 1:
+            raise RuntimeError("no money")
+        return "SUM"
+
+    by = summariser(gesta.function(sums))
+    async with open_record(":memory:") as record:
+        entries = await talk(record, desk(Chat(*script(8)), results_over=None, by=by), 8)
+    assert [each.summary for each in compactions(entries)][:2] == [LEFT_OUT, "SUM"]
+    assert LEFT_OUT not in asked[1], "it is no summary"
+
+
+async def test_a_summary_that_came_leaves_nothing_to_call_off_and_one_that_waits_does() -> None:
+    """Calling off costs reading all runs of the session."""
+    came = summariser(gesta.function(lambda *_: "SUM"))
+    waits = structs.replace(summariser(gesta.scripted(gesta.call("permit", what="it"))), tools=[permit])
+    for by, handed in ((came, 0), (waits, 1)):
+        async with open_record(":memory:") as record:
+            entries = await talk(record, desk(Chat(*script(4)), results_over=None, by=by), 4)
+            assert compactions(entries)
+            turn = fold(RunView(), entries).turn
+            assert turn is not None
+            assert turn.handed == handed
+            children = [row.run for row in await record.store.runs("s") if row.parent_run is not None]
+            assert [run for run in children if (await record.state(run)).open] == []
+
+
+async def test_a_summary_in_an_act_of_a_program_is_not_counted_at_all() -> None:
+    by = summariser(gesta.function(lambda *_: "SUM"))
+    policy = gesta.Policy(compact=Compact(at_tokens=500, keep_turns=1, results_over=None, by=by))
+    async with open_record(":memory:") as record:
+        config = ChatAgentConfig(name="calc", llm=gesta.scripted(*[f"DONE {LONG}"] * 5), policy=policy)
+        task = Task(ChatAgent(config, record=record, session="s"), interactive=False, restart=False)
+        for place in range(5):
+            await task.run_async(f"question {place}")
+        entries = await record.read(next(row.run for row in await record.store.runs("s") if row.parent_run is None))
+    assert compactions(entries)
+    turn = fold(RunView(), entries).turn
+    assert turn is not None
+    assert turn.handed == 0
 
 
 @pytest.mark.parametrize("formatter", ["tool-calls", "react-text", "codeact-text", "json-text", "transcript"])

@@ -8,8 +8,8 @@ from benchmarks.foreign import AGENTDOJO, MINI_SWE, MISSING_IDS, Tally, drive
 from benchmarks.retail.broken import CONVERSATIONS, FAULTS, drive_all
 from tests.conftest import FULL
 
-SAMPLE = None if FULL else 15
-LONG = None if FULL else 2  # mini-swe-agent's have up to 144 calls
+SAMPLE = None if FULL else 8
+LONG = None if FULL else 1  # mini-swe-agent's have up to 144 calls
 WITHOUT_IDS = ("Meta-SecAlign-70B", "command-r", "gemini-1.5-flash-001", "gemini-2.0-flash-001")
 
 
@@ -42,7 +42,7 @@ def test_every_file_of_agentdojo_is_driven(corpus: Path) -> None:
 def test_conversations_of_agentdojo_give_the_recorded_results(corpus: Path, file: str) -> None:
     tally = driven(file, SAMPLE)
     assert tally.good(), tally
-    assert tally.conversations >= 15 and tally.left == 0
+    assert tally.conversations >= 8 and tally.left == 0
     if tally.file in WITHOUT_IDS:
         assert tally.kept == 0 and tally.derived == tally.calls > 0
 

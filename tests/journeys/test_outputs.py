@@ -9,10 +9,18 @@ import pytest
 
 import gesta
 from gesta.address import open_record
-from gesta.errors import BadTool
-from gesta.kinds import ChatCompletionContent, Content, RequestHeaderContent, SystemContent, ToolCallContent
+from gesta.errors import BadTool, OtherType
+from gesta.kinds import (
+    ChatCompletionContent,
+    Content,
+    RequestHeaderContent,
+    SystemContent,
+    ToolCallContent,
+    ToolResultContent,
+)
 from gesta.output import Output
 from gesta.verbs import Answer
+from gesta.views.across import explain_run
 
 
 @dataclass
@@ -40,6 +48,7 @@ class Model(pydantic.BaseModel):
 
 
 By = Literal["native", "tool", "prompt"]
+REACT = "react-text"
 ROME = '{"city": "Rome", "degrees": 21}'
 
 
@@ -153,10 +162,33 @@ async def test_the_same_key_gives_the_same_value_again() -> None:
         assert (await record.resume(outcome.run, desk())).value == Place("Rome", 21)
 
 
+async def test_a_key_whose_answer_is_of_another_type_is_told_of_in_words() -> None:
+    async with open_record(":memory:") as record:
+        outcome = await record.run(desk(ROME), "Where?", session="s", key="k")
+        for agent in (desk(ROME, output=int), desk(ROME, output=list[Place])):
+            with pytest.raises(OtherType, match=rf"Turn {outcome.run}\.1 .* does not fit .* another key") as told:
+                await record.run(agent, "Where?", session="s", key="k")
+            assert "the type that it had then" in str(told.value)
+            with pytest.raises(OtherType):
+                await record.resume(outcome.run, agent)
+        plain = await record.run(desk(ROME, output=None), "Where?", session="s", key="k")
+        assert plain.value == {"city": "Rome", "degrees": 21}, "without a type it is what stands on record"
+        assert (await record.run(desk(ROME), "Where?", session="s", key="k")).value == Place("Rome", 21)
+
+
 @pytest.mark.parametrize("output", [{"type": "object"}, "Place", object.__init__])
 def test_what_is_no_type_is_refused_in_words(output: Any) -> None:
     with pytest.raises(BadTool, match="type"):
         desk(ROME, output=output)
+
+
+@pytest.mark.parametrize("output", [object.__init__, list["Nowhere"], dict[int, complex]])  # type: ignore[name-defined]  # noqa: F821
+def test_a_type_that_no_model_can_be_told_is_refused_by_the_name_that_its_user_knows(output: Any) -> None:
+    with pytest.raises(BadTool, match=r"^output=.* is no type for an answer \(") as told:
+        desk(ROME, output=output)
+    assert "dataclass" in str(told.value)
+    assert "Tool" not in str(told.value)
+    assert "'value'" not in str(told.value)
 
 
 def test_two_tools_named_answer_are_refused() -> None:
@@ -222,6 +254,9 @@ async def test_words_beside_the_tool_of_the_answer_are_a_thought() -> None:
         (int, 3, "3", 3),
         (str, "Rome", "Rome", "Rome"),
         (list[Place], [Place("Rome", 21)], f"[{ROME}]", [Place("Rome", 21)]),
+        (int | None, None, "null", None),
+        (str | None, None, "null", None),
+        (int | None, Answer("Nobody knows.", None), "Nobody knows.", None),
     ],
 )
 async def test_what_a_program_gives_has_the_type_too(output: Any, given: Any, answer: str, value: Any) -> None:
@@ -266,3 +301,41 @@ async def test_an_agent_as_a_tool_gives_its_value_and_its_run_can_be_asked_again
         assert outcome.answer == "done"
         (row,) = [row for row in await record.store.runs() if row.parent_run is not None]
         assert (await record.resume(row.run, child)).value == value
+
+
+async def test_no_value_is_a_value_where_the_type_allows_it() -> None:
+    async def program(_verbs: Any, _text: str) -> None:
+        return None
+
+    given = []
+    for child in (
+        gesta.Agent("child", model=gesta.scripted('{"value": null}'), output=int | None),
+        gesta.Agent("child", model=gesta.scripted('Final Answer: {"value": null}'), output=int | None, formatter=REACT),
+        gesta.Agent("child", program=program, output=int | None),
+    ):
+        call = gesta.call("child", task="?")
+        parent = gesta.Agent("parent", model=gesta.scripted(call, "done"), tools=[child.as_tool()])
+
+        async def asks(verbs: gesta.Verbs, _text: str, child: gesta.Agent = child) -> Any:
+            said = await verbs.call(child, "?", "ask")
+            return [said.value, said.text, said.ok]
+
+        async with open_record(":memory:") as record:
+            outcome = await record.run(parent, "Where?")
+            results = [each.content for each in await record.read(outcome.run)]
+            given += [each.tool_result for each in results if isinstance(each, ToolResultContent)]
+            assert (await record.run(gesta.Agent("asks", program=asks), "?")).value == [None, "null", True]
+            (row,) = [row for row in await record.store.runs() if row.parent_run == outcome.run]
+            again = await record.resume(row.run, child)
+            assert (again.value, again.answer, again.reason) == (None, "null", "answered")
+            explained = await explain_run(record, row.run)
+            assert explained.nodes[-1].text == "null"
+    assert given == [None] * 3
+
+
+async def test_a_program_that_returns_nothing_gives_an_empty_answer_where_no_type_is_asked_for() -> None:
+    async def program(_verbs: Any, _text: str) -> None:
+        return None
+
+    outcome, _ = await played(gesta.Agent("desk", program=program))
+    assert (outcome.reason, outcome.answer, outcome.value) == ("answered", "", "")

@@ -2,9 +2,9 @@
 
 It forks for every life, so that nothing is imported twice. The first process of a record is killed when it comes to a
 point, and the next takes it up; or, `again`, the first is killed after its first commit, the next after its second,
-and so on, until one comes to the end.
+and so on, until one comes to the end. Of the times that it comes to a point, STEP apart from FIRST on are taken.
 
-python -m tests.laws.killed_programs PLAY FOLDER before|after|outside|again
+python -m tests.laws.killed_programs PLAY FOLDER before|after|outside|again [FIRST STEP]
 """
 
 import json
@@ -13,6 +13,7 @@ import signal
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -210,14 +211,12 @@ def forked(play: str, folder: Path, life: Life | None) -> bool:
     return os.WIFSIGNALED(status)
 
 
-def main(play: str, root: Path, point: str) -> None:
+def main(play: str, root: Path, point: str, first: int = 1, step: int = 1) -> None:
     """Kill a life of a record when it comes to a point first, of the next record when it does so again, to the last.
 
     With `again` it is one record: its first life ends after its first commit, its second after its second.
     """
-    number, killed = 0, True
-    while killed:
-        number += 1
+    for number in count(first, step):
         folder = root if point == "again" else root / str(number)
         folder.mkdir(exist_ok=True)
         killed = forked(play, folder, (number, "after" if point == "again" else point))
@@ -225,7 +224,9 @@ def main(play: str, root: Path, point: str) -> None:
             assert not forked(play, folder, None)
             told = {"life": number, "killed": killed, **json.loads((folder / "verdict").read_text(encoding="utf-8"))}
             print(json.dumps(told), flush=True)
+        if not killed:
+            return
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]), sys.argv[3])
+    main(sys.argv[1], Path(sys.argv[2]), sys.argv[3], *map(int, sys.argv[4:]))

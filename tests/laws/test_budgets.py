@@ -7,6 +7,7 @@ from typing import Any
 import anyio
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.conftest import COSTLY
 from tests.laws.scenes import Tape, World, again, agent, play
 
 import gesta
@@ -137,6 +138,7 @@ async def every_run(store: MemoryStore) -> list[list[Entry]]:
     return [await record.read(row.run) for row in await store.runs()]
 
 
+@COSTLY
 @given(st.lists(st.lists(usages, min_size=1, max_size=3), min_size=1, max_size=3), budgets, st.booleans())
 def test_child_runs_never_spend_more_than_the_run_above_set_aside_for_them(
     children: list[list[Any]], budget: gesta.Budget, by_tools: bool

@@ -11,7 +11,7 @@ from gesta.testing import Report
 
 
 def test_random_agents_that_are_killed_lose_nothing_and_repeat_nothing() -> None:
-    agents, kills = (200, 1000) if FULL else (8, 30)
+    agents, kills = (200, 1000) if FULL else (4, 15)
     command = [sys.executable, "-m", "benchmarks.crashes", "--agents", str(agents), "--kills", str(kills), "--json"]
     root = Path(__file__).resolve().parents[2]
     done = subprocess.run(command, capture_output=True, cwd=root, check=False)

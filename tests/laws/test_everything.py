@@ -13,6 +13,7 @@ import anyio
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
+from tests.conftest import COSTLY
 from tests.laws.random_agents import LETTERS, agent
 from tests.laws.test_killed_patterns import Mortal
 from tests.validators.chat_completions import violations
@@ -137,6 +138,7 @@ async def flipped(store: MemoryStore) -> None:
     assert (flaws[0].run, flaws[0].seq) == (row.run, row.seq)
 
 
+@COSTLY
 @given(st.integers(0, 10_000), st.lists(st.integers(1, 12), max_size=3))
 def test_whatever_an_agent_is_and_wherever_it_dies_the_laws_hold(seed: int, deaths: list[int]) -> None:
     with tempfile.TemporaryDirectory() as name:
@@ -171,6 +173,7 @@ async def facts(store: MemoryStore) -> list[Any] | None:
     return sorted(found)
 
 
+@COSTLY
 @given(st.integers(0, 10_000), st.lists(st.integers(1, 12), min_size=1, max_size=3))
 def test_wherever_an_agent_dies_it_reaches_the_same_facts(seed: int, deaths: list[int]) -> None:
     async def main() -> None:

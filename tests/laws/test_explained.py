@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
+from tests.conftest import COSTLY, FULL
 from tests.laws.scenes import Tape, World, agent, play
 from tests.laws.test_resume import from_prefix, prefixes, scripts, whole
 from tests.ribs.test_lineage import NODES, supervisor_of
@@ -68,6 +69,7 @@ def explained(entries: Sequence[Entry]) -> None:
             assert node.derived_from or node.type == "Question"
 
 
+@COSTLY
 @given(st.lists(scripts, min_size=1, max_size=3))
 def test_every_answer_of_any_run_is_explained(parts: list[list[Any]]) -> None:
     async def main() -> None:
@@ -82,6 +84,7 @@ def test_every_answer_of_any_run_is_explained(parts: list[list[Any]]) -> None:
     anyio.run(main)
 
 
+@COSTLY
 @given(scripts)
 def test_a_run_that_was_resumed_is_explained_as_well(script: list[Any]) -> None:
     async def main() -> None:
@@ -180,7 +183,7 @@ RETAIL = {  # conversations, answers, and unprompted greetings
 }
 
 
-@pytest.mark.parametrize("name", RETAIL, ids=[name.rpartition("/")[2] for name in RETAIL])
+@pytest.mark.parametrize("name", list(RETAIL)[: None if FULL else 2], ids=lambda name: name.rpartition("/")[2])
 async def test_recorded_retail_conversations_are_explained(corpus: Path, tmp_path: Path, name: str) -> None:
     async with gesta.open(str(tmp_path / "retail.gesta")) as record:
         await import_file(record, corpus / name)

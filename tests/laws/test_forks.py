@@ -23,9 +23,10 @@ from gesta.bridges.importing import import_file
 from gesta.bridges.jsonl import export_run
 from gesta.bridges.pushing import push
 from gesta.bridges.source import BadImport
-from gesta.compare.forks import Change, Fork, fork, go_on
+from gesta.compare.cases import Case, Head, check, read, taken, written
+from gesta.compare.forks import Change, Fork, asked_otherwise, fork, go_on
 from gesta.compare.replaying import replay_run
-from gesta.kinds import AttemptContent, ToolResultContent
+from gesta.kinds import AssistantContent, AttemptContent, ChatCompletionContent, ToolResultContent
 
 
 @given(scripts, st.data())
@@ -51,6 +52,10 @@ def test_a_fork_of_any_prefix_reaches_the_same_facts_and_fires_nothing(script: l
         assert world.fired == fired
         assert not any(row.kind == "attempt" and json.loads(row.content).get("extra") for row in own)
         assert [each for each in facts(entries) if each != (None, "success")] == facts(before)
+        asked = [row.seq for row in own if row.kind == "request"]
+        assert set(asked[:1]).isdisjoint(
+            asked_otherwise(before, entries)
+        )  # law 4: it goes on with the bytes that its base sent
         assert await audit(tape) == []  # law 9
         again = await replay_run(await every(tape), made.run, acting)  # law 10
         assert again.first is None, described(again)
@@ -193,3 +198,37 @@ async def test_a_fork_is_pushed_with_its_base_and_not_without() -> None:
             refused[1]
             == f"Run {made.run!r} is a fork of {first.run!r}, which was not pushed. It was not pushed either."
         )
+
+
+async def test_a_run_is_rewound_to_an_answer_which_is_said_otherwise_and_what_followed_is_made_anew() -> None:
+    def told(messages: list[dict[str, Any]], header: Any) -> str:
+        del header
+        return " | ".join(str(message["content"]) for message in messages)
+
+    echo = gesta.Agent("echo", model=gesta.function(told))
+    async with gesta.open() as record:
+        for text in ("one", "two", "three"):
+            first = await record.run(echo, text, session="s")
+        before = await record.read(first.run)
+        second = [entry for entry in before if isinstance(entry.content, ChatCompletionContent)][1]
+        how = Fork(changes=[Change(second.seq, "output", "I take that back.")])
+        made = await fork(record, await record.find(first.run), how)
+        ended = await go_on(record, made, echo)
+        after = await record.read(made.run)
+        said = [entry.content.value for entry in after if isinstance(entry.content, AssistantContent)]
+        assert said == ["one", "I take that back.", "one | one | two | I take that back. | three"]
+        assert ended.answer == said[-1]
+        assert await record.read(first.run) == before, "a run is never cut"
+        shared = [entry for entry in after if entry.seq < second.seq]
+        assert [entry.digest for entry in shared] == [entry.digest for entry in before[: second.seq - 1]]
+
+
+async def test_a_fork_becomes_a_case_with_what_it_shares(tmp_path: Path) -> None:
+    async with gesta.open() as record:
+        first = await record.run(desk, "Pay my order.", session="s")
+        made = await fork(record, await record.find(first.run), Fork(at=9))
+        await go_on(record, made, desk)
+        (tmp_path / "case.jsonl").write_text(
+            written(Case(Head(agent="desk.py:desk", run=made.run), await taken(record, made.run)))
+        )
+        assert await check(read(tmp_path / "case.jsonl"), desk) == []

@@ -18,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Struct
 from msgspec.structs import replace
+from tests.conftest import COSTLY
 from tests.laws.dialects import MODELS, STRICT, Host, Said, Spoken
 from tests.laws.scenes import World, tools
 from tests.laws.test_everything import agreeing
@@ -268,6 +269,7 @@ def test_each_request_begins_as_the_one_before_and_is_the_same_on_every_formatti
     anyio.run(main)
 
 
+@COSTLY
 @given(plays, st.lists(st.tuples(st.integers(0, 200), places, places, st.none() | words), min_size=1, max_size=3))
 def test_at_every_prefix_what_would_be_sent_next_is_taken_in_every_form(
     play: Play, hidden: list[tuple[int, int, int, str | None]]

@@ -15,7 +15,7 @@ import pytest
 from anyio.lowlevel import checkpoint
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.conftest import FULL
+from tests.conftest import COSTLY, FULL
 from tests.laws.killed_plays import PLAYS, Outside
 from tests.laws.killed_programs import POINTS, Life, judged
 
@@ -29,6 +29,8 @@ COMMITS = {"supervisor": 20, "errands": 18, "task": 20, "handed": 10, "asked": 4
 """So many commits, or more, has a life that nothing breaks off."""
 ALWAYS = {"supervisor": ("before", "after", "again"), "task": ("before", "after", "again")}
 """Where real processes are killed in short runs too; in full ones it is everywhere."""
+DIES, KILLED = (1, 1) if FULL else (3, 5)
+"""Of so many places one is tried, where a process is played to die and where a real one is killed; in full runs each."""
 only_full = pytest.mark.skipif(not FULL, reason="takes long; GESTA_TESTS=full")
 plays = pytest.mark.parametrize("play", PLAYS)
 kills = [
@@ -148,15 +150,21 @@ def test_results_of_calls_that_a_sub_task_carries_out_go_to_their_own_calls() ->
 def test_a_process_that_dies_anywhere_is_taken_up_with_the_same_facts(play: str, point: str) -> None:
     times = whole(play)["points"][point]
     assert times >= (COMMITS[play] if point != "outside" else 3)
-    for number in range(1, times + 1):
+    for number in range(first(point, DIES), times + 1, DIES):
         told = lived(play, [(number, point)])
         assert told["killed"] == 1
         same(play, told, (number, point))
 
 
+def first(point: str, step: int) -> int:
+    """The first place of a kind that is tried, so that those of the kinds lie apart."""
+    return 1 + POINTS.index(point) * (step // 2) % step
+
+
 lives = st.lists(st.tuples(st.integers(1, 12), st.sampled_from(POINTS)), max_size=8)
 
 
+@COSTLY
 @given(st.sampled_from(list(PLAYS)), lives)
 def test_processes_that_die_one_after_the_other_are_taken_up_with_the_same_facts(play: str, deaths: list[Life]) -> None:
     same(play, lived(play, deaths), deaths)
@@ -179,6 +187,8 @@ def test_a_process_that_is_killed_anywhere_is_taken_up_with_the_same_facts(
     play: str, point: str, tmp_path: Path
 ) -> None:
     command = [sys.executable, "-m", "tests.laws.killed_programs", play, str(tmp_path), point]
+    if point != "again":
+        command += [str(first(point, KILLED)), str(KILLED)]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
     assert done.returncode == 0, done.stderr
     told = [json.loads(line) for line in done.stdout.splitlines()]

@@ -8,6 +8,7 @@ import anyio
 import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.conftest import COSTLY
 from tests.laws.random_agents import agent
 from tests.laws.scenes import Tape, World, play
 from tests.laws.scenes import agent as actor
@@ -28,6 +29,7 @@ async def every(store: MemoryStore) -> dict[str, list[Entry]]:
     return {row.run: await record.read(row.run) for row in await store.runs()}
 
 
+@COSTLY
 @given(st.integers(0, 10_000), st.lists(st.integers(1, 12), max_size=3))
 def test_whatever_an_agent_is_and_wherever_it_died_its_runs_are_replayed(seed: int, deaths: list[int]) -> None:
     with tempfile.TemporaryDirectory() as lived_in, tempfile.TemporaryDirectory() as untouched:
@@ -49,6 +51,7 @@ def described(found: Replayed) -> Any:
     return found.first.run, found.first.seq, found.first.difference, found.first.recorded, found.first.replayed
 
 
+@COSTLY
 @given(scripts)
 def test_every_prefix_of_a_run_is_replayed(script: list[Any]) -> None:
     async def main() -> None:

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.conftest import COSTLY
 from tests.laws.scenes import Tape, World, again, agent, doubtful, facts, play
 
 import gesta
@@ -67,6 +68,7 @@ def prefixes(batches: Sequence[Batch]) -> Iterator[Sequence[Batch]]:
     return (batches[:end] for end in range(len(batches) + 1))
 
 
+@COSTLY
 @given(scripts)
 def test_resuming_from_every_commit_reaches_the_same_facts_and_fires_nothing_twice(script: list[Any]) -> None:
     async def main() -> None:
@@ -158,6 +160,7 @@ def test_a_message_with_a_known_key_gives_its_outcome_and_asks_nobody() -> None:
     anyio.run(main)
 
 
+@COSTLY
 @given(scripts)
 def test_decide_handles_prefixes_that_no_commit_leaves_as_long_as_a_reply_is_whole(script: list[Any]) -> None:
     async def main() -> None:

@@ -11,6 +11,7 @@ from tests.postgres import postgres  # noqa: F401 - a fixture
 
 import gesta
 from gesta.address import Record, bind, inline_store
+from gesta.compare.forks import Change, Fork, fork
 from gesta.errors import GestaError
 from gesta.kinds import (
     AssistantContent,
@@ -219,3 +220,16 @@ async def test_a_tool_cannot_change_the_index(tmp_path: Path):
         sql("UPDATE gesta_words_known SET pos = 0")
     connection.close()
     await store.close()
+
+
+async def test_what_a_fork_shares_is_found_once_in_its_base(place: Any) -> None:
+    record = Record(place[0], bind)
+    agent = gesta.Agent("desk", model=gesta.scripted("The lamp is blue.", stream=False))
+    first = await record.run(agent, "Which lamp?", session="a")
+    base = await record.find(first.run)
+    head = len(await record.read(first.run))
+    await fork(record, base, Fork(at=head, session="same"))
+    other = await fork(record, base, Fork(changes=[Change(2, "value", "Which lamp, and which sofa?")], session="other"))
+    assert await seqs(place, "blue", kinds=["assistant"]) == [("a", head - 1)]
+    assert await seqs(place, "sofa") == [("other", 4)]
+    assert await seqs(place, "lamp", run=other.run) == [("other", 4)], "of a fork, what it wrote itself"

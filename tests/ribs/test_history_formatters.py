@@ -15,6 +15,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.conftest import COSTLY
 from tests.laws.scenes import Tape, World, again, agent, play
 from tests.laws.test_histories import bodies, scripts
 from tests.laws.test_resume import whole
@@ -568,6 +569,7 @@ def test_every_history_is_valid_whatever_a_model_writes(made_by: HistoryFormatte
 
 
 @both
+@COSTLY
 @given(script=scripts)
 def test_at_every_prefix_calls_are_closed(made_by: HistoryFormatter, script: list[Any]) -> None:
     async def main() -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.conftest import sampled
 from tests.ribs.test_bridges import BIG, DEEP, VALUES, contents, conversations, put, reasons, told
 from tests.validators.chat_completions import history_violations
 
@@ -197,7 +198,7 @@ def documents(path: Path) -> list[dict[str, Any]]:
         return [json.loads(line)["data"] for line in io.TextIOWrapper(plain, "utf-8")]
 
 
-@pytest.mark.parametrize(("name", "counts", "ended"), FILES, ids=[name for name, *_ in FILES])
+@pytest.mark.parametrize(("name", "counts", "ended"), sampled(FILES, 3, 2), ids=str)
 async def test_every_trajectory_of_the_corpus_comes_in_whole_and_once(
     corpus: Path, record: Record, name: str, counts: tuple[int, ...], ended: dict[str, int]
 ) -> None:

@@ -15,7 +15,7 @@ from gesta.kinds import Part, RequestHeaderContent
 from gesta.message import Call, Message
 from gesta.model import Request
 from gesta.models.chat_completions import ChatDialect
-from gesta.models.jsontext import compact, exact, read
+from gesta.models.jsontext import compact, exact, read, read_all
 
 DIALECT = ChatDialect("gpt-x", {"temperature": 0.2})
 WEATHER = {"name": "weather", "description": "Today's weather", "args_schema": {"type": "object", "properties": {}}}
@@ -249,6 +249,12 @@ def test_json_is_written_and_read_without_a_change(value):
 def test_any_text_survives_where_it_must_be_exact(text):
     paired = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
     assert read(exact(text)) == paired
+
+
+@given(st.lists(JSON | st.text(st.characters(codec=None)), max_size=4))
+def test_several_texts_are_read_as_each_of_them_alone(values):
+    texts = [exact(value) for value in values]
+    assert read_all(texts) == [read(text) for text in texts]
 
 
 @given(st.text(st.characters(codec=None)), st.sampled_from(["system", "user", "assistant", "tool"]))

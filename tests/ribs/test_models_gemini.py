@@ -12,6 +12,7 @@ import msgspec
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from tests.conftest import COSTLY
 from tests.laws.scenes import World, agent, play
 from tests.laws.test_histories import text, wild_calls
 from tests.validators.gemini import violations
@@ -1013,6 +1014,7 @@ answers = st.lists(
 
 
 @pytest.mark.parametrize("model", ["gemini-2.5-flash", "gemini-3-pro-preview", "gemini-flash-latest"])
+@COSTLY
 @given(answers)
 def test_at_every_prefix_of_every_run_the_body_is_valid(model: str, given: list[bytes]) -> None:
     async def main() -> None:

@@ -11,11 +11,14 @@ from hypothesis import strategies as st
 
 import gesta
 from gesta.address import open_record
+from gesta.cli.wire import plain_text
+from gesta.compacting import told
 from gesta.errors import AgentError
 from gesta.kinds import Part, RequestHeaderContent
 from gesta.message import Call, Message, Native, attached
 from gesta.model import Reply
 from gesta.models.chat_completions import ChatDialect, ChatParser
+from gesta.models.parts import note
 
 NAMES = ("reasoning_content", "reasoning_details", "extra_content")
 CALL = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
@@ -164,6 +167,53 @@ def test_images_and_files_are_sent_with_what_a_person_says(tmp_path: Path) -> No
     ]
     told = json.loads(ChatDialect("m").encode(Message(role="tool", call_id="c", text="seen", parts=parts[:1])))
     assert told["content"] == "seen\n[image 'cat.png', image/png: it cannot be shown here]"
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "media_type", "form"),
+    [
+        ("photo", b"\xff\xd8\xff\xe0 and more", "image/jpeg", "image"),
+        ("photo.unknown-ending", b"\x89PNG\r\n\x1a\n...", "image/png", "image"),
+        ("photo", b"GIF89a...", "image/gif", "image"),
+        ("photo", b"RIFF\x00\x01\x00\x00WEBPVP8 ", "image/webp", "image"),
+        ("photo.png", b"\xff\xd8\xff\xe0 named wrongly", "image/jpeg", "image"),
+        ("drawing.svg", b"<svg/>", "image/svg+xml", "image"),
+        ("scan", b"%PDF-1.7 ...", "application/pdf", "file"),
+        ("about.html", b"%PDF-1.7 is how a PDF begins", "text/html", "file"),
+        ("Makefile", "all: größer\n".encode(), "text/plain", "file"),
+        ("empty", b"", "text/plain", "file"),
+    ],
+)
+def test_a_file_is_what_its_name_says_or_else_its_bytes(
+    tmp_path: Path, name: str, data: bytes, media_type: str, form: str
+) -> None:
+    (tmp_path / name).write_bytes(data)
+    assert attached(tmp_path / name) == Part(type=form, data=data, media_type=media_type, name=name)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("name", "data"), [("blob", b"\x00\x01\xff"), ("notes.txt.gz", b"\x1f\x8b\x08\x00")])
+def test_a_file_of_which_nobody_knows_what_it_is_is_refused_in_words(tmp_path: Path, name: str, data: bytes) -> None:
+    (tmp_path / name).write_bytes(data)
+    with pytest.raises(AgentError, match=rf"'{name}'.*no image, PDF or text.*media_type="):
+        attached(tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    ("part", "words"),
+    [
+        (Part(type="image", data=b"x", media_type="image/png", name="cat.png"), "[image 'cat.png', image/png]"),
+        (Part(type="file", blob="b2"), "[file 'b2', type unknown]"),
+        (Part(type="image", url="data:image/png;base64,AAAA"), "[image 'without a name', type unknown]"),
+        (Part(type="image", url="https://example.com/a.png"), "[image 'https://example.com/a.png', type unknown]"),
+        (Part(type="text", text="and this"), "and this"),
+    ],
+)
+def test_a_part_is_named_alike_wherever_it_is_told_of(part: Part, words: str) -> None:
+    message = Message(role="user", text="Look", parts=(part,))
+    assert told([message]) == f"user: Look\n{words}"
+    assert plain_text(message) == f"Look\n{words}"
+    if part.type != "text":
+        assert note(part) == f"{words[:-1]}: it cannot be shown here]"
 
 
 async def test_a_large_image_is_a_blob_on_record_and_whole_in_every_request(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 import gesta
+from gesta.compare.forks import Change, Fork, fork, go_on
 from gesta.kinds import ChatCompletionContent, ToolCallContent, ToolResultContent
 from gesta.policy import Policy
 from gesta.views.stats import Row, Stats, between_ms, percentile, stats
@@ -167,3 +168,29 @@ def test_time_between_entries_crosses_months():
     assert between_ms("2026-01-31T23:59:59.000000Z", "2026-02-01T00:00:00.500000Z") == 1500
     assert between_ms("", "2026-02-01T00:00:00.500000Z") is None
     assert between_ms("no time", "2026-02-01T00:00:00.500000Z") is None
+
+
+async def test_of_a_fork_counts_what_it_did_itself(tmp_path: Path):
+    script = gesta.scripted(
+        gesta.reply(calls=[gesta.call("look", number=2)], usage=USAGE), gesta.reply("None.", usage=USAGE), stream=False
+    )
+    desk = gesta.Agent("desk", script, tools=[look], policy=Policy(retry=gesta.Retry(first_wait_s=0)))
+    async with gesta.open(str(tmp_path / "r.gesta")) as record:
+        first = await record.run(desk, "Well?", session="a")
+        entries = await record.read(first.run)
+        before = (await stats(record.store, "model"))["scripted"]
+        assert (before.requests, before.tokens_in, before.calls, before.errors) == (2, 60, 1, 1)
+        base = await record.find(first.run)
+        made = await fork(record, base, Fork(at=len(entries)))
+        assert (await stats(record.store, "model"))["scripted"] == before, "what it shares was spent once"
+        asked = next(entry.seq for entry in entries if isinstance(entry.content, ChatCompletionContent))
+        made = await fork(record, base, Fork(changes=[Change(asked, "output", "Let me look.")]))
+        assert (await stats(record.store, "model"))["scripted"].tokens_in == 60, "nor was what it took over"
+        await go_on(record, made, desk)
+        found = await stats(record.store, "model")
+        assert list(found) == ["scripted"], "the header that names the model is shared"
+        after = found["scripted"]
+        assert (after.requests, after.tokens_in) == (3, 90)
+        assert (after.calls, after.errors, after.unanswered) == (1, 1, 0), "a call that the base answers is none"
+        by_tool = await stats(record.store, "tool")
+        assert (by_tool["look"].calls, by_tool["look"].errors) == (1, 1)

@@ -377,6 +377,45 @@ def test_handlers_are_found_in_the_known_order_and_take_what_they_name() -> None
     assert seen == [(Entity.LLM, "calc")]
 
 
+def test_a_handler_that_asks_for_the_context_of_its_call_gets_it_as_a_tool_does() -> None:
+    seen: list[Any] = []
+
+    class Own(ToolMessage):
+        request: str = "own"
+        purpose: str = "p"
+
+        def handle(self, call: gesta.Context, agent: ChatAgent) -> str:
+            seen.append(call)
+            return agent.name
+
+    class Other(ToolMessage):
+        request: str = "other"
+        purpose: str = "p"
+
+        async def handle_async(self, doc: ChatDocument, at: "gesta.Context | None" = None) -> Own:
+            seen.append(at)
+            return Own()
+
+    class Here(ChatAgent):
+        async def here_async(self, msg: ToolMessage, *, context: "gesta.Context") -> str:
+            seen.append(context)
+            return type(msg).__name__
+
+    class Found(ToolMessage):
+        request: str = "here"
+        purpose: str = "p"
+
+    chat = agent([gesta.call(name) for name in ("own", "other", "here")], cls=Here)
+    for cls in (Own, Other, Found):
+        chat.enable_message(cls)
+    result = chat.agent_response(chat.llm_response("go"))
+    assert result is not None
+    assert list((result.oai_tool_id2result or {}).values()) == ["calc", "calc", "Found"]
+    assert all(isinstance(each, gesta.Context) for each in seen)
+    assert len(seen) == 4, "one handed its message on, with its context"
+    assert len({each.key for each in seen}) == 3, "a key for each call"
+
+
 def test_a_pydantic_class_is_a_tool_as_it_is() -> None:
     chat = agent([gesta.call("cube", num=3)], [gesta.call("cube", num=0)], "27")
     chat.enable_message(Cube)

@@ -306,6 +306,18 @@ def test_a_message_class_is_a_tool_of_any_agent(way: str) -> None:
     assert told[1] == "16"
 
 
+def test_a_function_that_handles_messages_may_ask_for_the_context() -> None:
+    async def handle(message: Square, *, at: gesta.Context) -> str:
+        return f"{message.num**2} in {at.session}"
+
+    model = gesta.scripted(gesta.call("square", num=4), "It is 16.")
+    with gesta.open_sync() as record:
+        agent = gesta.Agent("guide", model=model, tools=[as_tool(Square, handle, "pure")])
+        outcome = record.run(agent, "Square of 4?", session="anna")
+        contents = [entry.content for entry in record.read(outcome.run)]
+    assert [each.tool_result for each in contents if isinstance(each, ToolResultContent)] == ["16 in anna"]
+
+
 def test_a_message_without_name_is_no_tool() -> None:
     with pytest.raises(BadTool, match="has no name to call it by"):
         as_tool(FinalResultTool, print)

@@ -14,7 +14,7 @@ from tests.validators.chat_completions import violations
 import gesta
 from gesta.address import formatter as bound_formatter
 from gesta.address import open_record
-from gesta.errors import GestaError
+from gesta.errors import GestaError, TurnOpen
 from gesta.kinds import (
     ApprovalContent,
     ApprovalRequestContent,
@@ -724,6 +724,37 @@ def test_a_task_that_is_broken_off_goes_on_and_does_nothing_twice(stop: int, tmp
     assert max(Counter(once).values()) == 1
     attempts = [each for every in runs(boss).values() for each in every if isinstance(each.content, AttemptContent)]
     assert len(attempts) == 1
+
+
+def test_a_task_that_is_run_again_with_its_key_is_the_same_turn(tmp_path: Path) -> None:
+    def made() -> Task:
+        return task("calc", "DONE one", "DONE two", record=str(tmp_path / "a.gesta"), session="s")
+
+    first = made()
+    assert text(first.run("go", key="k")) == "one"
+    again = made()  # another process: nobody knows whether the first came to its end
+    assert text(again.run("go", key="k")) == "one"
+    assert again.status is StatusCode.DONE
+    assert again.run("go", key="k", return_type=str) == "one"
+    assert text(again.run("go", key="m")) == "two"
+    assert text(made().run("go", key="k")) == "one", "also later"
+    assert sum(isinstance(each.content, UserContent) for each in runs(again)["calc"]) == 2
+
+
+@pytest.mark.parametrize("stop", range(4))
+def test_a_task_with_a_key_that_is_broken_off_goes_on_with_it_alone(stop: int, tmp_path: Path) -> None:
+    once: list[str] = []
+    path = str(tmp_path / "a.gesta")
+    boss, _ = program(path, once, stop)
+    with pytest.raises(BaseException) as raised:
+        boss.run("go", key="k")
+    assert not isinstance(raised.value, GestaError)
+    boss, _ = program(path, once, None)
+    with pytest.raises(TurnOpen):
+        boss.run("go", key="other")
+    assert text(boss.run("go", key="k")) == "all paid"
+    assert text(boss.run("go", key="k")) == "all paid"
+    assert max(Counter(once).values()) == 1
 
 
 def test_a_tool_that_was_broken_off_is_in_doubt_and_not_run_again(tmp_path: Path) -> None:

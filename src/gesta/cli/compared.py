@@ -40,7 +40,6 @@ from gesta.compare.replaying import How, Replayed, Runs, replay_run
 from gesta.compare.words import call_text, divergence_lines, plain, sides
 from gesta.entry import Entry
 from gesta.errors import AgentError, GestaError
-from gesta.models.replay import replay as recorded
 from gesta.outcome import Outcome
 from gesta.record import Record
 from gesta.store import RunRow
@@ -96,17 +95,19 @@ def fork(options: ForkOptions) -> int:
             f"--live {wrong[0]}: {agent.name!r} has no such tool. It has: {', '.join(t.name for t in agent.tools)}."
         )
 
-    async def work() -> tuple[RunRow, RunRow, Outcome | None]:
+    async def work() -> tuple[RunRow, RunRow, Outcome | None, list[int]]:
         async with open_record(options.target()) as record:
             base = await record.find(options.run)
             acting = await _acting(record, base, agent, options) if agent is not None else None
             made = await forks.fork(record, base, how)
             with redirect_stdout(sys.stderr):
                 ended = await forks.go_on(record, made, acting) if acting is not None else None
-            return base, await record.find(made.run), ended
+            guessed = options.model == "recorded" and ended is not None
+            entries = [await record.read(run) for run in (base.run, made.run)] if guessed else [[], []]
+            return base, await record.find(made.run), ended, forks.asked_otherwise(*entries)
 
-    base, made, ended = anyio.run(work)
-    _told(options, base, made, ended)
+    base, made, ended, guesses = anyio.run(work)
+    _told(options, base, made, ended, guesses)
     return 0 if ended is None else WAITING if ended.end is None else CODES[ended.reason]
 
 
@@ -130,23 +131,28 @@ def _usage(read: Any, text: str) -> Any:
 async def _acting(record: Record, base: RunRow, agent: Agent, options: ForkOptions) -> Agent:
     """Give the agent that goes on, changed as was asked for."""
     if options.model == "recorded":
-        agent = replace(agent, model=recorded(await record.read(base.run)))
-    elif options.model or options.base_url:
+        return forks.recorded_model(await record.read(base.run), agent)
+    if options.model or options.base_url:
         agent = replace(agent, model=model(options.model or str(agent.model), options.base_url))
     return bind(agent)
 
 
-def _told(options: ForkOptions, base: RunRow, made: RunRow, ended: Outcome | None) -> None:
+def _told(options: ForkOptions, base: RunRow, made: RunRow, ended: Outcome | None, guesses: list[int]) -> None:
     """Say what became of a fork, and what to type next."""
     if options.json:
         facts = {"run": made.run, "session": made.session, "base": base.run, "entries": made.head}
         told = {} if ended is None else {"reason": ended.reason, "answer": ended.answer}
         waits = [] if ended is None else [to_builtins(each) for each in ended.waiting]
-        put(json_line({**facts, **told, "waiting": waits}))
+        put(json_line({**facts, **told, "waiting": waits, "asked_otherwise": guesses}))
         return
     if ended is not None and ended.answer is not None:
         put(harmless(ended.answer))
     say(f"fork {made.run}, session {made.session}: goes on from run {base.run}", DIM)
+    if guesses:
+        say(
+            f"The recorded model was asked {count(len(guesses), 'time')} what it was not asked in run {base.run} "
+            f"(first by request {guesses[0]}). It said what it had said there in its turn."
+        )
     for each in ended.waiting if ended is not None else ():
         say(
             f"It stops here: {each.tool} (call {each.call}) is not on record of run {base.run}, and may have an effect."

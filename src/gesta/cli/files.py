@@ -1,13 +1,13 @@
 """What `import`, `export`, `push` and `verify` do."""
 
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
 
 import anyio
 
 from gesta.address import open_record, remote
-from gesta.audit import Flaw
+from gesta.audit import Flaw, Head, head_of
 from gesta.cli.options import ExportOptions, ImportOptions, PushOptions, VerifyOptions
 from gesta.cli.pages import reading
 from gesta.cli.talk import DIM, FAILED, Stop, complain, count, harmless, json_harmless, json_line, put, say, terminal
@@ -21,11 +21,16 @@ FORMATS = ("gesta", "agent-catalog", "trig", "nquads")
 
 def verify(options: VerifyOptions) -> int:
     """Check a record; say where it was changed."""
+    kept = [head for word in options.head or () for head in _heads(word)]
 
     async def check(record: Record) -> tuple[list[Flaw], int, int, int]:
-        rows, flaws = await record.store.runs(), await record.verify()
-        gone = 0 if flaws else sum(len(each.runs) for each in await pruned(record.store))
-        return flaws, len(rows), sum(row.head for row in rows), gone
+        rows, flaws = await record.store.runs(), await record.verify(kept)
+        if flaws:
+            return flaws, len(rows), 0, 0
+        if options.keep is not None:
+            _write_heads(options.keep, await record.heads())
+        entries = (await record.store.sql("SELECT count(*) FROM entries")).rows[0][0]  # a fork's own are all it has
+        return [], len(rows), entries, sum(len(each.runs) for each in await pruned(record.store))
 
     flaws, runs, entries, gone = reading(options, check, options.file)
     for flaw in flaws:
@@ -42,6 +47,30 @@ def verify(options: VerifyOptions) -> int:
     else:
         put(f"{count(runs, 'run')}, {count(entries, 'entry')}: nothing was changed.{_pruned(gone)}")
     return 0
+
+
+def _heads(word: str) -> list[Head]:
+    """Read a head, or the file that is named. Raises Stop."""
+    alone = head_of(word)
+    if alone is not None:
+        return [alone]
+    try:
+        lines = [line for line in Path(word).read_text(encoding="utf-8").splitlines() if line.strip()]
+    except (OSError, UnicodeDecodeError) as error:
+        raise Stop(f"--head {word}: no head (RUN.SEQ:DIGEST), and no file of heads: {error}") from error
+    found = [head_of(line) for line in lines]
+    if None in found:
+        raise Stop(
+            f"--head {word}: line {found.index(None) + 1} is no head. A head is RUN.SEQ:DIGEST, as --keep writes."
+        )
+    return [head for head in found if head is not None]
+
+
+def _write_heads(path: str, heads: Iterable[Head]) -> None:
+    try:
+        Path(path).write_text("".join(f"{head}\n" for head in heads), encoding="utf-8")
+    except OSError as error:
+        raise Stop(f"--keep {path}: {error.strerror or error}") from error
 
 
 def _pruned(runs: int) -> str:
@@ -93,6 +122,8 @@ async def _lines(record: Record, named: str | None, format: str) -> AsyncIterato
 def import_(options: ImportOptions) -> int:
     """Read files into a record, one after the other; one that cannot be read does not stop the others."""
     for path in options.files:
+        if Path(path).is_dir():
+            raise Stop(f"{path!r} is a folder. Name the files in it, as in {path.rstrip('/')}/*. Nothing was imported.")
         if not Path(path).is_file():
             raise Stop(f"No file {path!r} in {Path.cwd()}. Nothing was imported.")
     address = options.target(new=True)

@@ -46,6 +46,9 @@ def verify(options: VerifyOptions) -> int:
     """Find out whether a byte of a record was changed.
 
     Every entry is checked against the chain of digests of its run. Exit code 1, and where, if something was changed.
+
+    Whoever can write the file can cut off its end, or work out a chain anew. That is found against heads that --keep
+    wrote before, and that lie where he cannot write: --head FILE.
     """
     from gesta.cli import files
 

@@ -203,6 +203,14 @@ class VerifyOptions(OnRecord):
     """What `verify` takes."""
 
     file: Annotated[str | None, typer.Argument(metavar="FILE", help="The record.", show_default=False)] = None
+    head: Annotated[
+        list[str] | None,
+        typer.Option("--head", metavar="HEAD", help="A head that was kept, or a file of them.", show_default=False),
+    ] = None
+    keep: Annotated[
+        str | None,
+        typer.Option("--keep", metavar="FILE", help="Write the heads of all runs to it.", show_default=False),
+    ] = None
 
 
 @dataclass(frozen=True, kw_only=True)

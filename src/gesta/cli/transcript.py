@@ -46,6 +46,7 @@ from gesta.kinds import (
 )
 from gesta.standing import RunState, RunView
 from gesta.usage import tokens
+from gesta.views.lineage import summary_text
 
 CYAN, GREEN, YELLOW, BLUE = "36", "32", "33", "34"
 
@@ -253,8 +254,8 @@ def work(content: DecisionContent | PlanContent | RetrievalContent | ArtifactCon
             return Line("retrieval", "\n".join([query, *(f"  {line.rstrip()}" for line in found)]))
         case ArtifactContent(name=name, media_type=media_type):
             return Line("artifact", f"{name} ({media_type})")
-        case CompactionContent(from_seq=first, to_seq=last, summary=summary):
-            return Line("compaction", f"{first} to {last}: {summary or 'left out'}", DIM)
+        case CompactionContent(from_seq=first, to_seq=last) as content:
+            return Line("compaction", f"{first} to {last}: {summary_text(content) or 'left out'}", DIM)
         case _:
             assert_never(content)
 

@@ -17,7 +17,7 @@ from gesta.codec import encode_content
 from gesta.entry import Entry, utc_text
 from gesta.formatter import Formatter
 from gesta.kinds import ChatCompletionContent, CompactionContent, Kind, RequestContent, RequestHeaderContent
-from gesta.message import Message
+from gesta.message import Message, part_text
 from gesta.model import Request, native_by
 from gesta.models.hosted import hosted, recorded
 from gesta.models.http import HttpModel, Secret
@@ -33,6 +33,10 @@ CHANGING = ("model", "instructions", "settings", "output", "prompt", "tools_in")
 """Members of a header's `meta` whose change is told."""
 
 
+Made = tuple[tuple[int, ...], bytes]
+"""Sources and block of a message: one entry may give several."""
+
+
 class Sent(Struct, frozen=True, kw_only=True):
     """A request, made again."""
 
@@ -41,8 +45,8 @@ class Sent(Struct, frozen=True, kw_only=True):
     model: HttpModel
     request: Request
     shown: list[Shown]
-    messages: Mapping[tuple[int, ...], Message]
-    """What they were encoded from, by their sources."""
+    messages: Mapping[Made, Message]
+    """What they were encoded from."""
     lost: Mapping[str, int]
     """What of the entries before it is not shown as what it was."""
     known: bool
@@ -55,17 +59,18 @@ def show(options: ShowOptions) -> None:
     async def read(record: Record) -> None:
         row = await record.find(options.run)
         entries = await record.read(row.run)
-        if options.entry is not None and options.entry > len(entries):
+        chosen = next((entry for entry in entries if entry.seq == options.entry), None)
+        if options.entry is not None and chosen is None:
             raise Stop(f"Run {row.run!r} has {len(entries)} entries; there is no entry {options.entry}.")
         if not options.json:
             put(styled(harmless(heading(row)), BOLD, sys.stdout))
             put("")
         anew = options.whole or options.form is not None or options.model is not None
-        if options.wire or options.diff or anew or options.entry is None:
+        if options.wire or options.diff or anew or chosen is None:
             seq = request_of(entries, options)
             put_all(_diff(entries, seq, options) if options.diff else _wire(entries, seq, options))
         else:
-            put_all(_entry(entries[options.entry - 1], as_json=options.json))
+            put_all(_entry(chosen, as_json=options.json))
 
     reading(options, read)
 
@@ -93,18 +98,19 @@ class Overheard:
 
     def __init__(self, model: HttpModel) -> None:
         self.name, self.encoder = model.name, model.encoder
-        self.messages: list[Message] = []
+        self.messages: dict[Made, Message] = {}
         self._model = model
 
     def encode(self, message: Message) -> bytes:
         """Turn one message into one block."""
-        self.messages.append(message)
-        return self._model.encode(message)
+        block = self._model.encode(message)
+        self.messages[message.sources, block] = message
+        return block
 
     def still(self, prompt: Prompt) -> list[Message]:
         """Give those that the prompt still has."""
-        left = {shown.sources for shown in prompt.shown}
-        return [message for message in self.messages if message.sources in left]
+        left = {(shown.sources, block) for shown, block in zip(prompt.shown, prompt.blocks, strict=True)}
+        return [message for made, message in self.messages.items() if made in left]
 
 
 def sent(entries: Sequence[Entry], seq: int, options: ShowOptions) -> Sent:
@@ -133,7 +139,7 @@ def sent(entries: Sequence[Entry], seq: int, options: ShowOptions) -> Sent:
             model=model,
             request=request,
             shown=prompt.shown,
-            messages={message.sources: message for message in heard.messages},
+            messages=heard.messages,
             lost=losses([entry for entry in entries if entry.seq < seq], heard.still(prompt), native_by(model)),
             known=isinstance(content, RequestContent) and request.digest == content.body_digest,
         )
@@ -236,6 +242,8 @@ def _diff(entries: Sequence[Entry], seq: int, options: ShowOptions) -> Iterator[
     if options.json:
         yield json_line(_facts(entries, one, before, kept) | {"changed": changed})
         return
+    for line in told(one.lost) if options.form is not None or options.model is not None else ():
+        say(f"not shown: {line}", DIM)
     total = len(one.request.blocks)
     if before is None:
         yield f"request {one.seq}, the first: {count(total, 'message')}"
@@ -246,9 +254,9 @@ def _diff(entries: Sequence[Entry], seq: int, options: ShowOptions) -> Iterator[
         if lost:
             left_out = _left_out(entries, before.seq, one.seq)
             yield f"  {count(lost, 'message')} of request {before.seq} not repeated{left_out}"
-    for shown in one.shown[kept:]:
+    for shown, block in list(zip(one.shown, one.request.blocks, strict=True))[kept:]:
         yield styled(f"+ {shown.role} from {_listed(shown.sources)}", DIM, sys.stdout)
-        lines = wrap(harmless(_plain(one.messages[shown.sources])), page_width() - 4)
+        lines = wrap(harmless(plain_text(one.messages[shown.sources, block])), page_width() - 4)
         yield from (f"    {line}" for line in fold(lines, FEW))
     yield _cached(entries, one)
 
@@ -266,6 +274,7 @@ def _facts(entries: Sequence[Entry], one: Sent, before: Sent | None, kept: int) 
         "not_repeated": len(before.request.blocks) - kept if before is not None else 0,
         "tokens": to_builtins(_counted(entries, one.seq)),
         "as_sent": one.known,
+        "lost": dict(one.lost),
     }
 
 
@@ -319,8 +328,8 @@ def _listed(seqs: Iterable[int]) -> str:
     return f"entry {every}" if "," not in every else f"entries {every}"
 
 
-def _plain(message: Message) -> str:
+def plain_text(message: Message) -> str:
     """Show what a message says."""
     calls = [f"calls {call.name} {json.dumps(call.args, ensure_ascii=False)}" for call in message.calls]
-    parts = [f"[{part.type} {part.name or ''}]" for part in message.parts]
+    parts = map(part_text, message.parts)
     return "\n".join([*([message.text] if message.text else []), *parts, *calls])

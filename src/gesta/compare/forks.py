@@ -4,6 +4,7 @@ It shares what comes before by reference, and a changed entry is its own, with t
 after is made anew: the agent goes on from there, and is sent what people said to the base later.
 """
 
+import itertools
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -12,6 +13,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from gesta.address import bind
 from gesta.agent import Agent
 from gesta.codec import decode_content
 from gesta.compare.outside import FROM, begins_turn, opens
@@ -26,11 +28,14 @@ from gesta.kinds import (
     Forked,
     Kind,
     Opened,
+    RequestContent,
     UserContent,
 )
 from gesta.log import Journal
+from gesta.models.replay import replay
 from gesta.opening import Opening
 from gesta.outcome import Outcome
+from gesta.prompt import rebuild
 from gesta.record import Record
 from gesta.store import RunRow
 
@@ -41,6 +46,9 @@ CHANGEABLE = (
 """Kinds of what came from outside: all else follows from it."""
 REPLY = (Kind.Thought, Kind.ToolCall)
 """Kinds that are one with the completion that caused them."""
+
+STYLES = tuple(itertools.product(((", ", ": "), (",", ":")), (True, False)))
+"""How tools write JSON as text: between what, and whether in ASCII only."""
 
 
 class Change(Struct, frozen=True):
@@ -92,7 +100,7 @@ async def fork(record: Record, base: RunRow, how: Fork) -> RunRow:
     forked = Forked(run=base.run, seq=shared, digest=digest.hex(), live=list(how.live) or None)
     made = Opened(session=session, name=opened.name, record=store.info.id, base=forked)
     run = run_id(store.info.id, session, opened.name)
-    async with record.holder.leased(run) as lease:
+    async with record.holder.leases.leased(run) as lease:
         if lease.head:
             raise AgentError(
                 f"There is a run {opened.name!r} in session {session!r} already. Name another: --session NAME."
@@ -128,6 +136,28 @@ async def go_on(record: Record, fork: RunRow, agent: Agent) -> Outcome:
             opening = Opening(name=fork.name, session=fork.session, content=entry.content, key=turn.key)
             ended = await record.holder.take(agent, opening, None)
     return ended or await record.resume(fork.run, agent)
+
+
+def recorded_model(entries: Sequence[Entry], agent: Agent) -> Agent:
+    """Have an agent ask a model that says what a run's model said, in the same bytes where it asks the same."""
+    asked = next((each for each in entries if isinstance(each.content, RequestContent)), None)
+    for stream in (False, True):
+        acting = bind(msgspec.structs.replace(agent, model=replay(entries, stream=stream)))
+        if asked is not None:
+            made = rebuild(entries, asked.seq, acting.formatter, acting.model)  # type: ignore[arg-type]
+            if made.digest == asked.content.body_digest:  # type: ignore[union-attr]
+                break
+    return acting
+
+
+def asked_otherwise(base: Sequence[Entry], fork: Sequence[Entry]) -> list[int]:
+    """Give the requests of a fork that are not on record of its base; none where the base has no request, as imported.
+
+    What a recorded model says to them, it said to something else.
+    """
+    known = {each.content.body_digest for each in base if isinstance(each.content, RequestContent)}
+    asked = [(each.seq, each.content) for each in fork if known and isinstance(each.content, RequestContent)]
+    return [seq for seq, content in asked if content.body_digest not in known]
 
 
 def _opens(entry: Entry) -> bool:
@@ -203,7 +233,7 @@ def _replaced(value: Any, steps: list[Any], change: Change) -> Any:
         return change.value
     if isinstance(value, str):  # JSON as text, as many tools give it
         try:
-            return json.dumps(_replaced(json.loads(value), steps, change))
+            return _written(_replaced(json.loads(value), steps, change), value)
         except ValueError:
             pass
     step, fits = steps[0], False
@@ -218,6 +248,14 @@ def _replaced(value: Any, steps: list[Any], change: Change) -> Any:
     inner = value.get(step) if isinstance(value, Mapping) else value[step]
     made[step] = _replaced(inner, steps[1:], change)
     return made
+
+
+def _written(value: Any, like: str) -> str:
+    """Write JSON in the way in which a text is written."""
+    for separators, escaped in STYLES:
+        if json.dumps(json.loads(like), separators=separators, ensure_ascii=escaped) == like:
+            return json.dumps(value, separators=separators, ensure_ascii=escaped)
+    return json.dumps(value)
 
 
 def _write(journal: Journal, own: Sequence[Entry], base: str) -> None:

@@ -303,9 +303,11 @@ class Understudy(Holder):
         return Outcome(run=run, session=self._rehearsal.stage.opened.session, turn=0, reason="waiting")
 
     @asynccontextmanager
-    async def held(self, run: str, agent: Agent, listener: Listener | None) -> AsyncIterator[Desk]:
+    async def held(
+        self, run: str, agent: Agent, listener: Listener | None, above: str | None = None
+    ) -> AsyncIterator[Desk]:
         """Hold the run; the stage looks at what is written, committed or not."""
-        async with super().held(run, agent, listener) as desk:
+        async with super().held(run, agent, listener, above) as desk:
             self._rehearsal.stage.journal = desk.log.journal
             yield desk
 

@@ -87,7 +87,7 @@ def difference(before: Entry, after: Entry, *, prompts: bool = True) -> Differen
 
 
 def differences(before: Any, after: Any, path: str = "$") -> Iterator[Difference]:
-    """Give every place at which two JSON values differ, in order."""
+    """Give every place at which two JSON values differ, in order; also in texts that are JSON, as many tools give."""
     match before, after:
         case dict(), dict():
             for key in dict.fromkeys([*before, *after]):
@@ -96,9 +96,19 @@ def differences(before: Any, after: Any, path: str = "$") -> Iterator[Difference
             for place in range(max(len(before), len(after))):
                 one, other = (each[place] if place < len(each) else MISSING for each in (before, after))
                 yield from differences(one, other, f"{path}[{place}]")
-        case _:
-            if type(before) is not type(after) or before != after:
-                yield Difference(path, before, after)
+        case _ if type(before) is not type(after) or before != after:
+            inside = differences(*_parsed(before, after), path)
+            first = next(inside, Difference(path, before, after))
+            yield from (first, *inside)
+
+
+def _parsed(before: Any, after: Any) -> tuple[Any, Any]:
+    """Read two texts as JSON, where both are objects or both are lists; else give twice nothing."""
+    try:
+        one, other = json.loads(before), json.loads(after)
+    except (TypeError, ValueError, RecursionError):
+        return None, None
+    return (one, other) if type(one) is type(other) and isinstance(one, dict | list) else (None, None)
 
 
 def _drop(value: Any, path: list[str]) -> None:

@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import Any
 
 import anyio
+import msgspec
 
 from gesta.blob import Blobs
 from gesta.codec import encode_content, from_row, to_row
@@ -90,7 +91,7 @@ class Stage:
         prev = self._rows[-1].digest if self._rows else GENESIS
         _, row = to_row(entry, prev, bytes(16), self._kept.keep)
         self._blobs |= {name: BlobRow(name, salt, data) for name, salt, data in self._kept.take()}
-        self._add(entry, row)
+        self._add(entry, msgspec.structs.replace(row, run=entry.shared_from or entry.run))
 
     def back(self, head: int) -> list[tuple[Entry, Row]]:
         """Take back what was taken again after `head`, and give it."""

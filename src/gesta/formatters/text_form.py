@@ -5,6 +5,7 @@ Nothing else depends on how the words were cut: a whole reply and its single cha
 fits no grammar is a call that could not be read, never an exception: it stands on record, and the model is told.
 """
 
+import functools
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -232,9 +233,6 @@ class TextForm(ABC):
     prompt: str
     """Name of the file that explains the grammar."""
 
-    def __init__(self) -> None:
-        self._rules = (files("gesta.formatters") / "prompts" / self.prompt).read_text(encoding="utf-8").strip()
-
     @abstractmethod
     def reader(self) -> LineReader:
         """Make a reader for one reply."""
@@ -251,7 +249,7 @@ class TextForm(ABC):
         """Say in the instructions which tools there are and how to write a call."""
         meta: dict[str, Any] = {**(header.meta or {}), "tools_in": "text"}
         if header.tools:
-            rules = self._rules.replace("{tools}", self.listed(header.tools))
+            rules = explained(self.prompt).replace("{tools}", self.listed(header.tools))
             meta["instructions"] = "\n\n".join(text for text in (meta.get("instructions"), rules) if text)
         return msgspec.structs.replace(header, meta=meta)
 
@@ -283,6 +281,12 @@ class TextForm(ABC):
         thought = said if not said or reader.part != "start" else f"Thought: {said}"
         text = "\n".join([*([thought] if thought else []), *map(self.written, message.calls)])
         return Message(role="assistant", text=text, sources=message.sources)
+
+
+@functools.cache
+def explained(prompt: str) -> str:
+    """Read what explains a grammar, a file of this package."""
+    return (files("gesta.formatters") / "prompts" / prompt).read_text(encoding="utf-8").strip()
 
 
 def _observed(results: Sequence[Message]) -> list[Message]:

@@ -133,9 +133,8 @@ def _call(entry: Entry, content: ToolCallContent, state: State) -> None:
 
 
 def _result(entry: Entry, content: ToolResultContent, state: State) -> None:
-    calls = [] if state.open is None else [(seq, call) for seq, call in state.open.calls]
-    answered = {} if state.open is None else state.open.results
-    waits = [seq for seq, call in calls if seq not in answered and content.call in (None, seq)]
+    calls, answered = ([], {}) if state.open is None else (state.open.calls, state.open.results)
+    waits = [seq for seq, _ in calls if seq not in answered and content.call in (None, seq)]
     if content.call is None and content.tool_call_id is not None:
         waits = [seq for seq in waits if state.ids[seq][0] == content.tool_call_id] or waits
     if waits:
@@ -188,8 +187,11 @@ def _call_id(entry: Entry, content: ToolCallContent, state: State) -> str:
     own = content.tool_call_id
     if own and ID.fullmatch(own) and own not in state.used:
         return own
-    digest = hashlib.sha256(f"{entry.run}|{len(state.ids) + 1}".encode()).hexdigest()
-    return next(made for end in range(8, 65) if (made := f"call_{digest[:end]}") not in state.used)
+    run = entry.shared_from or entry.run  # a fork goes on with the ids that its base sent
+    digest, end = hashlib.sha256(f"{run}|{len(state.ids) + 1}".encode()).hexdigest(), 8
+    while (made := f"call_{digest[:end]}") in state.used:
+        end += 1
+    return made
 
 
 HANDLERS: dict[Kind, Callable[[Entry, Any, State], None]] = {

@@ -12,7 +12,7 @@ from typing import Any
 from gesta.errors import AgentError
 from gesta.kinds import RequestHeaderContent
 from gesta.model import Request
-from gesta.models.jsontext import read
+from gesta.models.jsontext import read_all
 from gesta.models.scripted import Item, Keyless, spoken
 
 Answering = Callable[[list[dict[str, Any]], RequestHeaderContent], Item | Awaitable[Item]]
@@ -33,6 +33,6 @@ def function(fn: Answering, name: str = "function", *, stream: bool = True) -> K
         raise AgentError(f"gesta.function: {fn!r} is no function; expected one called as fn(messages, header).")
 
     def choose(request: Request) -> Item | Awaitable[Item]:
-        return fn([read(block) for block in request.blocks], request.header)
+        return fn(read_all(request.blocks), request.header)
 
     return Keyless(name, choose, spoken(name, stream=stream))

@@ -3,6 +3,7 @@
 from base64 import b64encode
 
 from gesta.kinds import Part
+from gesta.message import part_text
 
 
 def data_url(part: Part) -> str:
@@ -12,6 +13,4 @@ def data_url(part: Part) -> str:
 
 def note(part: Part) -> str:
     """Name a part that cannot be sent."""
-    url = None if part.url is None or part.url.startswith("data:") else part.url[:200]
-    name = part.name or url or part.blob or "without a name"
-    return f"[{part.type} {name!r}, {part.media_type or 'type unknown'}: it cannot be shown here]"
+    return part_text(part, ": it cannot be shown here")

@@ -51,13 +51,13 @@ class Entity(enum.StrEnum):
         return next((each for each in cls if each == value), None)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, str) and self.value.lower() == str.lower(other)
+        return self is other or (isinstance(other, str) and str.lower(self) == str.lower(other))
 
     def __ne__(self, other: object) -> bool:
         return not self == other
 
     def __hash__(self) -> int:
-        return hash(self.value.lower())
+        return hash(str.lower(self))
 
 
 class StatusCode(enum.StrEnum):

@@ -15,6 +15,8 @@ DONE = "DONE"
 PASS = "__PASS__"  # noqa: S105 - a word, no secret
 PASS_TO = PASS + ":"
 SEND_TO = "__SEND__:"
+WORDS = (DONE, PASS, SEND_TO, NO_ANSWER)
+"""A text without any of these, and without an address, says nothing."""
 AT = "|@|"
 """The prefix of addresses that is a good choice; none is set until somebody does."""
 TOOL = "TOOL"
@@ -48,6 +50,8 @@ def parse_routing(text: str, addressing_prefix: str = "") -> Routing:
     Args:
         addressing_prefix: what stands before a name, such as `AT`; empty for none.
     """
+    if not any(map(text.__contains__, WORDS)) and not (addressing_prefix and addressing_prefix in text):
+        return Routing(content=text)
     if addressed := _address(text, addressing_prefix):
         return addressed
     rest = _without(text, DONE)

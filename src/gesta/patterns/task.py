@@ -115,10 +115,13 @@ class Task(Steps, eq=False):
         session_id: str = "",
         allow_restart: bool = True,  # noqa: FBT001, FBT002
         return_type: Any = None,
+        key: str | None = None,
     ) -> Any:
         """Run the task to its end; see `run_async`."""
         return self.chat.wait_for(
-            lambda: self.run_async(msg, turns, caller, max_cost, max_tokens, session_id, allow_restart, return_type),
+            lambda: self.run_async(
+                msg, turns, caller, max_cost, max_tokens, session_id, allow_restart, return_type, key
+            ),
             "run_async",
         )
 
@@ -132,6 +135,7 @@ class Task(Steps, eq=False):
         session_id: str = "",
         allow_restart: bool = True,  # noqa: FBT001, FBT002
         return_type: Any = None,
+        key: str | None = None,
     ) -> Any:
         """Run the task to its end, or go on with a run of the same message that was broken off.
 
@@ -144,6 +148,7 @@ class Task(Steps, eq=False):
             session_id: session of the record; by default the agent's.
             allow_restart: whether `restart` counts.
             return_type: type of the result; by default `default_return_type`, or else a document.
+            key: a key that the task's run already has gives that turn's result, or goes on with it.
 
         Returns:
             The result, or None where there is none; `status` says why.
@@ -160,10 +165,10 @@ class Task(Steps, eq=False):
         self.rules = Rules(
             turns=turns, max_tokens=max_tokens, max_cost=max_cost, restart=allow_restart and self.restart
         )
-        ended = await self._take(doc, caller)
+        ended = await self._take(doc, caller, key)
         return self._result_of(ended, return_type or self.default_return_type)
 
-    async def _take(self, doc: ChatDocument | None, caller: "Task | None" = None) -> Outcome:
+    async def _take(self, doc: ChatDocument | None, caller: "Task | None" = None, key: str | None = None) -> Outcome:
         """Take the turn that a message opens, or go on with it."""
         record, agent = self.chat.home.record, self.as_agent(caller)
         run = await record.holder.run_of(self.session, self.name)
@@ -172,13 +177,14 @@ class Task(Steps, eq=False):
         if turn is not None and turn.reason is None:
             if turn.key == BY_HAND:
                 await end_by_hand(record, run, record.holder.bind(agent))
-            elif turn.task == text:
+            elif key is None and turn.task == text:
                 return await record.resume(run, agent)
         content = None
         if doc is not None:
             more = doc.tool_messages or doc.content_any is not None or doc.metadata.sender != Entity.USER
             content = UserContent(value=text, parts=doc.files or None, extra={DOCUMENT: short(doc)} if more else None)
-        return await record.holder.take(agent, Opening(name=self.name, session=self.session, content=content), None)
+        opening = Opening(name=self.name, session=self.session, content=content, key=key)
+        return await record.holder.take(agent, opening, None)
 
     def _result_of(self, ended: Outcome, return_type: Any) -> Any:
         """Read the result of a run from its outcome."""

@@ -152,6 +152,8 @@ class TaskRules(Struct, eq=False, metaclass=Spelled):
         if data or doc.tool_messages:
             return Routing(content=doc.content)
         read = parse_routing(doc.content, self.config.addressing_prefix)
+        if not (read.done or read.passes or read.recipient):
+            return read
         key = id_of(doc.metadata.id)
         if key is not None and key[0] != self.verbs.desk.log.run:
             return Routing(content=doc.content, no_answer=read.no_answer)
@@ -252,8 +254,8 @@ class TaskRules(Struct, eq=False, metaclass=Spelled):
         for length in range(1, cycle + 1):
             if len(said) >= length * times and said[-length * times :] == said[-length:] * times:
                 return True
-        refused = [self._routing(doc).no_answer for doc in self.trail[-1 : -2 * times - 2 : -2]] if cycle else []
-        return len(refused) > times and all(refused)
+        others = self.trail[-1 : -2 * times - 2 : -2] if cycle else []
+        return len(others) > times and all(self._routing(doc).no_answer for doc in others)
 
 
 def fills(doc: ChatDocument | None) -> bool:

@@ -189,18 +189,19 @@ class Steps(TaskRules, eq=False):
 
     def _can_respond(self, r: Responder) -> bool:
         pending = self.pending_message
-        if r is self.pending_sender or (r in OWN and self.pending_sender in OWN and r == self.pending_sender):
+        own = isinstance(r, Entity)
+        if r is self.pending_sender or (own and r == self.pending_sender):
             return False
         to = pending.metadata.recipient.lower() if pending is not None else ""
-        if pending is not None and r in OWN and pending.metadata.block == r:
+        block = pending.metadata.block if pending is not None else None
+        if own and block is not None and block == r:
             return False
-        if r == Entity.USER:
+        if r is Entity.USER:
             asked = (self.interactive and to in ("", self.name.lower())) or to == "user"
             return asked and self.has_person()
-        names = {"", self.name.lower(), str(r).lower()} if r in OWN else {"", r.name.lower()}
-        if to not in names:
+        if to not in ("", *((self.name.lower(), str(r).lower()) if own else (r.name.lower(),))):
             return False
-        if r in OWN:
+        if own:
             return True
         sub: Any = r
         return pending is None or bool(sub.chat.can_respond(pending))
@@ -237,9 +238,14 @@ def slim(doc: ChatDocument, desk: Desk, act: Act) -> dict[str, Any]:
 
 def short(doc: ChatDocument) -> dict[str, Any]:
     """Write a document for the record, without what is empty."""
-    state = {key: value for key, value in to_state(doc).items() if value not in (None, "", [], "auto", False)}
-    state["metadata"] = {key: value for key, value in state["metadata"].items() if value not in (None, "", [], False)}
-    return state
+    state = to_state(doc)
+    if doc.oai_tool_choice == "auto":
+        del state["oai_tool_choice"]
+    return _filled(state | {"metadata": _filled(state["metadata"])})
+
+
+def _filled(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in values.items() if value or isinstance(value, dict)}
 
 
 def whole(state: Mapping[str, Any], act: Act, tools: Mapping[str, type[ToolForm]]) -> ChatDocument:

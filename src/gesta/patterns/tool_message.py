@@ -12,15 +12,17 @@ import json
 import re
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any, ClassVar, dataclass_transform
+from typing import Annotated, Any, ClassVar, dataclass_transform, get_args, get_type_hints
 
 import msgspec
 from msgspec import Meta, Struct
 
+from gesta.context import Context
 from gesta.errors import BadArguments, BadTool, nearest
 from gesta.patterns.facts import AGAIN, RESERVED, facts_of, fits
 from gesta.policy import Spelled
 from gesta.scan import objects
+from gesta.signature import unwrapped
 from gesta.tooling import Effect, Tool
 from gesta.using import plain
 
@@ -206,18 +208,36 @@ class MessageTool(Tool, frozen=True, kw_only=True, eq=False):
         return {"message": self.build(args)}
 
 
-def as_tool(cls: type, handler: Callable[[Any], Any], effect: Effect | None = None) -> Tool:
-    """Make a tool that hands each message to `handler`, which may be async. Raises BadTool."""
+def contexts(function: Callable[..., Any]) -> set[str]:
+    """Name the parameters of a handler that get the `Context` of its call."""
+    target = unwrapped(function)[1]
+    try:
+        hints = get_type_hints(target)
+    except Exception:  # noqa: BLE001 - a name that is not known there is no `Context`
+        hints = getattr(target, "__annotations__", {})
+    return {name for name, hint in hints.items() if name != "return" and _is_context(hint)}
+
+
+def _is_context(hint: Any) -> bool:
+    if isinstance(hint, str):  # of an annotation in quotes
+        return Context.__name__ in re.split(r"\W+", hint)
+    return any(each is Context for each in (hint, *get_args(hint)))
+
+
+def as_tool(cls: type, handler: Callable[..., Any], effect: Effect | None = None) -> Tool:
+    """Make a tool that hands each message to `handler`, which may be async, and take the `Context`. Raises BadTool."""
     known = as_tool_class(cls)
     facts = facts_of(known)
     if not facts.name:
         raise BadTool(f'{cls.__name__!r} has no name to call it by. Write `request: str = "..."` in it.')
 
-    def call(message: Any) -> Any:
-        return handler(message)
+    wanted = contexts(handler)
 
-    async def call_async(message: Any) -> Any:
-        return await handler(message)
+    def call(message: Any, context: Any = None) -> Any:
+        return handler(message, **dict.fromkeys(wanted, context))
+
+    async def call_async(message: Any, context: Any = None) -> Any:
+        return await handler(message, **dict.fromkeys(wanted, context))
 
     bound = inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(getattr(handler, "__call__", None))  # noqa: B004
     return MessageTool(
@@ -225,6 +245,7 @@ def as_tool(cls: type, handler: Callable[[Any], Any], effect: Effect | None = No
         description=facts.purpose,
         args_schema=copy.deepcopy(facts.schema),
         function=call_async if bound else call,
+        context_names=("context",) if wanted else (),
         effect=effect or "once",
         declared=effect is not None,
         approval=known._tool_approval,  # noqa: SLF001 - a setting of the class

@@ -1,28 +1,31 @@
 """Which tools an agent knows, which its model may use, and which it handles itself: settings, no state of a run.
 
 A handler is found when a tool is enabled: a method of the agent named as the tool, else the tool's own `handle` or
-`response`. It may be async, and take the agent, the document, both or none.
+`response`. It may be async, and take the agent, the document, the `Context` of its call, all or none.
 """
 
 import inspect
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 import msgspec
 
 from gesta.agent import Agent
 from gesta.calling import Told
+from gesta.context import Context
 from gesta.errors import BadTool
 from gesta.kinds import RequestHeaderContent
 from gesta.patterns.chat_document import ChatDocMetaData, ChatDocument, Entity, to_state
 from gesta.patterns.facts import facts_of
 from gesta.patterns.orchestration import effect_of
-from gesta.patterns.tool_message import ToolForm, as_tool, as_tool_class, to_json
+from gesta.patterns.tool_message import ToolForm, as_tool, as_tool_class, contexts, to_json
 from gesta.tooling import Effect, Tool
 from gesta.using import plain
 
 Classes = type | Sequence[type] | None
 """One class of tool messages, several, or None for all that are known."""
+Handler = Callable[[Any, Context], Any]
+"""Takes a message, and the context of its call."""
 DOCUMENT = "document"
 """Extra of an entry: the chat document that it stands for, beside its text."""
 
@@ -56,9 +59,11 @@ class Toolset:
         self.llm_tools_usable: set[str] = set()
         self.llm_tools_handled: set[str] = set()
         self.llm_tool_forced: str | None = None
-        self._handlers: dict[str, Callable[[Any], Any]] = {}
+        self._handlers: dict[str, Handler] = {}
         self._terse: set[str] = set()
         """Tools of which the model is told no fields that have defaults."""
+        self._made: dict[type, tuple[Any, Tool]] = {}
+        """Tools as they were made last, by class, with what they were made of."""
         self._document: ChatDocument | None = None
         """What is being handled."""
 
@@ -130,6 +135,7 @@ class Toolset:
         self.llm_tools_map, self._terse = dict(self.llm_tools_map), set(self._terse)
         self.llm_tools_usable, self.llm_tools_handled = set(self.llm_tools_usable), set(self.llm_tools_handled)
         self._handlers = {name: self._handler(self.llm_tools_map[name]) for name in self.llm_tools_handled}
+        self._made = {}
 
     def unhandled_tools(self) -> set[str]:
         """Name the tools that are known and not handled."""
@@ -158,24 +164,29 @@ class Toolset:
         self.llm_tools_map[name] = cls
         return name
 
-    def _handler(self, cls: type[ToolForm]) -> Callable[[Any], Any]:
+    def _handler(self, cls: type[ToolForm]) -> Handler:
         """Find what handles the messages of a class. Raises BadTool."""
         name = cls._handler or facts_of(cls).name
         for own in (getattr(self, f"{name}_async", None), getattr(self, name, None)):
             if callable(own):
-                return self._fitted(own, 1)
+                return self._fitted(own, 1, contexts(own))
         for word in ("handle_async", "handle", "response_async", "response"):
             if callable(getattr(cls, word, None)):
-                return self._of_message(word, waits=inspect.iscoroutinefunction(getattr(cls, word)))
+                return self._of_message(word, getattr(cls, word))
         if effect_of_class(cls) is not None:
-            return lambda message: message
+            return lambda message, _context: message
         need = f"a method `{name}` of the agent, or `handle` of {cls.__name__}"
         raise BadTool(f"Nothing handles {name!r}; expected {need}, or enable_message(..., handle=False).")
 
-    def _fitted(self, function: Callable[..., Any], taken: int) -> Callable[[Any], Any]:
-        """Give a function of the message alone; what else it takes are the agent and the document."""
+    def _fitted(self, function: Callable[..., Any], taken: int, told: Collection[str]) -> Handler:
+        """Give a function of the message and the context; what else it takes are the agent and the document.
+
+        Args:
+            told: parameters that get the context.
+        """
         parameters = list(inspect.signature(function).parameters.values())
         extra = [each.name for each in parameters[taken:] if each.kind is not inspect.Parameter.VAR_KEYWORD]
+        alone = [each.name for each in parameters[taken:] if each.kind is inspect.Parameter.KEYWORD_ONLY]
         types = set(type(self).__mro__) - {object}
         agents = {
             each.name
@@ -183,51 +194,63 @@ class Toolset:
             if each.name == "agent" or each.annotation in [*types, *(cls.__name__ for cls in types)]
         }
 
-        def call(message: Any) -> Any:
-            more = [self if name in agents else self._document for name in extra]
-            return function(message, *more) if taken else function(*more)
+        def call(message: Any, context: Context) -> Any:
+            more = {name: self if name in agents else context if name in told else self._document for name in extra}
+            named = {name: more.pop(name) for name in alone}
+            return function(message, *more.values(), **named) if taken else function(*more.values(), **named)
 
-        async def waiting(message: Any) -> Any:
-            return await call(message)
+        async def waiting(message: Any, context: Context) -> Any:
+            return await call(message, context)
 
         return waiting if inspect.iscoroutinefunction(function) else call
 
-    def _of_message(self, word: str, *, waits: bool) -> Callable[[Any], Any]:
+    def _of_message(self, word: str, method: Callable[..., Any]) -> Handler:
         """Give the message's own method."""
+        told = contexts(method)
 
-        def call(message: Any) -> Any:
-            return self._fitted(getattr(message, word), 0)(message)
+        def call(message: Any, context: Context) -> Any:
+            return self._fitted(getattr(message, word), 0, told)(message, context)
 
-        async def waiting(message: Any) -> Any:
-            return await call(message)
+        async def waiting(message: Any, context: Context) -> Any:
+            return await call(message, context)
 
-        return waiting if waits else call
+        return waiting if inspect.iscoroutinefunction(method) else call
 
     def _tool(self, cls: type[ToolForm], *, in_text: bool) -> Tool:
+        """Make the tool of a class, or give the one that was made of the same."""
+        name = facts_of(cls).name
+        effect: Effect | None = "pure" if effect_of_class(cls) is not None else cls._tool_effect
+        told = (cls.instructions(), cls.usage_examples() if in_text else "")
+        made_of = (self._handlers.get(name), effect, cls._tool_approval, name in self._terse, told)
+        known = self._made.get(cls)
+        if known is None or known[0] != made_of:
+            tool, spec = self._handed(cls, effect), cls.llm_function_schema(defaults=name not in self._terse)
+            description = "\n".join(filter(None, [spec.description, *told]))
+            tool = msgspec.structs.replace(tool, description=description, args_schema=spec.parameters)
+            known = self._made[cls] = made_of, tool
+        return known[1]
+
+    def _handed(self, cls: type[ToolForm], effect: Effect | None) -> Tool:
+        """Make a tool that hands its messages to what handles them now."""
         name = facts_of(cls).name
         handler = self._handlers.get(name)
 
-        def handle(message: Any) -> Any:
+        def handle(message: Any, context: Context) -> Any:
             assert handler is not None, f"{name!r} is handled by somebody else"
-            return self._returned(handler(message), name)
+            return self._returned(handler(message, context), name, context)
 
-        async def waiting(message: Any) -> Any:
+        async def waiting(message: Any, context: Context) -> Any:
             assert handler is not None
-            return self._returned(await handler(message), name)
+            return self._returned(await handler(message, context), name, context)
 
-        effect: Effect | None = "pure" if effect_of_class(cls) is not None else cls._tool_effect
-        tool = as_tool(cls, waiting if inspect.iscoroutinefunction(handler) else handle, effect)
-        told = cls.llm_function_schema(defaults=name not in self._terse)
-        more = [cls.instructions(), cls.usage_examples() if in_text else ""]
-        description = "\n".join(filter(None, [told.description, *more]))
-        return msgspec.structs.replace(tool, description=description, args_schema=told.parameters)
+        return as_tool(cls, waiting if inspect.iscoroutinefunction(handler) else handle, effect)
 
-    def _returned(self, value: Any, name: str) -> Any:
+    def _returned(self, value: Any, name: str, context: Context) -> Any:
         """Write what a handler gave so that the record has it whole: documents and tool messages beside their text."""
         if isinstance(value, ToolForm):
             other = facts_of(type(value)).name
             if other != name and other in self.llm_tools_handled and effect_of(value) is None:
-                return self._returned(self._handlers[other](value), other)
+                return self._returned(self._handlers[other](value, context), other, context)
             meta = ChatDocMetaData(sender=Entity.AGENT, tools_from_agent=True)
             value = ChatDocument(tool_messages=[value], metadata=meta)
         if isinstance(value, ChatDocument):

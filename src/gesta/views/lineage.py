@@ -15,6 +15,7 @@ from gesta.entry import Entry
 from gesta.formatter import given_text, observation_text
 from gesta.kinds import Kind
 from gesta.origins import PLACES, Key, NodeType, Origin, Place, derived
+from gesta.turn import NULL, UNSUMMED
 from gesta.view import fold
 
 
@@ -253,8 +254,12 @@ def _text(state: State, entry: Entry) -> str:
             return "\n".join([query, *(f"{hit.document} {hit.chunk or ''}".rstrip() for hit in hits)])
         case kinds.KeyValueContent(key=name, value=value):
             return f"{name} = {observation_text(value)}"
+        case kinds.CompactionContent() as content:
+            return summary_text(content)
         case kinds.EndContent(state=None, error=kinds.Error(message=message)):
             return message
+        case kinds.EndContent(state=None) as content if NULL in (content.extra or {}):
+            return given_text(None)
         case kinds.EndContent(state=None):
             inside = state.origins[entry.run].inside.get(entry.span, [])
             return _text(state, state.entries[entry.run, inside[-1]]) if inside else ""
@@ -263,6 +268,13 @@ def _text(state: State, entry: Entry) -> str:
         case content:
             named = (getattr(content, name, None) for name in ("output", "value", "tool_result", "summary", "state"))
             return observation_text(next((each for each in named if each is not None), getattr(content, "name", "")))
+
+
+def summary_text(content: kinds.CompactionContent) -> str:
+    """Write what stands for what was left out, and why that is no summary where one was to be; empty for nothing."""
+    failed = (content.extra or {}).get(UNSUMMED)
+    why = f"no summary: {failed.get('reason')} (run {failed.get('run')})" if isinstance(failed, dict) else None
+    return "\n".join(each for each in (content.summary, why) if each)
 
 
 def _status(content: kinds.Content) -> str | None:

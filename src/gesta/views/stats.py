@@ -1,11 +1,13 @@
 """What was spent and how it went, by day, agent, model or tool: requests, tokens, cost, latencies, errors.
 
 A fold over the few members of stored rows that count something, so that a record of a million entries is read in one
-pass, and every store answers alike. What nobody knows (a price, a count of tokens) is counted apart, never as 0.
+pass, and every store answers alike. What nobody knows (a price, a count of tokens) is counted apart, never as 0. Of a
+fork counts what it did itself: not what it shares or took over, nor calls that were answered from its base.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import ceil
+from types import MappingProxyType
 from typing import Any, Literal
 
 import msgspec
@@ -22,7 +24,11 @@ FAILED = frozenset({"error", "denied", "interrupted", "unknown"})
 PERCENTILES = (50, 90, 99)
 PAGE = 20_000
 ROWS = f"""SELECT pos, run, seq, kind, at, content FROM entries
-    WHERE pos > ? AND kind IN ({", ".join(f"'{kind}'" for kind in KINDS)}) ORDER BY pos LIMIT ?"""  # noqa: S608
+    WHERE pos > ? AND kind IN ({", ".join(f"'{kind}'" for kind in KINDS)})
+    AND NOT (kind = 'chat-completion' AND json_extract(annotations, '$.from') IS NOT NULL)
+    ORDER BY pos LIMIT ?"""  # noqa: S608
+BASES = """SELECT run, json_extract(content, '$.opened.base.run') FROM entries
+    WHERE kind = 'begin' AND json_extract(content, '$.opened.session') IS NOT NULL AND content LIKE '%"base"%'"""
 
 
 class Numbers(Struct):
@@ -57,6 +63,13 @@ class Numbers(Struct):
         return found | {"latency_ms": {f"p{each}": percentile(ordered, each) for each in PERCENTILES}}
 
 
+class Extra(Struct):
+    """What is read of the extra members of a result."""
+
+    origin: Any = msgspec.field(default=None, name="from")
+    """The entry that a fork took it from."""
+
+
 class Told(Struct):
     """Of a stored content, what is counted; all else is skipped without being read."""
 
@@ -72,6 +85,7 @@ class Told(Struct):
     tool_call_id: Any = None
     status: Any = None
     outcome: Any = None
+    extra: Extra | None = None
 
 
 class Row(Struct, frozen=True):
@@ -119,10 +133,17 @@ UNKNOWN = "unknown"
 class Stats:
     """The fold: rows in the order of pos go in, numbers by group come out."""
 
-    def __init__(self, by: By, agents: dict[str, str], since: str = "", until: str = "") -> None:
+    def __init__(
+        self,
+        by: By,
+        agents: dict[str, str],
+        since: str = "",
+        until: str = "",
+        bases: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         self.by = by
         self.groups: dict[str, Numbers] = {}
-        self._agents = agents
+        self._agents, self._bases = agents, bases
         self._since, self._until = since, until
         self._runs: dict[str, Standing] = {}
 
@@ -132,14 +153,14 @@ class Stats:
             told = _TOLD.decode(row.content)
         except (msgspec.MsgspecError, RecursionError):
             return
-        run = self._runs.setdefault(row.run, Standing())
+        run = self._runs.get(row.run) or self._begun(row.run)
         counted = self._since <= row.at and (not self._until or row.at < self._until)
         match row.kind:
             case "request-header":
                 meta = told.meta if isinstance(told.meta, dict) else {}
                 run.models[row.seq] = str(meta.get("model") or UNKNOWN)
             case "request":
-                model = run.models.get(told.header, UNKNOWN) if isinstance(told.header, int) else UNKNOWN
+                model = self._model(row.run, told.header)
                 run.asked[row.seq], run.last = (model, row.at), row.seq
                 self._asked(row, model, counted=counted)
             case "fault" if isinstance(told.of, int) and told.of in run.asked and counted:
@@ -151,6 +172,20 @@ class Stats:
                 self._spent(row, told, run)
             case "tool-call" | "attempt" | "tool-result":
                 self._worked(row, told, run, counted=counted)
+
+    def _begun(self, run: str) -> Standing:
+        """Begin to read a run; a fork goes on with the model of its base."""
+        base = self._runs.get(self._bases.get(run, ""))
+        made = self._runs[run] = Standing(model=base.model if base is not None else "")
+        return made
+
+    def _model(self, run: str | None, header: Any) -> str:
+        """Give the model of a header: in a fork, it may be one that it shares."""
+        while run in self._runs:
+            if isinstance(header, int) and header in self._runs[run].models:
+                return self._runs[run].models[header]
+            run = self._bases.get(run)
+        return UNKNOWN
 
     def _of(self, row: Row, model: str) -> list[Numbers]:
         """Give the numbers that an entry about a model counts in: none by tool."""
@@ -201,10 +236,12 @@ class Stats:
         elif row.kind == "tool-result" and (found := _call(run, told)) is not None:
             found.done = True
             failed = (told.outcome or told.status) in FAILED
+            taken = told.extra is not None and told.extra.origin is not None
             took = between_ms(found.began, row.at)
             for group in self._groups(found):
                 group.unanswered -= 1
-                group.errors += failed
+                group.calls -= taken
+                group.errors += failed and not taken
                 if took is not None and self.by == "tool":
                     group.latencies_ms.append(took)
 
@@ -244,7 +281,8 @@ async def stats(store: Store, by: By, since: str = "", until: str = "") -> dict[
         since: UTC as rows hold it; of requests and calls before it, nothing is counted.
         until: likewise, and not with it.
     """
-    found = Stats(by, {row.run: row.name for row in await store.runs()}, since, until)
+    bases = {str(run): str(base) for run, base in (await store.sql(BASES)).rows if base is not None}
+    found = Stats(by, {row.run: row.name for row in await store.runs()}, since, until, bases)
     pos = 0
     while rows := (await store.sql(ROWS, (pos, PAGE))).rows:
         for row in rows:

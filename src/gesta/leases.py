@@ -1,0 +1,42 @@
+"""The right to write runs. That of a child run stays with the run above it for as long as somebody is at work there.
+
+So a task that asks another one again and again takes that one's lease once, in place of two commits for each answer.
+Nobody else has anything to write there meanwhile, and letters need no lease. Where a turn stays open the lease is given
+back with it: somebody else may have to go on.
+"""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from gesta.opening import shielded
+from gesta.store import Lease, Store
+
+KEPT = 64  # leases that stay with one run, at most
+
+
+class Leases:
+    """The leases of one process."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._kept: dict[str, dict[str, Lease]] = {}
+        """Those that are not in use: by the run above, which is held, and the run."""
+
+    @asynccontextmanager
+    async def leased(self, run: str, above: str | None = None) -> AsyncIterator[Lease]:
+        """Hold the right to write a run, and of those below it that are kept for it."""
+        lease = self._kept.get(above or "", {}).pop(run, None) or await self._store.lease(run)
+        self._kept[run] = {}
+        try:
+            yield lease
+        finally:
+            own = [] if run in self._kept.get(above or "", ()) else [lease]
+            with shielded():
+                for each in [*self._kept.pop(run).values(), *own]:
+                    await self._store.release(each)
+
+    def keep(self, lease: Lease, above: str | None) -> None:
+        """Keep a lease that is in use, at the head that it now names, until the run above is left, if it is held."""
+        kept = self._kept.get(above or "")
+        if kept is not None and len(kept) < KEPT:
+            kept[lease.run] = lease

@@ -64,11 +64,3 @@ def attached(path: str | os.PathLike[str]) -> Part:
     media_type, _ = mimetypes.guess_type(file.name)
     form: Literal["image", "file"] = "image" if (media_type or "").startswith("image/") else "file"
     return Part(type=form, data=file.read_bytes(), media_type=media_type, name=file.name)
-
-
-class Block(Struct, frozen=True):
-    """One message, encoded."""
-
-    data: bytes
-    sources: tuple[int, ...]
-    """Seqs of the entries that its message was made from."""

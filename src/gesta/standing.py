@@ -98,13 +98,15 @@ class RunView:
         """Take one entry in."""
         state.head = entry.seq
         state.acts.take(entry)
-        if entry.kind in WEIGHED:
+        content = entry.content
+        kind = content.kind
+        if kind in WEIGHED:
             state.weight.take(entry)
-        elif entry.kind in COSTS and state.turn is not None:
+        elif kind in COSTS and state.turn is not None:
             state.turn.spending.take(entry)
-        handle = HANDLERS.get(entry.kind)
+        handle = HANDLERS.get(kind)
         if handle is not None:
-            handle(state, entry, entry.content)
+            handle(state, entry, content)
         return state
 
 

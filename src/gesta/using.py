@@ -28,6 +28,9 @@ from gesta.store import Letter, Statements
 from gesta.tooling import Tool
 
 
+Thread = Callable[[], Any]
+
+
 async def use(agent: Agent, move: Use, desk: Desk) -> None:
     """Settle what can be settled without trying, then try the rest."""
     for call in move.settle:
@@ -125,7 +128,7 @@ async def _try(tool: Tool, call: Pending, attempt: Entry, work: Work) -> None:
     desk, bound = work.desk, tool.timeout_s or work.timeout_s
     threads: list[Outliving] = []
 
-    def around(thread: Callable[[], Any]) -> Outliving:
+    def around(thread: Thread) -> Outliving:
         threads.append(Outliving(thread, partial(_late, desk, tool, call, attempt)))
         return threads[0]
 

@@ -43,7 +43,7 @@ NOTHING = "(All earlier messages were left out. Go on.)"
 """Stands outside of the blocks where there is none: no provider takes a conversation without a message."""
 
 
-class Shown(Struct, frozen=True):
+class Shown(Struct, frozen=True, gc=False):
     """What is known of one block, beside its bytes."""
 
     role: Role

@@ -22,13 +22,10 @@ from gesta.desk import Desk
 from gesta.entry import Entry, utc_text
 from gesta.errors import BadArguments, GestaError, InDoubt, message_of
 from gesta.kinds import AttemptContent, Error, FaultContent, ResolutionContent, ToolResultContent
-from gesta.outlive import Outliving, Returned, strayed
+from gesta.outlive import Outliving, Returned, Thread, strayed
 from gesta.pending import UNSETTLED, WAITS, Pending
 from gesta.store import Letter, Statements
 from gesta.tooling import Tool
-
-
-Thread = Callable[[], Any]
 
 
 async def use(agent: Agent, move: Use, desk: Desk) -> None:

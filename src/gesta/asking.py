@@ -170,11 +170,11 @@ def _request(agent: Agent, desk: Desk) -> tuple[Request, Entry]:
     content = RequestContent(
         header=state.header_seq,
         extends=extends.seq if extends is not None else None,
-        blocks=[[list(block.sources), prompt.encoder] for block in added],
+        blocks=[[list(sources), prompt.encoder] for sources in added],
         body_digest=request.digest,
         number=number,
     )
-    news = sorted({seq for block in added for seq in block.sources})
+    news = sorted({seq for sources in added for seq in sources})
     entry = desk.write(content, *([extends.seq] if extends is not None else []), *news)
     assert state.turn is not None
     return msgspec.structs.replace(request, number=state.turn.faults + 1), entry

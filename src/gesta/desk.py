@@ -120,9 +120,12 @@ class Desk:
 
     def absorb(self) -> list[Entry]:
         """Fold what was written since the last call, and give it."""
-        self._trace()
-        entries = self._fresh.copy()
-        self._fresh.clear()  # in place: the desks of inner spans share it
+        if self.origin is None:
+            entries = self.log.journal.take()
+        else:
+            self._trace()
+            entries = self._fresh.copy()
+            self._fresh.clear()  # in place: the desks of inner spans share it
         for entry in entries:
             self.state = self._view.apply(self.state, entry)
             self.prompt.add(entry)
@@ -146,10 +149,11 @@ class Desk:
             message: seq of the request that the words belong to.
             seq: the entry that they tell of.
         """
-        last = type_ in ("answer", "error")
-        self._later(
-            Event(type=type_, content=content, message=message, seq=seq, end_of_message=True, end_of_dialog=last)
-        )
+        if self.listener is not None:
+            last = type_ in ("answer", "error")
+            self._later(
+                Event(type=type_, content=content, message=message, seq=seq, end_of_message=True, end_of_dialog=last)
+            )
 
     def tell_now(self, type_: EventType, content: str, message: int = 0, *, last: bool = False) -> None:
         """Tell the listener at once: only for words that may still be taken back.
@@ -190,11 +194,11 @@ class Desk:
 
     def _trace(self) -> None:
         """Take in what was written from what."""
-        fresh = self.log.journal.take()
         if self.origin is not None:
+            fresh = self.log.journal.take()
             for entry in fresh:
                 self.origin.add(entry)
-        self._fresh += fresh
+            self._fresh += fresh
 
     def _shown(self, key: Key) -> bool:
         """Say whether an entry is a node; of a run that is not at work it is taken for one, as its Conclusion is."""
@@ -206,8 +210,7 @@ class Desk:
         self._say(msgspec.structs.replace(event, end_of_dialog=False))
 
     def _later(self, event: Event) -> None:
-        if self.listener is not None:
-            self.log.journal.after(lambda: self._hear(event))
+        self.log.journal.after(lambda: self._hear(event))
 
     def _hear(self, event: Event) -> None:
         self._say(msgspec.structs.replace(event, run=self.log.run, span=self.log.path))

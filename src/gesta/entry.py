@@ -47,7 +47,7 @@ class Row(Struct, frozen=True, gc=False):
     """Place in the whole store, in commit order; given by the store, not digested."""
 
 
-class Entry(Struct, frozen=True, kw_only=True):
+class Entry(Struct, frozen=True, kw_only=True, gc=False):
     """A content stamped with where, when and why."""
 
     run: str

@@ -47,7 +47,7 @@ async def rows_of(
     Cost: as `Store.read`; for what is shared, or nothing, one row more.
     """
     rows = await store.read(run, after, until, limit)
-    if rows and rows[0].seq == after + 1:
+    if (rows and rows[0].seq == after + 1) or not (rows or after or until):
         return rows
     first = await store.read(run, 0, None, 1)
     base = base_of(first[0]) if first and first[0].seq > after + 1 else None

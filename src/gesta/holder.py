@@ -34,7 +34,7 @@ from gesta.kinds import (
     SystemContent,
 )
 from gesta.leases import Leases
-from gesta.log import Clock, Journal, Log, open_root, read
+from gesta.log import Clock, Journal, Log, open_root, pages, read
 from gesta.opening import Opening, close_orphans
 from gesta.origins import Origin
 from gesta.outcome import Outcome
@@ -247,8 +247,9 @@ class Holder:
     async def _origin(self, run: str) -> Origin:
         """Fold what explain events are made of: only where somebody listens."""
         origin = Origin()
-        for entry in await read(self.store, run):
-            origin.add(entry)
+        async for page in pages(self.store, run):
+            for entry in page:
+                origin.add(entry)
         return origin
 
     @asynccontextmanager
@@ -262,10 +263,11 @@ class Holder:
             if kept is not None and (kept.head, kept.digest, kept.prompt.way) == now:
                 state, prompt, origin = kept.state, kept.prompt, kept.origin
             else:
-                state, prompt, origin = RunState(), Prompt(agent.formats(), agent.asked()), None
-                for entry in await read(self.store, run):
-                    state = RunView().apply(state, entry)
-                    prompt.add(entry)
+                state, prompt, origin, view = RunState(), Prompt(agent.formats(), agent.asked()), None, RunView()
+                async for page in pages(self.store, run):
+                    for entry in page:
+                        state = view.apply(state, entry)
+                        prompt.add(entry)
             state.since = lease.head
             begin, path = (state.turn.begin, (state.turn.name,)) if state.turn is not None else (0, ())
             journal = Journal(self.store, lease, self.clock)

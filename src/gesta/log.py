@@ -6,7 +6,7 @@ failed commit nothing more is written: what is not on record must not have effec
 """
 
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
@@ -23,6 +23,7 @@ from gesta.kinds import Base, BeginContent, Content, EndContent, Error, KeyValue
 from gesta.store import Batch, BlobRow, Effect, Lease, Letter, Prune, Statements, Store
 
 Clock = Callable[[], datetime]
+PAGE = 500
 SALTS = 32  # asking the system for randomness once for many entries; runs at once have as many each
 
 
@@ -31,14 +32,28 @@ def utc_now() -> datetime:
     return datetime.now(UTC)
 
 
-async def read(store: Store, run: str, after: int = 0, until: int | None = None) -> list[Entry]:
+async def read(
+    store: Store, run: str, after: int = 0, until: int | None = None, limit: int | None = None
+) -> list[Entry]:
     """Read a run's entries by seq, large values included; those that a fork shares are read as its own.
 
     Raises:
         NewerRecord, BrokenRecord: an entry cannot be read.
     """
-    entries = [await entry_of(store, row) for row in await rows_of(store, run, after, until)]
-    return [entry if entry.run == run else replace(entry, run=run, shared_from=entry.run) for entry in entries]
+    entries = []
+    for row in await rows_of(store, run, after, until, limit):
+        names = blob_names(row)
+        entry = await entry_of(store, row) if names else from_row(row, {})  # a coroutine for each row costs as much
+        entries.append(entry if entry.run == run else replace(entry, run=run, shared_from=entry.run))
+    return entries
+
+
+async def pages(store: Store, run: str) -> AsyncGenerator[list[Entry], None]:
+    """Read a run as `read` does, some entries at a time: to fold a long run, nobody needs it whole in memory."""
+    seq = 0
+    while entries := await read(store, run, seq, limit=PAGE):
+        yield entries
+        seq = entries[-1].seq
 
 
 async def entry_of(store: Store, row: Row) -> Entry:

@@ -108,11 +108,3 @@ def part_text(part: Part, more: str = "") -> str:
     url = None if part.url is None or part.url.startswith("data:") else part.url[:200]
     name = part.name or url or part.blob or "without a name"
     return f"[{part.type} {name!r}, {part.media_type or 'type unknown'}{more}]"
-
-
-class Block(Struct, frozen=True):
-    """One message, encoded."""
-
-    data: bytes
-    sources: tuple[int, ...]
-    """Seqs of the entries that its message was made from."""

@@ -13,6 +13,9 @@ from typing import Any
 from anyio import NoEventLoopError, current_effective_deadline, from_thread, get_cancelled_exc_class
 from msgspec import Struct
 
+Thread = Callable[[], Any]
+"""What is called in a thread."""
+
 
 class Returned(Struct, frozen=True):
     """How a function ended."""
@@ -24,7 +27,7 @@ class Returned(Struct, frozen=True):
 class Outliving:
     """A call that may go on after nobody waits for it any more."""
 
-    def __init__(self, call: Callable[[], Any], late: Callable[[Returned], Any]) -> None:
+    def __init__(self, call: Thread, late: Callable[[Returned], Any]) -> None:
         self._call = call
         self._late = late
         self._lock = Lock()

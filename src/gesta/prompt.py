@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from gesta.entry import Entry
 from gesta.formatter import Formatter
 from gesta.kinds import CompactionContent, Kind, RequestContent, RequestHeaderContent
-from gesta.message import Block, Message, Role
+from gesta.message import Message, Role
 from gesta.model import Envelope, Model, Request, native_by
 
 SHOWN = frozenset(
@@ -43,7 +43,7 @@ NOTHING = "(All earlier messages were left out. Go on.)"
 """Stands outside of the blocks where there is none: no provider takes a conversation without a message."""
 
 
-class Shown(Struct, frozen=True):
+class Shown(Struct, frozen=True, gc=False):
     """What is known of one block, beside its bytes."""
 
     role: Role
@@ -83,19 +83,24 @@ class Prompt:
 
     def add(self, entry: Entry) -> None:
         """Take one entry in; a `request` ends the segment, and so does a `compaction`."""
-        if entry.kind is Kind.Request:
+        kind = entry.content.kind
+        if kind is Kind.Request:
             self.close()
             self._gaps.clear()  # what was sent stays as it is
         elif isinstance(entry.content, CompactionContent):
             self.close()
             self._hide(entry.seq, entry.content)
-        elif entry.kind in SHOWN:
-            gap = next((self._gaps[cause] for cause in entry.causes if cause in self._gaps), None)
+        elif kind in SHOWN:
+            gap = self._gap(entry) if self._gaps else None
             if gap is not None:
                 self.close()
             self._segment.append(entry)
             if gap is not None:
                 self.close(gap)
+
+    def _gap(self, entry: Entry) -> int | None:
+        """Give the place of what a compaction hides, of what was made from that compaction."""
+        return next((self._gaps[cause] for cause in entry.causes if cause in self._gaps), None)
 
     def close(self, at: int | None = None) -> None:
         """End the segment: make its messages, and encode each; `at` a place, or at the end."""
@@ -165,9 +170,9 @@ class Prompt:
         )
         self.shown[place] = replace(old, sources=(seq,), left_out=True)
 
-    def since(self, known: int) -> list[Block]:
-        """Give the blocks after the first `known`."""
-        return [Block(data, one.sources) for data, one in zip(self.blocks[known:], self.shown[known:], strict=True)]
+    def since(self, known: int) -> list[tuple[int, ...]]:
+        """Give what each of the blocks after the first `known` was made from."""
+        return [one.sources for one in self.shown[known:]]
 
     def request(self, header: RequestHeaderContent, envelope: Envelope, answered: int) -> Request:
         """Make the request of all blocks. Cost: the blocks since the last request with this envelope."""

@@ -98,11 +98,11 @@ class RunView:
         """Take one entry in."""
         state.head = entry.seq
         state.acts.take(entry)
-        if entry.kind in WEIGHED:
+        if (kind := entry.content.kind) in WEIGHED:
             state.weight.take(entry)
-        elif entry.kind in COSTS and state.turn is not None:
+        elif kind in COSTS and state.turn is not None:
             state.turn.spending.take(entry)
-        handle = HANDLERS.get(entry.kind)
+        handle = HANDLERS.get(kind)
         if handle is not None:
             handle(state, entry, entry.content)
         return state

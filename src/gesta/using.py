@@ -22,7 +22,7 @@ from gesta.desk import Desk
 from gesta.entry import Entry, utc_text
 from gesta.errors import BadArguments, GestaError, InDoubt, message_of
 from gesta.kinds import AttemptContent, Error, FaultContent, ResolutionContent, ToolResultContent
-from gesta.outlive import Outliving, Returned, strayed
+from gesta.outlive import Outliving, Returned, Thread, strayed
 from gesta.pending import UNSETTLED, WAITS, Pending
 from gesta.store import Letter, Statements
 from gesta.tooling import Tool
@@ -125,7 +125,7 @@ async def _try(tool: Tool, call: Pending, attempt: Entry, work: Work) -> None:
     desk, bound = work.desk, tool.timeout_s or work.timeout_s
     threads: list[Outliving] = []
 
-    def around(thread: Callable[[], Any]) -> Outliving:
+    def around(thread: Thread) -> Outliving:
         threads.append(Outliving(thread, partial(_late, desk, tool, call, attempt)))
         return threads[0]
 

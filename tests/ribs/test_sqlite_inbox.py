@@ -52,3 +52,19 @@ async def test_a_record_that_is_only_read_has_an_inbox_too(path: Path) -> None:
     assert [each.key for each in await reading.inbox("run")] == ["a"]
     assert await reading.inbox("\ud800") == []
     await reading.close()
+
+
+async def test_an_inbox_that_was_empty_is_read_again_once_anybody_wrote(path: Path) -> None:
+    ours, other = InlineSqliteStore.open(path), InlineSqliteStore.open(path)
+    seen: list[str] = []
+    ours.writer._connection.exec_trace = lambda _cursor, text, _values: seen.append(text) or True  # type: ignore[func-returns-value]
+    for _ in range(3):
+        assert await ours.inbox("run") == []
+    assert len([text for text in seen if "FROM inbox" in text]) == 1, "nobody wrote: it stayed empty"
+    await ours.send(letter("mine"))
+    assert [each.key for each in await ours.inbox("run")] == ["mine"]
+    assert await ours.inbox("else") == []
+    await other.send(Letter("else", "theirs", letter("").content, utc_text(utc_now())))
+    assert [each.key for each in await ours.inbox("else")] == ["theirs"]
+    await other.close()
+    await ours.close()

@@ -9,8 +9,9 @@ import linecache
 import sys
 import traceback
 from contextlib import redirect_stdout
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 
 import msgspec
 
@@ -62,6 +63,14 @@ def _listed(agents: list[str], place: str) -> str:
     return f"Agents in it: {', '.join(agents)}. Write {place}:{agents[0]}."
 
 
+class _AsItStands(SourceFileLoader):
+    """Reads the file itself: kept bytecode is stale where an edit in the same second left the size as it was."""
+
+    def get_code(self, fullname: str) -> CodeType:
+        del fullname
+        return self.source_to_code(self.get_data(self.path), self.path)
+
+
 def _file(place: str) -> ModuleType:
     """Import a file as Python would run it: its own folder comes first where modules are looked for."""
     path = Path(place)
@@ -70,7 +79,8 @@ def _file(place: str) -> ModuleType:
         raise BadAddress(f"No file {place!r} in {Path.cwd()}.{nearest(path.name, there)} {FORM}")
     full = path.resolve()
     name = full.stem if full.stem.isidentifier() and full.stem not in sys.modules else f"_agent_file_{full.stem}"
-    spec = importlib.util.spec_from_file_location(name, full)
+    loader = _AsItStands(name, str(full)) if full.suffix == ".py" else None
+    spec = importlib.util.spec_from_file_location(name, full, loader=loader)
     if spec is None or spec.loader is None:
         raise BadAddress(f"{place!r} is not a Python file. {FORM}")
     if str(full.parent) not in sys.path:

@@ -140,7 +140,7 @@ class Desk:
 
     def write(self, content: Content, *causes: Cause) -> Entry:
         """Write an entry in the turn's span."""
-        return self.log.write(content, causes)
+        return self.log.journal.write(content, self.log.span_seq, causes)
 
     def tell(self, type_: EventType, content: str, *, message: int = 0, seq: int | None = None) -> None:
         """Tell the listener a whole message once all that is written so far is durable.

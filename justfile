@@ -3,6 +3,8 @@
 # The active virtual environment comes first, else `.venv` of this folder.
 venv := env("VIRTUAL_ENV", justfile_directory() / ".venv")
 export PATH := venv / "bin:" + env("PATH")
+# Bytecode is kept, also where a container forbids it: without it every test process compiles all files again.
+export PYTHONDONTWRITEBYTECODE := ""
 
 # everything that a change must pass
 default: format-check lint types typos test docs

@@ -5,9 +5,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
-
-from gesta.cli import application
+from tests.commands import gesta_command
+from typer.testing import Result
 
 AGENTS = '''
 import gesta
@@ -108,15 +107,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 @pytest.fixture
 def gesta(folder: Path) -> Gesta:
     """Runs a command in that folder: `gesta("runs", "--json")`."""
-    runner, app = CliRunner(), application()
-
-    def run(*words: str, input: str | bytes | None = None) -> Result:
-        result = runner.invoke(app, list(words), input=input, prog_name="gesta")
-        if result.exception is not None and not isinstance(result.exception, SystemExit):
-            raise result.exception
-        return result
-
-    return run
+    return gesta_command
 
 
 @pytest.fixture

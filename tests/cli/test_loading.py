@@ -1,5 +1,7 @@
 """Naming an agent: what works, and what is said when it does not."""
 
+import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -37,6 +39,17 @@ def test_a_file_and_a_dotted_module_name_an_agent(gesta: Gesta, folder: Path):
     assert gesta("run", "shop/desks.py:plain", "x").stdout == "One.\n"
     assert gesta("run", "shop.desks:plain", "x").stdout == "One.\n"
     assert gesta("run", f"{folder}/agent.py:plain", "x").stdout == "One.\n"
+
+
+def test_a_file_that_is_rewritten_within_a_second_is_read_as_it_stands(
+    gesta: Gesta, folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    for word in ("One.", "Two."):
+        text = f'import gesta\nquick = gesta.Agent("quick", gesta.scripted("{word}"))\n'
+        (folder / "quick.py").write_text(text, encoding="utf-8")
+        os.utime(folder / "quick.py", (1_800_000_000, 1_800_000_000))
+        assert gesta("run", "quick.py:quick", "x").stdout == f"{word}\n"
 
 
 def test_an_agent_file_may_import_its_neighbours_and_print(gesta: Gesta, folder: Path):

@@ -21,6 +21,7 @@ from typing import NamedTuple
 
 import pytest
 import typer.main
+from tests.commands import gesta_command
 from typer.testing import CliRunner
 
 from gesta.cli import application, talk
@@ -258,7 +259,7 @@ def test_the_variables_of_the_page_are_those_that_are_read():
 
 @pytest.mark.parametrize("verb", [verb for verbs in VERBS.values() for verb in verbs])
 def test_the_help_of_every_command_has_an_example(verb: str):
-    said = CliRunner().invoke(application(), [verb, "--help"], prog_name="gesta").stdout
+    said = gesta_command(verb, "--help").stdout
     (example,) = re.findall(r"^  Example:\n    (gesta .+)$", said, re.MULTILINE)
     assert shlex.split(example)[1] == verb
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import anyio
 import pytest
+from tests.commands import anew
 
 import gesta
 from gesta.views.lineage import unexplained
 
-MAIN = [sys.executable, "-c", "from gesta.cli import main; main()"]
 EXAMPLES = sorted((Path(__file__).resolve().parents[2] / "examples").glob("*.py"))
 
 
@@ -40,7 +40,7 @@ def is_explained(record: Path) -> None:
     assert found.answers == ()
     for row in runs:
         if row.parent_run is None:
-            command = [*MAIN, "why", row.run, "--record", str(record)]
-            page = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+            page = anew("why", row.run, "--record", str(record)).stdout.splitlines()
+            assert page
             assert len(page) <= 40
             assert max(map(len, page)) <= 100

@@ -1,11 +1,10 @@
 """What a turn may cost: set aside before a request, settled after, shared with child runs; it stops or asks a person."""
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.commands import anew
 from tests.laws.scenes import Tape, again, play
 
 import gesta
@@ -331,23 +330,20 @@ rich, poor, asking = made(1.0), made(0.1), made(0.1, when_spent="ask")
 """
 
 
-def test_the_command_line_shows_what_a_turn_cost_and_ends_with_4(tmp_path: Path) -> None:
+def test_the_command_line_shows_what_a_turn_cost_and_ends_with_4(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "shop.py").write_text(SHOP)
+    monkeypatch.chdir(tmp_path)
 
-    def gesta_(*words: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-c", "from gesta.cli import main; main()", *words]
-        return subprocess.run(
-            command, cwd=tmp_path, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
-        )
-
-    assert "; $0.2000" in gesta_("run", "shop.py:rich", "Hi.").stderr
-    assert "$0.2000" in gesta_("log", "last").stdout
-    assert "$0.2000  answered" in gesta_("runs").stdout
-    poor = gesta_("run", "shop.py:poor", "Hi.")
-    assert poor.returncode == 4
+    assert "; $0.2000" in anew("run", "shop.py:rich", "Hi.").stderr
+    assert "$0.2000" in anew("log", "last").stdout
+    assert "$0.2000  answered" in anew("runs").stdout
+    poor = anew("run", "shop.py:poor", "Hi.")
+    assert poor.exit_code == 4
     assert "The turn ended with budget: The turn reached its budget: of $0.1000, $0.0000" in poor.stderr
-    asking = gesta_("run", "shop.py:asking", "Hi.")
-    assert asking.returncode == 3
+    asking = anew("run", "shop.py:asking", "Hi.")
+    assert asking.exit_code == 3
     assert "How many more US dollars may it spend?" in asking.stderr
-    assert gesta_("answer", "last", "0.5").returncode == 0
-    assert "Hello." in gesta_("resume", "last", "shop.py:asking").stdout
+    assert anew("answer", "last", "0.5").exit_code == 0
+    assert "Hello." in anew("resume", "last", "shop.py:asking").stdout

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from benchmarks.histories import ANEW, Judge, imported, main, table
 from msgspec.structs import replace
+from tests.conftest import FULL
 from tests.laws.dialects import STRICT, Spoken
 from tests.validators.chat_completions import parse
 
@@ -23,6 +24,8 @@ SOME = (
     *("agentdojo/runs/claude-3-opus-20240229.jsonl.zst", "agentdojo/runs/command-r.jsonl.zst"),
 )
 """Folders and files, of every format one that is soon read."""
+EVERY, RUNS, BODIES = (25, 2, 80) if FULL else (40, 1, 50)
+"""Each so many-th prefix is taken, of so many runs of a file; of each form and dialect that gives so many bodies."""
 
 
 def calls(*names: str) -> list[dict[str, Any]]:
@@ -57,12 +60,12 @@ def ran(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
 def test_sampled_prefixes_of_real_runs_are_valid_in_every_form(
     corpus: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code, out = ran(capsys, *SOME, "--corpus", str(corpus), "--every", "25", "--runs", "2", "--json")
+    code, out = ran(capsys, *SOME, "--corpus", str(corpus), "--every", str(EVERY), "--runs", str(RUNS), "--json")
     found = json.loads(out)
     assert (code, found["flaws"], found["problems"], found["refused"]) == (0, {}, [], {})
     assert {*found["bodies"]} == {f"{name} {each.speaks}" for name in address.FORMATTERS for each in STRICT}
-    assert min(found["bodies"].values()) >= 80
-    assert found["runs"] >= 50
+    assert min(found["bodies"].values()) >= BODIES
+    assert found["runs"] >= 25 * RUNS
 
 
 def test_each_prefix_is_judged_once_with_its_open_calls_closed(runs: Path) -> None:

@@ -19,6 +19,7 @@ import msgspec
 import pytest
 from inline_snapshot import snapshot
 from rich.console import Console
+from tests.commands import anew
 
 import gesta
 from gesta import demo
@@ -236,13 +237,12 @@ def test_what_it_says_fits_eighty_columns(tmp_path: Path, monkeypatch: pytest.Mo
     assert console.text.isascii()
 
 
-def test_the_commands_it_ends_with_exist(record: str, tmp_path: Path) -> None:
+def test_the_commands_it_ends_with_exist(record: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     play(Choices(record=record, yes=True), Typing())
-    main = "from gesta.cli import main; main()"
+    monkeypatch.chdir(tmp_path)
     for command, _ in NEXT:
-        words = [sys.executable, "-c", main, *shlex.split(command)[1:], "--record", record]
-        done = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path, check=False)
-        assert done.returncode == 0, f"{command}: {done.stderr}"
+        done = anew(*shlex.split(command)[1:], "--record", record)
+        assert done.exit_code == 0, f"{command}: {done.stderr}"
 
 
 # ------------------------------------------------------------------------------------------------- a live model

@@ -1,12 +1,11 @@
 """What waits for a person or a time: it costs nothing while it waits, and goes on in another process."""
 
-import subprocess
-import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import anyio
 import pytest
+from tests.commands import anew
 
 import gesta
 from gesta.kinds import AnswerContent, ApprovalContent, ResolutionContent
@@ -174,30 +173,25 @@ agent = gesta.Agent("desk", model=gesta.scripted(gesta.call("ask_person", questi
 """
 
 
-def test_the_command_line_answers_a_question_and_works_on(tmp_path: Path) -> None:
+def test_the_command_line_answers_a_question_and_works_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "shop.py").write_text(SHOP)
+    monkeypatch.chdir(tmp_path)
 
-    def gesta_(*words: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-c", "from gesta.cli import main; main()", *words]
-        return subprocess.run(
-            command, cwd=tmp_path, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
-        )
-
-    asked = gesta_("run", "shop.py:agent", "A shirt.")
-    assert asked.returncode == 3
+    asked = anew("run", "shop.py:agent", "A shirt.")
+    assert asked.exit_code == 3
     assert "A question: Which size?" in asked.stderr
     assert " ANSWER && gesta resume " in asked.stderr
-    wrong = gesta_("answer", "last", "large")
-    assert wrong.returncode == 2
+    wrong = anew("answer", "last", "large")
+    assert wrong.exit_code == 2
     assert "expected JSON" in wrong.stderr
-    assert gesta_("work", "shop.py:agent", "--once").stderr.count("waiting: question") == 1
-    assert gesta_("answer", "last", "42").returncode == 0
-    again = gesta_("answer", "last", "43")
-    assert again.returncode == 1
+    assert anew("work", "shop.py:agent", "--once").stderr.count("waiting: question") == 1
+    assert anew("answer", "last", "42").exit_code == 0
+    again = anew("answer", "last", "43")
+    assert again.exit_code == 1
     assert "was answered before" in again.stderr
-    worked = gesta_("work", "shop.py:agent", "--once")
+    worked = anew("work", "shop.py:agent", "--once")
     assert "answered: Size it is." in worked.stderr
-    assert "Nothing was due." in gesta_("work", "shop.py:agent", "--once").stderr
+    assert "Nothing was due." in anew("work", "shop.py:agent", "--once").stderr
 
 
 @pytest.fixture

@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 from tests.cli.test_transcript import SAMPLES
-from typer.testing import CliRunner, Result
+from tests.commands import gesta_command
+from typer.testing import Result
 
 import gesta
 from gesta import kinds
-from gesta.cli import application
 from gesta.cli.talk import HOSTILE
 from gesta.entry import Cause, Entry
 from gesta.errors import NoRun
@@ -423,7 +423,7 @@ def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def why(*words: str) -> Result:
-    return CliRunner().invoke(application(), ["why", *words], prog_name="gesta")
+    return gesta_command("why", *words)
 
 
 def recorded(*script: Any, texts: tuple[str, ...] = ("Rome?",)) -> None:

@@ -9,13 +9,13 @@ import pyoxigraph as rdf
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.commands import gesta_command
 from tests.ribs.test_lineage import GOALS, NASTY, Made, supervisor_of, weather
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 import gesta
 from gesta import kinds
 from gesta.bridges import prov as bridge
-from gesta.cli import application
 from gesta.entry import Entry
 from gesta.kinds import AssistantContent, BeginContent, EndContent, SystemContent, UserContent
 from gesta.view import fold
@@ -451,7 +451,7 @@ def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def export(*words: str) -> Result:
-    return CliRunner().invoke(application(), ["export", *words], prog_name="gesta")
+    return gesta_command("export", *words)
 
 
 def test_export_writes_each_format(shell: Path) -> None:

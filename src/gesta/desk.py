@@ -39,6 +39,8 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     """What it may cost, where the run that hands it over keeps an account; see `affording.share`."""
     run: str = ""
     """Id of the child run, where it was met in this turn before."""
+    thread: bool = False
+    """Whether that takes one turn after the other."""
 
 
 class Host(Protocol):

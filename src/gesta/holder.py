@@ -102,7 +102,7 @@ class Holder:
 
     async def _take(self, agent: Agent, run: str, opening: Opening, listener: Listener | None) -> Outcome:
         bound = self.bind(agent)
-        async with self.held(run, bound, listener, opening.parent_run) as desk:
+        async with self.held(run, bound, listener, opening.parent_run if opening.thread else None) as desk:
             known = desk.state.turns.get(opening.key) if opening.key is not None else None
             if known is not None and opening.parent_run is not None:
                 _same_task(opening, known)
@@ -135,6 +135,7 @@ class Holder:
         opening = Opening(
             name=task.name,
             run=task.run,
+            thread=task.thread,
             session=opened.session,
             content=SystemContent(
                 value=task.content.value,

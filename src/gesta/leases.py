@@ -1,12 +1,12 @@
-"""The right to write runs. That of a child run stays with the run above it for as long as somebody is at work there.
+"""The right to write runs. That of a thread stays with the run above it for as long as somebody is at work there.
 
 So a task that asks another one again and again takes that one's lease once, in place of two commits for each answer.
 Nobody else has anything to write there meanwhile, and letters need no lease. Where a turn stays open the lease is given
-back with it: somebody else may have to go on.
+back with it: somebody else may have to go on. A child run that is asked once gives its own back at once.
 """
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 
 from gesta.opening import shielded
 from gesta.store import Lease, Store
@@ -32,8 +32,9 @@ class Leases:
         finally:
             own = [] if run in self._kept.get(above or "", ()) else [lease]
             with shielded():
-                for each in [*self._kept.pop(run).values(), *own]:
-                    await self._store.release(each)
+                async with AsyncExitStack() as back:  # one that cannot be given back keeps no other
+                    for each in [*own, *self._kept.pop(run, {}).values()]:
+                        back.push_async_callback(self._store.release, each)
 
     def keep(self, lease: Lease, above: str | None) -> None:
         """Keep a lease that is in use, at the head that it now names, until the run above is left, if it is held."""

@@ -19,6 +19,8 @@ class Opening(Struct, frozen=True, kw_only=True):
     """Of the run."""
     run: str = ""
     """Its id, where that is known."""
+    thread: bool = False
+    """Whether it is a child run that takes one turn after the other."""
     session: str
     content: UserContent | SystemContent | None = None
     """None for a turn whose program says itself what it is about."""

@@ -81,6 +81,8 @@ class Handed(Struct, frozen=True, kw_only=True):
     """The same as the edge keeps it."""
     causes: Sequence[Cause] = ()
     hear: Listener | None = None
+    thread: bool = False
+    """Whether the child run takes one turn after the other."""
 
 
 class Answer(Struct, frozen=True):
@@ -141,9 +143,8 @@ class Verbs(Acting):
             causes: what the content was made from.
         """
         payload = plain((content.extra or {}).get("document", content.value))
-        return await self._hand(
-            Handed(agent=agent, run=thread, content=content, payload=payload, causes=causes), name, "agent"
-        )
+        handed = Handed(agent=agent, run=thread, content=content, payload=payload, causes=causes, thread=True)
+        return await self._hand(handed, name, "agent")
 
     async def _hand(self, handed: Handed, name: str, role: str) -> Result:
         async def work(desk: Desk, act: Act) -> Ended:
@@ -156,6 +157,7 @@ class Verbs(Acting):
                 source=desk.log.path,
                 allowance=allowance,
                 run=self._children.get(handed.run, ""),
+                thread=handed.thread,
             )
             if handed.hear is not None:
                 desk.listener = self._routed(await desk.host.child_run(handed.run, desk), handed.hear)

@@ -10,11 +10,12 @@ import anyio
 import pytest
 
 import gesta
-from gesta.errors import GestaError, RunHeld
+from gesta.errors import GestaError, RunHeld, WriteFailed
 from gesta.models.scripted import Keyless, spoken
 from gesta.patterns.chat import ChatAgent, ChatAgentConfig
 from gesta.patterns.task import Task
 from gesta.patterns.tool_message import ToolMessage
+from gesta.store import Lease
 
 UNLIMITED = gesta.Policy(limits=gesta.Limits(requests=None, calls=None))
 
@@ -118,6 +119,39 @@ async def test_a_sub_task_that_waits_for_somebody_gives_its_lease_back_with_its_
             await desk.run_async("Begin.")
         for row in await record.store.runs():
             await record.store.release(await record.store.lease(row.run))
+
+
+async def test_a_lease_that_cannot_be_given_back_keeps_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with gesta.open() as record:
+        store, given = record.store, record.store.release
+        gone: list[str] = []
+
+        async def release(lease: Lease) -> None:
+            gone.append(lease.run)
+            if len(gone) == 1:
+                raise WriteFailed(store.info.address, "the disk is full")
+            await given(lease)
+
+        monkeypatch.setattr(store, "release", release)
+        with pytest.raises(WriteFailed):
+            await team(record, lambda name, _shown: name).run_async("Begin.", turns=4)
+        (teacher,), (student,) = [await store.runs(name=name) for name in ("teacher", "student")]
+        assert gone == [teacher.run, student.run]
+        await given(await store.lease(student.run))
+        with pytest.raises(RunHeld):
+            await store.lease(teacher.run)
+
+
+async def test_a_child_run_that_is_asked_once_gives_its_lease_back_at_once() -> None:
+    async with gesta.open() as record:
+
+        async def program(verbs: Any, _task: str) -> str:
+            await verbs.call(gesta.Agent("clerk", gesta.scripted("Done.")), "Do it.", name="clerk")
+            (clerk,) = await record.store.runs(name="clerk")
+            await record.store.release(await record.store.lease(clerk.run))
+            return "ok"
+
+        assert (await record.run(gesta.Agent("desk", program=program), "Go.")).answer == "ok"
 
 
 class Add(ToolMessage):

@@ -297,6 +297,7 @@ class Writer:
 
     def _release(self, lease: Lease) -> None:
         self._heads.pop(lease.run, None)
+        self._quiet.discard(lease.run)
         values = (lease.run, lease.owner, lease.epoch)
         self._one.execute("UPDATE leases SET owner = NULL WHERE run = ? AND owner = ? AND epoch = ?", values)
 

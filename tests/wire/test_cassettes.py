@@ -1,12 +1,11 @@
 """Recorded traffic of real servers: every Chat Completions reply in the corpus is read, and what is none is named."""
 
-import gzip
 import json
-import tarfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from tests.wire.recorded import body_of, recorded
 
 from gesta.errors import ModelFault
 from gesta.message import Call, Message
@@ -36,36 +35,16 @@ class Exchange(NamedTuple):
 
 @pytest.fixture(scope="module")
 def exchanges(corpus: Path) -> list[Exchange]:
-    yaml = pytest.importorskip("yaml", reason="corpus absent: cassettes need PyYAML, which comes with gesta[docs]")
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    found: list[Exchange] = []
-    for path in sorted((corpus / "cassettes").rglob("*.tar.gz")):
-        with tarfile.open(path) as archive:
-            for member in archive:
-                file = archive.extractfile(member) if member.name.endswith((".yaml", ".yml")) else None
-                text = file.read() if file is not None else b""
-                if b"/chat/completions" in text:
-                    name = Path(member.name).stem
-                    found += [exchange(name, one) for one in yaml.load(text, loader)["interactions"] if of_chat(one)]
-    return found
+    return [exchange(Path(name).stem, one) for name, one in recorded(corpus, b"/chat/completions") if of_chat(one)]
 
 
 def of_chat(interaction: dict[str, Any]) -> bool:
-    return "request" in interaction and interaction["request"]["uri"].partition("?")[0].endswith("/chat/completions")
+    return interaction["request"]["uri"].partition("?")[0].endswith("/chat/completions")
 
 
 def exchange(name: str, interaction: dict[str, Any]) -> Exchange:
-    asked, answered = (content(interaction[side]) for side in ("request", "response"))
+    asked, answered = (body_of(interaction[side]) for side in ("request", "response"))
     return Exchange(name, json.loads(asked), answered, answered.lstrip()[:1] not in (b"{", b"["))
-
-
-def content(side: dict[str, Any]) -> bytes:
-    """The bytes of a body, in the three forms in which recorders write it."""
-    if (parsed := side.get("parsed_body")) is not None:
-        return json.dumps(parsed).encode()
-    body = side["body"]["string"] if isinstance(side["body"], dict) else side["body"]
-    data: bytes = body.encode() if isinstance(body, str) else body
-    return gzip.decompress(data) if data.startswith(b"\x1f\x8b") else data
 
 
 def read(data: bytes, size: int) -> tuple[Reply, str]:

@@ -1,8 +1,6 @@
 """Recorded traffic of Anthropic's API: every reply is read, and every request that can be said is built again."""
 
-import gzip
 import json
-import tarfile
 from base64 import b64decode
 from collections import Counter
 from pathlib import Path
@@ -11,6 +9,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from tests.validators.anthropic_messages import violations
+from tests.wire.recorded import body_of, recorded
 
 from gesta.errors import ModelFault
 from gesta.kinds import Part, RequestHeaderContent
@@ -51,36 +50,16 @@ class Exchange(NamedTuple):
 
 @pytest.fixture(scope="module")
 def exchanges(corpus: Path) -> list[Exchange]:
-    yaml = pytest.importorskip("yaml", reason="corpus absent: cassettes need PyYAML, which comes with gesta[docs]")
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    found: list[Exchange] = []
-    for path in sorted((corpus / "cassettes").rglob("*.tar.gz")):
-        with tarfile.open(path) as archive:
-            for member in archive:
-                file = archive.extractfile(member) if member.name.endswith((".yaml", ".yml")) else None
-                text = file.read() if file is not None else b""
-                if b"/v1/messages" in text:
-                    name = Path(member.name).stem
-                    found += [exchange(name, one) for one in yaml.load(text, loader)["interactions"] if ours(one)]
-    return found
+    return [exchange(Path(name).stem, one) for name, one in recorded(corpus, b"/v1/messages") if ours(one)]
 
 
 def ours(interaction: dict[str, Any]) -> bool:
-    return "request" in interaction and urlsplit(interaction["request"]["uri"]).path == AnthropicDialect.path
+    return urlsplit(interaction["request"]["uri"]).path == AnthropicDialect.path
 
 
 def exchange(name: str, interaction: dict[str, Any]) -> Exchange:
-    asked, answered = (content(interaction[side]) for side in ("request", "response"))
+    asked, answered = (body_of(interaction[side]) for side in ("request", "response"))
     return Exchange(name, json.loads(asked), answered, not answered.lstrip().startswith(b"{"))
-
-
-def content(side: dict[str, Any]) -> bytes:
-    """The bytes of a body, in the three forms in which recorders write it."""
-    if (parsed := side.get("parsed_body")) is not None:
-        return json.dumps(parsed).encode()
-    body = side["body"]["string"] if isinstance(side["body"], dict) else side["body"]
-    data: bytes = body.encode() if isinstance(body, str) else body
-    return gzip.decompress(data) if data.startswith(b"\x1f\x8b") else data
 
 
 def parse(data: bytes, size: int) -> tuple[Reply, str, str]:

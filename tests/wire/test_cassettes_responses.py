@@ -1,10 +1,8 @@
 """Recorded traffic of the Responses API: every reply is read, every request that can be said here is built again."""
 
 import base64
-import gzip
 import json
 import re
-import tarfile
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -12,6 +10,7 @@ from typing import Any, Literal, NamedTuple
 
 import pytest
 from tests.validators.responses import violations
+from tests.wire.recorded import body_of, recorded
 
 from gesta.errors import ModelFault
 from gesta.kinds import Part, RequestHeaderContent
@@ -55,41 +54,18 @@ class Exchange(NamedTuple):
 
 @pytest.fixture(scope="module")
 def exchanges(corpus: Path) -> list[Exchange]:
-    yaml = pytest.importorskip("yaml", reason="corpus absent: cassettes need PyYAML, which comes with gesta[docs]")
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    found: list[Exchange] = []
-    for path in sorted((corpus / "cassettes").rglob("*.tar.gz")):
-        with tarfile.open(path) as archive:
-            for member in archive:
-                file = archive.extractfile(member) if member.name.endswith((".yaml", ".yml")) else None
-                text = file.read() if file is not None else b""
-                if b"/responses" in text:
-                    interactions = yaml.load(text, loader)["interactions"]
-                    found += [exchange(member.name, one) for one in interactions if of_responses(one)]
-    return found
+    return [exchange(name, one) for name, one in recorded(corpus, b"/responses") if of_responses(one)]
 
 
 def of_responses(interaction: Mapping[str, Any]) -> bool:
     """A response that is made, or looked up later."""
-    if "request" not in interaction:
-        return False
     method, path = interaction["request"]["method"], interaction["request"]["uri"].partition("?")[0]
     return (method == "POST" and path.endswith("/responses")) or (method == "GET" and "/responses/resp_" in path)
 
 
 def exchange(name: str, interaction: Mapping[str, Any]) -> Exchange:
-    asked, answered = (content(interaction[side]) for side in ("request", "response"))
+    asked, answered = (body_of(interaction[side]) for side in ("request", "response"))
     return Exchange(name, json.loads(asked or b"null"), answered)
-
-
-def content(side: Mapping[str, Any]) -> bytes:
-    """The bytes of a body, in the three forms in which recorders write it."""
-    if (parsed := side.get("parsed_body")) is not None:
-        return json.dumps(parsed).encode()
-    body = side.get("body") or b""
-    data: bytes | str = body["string"] if isinstance(body, dict) else body
-    data = data.encode() if isinstance(data, str) else data
-    return gzip.decompress(data) if data.startswith(b"\x1f\x8b") else data
 
 
 def read(data: bytes, size: int) -> tuple[Reply, str, str]:

@@ -26,6 +26,14 @@ BEGINNINGS = tuple(
     )
 )
 """How the files begin that providers take. Source: MIME Sniffing Standard (WHATWG), image type patterns."""
+PACKED = {
+    "gzip": "application/gzip",
+    "bzip2": "application/x-bzip2",
+    "xz": "application/x-xz",
+    "compress": "application/x-compress",
+    "br": "application/x-brotli",
+}
+"""What a packed file is, whatever is in it, by what `mimetypes` calls it. Source: RFC 6713, shared-mime-info 2.4."""
 Role = Literal["system", "user", "assistant", "tool"]
 
 
@@ -80,8 +88,9 @@ def attached(path: str | os.PathLike[str]) -> Part:
     """
     file = Path(path)
     data, (media_type, packed) = file.read_bytes(), mimetypes.guess_type(file.name)
+    media_type = PACKED.get(packed) if packed else media_type
     if media_type is None or packed or media_type.startswith("image/"):
-        found = next((type_ for begin, type_ in BEGINNINGS if begin.match(data)), None if packed else media_type)
+        found = next((type_ for begin, type_ in BEGINNINGS if begin.match(data)), media_type)
         media_type = found or ("text/plain" if _is_text(data) else None)
     if media_type is None:
         said = f"The name {file.name!r} does not say what the file is, and its bytes are no image, PDF or text."

@@ -137,13 +137,13 @@ class Record:
             raise NoRun(name, [word for row in rows for word in (row.run, row.session)])
         return starts[-1]
 
-    async def verify(self, kept: Iterable[Head] = ()) -> list[Flaw]:
+    async def verify(self, *kept: Iterable[Head]) -> list[Flaw]:
         """Check every entry and blob against the chain of its run; no flaw, an empty list. Cost: reads it all.
 
         Args:
-            kept: heads as `heads` gave them at some time.
+            kept: heads as `heads` gave them at some time; those of another time by themselves.
         """
-        return await audit(self.store, kept)
+        return await audit(self.store, *kept)
 
     async def heads(self) -> list[Head]:
         """Give the last entry of each run with its digest, to be kept where who writes the record cannot change it."""

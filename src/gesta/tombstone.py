@@ -5,7 +5,7 @@ going, stand there too. Places are given out once, in order, without a gap: wher
 it, entries were removed by hand. So whoever removes a run leaves a trace in a chain of digests, or a gap.
 """
 
-from typing import Any
+from typing import TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -24,6 +24,8 @@ PRUNED, HOLD = "gesta.pruned", "gesta.hold"
 GAPS = """SELECT before + 1, pos - 1
     FROM (SELECT pos, lag(pos, 1, 0) OVER (ORDER BY pos) AS before FROM entries) AS each
     WHERE pos > before + 1 ORDER BY pos"""
+
+T = TypeVar("T")
 
 Places = list[tuple[int, int]]
 """First and last pos of each stretch, in order."""
@@ -70,14 +72,27 @@ class Hold(Struct, frozen=True, kw_only=True, omit_defaults=True):
     reason: str | None = None
 
 
+class Told(Struct, frozen=True):
+    """An entry that says what was pruned."""
+
+    row: Row
+    value: Pruned
+
+
 async def pruned(store: Store) -> list[Pruned]:
-    """Read what was pruned, in the order in which it went."""
-    return [value for value in await _values(store, PRUNED, Pruned) if isinstance(value, Pruned)]
+    """Read what was pruned, in the order in which it went; in a copy, also what was pruned where it was copied from."""
+    return [value for _, value in await _values(store, PRUNED, Pruned)]
+
+
+async def told(store: Store) -> list[Told]:
+    """Read what was pruned in this record itself."""
+    every = [Told(row, value) for row, value in await _values(store, PRUNED, Pruned)]
+    return [each for each in every if each.value.record == store.info.id]
 
 
 async def holds(store: Store) -> dict[str, Hold]:
     """Read which runs are held, each with its last hold."""
-    found = {value.run: value for value in await _values(store, HOLD, Hold) if isinstance(value, Hold)}
+    found = {value.run: value for _, value in await _values(store, HOLD, Hold)}
     return {run: hold for run, hold in found.items() if hold.held}
 
 
@@ -86,7 +101,7 @@ async def unexplained(store: Store) -> Places:
     missing: Places = [(int(first), int(last)) for first, last in (await store.sql(GAPS)).rows]
     if not missing:
         return []
-    known = sorted(place for each in await pruned(store) if each.record == store.info.id for place in each.places)
+    known = sorted(place for each in await told(store) for place in each.value.places)
     for start, end in known:
         missing = [part for gap in missing for part in _without(gap, start, end)]
     return missing
@@ -110,17 +125,17 @@ def _without(gap: tuple[int, int], start: int, end: int) -> Places:
     return [part for part in ((first, start - 1), (end + 1, last)) if part[0] <= part[1]]
 
 
-async def _values(store: Store, key: str, shape: type[Any]) -> list[Any]:
+async def _values(store: Store, key: str, shape: type[T]) -> list[tuple[Row, T]]:
     """Read the values under a key in every run of the record's own; what is no such value is let be."""
-    found = []
+    found = list[tuple[Row, T]]()
     for run in await store.runs(SESSION, NAME):
         for row in await store.read(run.run):
             if row.kind == "key-value" and key in row.content:
-                found += await _value(store, row, key, shape)
+                found += [(row, value) for value in await _value(store, row, key, shape)]
     return found
 
 
-async def _value(store: Store, row: Row, key: str, shape: type[Any]) -> list[Any]:
+async def _value(store: Store, row: Row, key: str, shape: type[T]) -> list[T]:
     try:
         blobs = {name: (await store.get_blob(row.run, name)).data for name in blob_names(row)}
         content = decode_content(row.content, blobs)

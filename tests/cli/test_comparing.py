@@ -150,6 +150,36 @@ def test_other_instructions_stand_in_the_header(gesta: Gesta, folder: Path, shop
     assert '    $.meta.instructions\n    - (nothing)\n    + "Be brief."\n' in shown
 
 
+def test_a_value_in_a_text_is_set_and_every_other_character_stays(
+    gesta: Gesta, folder: Path, shop: Callable[[str, str], None]
+):
+    text = '{"price":64.90,"number":12345678901234567890.5,\\n "euros":20}'
+    shop('    return {"number": number, "euros": 20}', f"    return '{text}'")
+    assert gesta("run", "shop.py:desk", "Pay my order.", "--session", "eve").exit_code == 0
+    assert gesta("fork", "eve", "--set", "8.tool_result.euros=30").exit_code == 0
+    entries = [json.loads(line)["content"] for line in gesta("log", "eve~1", "--json").stdout.splitlines()]
+    (told,) = [each["tool_result"] for each in entries if "tool_result" in each]
+    assert told == '{"price":64.90,"number":12345678901234567890.5,\n "euros":30}'
+
+
+def test_what_is_no_json_is_compared_as_text_and_told_as_json(
+    gesta: Gesta, folder: Path, shop: Callable[[str, str], None]
+):
+    for session, euros in (("eve", 20), ("bob", 30)):
+        text = f'{{"v": NaN, "euros": {euros}}}'
+        (folder / "shop.py").write_text(SHOP.replace('{"number": number, "euros": 20}', repr(text)))
+        assert gesta("run", "shop.py:desk", "Pay my order.", "--session", session).exit_code == 0
+    assert "NaN → NaN" not in gesta("diff", "eve", "bob").stdout
+
+    def no_number(name: str) -> None:
+        raise AssertionError(f"{name} is no JSON")
+
+    told = gesta("diff", "eve", "bob", "--json").stdout
+    assert json.loads(told, parse_constant=no_number)
+    assert "$.tool_result" in told
+    assert "$.tool_result.v" not in told
+
+
 def test_a_fork_without_an_agent_says_how_to_go_on(gesta: Gesta, shop: Callable[[str, str], None]):
     done = gesta("fork", "ann", "--at", "2")
     assert done.exit_code == 0
@@ -160,13 +190,15 @@ def test_a_fork_without_an_agent_says_how_to_go_on(gesta: Gesta, shop: Callable[
 @pytest.mark.parametrize(
     ("words", "said", "code"),
     [
-        (("--at", "99"), "There is no entry 99; the run has 17.", 1),
+        (("--at", "99"), "There is no entry 99; the run has 17.", 2),
         (("--set", "8.tool_result"), "write SEQ.PATH=VALUE, as in 8.tool_result.status=lost", 2),
-        (("--set", "8.tool_results=1"), "Entry 8 has no 'tool_results'. Did you mean 'tool_result'?", 1),
-        (("--set", "8.tool_result.euros.of=1"), "cannot be changed at 'tool_result.euros.of': 20 has no 'of'", 1),
-        (("--set", "9.number=2"), "Entry 9 is a request, which follows from others. What can be changed: user", 1),
-        (("--set", "2.value=a", "--set", "8.tool_result=1"), "Entries 2 and 8 are both to be changed", 1),
-        (("--set", "8.tool_result=1", "--at", "3"), "so a fork shares the 7 before it: leave --at out, got 3", 1),
+        (("--set", "8.tool_results=1"), "Entry 8 has no 'tool_results'. Did you mean 'tool_result'?", 2),
+        (("--set", "8.tool_result.euros.of=1"), "cannot be changed at 'tool_result.euros.of': 20 has no 'of'", 2),
+        (("--set", "8.tool_result.cents.of=1"), '{"number": 1, "euros": 20} has no \'cents\'', 2),
+        (("--set", "2.value.word=1"), "\"Pay my order.\" has no 'word'", 2),
+        (("--set", "9.number=2"), "Entry 9 is a request, which follows from others. What can be changed: user", 2),
+        (("--set", "2.value=a", "--set", "8.tool_result=1"), "Entries 2 and 8 are both to be changed", 2),
+        (("--set", "8.tool_result=1", "--at", "3"), "so a fork shares the 7 before it: leave --at out, got 3", 2),
         (("--live", "pai"), "--live pai: 'desk' has no such tool. It has: order, pay.", 2),
         (("--instructions", "@none.txt"), "Cannot read 'none.txt': No such file", 2),
         (("--session", "ann", "--at", "2"), "There is a run 'desk' in session 'ann' already", 1),
@@ -180,6 +212,14 @@ def test_what_cannot_be_forked_is_said(
     assert done.exit_code == code
     assert "Traceback" not in done.output
     assert len(gesta("runs", "--json").stdout.splitlines()) == 1
+
+
+def test_a_fork_of_all_that_ended_says_that_nothing_was_asked(gesta: Gesta, shop: Callable[[str, str], None]):
+    done = gesta("fork", "ann", "shop.py:desk")
+    assert (done.exit_code, done.stdout) == (0, "Done: paid 20.\n")
+    assert "Nothing was asked: the fork shares all of run" in done.stderr
+    assert "--at SEQ, --set SEQ.PATH=VALUE" in done.stderr
+    assert "Nothing was asked" not in gesta("fork", "ann", "shop.py:desk", "--at", "8").stderr
 
 
 def test_a_model_without_an_agent_is_refused(gesta: Gesta, shop: Callable[[str, str], None]):

@@ -134,7 +134,15 @@ def test_what_was_cut_off_or_made_anew_is_found_against_heads_that_were_kept(ges
     assert all(re.fullmatch(r"[0-9a-f]{16}\.\d+:[0-9a-f]{64}", head) for head in heads)
     gesta("run", "agent.py:echo", "more", "--session", "later")
     for words in (["--head", "heads.txt"], ["--head", heads[0], "--head", heads[1]]):
-        assert gesta("verify", *words).exit_code == 0
+        done = gesta("verify", *words)
+        assert re.fullmatch(r"3 runs, \d+ entries: nothing was changed\. 2 heads hold\.\n", done.stdout)
+    assert gesta("verify", "--head", heads[0]).stdout.endswith(" nothing was changed. 1 head holds.\n")
+    done = gesta("verify", "--head", "heads.txt", "--keep", "more.txt")
+    assert done.stdout.endswith(" nothing was changed. 2 heads hold. 3 heads written to more.txt.\n")
+    said = json.loads(gesta("verify", "--head", "heads.txt", "--keep", "more.txt", "--json").stdout)
+    assert (said["heads"], said["kept"]) == (2, 3)
+    said = json.loads(gesta("verify", "--json").stdout)
+    assert (said["heads"], said["kept"]) == (0, 0)
     run, _, seq = heads[0].partition(":")[0].partition(".")
     with closing(sqlite3.connect("runs.gesta")) as file:
         file.execute("DELETE FROM entries WHERE run = ? AND seq = ?", (run, seq))
@@ -168,3 +176,52 @@ def test_what_is_no_head_is_said(gesta: Gesta):
     done = gesta("verify", "--head", "heads.txt")
     assert "--head heads.txt: line 1 is no head. A head is RUN.SEQ:DIGEST, as --keep writes." in done.stderr
     assert "--keep no/such: No such file or directory" in gesta("verify", "--keep", "no/such").stderr
+    Path("empty.txt").write_text("\n")
+    done = gesta("verify", "--head", "empty.txt")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "--head empty.txt: no head is in it. A head is RUN.SEQ:DIGEST, as --keep writes." in done.stderr
+    done = gesta("verify", "--head", f"run.99999999999999999999:{'0' * 64}")
+    assert done.exit_code == 2
+    assert "no head (RUN.SEQ:DIGEST), and no file of heads" in done.stderr
+
+
+def test_runs_that_are_gone_are_counted_apart_from_those_that_were_changed(gesta: Gesta):
+    _filled(gesta)
+    nowhere = [word for run in ("f" * 16, "e" * 16) for word in ("--head", f"{run}.1:{'0' * 64}")]
+    done = gesta("verify", *nowhere)
+    assert (done.exit_code, done.stderr) == (1, "2 runs are not there any more.\n")
+    with closing(sqlite3.connect("runs.gesta")) as file:
+        file.execute("UPDATE entries SET content = replace(content, 'Rome', 'rome') WHERE kind = 'user'")
+        file.commit()
+    done = gesta("verify", *nowhere[:2])
+    assert done.stderr == "Changed since it was written: 1 run of 2. 1 run is not there any more.\n"
+
+
+def test_a_pruned_run_of_another_record_is_not_said_to_be_one_of_this(gesta: Gesta):
+    _filled(gesta)
+    assert gesta("prune", "trip", "--yes").exit_code == 0
+    assert gesta("push", "runs.gesta", "copy.gesta").exit_code == 0
+    assert gesta("verify").stdout.endswith("nothing was changed. 1 run was pruned.\n")
+    assert gesta("verify", "copy.gesta").stdout.endswith("nothing was changed.\n")
+
+
+def test_heads_are_written_beside_so_that_the_old_ones_stay_until_the_new_are_whole(gesta: Gesta):
+    _filled(gesta)
+    Path("heads.txt").write_text("old\n")
+    Path("heads.txt").chmod(0o640)
+    Path("link.txt").symlink_to("heads.txt")
+    with Path("heads.txt").open() as old:
+        assert gesta("verify", "--keep", "link.txt").exit_code == 0
+        assert old.read() == "old\n"
+    assert Path("link.txt").is_symlink()
+    assert len(Path("heads.txt").read_text().splitlines()) == 2
+    assert Path("heads.txt").stat().st_mode & 0o777 == 0o640
+    assert list(Path().glob("*.new")) == []
+
+
+def test_heads_never_take_the_place_of_a_record(gesta: Gesta):
+    _filled(gesta)
+    done = gesta("verify", "--keep", "runs.gesta")
+    assert done.exit_code == 2
+    assert "'runs.gesta' is the name of a record, and heads are none. Name a file: --keep heads.txt" in done.stderr
+    assert gesta("verify").exit_code == 0

@@ -69,6 +69,7 @@ def test_the_body_is_made_again_and_checked(gesta: Gesta, talk: Path) -> None:
     shown = gesta("show")
     assert "the bytes are those whose digest is on record" in shown.stderr
     assert json.loads(shown.stdout.partition("\n\n")[2]) == told["body"]
+    assert "call-id" not in shown.stderr, "a call that had no id of its own loses nothing when one is made for it"
 
 
 def test_what_a_request_added_and_from_what(gesta: Gesta, talk: Path) -> None:

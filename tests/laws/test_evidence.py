@@ -1,13 +1,20 @@
 """Laws 1, 9 and 11: a changed byte is found at its entry, and any SQLite tool reads a closed record."""
 
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import anyio
 import pytest
+from msgspec.structs import replace
 
 import gesta
-from gesta.audit import Flaw
+from gesta.audit import Flaw, Head, head_of
+from gesta.bridges.pushing import push
+from gesta.codec import link
+from gesta.entry import Row
+from gesta.stores.pruning import Choice, Pruner, plan, prune
+from gesta.stores.tables import ROW
 
 LARGE = "é" * 100_000
 
@@ -23,9 +30,43 @@ async def made(path: Path) -> str:
         return (await record.run(agent, "look", session="s")).run
 
 
-async def flaws(path: Path) -> list[Flaw]:
+async def flaws(path: Path, *kept: list[Head]) -> list[Flaw]:
     async with gesta.open(str(path), readonly=True) as record:
-        return await record.verify()
+        return await record.verify(*kept)
+
+
+async def said(path: Path, texts: int = 1) -> list[Head]:
+    """A conversation goes on; gives all heads."""
+    agent = gesta.Agent("desk", model=gesta.scripted(*["Yes."] * texts))
+    async with gesta.open(str(path)) as record:
+        for number in range(texts):
+            await record.run(agent, f"Is it {number}?", session="s")
+        return await record.heads()
+
+
+async def went(path: Path) -> None:
+    """The conversation is pruned."""
+    async with gesta.open(str(path)) as record:
+        assert (await prune(record.store, await plan(record.store, Choice(session="s")), Pruner(by="ann"))).runs == 1
+
+
+def forge(path: Path, run: str, last: int = 2) -> None:
+    """Change the last entries of a run, and work out their digests anew."""
+    with closing(sqlite3.connect(path)) as db:
+        rows = [Row(*row) for row in db.execute(f"SELECT {ROW} FROM entries WHERE run = ? ORDER BY seq", (run,))]
+        before = rows[-last - 1].digest
+        for row in rows[-last:]:
+            text = row.content[:-1] + " }"
+            before = link(before, replace(row, content=text))
+            change = "UPDATE entries SET content = ?, digest = ? WHERE run = ? AND seq = ?"
+            db.execute(change, (text, before, run, row.seq))
+        db.commit()
+
+
+def spoilt(path: Path, change: str, *values: str) -> None:
+    with closing(sqlite3.connect(path)) as db:
+        db.execute(change, values)
+        db.commit()
 
 
 @pytest.mark.parametrize(
@@ -78,3 +119,88 @@ async def test_entries_come_back_as_they_were_written(tmp_path: Path) -> None:
         async for page in record.store.tail():
             assert [row.seq for row in page] == [entry.seq for entry in first]
             break
+
+
+async def test_what_was_pruned_in_another_record_explains_nothing_here(tmp_path: Path) -> None:
+    here, there = tmp_path / "c.gesta", tmp_path / "d.gesta"
+    (head,) = await said(here, 2)
+    for _ in range(2):
+        async with gesta.open(str(here)) as source, gesta.open(str(there)) as target:
+            await push(source.store, target.store)
+        if head in await heads_of(here):
+            await went(here)
+    kept = await heads_of(there)
+    assert len(kept) == 2, "the run, and what the other record says of its own"
+    assert await flaws(there, kept) == []
+    forge(there, head.run)
+    assert await flaws(there) == [], "without heads it looks whole"
+    (flaw,) = await flaws(there, kept)
+    assert (flaw.run, flaw.seq) == (head.run, head.seq)
+    assert flaw.what.endswith("the chain was worked out anew")
+
+
+async def heads_of(path: Path) -> list[Head]:
+    async with gesta.open(str(path), readonly=True) as record:
+        return await record.heads()
+
+
+async def test_a_tombstone_that_stood_there_when_the_heads_were_kept_explains_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "r.gesta"
+    before = await said(path, 4)
+    await went(path)
+    kept = await said(path)
+    (run,) = {head.run for head in before}
+    (head,) = [head for head in kept if head.run == run]
+    assert await flaws(path, before) == [], "it came after these"
+    spoilt(path, "DELETE FROM entries WHERE pos = (SELECT max(pos) FROM entries)")
+    what = f"entry {head.seq} is not there any more: the run was cut off before it, or removed"
+    assert await flaws(path, kept) == [Flaw(run, head.seq, what)]
+    assert await flaws(path, before) == []
+    assert await flaws(path, before, kept) == [Flaw(run, head.seq, what)], "each time's by themselves"
+
+
+async def test_a_run_that_was_there_before_the_tombstone_was_not_what_went(tmp_path: Path) -> None:
+    path = tmp_path / "r.gesta"
+    kept = await said(path, 2)
+    await went(path)
+    await said(path)
+    assert await flaws(path, kept) == []
+    spoilt(path, "UPDATE entries SET pos = -pos")
+    spoilt(path, "UPDATE entries SET pos = (SELECT 1 - min(pos) FROM entries) + pos")  # the tombstone comes last
+    assert kept[0].run in {flaw.run for flaw in await flaws(path, kept)}
+
+
+BAD_BYTE = "UPDATE entries SET content = CAST(x'7bff7d' AS TEXT) WHERE kind = 'key-value' AND run = ?"
+
+
+async def test_a_changed_byte_in_what_says_what_was_pruned_is_a_flaw_and_no_crash(tmp_path: Path) -> None:
+    path = tmp_path / "r.gesta"
+    (head,) = await said(path)
+    await went(path)
+    (own,) = await heads_of(path)
+    assert await flaws(path, [head]) == []
+    spoilt(path, BAD_BYTE, own.run)
+    for kept in ([], [head], [head, own]):
+        found = await flaws(path, kept)
+        assert {flaw.run for flaw in found} == {"", own.run} | ({head.run} if head in kept else set())
+        assert [flaw.what.partition(":")[0] for flaw in found if flaw.run == own.run] == ["its entries cannot be read"]
+
+
+async def test_a_changed_byte_in_what_describes_the_tables_is_a_flaw_and_no_crash(tmp_path: Path) -> None:
+    path = tmp_path / "r.gesta"
+    kept = await said(path)
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("PRAGMA writable_schema = ON")
+        db.execute("UPDATE sqlite_master SET sql = CAST(sql || x'202d2dff' AS TEXT) WHERE type = 'view'")
+        db.commit()
+    for heads in ([], kept):
+        (flaw,) = await flaws(path, heads)
+        assert (flaw.run, flaw.what.partition(":")[0]) == ("", "its runs cannot be listed")
+
+
+def test_a_head_has_a_seq_that_a_record_can_have() -> None:
+    digest = "0" * 64
+    assert head_of(f"r.12:{digest}") == Head("r", 12, digest)
+    assert head_of(f"a.b.{10**18 - 1}:{digest}") == Head("a.b", 10**18 - 1, digest)
+    for seq in ("0", "012", str(10**18), "99999999999999999999", "1٣", "-1", ""):
+        assert head_of(f"r.{seq}:{digest}") is None

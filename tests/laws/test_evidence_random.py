@@ -1,4 +1,7 @@
-"""Laws 9 and 11 over agents drawn by lot: any changed byte is found at its entry, and plain SQL reads a closed record."""
+"""Laws 9 and 11 over agents drawn by lot: any changed byte is found at its entry, and plain SQL reads a closed record.
+
+And over records that are written, pruned and pushed by lot: a kept head holds until its run is pruned there.
+"""
 
 import json
 import random
@@ -19,10 +22,15 @@ from tests.laws.test_everything import TELLERS, told
 from tests.laws.test_evidence import flaws
 
 import gesta
-from gesta.audit import Flaw, Head
+from gesta.address import Record, bind, inline_store
+from gesta.audit import Flaw, Head, audit, heads
+from gesta.bridges.pushing import push
 from gesta.codec import blob_names, decode_content, link
 from gesta.compare.forks import Fork, fork
 from gesta.entry import GENESIS, Entry, Row, utc_text
+from gesta.kinds import KeyValueContent
+from gesta.store import Store
+from gesta.stores.pruning import Choice, Pruner, plan, prune
 from gesta.stores.tables import ROW
 from gesta.stores.views import EACH
 
@@ -174,10 +182,10 @@ def removed(db: sqlite3.Connection, head: Head, lot: random.Random) -> None:
 
 
 def made_anew(db: sqlite3.Connection, head: Head, lot: random.Random) -> None:
-    """Change an entry, and work out the digests of it and of all after it."""
+    """Change an entry up to the head, and work out the digests of it and of all after it."""
     save(db)
     rows = rows_of(db, head.run)
-    changed = lot.randrange(len(rows))
+    changed = lot.randrange(sum(row.seq <= head.seq for row in rows))
     prev = rows[changed - 1].digest if changed else prev_of(rows[0], db)
     for place, row in enumerate(rows[changed:]):
         text = row.content[:-1] + " }" if place == 0 else row.content
@@ -202,6 +210,76 @@ def restore(db: sqlite3.Connection, path: Path) -> None:
     db.execute("INSERT INTO entries SELECT * FROM saved")
     db.execute("DROP TABLE saved")
     assert check(path) == []
+
+
+class Kept:
+    """Heads of a record as they were once, and the runs that were pruned there since."""
+
+    def __init__(self, found: list[Head]) -> None:
+        self.heads, self.since = found, set[str]()
+
+
+async def written(store: Store, session: str, count: int) -> None:
+    """Some entries more of a session's run."""
+    async with Record(store, bind).span("program", session=session) as span:
+        for number in range(count):
+            span.log(KeyValueContent(key="number", value=number))
+
+
+async def shuffled(stores: Sequence[Store], lot: random.Random) -> list[list[Kept]]:
+    """Write, prune and push two records by lot; what was kept of each meanwhile."""
+    kept: list[list[Kept]] = [[], []]
+    for _ in range(lot.randint(8, 20)):
+        which, session = lot.randrange(2), lot.choice("ab")
+        here, there = stores[which], stores[1 - which]
+        match lot.choice(("write", "write", "prune", "push", "keep")):
+            case "write":
+                await written(here, session, lot.randint(1, 5))
+            case "prune":
+                gone = await plan(here, Choice(session=session))
+                assert (await prune(here, gone, Pruner(by="ann"))).runs == len(gone.runs)
+                for each in kept[which]:
+                    each.since |= {row.run for row in gone.runs}
+            case "push":
+                await push(here, there)
+            case _:
+                kept[which].append(Kept(await heads(here)))
+    return [[*every, Kept(await heads(store))] for every, store in zip(kept, stores, strict=True)]
+
+
+@EXAMPLES
+@given(seeds)
+def test_a_kept_head_holds_or_a_later_prune_explains_it_and_none_that_was_forged_passes(seed: int) -> None:
+    lot = random.Random(seed)
+    with tempfile.TemporaryDirectory() as name:
+        paths = [Path(name) / "c.gesta", Path(name) / "d.gesta"]
+
+        async def main() -> list[list[Kept]]:
+            stores = [inline_store(str(path), durability="normal") for path in paths]
+            kept = await shuffled(stores, lot)
+            for store, every in zip(stores, kept, strict=True):
+                assert await audit(store, *(each.heads for each in every)) == []
+                await store.close()
+            return kept
+
+        for path, every in zip(paths, anyio.run(main), strict=True):
+            for each in every:
+                forged(path, each, lot)
+
+
+def forged(path: Path, kept: Kept, lot: random.Random) -> None:
+    """Spoil a run of which a head was kept and which was not pruned since; it is found, whatever else was pruned."""
+    held = [head for head in kept.heads if head.run not in kept.since]
+    if not held:
+        return
+    head = lot.choice(held)
+    with closing(sqlite3.connect(path, isolation_level=None)) as db:
+        for spoil in (cut, removed, made_anew):
+            db.execute("BEGIN")
+            spoil(db, head, lot)
+            db.execute("COMMIT")
+            assert head.run in {flaw.run for flaw in check(path, kept.heads)}, spoil.__name__
+            restore(db, path)
 
 
 @EXAMPLES

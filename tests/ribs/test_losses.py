@@ -57,7 +57,13 @@ def call(**more: Any) -> ToolCallContent:
 
 
 SAID = ChatCompletionContent(output="")
-SEEN = ToolResultContent(call=4, tool_result="seen")
+
+
+def seen(call: int) -> ToolResultContent:
+    return ToolResultContent(call=call, tool_result="seen")
+
+
+SEEN = seen(4)
 ROWS: dict[str, tuple[list[Any], dict[str, int]]] = {
     "nothing": ([SAID, call(), SEEN], {}),
     "a thought of a provider": (
@@ -65,7 +71,9 @@ ROWS: dict[str, tuple[list[Any], dict[str, int]]] = {
         {"thought": 1},
     ),
     "what a provider kept": ([ChatCompletionContent(output="", meta=NATIVE), call(), SEEN], {"native": 1}),
-    "an id that is missing": ([SAID, call(tool_call_id=None), SEEN], {"call-id": 1}),
+    "no id where none was given": ([SAID, call(tool_call_id=None), SEEN, call(tool_call_id=""), seen(6)], {}),
+    "an odd id": ([SAID, call(tool_call_id="c 1"), SEEN], {"call-id": 1}),
+    "an id that comes twice": ([SAID, call(), SEEN, SAID, call(), seen(7)], {"call-id": 1}),
     "a name that none takes": ([SAID, call(tool_name="a b"), SEEN], {"tool-name": 1}),
     "arguments that are no object": ([SAID, call(meta={"raw_args": "["}), SEEN], {"arguments": 1}),
     "a call without a result": ([SAID, call()], {"unanswered": 1}),

@@ -182,6 +182,14 @@ def test_images_and_files_are_sent_with_what_a_person_says(tmp_path: Path) -> No
         ("about.html", b"%PDF-1.7 is how a PDF begins", "text/html", "file"),
         ("Makefile", "all: größer\n".encode(), "text/plain", "file"),
         ("empty", b"", "text/plain", "file"),
+        ("server.log.gz", b"\x1f\x8b\x08\x00", "application/gzip", "file"),
+        ("all.tar.gz", b"\x1f\x8b\x08\x00", "application/gzip", "file"),
+        ("drawing.svgz", b"\x1f\x8b\x08\x00", "application/gzip", "file"),
+        ("all.tar.bz2", b"BZh9\xff", "application/x-bzip2", "file"),
+        ("notes.xz", b"\xfd7zXZ\x00", "application/x-xz", "file"),
+        ("notes.Z", b"\x1f\x9d\x90", "application/x-compress", "file"),
+        ("page.html.br", b"\x0b\x02\x80", "application/x-brotli", "file"),
+        ("photo.png.gz", b"\x89PNG\r\n\x1a\n not packed", "image/png", "image"),
     ],
 )
 def test_a_file_is_what_its_name_says_or_else_its_bytes(
@@ -191,7 +199,7 @@ def test_a_file_is_what_its_name_says_or_else_its_bytes(
     assert attached(tmp_path / name) == Part(type=form, data=data, media_type=media_type, name=name)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(("name", "data"), [("blob", b"\x00\x01\xff"), ("notes.txt.gz", b"\x1f\x8b\x08\x00")])
+@pytest.mark.parametrize(("name", "data"), [("blob", b"\x00\x01\xff"), ("notes.packed", b"\x1f\x8b\x08\x00")])
 def test_a_file_of_which_nobody_knows_what_it_is_is_refused_in_words(tmp_path: Path, name: str, data: bytes) -> None:
     (tmp_path / name).write_bytes(data)
     with pytest.raises(AgentError, match=rf"'{name}'.*no image, PDF or text.*media_type="):

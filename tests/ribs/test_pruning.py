@@ -146,6 +146,40 @@ async def test_a_base_stays_while_a_fork_of_it_does_and_a_fork_may_go_alone(stor
     assert going(await plan(store, Choice(session="s"))) == [["base", "fork"]]
 
 
+async def test_all_forks_that_keep_a_base_are_named_or_some_and_how_many_more(store: Store):
+    await recorded(store, "base")
+
+    async def forked(*runs: str) -> None:
+        for run in runs:
+            await recorded(store, run, session="f", base={"run": "base", "seq": 2, "digest": "0"})
+
+    await forked("f2", "f1")
+    assert why(await plan(store, Choice(session="s"))) == {"base": "runs f1 and f2 refer to it and stay"}
+    found = await plan(store, Choice())
+    await forked("f3", "f4", "f5")
+    words = "runs f3, f4 and f5, which are new, refer to it"
+    gone = await prune(store, found, Pruner(by="ann"))
+    assert {each.run.run: each.why for each in gone.staying} == dict.fromkeys(("base", "f1", "f2"), words)
+    five = {"base": "runs f1, f2, f3, f4 and f5 refer to it and stay"}
+    assert why(await plan(store, Choice(session="s"))) == five
+    await forked("f6", "f7")
+    more = {"base": "runs f1, f2, f3, f4, f5 and 2 more refer to it and stay"}
+    assert why(await plan(store, Choice(session="s"))) == more
+
+
+async def test_what_stays_only_for_a_run_is_no_reason_for_it_to_stay(store: Store):
+    await recorded(store, "base")
+    await recorded(store, "parent", session="f")
+    await recorded(store, "fork", parent_run="parent", base={"run": "base", "seq": 2, "digest": "0"})
+    await recorded(store, "below", parent_run="base")
+    await recorded(store, "other", session="f", base={"run": "base", "seq": 2, "digest": "0"})
+    assert why(await plan(store, Choice(session="s"))) == {
+        "base": "runs fork and other refer to it and stay",
+        "fork": "run parent refers to it and stays",
+        "below": "run base refers to it and stays",
+    }
+
+
 async def test_a_base_stays_of_which_somebody_made_a_fork_meanwhile(store: Store):
     await recorded(store, "base")
     await recorded(store, "source")

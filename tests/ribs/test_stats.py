@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import apsw
 import msgspec
 import pytest
 
@@ -10,7 +11,7 @@ import gesta
 from gesta.compare.forks import Change, Fork, fork, go_on
 from gesta.kinds import ChatCompletionContent, ToolCallContent, ToolResultContent
 from gesta.policy import Policy
-from gesta.views.stats import Row, Stats, between_ms, percentile, stats
+from gesta.views.stats import Base, Row, Stats, base_of, between_ms, percentile, stats
 
 pytestmark = pytest.mark.anyio
 USAGE = {"prompt_tokens": 30, "completion_tokens": 9}
@@ -194,3 +195,79 @@ async def test_of_a_fork_counts_what_it_did_itself(tmp_path: Path):
         assert (after.calls, after.errors, after.unanswered) == (1, 1, 0), "a call that the base answers is none"
         by_tool = await stats(record.store, "tool")
         assert (by_tool["look"].calls, by_tool["look"].errors) == (1, 1)
+
+
+async def test_annotations_that_cannot_be_read_mark_nothing(tmp_path: Path):
+    path = str(tmp_path / "r.gesta")
+    async with gesta.open(path) as record:
+        await record.run(agent(), "Well?", session="a")
+    with apsw.Connection(path) as connection:
+        connection.execute("UPDATE entries SET annotations = '{bad' WHERE kind = 'chat-completion'")
+    async with gesta.open(path, readonly=True) as record:
+        assert (await stats(record.store, "agent"))["desk"].answers == 2
+
+
+async def test_from_is_a_mark_in_forks_only():
+    async with gesta.open() as record:
+        async with record.span("app", session="s") as span:
+            span.write(ChatCompletionContent(output="x", model="m"))
+            span.write(ChatCompletionContent(output="x", model="m"), (), {"from": "cache"})
+            call = span.write(ToolCallContent(tool_name="t", tool_args={}))
+            span.write(ToolResultContent(call=call.seq, tool_result="r", extra={"from": "server-1"}))
+        found = (await stats(record.store, "model"))["m"]
+    assert (found.answers, found.calls, found.unanswered) == (2, 1, 0)
+
+
+async def test_a_fork_goes_on_with_the_model_that_its_base_had_there(tmp_path: Path):
+    script = (gesta.call("look", number=1), "One.", gesta.call("look", number=0), "Two.")
+    async with gesta.open(str(tmp_path / "r.gesta")) as record:
+        for name in ("mA", "mB"):
+            desk = gesta.Agent("desk", gesta.scripted(*script, name=name), tools=[look])
+            run = (await record.run(desk, "Well?", session="a")).run
+        call = next(entry for entry in await record.read(run) if isinstance(entry.content, ToolCallContent))
+        await fork(record, await record.find(run), Fork(changes=[Change(call.seq, "tool_args.number", -1)]))
+        found = await stats(record.store, "model")
+    assert {name: each.calls for name, each in found.items()} == {"mA": 2, "mB": 1}
+
+
+@gesta.tool(effect="once", approval=True)
+def pay(euros: int) -> str:
+    """Pay."""
+    return f"paid {euros}"
+
+
+async def test_a_call_that_a_fork_shares_is_answered_there_and_counts_again_where_it_is_done_again(tmp_path: Path):
+    desk = gesta.Agent("desk", gesta.scripted(gesta.call("pay", euros=1), "Done."), tools=[pay])
+    async with gesta.open(str(tmp_path / "r.gesta")) as record:
+        base = await record.find((await record.run(desk, "Pay.", session="a")).run)
+        for calls in (1, 2):
+            await go_on(record, await fork(record, base, Fork(live=["pay"])), desk)
+            found = (await stats(record.store, "tool"))["pay"]
+            assert (found.calls, found.unanswered, len(found.latencies_ms)) == (calls, 0, calls)
+
+
+def test_a_fork_looks_its_entries_up_in_what_it_shares_and_not_after():
+    rows = [
+        row(1, "request-header", '{"meta":{"model":"mA"}}', run="base"),
+        row(2, "request", '{"header":1}', run="base"),
+        row(3, "tool-call", '{"tool_name":"a"}', run="base"),
+        row(4, "request-header", '{"meta":{"model":"mB"}}', run="base"),
+        row(5, "tool-call", '{"tool_name":"b"}', run="base"),
+        row(6, "request", '{"header":1}', run="fork of fork"),
+        row(7, "request", '{"header":4}', run="fork of fork"),
+        row(8, "tool-result", '{"call":5,"outcome":"ok"}', run="fork of fork"),
+        row(9, "tool-result", '{"call":3,"outcome":"ok","extra":3}', run="fork of fork"),
+        row(10, "request", '{"header":1}', run="own base"),
+        row(11, "budget", '{"of":0,"spent":{"usd":1}}', run="base"),
+    ]
+    bases = {"fork": Base("base", 3), "fork of fork": Base("fork", 5), "own base": Base("own base", 20)}
+    for by, expected in (("model", {"mA": (2, 1), "unknown": (2, 0)}), ("tool", {"a": (0, 0), "b": (0, 1)})):
+        found = Stats(by, {}, bases=bases)  # type: ignore[arg-type]
+        for each in rows:
+            found.add(each)
+        assert {name: (each.requests, each.unanswered) for name, each in found.groups.items()} == expected
+
+
+@pytest.mark.parametrize("content", ["", "{}", '{"opened":{"base":{"run":"r"}}}', '{"opened":3}'])
+def test_a_begin_that_cannot_be_read_makes_no_fork(content: str):
+    assert base_of(content) is None

@@ -494,3 +494,27 @@ def test_nothing_is_written_beside_the_record(tmp_path: Path, monkeypatch: pytes
     monkeypatch.chdir(tmp_path)
     task("calc", "DONE 1").run("go")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_tool_whose_schema_grows_is_offered_as_it_is_now_and_else_stays_the_same():
+    tables = ["a"]
+
+    class Query(Nothing):
+        request: str = "query"
+        table: str
+
+        @classmethod
+        def llm_function_schema(cls, request=False, defaults=True):
+            spec = super().llm_function_schema(request, defaults)
+            spec.description = f"To query one of {len(tables)}."
+            spec.parameters["properties"]["table"]["enum"] = list(tables)
+            return spec
+
+    chat = agent("a", "x", tools=[Query])
+    first = next(tool for tool in chat.tools(in_text=False) if tool.name == "query")
+    same = next(tool for tool in chat.tools(in_text=False) if tool.name == "query")
+    assert same is first
+    tables.append("b")
+    second = next(tool for tool in chat.tools(in_text=False) if tool.name == "query")
+    assert [tool.args_schema["properties"]["table"]["enum"] for tool in (first, second)] == [["a"], ["a", "b"]]
+    assert second.description.startswith("To query one of 2.")

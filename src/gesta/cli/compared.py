@@ -3,6 +3,7 @@
 import re
 import sys
 from contextlib import redirect_stdout
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +76,15 @@ def _divergence(found: Any) -> dict[str, Any] | None:
     return where | {"recorded": plain(found.difference.before), "replayed": plain(found.difference.after)}
 
 
+@dataclass(frozen=True)
+class Fork:
+    """A fork that was made, and its base."""
+
+    base: RunRow
+    run: RunRow
+    went_on: bool
+
+
 def fork(options: ForkOptions) -> int:
     """Make a fork, and let the agent go on with it."""
     if options.agent is None and (options.model or options.instructions):
@@ -95,19 +105,23 @@ def fork(options: ForkOptions) -> int:
             f"--live {wrong[0]}: {agent.name!r} has no such tool. It has: {', '.join(t.name for t in agent.tools)}."
         )
 
-    async def work() -> tuple[RunRow, RunRow, Outcome | None, list[int]]:
+    async def work() -> tuple[Fork, Outcome | None, list[int]]:
         async with open_record(options.target()) as record:
             base = await record.find(options.run)
             acting = await _acting(record, base, agent, options) if agent is not None else None
-            made = await forks.fork(record, base, how)
+            try:
+                made = await forks.fork(record, base, how)
+            except AgentError as error:
+                raise Stop(str(error)) from error
             with redirect_stdout(sys.stderr):
                 ended = await forks.go_on(record, made, acting) if acting is not None else None
             guessed = options.model == "recorded" and ended is not None
             entries = [await record.read(run) for run in (base.run, made.run)] if guessed else [[], []]
-            return base, await record.find(made.run), ended, forks.asked_otherwise(*entries)
+            now = await record.find(made.run)
+            return Fork(base, now, now.head > made.head), ended, forks.asked_otherwise(*entries)
 
-    base, made, ended, guesses = anyio.run(work)
-    _told(options, base, made, ended, guesses)
+    made, ended, guesses = anyio.run(work)
+    _told(options, made, ended, guesses)
     return 0 if ended is None else WAITING if ended.end is None else CODES[ended.reason]
 
 
@@ -137,8 +151,14 @@ async def _acting(record: Record, base: RunRow, agent: Agent, options: ForkOptio
     return bind(agent)
 
 
-def _told(options: ForkOptions, base: RunRow, made: RunRow, ended: Outcome | None, guesses: list[int]) -> None:
+def _told(options: ForkOptions, fork: Fork, ended: Outcome | None, guesses: list[int]) -> None:
     """Say what became of a fork, and what to type next."""
+    base, made = fork.base, fork.run
+    if ended is not None and ended.end is not None and not fork.went_on:
+        say(
+            f"Nothing was asked: the fork shares all of run {base.run}, which had ended. This is how it ended there. "
+            "Fork it from earlier, or change an entry: --at SEQ, --set SEQ.PATH=VALUE"
+        )
     if options.json:
         facts = {"run": made.run, "session": made.session, "base": base.run, "entries": made.head}
         told = {} if ended is None else {"reason": ended.reason, "answer": ended.answer}

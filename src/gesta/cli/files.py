@@ -1,5 +1,7 @@
 """What `import`, `export`, `push` and `verify` do."""
 
+import os
+import shutil
 import sys
 from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
@@ -7,13 +9,13 @@ from pathlib import Path
 import anyio
 
 from gesta.address import open_record, remote
-from gesta.audit import Flaw, Head, head_of
+from gesta.audit import RUNS, UNREADABLE, Flaw, Head, head_of
 from gesta.cli.options import ExportOptions, ImportOptions, PushOptions, VerifyOptions
 from gesta.cli.pages import reading
 from gesta.cli.talk import DIM, FAILED, Stop, complain, count, harmless, json_harmless, json_line, put, say, terminal
 from gesta.errors import GestaError, NoRecord, nearest
 from gesta.record import Record
-from gesta.tombstone import pruned
+from gesta.tombstone import told
 
 FORMATS = ("gesta", "agent-catalog", "trig", "nquads")
 """What `export` writes."""
@@ -21,43 +23,79 @@ FORMATS = ("gesta", "agent-catalog", "trig", "nquads")
 
 def verify(options: VerifyOptions) -> int:
     """Check a record; say where it was changed."""
-    kept = [head for word in options.head or () for head in _heads(word)]
+    if options.keep is not None and options.keep.endswith(".gesta"):
+        raise Stop(f"{options.keep!r} is the name of a record, and heads are none. Name a file: --keep heads.txt")
+    kept = _kept(options.head or ())
 
-    async def check(record: Record) -> tuple[list[Flaw], int, int, int]:
-        rows, flaws = await record.store.runs(), await record.verify(kept)
+    async def check(record: Record) -> tuple[list[Flaw], set[str], dict[str, int]]:
+        flaws = await record.verify(*kept)
+        try:
+            runs = {str(run) for run, _ in (await record.store.sql(RUNS)).rows}
+        except UNREADABLE:
+            if not flaws:
+                raise
+            runs = set()
         if flaws:
-            return flaws, len(rows), 0, 0
+            return flaws, runs, {}
+        heads = await record.heads() if options.keep is not None else []
         if options.keep is not None:
-            _write_heads(options.keep, await record.heads())
+            _write_heads(options.keep, heads)
         entries = (await record.store.sql("SELECT count(*) FROM entries")).rows[0][0]  # a fork's own are all it has
-        return [], len(rows), entries, sum(len(each.runs) for each in await pruned(record.store))
+        gone = sum(len(each.value.runs) for each in await told(record.store))
+        facts = {"entries": int(entries), "flaws": 0, "pruned": gone, "heads": sum(map(len, kept)), "kept": len(heads)}
+        return [], runs, {"runs": len(runs), **facts}
 
-    flaws, runs, entries, gone = reading(options, check, options.file)
+    flaws, runs, facts = reading(options, check, options.file)
     for flaw in flaws:
         if options.json:
             put(json_line({"run": flaw.run, "seq": flaw.seq, "what": flaw.what}))
         else:
             put(harmless(f"run {flaw.run}: {flaw.what}" if flaw.run else flaw.what))
     if flaws:
-        broken = sum(1 for flaw in flaws if flaw.run)
-        say(f"Changed since it was written: {count(broken, 'run')} of {runs}." if broken else "It is not whole.")
+        say(_broken({flaw.run for flaw in flaws if flaw.run}, runs))
         return FAILED
-    if options.json:
-        put(json_line({"runs": runs, "entries": entries, "flaws": 0, "pruned": gone}))
-    else:
-        put(f"{count(runs, 'run')}, {count(entries, 'entry')}: nothing was changed.{_pruned(gone)}")
+    put(json_line(facts) if options.json else harmless(_whole(facts, options.keep)))
     return 0
 
 
+def _broken(broken: set[str], runs: set[str]) -> str:
+    """Say how many runs were changed, and how many are gone of which a head was kept; none where none can be read."""
+    if not runs:
+        return "It is not whole."
+    said = [f"Changed since it was written: {count(len(broken & runs), 'run')} of {len(runs):,}."] * bool(broken & runs)
+    gone = len(broken - runs)
+    said += [f"{count(gone, 'run')} {'is' if gone == 1 else 'are'} not there any more."] * bool(gone)
+    return " ".join(said) or "It is not whole."
+
+
+def _whole(facts: dict[str, int], path: str | None) -> str:
+    heads = facts["heads"]
+    held = f" {count(heads, 'head')} {'holds' if heads == 1 else 'hold'}." if heads else ""
+    written = f" {count(facts['kept'], 'head')} written to {path}." if path is not None else ""
+    done = f"{count(facts['runs'], 'run')}, {count(facts['entries'], 'entry')}: nothing was changed."
+    return done + _pruned(facts["pruned"]) + held + written
+
+
+def _kept(words: Iterable[str]) -> list[list[Head]]:
+    """Read heads that are named one by one, and files of them; what was kept at one time is together. Raises Stop."""
+    named, files = list[Head](), list[list[Head]]()
+    for word in words:
+        alone = head_of(word)
+        if alone is not None:
+            named.append(alone)
+        else:
+            files.append(_heads(word))
+    return [named, *files] if named else files
+
+
 def _heads(word: str) -> list[Head]:
-    """Read a head, or the file that is named. Raises Stop."""
-    alone = head_of(word)
-    if alone is not None:
-        return [alone]
+    """Read a file of heads. Raises Stop."""
     try:
         lines = [line for line in Path(word).read_text(encoding="utf-8").splitlines() if line.strip()]
     except (OSError, UnicodeDecodeError) as error:
         raise Stop(f"--head {word}: no head (RUN.SEQ:DIGEST), and no file of heads: {error}") from error
+    if not lines:
+        raise Stop(f"--head {word}: no head is in it. A head is RUN.SEQ:DIGEST, as --keep writes.")
     found = [head_of(line) for line in lines]
     if None in found:
         raise Stop(
@@ -67,8 +105,25 @@ def _heads(word: str) -> list[Head]:
 
 
 def _write_heads(path: str, heads: Iterable[Head]) -> None:
+    """Write a file beside, then give it its name: whoever is killed meanwhile leaves the old one. Raises Stop."""
+    text = "".join(f"{head}\n" for head in heads)
     try:
-        Path(path).write_text("".join(f"{head}\n" for head in heads), encoding="utf-8")
+        if Path(path).exists() and not Path(path).is_file():  # a pipe
+            Path(path).write_text(text, encoding="utf-8")
+            return
+        target = Path(path).resolve()
+        beside = target.with_name(f"{target.name}.{os.getpid()}.new")
+        try:
+            with beside.open("w", encoding="utf-8") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            if target.exists():
+                target.open("r+").close()  # one that may not be written is left as it is
+                shutil.copymode(target, beside)
+            beside.replace(target)
+        finally:
+            beside.unlink(missing_ok=True)
     except OSError as error:
         raise Stop(f"--keep {path}: {error.strerror or error}") from error
 

@@ -4,10 +4,9 @@ It shares what comes before by reference, and a changed entry is its own, with t
 after is made anew: the agent goes on from there, and is sent what people said to the base later.
 """
 
-import itertools
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -18,8 +17,9 @@ from gesta.agent import Agent
 from gesta.codec import decode_content
 from gesta.compare.outside import FROM, begins_turn, opens
 from gesta.compare.same import told
+from gesta.compare.texts import changed, json_of, nothing
 from gesta.entry import GENESIS, Cause, Entry, run_id
-from gesta.errors import AgentError, nearest
+from gesta.errors import AgentError, RunError, nearest
 from gesta.kinds import (
     BeginContent,
     ChatCompletionContent,
@@ -46,9 +46,6 @@ CHANGEABLE = (
 """Kinds of what came from outside: all else follows from it."""
 REPLY = (Kind.Thought, Kind.ToolCall)
 """Kinds that are one with the completion that caused them."""
-
-STYLES = tuple(itertools.product(((", ", ": "), (",", ":")), (True, False)))
-"""How tools write JSON as text: between what, and whether in ASCII only."""
 
 
 class Change(Struct, frozen=True):
@@ -79,8 +76,8 @@ def change(text: str) -> Change:
     if found is None:
         raise AgentError(f"Cannot change {text!r}: write SEQ.PATH=VALUE, as in 8.tool_result.status=lost.")
     try:
-        value = json.loads(found[3])
-    except ValueError:
+        value = json_of(found[3])
+    except (ValueError, RecursionError):
         value = found[3]
     return Change(int(found[1]), found[2], value)
 
@@ -90,6 +87,7 @@ async def fork(record: Record, base: RunRow, how: Fork) -> RunRow:
 
     Raises:
         AgentError: no such entry, or one that cannot be changed so.
+        RunError: the session has such a run already.
     """
     entries = await record.read(base.run)
     shared, own = _parts(entries, how)
@@ -102,7 +100,7 @@ async def fork(record: Record, base: RunRow, how: Fork) -> RunRow:
     run = run_id(store.info.id, session, opened.name)
     async with record.holder.leases.leased(run) as lease:
         if lease.head:
-            raise AgentError(
+            raise RunError(
                 f"There is a run {opened.name!r} in session {session!r} already. Name another: --session NAME."
             )
         journal = Journal(store, msgspec.structs.replace(lease, head=shared, digest=digest), record.holder.clock)
@@ -220,42 +218,30 @@ def _end_of_reply(entries: Sequence[Entry], at: int) -> int:
 
 def _set(content: dict[str, Any], change: Change) -> None:
     """Put a value into a content. Raises AgentError."""
-    steps: list[Any] = [int(part) if part.isdigit() else part for part in re.findall(r"[^.\[\]]+", change.path)]
+    steps = re.findall(r"[^.\[\]]+", change.path)
     known = decode_content(json.dumps(content), {}).__struct_fields__
     if not steps or steps[0] not in known or steps[0] == "extra":
-        near = nearest(str(steps[0] if steps else ""), known)
+        near = nearest(steps[0] if steps else "", known)
         raise AgentError(f"Entry {change.seq} has no {change.path!r}.{near} It has: {', '.join(known)}.")
-    content[steps[0]] = _replaced(content.get(steps[0]), steps[1:], change)
+    try:
+        content[steps[0]] = _replaced(content.get(steps[0]), steps[1:], change.value)
+    except LookupError as wrong:
+        raise AgentError(f"Entry {change.seq} cannot be changed at {change.path!r}: {wrong}.") from wrong
 
 
-def _replaced(value: Any, steps: list[Any], change: Change) -> Any:
+def _replaced(value: Any, steps: list[str], new: Any) -> Any:
+    """Give a value with another one in it. Raises LookupError."""
     if not steps:
-        return change.value
+        return new
     if isinstance(value, str):  # JSON as text, as many tools give it
-        try:
-            return _written(_replaced(json.loads(value), steps, change), value)
-        except ValueError:
-            pass
-    step, fits = steps[0], False
-    if isinstance(value, dict):
-        step, fits = str(step), True
-    elif isinstance(value, list):
-        fits = isinstance(step, int) and step < len(value)
-    if not fits:
-        found = f"{json.dumps(value, default=str)[:80]} has no {step!r}"
-        raise AgentError(f"Entry {change.seq} cannot be changed at {change.path!r}: {found}.")
-    made = dict(value) if isinstance(value, dict) else list(value)
-    inner = value.get(step) if isinstance(value, Mapping) else value[step]
-    made[step] = _replaced(inner, steps[1:], change)
-    return made
-
-
-def _written(value: Any, like: str) -> str:
-    """Write JSON in the way in which a text is written."""
-    for separators, escaped in STYLES:
-        if json.dumps(json.loads(like), separators=separators, ensure_ascii=escaped) == like:
-            return json.dumps(value, separators=separators, ensure_ascii=escaped)
-    return json.dumps(value)
+        return changed(value, steps, new)
+    step, rest = steps[0], steps[1:]
+    if isinstance(value, dict) and (not rest or step in value):
+        return value | {step: _replaced(value.get(step), rest, new)}
+    if isinstance(value, list) and step.isdecimal() and int(step) < len(value):
+        place = int(step)
+        return [*value[:place], _replaced(value[place], rest, new), *value[place + 1 :]]
+    raise nothing(value, step)
 
 
 def _write(journal: Journal, own: Sequence[Entry], base: str) -> None:

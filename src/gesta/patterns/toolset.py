@@ -221,12 +221,13 @@ class Toolset:
         name = facts_of(cls).name
         effect: Effect | None = "pure" if effect_of_class(cls) is not None else cls._tool_effect
         told = (cls.instructions(), cls.usage_examples() if in_text else "")
-        made_of = (self._handlers.get(name), effect, cls._tool_approval, name in self._terse, told)
+        spec = cls.llm_function_schema(defaults=name not in self._terse)  # asked each time: a class may tell otherwise
+        made_of = (self._handlers.get(name), effect, cls._tool_approval, told, spec)
         known = self._made.get(cls)
         if known is None or known[0] != made_of:
-            tool, spec = self._handed(cls, effect), cls.llm_function_schema(defaults=name not in self._terse)
             description = "\n".join(filter(None, [spec.description, *told]))
-            tool = msgspec.structs.replace(tool, description=description, args_schema=spec.parameters)
+            handed = self._handed(cls, effect)
+            tool = msgspec.structs.replace(handed, description=description, args_schema=spec.parameters)
             known = self._made[cls] = made_of, tool
         return known[1]
 

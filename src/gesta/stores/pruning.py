@@ -35,6 +35,7 @@ CAUSES = "SELECT DISTINCT run, causes FROM entries WHERE causes LIKE '%\"%'"  # 
 LETTERS = "SELECT run, max(at), count(*) FROM inbox GROUP BY run"
 PLACES = "SELECT run, pos FROM entries WHERE run IN ({})"
 AT_ONCE = 500  # runs in one query
+NAMED = 5  # runs that are named as reasons for which another one stays
 
 
 class Choice(Struct, frozen=True, kw_only=True):
@@ -187,14 +188,34 @@ async def _open(store: Store) -> set[str]:
 
 
 def _spread(stays: dict[str, str], refers: dict[str, set[str]]) -> None:
-    """Whoever stays keeps what it refers to."""
-    waiting = list(stays)
-    while waiting:
-        run = waiting.pop()
+    """Whoever stays keeps what it refers to; named are all that would stay without it, too."""
+    waiting, kept, users = list(stays), dict[str, str](), defaultdict[str, set[str]](set)
+    for run in waiting:  # grows meanwhile
         for other in refers.get(run, ()):
-            if other not in stays:
-                stays[other] = f"run {run} refers to it and stays"
+            users[other].add(run)
+            if other not in stays and other not in kept:
+                kept[other] = run
                 waiting.append(other)
+    for run in kept:
+        named = sorted(other for other in users[run] if run not in _chain(other, kept))
+        many = len(named) > 1
+        stays[run] = f"{_named(named)} {'refer' if many else 'refers'} to it and {'stay' if many else 'stays'}"
+
+
+def _chain(run: str, kept: dict[str, str]) -> Iterator[str]:
+    """Give a run, the one that keeps it, the one that keeps that, and so on."""
+    yield run
+    while run in kept:
+        run = kept[run]
+        yield run
+
+
+def _named(runs: Sequence[str]) -> str:
+    """Name some of several runs, and say how many more there are."""
+    if len(runs) == 1:
+        return f"run {runs[0]}"
+    shown, last = (runs[:-1], runs[-1]) if len(runs) <= NAMED else (runs[:NAMED], f"{len(runs) - NAMED} more")
+    return f"runs {', '.join(shown)} and {last}"
 
 
 def _groups(going: list[RunRow], refers: dict[str, set[str]]) -> Iterator[list[RunRow]]:
@@ -283,15 +304,17 @@ async def _ours(store: Store, group: list[RunRow], what: Plan, gone: Gone, stack
 async def _still(store: Store, groups: list[list[_Going]], what: Plan, gone: Gone) -> list[list[_Going]]:
     """Leave out groups to which something refers that was written since the plan was made, such as a fork."""
     asked = {each.row.run for group in groups for each in group}
-    named: dict[str, str] = {}
+    named = defaultdict[str, set[str]](set)
     for run, causes, content in (await store.sql(NEWS, (what.pos,))).rows:
         if run not in asked:
-            named |= dict.fromkeys((_caused(causes) | _based(content)) & asked, str(run))
+            for other in (_caused(causes) | _based(content)) & asked:
+                named[other].add(str(run))
     kept = []
     for group in groups:
-        by = [named[each.row.run] for each in group if each.row.run in named]
+        by = sorted(set[str]().union(*(named[each.row.run] for each in group if each.row.run in named)))
         if by:
-            gone.staying += [Staying(each.row, f"run {by[0]}, which is new, refers to it") for each in group]
+            words = "which are new, refer" if len(by) > 1 else "which is new, refers"
+            gone.staying += [Staying(each.row, f"{_named(by)}, {words} to it") for each in group]
         else:
             kept.append(group)
     return kept

@@ -19,7 +19,7 @@ LOSSES: Mapping[str, str] = MappingProxyType(
         "calls-in-words": "calls that stand in the text",
         "unanswered": "calls without a result on record; a placeholder stands for it",
         "late": "results that came after their call was closed; they stand in a user's message",
-        "call-id": "ids of calls that were missing, odd or repeated; others stand for them",
+        "call-id": "ids that a provider gave to calls and that were odd or repeated; others stand for them",
         "tool-name": "names of tools that no provider takes",
         "arguments": "arguments that are no JSON object; an empty one stands for them",
         "file": "images and files that are not on record themselves",
@@ -39,20 +39,22 @@ def losses(entries: Sequence[Entry], messages: Sequence[Message], by: str = "") 
     """
     found: Counter[str] = Counter()
     shown = {seq for message in messages for seq in message.sources}
-    calls = {call.id: call.name for message in messages for call in message.calls}
-    names = set(calls.values())
+    calls = [call for message in messages for call in message.calls]
+    names, given = {call.name for call in calls}, Counter[str]()
     for entry in entries:
         match entry.content:
             case ThoughtContent() if entry.seq not in shown:
                 found["thought"] += 1
             case ToolCallContent() as call if entry.seq in shown:
                 found["calls-in-words"] += not calls
+                given[call.tool_call_id or ""] += bool(calls)
                 found["arguments"] += "raw_args" in (call.meta or {}) and not call.tool_args
-                found["call-id"] += bool(calls) and call.tool_call_id not in calls
                 found["tool-name"] += bool(calls) and call.tool_name not in names
             case ToolResultContent(outcome="late"):
                 found["late"] += 1
         found["left-out"] += entry.kind in SAID and entry.seq not in shown
+    del given[""]  # one that had no id of its own loses nothing
+    found["call-id"] = (given - Counter(call.id for call in calls)).total()
     answered = {entry.content.call for entry in entries if isinstance(entry.content, ToolResultContent)}
     found["unanswered"] += sum(entry.kind is Kind.ToolCall and entry.seq not in answered for entry in entries)
     kept = {

@@ -5,7 +5,7 @@ pass, and every store answers alike. What nobody knows (a price, a count of toke
 fork counts what it did itself: not what it shares or took over, nor calls that were answered from its base.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import ceil
 from types import MappingProxyType
 from typing import Any, Literal
@@ -23,11 +23,10 @@ FAILED = frozenset({"error", "denied", "interrupted", "unknown"})
 """Outcomes of a call that did not go well; a late result is a second one and not counted."""
 PERCENTILES = (50, 90, 99)
 PAGE = 20_000
-ROWS = f"""SELECT pos, run, seq, kind, at, content FROM entries
+ROWS = f"""SELECT pos, run, seq, kind, at, content, annotations FROM entries
     WHERE pos > ? AND kind IN ({", ".join(f"'{kind}'" for kind in KINDS)})
-    AND NOT (kind = 'chat-completion' AND json_extract(annotations, '$.from') IS NOT NULL)
     ORDER BY pos LIMIT ?"""  # noqa: S608
-BASES = """SELECT run, json_extract(content, '$.opened.base.run') FROM entries
+BASES = """SELECT run, content FROM entries
     WHERE kind = 'begin' AND json_extract(content, '$.opened.session') IS NOT NULL AND content LIKE '%"base"%'"""
 
 
@@ -63,11 +62,31 @@ class Numbers(Struct):
         return found | {"latency_ms": {f"p{each}": percentile(ordered, each) for each in PERCENTILES}}
 
 
-class Extra(Struct):
-    """What is read of the extra members of a result."""
+class Mark(Struct):
+    """What is read of annotations, and of the extra members of a result."""
 
     origin: Any = msgspec.field(default=None, name="from")
-    """The entry that a fork took it from."""
+    """In a fork: the entry that it took over."""
+
+
+class Base(Struct, frozen=True):
+    """What a fork goes on from."""
+
+    run: str
+    seq: int
+    """Of the last entry that it shares."""
+
+
+class Opened(Struct):
+    """What is read of the first entry of a fork."""
+
+    base: Base | None = None
+
+
+class Begin(Struct):
+    """The first entry of a fork."""
+
+    opened: Opened
 
 
 class Told(Struct):
@@ -85,7 +104,7 @@ class Told(Struct):
     tool_call_id: Any = None
     status: Any = None
     outcome: Any = None
-    extra: Extra | None = None
+    extra: msgspec.Raw = msgspec.Raw()
 
 
 class Row(Struct, frozen=True):
@@ -97,22 +116,33 @@ class Row(Struct, frozen=True):
     kind: str
     at: str
     content: str
+    annotations: str | None = None
 
 
 class Call(Struct):
-    """A call that waits for its result."""
+    """A call that waits for its result: in the run that made it, or in a fork that shares it."""
 
     groups: list[str]
     counted: bool
     tool: str
     id: Any
+    shared: "Call | None" = None
+    """In a fork: the call as it stands in the base."""
     began: str = ""
     done: bool = False
+    """Here; a fork may have the result that its base waits for."""
+    answered: bool = False
+    """Here or in a fork."""
 
 
 class Standing(Struct):
     """What must be remembered of a run while it is read."""
 
+    base: "Standing | None" = None
+    """Of a fork: what holds the entries up to `shared`."""
+    shared: int = 0
+    forked: bool = False
+    """Also a run below a fork, which shares nothing but is answered from a base."""
     models: dict[int, str] = msgspec.field(default_factory=dict)
     """By the seq of a header."""
     asked: dict[int, tuple[str, str]] = msgspec.field(default_factory=dict)
@@ -120,13 +150,15 @@ class Standing(Struct):
     last: int = 0
     """Request that came last."""
     model: str = ""
-    """That answered last."""
+    """That was asked last, or answered without being asked."""
+    spoke: list[tuple[int, str]] = msgspec.field(default_factory=list)
+    """From which seq on it was which model."""
     calls: dict[int, Call] = msgspec.field(default_factory=dict)
     unpriced: set[int] = msgspec.field(default_factory=set)
     """Requests whose answer was counted, and whose price was not."""
 
 
-_TOLD = msgspec.json.Decoder(Told)
+_TOLD, _MARK, _BEGIN = msgspec.json.Decoder(Told), msgspec.json.Decoder(Mark), msgspec.json.Decoder(Begin)
 UNKNOWN = "unknown"
 
 
@@ -139,7 +171,7 @@ class Stats:
         agents: dict[str, str],
         since: str = "",
         until: str = "",
-        bases: Mapping[str, str] = MappingProxyType({}),
+        bases: Mapping[str, Base] = MappingProxyType({}),
     ) -> None:
         self.by = by
         self.groups: dict[str, Numbers] = {}
@@ -160,32 +192,35 @@ class Stats:
                 meta = told.meta if isinstance(told.meta, dict) else {}
                 run.models[row.seq] = str(meta.get("model") or UNKNOWN)
             case "request":
-                model = self._model(row.run, told.header)
+                model = _header(run, told.header)
                 run.asked[row.seq], run.last = (model, row.at), row.seq
+                _speaks(run, row.seq, model)
                 self._asked(row, model, counted=counted)
             case "fault" if isinstance(told.of, int) and told.of in run.asked and counted:
                 for group in self._of(row, run.asked[told.of][0]):
                     group.faults += 1
             case "chat-completion":
-                self._answered(row, told, run, counted=counted)
+                self._answered(row, told, run, counted=counted and not (run.forked and _marked(row.annotations)))
             case "budget":
                 self._spent(row, told, run)
             case "tool-call" | "attempt" | "tool-result":
                 self._worked(row, told, run, counted=counted)
 
     def _begun(self, run: str) -> Standing:
-        """Begin to read a run; a fork goes on with the model of its base."""
-        base = self._runs.get(self._bases.get(run, ""))
-        made = self._runs[run] = Standing(model=base.model if base is not None else "")
-        return made
-
-    def _model(self, run: str | None, header: Any) -> str:
-        """Give the model of a header: in a fork, it may be one that it shares."""
-        while run in self._runs:
-            if isinstance(header, int) and header in self._runs[run].models:
-                return self._runs[run].models[header]
-            run = self._bases.get(run)
-        return UNKNOWN
+        """Begin to read a run; a fork goes on with the model that its base had where it was made."""
+        line, found = [run], None
+        while (base := self._bases.get(line[-1])) is not None and base.run not in line:
+            found = self._runs.get(base.run)
+            if found is not None:
+                break
+            line.append(base.run)
+        for each in reversed(line):
+            shared = self._bases[each].seq if each in self._bases else 0
+            model = _model(found, shared) if found is not None else ""
+            found = Standing(base=found, shared=shared, forked=each in self._bases, model=model, spoke=[(0, model)])
+            self._runs[each] = found
+        assert found is not None
+        return found
 
     def _of(self, row: Row, model: str) -> list[Numbers]:
         """Give the numbers that an entry about a model counts in: none by tool."""
@@ -197,11 +232,14 @@ class Stats:
             group.requests += 1
 
     def _answered(self, row: Row, told: Told, run: Standing, *, counted: bool) -> None:
-        model, began = run.asked.get(run.last, (str(told.model or UNKNOWN), ""))
-        run.model = model
+        asked = run.asked.get(run.last)
+        model, began = asked or (str(told.model or UNKNOWN), "")
+        if asked is None and not any(each.asked for each in _line(run)):
+            _speaks(run, row.seq, model)
         if not counted:
             return
-        run.unpriced.add(run.last)
+        if asked is not None:
+            run.unpriced.add(run.last)
         used = tokens(told.usage if isinstance(told.usage, dict) else None)
         took = told.latency_ms if isinstance(told.latency_ms, int | float) else between_ms(began, row.at)
         for group in self._of(row, model):
@@ -231,16 +269,18 @@ class Stats:
             for group in self._groups(call):
                 group.calls += 1
                 group.unanswered += 1
-        elif row.kind == "attempt" and told.of in run.calls:
-            run.calls[told.of].began = row.at
-        elif row.kind == "tool-result" and (found := _call(run, told)) is not None:
-            found.done = True
+        elif row.kind == "attempt":
+            if (tried := _known(run, told.of)) is not None:
+                tried.began = row.at
+        elif not (run.forked and _marked(row.annotations)) and (found := _call(run, told)) is not None:
+            first = found.shared or found
+            again, found.done, first.answered = first.answered, True, True
             failed = (told.outcome or told.status) in FAILED
-            taken = told.extra is not None and told.extra.origin is not None
+            taken = run.forked and _marked(told.extra)
             took = between_ms(found.began, row.at)
             for group in self._groups(found):
-                group.unanswered -= 1
-                group.calls -= taken
+                group.unanswered -= not again
+                group.calls += again - taken
                 group.errors += failed and not taken
                 if took is not None and self.by == "tool":
                     group.latencies_ms.append(took)
@@ -249,16 +289,73 @@ class Stats:
         return [self.groups.setdefault(name, Numbers()) for name in call.groups] if call.counted else []
 
 
+def _line(run: Standing | None) -> Iterator[Standing]:
+    """Give a run and those that it goes on from."""
+    while run is not None:
+        yield run
+        run = run.base
+
+
+def _holder(run: Standing, seq: int) -> Standing:
+    """Give the one that wrote an entry which a run holds: itself, or one that it goes on from."""
+    while run.base is not None and seq <= run.shared:
+        run = run.base
+    return run
+
+
+def _header(run: Standing, seq: Any) -> str:
+    """Give the model that a header names."""
+    return _holder(run, seq).models.get(seq, UNKNOWN) if isinstance(seq, int) else UNKNOWN
+
+
+def _model(run: Standing, seq: int) -> str:
+    """Give the model that a run had when it held so many entries."""
+    run = _holder(run, seq)
+    return next((model for since, model in reversed(run.spoke) if since <= seq), "")
+
+
+def _speaks(run: Standing, seq: int, model: str) -> None:
+    if model != run.model:
+        run.model = model
+        run.spoke.append((seq, model))
+
+
+def _marked(said: str | msgspec.Raw | None) -> bool:
+    """Say whether annotations or extra members name an entry that this one was taken from."""
+    try:
+        return said is not None and _MARK.decode(said).origin is not None
+    except (msgspec.MsgspecError, RecursionError):
+        return False
+
+
+def _known(run: Standing, seq: Any) -> Call | None:
+    """Find a call by its seq; one that a fork shares is the fork's too from then on."""
+    if not isinstance(seq, int):
+        return None
+    found = run.calls.get(seq)
+    if found is None and (first := _holder(run, seq).calls.get(seq)) is not None:
+        found = run.calls[seq] = Call(first.groups, first.counted, first.tool, first.id, first)
+    return found
+
+
 def _call(run: Standing, told: Told) -> Call | None:
     """Find the call that a result is the first one of: by its seq, the provider's id, or first in, first out."""
     if told.outcome == "late":
         return None
     if isinstance(told.call, int):
-        found = run.calls.get(told.call)
+        found = _known(run, told.call)
         return found if found is not None and not found.done else None
     waiting = [call for call in run.calls.values() if not call.done]
     named = [call for call in waiting if told.tool_call_id is not None and call.id == told.tool_call_id]
     return next(iter(named or [call for call in waiting if call.id is None] or waiting), None)
+
+
+def base_of(content: str) -> Base | None:
+    """Read what a fork goes on from out of its first entry; none where that does not say."""
+    try:
+        return _BEGIN.decode(content).opened.base
+    except (msgspec.MsgspecError, RecursionError):
+        return None
 
 
 def between_ms(began: str, ended: str) -> float | None:
@@ -281,7 +378,8 @@ async def stats(store: Store, by: By, since: str = "", until: str = "") -> dict[
         since: UTC as rows hold it; of requests and calls before it, nothing is counted.
         until: likewise, and not with it.
     """
-    bases = {str(run): str(base) for run, base in (await store.sql(BASES)).rows if base is not None}
+    begins = [(str(run), base_of(str(content))) for run, content in (await store.sql(BASES)).rows]
+    bases = {run: base for run, base in begins if base is not None}
     found = Stats(by, {row.run: row.name for row in await store.runs()}, since, until, bases)
     pos = 0
     while rows := (await store.sql(ROWS, (pos, PAGE))).rows:

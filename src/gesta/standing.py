@@ -157,8 +157,8 @@ def _header(state: RunState, entry: Entry, content: RequestHeaderContent) -> Non
 
 
 def _request(state: RunState, entry: Entry, content: RequestContent) -> None:
-    before = state.asked.blocks if state.asked is not None and content.extends is not None else 0
-    known = state.asked.encoder if state.asked is not None else ""
+    last = state.asked if content.extends is not None else None
+    before, known = (last.blocks, last.encoder) if last is not None else (0, "")
     encoder = next((block[1] for block in content.blocks if not isinstance(block, str)), known)
     blocks = before + len(content.blocks)
     state.asked = Asked(entry.seq, content.body_digest, content.number, blocks, encoder, content.header)

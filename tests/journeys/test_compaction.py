@@ -10,8 +10,9 @@ from tests.validators.chat_completions import violations
 import gesta
 from gesta.address import bind, open_record
 from gesta.cli.transcript import line_of
+from gesta.codec import encode_content
 from gesta.compacting import LEFT_OUT, LONGEST, MADE
-from gesta.entry import Entry
+from gesta.entry import Entry, utc_text
 from gesta.errors import AgentError, NoKey
 from gesta.kinds import CompactionContent, Kind, RequestContent, SystemContent
 from gesta.models.chat_completions import ChatDialect
@@ -23,6 +24,7 @@ from gesta.policy import Compact
 from gesta.prompt import CLEARED, rebuild
 from gesta.record import Record
 from gesta.standing import RunView
+from gesta.store import Letter
 from gesta.turn import UNSUMMED
 from gesta.view import fold
 from gesta.views.across import explain_run
@@ -337,3 +339,21 @@ async def talk_once(record: Record, turn: int) -> list[Entry]:
     record.holder._kept.clear()
     outcome = await record.run(desk(Chat(*script(6))), f"question {turn}", session="s")
     return await record.read(outcome.run)
+
+
+async def test_a_request_in_which_all_is_left_out_is_extended_by_the_next() -> None:
+    async with open_record(":memory:") as record:
+
+        @gesta.tool(effect="pure")
+        async def forget(context: gesta.Context) -> str:
+            content = encode_content(CompactionContent(from_seq=0, to_seq=100), None)
+            await record.store.send(Letter(context.run, "forget", content, utc_text(context.clock())))
+            return "Forgotten."
+
+        chat = Chat(gesta.call("forget"), gesta.call("look", what="a lamp"), "Done.")
+        ended = await record.run(gesta.Agent("desk", chat, tools=[forget, look]), "Forget it all.")  # type: ignore[arg-type]
+        entries = await record.read(ended.run)
+    asked = [(entry.seq, entry.content) for entry in entries if isinstance(entry.content, RequestContent)]
+    assert [len(content.blocks) for _, content in asked] == [1, 0, 2]
+    assert [content.extends for _, content in asked] == [None, None, asked[1][0]]
+    assert chat.wrong == []

@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Struct
 from msgspec.structs import replace
-from tests.conftest import COSTLY
+from tests.conftest import COSTLY, FULL
 from tests.laws.dialects import MODELS, STRICT, Host, Said, Spoken
 from tests.laws.scenes import World, tools
 from tests.laws.test_everything import agreeing
@@ -410,7 +410,7 @@ def test_each_message_is_encoded_once(play: Play) -> None:
 @pytest.mark.parametrize("name", address.FORMATTERS)
 @pytest.mark.parametrize("spoken", STRICT, ids=lambda spoken: spoken.speaks)
 def test_the_next_request_costs_the_same_however_long_the_history_is(name: str, spoken: Spoken) -> None:
-    turns = 24
+    turns = 24 if FULL else 12
     script = [
         [Said(thought="t", calls=(ReplyCall("look", f'{{"x": {n}}}', f"c{n}"),)), Said(text="ok")] for n in range(turns)
     ]

@@ -351,7 +351,7 @@ async def test_a_request_in_which_all_is_left_out_is_extended_by_the_next() -> N
             return "Forgotten."
 
         chat = Chat(gesta.call("forget"), gesta.call("look", what="a lamp"), "Done.")
-        ended = await record.run(gesta.Agent("desk", chat, tools=[forget, look]), "Forget it all.")  # type: ignore[arg-type]
+        ended = await record.run(gesta.Agent("desk", chat, tools=[forget, look]), "Forget it all.")
         entries = await record.read(ended.run)
     asked = [(entry.seq, entry.content) for entry in entries if isinstance(entry.content, RequestContent)]
     assert [len(content.blocks) for _, content in asked] == [1, 0, 2]

@@ -30,11 +30,16 @@ _first = msgspec.json.Decoder(First)
 
 def base_of(first: Row) -> Forked | None:
     """Say what a run goes on from, by its own first row; none for a run that is no fork. Total."""
-    if first.kind != "begin" or '"base"' not in (first.content or ""):
+    return base_in(first.content or "") if first.kind == "begin" else None
+
+
+def base_in(content: str) -> Forked | None:
+    """Read what a run goes on from out of the content of its first begin; none where that does not say. Total."""
+    if '"base"' not in content:
         return None
     try:
-        opened = _first.decode(first.content).opened
-    except msgspec.MsgspecError:
+        opened = _first.decode(content).opened
+    except (msgspec.MsgspecError, RecursionError):
         return None
     return opened.base if opened is not None else None
 

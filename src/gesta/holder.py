@@ -200,7 +200,7 @@ class Holder:
         A child run cannot tell what its parent was cancelled by: it stays open, and is called off if that one ends.
         """
         try:
-            if not new:
+            if not new:  # its begin has just named the agent
                 await self._note_change(agent, desk)
             ended = await advance(agent, desk)
         except anyio.get_cancelled_exc_class():

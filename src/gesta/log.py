@@ -23,7 +23,7 @@ from gesta.kinds import Base, BeginContent, Content, EndContent, Error, KeyValue
 from gesta.store import Batch, BlobRow, Effect, Lease, Letter, Prune, Statements, Store
 
 Clock = Callable[[], datetime]
-PAGE = 500
+PAGE = 500  # entries of a run that are in memory at once while it is folded
 SALTS = 32  # asking the system for randomness once for many entries; runs at once have as many each
 
 

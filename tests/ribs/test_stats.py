@@ -9,9 +9,10 @@ import pytest
 
 import gesta
 from gesta.compare.forks import Change, Fork, fork, go_on
-from gesta.kinds import ChatCompletionContent, ToolCallContent, ToolResultContent
+from gesta.forking import base_in
+from gesta.kinds import ChatCompletionContent, Forked, ToolCallContent, ToolResultContent
 from gesta.policy import Policy
-from gesta.views.stats import Base, Row, Stats, base_of, between_ms, percentile, stats
+from gesta.views.stats import Row, Stats, between_ms, percentile, stats
 
 pytestmark = pytest.mark.anyio
 USAGE = {"prompt_tokens": 30, "completion_tokens": 9}
@@ -260,7 +261,11 @@ def test_a_fork_looks_its_entries_up_in_what_it_shares_and_not_after():
         row(10, "request", '{"header":1}', run="own base"),
         row(11, "budget", '{"of":0,"spent":{"usd":1}}', run="base"),
     ]
-    bases = {"fork": Base("base", 3), "fork of fork": Base("fork", 5), "own base": Base("own base", 20)}
+    bases = {
+        "fork": Forked(run="base", seq=3),
+        "fork of fork": Forked(run="fork", seq=5),
+        "own base": Forked(run="own base", seq=20),
+    }
     for by, expected in (("model", {"mA": (2, 1), "unknown": (2, 0)}), ("tool", {"a": (0, 0), "b": (0, 1)})):
         found = Stats(by, {}, bases=bases)  # type: ignore[arg-type]
         for each in rows:
@@ -270,4 +275,4 @@ def test_a_fork_looks_its_entries_up_in_what_it_shares_and_not_after():
 
 @pytest.mark.parametrize("content", ["", "{}", '{"opened":{"base":{"run":"r"}}}', '{"opened":3}'])
 def test_a_begin_that_cannot_be_read_makes_no_fork(content: str):
-    assert base_of(content) is None
+    assert base_in(content) is None

@@ -175,7 +175,7 @@ class Writer:
             raise WriteFailed(str(self._path), "it was closed")
         if os.getpid() != self._process:
             raise WriteFailed(str(self._path), "it was opened before this process was forked; open it again here")
-        if not self._guard.stands():  # what we commit reached neither the file nor any other process
+        if not self._guard.stands():  # what we commit would reach neither the file nor any other process
             raise WriteFailed(str(self._path), LOST)
         try:
             if synced is not self._full:

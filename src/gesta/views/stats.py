@@ -14,6 +14,8 @@ import msgspec
 from msgspec import Struct
 
 from gesta.entry import utc_time
+from gesta.forking import base_in
+from gesta.kinds import Forked
 from gesta.store import Store
 from gesta.usage import tokens
 
@@ -67,26 +69,6 @@ class Mark(Struct):
 
     origin: Any = msgspec.field(default=None, name="from")
     """In a fork: the entry that it took over."""
-
-
-class Base(Struct, frozen=True):
-    """What a fork goes on from."""
-
-    run: str
-    seq: int
-    """Of the last entry that it shares."""
-
-
-class Opened(Struct):
-    """What is read of the first entry of a fork."""
-
-    base: Base | None = None
-
-
-class Begin(Struct):
-    """The first entry of a fork."""
-
-    opened: Opened
 
 
 class Told(Struct):
@@ -158,7 +140,7 @@ class Standing(Struct):
     """Requests whose answer was counted, and whose price was not."""
 
 
-_TOLD, _MARK, _BEGIN = msgspec.json.Decoder(Told), msgspec.json.Decoder(Mark), msgspec.json.Decoder(Begin)
+_TOLD, _MARK = msgspec.json.Decoder(Told), msgspec.json.Decoder(Mark)
 UNKNOWN = "unknown"
 
 
@@ -171,7 +153,7 @@ class Stats:
         agents: dict[str, str],
         since: str = "",
         until: str = "",
-        bases: Mapping[str, Base] = MappingProxyType({}),
+        bases: Mapping[str, Forked] = MappingProxyType({}),
     ) -> None:
         self.by = by
         self.groups: dict[str, Numbers] = {}
@@ -350,14 +332,6 @@ def _call(run: Standing, told: Told) -> Call | None:
     return next(iter(named or [call for call in waiting if call.id is None] or waiting), None)
 
 
-def base_of(content: str) -> Base | None:
-    """Read what a fork goes on from out of its first entry; none where that does not say."""
-    try:
-        return _BEGIN.decode(content).opened.base
-    except (msgspec.MsgspecError, RecursionError):
-        return None
-
-
 def between_ms(began: str, ended: str) -> float | None:
     """Give the milliseconds between two times as rows hold them; none if one is missing or none."""
     try:
@@ -378,7 +352,7 @@ async def stats(store: Store, by: By, since: str = "", until: str = "") -> dict[
         since: UTC as rows hold it; of requests and calls before it, nothing is counted.
         until: likewise, and not with it.
     """
-    begins = [(str(run), base_of(str(content))) for run, content in (await store.sql(BASES)).rows]
+    begins = [(str(run), base_in(str(content))) for run, content in (await store.sql(BASES)).rows]
     bases = {run: base for run, base in begins if base is not None}
     found = Stats(by, {row.run: row.name for row in await store.runs()}, since, until, bases)
     pos = 0

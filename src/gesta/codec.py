@@ -26,7 +26,25 @@ Keep = Callable[[bytes], str]  # takes the bytes of a large value and returns th
 Upcasts = Mapping[int, Callable[[dict[str, Any]], dict[str, Any]]]
 LARGE = 64 * 1024  # bytes above which a text, bytes or a whole field is a blob
 DEPTH = 64  # containers in a row; what lies deeper is one text, so that no reader meets its recursion limit
-UPCASTS: Upcasts = {}  # from each version to the next: stored members of a content, marks and all
+
+
+def _typed(members: dict[str, Any]) -> dict[str, Any]:
+    """Bring a content of format 1 up to format 2: what 0.1.0 wrote in `extra` and read again becomes a field."""
+    extra = members.get("extra")
+    lifted = LIFTED.get(members.get("kind", ""), ())
+    if type(extra) is not dict or not extra.keys() & set(lifted):
+        return members
+    kept = {name: value for name, value in extra.items() if name not in lifted}
+    return {
+        **{name: value for name, value in members.items() if name != "extra"},
+        **{name: extra[name] for name in lifted if name in extra},
+        **({"extra": kept} if kept else {}),
+    }
+
+
+LIFTED: Mapping[str, tuple[str, ...]] = {"attempt": ("effect",), "fault": ("run",)}
+"""Members of `extra` in format 1, by kind, that are fields since."""
+UPCASTS: Upcasts = {1: _typed}  # from each version to the next: stored members of a content, marks and all
 
 
 class Foreign(msgspec.Struct, frozen=True):

@@ -13,7 +13,7 @@ from msgspec import Struct, to_builtins
 
 from gesta.kinds import Content, Kind
 
-VERSION = 1
+VERSION = 2
 """Format of the entries that this release writes. Older ones are upcast on reading, newer ones refused."""
 
 GENESIS = bytes(32)

@@ -6,12 +6,16 @@ GestaError
 │   ├── BrokenRecord     it is no record, or its bytes were changed
 │   ├── NewerRecord      a later release wrote it
 │   └── WriteFailed      full disk, read-only folder, lost connection: nothing more is effected
+│       ├── RecordBusy     others write without a pause, for longer than was waited
+│       └── ServerGone     the database server cannot be reached
 ├── RunError           one run of it
 │   ├── NoRun            no such run
 │   ├── SeveralRuns      the beginning of several ids
 │   ├── RunHeld          somebody else is writing it
+│   ├── RunMirrored      it is a mirror of a run in another record, or was moved there
 │   ├── LeaseLost        the writer is no longer the writer, or behind the head
 │   ├── TurnOpen         a turn is open, and another was to begin
+│   ├── OtherMessage     a key that was used before, with another message
 │   ├── OtherProgram     a program does not fit what is on record of it
 │   └── OtherType        an answer on record is not of the type that is asked for
 ├── AgentError         an agent, tool or script that cannot be used as it is
@@ -80,6 +84,14 @@ class WriteFailed(RecordError):
         )
 
 
+class RecordBusy(WriteFailed):
+    """Others have been writing without a pause, for longer than was waited."""
+
+
+class ServerGone(WriteFailed):
+    """The database server cannot be reached."""
+
+
 class RunError(GestaError):
     """One run cannot be used as asked."""
 
@@ -110,6 +122,18 @@ class RunHeld(RunError):
         self.run, self.owner, self.since, self.head = run, owner, since, head
 
 
+class RunMirrored(RunError):
+    """The run is a mirror of a run in another record, or was moved there."""
+
+    def __init__(self, run: str, record: str, *, moved: bool = False) -> None:
+        found = "was moved to" if moved else "is a mirror of the same run in"
+        super().__init__(
+            f"Run {run!r} {found} the record with id {record!r}, and takes no turn here. Go on in that record, or "
+            "move the run here: gesta push --move SOURCE THIS."
+        )
+        self.run, self.record, self.moved = run, record, moved
+
+
 class LeaseLost(RunError):
     """The writer is no longer the writer, or is behind the head."""
 
@@ -129,6 +153,17 @@ class TurnOpen(RunError):
             f"Resume or cancel it first: gesta resume {run} FILE.py:AGENT, or gesta cancel {run}."
         )
         self.run, self.turn = run, turn
+
+
+class OtherMessage(RunError):
+    """A key that was used before, with another message."""
+
+    def __init__(self, run: str, key: str, known: str, got: str) -> None:
+        super().__init__(
+            f"Key {key!r} of run {run!r} stands for the message {known!r:.200}, and now comes with {got!r:.200}. "
+            "Send the same message with it, or another message with another key."
+        )
+        self.run, self.key = run, key
 
 
 class OtherProgram(RunError):

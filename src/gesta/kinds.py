@@ -102,6 +102,10 @@ class Opened(Struct, frozen=True, kw_only=True, omit_defaults=True):
     parent_run: str | None = None
     base: Forked | None = None
     """Of a fork: the run that it goes on from."""
+    depth: int = 0
+    """Number of runs above this one."""
+    doubts: list[str] | None = None
+    """Names of tools with a call of unknown outcome in a run above: each call of them needs approval here."""
 
 
 class AgentRef(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -238,6 +242,12 @@ class AttemptContent(Base, frozen=True, kw_only=True, tag="attempt"):
     """Which attempt of this call, from 1."""
     epoch: int
     """Lease epoch of whoever tries."""
+    effect: str | None = None
+    """The tool's effect policy when it was tried; `None` where nobody knows it."""
+    process: str | None = None
+    """Process that tries, as `Store.gone` reads it; `None` in entries of format 1."""
+    key: str | None = None
+    """Idempotency key, 64 hex: random in the first attempt of a call, copied by later ones; `None` in format 1."""
 
 
 class ToolResultContent(Base, frozen=True, kw_only=True, tag="tool-result"):
@@ -252,6 +262,8 @@ class ToolResultContent(Base, frozen=True, kw_only=True, tag="tool-result"):
     status: Status | None = "success"
     """Did the tool run well?"""
     outcome: Literal["ok", "error", "denied", "interrupted", "unknown", "late"] | None = None
+    doubts: list[str] | None = None
+    """Names of tools with a call of unknown outcome in the child runs that the call started."""
 
 
 class FaultContent(Base, frozen=True, kw_only=True, tag="fault"):
@@ -259,12 +271,16 @@ class FaultContent(Base, frozen=True, kw_only=True, tag="fault"):
 
     kind: ClassVar[Kind] = Kind.Fault
     of: int
-    """The request or attempt."""
+    """The request or attempt; of a turn whose process died, its begin."""
     error: Error
     wait_s: float | None = None
     """Pause before the next try; none when there is no next."""
     shown_chars: int | None = None
     """Characters that were already streamed to somebody."""
+    over: bool | None = None
+    """Of an attempt: whether its function has ended for certain; `False` where that was looked up and is not known."""
+    run: str | None = None
+    """Of an attempt that waits for a child run: that run."""
 
 
 class BeginContent(Base, frozen=True, kw_only=True, tag="begin"):
@@ -293,6 +309,8 @@ class EndContent(Base, frozen=True, kw_only=True, tag="end"):
     reason: str | None = None
     """Of a turn: answered, failed, limit, budget, cancelled."""
     error: Error | None = None
+    doubts: list[str] | None = None
+    """Of a turn: names of tools with a call whose outcome is still unknown."""
 
 
 class EdgeContent(Base, frozen=True, kw_only=True, tag="edge"):
@@ -362,6 +380,12 @@ class ApprovalContent(Base, frozen=True, kw_only=True, tag="approval"):
     """Other arguments to run with, if the person changed them."""
     reason: str | None = None
     result: Any = None
+    sent_at: datetime | None = None
+    """Time at which the store took the letter, by the store's clock: this time is compared with `expires`."""
+    token: str | None = None
+    """Proof of who approves, for the record's `Approver`."""
+    refused: str | None = None
+    """Why this approval does not count: it came too late, or the `Approver` does not accept it."""
 
 
 class QuestionContent(Base, frozen=True, kw_only=True, tag="question"):
@@ -385,9 +409,11 @@ class SignalContent(Base, frozen=True, kw_only=True, tag="signal"):
     """The run was told something from outside."""
 
     kind: ClassVar[Kind] = Kind.Signal
-    name: Literal["cancel", "wake", "pause"]
+    name: Literal["cancel", "wake", "pause", "moved"]
     by: str
     reason: str | None = None
+    to: str | None = None
+    """Of `moved`: id of the record in which the run goes on."""
 
 
 class TimerContent(Base, frozen=True, kw_only=True, tag="timer"):
@@ -407,6 +433,8 @@ class ResolutionContent(Base, frozen=True, kw_only=True, tag="resolution"):
     verdict: Literal["done", "failed", "retry"]
     by: str
     result: Any = None
+    void: bool = False
+    """Whether the attempt's key can no longer act: the next attempt draws a new one."""
 
 
 class BudgetContent(Base, frozen=True, kw_only=True, tag="budget"):

@@ -21,6 +21,8 @@ class Info(Struct, frozen=True):
     address: str
     """Path or URL, without secrets; `:memory:` for one that ends with the process."""
     created_at: str
+    mark: int | None = None
+    """Of a copy that nobody adopted yet: the pos up to which it was copied. See `Store.adopt`."""
 
 
 class BlobRow(Struct, frozen=True):
@@ -36,12 +38,15 @@ class Lease(Struct, frozen=True):
 
     run: str
     owner: str
+    """The process that holds it, as `Store.gone` reads it: each attempt names it."""
     epoch: int
     """Grows by at least one each time that the lease is taken."""
     head: int
     """Seq of the last entry when the lease was taken; 0 for a run that has none."""
     digest: bytes
     """Digest of that entry; 32 zero bytes for a run that has none."""
+    lost: bool = False
+    """Whether the holder before did not give the lease back: it died, or lost its connection."""
 
 
 class Letter(Struct, frozen=True):
@@ -52,7 +57,8 @@ class Letter(Struct, frozen=True):
     """Unique within the run, also after the letter was taken in: sending it twice counts once."""
     content: str
     """Encoded content."""
-    at: str
+    at: str = ""
+    """UTC, as in `Row`; stamped by the store's own clock when it takes the letter."""
     id: int = 0
     """Given by the store, growing; letters are taken in by it."""
 
@@ -78,6 +84,8 @@ class Batch(Struct, frozen=True):
     """Ids of inbox letters that became rows."""
     prunes: Sequence[Prune] = ()
     """Other runs that go with this commit; its rows say so, and keep their places from being given out again."""
+    synced: bool = False
+    """Whether the commit waits for the disk under every durability: an effect follows that must not be forgotten."""
 
 
 class Statements(Protocol):
@@ -163,11 +171,48 @@ class Store(Protocol):
     async def inbox(self, run: str) -> list[Letter]:
         """Letters that wait, in the order in which they came. Cheap when there is none."""
 
-    async def lease(self, run: str) -> Lease:
-        """Take the right to write. A dead owner's lease is taken over. Raises RunHeld while a living one has it."""
+    async def lease(self, run: str, *, mirror: bool = False) -> Lease:
+        """Take the right to write. A dead owner's lease is taken over.
+
+        Args:
+            mirror: take it also where the run is a mirror, which is written by `push` alone.
+
+        Raises:
+            RunHeld: a holder that lives has it, in this process or in another one.
+            RunMirrored: the run is a mirror of the same run in another record.
+        """
 
     async def release(self, lease: Lease) -> None:
-        """Give the right back; a lease that is no longer held is let be."""
+        """Give the right back; a lease that is no longer held is let be.
+
+        From the moment of the call nobody in this process holds it any more, also if the call is cancelled or its
+        commit fails: then it is given back with the next commit, and who asks for the run meanwhile gets it.
+        """
+
+    async def mirror(self, lease: Lease, of: str | None) -> None:
+        """Make a run a mirror of the same run in the record with the id `of`; `None` makes it an ordinary run."""
+
+    async def gone(self, process: str) -> bool | None:
+        """Return whether a process that wrote attempts has ended; `None` where that is not known.
+
+        Args:
+            process: `Lease.owner`, as it stands in an attempt. For this process itself the answer is `False`.
+        """
+
+    async def declare_gone(self, process: str, by: str) -> None:
+        """Write down that a person says that a process has ended: from now on `gone` returns `True` for it."""
+
+    async def adopt(self, by: str) -> None:
+        """Write down that a person says that this copy is the one that goes on: `info.mark` is `None` from now on."""
+
+    def keep(self) -> Callable[[], None]:
+        """Make this process count as living until the returned function is called, also after `close`.
+
+        For threads of tools, which may outlive the turn and the record.
+        """
+
+    def descriptor(self) -> int | None:
+        """Return a file descriptor by which a subprocess that inherits it keeps this process counted as living."""
 
     def tail(self, after: int = 0) -> AsyncIterator[list[Row]]:
         """Rows of all runs by pos, from `after` on, for ever: those on record first, then as they come."""

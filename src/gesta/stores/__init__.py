@@ -12,6 +12,7 @@ ORDER = (
     "effects",
     "pruning",
     "memory",
+    "presence",
     "oslock",
     "sqlite_open",
     "sqlite_guard",

@@ -17,7 +17,7 @@ from gesta.stores.views import EACH, VIEWS
 APPLICATION_ID = 0x67657374
 """`gest`: stands in the header of the file, and tells a record from any other SQLite database."""
 
-FORMAT = 1
+FORMAT = 2
 """Of the tables; stands in the header as `user_version`. The format of entries has its own number."""
 
 TABLES = """
@@ -25,7 +25,9 @@ CREATE TABLE record(
     one INTEGER PRIMARY KEY CHECK (one = 1),
     id TEXT NOT NULL,
     format INTEGER NOT NULL,
-    created_at TEXT NOT NULL
+    created_at TEXT NOT NULL,
+    mark INTEGER,
+    adopted_by TEXT
 ) STRICT;
 
 CREATE TABLE entries(
@@ -92,17 +94,27 @@ CREATE TABLE owners(
     owner TEXT PRIMARY KEY,
     process INTEGER NOT NULL,
     host TEXT NOT NULL,
-    since TEXT NOT NULL
+    since TEXT NOT NULL,
+    gone_by TEXT
 ) STRICT;
 
 CREATE TABLE leases(
     run TEXT PRIMARY KEY,
     owner TEXT,
     epoch INTEGER NOT NULL,
-    since TEXT NOT NULL
+    since TEXT NOT NULL,
+    mirror_of TEXT
 ) STRICT;
 """
-"""The lease of a run is held while its owner stands in `owners` and that owner's lock file is locked."""
+"""The lease of a run is held while its owner is a living process in which a holder has it in use."""
+
+MIGRATIONS = (
+    "ALTER TABLE record ADD COLUMN mark INTEGER",
+    "ALTER TABLE record ADD COLUMN adopted_by TEXT",
+    "ALTER TABLE owners ADD COLUMN gone_by TEXT",
+    "ALTER TABLE leases ADD COLUMN mirror_of TEXT",
+)
+"""Statements that bring the tables of format 1 to format 2; then the format is set, so that 0.1.0 writes no more."""
 
 TABLES += VIEWS
 

@@ -1,0 +1,105 @@
+"""Whether a process that wrote attempts still works is told by the kernel: each holds one locked byte of a file.
+
+The byte lies far beyond the end of the file, and its place follows from the random name of the process. The lock
+belongs to the opened file description: the kernel frees it when the last copy of the descriptor is closed, so at the
+death of the process, and not before a subprocess that inherited the descriptor has ended too. Nobody can take it away
+by deleting a file: a file of another inode is another file, and about that nothing is known. A process number that was
+given out again cannot mislead.
+
+Windows and macOS have other calls for it, written below and not yet tried.
+"""
+
+import os
+import secrets
+import struct
+import sys
+
+START = 1 << 62
+"""First of the bytes that stand for processes; no file is as large."""
+
+if sys.platform == "win32":
+    import msvcrt
+
+    def taken(descriptor: int, byte: int) -> bool:
+        """Lock a byte without waiting, and return whether that could be done."""
+        os.lseek(descriptor, byte, os.SEEK_SET)
+        try:
+            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+        except OSError:
+            return False
+        return True
+
+    def free(descriptor: int, byte: int) -> bool:
+        """Return whether nobody has locked a byte."""
+        if not taken(descriptor, byte):
+            return False
+        os.lseek(descriptor, byte, os.SEEK_SET)
+        msvcrt.locking(descriptor, msvcrt.LK_UNLCK, 1)
+        return True
+
+else:
+    import fcntl
+
+    FLOCK = "hhqqi4x" if sys.platform == "linux" else "qqihh4x"
+    """`struct flock` of fcntl(2): type, whence, start, length, process; elsewhere start, length, process, type, whence."""
+
+    def request(kind: int, byte: int) -> bytes:
+        """Write a `struct flock` about one byte."""
+        if sys.platform == "linux":
+            return struct.pack(FLOCK, kind, os.SEEK_SET, byte, 1, 0)
+        return struct.pack(FLOCK, byte, 1, 0, kind, os.SEEK_SET)
+
+    def taken(descriptor: int, byte: int) -> bool:
+        """Lock a byte without waiting, and return whether that could be done."""
+        try:
+            fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, request(fcntl.F_WRLCK, byte))
+        except OSError:
+            return False
+        return True
+
+    def free(descriptor: int, byte: int) -> bool:
+        """Return whether no other opened file has locked a byte. Raises OSError."""
+        told = fcntl.fcntl(descriptor, fcntl.F_OFD_GETLK, request(fcntl.F_WRLCK, byte))
+        kind = struct.unpack(FLOCK, told)[0 if sys.platform == "linux" else 3]
+        return bool(kind == fcntl.F_UNLCK)
+
+
+class Presence:
+    """This process, as others see it in one file."""
+
+    def __init__(self, descriptor: int) -> None:
+        """Lock a byte of the file. Raises OSError where the file system has no such locks.
+
+        Args:
+            descriptor: opened for writing too; the presence ends when it is closed here and in all subprocesses.
+        """
+        self.descriptor = descriptor
+        self.process = f"{secrets.token_hex(8)}.{place(descriptor)}"
+        """Name of this process: 16 hex at random, inode and file system of the file in hex."""
+        self.using: dict[str, int] = {}
+        """Epochs of the leases that living holders of this process have in use, by run."""
+        if not taken(descriptor, byte_of(self.process)):
+            raise OSError("this file system cannot lock a byte of a file")
+
+    def gone(self, process: str) -> bool | None:
+        """Return whether a process has ended; `None` where this file does not tell."""
+        if process == self.process:
+            return False
+        name, _, where = process.partition(".")
+        if where != place(self.descriptor) or len(name) != 16:
+            return None
+        try:
+            return free(self.descriptor, byte_of(process))
+        except (OSError, ValueError):
+            return None
+
+
+def place(descriptor: int) -> str:
+    """Name the file behind a descriptor: its inode and its file system, in hex."""
+    system = os.fstatvfs(descriptor).f_fsid if hasattr(os, "fstatvfs") else 0
+    return f"{os.fstat(descriptor).st_ino:x}.{system & (2**64 - 1):x}"
+
+
+def byte_of(process: str) -> int:
+    """Return the place of the byte that stands for a process. Raises ValueError."""
+    return START + (int(process[:16], 16) >> 4)

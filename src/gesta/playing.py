@@ -13,7 +13,7 @@ from gesta.outcome import Outcome
 from gesta.outlive import strayed
 from gesta.perform import perform
 from gesta.run import outcome
-from gesta.using import plain
+from gesta.result import plain
 from gesta.verbs import Answer, Verbs
 
 

@@ -39,7 +39,7 @@ from gesta.kinds import (
 )
 from gesta.outcome import Outcome
 from gesta.run import take_in
-from gesta.using import plain
+from gesta.result import plain
 
 C = TypeVar("C", bound=Content)
 GATHERS = ("step", "synthesis")

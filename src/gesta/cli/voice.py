@@ -28,7 +28,7 @@ from gesta.kinds import (
 from gesta.outcome import Outcome
 from gesta.pending import LOST
 from gesta.record import Record
-from gesta.using import plain
+from gesta.result import plain
 
 WIDTH = 160
 """Characters of a call or a result that are shown while it goes on."""

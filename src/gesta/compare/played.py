@@ -8,7 +8,7 @@ from typing import Any, ParamSpec
 from msgspec.structs import replace
 
 from gesta.agent import Agent
-from gesta.calling import Told
+from gesta.result import Told
 from gesta.compare.stage import Stage
 from gesta.context import Context
 from gesta.errors import BadArguments

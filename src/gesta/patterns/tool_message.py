@@ -24,7 +24,7 @@ from gesta.policy import Spelled
 from gesta.scan import objects
 from gesta.signature import unwrapped
 from gesta.tooling import Effect, Tool
-from gesta.using import plain
+from gesta.result import plain
 
 OPTIONS = ("_handler", "_allow_llm_use", "_max_result_tokens", "_max_retained_tokens", "_tool_effect", "_tool_approval")
 NAMED = re.compile(r"[\"']?request[\"']?\s*:\s*[\"']([A-Za-z0-9_-]{1,64})[\"']")

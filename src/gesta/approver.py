@@ -24,7 +24,8 @@ from gesta.standing import RunView
 from gesta.store import Letter, Store
 from gesta.view import fold
 
-LEAST = 16  # bytes of a key
+LEAST = 16
+"""Bytes of a key, at least."""
 FORM = "gesta approval 1"  # changed with what is signed, so that a token of one form never fits another
 
 
@@ -42,6 +43,20 @@ class Asked(Struct, frozen=True, kw_only=True):
     args: dict[str, Any]
     """The arguments that the model made."""
     expires: datetime | None = None
+
+    @classmethod
+    def of(cls, call: Pending, run: str, record: str) -> "Asked":
+        """Return what was asked about a call that waits, in the run and the record with these ids."""
+        assert call.asked is not None, f"nobody was asked about call {call.seq}"
+        return cls(
+            record=record,
+            run=run,
+            request=call.asked,
+            call=call.seq,
+            tool=call.name,
+            args=call.args,
+            expires=call.expires,
+        )
 
     @property
     def args_digest(self) -> str:
@@ -73,7 +88,7 @@ def judged(
     call = next((call for call in calls if call.asked == approval.of), None)
     if call is None:
         return approval
-    about = _asked(call, letter.run, record)
+    about = Asked.of(call, letter.run, record)
     return replace(approval, refused=_late(letter.at, about) or _refused(approval, about, approver))
 
 
@@ -96,20 +111,7 @@ async def asked(store: Store, run: str) -> list[Asked]:
     """Read which calls of a run wait for an approval, in the order of the calls. Cost: reads the run."""
     state = fold(RunView(), await read(store, run))
     waiting = (call for call in state.calls.values() if call.asked is not None and call.approval is None)
-    return [_asked(call, run, store.info.id) for call in waiting]
-
-
-def _asked(call: Pending, run: str, record: str) -> Asked:
-    assert call.asked is not None, f"nobody was asked about call {call.seq}"
-    return Asked(
-        record=record,
-        run=run,
-        request=call.asked,
-        call=call.seq,
-        tool=call.name,
-        args=call.args,
-        expires=call.expires,
-    )
+    return [Asked.of(call, run, store.info.id) for call in waiting]
 
 
 def sign(approval: ApprovalContent, asked: Asked, key: bytes) -> ApprovalContent:
@@ -150,6 +152,14 @@ class SignedApprovals:
                 "SignedApprovals has no keys, so that nobody could approve anything. Give it one for each name."
             )
         self._keys = {name: _checked(name, key) for name, key in keys.items()}
+
+    def __eq__(self, other: object) -> bool:
+        """Return whether both know the same names by the same keys."""
+        return isinstance(other, SignedApprovals) and self._keys == other._keys
+
+    def __hash__(self) -> int:
+        """Hash the names."""
+        return hash(frozenset(self._keys))
 
     def refuses(self, approval: ApprovalContent, asked: Asked) -> str | None:
         """Return why an approval does not count. Two tokens are compared in a time that says nothing about them."""

@@ -53,6 +53,7 @@ SPINE = (
         "spending",
         "turn",
         "standing",
+        "approver",
     ),
     *(
         "affording",

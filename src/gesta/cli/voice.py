@@ -151,6 +151,8 @@ def entry_line(entry: Entry) -> tuple[str, str]:
         case FaultContent(error=error, wait_s=wait_s) if error.type != LOST:
             again = f"; again in {wait_s:g} s" if wait_s is not None else ""
             return short(f"! {error.type}: {error.message}", WIDTH) + again, RED
+        case ApprovalContent(verdict=verdict, by=by, refused=str(refused)):
+            return f"{verdict} by {by}, which does not count: {refused}", RED
         case ApprovalContent(verdict=verdict, by=by, reason=reason):
             return short(f"{verdict} by {by}{f': {reason}' if reason else ''}", WIDTH), DIM
         case ResolutionContent(verdict=verdict, by=by):

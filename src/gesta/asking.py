@@ -85,7 +85,7 @@ async def ask(agent: Agent, desk: Desk, correction: str | None = None) -> None:
     await desk.log.durable()
     try:
         whole, reply = await _answer(agent, desk, request, coming)
-    except BaseException as raised:  # noqa: BLE001 - whatever a model raises is how its try ended
+    except BaseException as raised:
         if not isinstance(raised, anyio.get_cancelled_exc_class() | KeyboardInterrupt):
             own = raised if isinstance(raised, Exception) else ModelFault(type(raised).__name__, message_of(raised))
             _fault(agent, desk, entry, own, coming)
@@ -161,7 +161,7 @@ async def _settle_last_try(desk: Desk) -> None:
         left = (failed_at + timedelta(seconds=wait_s) - desk.clock()).total_seconds()
         if left > 0:
             await desk.log.durable()
-            await anyio.sleep(min(left, wait_s))
+            await desk.stop.wait(min(left, wait_s))
 
 
 def _request(agent: Agent, desk: Desk) -> tuple[Request, Entry]:

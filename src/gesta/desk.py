@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import msgspec
 
 from gesta.agent import Agent
+from gesta.approver import Approver
 from gesta.entry import Cause, Entry
 from gesta.event import Event, EventType, Explain, Listener
 from gesta.formatter import observation_text
@@ -23,7 +24,6 @@ from gesta.policy import Budget, Limits
 from gesta.prompt import Prompt
 from gesta.standing import RunState, RunView
 from gesta.stop import Stop
-
 
 LOGGER = logging.getLogger("gesta")
 
@@ -54,6 +54,10 @@ class Host(Protocol):
     @property
     def address(self) -> str:
         """Address of the record."""
+
+    @property
+    def approver(self) -> Approver | None:
+        """Says which approvals count; `None` where the name in an approval is believed."""
 
     async def child(self, agent: Any, task: Task, desk: "Desk") -> Outcome:
         """Take the turn of a child run, or go on with it, or give its outcome if it has ended."""
@@ -235,6 +239,6 @@ class Desk:
         if self.listener is not None and not self.deaf:
             try:
                 self.listener(event)
-            except BaseException as failure:  # noqa: BLE001 - who listens must not break what is listened to
+            except BaseException as failure:
                 self.deaf.append(failure)
                 LOGGER.warning("A listener of run %s raised, and hears no more of it.", self.log.run, exc_info=failure)

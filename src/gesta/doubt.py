@@ -9,25 +9,31 @@ from collections.abc import Iterator
 
 from gesta.errors import InDoubt
 
+# fmt: off
 DOUBTFUL = frozenset(
-    """TimeoutError ReadTimeout WriteTimeout ReadTimeoutError ServerTimeoutError SocketTimeoutError Timeout
-    TimeoutException APITimeoutError DeadlineExceeded TimeoutExpired
-    ReadError WriteError CloseError RemoteProtocolError ProtocolError ChunkedEncodingError ServerDisconnectedError
-    ClientOSError ClientPayloadError RemoteDisconnected APIConnectionError ConnectionClosed ConnectionClosedError
-    ConnectionResetError ConnectionAbortedError BrokenPipeError BrokenResourceError EndOfStream
-    IncompleteRead IncompleteReadError EOFError SMTPServerDisconnected
-    ConnectionDoesNotExistError AdminShutdown CrashShutdown""".split()
+    {
+        "TimeoutError", "ReadTimeout", "WriteTimeout", "ReadTimeoutError", "ServerTimeoutError", "SocketTimeoutError",
+        "Timeout", "TimeoutException", "APITimeoutError", "DeadlineExceeded", "TimeoutExpired", "ReadError",
+        "WriteError", "CloseError", "RemoteProtocolError", "ProtocolError", "ChunkedEncodingError",
+        "ServerDisconnectedError", "ClientOSError", "ClientPayloadError", "RemoteDisconnected", "APIConnectionError",
+        "ConnectionClosed", "ConnectionClosedError", "ConnectionResetError", "ConnectionAbortedError",
+        "BrokenPipeError", "BrokenResourceError", "EndOfStream", "IncompleteRead", "IncompleteReadError", "EOFError",
+        "SMTPServerDisconnected", "ConnectionDoesNotExistError", "AdminShutdown", "CrashShutdown",
+    }
 )
 """Timeouts, resets and replies cut short: the other side may have done what it was asked."""
 
 CERTAIN = frozenset(
-    """ConnectionRefusedError ConnectTimeout ConnectTimeoutError ConnectionTimeoutError ConnectError
-    NewConnectionError ClientConnectorError ClientConnectorDNSError ClientConnectorCertificateError
-    gaierror herror NameResolutionError ServerNotFoundError UnknownHostError
-    SSLCertVerificationError CertificateError ClientSSLError
-    PoolTimeout EmptyPoolError PoolError UnsupportedProtocol InvalidURL ProxyError""".split()
+    {
+        "ConnectionRefusedError", "ConnectTimeout", "ConnectTimeoutError", "ConnectionTimeoutError", "ConnectError",
+        "NewConnectionError", "ClientConnectorError", "ClientConnectorDNSError", "ClientConnectorCertificateError",
+        "gaierror", "herror", "NameResolutionError", "ServerNotFoundError", "UnknownHostError",
+        "SSLCertVerificationError", "CertificateError", "ClientSSLError", "PoolTimeout", "EmptyPoolError", "PoolError",
+        "UnsupportedProtocol", "InvalidURL", "ProxyError",
+    }
 )
 """Failures from before anything was sent: the effect did not happen."""
+# fmt: on
 
 WEAK = frozenset({"ConnectionError", "OperationalError", "InterfaceError", "RequestException", "TransportError"})
 """Bases that libraries use for both: doubtful, unless what caused the exception says otherwise."""

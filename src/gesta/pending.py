@@ -1,8 +1,8 @@
 """Where one tool call stands, from its attempts, its approval and its resolution; it is gone once it has a result.
 
 An attempt without a result is in doubt if it was written before the lease was taken, or if a `fault` says that it timed
-out, was cancelled, or that the tool itself could not tell; else it is running. Whether its function has ended is another
-question: it is over once an entry says so, and no second attempt of a call with effects begins before that.
+out, was cancelled, or that the tool itself could not tell; else it is running. Whether its function has ended is
+another question: it is over once an entry says so, and no second attempt of a call with effects begins before that.
 """
 
 from datetime import datetime

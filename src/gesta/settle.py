@@ -36,9 +36,9 @@ async def settle(agent: Agent, call: Pending, desk: Desk) -> None:
     over = last.over
     if call.unlooked(desk.state.since):
         over = await _look(call, desk)
-    if last.verdict is None and tool is not None and tool.reconcile is not None:
-        if not (last.asked_over if over else last.asked):
-            await _reconcile(agent, call, desk, over=over)
+    asked = last.asked_over if over else last.asked
+    if last.verdict is None and tool is not None and tool.reconcile is not None and not asked:
+        await _reconcile(agent, call, desk, over=over)
 
 
 def _answer(call: Pending, desk: Desk) -> None:

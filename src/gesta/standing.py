@@ -95,6 +95,11 @@ class RunState(Struct):
         """Names of tools with a call of unknown outcome: each further call of them needs approval."""
         return self.doubtful | {tool for tool, _ in self.unknown.values()}
 
+    def left_in_doubt(self) -> list[str]:
+        """Names of tools with a call of unknown outcome, were the turn to end now, in order."""
+        tried = (call for call in self.calls.values() if call.last is not None and call.last.effect != "pure")
+        return sorted(self.doubts() | {call.name for call in tried})
+
     def current(self) -> list[Pending]:
         """Unanswered calls of the open turn, and those of earlier ones that were tried, in order."""
         assert self.turn is not None
@@ -159,6 +164,7 @@ def _end(state: RunState, entry: Entry, content: EndContent) -> None:
     if state.turn is not None and entry.span == state.turn.begin:
         state.turn.reason = content.reason or ("answered" if content.status == "success" else "failed")
         state.questions.clear()
+        state.turn.doubts = tuple(content.doubts or ())
         state.turn.error, state.turn.end, state.turn.value = content.error, entry.seq, content.state
         state.turn.null = given = NULL in (content.extra or {})
         if (given or content.state is not None) and content.status == "success" and state.turn.assistant is None:

@@ -7,7 +7,7 @@ seconds, so that its result is on record. Then the turn is left open: it waits t
 
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from typing import TypeVar, cast
+from typing import TypeVar
 
 import anyio
 
@@ -33,9 +33,17 @@ class Stop:
         self._below: set[Stop] = set()
         self._above = above
         if above is not None:
-            above._below.add(self)
-            if above.asked:
-                self.ask(now=above._now)
+            above.join(self)
+
+    def join(self, below: "Stop") -> None:
+        """Ask another turn to stop whenever this one is asked."""
+        self._below.add(below)
+        if self.asked:
+            below.ask(now=self._now)
+
+    def part(self, below: "Stop") -> None:
+        """Ask it no more."""
+        self._below.discard(below)
 
     def ask(self, *, now: bool = False) -> None:
         """Ask the turn to stop, and the turns that it waits for.
@@ -54,7 +62,7 @@ class Stop:
     def done(self) -> None:
         """Note that the turn is no longer at work."""
         if self._above is not None:
-            self._above._below.discard(self)
+            self._above.part(self)
 
     def check(self) -> None:
         """Raise TurnLeft if the turn was asked to stop."""
@@ -124,6 +132,4 @@ async def attended(stop: Stop, work: Callable[[], Awaitable[T]]) -> T:
             raise
     if failures:
         raise failures[0]
-    return cast("T", given[0])
-
-
+    return given[0]

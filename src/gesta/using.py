@@ -5,7 +5,7 @@ costs none of its siblings; the last rides in the commit of what comes next. A t
 its turn is left.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
 from functools import partial
@@ -121,7 +121,7 @@ async def _try_all(works_: Sequence[Work], desk: Desk) -> None:
         for work in works_:
             if not begun and work.seat is not None:
                 work.seat.leave()
-    jobs: list[Callable[[], Awaitable[None]]] = [
+    jobs: list[Callable[[], Coroutine[Any, Any, None]]] = [
         partial(carry_out, work, *trial) for work, trial in zip(works_, trials, strict=True)
     ]
     if len(jobs) == 1:
@@ -192,7 +192,7 @@ async def _try(work: Work, attempt: Entry, key: str, desk: Desk) -> None:
         arguments = tool.arguments(call.final_args)
         with _watch(work, desk), anyio.move_on_after(work.bound_s) as timing, marked(name, keep):
             returned = Returned(await tool.invoke(arguments, context, thread.carry_out))
-    except BaseException as failure:  # noqa: BLE001 - whatever a tool raises is told below
+    except BaseException as failure:
         if _below(failure) is not None:
             _wait_for(desk, attempt, failure)
             return

@@ -159,10 +159,12 @@ def _waiting(job: Job, outcome: Outcome, open_: list[Open]) -> int:
     ]
     say("Go on with:")
     say("  " + " && ".join([*next_, job.resume(outcome.run)]), BOLD)
-    return DOUBT if doubts else WAITING
+    return DOUBT if doubts or any(each.what == "running" for each in open_) else WAITING
 
 
 def _why(each: Open) -> str:
+    if each.what in STANDING:
+        return STANDING[each.what]
     if each.call is None or each.what == "question":
         due = f"Waiting until {each.text}; `gesta work` goes on with it then."
         return f"A question: {each.text}" if each.what == "question" else due
@@ -175,4 +177,8 @@ def _why(each: Open) -> str:
             text = IN_DOUBT if each.declared else UNDECLARED
             return f"Outcome unknown: {shown} (call {each.seq}). {text.format(tool=each.call.name)}"
         case _:
-            return f"{shown} (call {each.seq}) is still running."
+            process = each.call.last.process if each.call.last is not None else None
+            return (
+                f"{shown} (call {each.seq}) may be tried again once its last attempt has ended, and the process of that "
+                f"one may still be at work. If it has ended for certain: gesta gone {process}"
+            )

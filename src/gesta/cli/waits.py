@@ -20,7 +20,7 @@ class Open:
     """A call, a question or a timer that a turn waits for."""
 
     run: str
-    what: Literal["approval", "doubt", "running", "question", "timer"]
+    what: Literal["approval", "doubt", "running", "question", "timer", "resume", "deaths", "copy"]
     seq: int
     """Of the call, the question or the timer."""
     call: Pending | None = None
@@ -48,7 +48,9 @@ async def open_calls(record: Record, outcome: Outcome) -> list[Open]:
             notes = (note for note in state.acts.notes.values() if note.seq == each.of)
             due = next((note.content.due_at for note in notes if isinstance(note.content, TimerContent)), None)
             found.append(Open(run, "timer", each.of or 0, None, utc_text(due) if due is not None else each.tool))
-        elif call is not None:
+        elif call is None:
+            found.append(Open(run, each.what, each.call, None))
+        else:
             refused = await _refused(record, run, call) if each.what == "approval" else ""
             found.append(Open(run, each.what, each.call, call, declared=each.declared, refused=refused))
     return found

@@ -31,6 +31,7 @@ class Take(Struct, frozen=True):
     """The wish to write a run."""
 
     run: str
+    mirror: bool = False
 
 
 Work = Batch | Letter | Take | Lease | Effect

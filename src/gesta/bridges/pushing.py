@@ -167,7 +167,7 @@ async def _hold(source: Store, target: Store, run: str, stack: AsyncExitStack) -
     common = min(here.head, there.head)
     if common and await _digest(source, run, common) != await _digest(target, run, common):
         return f"Run {run!r} is another one in {target.info.address!r}: entry {common} differs. It was not pushed."
-    return Held(here, there, there.head, *mirrors)
+    return Held(here, there, there.head, mirrors[0], mirrors[1])
 
 
 async def _leased(store: Store, run: str) -> tuple[Lease, str | None]:
@@ -315,7 +315,7 @@ async def adopt(store: Store, runs: Sequence[str], by: str) -> list[str]:
     Raises:
         RunHeld: one of them is being written; none of them goes on.
     """
-    above = {row.run: row.parent_run for row in await store.runs()}
+    above = dict.fromkeys(runs) | {row.run: row.parent_run for row in await store.runs()}
     named = [run for family in _families(above) if family & set(runs) for run in sorted(family)]
     async with AsyncExitStack() as stack:
         found = list[tuple[Lease, str | None]]()

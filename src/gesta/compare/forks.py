@@ -221,8 +221,8 @@ def _allow(entries: Sequence[Entry], entry: Entry, made: Content, how: Fork) -> 
     call = entries[of - 1].content if of else None
     if not isinstance(call, ToolCallContent) or call.tool_name not in how.live:
         raise AgentError(
-            f"Entry {entry.seq} would let a call with effects be made, and a fork makes none by itself. Leave --set out: "
-            f"fork at entry {entry.seq - 1} and {said} the call there, or name its tool with --live."
+            f"Entry {entry.seq} would let a call with effects be made, and a fork makes none by itself. Leave --set "
+            f"out: fork at entry {entry.seq - 1} and {said} the call there, or name its tool with --live."
         )
 
 

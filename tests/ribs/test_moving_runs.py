@@ -20,7 +20,7 @@ from gesta.stores.memory import MemoryStore
 from gesta.testing import append_many, make_batch
 
 pytestmark = pytest.mark.anyio
-FIXTURE = Path(__file__).parents[1] / "fixtures" / "in-doubt.gesta"
+FIXTURE = Path(__file__).parents[1] / "fixtures" / "0.1.0" / "in-doubt.gesta"
 
 
 class Till:

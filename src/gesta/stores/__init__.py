@@ -24,6 +24,8 @@ ORDER = (
     "words",
     "postgres_tables",
     "postgres_open",
+    "postgres_holding",
+    "postgres_leases",
     "postgres_effects",
     "postgres_writer",
     "postgres_reader",

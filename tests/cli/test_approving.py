@@ -54,7 +54,7 @@ def shop(folder: Path) -> Iterator[Path]:
 def long_ago(agent: str) -> str:
     """Have a turn ask for approval on New Year's Day, and give its run."""
     space: dict[str, library.Agent] = {}
-    exec(SHOP, space)  # noqa: S102
+    exec(SHOP, space)
 
     async def main() -> str:
         async with library.open("runs.gesta") as record:
@@ -182,7 +182,7 @@ def test_a_token_made_elsewhere_comes_in_a_file(shop: Path, gesta: Gesta, run_id
         ("", ["--token-file", "empty"], "There is no token in 'empty': expected one line of text."),
     ],
 )
-def test_what_is_no_key_or_token_is_told(  # noqa: PLR0913
+def test_what_is_no_key_or_token_is_told(
     shop: Path, gesta: Gesta, monkeypatch: pytest.MonkeyPatch, key: str, words: list[str], said: str
 ):
     anew("run", "signed.py:desk", "Wire.")

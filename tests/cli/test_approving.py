@@ -220,6 +220,15 @@ def test_agents_of_one_record_have_one_approver(shop: Path):
     )
 
 
+@pytest.mark.parametrize("agents", [["signed.py:desk", "other.py:desk"], ["other.py:desk", "signed.py:desk"]])
+def test_two_files_may_have_the_same_approver(shop: Path, agents: list[str]):
+    (shop / "other.py").write_text(SHOP + "\nfrom signed import approver\n")
+    anew("run", "signed.py:desk", "Wire.")
+    done = anew("work", *agents, "--once")
+    assert done.exit_code == 0
+    assert "waiting: approval" in done.stderr
+
+
 def test_an_agent_that_is_named_approver_is_none(shop: Path):
     (shop / "odd.py").write_text(SHOP + "\napprover = desk\n")
     assert anew("run", "odd.py:desk", "Wire.", "--yes").exit_code == 0

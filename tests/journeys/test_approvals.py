@@ -1,10 +1,11 @@
 """An approval that came too late, or that the program's Approver does not accept, sets nothing going."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from tests.postgres import Server, running
 
 import gesta
 from gesta.approver import SignedApprovals, asked, sign
@@ -78,6 +79,33 @@ async def test_an_approval_that_comes_late_is_refused_whoever_takes_it_in(
         assert [by for by, _ in await judgements(record, outcome.run)] == ["ann", "expiry"]
         results = [entry.content for entry in await record.read(outcome.run) if entry.kind == "tool-result"]
     assert [each.outcome for each in results] == ["denied"]  # type: ignore[union-attr]
+    assert PAID == []
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    """A PostgreSQL server for the tests here."""
+    with running() as found:
+        yield found
+
+
+@pytest.mark.parametrize("kind", ["memory", "sqlite", "postgres"])
+async def test_nobody_can_send_an_approval_with_an_earlier_time(
+    kind: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    place = {"memory": ":memory:", "sqlite": str(tmp_path / "late.gesta")}.get(kind, "")
+    place = place or request.getfixturevalue("server").address()
+    async with gesta.open(place) as record:
+        record.holder.clock = shifted(YESTERDAY)
+        outcome = await record.run(desk(), "Pay.", session="s")
+        assert outcome.waiting[0].of is not None
+        yes = ApprovalContent(of=outcome.waiting[0].of, verdict="approved", by="ann")
+        letter = Letter(outcome.run, "ann", encode_content(yes, None), utc_text(record.holder.clock()))
+        await record.store.send(letter)
+        assert (await record.resume(outcome.run, desk())).reason == "waiting"
+        ((_, refused),) = await judgements(record, outcome.run)
+    assert refused is not None
+    assert refused.startswith("It came at ")
     assert PAID == []
 
 

@@ -52,7 +52,7 @@ def shop(folder: Path) -> Iterator[Path]:
 
 
 def long_ago(agent: str) -> str:
-    """Have a turn ask for approval on New Year's Day, and give its run."""
+    """Have a turn ask for approval on New Year's Day; returns its run."""
     space: dict[str, library.Agent] = {}
     exec(SHOP, space)
 

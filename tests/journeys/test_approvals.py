@@ -2,8 +2,10 @@
 
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 
+import anyio
 import pytest
 from tests.postgres import Server, running
 
@@ -38,7 +40,7 @@ def desk() -> gesta.Agent:
 
 
 def shifted(by: timedelta) -> Callable[[], datetime]:
-    """Give a clock that is wrong."""
+    """Return a clock that is wrong."""
     return lambda: datetime.now(UTC) + by
 
 
@@ -153,6 +155,19 @@ async def test_where_the_program_has_an_approver_only_a_signed_approval_counts(t
     async with gesta.open(place, approver=SignedApprovals({"cfo": KEY})) as record:
         assert (await record.resume(outcome.run, agent)).answer == "Done."
         assert [refused is None for _, refused in await judgements(record, outcome.run)] == [False, False, True]
+    assert PAID == [10]
+
+
+def test_the_synchronous_door_has_an_approver_too() -> None:
+    agent = desk()
+    with gesta.open_sync(approver=SignedApprovals({"cfo": KEY})) as opened:
+        outcome = opened.run(agent, "Pay.", session="s", key="m")
+        claim = ApprovalContent(of=outcome.waiting[0].of or 0, verdict="approved", by="cfo")
+        anyio.run(partial(opened.record.send, outcome.run, claim, key="1"))
+        assert opened.run(agent, "Pay.", session="s", key="m").reason == "waiting"
+        (request,) = anyio.run(asked, opened.record.store, outcome.run)
+        anyio.run(partial(opened.record.send, outcome.run, sign(claim, request, KEY), key="2"))
+        assert opened.run(agent, "Pay.", session="s", key="m").answer == "Done."
     assert PAID == [10]
 
 

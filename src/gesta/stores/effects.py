@@ -16,7 +16,7 @@ from typing import Any
 import apsw
 
 from gesta.errors import GestaError
-from gesta.stores.tables import READING, TABLES
+from gesta.stores.tables import PRAGMAS, READING, TABLES
 
 OWN = frozenset(
     {"record", "entries", "blobs", "inbox", "inbox_keys", "owners", "leases", "gesta_words", "gesta_words_known"}
@@ -37,6 +37,8 @@ TEMPORARY = frozenset(
 )
 SCHEMA = frozenset({"sqlite_master", "sqlite_schema", "sqlite_temp_master", "sqlite_temp_schema"})
 """SQLite writes these itself, as part of statements that change the schema, and refuses anybody else."""
+TELLING = PRAGMAS | {"data_version"}
+"""Pragmas that change nothing; SQLite's full text search asks the last one by itself."""
 STEPS = 20_000  # of SQLite's machine between two looks at the clock
 ENDED = (
     "A statement has ended the whole transaction (ON CONFLICT ROLLBACK, RAISE(ROLLBACK), a full disk or a write that "
@@ -104,7 +106,7 @@ class Sql:
             self._connection.set_progress_handler(None)
 
     def _allow(self, action: int, first: str | None, second: str | None, database: str | None, *_: str | None) -> int:
-        if action in READING:
+        if action in READING or (action == apsw.SQLITE_PRAGMA and (first or "").casefold() in TELLING):
             return int(apsw.SQLITE_OK)
         names = {name.casefold() for name in (first, second) if name is not None}
         own = sorted(name for name in names if name in NAMES or name.startswith(PREFIX))

@@ -18,6 +18,8 @@ ORDER = (
     "sqlite_guard",
     "sqlite_backup",
     "sqlite_saving",
+    "sqlite_leases",
+    "sqlite_works",
     "sqlite_writer",
     "sqlite_reader",
     "sqlite",

@@ -9,7 +9,7 @@ postgresql://user@host/database                a record in PostgreSQL
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar
 
 import anyio
 import anyio.lowlevel
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from gesta.views.lineage import Explanation
 
 Durability = Literal["synced", "normal"]
+Failover = Literal["synchronous"]
+BUSY_S = 60.0
 T = TypeVar("T")
 FORMATTERS = ("tool-calls", "react", "codeact", "react-text", "codeact-text", "json-text", "transcript")
 
@@ -131,8 +133,28 @@ def described(tool: Tool) -> Tool:
     return made
 
 
-def store(address: str, *, durability: Durability = "synced", readonly: bool = False) -> Store:
-    """Open a store. Raises BadAddress, MissingExtra, NoRecord, BrokenRecord, NewerRecord, WriteFailed."""
+class Served(TypedDict):
+    """Options of a store on a server."""
+
+    busy_s: float
+    failover: Failover | None
+    tool_role: str | None
+
+
+def store(
+    address: str,
+    *,
+    durability: Durability = "synced",
+    readonly: bool = False,
+    busy_s: float = BUSY_S,
+    failover: Failover | None = None,
+    tool_role: str | None = None,
+) -> Store:
+    """Open a store; see `open_record`.
+
+    Raises:
+        BadAddress, MissingExtra, NoRecord, BrokenRecord, NewerRecord, WriteFailed: what stands in the way.
+    """
     if address == ":memory:":
         from gesta.stores.memory import MemoryStore
 
@@ -140,10 +162,21 @@ def store(address: str, *, durability: Durability = "synced", readonly: bool = F
     if remote(address):
         from gesta.stores.postgres import PostgresStore
 
-        return PostgresStore.open(address, durability=durability, readonly=readonly)
+        served: Served = {"busy_s": busy_s, "failover": failover, "tool_role": tool_role}
+        return PostgresStore.open(address, durability=durability, readonly=readonly, **served)
+    local(address, failover, tool_role)
     from gesta.stores.sqlite import SqliteStore
 
     return SqliteStore.open(address, durability=durability, readonly=readonly)
+
+
+def local(address: str, failover: Failover | None, tool_role: str | None) -> None:
+    """Refuse options that a record in a file has not. Raises BadAddress."""
+    if failover is not None or tool_role is not None:
+        raise BadAddress(
+            f"{address!r} is a record in a file; `failover` and `tool_role` are for records in PostgreSQL. "
+            "Leave them out, or name postgresql://user@host/database."
+        )
 
 
 def remote(address: str) -> bool:
@@ -156,14 +189,24 @@ def remote(address: str) -> bool:
     return bool(url)
 
 
-def inline_store(address: str, *, durability: Durability = "synced", readonly: bool = False) -> Store:
+def inline_store(
+    address: str,
+    *,
+    durability: Durability = "synced",
+    readonly: bool = False,
+    busy_s: float = BUSY_S,
+    failover: Failover | None = None,
+    tool_role: str | None = None,
+) -> Store:
     """Open a store whose coroutines never wait for another task, for programs without an event loop."""
     if address == ":memory:":
         return store(address)
     if remote(address):
         from gesta.stores.postgres import InlinePostgresStore
 
-        return InlinePostgresStore.open(address, durability=durability, readonly=readonly)
+        served: Served = {"busy_s": busy_s, "failover": failover, "tool_role": tool_role}
+        return InlinePostgresStore.open(address, durability=durability, readonly=readonly, **served)
+    local(address, failover, tool_role)
     from gesta.stores.sqlite import InlineSqliteStore
 
     return InlineSqliteStore.open(address, durability=durability, readonly=readonly)
@@ -221,7 +264,13 @@ class Record(Base):
 
 @asynccontextmanager
 async def open_record(
-    address: str = ":memory:", *, durability: Durability = "synced", readonly: bool = False
+    address: str = ":memory:",
+    *,
+    durability: Durability = "synced",
+    readonly: bool = False,
+    busy_s: float = BUSY_S,
+    failover: Failover | None = None,
+    tool_role: str | None = None,
 ) -> AsyncIterator[Record]:
     """Open a record, making it if there is none, and close it at the end of the block.
 
@@ -230,8 +279,12 @@ async def open_record(
         durability: `synced` survives loss of power; `normal` can lose the last commits then, never at a crash
             of the process, and costs far less.
         readonly: refuse to write, and to make the file.
+        busy_s: seconds for which others that write are waited for, and a server that is away.
+        failover: `synchronous` says that a PostgreSQL server that takes the place of another one has all its commits.
+        tool_role: role of PostgreSQL under which the statements of transactional tools run.
     """
-    opened = store(address, durability=durability, readonly=readonly)
+    served: Served = {"busy_s": busy_s, "failover": failover, "tool_role": tool_role}
+    opened = store(address, durability=durability, readonly=readonly, **served)
     failure: BaseException | None = None
     models: dict[str, Model] = {}
     try:

@@ -27,7 +27,7 @@ class Server:
 
     def __init__(self, folder: Path, programs: Path, settings: dict[str, str]) -> None:
         self.folder, self._programs, self._settings = folder, programs, settings
-        self._process: subprocess.Popen | None = None
+        self.process: subprocess.Popen | None = None
 
     def address(self, schema: str | None = None) -> str:
         """An address that nobody has used before, or the one of a schema."""
@@ -39,12 +39,12 @@ class Server:
         words = [word for key, value in chosen.items() for word in ("-c", f"{key}={value}")]
         command = [str(self._programs / "postgres"), "-D", str(self.folder / "data"), *words]
         with (self.folder / "log").open("ab") as log:
-            self._process = subprocess.Popen(command, user=USER, cwd=self.folder, stdout=log, stderr=log)
+            self.process = subprocess.Popen(command, user=USER, cwd=self.folder, stdout=log, stderr=log)
         self.wait()
 
     def stop(self, *, at_once: bool = False) -> None:
         """End it with its sessions; `at_once` leaves it to the next start to find out what was committed."""
-        process, self._process = self._process, None
+        process, self.process = self.process, None
         if process is not None:
             process.send_signal(signal.SIGQUIT if at_once else signal.SIGINT)
             with suppress(subprocess.TimeoutExpired):
@@ -73,8 +73,8 @@ class Server:
             try:
                 psycopg.connect(host=str(self.folder), user="postgres", dbname="postgres").close()
             except psycopg.OperationalError:
-                assert self._process is not None
-                assert self._process.poll() is None, (self.folder / "log").read_text()
+                assert self.process is not None
+                assert self.process.poll() is None, (self.folder / "log").read_text()
                 assert time.monotonic() < until
                 time.sleep(0.02)
             else:

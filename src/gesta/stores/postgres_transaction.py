@@ -14,7 +14,7 @@ from gesta.errors import GestaError, LeaseLost
 from gesta.log import utc_now
 from gesta.store import Batch, Info, Lease, Letter, Prune
 from gesta.stores.postgres_holding import Holding
-from gesta.stores.postgres_leases import DECLARE, GIVE_BACK, mirror, take
+from gesta.stores.postgres_leases import DECLARE, GIVE_BACK, GRANT, mirror, take
 from gesta.stores.postgres_open import Connection, number
 from gesta.stores.postgres_tables import ADD_BLOBS, ADD_ROWS, LETTER, PRUNE
 from gesta.stores.sharing import Adopt, Declare, Mirror, Take, Work
@@ -148,7 +148,9 @@ class Transaction:
         """Refuse a batch whose writer is no longer the writer, or does not know where the run is."""
         lease, run = batch.lease, batch.lease.run
         owner, epoch, last = self._known.get(run, (None, 0, 0))
-        if (owner, epoch) != (lease.owner, lease.epoch):
+        if owner in (None, lease.owner) and epoch < lease.epoch:  # a server that broke down has forgotten it
+            self._connection.execute(GRANT, (run, lease.owner, lease.epoch, utc_text(utc_now())))
+        elif (owner, epoch) != (lease.owner, lease.epoch):
             raise LeaseLost(run, f"the lease of epoch {lease.epoch}", f"epoch {epoch}" if owner else "it free")
         forking = not last and batch.rows and batch.rows[0].kind == "begin"
         if last != batch.head and not forking:

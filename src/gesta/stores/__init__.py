@@ -29,6 +29,7 @@ ORDER = (
     "postgres_holding",
     "postgres_leases",
     "postgres_effects",
+    "postgres_transaction",
     "postgres_writer",
     "postgres_reader",
     "postgres",

@@ -115,6 +115,10 @@ class ApproveOptions(OnRecord):
     by: By = None
     call: Call = None
     all: Annotated[bool, typer.Option("--all", help="Every call that waits.")] = False
+    token_file: Annotated[
+        str | None,
+        typer.Option("--token-file", metavar="FILE", help="Holds a token that proves who answers.", show_default=False),
+    ] = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,7 @@ from contextlib import redirect_stdout
 import anyio
 
 from gesta.address import open_record
-from gesta.cli.loading import load
+from gesta.cli.loading import load_all
 from gesta.cli.options import WorkOptions
 from gesta.cli.talk import ANSWERED, count, json_line, put, say, short
 from gesta.outcome import Outcome
@@ -16,7 +16,7 @@ from gesta.worker import Worker
 def work(options: WorkOptions) -> int:
     """Go on with what is due, until Ctrl-C or, with --once, until nothing is; give the exit code."""
     address = options.target()
-    agents = [load(each) for each in options.agents]
+    agents, approver = load_all(options.agents)
     done, out = 0, sys.stdout
 
     def told(outcome: Outcome) -> None:
@@ -31,7 +31,7 @@ def work(options: WorkOptions) -> int:
             say(f"run {outcome.run}, session {outcome.session}: {outcome.reason}{more}")
 
     async def main() -> None:
-        async with open_record(address) as record:
+        async with open_record(address, approver=approver) as record:
             worker = Worker(record, agents, jobs=options.jobs)
             while True:
                 found = await worker.look(told)

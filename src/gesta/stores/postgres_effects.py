@@ -42,7 +42,10 @@ class PostgresSql:
         path = sql.SQL("SET LOCAL search_path = {}, public, pg_temp; ").format(sql.Identifier(schema))
         ours = sql.SQL("SET LOCAL search_path = {}, pg_temp; ").format(sql.Identifier(schema))
         begin, end = sql.SQL("SAVEPOINT statement; "), sql.SQL("RELEASE statement")
-        bound, unbound = sql.SQL(f"SET LOCAL statement_timeout = {bound_ms}; "), sql.SQL("SET LOCAL statement_timeout = 0; ")
+        bound, unbound = (
+            sql.SQL(f"SET LOCAL statement_timeout = {bound_ms}; "),
+            sql.SQL("SET LOCAL statement_timeout = 0; "),
+        )
         to = sql.SQL("SET LOCAL ROLE {}").format(sql.Identifier(role)) if role else sql.SQL("")
         back = sql.SQL("SET LOCAL ROLE NONE; ") if role else sql.SQL("")
         self._begin, self._end = begin + path + bound + to, back + unbound + ours + end
@@ -88,7 +91,9 @@ class PostgresSql:
         rows = self._connection.execute(f"EXPLAIN (VERBOSE, COSTS OFF, FORMAT JSON) {statement}", parameters).fetchall()
         for schema, table in changed(rows):
             if schema == self._schema and table in OWN:
-                raise Refused(f"A transactional tool may not change {table!r}, a table of Gesta's own: {statement:.200}")
+                raise Refused(
+                    f"A transactional tool may not change {table!r}, a table of Gesta's own: {statement:.200}"
+                )
 
 
 def changed(plan: Any) -> Iterator[tuple[str, str]]:

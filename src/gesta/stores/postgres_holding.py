@@ -180,7 +180,9 @@ def folders() -> Iterator[Path]:
     if named:
         yield Path(named)
         return
-    variable, below = ("LOCALAPPDATA", "AppData/Local") if sys.platform == "win32" else ("XDG_STATE_HOME", ".local/state")
+    variable, below = (
+        ("LOCALAPPDATA", "AppData/Local") if sys.platform == "win32" else ("XDG_STATE_HOME", ".local/state")
+    )
     with suppress(RuntimeError):  # a user without a home
         yield Path(os.environ.get(variable) or Path.home() / below) / "gesta"
     user = os.getuid() if hasattr(os, "getuid") else 0

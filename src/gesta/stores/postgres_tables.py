@@ -136,7 +136,9 @@ def rewritten(text: str) -> str:
 VIEWS = rewritten(SQLITE_VIEWS)
 """What was done, as tables; see `tables`."""
 
-TABLES = rewritten(SQLITE.removesuffix(SQLITE_VIEWS)) + "ALTER TABLE record ADD COLUMN views TEXT, ADD COLUMN server TEXT;\n"
+TABLES = (
+    rewritten(SQLITE.removesuffix(SQLITE_VIEWS)) + "ALTER TABLE record ADD COLUMN views TEXT, ADD COLUMN server TEXT;\n"
+)
 
 MIGRATIONS = (
     *(rewritten(statement).replace("ADD COLUMN", "ADD COLUMN IF NOT EXISTS") for statement in SQLITE_MIGRATIONS),

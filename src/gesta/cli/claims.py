@@ -57,7 +57,8 @@ def adopt(options: AdoptOptions) -> int:
                 return _adopted(options, {"adopted": False, "runs": []})
             open_ = await _open_at(record, mark)
             say(f"{address} is a copy of the record with the id {record.info.id}, up to place {mark:,}.")
-            say(f"{count(len(open_), 'turn')} that {'was' if len(open_) == 1 else 'were'} open then may go on in both:")
+            were, end = "was" if len(open_) == 1 else "were", ":" if open_ else "."
+            say(f"{count(len(open_), 'turn')} that {were} open then may go on in both{end}")
             _list([f"{row.run}  {short(row.session, 40)}  {short(row.name, 24)}" for row in open_])
             words = "You say that the record it was copied from, and every other copy of it, is used no more."
             if not _agreed(f"{words} Adopt?", yes=options.yes, json=options.json):

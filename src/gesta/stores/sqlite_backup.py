@@ -2,8 +2,8 @@
 
 It is SQLite's online backup, read in one transaction, so that no commit is half in it and no writer waits for it. What
 is made lies under another name until it is whole and on the disk: who is killed meanwhile leaves no file that looks
-like a record. Nobody can see from a copy whether the record goes on with the turns that were open in it, so each copy is
-marked with its last place; see `Store.adopt`.
+like a record. Nobody can see from a copy whether the record goes on with the turns that were open in it, so each copy
+is marked with its last place; see `Store.adopt`.
 """
 
 import os
@@ -71,7 +71,7 @@ def _copy(reading: apsw.Connection, writing: apsw.Connection, progress: Callable
 
 
 def mark(copy: apsw.Connection, path: Path) -> None:
-    """Write down up to which place a record was copied, and leave one file with nothing beside it. Raises apsw.Error."""
+    """Write down up to which place a record was copied, and leave one file, nothing beside it. Raises apsw.Error."""
     copy.config(apsw.SQLITE_DBCONFIG_ENABLE_TRIGGER, 0)  # whoever wrote the record may have put some there
     free(copy)
     if copy.pragma("user_version") < FORMAT:

@@ -12,6 +12,7 @@ import anyio
 
 from gesta.address import Durability, Record, bind, drive, inline_store, open_record
 from gesta.agent import Agent
+from gesta.approver import Approver
 from gesta.entry import Entry
 from gesta.errors import GestaError
 from gesta.event import Listener
@@ -139,14 +140,18 @@ def run_sync(
 
 
 @contextmanager
-def open_sync(address: str = ":memory:", *, durability: Durability = "synced") -> Iterator[SyncRecord]:
+def open_sync(
+    address: str = ":memory:", *, durability: Durability = "synced", approver: Approver | None = None
+) -> Iterator[SyncRecord]:
     """Open a record for a program without an event loop; see `gesta.open`.
 
     With `synced`, entries survive a crash of the process at once, and loss of power from the end of their span on.
     """
     store = inline_store(address, durability=durability)
     try:
-        yield SyncRecord(Record(store, bind))
+        record = Record(store, bind)
+        record.holder.approver = approver
+        yield SyncRecord(record)
     finally:
         drive(store.close())
 

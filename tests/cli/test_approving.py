@@ -52,9 +52,9 @@ def shop(folder: Path) -> Iterator[Path]:
 
 
 def long_ago(agent: str) -> str:
-    """Have a turn ask for approval on New Year's Day, and give its run."""
+    """Have a turn ask for approval on New Year's Day; returns its run."""
     space: dict[str, library.Agent] = {}
-    exec(SHOP, space)  # noqa: S102
+    exec(SHOP, space)
 
     async def main() -> str:
         async with library.open("runs.gesta") as record:
@@ -182,7 +182,7 @@ def test_a_token_made_elsewhere_comes_in_a_file(shop: Path, gesta: Gesta, run_id
         ("", ["--token-file", "empty"], "There is no token in 'empty': expected one line of text."),
     ],
 )
-def test_what_is_no_key_or_token_is_told(  # noqa: PLR0913
+def test_what_is_no_key_or_token_is_told(
     shop: Path, gesta: Gesta, monkeypatch: pytest.MonkeyPatch, key: str, words: list[str], said: str
 ):
     anew("run", "signed.py:desk", "Wire.")
@@ -218,6 +218,15 @@ def test_agents_of_one_record_have_one_approver(shop: Path):
         "error: `approver` in odd.py is of type str, expected an Approver such as "
         "gesta.approver.SignedApprovals({...})." in done.stderr
     )
+
+
+@pytest.mark.parametrize("agents", [["signed.py:desk", "other.py:desk"], ["other.py:desk", "signed.py:desk"]])
+def test_two_files_may_have_the_same_approver(shop: Path, agents: list[str]):
+    (shop / "other.py").write_text(SHOP + "\nfrom signed import approver\n")
+    anew("run", "signed.py:desk", "Wire.")
+    done = anew("work", *agents, "--once")
+    assert done.exit_code == 0
+    assert "waiting: approval" in done.stderr
 
 
 def test_an_agent_that_is_named_approver_is_none(shop: Path):

@@ -31,6 +31,13 @@ MOST = 1000
 
 CODES = {"answered": ANSWERED, "failed": FAILED, "cancelled": FAILED, "limit": LIMIT, "budget": LIMIT}
 UNDECLARED = '`{tool}` said nothing about its effect, so it was not run again; if it only reads: @tool(effect="pure")'
+STANDING = {
+    "resume": "The turn was left before its end; it goes on when it is resumed.",
+    "deaths": "Too many processes died in this turn without bringing it on; it goes on when a person resumes it.",
+    "copy": "This record is a copy, and the turn may go on in the one it was copied from. "
+    "If this one is to go on: gesta adopt",
+}
+"""What is said of a turn that waits for no call, question or time."""
 IN_DOUBT = "`{tool}` was started and left no result: nobody knows whether it happened, so it was not run again."
 
 

@@ -46,7 +46,7 @@ else:
     import fcntl
 
     FLOCK = "hhqqi4x" if sys.platform == "linux" else "qqihh4x"
-    """`struct flock` of fcntl(2): type, whence, start, length, process; elsewhere the first two stand last."""
+    """`struct flock` of fcntl(2): type, whence, start, length, process; elsewhere start, length, process first."""
 
     def request(kind: int, byte: int) -> bytes:
         """Write a `struct flock` about one byte."""

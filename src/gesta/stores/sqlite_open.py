@@ -160,6 +160,7 @@ def migrate(connection: apsw.Connection, path: Path) -> None:
         for statement in MIGRATIONS:
             connection.execute(statement)
         connection.execute("UPDATE owners SET gone_by = 'gesta, which found that nobody had the record open'")
+        connection.execute("UPDATE leases SET owner = NULL")  # 0.1.0 forgot owners that had died, not their leases
         connection.execute(f"UPDATE record SET format = {FORMAT}; PRAGMA user_version = {FORMAT}")  # noqa: S608
     connection.execute("COMMIT")
 

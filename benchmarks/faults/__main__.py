@@ -4,10 +4,9 @@
 store, and there were 3,000 faults. It ends with 1 if a promise was broken.
 """
 
-# ruff: noqa: T201 - a command prints
+
 
 import argparse
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 

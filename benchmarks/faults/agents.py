@@ -112,7 +112,9 @@ class Cast:
         counts: dict[int, int] = {}
         for call in made:
             counts[order_in(call)] = counts.get(order_in(call), 0) + 1
-        tasks = dict.fromkeys(found for each in messages if each["role"] == "user" for found in TASK.findall(text_of(each)))
+        tasks = dict.fromkeys(
+            found for each in messages if each["role"] == "user" for found in TASK.findall(text_of(each))
+        )
         for seed, base, depth in tasks:
             for calls in self.plan(int(seed), int(base), int(depth), below):
                 left = [each for each in calls if order_of(each) not in done | closed]

@@ -84,7 +84,7 @@ class Plan:
         for store in stores:
             for fault in (*FAULTS[store], *CROWDS):
                 crowd = fault in CROWDS
-                if only and fault not in only or (fault in ELSEWHERE and store != "sqlite"):
+                if (only and fault not in only) or (fault in ELSEWHERE and store != "sqlite"):
                     continue
                 if fault == "full disk" and not mounts():
                     continue
@@ -152,7 +152,14 @@ def carried_out(job: Job, folder: Path, server: Server | None, small: Path | Non
     place = folder / f"case-{job.number}"
     place.mkdir()
     lives.SAYS[:] = [place / "said.txt"]
-    case = Case(job.number, job.fault, job.place or "before the intent", place, server if job.store == "postgres" else None, small)
+    case = Case(
+        job.number,
+        job.fault,
+        job.place or "before the intent",
+        place,
+        server if job.store == "postgres" else None,
+        small,
+    )
     try:
         found = case.run()
     except Exception as error:  # noqa: BLE001 - one case ends no campaign
@@ -163,7 +170,9 @@ def carried_out(job: Job, folder: Path, server: Server | None, small: Path | Non
     return found
 
 
-def campaign(plan: Plan, stores: Sequence[str], *, jobs: int, seconds: float, keep: Path | None, stop: Any = None) -> Total:
+def campaign(
+    plan: Plan, stores: Sequence[str], *, jobs: int, seconds: float, keep: Path | None, stop: Any = None
+) -> Total:
     """Carry out cases until the plan is done or the time is over.
 
     Args:

@@ -32,7 +32,10 @@ WHERE: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "transactional": (("in a transaction", "before a transaction"), ("",)),
     "attempt pure": (("in a tool", "after an effect"), ("look", "glance")),
     "attempt idempotent": (("in a tool", "after an effect"), ("store", "put", "creep")),
-    "attempt once": (("in a tool", "after an effect"), ("pay", "wire", "post", "mail", "cable", "wrap", "slow", "spawn")),
+    "attempt once": (
+        ("in a tool", "after an effect"),
+        ("pay", "wire", "post", "mail", "cable", "wrap", "slow", "spawn"),
+    ),
     "child run": (("in a model call",), ("scout", "clerk")),
     "approval": (("waiting for approval",), ("",)),
     "question": (("waiting for question",), ("",)),
@@ -48,8 +51,32 @@ LIVING = ("cancel", "write", "full disk", "foreign write", "terminate", "restart
 COPYING = ("prune", "restore", "push", "move", "fork")
 """What is done to the record between two processes."""
 FAULTS = {
-    "sqlite": ("kill", "second kill", "cancel", "write", "full disk", "foreign write", "stop", "files", "version", *COPYING),
-    "postgres": ("kill", "second kill", "cancel", "write", "terminate", "restart", "stop", "version", "prune", "push", "move", "fork"),
+    "sqlite": (
+        "kill",
+        "second kill",
+        "cancel",
+        "write",
+        "full disk",
+        "foreign write",
+        "stop",
+        "files",
+        "version",
+        *COPYING,
+    ),
+    "postgres": (
+        "kill",
+        "second kill",
+        "cancel",
+        "write",
+        "terminate",
+        "restart",
+        "stop",
+        "version",
+        "prune",
+        "push",
+        "move",
+        "fork",
+    ),
 }
 
 
@@ -72,7 +99,9 @@ class Found(Struct, kw_only=True):
 class Case:
     """One case, in a folder of its own."""
 
-    def __init__(self, seed: int, fault: str, place: str, folder: Path, server: Server | None, small: Path | None) -> None:
+    def __init__(
+        self, seed: int, fault: str, place: str, folder: Path, server: Server | None, small: Path | None
+    ) -> None:
         place = place if fault not in CROWDS else "before the intent"
         self.lot = random.Random(f"{seed} {fault} {place}")
         self.fault, self.place, self.folder, self.server, self.small = fault, place, folder, server, small
@@ -130,7 +159,7 @@ class Case:
         """Plan a strike at the place of this case."""
         names, tools = WHERE[self.place]
         place, tool = self.lot.choice(names), self.lot.choice(tools)
-        if place.startswith(("before a ", "after a ")) and tool != "attempt" or place.startswith("waiting"):
+        if (place.startswith(("before a ", "after a ")) and tool != "attempt") or place.startswith("waiting"):
             tool = ""
         elif place in ("in a tool", "after an effect") and self.place != "call without attempt":
             tool = self.scene.wants or tool

@@ -124,7 +124,9 @@ class Copying:
 
     def _copy(self) -> str:
         server = self.case.server
-        copy = server.address(f"{self.case.schema}_copy") if server is not None else str(self.case.folder / "copy.gesta")
+        copy = (
+            server.address(f"{self.case.schema}_copy") if server is not None else str(self.case.folder / "copy.gesta")
+        )
         self.case.records.append(copy)
         return str(copy)
 

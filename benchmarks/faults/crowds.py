@@ -42,7 +42,9 @@ class Crowd:
             return
         self.case.ended(Life(lambda _: work()).follow())
 
-    def tool(self, name: str, order: int, *, wait_s: float = 0.0, raises: type[BaseException] | None = None, **options: Any) -> Any:
+    def tool(
+        self, name: str, order: int, *, wait_s: float = 0.0, raises: type[BaseException] | None = None, **options: Any
+    ) -> Any:
         """Make a tool that carries one order out."""
 
         async def act(context: gesta.Context) -> str:
@@ -60,7 +62,9 @@ class Crowd:
     def line(self, name: str, order: int, context: gesta.Context) -> Line:
         """Write that a function began."""
         attempt = int(context.explain_id.rpartition(".")[2])
-        return Line(what="begun", order=order, tool=name, effect="once", key=context.key, run=context.run, attempt=attempt)
+        return Line(
+            what="begun", order=order, tool=name, effect="once", key=context.key, run=context.run, attempt=attempt
+        )
 
     def simple(self, name: str, order: int, **options: Any) -> gesta.Agent:
         """Make an agent that carries one order out."""
@@ -207,7 +211,10 @@ class Crowd:
                 leaving = self.simple("left", 11, wait_s=0.05)
                 group.start_soon(partial(hear, record, "left", leaving, leaves=True))
             for order in range(3):
-                self.must(ended.get(f"g{order}") == "answered", f"a stream beside a bad one ended with {ended.get(f'g{order}')}")
+                self.must(
+                    ended.get(f"g{order}") == "answered",
+                    f"a stream beside a bad one ended with {ended.get(f'g{order}')}",
+                )
             self.must(ended.get("bad") == "answered", f"the stream of a tool that raised ended with {ended.get('bad')}")
             agent = self.simple("heard", 12, wait_s=0.02)
             try:

@@ -147,7 +147,9 @@ class Driver:
                 continue
             except (gesta.GestaError, Panic, SystemExit, BaseExceptionGroup) as error:
                 if self.until is None:
-                    self.witness.wrong(f"{type(error).__name__} came out of a turn: {' '.join(str(error).split()):.200}")
+                    self.witness.wrong(
+                        f"{type(error).__name__} came out of a turn: {' '.join(str(error).split()):.200}"
+                    )
                 await anyio.sleep(LOOK_S * 5)
                 continue
             trouble_since = 0.0
@@ -217,7 +219,9 @@ class Driver:
         """Answer one thing; returns whether anything was said."""
         if waits.what == "question":
             found = waits.text.rpartition("order=")[2].rstrip("?")
-            await record.send(waits.run, AnswerContent(of=waits.seq, value=f"ok {found}.", by=BY), key=f"an-{waits.seq}")
+            await record.send(
+                waits.run, AnswerContent(of=waits.seq, value=f"ok {found}.", by=BY), key=f"an-{waits.seq}"
+            )
             return True
         if waits.call is None or waits.what not in ("approval", "doubt"):
             return False
@@ -250,7 +254,9 @@ class Driver:
 
 def outcome_text(outcome: Outcome | None) -> str:
     """Say what a turn waits for."""
-    return "no outcome" if outcome is None else f"{outcome.reason} {[(each.what, each.tool) for each in outcome.waiting]}"
+    return (
+        "no outcome" if outcome is None else f"{outcome.reason} {[(each.what, each.tool) for each in outcome.waiting]}"
+    )
 
 
 def witness_of(scene: Scene) -> Witness:

@@ -83,7 +83,9 @@ def bookings(address: str) -> dict[int, int]:
         with psycopg.connect(url) as server:
             tables = "SELECT table_schema FROM information_schema.tables WHERE table_name = 'bookings'"
             schemas = [row[0] for row in server.execute(tables)]
-            rows = [row for each in schemas if each in (schema, "public") for row in server.execute(counting(f'"{each}".'))]  # type: ignore[arg-type]
+            rows = [
+                row for each in schemas if each in (schema, "public") for row in server.execute(counting(f'"{each}".'))
+            ]  # type: ignore[arg-type]
         return {int(order): times for order, times in rows if schema}
     with closing(sqlite3.connect(address)) as file:
         there = file.execute("SELECT count(*) FROM sqlite_schema WHERE name = 'bookings'").fetchone()[0]

@@ -161,6 +161,7 @@ class Acting:
 
     async def _ready(self, *, new: bool) -> None:
         """Take in what came from outside before something is done; a cancelled turn does nothing more."""
+        self.desk.stop.check()
         await take_in(self.desk)
         turn, bound = self.desk.state.turn, self.agent.policy.limits.calls
         assert turn is not None

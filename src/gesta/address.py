@@ -16,6 +16,7 @@ import anyio.lowlevel
 import msgspec
 
 from gesta.agent import Agent
+from gesta.approver import Approver
 from gesta.entry import Entry
 from gesta.errors import BadAddress, GestaError, MissingExtra, nearest
 from gesta.formatter import Formatter
@@ -221,7 +222,11 @@ class Record(Base):
 
 @asynccontextmanager
 async def open_record(
-    address: str = ":memory:", *, durability: Durability = "synced", readonly: bool = False
+    address: str = ":memory:",
+    *,
+    durability: Durability = "synced",
+    readonly: bool = False,
+    approver: Approver | None = None,
 ) -> AsyncIterator[Record]:
     """Open a record, making it if there is none, and close it at the end of the block.
 
@@ -230,6 +235,7 @@ async def open_record(
         durability: `synced` survives loss of power; `normal` can lose the last commits then, never at a crash
             of the process, and costs far less.
         readonly: refuse to write, and to make the file.
+        approver: says which approvals count; without one, the name in an approval is believed.
     """
     opened = store(address, durability=durability, readonly=readonly)
     failure: BaseException | None = None
@@ -237,6 +243,7 @@ async def open_record(
     try:
         async with anyio.create_task_group() as tasks:
             record = Record(opened, partial(bind, models=models), tasks)
+            record.holder.approver = approver
             try:
                 yield record
             except BaseException as error:  # noqa: BLE001 - raised below, outside of the group, as itself

@@ -77,10 +77,9 @@ class NewerRecord(RecordError):
 class WriteFailed(RecordError):
     """Entries could not be committed; the handle is closed for writing."""
 
-    def __init__(self, address: str, found: str) -> None:
+    def __init__(self, address: str, found: str, *, stands: str = "What was committed before stands") -> None:
         super().__init__(
-            f"Could not write to {address!r}: {found}. What was committed before stands, and nothing happened after; "
-            "mend that and go on."
+            f"Could not write to {address!r}: {found}. {stands}, and nothing happened after; mend that and go on."
         )
 
 

@@ -15,7 +15,7 @@ from anyio.abc import TaskGroup
 from gesta.agent import Agent
 from gesta.audit import Flaw, Head, audit, heads
 from gesta.codec import encode_content
-from gesta.entry import Entry, utc_text
+from gesta.entry import Entry
 from gesta.errors import AgentError, BadArguments, NoRun, OtherType, SeveralRuns
 from gesta.event import Listener
 from gesta.holder import Holder
@@ -45,8 +45,8 @@ class Record:
         """What takes the turns."""
 
     def close(self) -> None:
-        """Leave open turns open from now on when they are broken off: the block that opened the record is left."""
-        self.holder.closing = True
+        """Leave the turns that are at work: the block that opened the record is left."""
+        self.holder.close()
 
     @property
     def info(self) -> Info:
@@ -72,8 +72,10 @@ class Record:
             listener: is told the events of the streaming contract, in this task.
 
         Raises:
-            TurnOpen: another turn of this run is open.
-            RunHeld: another process writes this run.
+            OtherMessage: the key stands for another message.
+            TurnOpen, RunHeld: another turn of this run is open, or another process writes it, and the agent's policy
+                says `when_busy="raise"`.
+            RunMirrored: the run goes on in another record.
             OtherType: the turn of that key was answered under another `output`.
         """
         opening = opening_of(agent, message, session, key, user)
@@ -103,11 +105,11 @@ class Record:
             NoRun: no such run, or one in which no turn was begun.
             OtherType: the last turn was answered under another `output`.
         """
-        return typed(agent, await self.holder.resume(agent, run, listener))
+        return typed(agent, await self.holder.resume(agent, run, listener, by="resume"))
 
     async def send(self, run: str, content: Content, *, key: str) -> bool:
         """Put something into a run's inbox; needs no lease and no agent. False if the key was used before."""
-        return await self.store.send(Letter(run, key, encode_content(content, None), utc_text(self.holder.clock())))
+        return await self.store.send(Letter(run, key, encode_content(content, None)))
 
     async def read(self, run: str, after: int = 0) -> list[Entry]:
         """Read a run's entries by seq, those after `after`."""

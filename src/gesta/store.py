@@ -92,7 +92,12 @@ class Statements(Protocol):
     """Runs statements on the tables of a transactional tool."""
 
     def __call__(self, statement: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """Run one statement, and give its rows."""
+        """Run one statement, and return its rows."""
+
+    def check(self) -> None:
+        """Raise what keeps the statements so far from being committed: they ended the transaction, or left a
+        constraint broken that is checked at its end. Called once the tool has returned; the error is the tool's.
+        """
 
 
 class Effect(Struct, frozen=True):
@@ -100,7 +105,11 @@ class Effect(Struct, frozen=True):
 
     run: str
     work: Callable[[Statements], tuple[Batch, bool]]
-    """Does it, in the thread that writes; gives the entries, and whether what it did is kept."""
+    """Does it, in the thread that writes; gives the entries, and whether what it did is kept.
+
+    It must catch whatever the tool raises, `SystemExit` and `KeyboardInterrupt` too, and call `check` on the statements
+    before it says that what they did is kept. The entries of an effect that failed are committed without it.
+    """
     timeout_s: float | None = None
 
 
@@ -150,7 +159,7 @@ class Store(Protocol):
         """Do a work on the record's own tables and commit its entries with it, alone on the writer; the loop waits.
 
         Raises:
-            LeaseLost, WriteFailed: as `append`; nothing happened.
+            LeaseLost, WriteFailed: as `append`; nothing happened. Whatever the work raises, too.
         """
 
     async def read(self, run: str, after: int = 0, until: int | None = None, limit: int | None = None) -> list[Row]:

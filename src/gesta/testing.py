@@ -5,19 +5,20 @@ on an event loop of its own, and needs no plugin. `python -m gesta.testing FILE.
 """
 # ruff: noqa: D102 - the name of a test is its sentence
 
-import os
-import unittest
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import msgspec
 
 from gesta.crashing import Report, crash_test
 from gesta.crashing.command import main
-from gesta.entry import GENESIS
-from gesta.errors import BrokenRecord, LeaseLost, RecordError, RunHeld
+from gesta.entry import GENESIS, utc_text
+from gesta.errors import BrokenRecord, LeaseLost, RecordError
+from gesta.log import utc_now
 from gesta.sentences import (
     AT,
+    LeaseSentences,
     append_many,
     collected,
     follow,
@@ -57,20 +58,8 @@ SELECT 1; DELETE FROM entries""".splitlines()
 
 
 @collected
-class StoreContract:
+class StoreContract(LeaseSentences):
     """What every store must do. Subclass it and say how a store is opened."""
-
-    async def open_store(self) -> Store:
-        """Open a store that nobody has used before."""
-        raise NotImplementedError
-
-    async def open_again(self, store: Store) -> Store:
-        """Open the same place once more, as another owner; let it be for a store that is private."""
-        raise unittest.SkipTest("a private store has one owner only")
-
-    async def end_owner(self, store: Store) -> None:
-        """Make the store's owner as good as dead, without closing the store; goes with `open_again`."""
-        raise NotImplementedError
 
     async def test_rows_come_back_as_they_were_written(self, store: Store) -> None:
         lease = await store.lease("r")
@@ -172,9 +161,7 @@ class StoreContract:
         for key in ("c", "a", "b"):
             assert await store.send(Letter("r", key, f'"{key}"', AT))
         letters = await store.inbox("r")
-        assert [(one.run, one.key, one.content, one.at) for one in letters] == [
-            ("r", key, f'"{key}"', AT) for key in "cab"
-        ]
+        assert [(one.run, one.key, one.content) for one in letters] == [("r", key, f'"{key}"') for key in "cab"]
         assert [one.id for one in letters] == sorted({one.id for one in letters})
         assert await store.inbox("q") == []
 
@@ -252,48 +239,19 @@ class StoreContract:
             await store.append(make_batch(desk, 1))
             assert [row.pos for row in await follow(store, 1, first=last)] == [last + 1]
 
-    async def test_a_run_has_one_writer(self, store: Store) -> None:
-        lease = await store.lease("r")
-        await store.append(make_batch(lease, 0, 2))
-        error = await refused(store.lease("r"), RunHeld)
-        assert isinstance(error, RunHeld)
-        assert (error.run, error.head) == ("r", 2)
-        assert str(os.getpid()) in error.owner
-        assert error.since.endswith("Z")
-        assert (await store.lease("other")).run == "other"
+    async def test_a_letter_bears_the_time_at_which_the_store_took_it(self, store: Store) -> None:
+        before = utc_text(utc_now())
+        await store.send(Letter("r", "key", "{}", AT))
+        (letter,) = await store.inbox("r")
+        assert letter.at != AT
+        assert len(letter.at) == len(AT)
+        assert letter.at[:10] >= before[:10]
 
-    async def test_a_lease_says_where_the_run_is_and_its_epoch_grows(self, store: Store) -> None:
-        first = await store.lease("r")
-        assert (first.run, first.head, first.digest) == ("r", 0, GENESIS)
-        batch = make_batch(first, 0, 2)
+    async def test_a_batch_that_must_not_be_forgotten_is_taken_as_any_other(self, store: Store) -> None:
+        lease = await store.lease("r")
+        batch = msgspec.structs.replace(make_batch(lease, 0), synced=True)
         await store.append(batch)
-        await store.release(first)
-        second = await store.lease("r")
-        assert (second.head, second.digest) == (2, batch.rows[-1].digest)
-        assert second.epoch > first.epoch
-        await refused(store.append(make_batch(first, 2)), LeaseLost)
-        await store.release(first)  # no longer held: let be
-        await store.append(make_batch(second, 2))
-        await store.release(second)
-        await refused(store.append(make_batch(second, 3)), LeaseLost)
-
-    async def test_a_living_owner_keeps_its_run_and_a_dead_one_loses_it_at_once(
-        self, store: Store, other: Store
-    ) -> None:
-        lease = await store.lease("r")
-        await store.append(make_batch(lease, 0, 2))
-        await refused(other.lease("r"), RunHeld)
-        await self.end_owner(store)
-        taken = await other.lease("r")
-        assert (taken.head, taken.epoch > lease.epoch) == (2, True)
-        await refused(store.append(make_batch(lease, 2)), LeaseLost)
-        await other.append(make_batch(taken, 2))
-        assert (await store.head("r"))[0] == 3
-
-    async def test_closing_frees_leases(self, store: Store, other: Store) -> None:
-        before = await store.lease("r")
-        await store.close()
-        assert (await other.lease("r")).epoch > before.epoch
+        assert await store.head("r") == (1, batch.rows[-1].digest)
 
     async def test_a_record_is_the_same_when_it_is_opened_again(self, store: Store, other: Store) -> None:
         await store.append(make_batch(await store.lease("r"), 0, 2))

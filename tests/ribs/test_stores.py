@@ -24,7 +24,17 @@ import pytest
 
 import gesta
 from gesta.address import drive
-from gesta.errors import BrokenRecord, GestaError, LeaseLost, NewerRecord, NoRecord, RecordError, RunHeld, WriteFailed
+from gesta.errors import (
+    BrokenRecord,
+    GestaError,
+    LeaseLost,
+    NewerRecord,
+    NoRecord,
+    RecordBusy,
+    RecordError,
+    RunHeld,
+    WriteFailed,
+)
 from gesta.store import Batch, Lease, Letter, Store
 from gesta.stores.memory import MemoryStore
 from gesta.stores.sqlite import InlineSqliteStore, SqliteStore
@@ -57,7 +67,13 @@ class TestSqliteStore(StoreContract):
 
     async def end_owner(self, store: Store) -> None:
         assert isinstance(store, InlineSqliteStore)
-        store.writer._sign.forget()
+        store.writer.presence.using.clear()
+
+    async def break_off(self, store: Store) -> Callable[[], None]:
+        assert isinstance(store, InlineSqliteStore)
+        connection = store.writer._connection
+        connection.set_commit_hook(lambda: True)  # as a disk that is full, or a file that became read-only
+        return lambda: connection.set_commit_hook(None)
 
 
 class TestUnsyncedSqliteStore(TestSqliteStore):
@@ -154,9 +170,8 @@ def test_after_a_kill_every_acknowledged_row_is_there_and_the_run_is_free_at_onc
         rows = await store.read("r")
         assert [row.seq for row in rows] == list(range(1, lease.head + 1))
         assert acknowledged <= lease.head <= acknowledged + 1
-        assert lease.epoch == epoch + 1
+        assert (lease.epoch, lease.lost) == (epoch + 1, True)
         await store.append(make_batch(lease, lease.head))
-        assert len([name for name in left(tmp_path) if name.endswith(".lock")]) == 1
         await store.close()
         assert left(tmp_path) == {"a.gesta"}
 
@@ -166,7 +181,6 @@ def test_after_a_kill_every_acknowledged_row_is_there_and_the_run_is_free_at_onc
         epoch = int(writer.line())
         lines = [writer.line() for _ in range(wanted)]
         lines += writer.kill()
-        assert any(name.endswith(".lock") for name in left(tmp_path))
         anyio.run(go_on, int(lines[-1]), epoch)
 
 
@@ -262,36 +276,102 @@ def test_a_forked_child_neither_writes_nor_keeps_its_dead_parent_alive(
         parent.rest()
 
 
-def test_an_owner_whose_lock_file_was_deleted_is_fenced_off(tmp_path: Path) -> None:
-    one, two = (InlineSqliteStore.open(tmp_path / "a.gesta") for _ in range(2))
-    lease = drive(one.lease("r"))
-    next(tmp_path.glob("*.lock")).unlink()
-    taken = drive(two.lease("r"))
-    with pytest.raises(LeaseLost):
-        drive(one.append(make_batch(lease, 0)))
-    drive(two.append(make_batch(taken, 0)))
-    drive(one.lease("q"))  # shows itself anew
-    with pytest.raises(RunHeld):
-        drive(two.lease("q"))
+def test_a_process_counts_as_living_until_it_and_its_subprocesses_have_ended(
+    tmp_path: Path, child: Callable[..., Child]
+) -> None:
+    starting = """
+import subprocess
+store = InlineSqliteStore.open(sys.argv[1])
+lease = drive(store.lease("r"))
+fd = store.descriptor()
+under = subprocess.Popen(["sleep", "60"], pass_fds=[fd], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+alone = subprocess.Popen(["sleep", "60"], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+print(lease.owner, under.pid, alone.pid, flush=True)
+sys.stdin.readline()
+"""
+    path = tmp_path / "a.gesta"
+    parent = child(starting, path)
+    owner, under, alone = parent.line().split()
+    store = InlineSqliteStore.open(path)
+    try:
+        assert drive(store.gone(owner)) is False
+        parent.kill()
+        assert drive(store.gone(owner)) is False, "its subprocess may be at work"
+        with pytest.raises(RunHeld):
+            drive(store.lease("r"))
+        drive(store.append(make_batch(drive(store.lease("q")), 0)))
+    finally:
+        os.kill(int(under), signal.SIGKILL)
+    while drive(store.gone(owner)) is False:  # until the kernel has closed its files
+        os.sched_yield()
+    os.kill(int(alone), signal.SIGKILL)
+    assert drive(store.lease("r")).lost
+    drive(store.close())
+
+
+def test_nobody_takes_a_run_from_a_living_process_by_deleting_a_file(
+    tmp_path: Path, child: Callable[..., Child]
+) -> None:
+    path = tmp_path / "a.gesta"
+    holding = child(APPENDING, path, "normal")
+    assert holding.line() == "1"
+    store = InlineSqliteStore.open(path)
+    assert left(tmp_path) <= {"a.gesta", "a.gesta-wal", "a.gesta-shm"}, "there is no lock file"
+    with pytest.raises(RunHeld, match=f"process {holding.process.pid} on "):
+        drive(store.lease("r"))
+    holding.kill()
+    assert drive(store.lease("r")).lost
+    drive(store.close())
+
+
+def test_a_thread_that_outlives_its_record_keeps_its_process_counted_as_living(tmp_path: Path) -> None:
+    path = tmp_path / "a.gesta"
+    one = InlineSqliteStore.open(path)
+    process = drive(one.lease("r")).owner
+    leave = one.keep()
     drive(one.close())
+    two = InlineSqliteStore.open(path)
+    assert drive(two.lease("r")).owner == process
     drive(two.close())
-    assert left(tmp_path) == {"a.gesta"}
+    three = InlineSqliteStore.open(path)
+    leave()
+    leave()
+    assert drive(three.gone(process)) is False
+    drive(three.close())
+    four = InlineSqliteStore.open(path)
+    assert drive(four.gone(process)) is True
+    assert drive(four.lease("r")).owner != process
+    drive(four.close())
 
 
-def test_what_dead_owners_left_is_cleaned_when_it_is_met(tmp_path: Path) -> None:
+def test_a_process_of_another_file_is_not_known_and_a_person_can_say_that_it_ended(tmp_path: Path) -> None:
+    path = tmp_path / "a.gesta"
+    elsewhere = "0123456789abcdef.7.7"
+    store = InlineSqliteStore.open(path)
+    drive(store.release(drive(store.lease("r"))))
+    store.writer._connection.execute("UPDATE leases SET owner = ?", (elsewhere,))
+    with pytest.raises(RunHeld, match=f"cannot be looked up from here .*gesta gone {elsewhere}"):
+        drive(store.lease("r"))
+    drive(store.declare_gone(elsewhere, "ann"))
+    assert drive(store.lease("r")).lost
+    assert drive(store.sql("SELECT owner, gone_by FROM owners WHERE gone_by <> ''")).rows == [(elsewhere, "ann")]
+    drive(store.close())
+
+
+def test_a_marked_copy_says_so_until_it_is_adopted(tmp_path: Path) -> None:
     path = tmp_path / "a.gesta"
     drive(InlineSqliteStore.open(path).close())
-    stray, others = tmp_path / "a.gesta.0123456789abcdef.lock", tmp_path / "a.gesta.b.0123456789abcdef.lock"
-    stray.touch()
-    others.touch()
-    reading = InlineSqliteStore.open(path)
-    assert drive(reading.read("r")) == []
-    drive(reading.close())
-    assert left(tmp_path) == {path.name, stray.name, others.name}, "who only reads leaves locks alone"
-    writing = InlineSqliteStore.open(path)
-    drive(writing.lease("r"))
-    drive(writing.close())
-    assert left(tmp_path) == {path.name, others.name}
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("UPDATE record SET mark = 7")
+        db.commit()
+    assert InlineSqliteStore.open(path, readonly=True).info.mark == 7
+    store = InlineSqliteStore.open(path)
+    assert store.info.mark == 7
+    drive(store.adopt("ann"))
+    assert store.info.mark is None
+    assert drive(store.sql("SELECT mark, adopted_by FROM record")).rows == [(None, "ann")]
+    drive(store.close())
+    assert InlineSqliteStore.open(path, readonly=True).info.mark is None
 
 
 # --------------------------------------------------------------------------------------------------------- commits
@@ -552,7 +632,7 @@ BROKEN: dict[str, tuple[Callable[[Path], Any], type[RecordError], str]] = {
     "hollow": (make_hollow, BrokenRecord, "its tables are not those of a record"),
     "truncated": (truncate, BrokenRecord, "damaged or cut off"),
     "folder": (lambda path: path.mkdir(), BrokenRecord, "it is a folder"),
-    "newer": (make_newer, NewerRecord, "has format 7; this release reads up to 1"),
+    "newer": (make_newer, NewerRecord, "has format 7; this release reads up to 2"),
 }
 
 
@@ -632,12 +712,13 @@ sys.stdin.readline()
 
 
 def test_a_file_that_another_keeps_locked_is_told_so(tmp_path: Path, child: Callable[..., Child]) -> None:
-    store = InlineSqliteStore.open(tmp_path / "a.gesta")
+    store = InlineSqliteStore.open(tmp_path / "a.gesta", busy_s=0.02)
     lease = drive(store.lease("r"))
-    store.writer._connection.set_busy_timeout(20)
     other = child(LOCKING, tmp_path / "a.gesta")
     assert other.line() == "locked"
-    with pytest.raises(WriteFailed, match="another process has been writing"):
+    with pytest.raises(
+        RecordBusy, match=r"another program has been writing .* for 0\.02 s, the `busy_s` of gesta.open"
+    ):
         drive(store.append(make_batch(lease, 0)))
     other.kill()
     assert drive(store.append(make_batch(lease, 0))) == 1
@@ -652,7 +733,8 @@ def test_every_error_of_sqlite_is_told_as_one_of_ours(kind: type[apsw.Error]) ->
     error = kind("the reason")
     broken = kind in (apsw.CorruptError, apsw.NotADBError, apsw.FormatError)
     written, read = told(error, "a.gesta", writing=True), told(error, "a.gesta", writing=False)
-    assert type(written) is (BrokenRecord if broken else WriteFailed)
+    busy = kind in (apsw.BusyError, apsw.LockedError, apsw.ProtocolError)
+    assert type(written) is (BrokenRecord if broken else RecordBusy if busy else WriteFailed)
     assert type(read) is (BrokenRecord if broken else RecordError)
     for answer in (written, read):
         assert "'a.gesta'" in str(answer)
@@ -847,11 +929,12 @@ def test_names_of_all_kinds_lead_to_one_record(tmp_path: Path, monkeypatch: pyte
 
 
 def test_a_record_is_nobodys_secret_by_accident(tmp_path: Path) -> None:
-    """The file has the rights that the user's mask gives, and its lock file is not handed to child processes."""
+    """The file has the rights that the user's mask gives, and is not handed to child processes."""
     path = tmp_path / "a.gesta"
     store = InlineSqliteStore.open(path)
     drive(store.lease("r"))
-    assert store.writer._sign._file is not None
-    assert not os.get_inheritable(store.writer._sign._file.fileno())
+    assert not any(
+        os.get_inheritable(one) for one in (store.writer.presence.descriptor, store.writer._guard.hold.descriptor)
+    )
     assert stat.S_IMODE(path.stat().st_mode) & 0o111 == 0
     drive(store.close())

@@ -200,6 +200,8 @@ def line_of(entry: Entry, agent: str) -> Line:
         case FaultContent(of=of, error=error, wait_s=wait_s):
             again = f"; tried again after {wait_s:g} s" if wait_s is not None else ""
             return Line("fault", f"{error.type} (of {of}): {error.message}{again}", RED)
+        case ApprovalContent(verdict=verdict, by=by, refused=str(refused)):
+            return Line(verdict, f"by {by}, which does not count: {refused}", RED)
         case ApprovalContent(verdict=verdict, by=by, reason=reason, args=args):
             changed = f", with {shown(args)}" if args is not None else ""
             return Line(verdict, f"by {by}{changed}{f': {reason}' if reason else ''}", YELLOW)

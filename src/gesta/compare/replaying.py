@@ -21,8 +21,7 @@ from gesta.compare.stage import Found, Stage
 from gesta.desk import Desk, Task
 from gesta.entry import Entry
 from gesta.errors import AgentError, GestaError, OtherProgram
-from gesta.event import Listener
-from gesta.holder import Holder
+from gesta.holder import Holder, Told
 from gesta.kinds import (
     AttemptContent,
     BeginContent,
@@ -303,15 +302,13 @@ class Understudy(Holder):
         return Outcome(run=run, session=self._rehearsal.stage.opened.session, turn=0, reason="waiting")
 
     @asynccontextmanager
-    async def held(
-        self, run: str, agent: Agent, listener: Listener | None, above: str | None = None
-    ) -> AsyncIterator[Desk]:
+    async def held(self, run: str, agent: Agent, told: Told, above: str | None = None) -> AsyncIterator[Desk]:
         """Hold the run; the stage looks at what is written, committed or not."""
-        async with super().held(run, agent, listener, above) as desk:
+        async with super().held(run, agent, told, above) as desk:
             self._rehearsal.stage.journal = desk.log.journal
             yield desk
 
-    async def call_off(self, desk: Desk) -> None:
+    async def call_off(self, desk: Desk, names: Sequence[str] | None = None) -> None:
         """Do nothing: how other runs were ended is on their own record."""
 
     async def _note_change(self, agent: Agent, desk: Desk) -> None:

@@ -5,7 +5,7 @@ writer, as if its process had died. What a model said and a tool gave is given a
 comes next on record; else the writer is ended too, and `replaying` takes what comes next for what it is.
 """
 
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -151,14 +151,36 @@ class Stage:
         """Seq and digest of the last entry."""
         return self.done, self._rows[-1].digest if self._rows else GENESIS
 
-    async def lease(self, run: str) -> Lease:
+    async def lease(self, run: str, *, mirror: bool = False) -> Lease:
         """Let a new writer begin."""
         self._epoch += 1
         self.stopped, self.found = False, None
-        return Lease(run, "replay", self._epoch, *(await self.head(run)))
+        return Lease(run, f"replay {self._epoch}", self._epoch, *(await self.head(run)))
 
     async def release(self, lease: Lease) -> None:
         """Do nothing."""
+
+    async def mirror(self, lease: Lease, of: str | None) -> None:
+        """Do nothing."""
+
+    async def gone(self, process: str) -> bool | None:
+        """Return what was found out on record, if that comes next."""
+        content = self.recorded[self._written].content if self._written < len(self.recorded) else None
+        return content.over if isinstance(content, FaultContent) else None
+
+    async def declare_gone(self, process: str, by: str) -> None:
+        """Do nothing."""
+
+    async def adopt(self, by: str) -> None:
+        """Do nothing."""
+
+    def keep(self) -> Callable[[], None]:
+        """Do nothing: nothing works here."""
+        return lambda: None
+
+    def descriptor(self) -> int | None:
+        """Return `None`: nothing is started here."""
+        return None
 
     async def get_blob(self, run: str, name: str) -> BlobRow:
         """Read a blob."""

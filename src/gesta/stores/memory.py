@@ -1,7 +1,7 @@
 """A store in memory is the contract in plain Python: a private record that ends with the process.
 
-It takes batches, letters and leases as a store on disk does, so that what runs on it runs on the other. Its one owner
-is the store itself. Its coroutines never wait, except `tail`; it is used from one thread. SQL is answered by an
+It takes batches, letters and leases as a store on disk does, so that what runs on it runs on the other. Its one
+process is the store itself. Its coroutines never wait, except `tail`; it is used from one thread. SQL is answered by an
 SQLite in memory, filled when it is first asked.
 """
 
@@ -15,7 +15,7 @@ import apsw
 import msgspec
 
 from gesta.entry import GENESIS, Row, utc_text
-from gesta.errors import BrokenRecord, LeaseLost, RecordError, RunHeld, WriteFailed
+from gesta.errors import BrokenRecord, LeaseLost, RecordError, RunHeld, RunMirrored, WriteFailed
 from gesta.log import Clock, utc_now
 from gesta.store import Batch, BlobRow, Effect, Info, Lease, Letter, Prune, RunRow, Table
 from gesta.stores.common import News, checked, follow, new_id
@@ -47,6 +47,8 @@ class MemoryStore:
         self._numbers = 0  # of letters
         self._leases: dict[str, tuple[int, str]] = {}
         self._held: set[str] = set()
+        self._mirrors: dict[str, str] = {}
+        self._gone: set[str] = set()
         self._tables: apsw.Connection | None = None
         self._own: apsw.Connection | None = None  # tables of transactional tools
         self._filled = 0  # pos of the last row that the tables hold
@@ -142,7 +144,9 @@ class MemoryStore:
         if (letter.run, letter.key) in self._keys:
             return False
         number = self._keys[letter.run, letter.key] = self._numbers = self._numbers + 1
-        self._inbox.setdefault(letter.run, []).append(msgspec.structs.replace(letter, id=number))
+        self._inbox.setdefault(letter.run, []).append(
+            msgspec.structs.replace(letter, id=number, at=utc_text(self._clock()))
+        )
         self.commits += 1
         return True
 
@@ -151,11 +155,13 @@ class MemoryStore:
         self._open()
         return list(self._inbox.get(run, ()))
 
-    async def lease(self, run: str) -> Lease:
-        """Take the right to write. Raises RunHeld while this store has it."""
+    async def lease(self, run: str, *, mirror: bool = False) -> Lease:
+        """Take the right to write; see `Store.lease`. Raises RunHeld while somebody has it, and RunMirrored."""
         self._open(writing=True)
         head, digest = self._head(run)
         epoch, since = self._leases.get(run, (0, ""))
+        if run in self._mirrors and not mirror:
+            raise RunMirrored(run, self._mirrors[run])
         if run in self._held:
             raise RunHeld(run, f"process {os.getpid()} on {socket.gethostname()}", since, head)
         self._leases[run] = (epoch + 1, utc_text(self._clock()))
@@ -167,6 +173,35 @@ class MemoryStore:
         """Give the right back; a lease that is no longer held is let be."""
         if self._leases.get(lease.run, (0, ""))[0] == lease.epoch and lease.owner == self._owner:
             self._held.discard(lease.run)
+
+    async def mirror(self, lease: Lease, of: str | None) -> None:
+        """Make a run a mirror, or an ordinary run; see `Store.mirror`. Raises LeaseLost."""
+        self._open(writing=True)
+        self._allow(Batch(lease, self._head(lease.run)[0], ()))
+        self._mirrors.pop(lease.run, None)
+        if of is not None:
+            self._mirrors[lease.run] = of
+
+    async def gone(self, process: str) -> bool | None:
+        """Return whether a process has ended: this one has not, and of others only a person can know."""
+        return True if process in self._gone else False if process == self._owner else None
+
+    async def declare_gone(self, process: str, by: str) -> None:
+        """Write down that a person says that a process has ended; see `Store.declare_gone`."""
+        self._open(writing=True)
+        self._gone.add(process)
+
+    async def adopt(self, by: str) -> None:
+        """Do nothing: a record in memory is never a copy."""
+        self._open(writing=True)
+
+    def keep(self) -> Callable[[], None]:
+        """Do nothing: the record ends before its process does."""
+        return lambda: None
+
+    def descriptor(self) -> int | None:
+        """Return `None`: no other process can ask for this one."""
+        return None
 
     def tail(self, after: int = 0) -> AsyncIterator[list[Row]]:
         """Rows of all runs by pos, from `after` on, until the store is closed."""
@@ -226,6 +261,7 @@ class MemoryStore:
             self._runs.pop(run, None)
             self._inbox.pop(run, None)
         self._held -= runs
+        self._mirrors = {run: of for run, of in self._mirrors.items() if run not in runs}
         if self._tables is not None:  # to be filled anew
             self._tables.close()
             self._tables, self._filled = None, 0

@@ -5,11 +5,12 @@ commit, as in `sharing`; whatever waits for the server waits in a thread. Who fo
 by the server, and looks now and then for itself.
 """
 
+import os
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, Literal, Self, TypeVar
+from typing import Any, ClassVar, Literal, Self, TypeVar
 
 import anyio
 from anyio import to_thread
@@ -23,15 +24,33 @@ except ImportError as missing:  # also where psycopg finds no libpq
     raise MissingExtra("A record in PostgreSQL", "psycopg", "postgres") from missing
 
 from gesta.entry import Row, utc_text
-from gesta.log import Clock, utc_now
+from gesta.log import utc_now
 from gesta.store import Batch, BlobRow, Effect, Info, Lease, Letter, RunRow, Table
 from gesta.stores.common import LONGEST_S, PAGE, News, checked, new_id
-from gesta.stores.postgres_open import Connection, Place, connect, identity, located, make, put_views, told
+from gesta.stores.postgres_holding import Holding
+from gesta.stores.postgres_leases import DECLARE
+from gesta.stores.postgres_open import (
+    BUSY_S,
+    Connection,
+    Place,
+    connect,
+    identity,
+    located,
+    make,
+    marked,
+    migrate,
+    put_views,
+    seen,
+    server_of,
+    told,
+)
 from gesta.stores.postgres_reader import Reader
-from gesta.stores.postgres_writer import Writer
+from gesta.stores.postgres_writer import Mirror, Options, Order, Writer
 from gesta.stores.sharing import Sharing, Take, Work
+from gesta.stores.tables import FORMAT
 
 Durability = Literal["synced", "normal"]
+Failover = Literal["synchronous"]
 READINGS = 8  # that wait in threads at once
 QUERIES = 4  # of users, answered at once
 LOOKING_S = 2.0  # who follows looks this often by itself, should the server's word be lost
@@ -47,16 +66,27 @@ class InlinePostgresStore:
     or an `assistant` waits for the disk, and all before it with it. It may be used from several threads.
     """
 
-    def __init__(self, info: Info, writer: Writer | None, reader: Reader) -> None:
+    holdings: ClassVar[dict[tuple[int, str, str], Holding]] = {}
+    """What this process holds: by process, for it may be forked, place and record."""
+
+    def __init__(self, info: Info, writer: Writer | None, reader: Reader, holding: Holding) -> None:
         self.reader = reader
         """The synchronous core of all that reads."""
         self._info = info
+        self._holding = holding
         self._writer = writer
         self._news = News()
 
     @classmethod
     def open(
-        cls, address: str, *, durability: Durability = "synced", readonly: bool = False, clock: Clock = utc_now
+        cls,
+        address: str,
+        *,
+        durability: Durability = "synced",
+        readonly: bool = False,
+        busy_s: float = BUSY_S,
+        failover: Failover | None = None,
+        tool_role: str | None = None,
     ) -> Self:
         """Open a record, making it if there is none. Cost: 15 ms, 50 ms to make one, and more over a network.
 
@@ -65,6 +95,10 @@ class InlinePostgresStore:
             durability: `synced` waits for the disk at each commit. `normal` does not: a crash of the server may take
                 the last commits, but never one without all that came after it; a crash of this process takes none.
             readonly: refuse to write.
+            busy_s: seconds for which others that write, and a server that is away, are waited for.
+            failover: `synchronous` says that a server that takes the place of this one has all its commits, so that
+                the record there is no copy.
+            tool_role: role under which the statements of transactional tools run.
 
         Raises:
             BadAddress: it cannot be read.
@@ -73,17 +107,19 @@ class InlinePostgresStore:
             NewerRecord: a later release made it; it was not changed.
             WriteFailed, RecordError: there is no such server or database, or it does not let this user.
         """
-        place = located(address)
+        place = located(address, busy_s)
         opened: list[Connection] = []
         try:
             opened.append(connect(place, readonly=True))
             if readonly:
-                info, _ = identity(opened[0], place)
-                return cls(info, None, Reader(place, info, opened[0]))
+                info = seen(opened[0], place)
+                return cls(info, None, Reader(place, info, opened[0]), cls.holding(opened[0], place, info))
             opened.append(connect(place, readonly=False))
-            info = prepared(opened[1], place, clock)
-            writer = Writer(place, info, opened[1], synced=durability == "synced", clock=clock)
-            return cls(info, writer, Reader(place, info, opened[0]))
+            options = Options(durability == "synced", failover == "synchronous", tool_role)
+            info = prepared(opened[1], place, failover=options.failover)
+            holding = cls.holding(opened[1], place, info)
+            writer = Writer(place, info, opened[1], holding, options)
+            return cls(info, writer, Reader(place, info, opened[0]), holding)
         except BaseException as error:
             for connection in opened:
                 connection.close()
@@ -91,10 +127,17 @@ class InlinePostgresStore:
                 raise told(error, place.address, writing=not readonly) from error
             raise
 
+    @classmethod
+    def holding(cls, connection: Connection, place: Place, info: Info) -> Holding:
+        """Return what this process holds in a record: the same for all who open it, by whatever address."""
+        server, *rest = (server_of(connection, place) or f"{place.conninfo}/{place.schema}").split("/")
+        where = "/".join([server, *rest[1:]])  # without the timeline, for that changes while a record is open
+        return cls.holdings.setdefault((os.getpid(), where, info.id), Holding())
+
     @property
     def info(self) -> Info:
         """What it says of itself."""
-        return self._info
+        return self._writer.info if self._writer is not None else self._info
 
     @property
     def writer(self) -> Writer:
@@ -142,17 +185,48 @@ class InlinePostgresStore:
         """Letters that wait; see `Store.inbox`."""
         return await self._wait(partial(self.reader.inbox, run))
 
-    async def lease(self, run: str) -> Lease:
+    async def lease(self, run: str, *, mirror: bool = False) -> Lease:
         """Take the right to write; see `Store.lease`.
 
         A lease is not synced by itself: the first commit that is, is after it in the same log.
         """
-        lease: Lease = await self._write(Take(run), synced=False)
+        lease: Lease = await self._write(Take(run, mirror), synced=False)
         return lease
 
     async def release(self, lease: Lease) -> None:
-        """Give the right back; see `Store.release`."""
-        await self._write(lease, synced=False)
+        """Give the right back; see `Store.release`. A commit that fails is made up for by the next one."""
+        self.writer.leave(lease)
+        with suppress(WriteFailed):
+            await self._write(lease, synced=False)
+
+    async def mirror(self, lease: Lease, of: str | None) -> None:
+        """Make a run a mirror, or an ordinary run; see `Store.mirror`. Raises LeaseLost, WriteFailed."""
+        await self._order(Mirror(lease, of))
+
+    async def gone(self, process: str) -> bool | None:
+        """Return whether a process has ended; see `Store.gone`. Of another machine nothing is known."""
+        known = self._holding.gone(process)
+        if known is not None:
+            return known
+        return True if await self._wait(partial(self.reader.declared, process)) else None
+
+    async def declare_gone(self, process: str, by: str) -> None:
+        """Write down that a person says that a process has ended; see `Store.declare_gone`. Raises WriteFailed."""
+        await self._order(Order(DECLARE, (process, utc_text(utc_now()), by)))
+
+    async def adopt(self, by: str) -> None:
+        """Write down that this copy goes on; see `Store.adopt`. Raises WriteFailed."""
+        await self._wait(partial(self.writer.adopt, by))
+
+    def keep(self) -> Callable[[], None]:
+        """Make this process count as living until the returned function is called; see `Store.keep`. Raises OSError."""
+        return self._holding.keep()
+
+    def descriptor(self) -> int | None:
+        """Return a descriptor that keeps this process counted as living; `None` where there is none."""
+        with suppress(OSError):
+            return self._holding.presence.descriptor
+        return None
 
     async def tail(self, after: int = 0) -> AsyncIterator[list[Row]]:
         """Rows of all runs by pos, from `after` on, until the store is closed; needs an event loop.
@@ -198,6 +272,11 @@ class InlinePostgresStore:
             raise outcome
         return outcome
 
+    async def _order(self, work: Mirror | Order) -> None:
+        (outcome,) = await self._wait(partial(self.writer.commit, (work,), synced=True))
+        if isinstance(outcome, GestaError):
+            raise outcome
+
     async def _wait(self, work: Callable[[], T]) -> T:
         return work()
 
@@ -226,8 +305,8 @@ class PostgresStore(InlinePostgresStore):
     A write that is cancelled before a commit has begun with it never happened; see `sharing`.
     """
 
-    def __init__(self, info: Info, writer: Writer | None, reader: Reader) -> None:
-        super().__init__(info, writer, reader)
+    def __init__(self, info: Info, writer: Writer | None, reader: Reader, holding: Holding) -> None:
+        super().__init__(info, writer, reader, holding)
         self._sharing = Sharing(info.address, self._news, remote=True)
         self._reading = anyio.CapacityLimiter(READINGS)  # threads of its own, for tools may have used up the others
         self._asking = anyio.CapacityLimiter(QUERIES)
@@ -241,6 +320,12 @@ class PostgresStore(InlinePostgresStore):
             ValueError: the rows do not follow each other.
         """
         return int(await self._write(checked(batch), synced=True))
+
+    async def transact(self, effect: Effect) -> None:
+        """Do a work and commit its entries with it; see `Store.transact`. A server that is away is waited for before."""
+        if not self.writer.ready():
+            await self._wait(partial(self.writer.commit, (), synced=False))
+        await super().transact(effect)
 
     async def sql(self, query: str, parameters: Sequence[Any] = ()) -> Table:
         """Answer a reading query in a thread; one whose caller is cancelled is interrupted. Raises RecordError."""
@@ -266,14 +351,16 @@ class PostgresStore(InlinePostgresStore):
         return await to_thread.run_sync(work, limiter=self._reading)
 
 
-def prepared(connection: Connection, place: Place, clock: Clock) -> Info:
-    """See to it that a record stands there, with the views of this release. Raises as `identity` does."""
+def prepared(connection: Connection, place: Place, *, failover: bool) -> Info:
+    """See to it that a record of this release's format stands there, with its views. Raises as `identity` does."""
     try:
-        info, current = identity(connection, place)
+        found = identity(connection, place)
     except NoRecord:
-        make(connection, place, Info(new_id(), place.address, utc_text(clock())))
-        info, current = identity(connection, place)
-    if not current:  # who may not change them, or would have to wait, goes on with those that are there
+        make(connection, place, Info(new_id(), place.address, utc_text(utc_now())))
+        found = identity(connection, place)
+    if found.format < FORMAT:
+        migrate(connection, place)
+    elif not found.current:  # a user without the right to change them, or who would have to wait, uses the old ones
         with suppress(errors.InsufficientPrivilege, errors.LockNotAvailable), connection.transaction():
             put_views(connection)
-    return info
+    return marked(connection, place, failover=failover)

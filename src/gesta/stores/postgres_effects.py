@@ -1,37 +1,57 @@
 """SQL that a transactional tool runs inside the commit of its own result, in PostgreSQL.
 
-The tool's tables stand in the record's schema. Each statement has a savepoint, so one that fails leaves the commit
-whole. What would break others' commits is refused by its words: PostgreSQL has no guard of single statements.
+The tool's tables are all that are not Gesta's, in any schema. Each statement has a savepoint, so one that fails leaves
+the commit whole. Only reading and changing rows is allowed, one statement at a time; the server's own plan says which
+tables a statement would change. What a function does that a statement calls, no plan says: only a role of its own
+(`tool_role`), without rights on Gesta's schema, keeps that in bounds.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import psycopg
+from psycopg import sql
 
 from gesta.stores.effects import OWN, Refused
 from gesta.stores.postgres_open import Connection
 
-STEERS = re.compile(
-    r"\s*(begin|start|commit|end|rollback|abort|savepoint|release|prepare|set|reset|discard|listen|notify|lock|copy|do"
-    r"|call|grant|revoke|vacuum|cluster|reindex|security|load)\b",
-    re.IGNORECASE,
+HIDDEN = re.compile(
+    r"""--[^\n]*|/\*.*?\*/|E'(?:[^'\\]|''|\\.)*'|'(?:[^']|'')*'|"(?:[^"]|"")*"|\$(?P<tag>\w*)\$.*?\$(?P=tag)\$""",
+    re.DOTALL | re.IGNORECASE,
 )
-READS = re.compile(r"\s*(select|values|table)\b", re.IGNORECASE)
-MENTIONS = re.compile(rf"\b({'|'.join(sorted(OWN))})\b", re.IGNORECASE)
-SEVERAL = re.compile(r";\s*\S")
+"""Comments, texts and quoted names: words in them steer nothing."""
+VERBS = ("select", "insert", "update", "delete", "merge", "with")
+CHANGES = re.compile(r"\b(insert|update|delete|merge)\b")
+MAKES_TABLE = re.compile(r"(?<!insert )(?<!merge )\binto\b")
+REACHES = re.compile(
+    r"\b(set_config|pg_(terminate|cancel)_backend|pg_(try_)?advisory_\w+|pg_notify|dblink\w*|lo_\w+"
+    r"|(query|table|schema|database|cursor)_to_xml\w*|pg_(read|write|stat)_file\w*|pg_reload_conf)\s*\("
+)
+"""Functions that steer the session or reach beyond the database; there are more, and a role is what keeps them away."""
 
 
 class PostgresSql:
     """What a transactional tool writes and reads its tables with."""
 
-    def __init__(self, connection: Connection, timeout_s: float | None) -> None:
+    def __init__(self, connection: Connection, schema: str, role: str | None, timeout_s: float | None) -> None:
         self._connection = connection
-        self._timeout_s = timeout_s
+        self._schema = schema
+        self._role = role
+        bound_ms = 0 if timeout_s is None else max(1, round(timeout_s * 1000))
+        path = sql.SQL("SET LOCAL search_path = {}, public, pg_temp; ").format(sql.Identifier(schema))
+        ours = sql.SQL("SET LOCAL search_path = {}, pg_temp; ").format(sql.Identifier(schema))
+        begin, end = sql.SQL("SAVEPOINT statement; "), sql.SQL("RELEASE statement")
+        bound, unbound = (
+            sql.SQL(f"SET LOCAL statement_timeout = {bound_ms}; "),
+            sql.SQL("SET LOCAL statement_timeout = 0; "),
+        )
+        to = sql.SQL("SET LOCAL ROLE {}").format(sql.Identifier(role)) if role else sql.SQL("")
+        back = sql.SQL("SET LOCAL ROLE NONE; ") if role else sql.SQL("")
+        self._begin, self._end = begin + path + bound + to, back + unbound + ours + end
 
     def __call__(self, statement: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """Run one statement, with `$1` for its first parameter, and give its rows.
+        """Run one statement, with `$1` for its first parameter, and return its rows.
 
         Raises:
             Refused: it would reach beyond the tool's own tables, or time is up.
@@ -40,34 +60,65 @@ class PostgresSql:
         wrong = refusal(statement)
         if wrong is not None:
             raise Refused(f"A transactional tool may not {wrong}: {statement:.200}")
+        return self._run(statement, tuple(parameters))
+
+    def check(self) -> None:
+        """Check now the constraints that are deferred to the commit. Raises what PostgreSQL raises of a broken one."""
+        self._run("SET CONSTRAINTS ALL IMMEDIATE", ())
+
+    def _run(self, statement: str, parameters: tuple[Any, ...]) -> list[tuple[Any, ...]]:
         connection = self._connection
-        bound_ms = 0 if self._timeout_s is None else max(1, round(self._timeout_s * 1000))
-        connection.execute("SAVEPOINT statement")
+        connection.execute(self._begin)
         try:
-            connection.execute(f"SET LOCAL statement_timeout = {bound_ms}")
-            cursor = connection.execute(statement, tuple(parameters))
+            self._keep_out(statement, parameters)
+            # prepared: of text with several statements, the server would carry out all, a COMMIT among them
+            cursor = connection.execute(statement, parameters, prepare=True)
             rows = cursor.fetchall() if cursor.description is not None else []
         except psycopg.errors.QueryCanceled as error:
             connection.execute("ROLLBACK TO statement")
             raise Refused(f"The tool's time was up in: {statement:.200}") from error
-        except psycopg.Error:
+        except BaseException:
             if not connection.closed:
                 connection.execute("ROLLBACK TO statement")
             raise
-        connection.execute("SET LOCAL statement_timeout = 0")
-        connection.execute("RELEASE statement")
+        connection.execute(self._end)
         return [tuple(row) for row in rows]
+
+    def _keep_out(self, statement: str, parameters: tuple[Any, ...]) -> None:
+        """Refuse a statement that would change a table of Gesta's own, by whatever name. Raises Refused."""
+        if not CHANGES.search(statement.lower()):
+            return
+        rows = self._connection.execute(f"EXPLAIN (VERBOSE, COSTS OFF, FORMAT JSON) {statement}", parameters).fetchall()
+        for schema, table in changed(rows):
+            if schema == self._schema and table in OWN:
+                raise Refused(
+                    f"A transactional tool may not change {table!r}, a table of Gesta's own: {statement:.200}"
+                )
+
+
+def changed(plan: Any) -> Iterator[tuple[str, str]]:
+    """Yield schema and name of each table that a plan of PostgreSQL changes."""
+    if isinstance(plan, list | tuple):
+        for each in plan:
+            yield from changed(each)
+    elif isinstance(plan, dict):
+        if plan.get("Node Type") == "ModifyTable":
+            for target in (plan, *plan.get("Target Tables", ())):
+                if "Relation Name" in target:
+                    yield str(target.get("Schema")), str(target["Relation Name"])
+        for each in plan.values():
+            yield from changed(each)
 
 
 def refusal(statement: str) -> str | None:
-    """Say what a statement would do that it may not; None where it may."""
-    bare = re.sub(r"--[^\n]*|/\*.*?\*/", " ", statement, flags=re.DOTALL)
-    words = re.sub(r"'(?:[^']|'')*'", "''", bare)
-    if STEERS.match(words):
-        return "steer the transaction or the session"
-    if SEVERAL.search(words):
+    """Return what a statement would do that it may not, by its words; `None` where those are allowed."""
+    words = " ".join(HIDDEN.sub(" '' ", statement).lower().split()).strip("; ")
+    first = re.match(r"[(\s]*(\w*)", words)
+    if first is None or first[1] not in VERBS:
+        return "run anything but SELECT, INSERT, UPDATE, DELETE and MERGE"
+    if ";" in words:
         return "run several statements at once"
-    found = MENTIONS.search(words)
-    if found is not None and not READS.match(words):
-        return f"change {found[1]!r}, a table of Gesta's own"
-    return None
+    if MAKES_TABLE.search(words):
+        return "make tables"
+    found = REACHES.search(words)
+    return f"call {found[1]}" if found is not None else None

@@ -1,29 +1,40 @@
 """Reaching a record in PostgreSQL: its address, its connections, and what the server raises told in words.
 
 A record has a schema of its own, `gesta` unless the address ends in `?schema=NAME`, so that it stands beside other
-tables and other records. It is made in one transaction. Timeouts are set so that who vanishes without a word (a cut
-cable, a frozen machine) keeps nobody waiting for long: what it had begun is undone in `STALLED_S`, and what it held is
-free in `EXPIRY_S`. A process that dies, or is killed, frees both at once.
+tables and other records. It is made in one transaction. Timeouts are set so that a process that vanishes without a
+word (a cut cable, a frozen machine) keeps nobody waiting for long: its transaction is undone in `STALLED_S`, and its
+leases are free in `EXPIRY_S`. A process that dies, or is killed, frees both at once.
 """
 
 import re
+from contextlib import suppress
 from typing import Any
 
 import psycopg
 from msgspec import Struct
+from msgspec.structs import replace
 from psycopg import errors, sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from gesta.errors import BadAddress, BrokenRecord, NewerRecord, NoRecord, RecordError, WriteFailed
+from gesta.errors import (
+    BadAddress,
+    BrokenRecord,
+    NewerRecord,
+    NoRecord,
+    RecordBusy,
+    RecordError,
+    ServerGone,
+    WriteFailed,
+)
 from gesta.store import Info
-from gesta.stores.postgres_tables import ADD_RECORD, DROP_VIEWS, TABLES, VIEWS, VIEWS_DIGEST
+from gesta.stores.postgres_tables import ADD_RECORD, DROP_VIEWS, MARK, MIGRATIONS, TABLES, VIEWS, VIEWS_DIGEST
 from gesta.stores.tables import FORMAT
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 
 SCHEMA = "gesta"
 STALLED_S = 5  # a writer that says nothing in the middle of a transaction loses it
-BUSY_S = 2 * STALLED_S  # how long one writer waits for another: longer than one can stall
+BUSY_S = 60.0  # how long others that write, and a server that is away, are waited for
 CONNECT_S = 10
 IDLE_S, EVERY_S, TIMES = 10, 5, 4  # of silence, until the other side is asked; between questions; how often
 EXPIRY_S = IDLE_S + EVERY_S * TIMES
@@ -45,7 +56,7 @@ SET tcp_keepalives_interval = {EVERY_S};
 SET tcp_keepalives_count = {TIMES};
 SET tcp_user_timeout = {1000 * EXPIRY_S};
 SET idle_in_transaction_session_timeout = '{STALLED_S}s';
-SET lock_timeout = '{BUSY_S}s';
+SET idle_session_timeout = 0;
 SET default_transaction_isolation = 'read committed';
 SET bytea_output = 'hex';
 SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off';"""
@@ -55,7 +66,7 @@ WORDS: tuple[tuple[type[psycopg.Error], str], ...] = (
     (errors.DiskFull, "the server's disk is full"),
     (errors.OutOfMemory, "the server has no memory left"),
     (errors.TooManyConnections, "the server has no connection left"),
-    (errors.LockNotAvailable, f"others have been writing to it for {BUSY_S} seconds without a pause"),
+    (errors.LockNotAvailable, "others have been writing to it without a pause"),
     (errors.InvalidPassword, "the server does not take this password"),
     (errors.InvalidAuthorizationSpecification, "the server does not let this user in"),
     (errors.InvalidCatalogName, "there is no such database"),
@@ -82,6 +93,11 @@ WORDS: tuple[tuple[type[psycopg.Error], str], ...] = (
     (psycopg.DatabaseError, "the server refused it"),
     (psycopg.Error, "the connection cannot be used"),
 )
+AWAY = (
+    *(errors.AdminShutdown, errors.CrashShutdown, errors.CannotConnectNow, errors.IdleInTransactionSessionTimeout),
+    *(errors.ConnectionTimeout, errors.TooManyConnections, errors.IdleSessionTimeout, psycopg.InterfaceError),
+)
+"""Errors by which a server cannot be reached now, beside those in which it says nothing at all."""
 DAMAGED = (errors.DataCorrupted, errors.IndexCorrupted)
 FOREIGN = (errors.UndefinedTable, errors.UndefinedColumn, errors.InvalidSchemaName)
 
@@ -93,9 +109,10 @@ class Place(Struct, frozen=True):
     schema: str
     address: str
     """As it may be shown: without a password."""
+    busy_s: float = BUSY_S
 
 
-def located(address: str) -> Place:
+def located(address: str, busy_s: float = BUSY_S) -> Place:
     """Read an address. Raises BadAddress."""
     base, _, query = address.partition("?")
     parts = [part for part in query.split("&") if part]
@@ -115,7 +132,7 @@ def located(address: str) -> Place:
         ) from None  # its message may hold the password
     missing = {name: value for name, value in CLIENT.items() if name not in given}
     conninfo = make_conninfo(base + (f"?{plain}" if plain else ""), **missing)
-    return Place(conninfo, schema, bare + (f"?{shown}" if shown else ""))
+    return Place(conninfo, schema, bare + (f"?{shown}" if shown else ""), busy_s)
 
 
 def told(error: Exception, address: str, *, writing: bool) -> RecordError:
@@ -126,8 +143,16 @@ def told(error: Exception, address: str, *, writing: bool) -> RecordError:
     if isinstance(error, DAMAGED + FOREIGN):
         return BrokenRecord(address, found)
     if writing:
-        return WriteFailed(address, found)
+        return kind_of(error)(address, found)
     return RecordError(f"Could not read {address!r}: {found}.")
+
+
+def kind_of(error: Exception) -> type[WriteFailed]:
+    """Return which of ours a failed write is: others are busy, the server is away, or the rest."""
+    if isinstance(error, errors.LockNotAvailable):
+        return RecordBusy
+    unsaid = isinstance(error, psycopg.OperationalError) and error.sqlstate is None
+    return ServerGone if unsaid or isinstance(error, AWAY) else WriteFailed
 
 
 def connect(place: Place, *, readonly: bool) -> Connection:
@@ -135,13 +160,30 @@ def connect(place: Place, *, readonly: bool) -> Connection:
     connection = psycopg.connect(place.conninfo, autocommit=True, cursor_factory=psycopg.RawCursor)
     try:
         connection.execute(SESSION)
-        connection.execute(sql.SQL("SET search_path = {}").format(sql.Identifier(place.schema)))
+        # what a tool left in pg_temp must not stand before our own tables
+        connection.execute(sql.SQL("SET search_path = {}, pg_temp").format(sql.Identifier(place.schema)))
+        connection.execute(f"SET lock_timeout = {max(1, round(1000 * place.busy_s))}")
         if readonly:
             connection.execute("SET default_transaction_read_only = on")
     except BaseException:
         connection.close()
         raise
     return connection
+
+
+def standing(connection: Connection) -> bool:
+    """Return whether a connection that waits for nothing is still there. Cost: 2 us; the server is not asked."""
+    try:
+        for _ in range(2):  # its last words, and then that it is closed
+            connection.pgconn.consume_input()
+    except psycopg.Error:
+        connection.close()
+    return not connection.closed
+
+
+def number(name: str) -> int:
+    """Make the number of a lock, as PostgreSQL counts them, of a name that begins with 16 random hex digits."""
+    return int.from_bytes(bytes.fromhex(name[:16]), "big", signed=True)
 
 
 def there(connection: Connection, place: Place) -> bool:
@@ -172,8 +214,19 @@ def put_views(connection: Connection) -> None:
     connection.execute("UPDATE record SET views = $1", (VIEWS_DIGEST,))
 
 
-def identity(connection: Connection, place: Place) -> tuple[Info, bool]:
-    """Read what a record says of itself, and whether its views are those of this release.
+class Found(Struct, frozen=True):
+    """What a record says of itself."""
+
+    info: Info
+    format: int
+    server: str | None
+    """Where it was made, marked or adopted, as `server_of` names it."""
+    current: bool
+    """Whether its views are those of this release."""
+
+
+def identity(connection: Connection, place: Place) -> Found:
+    """Read what a record says of itself.
 
     Raises:
         psycopg.Error: it cannot be read.
@@ -184,12 +237,83 @@ def identity(connection: Connection, place: Place) -> tuple[Info, bool]:
     if not there(connection, place):
         raise NoRecord(place.address)
     try:
-        rows = connection.execute("SELECT id, created_at, format, views FROM record").fetchall()
+        rows = connection.execute("SELECT to_jsonb(record) FROM record").fetchall()
     except FOREIGN as error:
         raise told(error, place.address, writing=False) from error
     if not rows:
         raise BrokenRecord(place.address, "it has lost its own id")
-    id, created_at, format, views = rows[0]
-    if format > FORMAT:
-        raise NewerRecord(repr(place.address), format, FORMAT)
-    return Info(str(id), place.address, str(created_at)), views == VIEWS_DIGEST
+    ((one,),) = rows
+    if not {"id", "created_at", "format"} <= one.keys():
+        raise BrokenRecord(place.address, "its tables are not those of a record")
+    if one["format"] > FORMAT:
+        raise NewerRecord(repr(place.address), one["format"], FORMAT)
+    info = Info(one["id"], place.address, one["created_at"], one.get("mark"))
+    return Found(info, one["format"], one.get("server"), one.get("views") == VIEWS_DIGEST)
+
+
+SERVER = """SELECT (SELECT system_identifier FROM pg_control_system()),
+    CASE WHEN pg_is_in_recovery() THEN (SELECT timeline_id FROM pg_control_checkpoint())
+    ELSE ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::int END,
+    (SELECT oid FROM pg_database WHERE datname = current_database()), to_regclass($1)::oid"""
+
+
+def server_of(connection: Connection, place: Place) -> str | None:
+    """Name the server, its timeline, the database and the table `record` in it; `None` where they may not be asked."""
+    with suppress(errors.InsufficientPrivilege, errors.UndefinedFunction, psycopg.NotSupportedError):
+        rows = connection.execute(SERVER, (f'"{place.schema}".record',)).fetchall()
+        return "/".join(map(str, rows[0]))
+    return None
+
+
+def copied(here: str | None, known: str | None, *, failover: bool) -> bool:
+    """Return whether a record stands elsewhere than where it was made or adopted.
+
+    Args:
+        failover: whether another server, or timeline of one, counts as the same.
+    """
+    if here is None or known is None:
+        return False
+    return here.split("/")[2:] != known.split("/")[2:] if failover else here != known
+
+
+def marked(connection: Connection, place: Place, *, failover: bool) -> Info:
+    """Mark a record that was copied to where it stands now, at its last entry, and return what it says of itself.
+
+    Raises:
+        psycopg.Error, NoRecord, BrokenRecord, NewerRecord: as `identity`.
+    """
+    found, here = identity(connection, place), server_of(connection, place)
+    if here is None or here == found.server:
+        return found.info
+    with connection.transaction():
+        connection.execute("SELECT pg_advisory_xact_lock($1)", (number(found.info.id),))
+        ((known,),) = connection.execute("SELECT server FROM record").fetchall()  # perhaps another process was faster
+        if copied(here, known, failover=failover):
+            connection.execute(MARK)
+        connection.execute("UPDATE record SET server = $1", (here,))
+    return identity(connection, place).info
+
+
+def seen(connection: Connection, place: Place) -> Info:
+    """Return what a record says of itself to a process that only reads. Raises as `identity`."""
+    found = identity(connection, place)
+    if not copied(server_of(connection, place), found.server, failover=False):
+        return found.info
+    ((last,),) = connection.execute("SELECT max(pos) FROM entries").fetchall()
+    return replace(found.info, mark=last if last is not None else found.info.mark)
+
+
+def migrate(connection: Connection, place: Place) -> None:
+    """Bring the tables of format 1 to format 2 in one transaction. Raises psycopg.Error and WriteFailed."""
+    with connection.transaction():
+        record = identity(connection, place)
+        connection.execute("SELECT pg_advisory_xact_lock($1)", (number(record.info.id),))
+        if identity(connection, place).format == FORMAT:
+            return
+        for owner, process, host in connection.execute("SELECT owner, process, host FROM owners").fetchall():
+            if not connection.execute("SELECT 1 WHERE pg_try_advisory_xact_lock($1)", (number(owner),)).fetchall():
+                raise WriteFailed(place.address, f"process {process} on {host}, of an older release, is writing it")
+        for statement in MIGRATIONS:
+            connection.execute(statement)
+        put_views(connection)
+        connection.execute("UPDATE record SET format = $1", (FORMAT,))

@@ -1,28 +1,31 @@
 """The one reading connection of a store, one more for each query of a user, and one for each that follows.
 
 Synchronous, and under a lock: every method may be called from any thread. A connection that was lost is opened anew,
-and what was asked is asked once more: reading changes nothing. A user's query has a transaction of its own that can
+for as long as the server is waited for, and the query is asked once more: reading changes nothing. A user's query has a transaction of its own that can
 only read, and is one statement, so that none can leave that transaction.
 """
 
 import os
-from collections.abc import Sequence
-from contextlib import suppress
+import time
+from collections.abc import Callable, Sequence
 from decimal import Decimal
-from threading import Lock
-from typing import Any
+from threading import Event, Lock
+from typing import Any, TypeVar
 
 import psycopg
 from psycopg import errors
 from psycopg.types.string import TextLoader
 
 from gesta.entry import GENESIS, Row
-from gesta.errors import BrokenRecord, RecordError
+from gesta.errors import BrokenRecord, RecordError, ServerGone
 from gesta.store import BlobRow, Info, Letter, RunRow, Table
-from gesta.stores.postgres_open import DAMAGED, Connection, Place, connect, told
+from gesta.stores.postgres_open import DAMAGED, Connection, Place, connect, kind_of, told
 from gesta.stores.postgres_tables import INDEXED, placed
 from gesta.stores.postgres_writer import channel
 from gesta.stores.tables import ROW
+
+ASKING_S = 0.05  # between tries to reach a server that is away
+T = TypeVar("T")
 
 EVERY = 2**63 - 1
 EVERYTHING = """SELECT count(content) + count(annotations) + count(salt) + sum(length(digest)) FROM entries
@@ -39,7 +42,7 @@ class Reader:
         self._channel = channel(info)
         self._connection = connection
         self._process = os.getpid()
-        self._closed = False
+        self._closed = Event()
         self._turn = Lock()
 
     def read(self, run: str, after: int = 0, until: int | None = None, limit: int | None = None) -> list[Row]:
@@ -94,11 +97,7 @@ class Reader:
 
     def connect(self) -> Connection:
         """Open a connection for one query of a user. Raises RecordError."""
-        self._open()
-        try:
-            connection = connect(self._place, readonly=True)
-        except psycopg.Error as error:
-            raise told(error, self._place.address, writing=False) from error
+        connection = self._patiently(lambda: connect(self._place, readonly=True))
         for name in ("json", "jsonb"):
             connection.adapters.register_loader(name, TextLoader)  # as it is written
         return connection
@@ -134,19 +133,22 @@ class Reader:
 
     def listen(self) -> Connection:
         """Open a connection that hears of commits. Raises RecordError."""
-        connection = self.connect()
-        connection.execute(f'LISTEN "{self._channel}"')
-        return connection
+        return self._patiently(self._listen)
 
     def close(self) -> None:
         """Close the connection; twice does nothing."""
+        self._closed.set()  # ends also the waiting for a server
         with self._turn:
-            if not self._closed and os.getpid() == self._process:
+            if os.getpid() == self._process:
                 self._connection.close()
-            self._closed = True
+
+    def declared(self, process: str) -> bool:
+        """Return whether a person says that a process has ended. Raises RecordError."""
+        query = "SELECT to_jsonb(owners) ->> 'gone_by' FROM owners WHERE owner = $1"  # format 1 has no such column
+        return any(by is not None for (by,) in self._all(query, process))
 
     def _open(self) -> None:
-        if self._closed:
+        if self._closed.is_set():
             raise RecordError(f"{self._place.address!r} was closed. Open it again to read it.")
         if os.getpid() != self._process:
             raise RecordError(f"{self._place.address!r} was opened before this process was forked. Open it again here.")
@@ -156,16 +158,30 @@ class Reader:
         if any(isinstance(value, str) and not sayable(value) for value in values):
             return []
         with self._turn:
+            return self._patiently(lambda: self._once(query, values))
+
+    def _once(self, query: str, values: tuple[Any, ...]) -> list[Any]:
+        if self._connection.closed:
+            self._connection = connect(self._place, readonly=True)
+        return self._connection.execute(query, values).fetchall()
+
+    def _listen(self) -> Connection:
+        connection = connect(self._place, readonly=True)
+        connection.execute(f'LISTEN "{self._channel}"')
+        return connection
+
+    def _patiently(self, work: Callable[[], T]) -> T:
+        """Do a work again while the server cannot be reached, as long as it is waited for. Raises RecordError."""
+        until = 0.0
+        while True:
             self._open()
             try:
-                with suppress(psycopg.OperationalError):
-                    return self._connection.execute(query, values).fetchall()
-                if not self._connection.closed:  # refused, not lost: it says why once more
-                    return self._connection.execute(query, values).fetchall()
-                self._connection = connect(self._place, readonly=True)
-                return self._connection.execute(query, values).fetchall()
+                return work()
             except psycopg.Error as error:
-                raise told(error, self._place.address, writing=False) from error
+                known, until = until, until or time.monotonic() + self._place.busy_s
+                away = kind_of(error) is ServerGone and time.monotonic() < until
+                if not away or (known and self._closed.wait(ASKING_S)):
+                    raise told(error, self._place.address, writing=False) from error
 
 
 def sayable(text: str) -> bool:

@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Sequence
 from hashlib import sha256
 
+from gesta.stores.tables import MIGRATIONS as SQLITE_MIGRATIONS
 from gesta.stores.tables import PRUNE as SQLITE_PRUNE
 from gesta.stores.tables import ROW
 from gesta.stores.tables import TABLES as SQLITE
@@ -135,7 +136,17 @@ def rewritten(text: str) -> str:
 VIEWS = rewritten(SQLITE_VIEWS)
 """What was done, as tables; see `tables`."""
 
-TABLES = rewritten(SQLITE.removesuffix(SQLITE_VIEWS)) + "ALTER TABLE record ADD COLUMN views TEXT;\n"
+TABLES = (
+    rewritten(SQLITE.removesuffix(SQLITE_VIEWS)) + "ALTER TABLE record ADD COLUMN views TEXT, ADD COLUMN server TEXT;\n"
+)
+
+MIGRATIONS = (
+    *(rewritten(statement).replace("ADD COLUMN", "ADD COLUMN IF NOT EXISTS") for statement in SQLITE_MIGRATIONS),
+    "ALTER TABLE record ADD COLUMN IF NOT EXISTS server TEXT",
+    "UPDATE leases SET owner = NULL WHERE owner NOT IN (SELECT owner FROM owners)",  # given back by a closed store
+)
+MARK = """UPDATE record SET mark = last, adopted_by = NULL FROM (SELECT max(pos) AS last FROM entries) AS entry
+    WHERE last IS NOT NULL"""
 
 NAMES = re.findall(r"CREATE VIEW (\w+)", VIEWS)
 DROP_VIEWS = f"DROP VIEW IF EXISTS {', '.join(NAMES)}"
@@ -143,6 +154,8 @@ VIEWS_DIGEST = sha256(VIEWS.encode()).hexdigest()
 """Stands in `record`: views of another release are put anew by who opens the record for writing."""
 
 ADD_RECORD = "INSERT INTO record(one, id, format, created_at) VALUES(1, $1, $2, $3)"
+LETTER = """INSERT INTO inbox(run, key, content, at) VALUES($1, $2, $3,
+    to_char(clock_timestamp() AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'))"""
 ADD_ROWS = f"""INSERT INTO entries(pos, {ROW}) SELECT * FROM unnest($1::bigint[], $2::text[], $3::bigint[], $4::text[],
     $5::text[], $6::bigint[], $7::text[], $8::bigint[], $9::text[], $10::text[], $11::bytea[], $12::bytea[])"""  # noqa: S608
 ADD_BLOBS = """INSERT INTO blobs(run, name, salt, data) SELECT $1, * FROM unnest($2::text[], $3::bytea[], $4::bytea[])

@@ -1,88 +1,158 @@
 """The one writing connection of a store: works are carried out in groups, one transaction a group.
 
 Each transaction first takes the record's one lock, which is held until what it wrote can be seen. So `pos` is given
-and seen in commit order, without gaps: who has read up to a pos never meets an earlier one later. What a group needs
-to know is asked in one go, and what it writes goes out with the commit.
+and seen in commit order, without gaps: a reader that has read up to a pos never meets an earlier one later. What a
+group needs to know is asked in one go, and what it writes goes out with the commit.
 
-The lease of a run is held by an owner, and an owner lives while its session holds the lock of its name: that ends
-with the connection. Whatever happens to locks, the epoch of a run is checked in the transaction that appends, so a
-writer that was taken for dead is refused. A lost connection is opened anew; whether a commit in which it was lost has
-happened, is asked of the server.
+A transaction in which the connection is lost is made again on a new one, for as long as the server is waited for. If
+it was lost in the commit, the new transaction first looks for what the old one wrote: the lock says that it is over.
+The epoch of a run is checked in the transaction that appends, so a writer whose run was taken meanwhile is refused.
 """
 
 import os
-import socket
 import time
-import weakref
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from threading import Lock
+from threading import Event, Lock
 from typing import Any
 
 import psycopg
-from msgspec.structs import astuple
+from msgspec import Struct, field
+from msgspec.structs import astuple, replace
 
-from gesta.entry import GENESIS, Row, utc_text
-from gesta.errors import GestaError, LeaseLost, RunHeld, WriteFailed
-from gesta.log import Clock
+from gesta.entry import Row
+from gesta.errors import BrokenRecord, GestaError, LeaseLost, ServerGone, WriteFailed
 from gesta.store import Batch, Effect, Info, Lease, Letter, Prune
-from gesta.stores.common import checked, new_id
+from gesta.stores.common import checked
 from gesta.stores.postgres_effects import PostgresSql
-from gesta.stores.postgres_open import STALLED_S, Connection, Place, connect, told
-from gesta.stores.postgres_tables import ADD_BLOBS, ADD_ROWS, PRUNE
+from gesta.stores.postgres_holding import Holding, silence, watch_forks
+from gesta.stores.postgres_leases import GIVE_BACK, clean, mirror, take
+from gesta.stores.postgres_open import Connection, Place, connect, marked, number, server_of, standing, told
+from gesta.stores.postgres_tables import ADD_BLOBS, ADD_ROWS, LETTER, PRUNE
 from gesta.stores.sharing import Take, Work
 
 FAULTY = (psycopg.DataError, psycopg.IntegrityError, psycopg.ProgrammingError, UnicodeError, ValueError, TypeError)
 """What one work is to blame for: the others of its group are carried out without it."""
 
-ASKING_S = 0.05  # between questions for the fate of a commit
+ASKING_S = 0.05  # between tries to reach a server that is away
 
 SIZE = "SELECT pg_total_relation_size('entries') + pg_total_relation_size('blobs')"
 LEASES = """SELECT run, owner, epoch, (SELECT max(seq) FROM entries WHERE entries.run = leases.run)
     FROM leases WHERE run = ANY($1)"""
+WRITTEN = "SELECT 1 FROM entries WHERE run = $1 AND seq = $2 AND digest = $3"
+GRANTED = "SELECT 1 FROM leases WHERE run = $1 AND owner = $2 AND epoch = $3"
+ADOPT = "UPDATE record SET mark = NULL, adopted_by = $1, server = coalesce($2, server)"
+SENT = "SELECT 1 FROM inbox_keys WHERE run = $1 AND key = $2"
+
+
+class Mirror(Struct, frozen=True):
+    """The wish to make a run a mirror of one in the record `of`, or an ordinary one."""
+
+    lease: Lease
+    of: str | None
+
+
+class Order(Struct, frozen=True):
+    """A statement that may be carried out twice."""
+
+    statement: str
+    values: tuple[Any, ...]
+
+
+class Options(Struct, frozen=True):
+    """How a writer was opened."""
+
+    synced: bool = True
+    """Whether commits wait for the disk, where they are not told otherwise."""
+    failover: bool = False
+    """Whether another server, or timeline of one, counts as the same."""
+    tool_role: str | None = None
+    """Role under which statements of tools run."""
+
+
+class Trial(Struct):
+    """Works on their way into one transaction, which may have to be made more than once."""
+
+    works: Sequence[Work | Mirror | Order]
+    outcomes: list[Any] = field(default_factory=list)
+    asked: bool = False
+    """Whether the commit was asked for, so that it may have happened."""
+    played: bool = False
+    """Whether a tool has done its work, which cannot be done again."""
+    raised: BaseException | None = None
+    """What that work raised."""
+    until: float = 0.0
+    """When to give the server up, as `time.monotonic` counts; 0 while it is there."""
 
 
 class Writer:
-    """Who writes a record in PostgreSQL, and holds leases in it."""
+    """A connection that writes a record in PostgreSQL, and the leases that were taken through it."""
 
-    def __init__(self, place: Place, info: Info, connection: Connection, *, synced: bool, clock: Clock) -> None:
+    def __init__(self, place: Place, info: Info, connection: Connection, holding: Holding, options: Options) -> None:
         self.commits = 0
         """Transactions that changed something."""
-        self.synced = synced
+        self.synced = options.synced
         """Whether commits wait for the disk, where they are not told otherwise."""
+        self.info = info
+        """What the record says of itself, as this connection last read it."""
+        self.holding = holding
+        """What this process holds in the record."""
+        self._options = options
         self._place = place
         self._lock = number(info.id)
         self._channel = channel(info)
         self._connection = connection
-        self._clock = clock
         self._process = os.getpid()
-        self._closed = False
+        self._closed = Event()
         self._turn = Lock()
-        self._owner = ""  # until the first lease: who only reads leaves no trace
-        self._shown: Connection | None = None  # the connection that holds the lock of our name
+        self._taken: dict[str, int] = {}  # epochs of the leases that were taken through this store, by run
+        self._cleaned = False
         self._pos = 0  # of the last row, in this transaction
         self._rows: list[Row] = []  # that go out together
         self._known: dict[str, tuple[str | None, int, int]] = {}  # run: owner, epoch and head, in this transaction
-        if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=Forgetting(self))
+        holding.enter()
+        watch_forks(self)
 
-    def commit(self, works: Sequence[Work], *, synced: bool = True) -> list[Any]:
+    def commit(self, works: Sequence[Work | Mirror | Order], *, synced: bool = True) -> list[Any]:
         """Carry out works in their order, in one transaction; see the writer of SQLite.
 
         Raises:
-            WriteFailed: none of them happened, or the server is gone and cannot be asked. BrokenRecord: the tables
-                are not those of a record.
+            ServerGone: the server could not be reached for as long as it is waited for. WriteFailed: none of them
+                happened. BrokenRecord: the tables are not those of a record.
 
         Cost: two exchanges with the server, and one more for each letter, lease, or batch that takes letters in.
         """
+        waits = any(isinstance(work, Batch) and work.synced for work in works)
         with self._turn:
-            return self._commit(works, synced=synced and self.synced)
+            return self._commit(works, synced=waits or (synced and self.synced))
+
+    def leave(self, lease: Lease) -> None:
+        """Have nobody use a lease any more; the next commit says so to others."""
+        if self._taken.get(lease.run) == lease.epoch:
+            del self._taken[lease.run]
+        self.holding.presence.leave(lease.run, lease.epoch)
+
+    def adopt(self, by: str) -> None:
+        """Write down that this copy goes on, on the server that it stands on. Raises WriteFailed."""
+        (outcome,) = self.commit((Order(ADOPT, (by, server_of(self._connection, self._place))),))
+        if isinstance(outcome, GestaError):
+            raise outcome
+        self.info = replace(self.info, mark=None)
+
+    def ready(self) -> bool:
+        """Return whether a commit can be made at once, as far as can be said without asking the server."""
+        if not self._turn.acquire(blocking=False):
+            return False
+        try:
+            return not self._connection.closed and standing(self._connection)
+        finally:
+            self._turn.release()
 
     def shrink(self) -> int:
         """Have the server use the space of what was pruned again, and give back what it can; see `Store.shrink`."""
         with self._turn:
-            self._reach()
             try:
+                self._reach(Trial(()))
                 ((before,),) = self._all(SIZE)
                 for table in ("entries", "blobs", "inbox", "inbox_keys"):
                     self._connection.execute(f"VACUUM {table}")
@@ -92,69 +162,139 @@ class Writer:
             return int(before - after)
 
     def close(self) -> None:
-        """Free all leases and close the connection. Twice does nothing."""
+        """Free the leases that were taken through this store, and close the connection. Twice does nothing."""
+        closed = self._closed.is_set()
+        self._closed.set()  # ends also the waiting for a server
         with self._turn:
-            closed, self._closed = self._closed, True
             if closed or os.getpid() != self._process:  # a forked child closes nothing of its parent's
                 return
-            with suppress(psycopg.Error):
-                if self._owner and not self._connection.closed:
-                    self._connection.execute("DELETE FROM owners WHERE owner = $1", (self._owner,))
-            self._connection.close()
+            try:
+                for run, epoch in list(self._taken.items()):
+                    self.holding.presence.leave(run, epoch)
+                with suppress(psycopg.Error, GestaError):
+                    if not self._connection.closed:
+                        self._farewell()
+            finally:
+                self._connection.close()
+                self.holding.leave()
 
     def forget(self) -> None:
         """Give up a forked child's copy of the connection, so that it does not keep a dead parent alive."""
-        with suppress(OSError, psycopg.Error), open(os.devnull, "rb") as nothing:  # noqa: PTH123 - before all else
-            os.dup2(nothing.fileno(), self._connection.fileno())
+        silence(self._connection)
 
-    def _commit(self, works: Sequence[Work], *, synced: bool) -> list[Any]:
-        transaction = ""
-        try:
-            runs = [work.lease.run for work in works if isinstance(work, Batch)]
-            runs += [work.run for work in works if isinstance(work, Effect)]
-            runs += [gone.lease.run for work in works if isinstance(work, Batch) for gone in work.prunes]
-            transaction = self._start(runs, synced=synced)
-            works = [self._transact(work) if isinstance(work, Effect) else work for work in works]
-            with self._connection.pipeline():
-                outcomes = [self._carry_out(work) for work in works]
-                self._flush()
-                self._connection.execute("COMMIT")
-        except BaseException as error:
-            lost = self._undo()
-            if isinstance(error, GestaError) or not isinstance(error, Exception):
-                raise
-            failure = told(error, self._place.address, writing=True)
-            failure.__cause__ = error
-            if isinstance(error, FAULTY):
+    def _commit(self, works: Sequence[Work | Mirror | Order], *, synced: bool) -> list[Any]:
+        trial = Trial(works)
+        while True:
+            try:
+                outcomes = self._try(trial, synced=synced)
+                break
+            except BaseException as error:
+                lost = self._undo()
+                if lost and isinstance(error, psycopg.Error) and error is not trial.raised and self._again(trial):
+                    continue
+                self._disown(trial)
+                if error is trial.raised or isinstance(error, GestaError) or not isinstance(error, Exception):
+                    raise
+                failure = self._failure(error, trial)
+                if lost or not isinstance(error, FAULTY):
+                    raise failure from error
                 if len(works) == 1:
+                    failure.__cause__ = error
                     return [failure]
                 return [outcome for work in works for outcome in self._commit((work,), synced=synced)]
-            if not (lost and transaction and self._happened(transaction)):
-                raise failure from error
         self.commits += any(not isinstance(outcome, GestaError) for outcome in outcomes)
         return outcomes
 
-    def _reach(self) -> None:
-        """See to it that there is a connection. Raises psycopg.Error and WriteFailed."""
-        if self._closed:
+    def _again(self, trial: Trial) -> bool:
+        """Return whether to make a lost transaction again, when it is time to. Leases given back are not waited for."""
+        if trial.played and not trial.asked:
+            return False
+        if not trial.until:
+            trial.until = time.monotonic() + self._place.busy_s
+            return not self._closed.is_set()
+        if all(isinstance(work, Lease) for work in trial.works) and not trial.asked:
+            return False
+        return time.monotonic() < trial.until and not self._closed.wait(ASKING_S)
+
+    def _failure(self, error: Exception, trial: Trial) -> GestaError:
+        """Put into words why a transaction was not made, and whether that is known."""
+        if not trial.asked:
+            return told(error, self._place.address, writing=True)
+        words = "the connection was lost in a commit, and the server cannot be asked whether it happened"
+        return ServerGone(self._place.address, f"{words} ({error}); read the run to see")
+
+    def _try(self, trial: Trial, *, synced: bool) -> list[Any]:
+        """Make the transaction, unless an earlier try has made it."""
+        works, connection = trial.works, self._reach(trial)
+        runs = [work.lease.run for work in works if isinstance(work, Batch)]
+        runs += [work.run for work in works if isinstance(work, Effect)]
+        runs += [gone.lease.run for work in works if isinstance(work, Batch) for gone in work.prunes]
+        self._begin(runs, synced=synced)
+        if trial.asked:  # the lock is ours, so that transaction is over
+            if self._happened(trial):
+                self._connection.execute("ROLLBACK")
+                return trial.outcomes
+            self._disown(trial)
+            trial.asked = False
+        if trial.played:
+            raise ServerGone(self._place.address, "the connection was lost in the commit of a tool's effect")
+        works = trial.works = [self._transact(work, trial) if isinstance(work, Effect) else work for work in works]
+        trial.outcomes = []
+        with connection.pipeline():
+            for work in works:
+                trial.outcomes.append(self._carry_out(work))
+            given = self._give_back()
+            self._flush()
+            trial.asked = True
+            self._connection.execute("COMMIT")
+        if given:
+            self.holding.presence.returned(given)
+        return trial.outcomes
+
+    def _happened(self, trial: Trial) -> bool:
+        """Return whether a transaction is on record whose commit was asked for. All of its works are, or none is."""
+        for work, outcome in zip(trial.works, trial.outcomes, strict=True):
+            if isinstance(work, Batch) and work.rows and isinstance(outcome, int):
+                last = work.rows[-1]
+                return bool(self._all(WRITTEN, last.run, last.seq, last.digest))
+        for work, outcome in zip(trial.works, trial.outcomes, strict=True):
+            if isinstance(work, Take) and isinstance(outcome, Lease):
+                return bool(self._all(GRANTED, outcome.run, outcome.owner, outcome.epoch))
+            if isinstance(work, Letter) and outcome is True:  # or the same letter of somebody else is, which is as good
+                return bool(self._all(SENT, work.run, work.key))
+        return False  # nothing that could not be done twice
+
+    def _disown(self, trial: Trial) -> None:
+        """Have nobody use the leases that a try took, for it may not have happened."""
+        for outcome in trial.outcomes:
+            if isinstance(outcome, Lease):
+                self.leave(outcome)
+
+    def _reach(self, trial: Trial) -> Connection:
+        """See to it that there is a connection, and a session that holds the name of this process if it holds runs.
+
+        Raises:
+            psycopg.Error: the server cannot be reached. WriteFailed: the store is closed, or of another process.
+        """
+        if self._closed.is_set():
             raise WriteFailed(self._place.address, "it was closed")
         if os.getpid() != self._process:
             raise WriteFailed(self._place.address, "it was opened before this process was forked; open it again here")
         if self._connection.closed:
-            self._connection = connect(self._place, readonly=False)
-            if self._owner and self._tried("pg_try_advisory_lock", self._owner):
-                self._shown = self._connection
-
-    def _start(self, runs: Iterable[str], *, synced: bool) -> str:
-        """Begin, on a new connection if the one that we had was lost while nobody used it."""
-        self._reach()
-        try:
-            return self._begin(runs, synced=synced)
-        except psycopg.Error:
-            if not self._undo():
+            connection = connect(self._place, readonly=False)
+            try:
+                self.info = same(self.info, marked(connection, self._place, failover=self._options.failover))
+            except BaseException:
+                connection.close()
                 raise
-        self._reach()
-        return self._begin(runs, synced=synced)
+            self._connection = connection
+        if self._taken or any(isinstance(work, Take) for work in trial.works):
+            try:
+                self.holding.hold(self._place)
+            except OSError as error:
+                words = f"this process cannot show that it lives: {error}; set GESTA_STATE to a folder on a local disk"
+                raise WriteFailed(self._place.address, words) from error
+        return self._connection
 
     def _begin(self, runs: Iterable[str], *, synced: bool) -> str:
         """Start a transaction as the only writer, learn where its runs are, and give the transaction's own id."""
@@ -181,28 +321,7 @@ class Writer:
             self._connection.close()
         return lost
 
-    def _happened(self, transaction: str) -> bool:
-        """Ask the server what became of a commit in which the connection was lost.
-
-        Raises:
-            WriteFailed: it cannot be asked.
-        """
-        until = time.monotonic() + STALLED_S
-        words, cause = "the connection was lost in a commit, and the server still has it open", None
-        while time.monotonic() < until:
-            try:
-                self._reach()
-                found = self._connection.execute("SELECT pg_xact_status($1::xid8)", (transaction,)).fetchall()
-            except psycopg.Error as error:
-                self._undo()
-                words, cause = "the connection was lost in a commit, and the server cannot be asked", error
-            else:
-                if found != [("in progress",)]:
-                    return found == [("committed",)]
-            time.sleep(ASKING_S)
-        raise WriteFailed(self._place.address, f"{words} whether it happened; read the run to see") from cause
-
-    def _carry_out(self, work: Work) -> Any:
+    def _carry_out(self, work: Work | Mirror | Order) -> Any:
         try:
             if isinstance(work, Batch):
                 return self._append(work)
@@ -211,17 +330,58 @@ class Writer:
                 case Letter():
                     return self._send(work)
                 case Take():
-                    return self._take(work.run)
-                case Lease():
-                    return self._release(work)
+                    return self._take(work)
+                case Mirror():
+                    return mirror(self._connection, work.lease, work.of)
+                case Order():
+                    self._connection.execute(work.statement, work.values)
         except GestaError as refused:  # before it had written anything
             return refused
 
-    def _transact(self, effect: Effect) -> Batch:
-        """Do an effect, and give what it says of itself; what it did is undone where it says so."""
+    def _take(self, work: Take) -> Lease:
+        lease = take(self._connection, self.holding, work)
+        self._taken[work.run] = lease.epoch
+        self._known[work.run] = (lease.owner, lease.epoch, lease.head)
+        if not self._cleaned:
+            clean(self._connection, lease.owner)
+            self._cleaned = True
+        return lease
+
+    def _give_back(self) -> dict[str, int]:
+        """Free the runs whose leases were given back, and return their epochs."""
+        if not self.holding.holds:
+            return {}
+        presence = self.holding.presence
+        with presence.lock:
+            given = dict(presence.back)
+        for run, epoch in given.items():
+            self._connection.execute(GIVE_BACK, (run, self.holding.process, epoch))
+        return given
+
+    def _farewell(self) -> None:
+        """Free what this store held, and the name of the process if it was its last store."""
+        self._begin((), synced=False)
+        given = self._give_back()
+        if self.holding.holds and self.holding.last():
+            values = (self.holding.process,)
+            self._connection.execute("DELETE FROM owners WHERE owner = $1 AND gone_by IS NULL", values)
+        self._connection.execute("COMMIT")
+        if given:
+            self.holding.presence.returned(given)
+
+    def _transact(self, effect: Effect, trial: Trial) -> Batch:
+        """Do an effect, and return what it says of itself; what it did is undone where it says so."""
+        trial.played = True
+        tables = PostgresSql(self._connection, self._place.schema, self._options.tool_role, effect.timeout_s)
         self._connection.execute("SAVEPOINT effect")
-        batch, kept = effect.work(PostgresSql(self._connection, effect.timeout_s))
-        if not kept:
+        try:
+            batch, kept = effect.work(tables)
+        except BaseException as error:
+            trial.raised = error
+            raise
+        if kept:
+            tables.check()
+        else:
             self._connection.execute("ROLLBACK TO effect")
         return checked(batch)
 
@@ -286,82 +446,18 @@ class Writer:
         query = "INSERT INTO inbox_keys(run, key) VALUES($1, $2) ON CONFLICT DO NOTHING RETURNING 1"
         if not self._all(query, letter.run, letter.key):
             return False
-        values = (letter.run, letter.key, letter.content, letter.at)
-        self._connection.execute("INSERT INTO inbox(run, key, content, at) VALUES($1, $2, $3, $4)", values)
+        self._connection.execute(LETTER, (letter.run, letter.key, letter.content))
         return True
-
-    def _take(self, run: str) -> Lease:
-        last = self._all("SELECT seq, digest FROM entries WHERE run = $1 ORDER BY seq DESC LIMIT 1", run)
-        head, digest = last[0] if last else (0, GENESIS)
-        query = """SELECT leases.epoch, leases.since, owners.owner, owners.process, owners.host
-            FROM leases LEFT JOIN owners ON owners.owner = leases.owner WHERE run = $1"""
-        found = self._all(query, run)
-        epoch, since, owner, process, host = found[0] if found else (0, "", None, None, None)
-        if owner is not None and (self._lives() if owner == self._owner else not self._bury(owner)):
-            raise RunHeld(run, f"process {process} on {host}", since, head)
-        now = utc_text(self._clock())
-        self._live(now)
-        self._connection.execute(
-            """INSERT INTO leases(run, owner, epoch, since) VALUES($1, $2, $3, $4)
-            ON CONFLICT(run) DO UPDATE SET owner = $2, epoch = $3, since = $4""",
-            (run, self._owner, epoch + 1, now),
-        )
-        self._known[run] = (self._owner, epoch + 1, head)
-        return Lease(run, self._owner, epoch + 1, head, digest)
-
-    def _release(self, lease: Lease) -> None:
-        self._known.pop(lease.run, None)
-        values = (lease.run, lease.owner, lease.epoch)
-        self._connection.execute("UPDATE leases SET owner = NULL WHERE run = $1 AND owner = $2 AND epoch = $3", values)
-
-    def _lives(self) -> bool:
-        """Tell whether our name is held, by this connection or by one that the server has not yet given up."""
-        return self._shown is self._connection or not self._tried("pg_try_advisory_xact_lock", self._owner)
-
-    def _live(self, now: str) -> None:
-        """Show that this owner lives: its name locked, its row there. The first time, clean up after the dead."""
-        if self._shown is not self._connection:
-            if not self._owner or not self._tried("pg_try_advisory_lock", self._owner):
-                self._owner = new_id()[:16]
-                self._tried("pg_try_advisory_lock", self._owner)
-            self._shown = self._connection
-            for (other,) in self._all("SELECT owner FROM owners WHERE owner <> $1", self._owner):
-                self._bury(other)
-        self._connection.execute(
-            "INSERT INTO owners(owner, process, host, since) VALUES($1, $2, $3, $4) ON CONFLICT DO NOTHING",
-            (self._owner, self._process, socket.gethostname(), now),
-        )
-
-    def _bury(self, owner: str) -> bool:
-        """Free what an owner held if it is dead, and tell whether it is. As sole writer, so nobody races us."""
-        dead = self._tried("pg_try_advisory_xact_lock", owner)
-        if dead:
-            self._connection.execute("DELETE FROM owners WHERE owner = $1", (owner,))
-        return dead
-
-    def _tried(self, way: str, owner: str) -> bool:
-        return bool(self._all(f"SELECT {way}($1)", number(owner))[0][0])
 
     def _all(self, query: str, *values: Any) -> list[Any]:
         return self._connection.execute(query, values).fetchall()
 
 
-class Forgetting:
-    """What a forked child does first: it gives up its copy of a connection, which frees nothing for the parent."""
-
-    def __init__(self, writer: Writer) -> None:
-        self._writer = weakref.ref(writer)
-
-    def __call__(self) -> None:
-        """Give it up."""
-        writer = self._writer()
-        if writer is not None:
-            writer.forget()
-
-
-def number(name: str) -> int:
-    """Make of a random name of hex digits the number of a lock, as PostgreSQL counts them."""
-    return int.from_bytes(bytes.fromhex(name[:16]), "big", signed=True)
+def same(known: Info, found: Info) -> Info:
+    """Return what is found where a record stood before. Raises BrokenRecord: it is another one."""
+    if found.id != known.id:
+        raise BrokenRecord(known.address, f"expected the record {known.id}, found {found.id} in its place")
+    return found
 
 
 def channel(info: Info) -> str:

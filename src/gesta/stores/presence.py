@@ -13,6 +13,7 @@ import os
 import secrets
 import struct
 import sys
+import threading
 
 START = 1 << 62
 """First of the bytes that stand for processes; no file is as large."""
@@ -29,19 +30,23 @@ if sys.platform == "win32":
             return False
         return True
 
+    def unlock(descriptor: int, byte: int) -> None:
+        """Free a byte that was locked through this descriptor. Raises OSError."""
+        os.lseek(descriptor, byte, os.SEEK_SET)
+        msvcrt.locking(descriptor, msvcrt.LK_UNLCK, 1)
+
     def free(descriptor: int, byte: int) -> bool:
         """Return whether nobody has locked a byte."""
         if not taken(descriptor, byte):
             return False
-        os.lseek(descriptor, byte, os.SEEK_SET)
-        msvcrt.locking(descriptor, msvcrt.LK_UNLCK, 1)
+        unlock(descriptor, byte)
         return True
 
 else:
     import fcntl
 
     FLOCK = "hhqqi4x" if sys.platform == "linux" else "qqihh4x"
-    """`struct flock` of fcntl(2): type, whence, start, length, process; elsewhere start, length, process, type, whence."""
+    """`struct flock` of fcntl(2): type, whence, start, length, process; elsewhere start, length, process first."""
 
     def request(kind: int, byte: int) -> bytes:
         """Write a `struct flock` about one byte."""
@@ -56,6 +61,10 @@ else:
         except OSError:
             return False
         return True
+
+    def unlock(descriptor: int, byte: int) -> None:
+        """Free a byte that was locked through this descriptor. Raises OSError."""
+        fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, request(fcntl.F_UNLCK, byte))
 
     def free(descriptor: int, byte: int) -> bool:
         """Return whether no other opened file has locked a byte. Raises OSError."""
@@ -78,8 +87,32 @@ class Presence:
         """Name of this process: 16 hex at random, inode and file system of the file in hex."""
         self.using: dict[str, int] = {}
         """Epochs of the leases that living holders of this process have in use, by run."""
+        self.back: dict[str, int] = {}
+        """Epochs of the leases that were given back, while the commit that says so is outstanding, by run."""
+        self.lock = threading.Lock()
+        """Held while `using` and `back` change together."""
         if not taken(descriptor, byte_of(self.process)):
             raise OSError("this file system cannot lock a byte of a file")
+
+    def take(self, run: str, epoch: int) -> None:
+        """Have a living holder use a lease."""
+        with self.lock:
+            self.using[run] = epoch
+            self.back.pop(run, None)
+
+    def leave(self, run: str, epoch: int) -> None:
+        """Have nobody use a lease any more, and its return be committed when that is possible."""
+        with self.lock:
+            if self.using.get(run) == epoch:
+                del self.using[run]
+                self.back[run] = epoch
+
+    def returned(self, given: dict[str, int]) -> None:
+        """Forget leases whose return is committed."""
+        with self.lock:
+            for run, epoch in given.items():
+                if self.back.get(run) == epoch:
+                    del self.back[run]
 
     def gone(self, process: str) -> bool | None:
         """Return whether a process has ended; `None` where this file does not tell."""

@@ -3,13 +3,13 @@
 The first to come leads, yields once so that others can join, and commits for all of them. While a commit waits in a
 thread, the next group gathers. A write that is cancelled before a commit has begun with it never happened, and raises
 the cancellation. One that is cancelled later is seen through and returns; the cancellation is raised where the task
-waits next.
+waits next. A lease that is given back is seen through always.
 """
 
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import anyio
@@ -25,16 +25,40 @@ GROUP = 256  # works in one commit, at most
 HASTY = 4  # as many batches, or fewer, are committed in place while the disk is quick
 QUICK_S = 0.001  # a thread costs 0.1 ms of processor time, so a quicker disk is not worth one
 FADING = 0.7  # of what a slow commit counts, with each one after it
+AGAIN_S = 0.002  # between two looks at a thread whose end cannot be awaited
 
 
 class Take(Struct, frozen=True):
     """The wish to write a run."""
 
     run: str
+    mirror: bool = False
 
 
-Work = Batch | Letter | Take | Lease | Effect
+class Mirror(Struct, frozen=True):
+    """The wish to make a run a mirror of the same run in another record, or an ordinary run."""
+
+    lease: Lease
+    of: str | None
+
+
+class Declare(Struct, frozen=True):
+    """What a person says of a process: that it has ended."""
+
+    process: str
+    by: str
+
+
+class Adopt(Struct, frozen=True):
+    """What a person says of a copy: that it is the one that goes on."""
+
+    by: str
+
+
+Work = Batch | Letter | Take | Lease | Effect | Mirror | Declare | Adopt
 """What a commit carries: a lease among works is one that is given back."""
+AtOnce = Callable[[Sequence[Work], bool], list[Any] | None]
+"""Carries out works as `Commits.commit`, synced or not; `None`, and nothing done, where it would wait for others."""
 
 
 class Commits(Protocol):
@@ -76,10 +100,17 @@ class Ticket:
 class Sharing:
     """The half of a store for one event loop that brings works to its writer."""
 
-    def __init__(self, address: str, news: News, *, remote: bool = False) -> None:
+    def __init__(self, address: str, news: News, *, remote: bool = False, at_once: AtOnce | None = None) -> None:
+        """Share commits.
+
+        Args:
+            remote: each commit waits for a network, so that none is made in place.
+            at_once: makes those that are made in place; without it `Commits.commit` does.
+        """
         self._address = address
         self._ring = news
-        self._remote = remote  # each commit waits for a network, so that none is made in place
+        self._remote = remote
+        self._at_once = at_once
         self._queue: list[Ticket] = []
         self._leading = False
         self._slowest_s = 0.0  # of the last synced commits, fading
@@ -88,20 +119,23 @@ class Sharing:
 
     async def share(self, commits: Commits, work: Work, *, synced: bool) -> Any:
         """Carry out a work together with those of others, and give what came of it. Raises what it alone met."""
-        ticket = Ticket(work, synced=synced and commits.synced)
+        ticket = Ticket(work, synced=(synced and commits.synced) or (isinstance(work, Batch) and work.synced))
         self._queue.append(ticket)
         try:
-            while not ticket.settled:
-                await (ticket.wait() if self._leading else self._lead(commits))
+            await self._settle(commits, ticket)
         except anyio.get_cancelled_exc_class() as error:
-            if ticket in self._queue:
+            if ticket in self._queue and not isinstance(work, Lease):
                 self._queue.remove(ticket)
                 self._hand_on()
                 raise
-            await self._see_through(ticket, error)
+            await self._see_through(commits, ticket, error)
         if isinstance(ticket.outcome, GestaError):
             raise ticket.outcome
         return ticket.outcome
+
+    async def _settle(self, commits: Commits, ticket: Ticket) -> None:
+        while not ticket.settled:
+            await (ticket.wait() if self._leading else self._lead(commits))
 
     async def _lead(self, commits: Commits) -> None:
         """Commit for all who queue, then hand the lead to the first who came meanwhile."""
@@ -110,12 +144,11 @@ class Sharing:
         try:
             await checkpoint()
             group, self._queue = self._queue[:GROUP], self._queue[GROUP:]
-            if group and self._slow(group):
-                with anyio.CancelScope(shield=True):
-                    await to_thread.run_sync(self._carry, commits, group, limiter=self._thread)
+            if group and (self._slow(group) or not self._carry(commits, group, waiting=False)):
+                await self._in_thread(commits, group)
         finally:
             try:
-                self._carry(commits, group)  # in place, unless the thread has done it; waits for it if it is at it
+                self._carry(commits, group)  # unless it is done; the thread is not, where the loop is ended
             finally:
                 self._leading = False
                 for ticket in group:
@@ -123,16 +156,31 @@ class Sharing:
                 self._hand_on()
                 self._ring.ring()
 
+    async def _in_thread(self, commits: Commits, group: list[Ticket]) -> None:
+        """Commit in a thread and wait for its end, also when this task is cancelled, which is raised then."""
+        stop: BaseException | None = None
+        while not group[-1].settled:
+            try:
+                with anyio.CancelScope(shield=True):
+                    if self._carrying.locked():  # by the thread whose end could not be awaited
+                        await anyio.sleep(AGAIN_S)
+                    else:
+                        await to_thread.run_sync(self._carry, commits, group, limiter=self._thread)
+            except anyio.get_cancelled_exc_class() as error:  # asyncio's own go through a shield
+                stop = error
+        if stop is not None:
+            raise stop
+
     def _hand_on(self) -> None:
         if self._queue and not self._leading:
             self._queue[0].ring()
 
-    async def _see_through(self, ticket: Ticket, error: BaseException) -> None:
-        """Wait for a commit that has begun, and leave the cancellation for this task's next wait."""
+    async def _see_through(self, commits: Commits, ticket: Ticket, error: BaseException) -> None:
+        """Wait for a commit in spite of a cancellation, and leave that for this task's next wait."""
         with anyio.CancelScope(shield=True):
             while not ticket.settled:
                 try:
-                    await ticket.wait()
+                    await self._settle(commits, ticket)
                 except anyio.get_cancelled_exc_class() as again:  # asyncio's own go through a shield
                     error = again
         if not anyio.get_current_task().has_pending_cancellation():
@@ -143,14 +191,25 @@ class Sharing:
         disk = any(ticket.synced for ticket in group) and (len(group) > HASTY or self._slowest_s > QUICK_S)
         return self._remote or disk
 
-    def _carry(self, commits: Commits, group: list[Ticket]) -> None:
-        """Commit what a group brings and settle it; a settled group is let be. Runs in the loop or in a thread."""
+    def _carry(self, commits: Commits, group: list[Ticket], *, waiting: bool = True) -> bool:
+        """Commit what a group brings and settle it; a settled group is let be. Runs in the loop or in a thread.
+
+        Returns:
+            False, and nothing was done, where it would have to wait for others and is not to.
+        """
         with self._carrying:
             if not group or group[-1].settled:
-                return
+                return True
             synced, began = any(ticket.synced for ticket in group), time.perf_counter()
+            works = [ticket.work for ticket in group]
+            outcomes: list[Any] | None = None
             try:
-                outcomes = commits.commit([ticket.work for ticket in group], synced=synced)
+                if waiting or self._at_once is None:
+                    outcomes = commits.commit(works, synced=synced)
+                else:
+                    outcomes = self._at_once(works, synced)
+                    if outcomes is None:
+                        return False
             except GestaError as failure:
                 outcomes = [failure] * len(group)
             except BaseException as error:
@@ -158,10 +217,11 @@ class Sharing:
                 outcomes = [broken] * len(group)
                 raise
             finally:
-                for ticket, outcome in zip(group, outcomes, strict=True):
+                for ticket, outcome in zip(group, outcomes or (), strict=outcomes is not None):
                     ticket.settle(outcome)
             if synced:
                 self._slowest_s = max(time.perf_counter() - began, FADING * self._slowest_s)
+            return True
 
 
 def cancel_again(error: BaseException) -> None:

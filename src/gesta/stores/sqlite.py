@@ -14,28 +14,32 @@ from typing import Any, Literal, Self
 import anyio
 import apsw
 from anyio import to_thread
+from msgspec.structs import replace
 
 from gesta.entry import Row, utc_text
-from gesta.errors import BrokenRecord, GestaError, WriteFailed
+from gesta.errors import BrokenRecord, GestaError, RecordError, WriteFailed
 from gesta.log import Clock, utc_now
 from gesta.store import Batch, BlobRow, Effect, Info, Lease, Letter, RunRow, Table
 from gesta.stores.common import News, checked, follow, new_id
-from gesta.stores.sharing import Sharing, Take, Work
-from gesta.stores.sqlite_guard import Guard, refuse_first
+from gesta.stores.sharing import Adopt, Declare, Mirror, Sharing, Take, Work
+from gesta.stores.sqlite_guard import Guard, held
 from gesta.stores.sqlite_open import (
     busy,
     connect_reading,
     connect_writing,
+    disconnect,
     identity,
     located,
     make,
+    migrate,
     sniff,
     steady,
     told,
     turn_on_log,
 )
 from gesta.stores.sqlite_reader import Reader
-from gesta.stores.sqlite_writer import Writer
+from gesta.stores.sqlite_saving import saved_beside
+from gesta.stores.sqlite_writer import Terms, Writer
 
 Durability = Literal["synced", "normal"]
 QUERIES = 4  # of users, answered at once
@@ -66,7 +70,7 @@ class InlineSqliteStore:
         durability: Durability = "synced",
         readonly: bool = False,
         clock: Clock = utc_now,
-        new_id: Callable[[], str] = new_id,
+        busy_s: float = 60.0,
     ) -> Self:
         """Open a record, making it if there is none. Cost: 1 ms, and 10 ms to make one.
 
@@ -75,8 +79,10 @@ class InlineSqliteStore:
                 the whole system, may take the last commits, but never one without all that came after it; a crash of
                 the process takes none.
             readonly: refuse to write. Nothing is put beside the file either, unless somebody is writing it.
+            busy_s: how long to wait for others who write the file, before it is an error.
 
         Raises:
+            RecordBusy: others wrote it for as long, or have a record of an older format open.
             NoRecord: there is nothing to read.
             BrokenRecord: something else lies there, or damaged bytes; it was not changed.
             NewerRecord: a later release made it; it was not changed.
@@ -89,19 +95,12 @@ class InlineSqliteStore:
                 if not there:
                     raise BrokenRecord(str(path), "it is empty")
                 return cls(path, steady(path, lambda: read_identity(path)), None, Reader(path, still=True))
-            refuse_first(path)
-            connection = connect_writing(path, synced=durability == "synced")
-            try:
-                if not there:
-                    make(connection, Info(new_id(), str(path), utc_text(clock())))
-                info = identity(connection, path)
-                turn_on_log(connection, path)
-                reader = Reader(path, still=False)
-            except BaseException:
-                connection.close(force=True)
-                raise
-            writer = Writer(path, connection, Guard(path), synced=durability == "synced", clock=clock)
-            return cls(path, info, writer, reader)
+            saved = None if there else saved_beside(path)
+            if saved is not None:
+                raise WriteFailed(
+                    str(path), f"it was taken away while it was written, and saved into {saved!r}; move it"
+                )
+            return cls(path, *opened(path, Terms(durability == "synced", clock, busy_s), new=not there))
         except (apsw.Error, OSError, UnicodeError) as error:
             raise told(error, str(path), writing=not readonly) from error
 
@@ -124,12 +123,11 @@ class InlineSqliteStore:
 
     async def append(self, batch: Batch) -> int:
         """Commit a batch; see `Store.append`. Raises also ValueError: the rows do not follow each other."""
-        synced = any(row.kind in SETTLED for row in batch.rows)
-        return int(await self._write(checked(batch), synced=synced))
+        return int(await self._write(checked(batch), synced=any(row.kind in SETTLED for row in batch.rows)))
 
     async def transact(self, effect: Effect) -> None:
         """Do a work and commit its entries with it; see `Store.transact`. In place: nothing else runs meanwhile."""
-        (outcome,) = self.writer.commit((effect,), synced=True)
+        (outcome,) = self.writer.commit((effect,))
         self._news.ring()
         if isinstance(outcome, GestaError):
             raise outcome
@@ -159,17 +157,52 @@ class InlineSqliteStore:
         waiting = self._writer.inbox(run) if self._writer is not None else None
         return self.reader.inbox(run) if waiting is None else waiting
 
-    async def lease(self, run: str) -> Lease:
+    async def lease(self, run: str, *, mirror: bool = False) -> Lease:
         """Take the right to write; see `Store.lease`.
 
         A lease is not synced by itself: the first commit that is, is after it in the same log.
         """
-        lease: Lease = await self._write(Take(run), synced=False)
+        lease: Lease = await self._write(Take(run, mirror), synced=False)
         return lease
 
     async def release(self, lease: Lease) -> None:
-        """Give the right back; see `Store.release`."""
-        await self._write(lease, synced=False)
+        """Give the right back; see `Store.release`. Never fails: what cannot be committed now is tried again."""
+        if self._writer is None or not self._writer.leave(lease):
+            return
+        try:
+            await self._write(lease, synced=False)
+        except RecordError:
+            pass
+        finally:
+            self._writer.give_back()
+
+    async def mirror(self, lease: Lease, of: str | None) -> None:
+        """Make a run a mirror, or an ordinary run; see `Store.mirror`. Raises LeaseLost, WriteFailed."""
+        await self._write(Mirror(lease, of), synced=True)
+
+    async def gone(self, process: str) -> bool | None:
+        """Return whether a process has ended; see `Store.gone`. Cost: 30 us."""
+        if self.reader.declared(process):
+            return True
+        hold = held(self.path)
+        return hold.presence.gone(process) if hold is not None else None
+
+    async def declare_gone(self, process: str, by: str) -> None:
+        """Write down that a person says that a process has ended; see `Store.declare_gone`."""
+        await self._write(Declare(process, by), synced=True)
+
+    async def adopt(self, by: str) -> None:
+        """Write down that this copy is the one that goes on; see `Store.adopt`."""
+        await self._write(Adopt(by), synced=True)
+        self._info = replace(self._info, mark=None)
+
+    def keep(self) -> Callable[[], None]:
+        """Make this process count as living until the returned function is called; see `Store.keep`."""
+        return self._writer.keep() if self._writer is not None else lambda: None
+
+    def descriptor(self) -> int | None:
+        """Return what a subprocess may inherit to keep this process counted as living; see `Store.descriptor`."""
+        return self._writer.descriptor() if self._writer is not None else None
 
     def tail(self, after: int = 0) -> AsyncIterator[list[Row]]:
         """Rows of all runs by pos, from `after` on, until the store is closed; needs an event loop.
@@ -215,7 +248,7 @@ class SqliteStore(InlineSqliteStore):
 
     def __init__(self, path: Path, info: Info, writer: Writer | None, reader: Reader) -> None:
         super().__init__(path, info, writer, reader)
-        self.sharing = Sharing(str(path), self._news)
+        self.sharing = Sharing(str(path), self._news, at_once=writer.at_once if writer is not None else None)
         """What brings works to the writer."""
         self._closing = anyio.CapacityLimiter(1)  # threads of its own, for tools may have used up the others
         self._asking = anyio.CapacityLimiter(QUERIES)
@@ -229,6 +262,14 @@ class SqliteStore(InlineSqliteStore):
             ValueError: the rows do not follow each other.
         """
         return int(await self._write(checked(batch), synced=True))
+
+    async def transact(self, effect: Effect) -> None:
+        """Do a work and commit its entries with it, in place; others who write are waited for in a thread."""
+        while (outcomes := self.writer.at_once((effect,))) is None:
+            await to_thread.run_sync(self.writer.wait, limiter=self._closing)
+        self._news.ring()
+        if isinstance(outcomes[0], GestaError):
+            raise outcomes[0]
 
     async def sql(self, query: str, parameters: Sequence[Any] = ()) -> Table:
         """Answer a reading query in a thread; one whose caller is cancelled is interrupted. Raises RecordError."""
@@ -255,10 +296,36 @@ class SqliteStore(InlineSqliteStore):
         return await self.sharing.share(self.writer, work, synced=synced)
 
 
+def opened(path: Path, terms: Terms, *, new: bool) -> tuple[Info, Writer, Reader]:
+    """Open a file for writing, making a record if it is empty, or bringing it to this format.
+
+    All of it is done in turn, as commits are, so that of many processes none meets a file that another one is opening
+    or closing. Raises as `InlineSqliteStore.open`.
+    """
+    guard = Guard(path)
+    connection: apsw.Connection | None = None
+    try:
+        with guard.hold.turn.waited(str(path), terms.busy_s):
+            connection = connect_writing(path, synced=terms.synced)
+            if new:
+                make(connection, Info(new_id(), str(path), utc_text(terms.clock())))
+            identity(connection, path)
+            migrate(connection, path)
+            turn_on_log(connection, path)
+            guard.begin()
+            reader = Reader(path, still=False)
+        return identity(connection, path), Writer(path, connection, guard, terms), reader
+    except BaseException:
+        if connection is not None:
+            disconnect(connection)
+        guard.release()
+        raise
+
+
 def read_identity(path: Path) -> Info:
     """Read what a record says of itself, without writing anything. Raises apsw.Error, BrokenRecord, NewerRecord."""
     connection = connect_reading(path, still=not busy(path))
     try:
         return identity(connection, path)
     finally:
-        connection.close(force=True)
+        disconnect(connection)

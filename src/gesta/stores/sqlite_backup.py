@@ -12,7 +12,7 @@ from pathlib import Path
 import apsw
 
 from gesta.errors import WriteFailed
-from gesta.stores.sqlite_open import busy, connect_reading, identity, located, steady, told
+from gesta.stores.sqlite_open import busy, connect_reading, disconnect, identity, located, steady, told
 
 PAGES = 4096  # that are copied at once
 PART = ".part"
@@ -54,7 +54,7 @@ def _made(path: Path, part: Path, progress: Callable[[int, int], None]) -> None:
         finally:
             writing.close(force=True)
     finally:
-        reading.close(force=True)
+        disconnect(reading)
 
 
 def _copy(reading: apsw.Connection, writing: apsw.Connection, progress: Callable[[int, int], None]) -> None:
@@ -65,9 +65,15 @@ def _copy(reading: apsw.Connection, writing: apsw.Connection, progress: Callable
             copy.step(PAGES)
             progress(copy.page_count - copy.remaining, copy.page_count)
     reading.execute("COMMIT")
-    # nobody holds a run of the copy: who does it there lives beside the file that was copied
-    writing.execute("DELETE FROM owners")
+    free(writing)
     writing.pragma("journal_mode", "delete")  # one file, with nothing beside it
+
+
+def free(copy: apsw.Connection) -> None:
+    """Write down that nobody holds a run of a copy: who does it in the other file cannot write this one."""
+    copy.execute("UPDATE leases SET owner = NULL")
+    if copy.pragma("user_version") > 1:
+        copy.execute("DELETE FROM owners WHERE gone_by IS NULL")
 
 
 def _keep(part: Path, made: Path) -> None:

@@ -6,6 +6,7 @@ of it is closed, SQLite's included.
 """
 
 import os
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,15 +14,16 @@ from typing import TypeVar
 
 import apsw
 
-from gesta.errors import BrokenRecord, NewerRecord, NoRecord, RecordError, WriteFailed
+from gesta.errors import BrokenRecord, NewerRecord, NoRecord, RecordBusy, RecordError, WriteFailed
 from gesta.store import Info
-from gesta.stores.tables import ADD_RECORD, APPLICATION_ID, FORMAT, TABLES
+from gesta.stores.tables import ADD_RECORD, APPLICATION_ID, FORMAT, MIGRATIONS, TABLES
 
-BUSY_MS = 5000  # how long one writer waits for another
-CLOSING_MS = 100  # how long a closing store waits for readers, before it leaves the log beside the file
+BUSY_MS = 5000  # how long who reads or opens waits for others
 AGAIN_S = 0.002  # between two tries of what SQLite does not wait for
 MAGIC = b"SQLite format 3\0"
-HELD = f"another process has been writing to it for {BUSY_MS // 1000} seconds without a pause"
+HELD = "another program has been writing to it without a pause"
+OPENING = threading.RLock()
+"""Held while a connection is opened or closed, so that no thread sees one that is half open."""
 
 WORDS: dict[type[Exception], str] = {
     apsw.FullError: "the disk is full, or the file has reached its largest size",
@@ -41,6 +43,7 @@ WORDS: dict[type[Exception], str] = {
     apsw.CursorClosedError: "it was closed",
     apsw.InterruptError: "it was interrupted",
 }
+BUSY = (apsw.BusyError, apsw.LockedError, apsw.ProtocolError)
 DAMAGED = (apsw.CorruptError, apsw.NotADBError, apsw.FormatError)
 T = TypeVar("T")
 
@@ -52,7 +55,7 @@ def told(error: Exception, address: str, *, writing: bool) -> RecordError:
     if isinstance(error, DAMAGED):
         return BrokenRecord(address, found)
     if writing:
-        return WriteFailed(address, found)
+        return RecordBusy(address, found) if isinstance(error, BUSY) else WriteFailed(address, found)
     return RecordError(f"Could not read {address!r}: {found}.")
 
 
@@ -93,14 +96,15 @@ def refuse_others(path: Path, application: int, format: int) -> None:
 
 def connect_writing(path: Path, *, synced: bool) -> apsw.Connection:
     """Open a file for reading and writing, making it if there is none. Raises apsw.Error."""
-    connection = apsw.Connection(str(path))
+    with OPENING:
+        connection = apsw.Connection(str(path))
     if connection.readonly("main"):  # SQLite opens it all the same, and fails at the first append
         connection.close()
         raise apsw.ReadOnlyError("it can be opened with readonly=True")
     connection.set_busy_timeout(BUSY_MS)
     connection.execute(f"PRAGMA trusted_schema = OFF; PRAGMA synchronous = {'FULL' if synced else 'NORMAL'}")
-    if synced:
-        connection.execute("PRAGMA fullfsync = ON")  # macOS; no effect elsewhere
+    connection.execute("PRAGMA fullfsync = ON")  # macOS; no effect elsewhere
+    connection.execute("PRAGMA foreign_keys = ON")  # those of transactional tools; the record's tables have none
     return connection
 
 
@@ -111,10 +115,17 @@ def connect_reading(path: Path, *, still: bool) -> apsw.Connection:
         still: nobody writes it, so it is read without locks, and nothing is put beside it. See `steady`.
     """
     flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
-    connection = apsw.Connection(path.as_uri() + ("?immutable=1" if still else ""), flags=flags)
+    with OPENING:
+        connection = apsw.Connection(path.as_uri() + ("?immutable=1" if still else ""), flags=flags)
     connection.set_busy_timeout(BUSY_MS)
     connection.execute("PRAGMA trusted_schema = OFF; PRAGMA query_only = ON")
     return connection
+
+
+def disconnect(connection: apsw.Connection) -> None:
+    """Close a connection, so that no other thread sees it half closed."""
+    with OPENING:
+        connection.close(force=True)
 
 
 def make(connection: apsw.Connection, info: Info) -> None:
@@ -124,6 +135,32 @@ def make(connection: apsw.Connection, info: Info) -> None:
         connection.execute(TABLES)
         connection.execute(ADD_RECORD, (info.id, FORMAT, info.created_at))
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {FORMAT}")
+    connection.execute("COMMIT")
+
+
+def migrate(connection: apsw.Connection, path: Path) -> None:
+    """Bring a record of an older format to this one, in one transaction; nobody else may have it open meanwhile.
+
+    So a release that knows the older format only cannot write on: it would not see who holds a run by now.
+
+    Raises:
+        RecordBusy: somebody else has it open. apsw.Error.
+    """
+    if connection.pragma("user_version") >= FORMAT:
+        return
+    try:
+        connection.pragma("journal_mode", "delete")
+        connection.execute("BEGIN EXCLUSIVE")
+    except BUSY as error:
+        raise RecordBusy(
+            str(path),
+            f"it has format 1, and is brought to format {FORMAT} when nobody else has it open; close it there",
+        ) from error
+    if connection.pragma("user_version") < FORMAT:
+        for statement in MIGRATIONS:
+            connection.execute(statement)
+        connection.execute("UPDATE owners SET gone_by = 'gesta, which found that nobody had the record open'")
+        connection.execute(f"UPDATE record SET format = {FORMAT}; PRAGMA user_version = {FORMAT}")  # noqa: S608
     connection.execute("COMMIT")
 
 
@@ -151,13 +188,14 @@ def identity(connection: apsw.Connection, path: Path) -> Info:
     """Read what a record says of itself, once more with what the header says. Raises apsw.Error and as `sniff`."""
     refuse_others(path, connection.pragma("application_id"), connection.pragma("user_version"))
     try:
-        rows = connection.execute("SELECT id, created_at FROM record").fetchall()
+        first = connection.pragma("user_version") == 1  # read as it is, by who only reads
+        rows = connection.execute(f"SELECT id, created_at, {'NULL' if first else 'mark'} FROM record").fetchall()  # noqa: S608
     except apsw.SQLError as error:
         raise BrokenRecord(str(path), f"its tables are not those of a record ({error})") from error
     if not rows:
         raise BrokenRecord(str(path), "it has lost its own id")
-    id, created_at = rows[0]
-    return Info(str(id), str(path), str(created_at))
+    id, created_at, mark = rows[0]
+    return Info(str(id), str(path), str(created_at), mark)
 
 
 def located(address: str | os.PathLike[str], *, readonly: bool) -> Path:

@@ -16,7 +16,7 @@ import apsw
 from gesta.entry import GENESIS, Row
 from gesta.errors import BrokenRecord, RecordError
 from gesta.store import BlobRow, Letter, RunRow, Table
-from gesta.stores.sqlite_open import connect_reading, stamp, steady, told
+from gesta.stores.sqlite_open import connect_reading, disconnect, stamp, steady, told
 from gesta.stores.sqlite_writer import WAITING
 from gesta.stores.tables import ROW, ask
 
@@ -74,6 +74,12 @@ class Reader:
         """Letters that wait; see `Store.inbox`. Cost: 10 us when there is none."""
         return [Letter(*row) for row in self._all(WAITING, (run,))]
 
+    def declared(self, process: str) -> bool:
+        """Return whether a person said that a process has ended."""
+        if not self._all("SELECT 1 FROM pragma_table_info('owners') WHERE name = 'gone_by'", ()):
+            return False  # a record of format 1
+        return bool(self._all("SELECT 1 FROM owners WHERE owner = ? AND gone_by IS NOT NULL", (process,)))
+
     def connect(self) -> apsw.Connection:
         """Open a connection for one query of a user. Raises RecordError."""
         self._open()
@@ -93,13 +99,13 @@ class Reader:
         except apsw.Error as error:
             raise told(error, str(self._path), writing=False) from error
         finally:
-            connection.close(force=True)
+            disconnect(connection)
 
     def close(self) -> None:
         """Close the connection; twice does nothing."""
         with self._turn:
             if not self._closed and os.getpid() == self._process:
-                self._connection.close(force=True)
+                disconnect(self._connection)
             self._closed = True
 
     def _connect(self) -> None:
@@ -128,7 +134,7 @@ class Reader:
     def _all_still(self, query: str, values: tuple[Any, ...]) -> list[Any]:
         now = stamp(self._path)
         if now != self._stamp:
-            self._connection.close(force=True)
+            disconnect(self._connection)
             self._stamp = now
             self._connect()
         return self._rows.execute(query, values).fetchall()

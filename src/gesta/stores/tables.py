@@ -131,9 +131,9 @@ PRUNE = (
     "DELETE FROM blobs WHERE run = ?",
     "DELETE FROM inbox WHERE run = ?",
     "DELETE FROM inbox_keys WHERE run = ?",
-    "UPDATE leases SET owner = NULL WHERE run = ?",  # its epoch stays, so that a writer of old is refused for ever
+    "UPDATE leases SET owner = NULL, mirror_of = NULL WHERE run = ?",
 )
-"""What takes a run away. SQLite's index of words is told before."""
+"""What takes a run away; its epoch stays, so a writer of old is refused for ever. The index of words goes first."""
 
 WORDS_KNOWN = "SELECT 1 FROM sqlite_schema WHERE name = 'gesta_words'"
 FORGET_WORDS = "DELETE FROM gesta_words WHERE rowid IN (SELECT pos FROM entries WHERE run = ?)"

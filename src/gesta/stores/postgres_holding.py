@@ -1,0 +1,217 @@
+"""What this process holds in one record of a server: its name, its runs in use, and the session that shows it lives.
+
+All stores of a process that write one record share it. The name is locked twice, for two questions. A session of its
+own, which no statement of a tool runs on, says to other hosts that the leases of this process may not be taken. One
+byte of a file on this machine says, to processes of this machine alone, whether the process has ended: a lost
+connection ends no process, and an effect that was begun before may still be at work.
+
+The file `processes` is made once and never deleted. It lies in the folder that `GESTA_STATE` names, else in the
+user's folder for state, else in a folder for temporary files. It holds a random name, so that equal files of two
+machines are told apart.
+"""
+
+import os
+import re
+import secrets
+import sys
+import tempfile
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from threading import Lock
+from typing import Protocol
+
+import psycopg
+
+from gesta.stores.postgres_open import Connection, Place, connect, number, standing
+from gesta.stores.presence import Presence
+
+VARIABLE = "GESTA_STATE"
+FILE = "processes"
+NAMED = 16  # hex digits in the file
+
+
+class Holding:
+    """What one process holds in one record."""
+
+    def __init__(self) -> None:
+        self._uses = 0  # stores that are open, and promises of `keep`
+        self._stores = 0
+        self._opening = Lock()
+        self._presence: Presence | None = None  # until the first lease: a process that only reads leaves no trace
+        self._origin = ""  # of the file of processes
+        self._keeping = Lock()
+        self._keeper: Connection | None = None
+        watch_forks(self)
+
+    @property
+    def presence(self) -> Presence:
+        """Return this process as others see it, from the first time on. Raises OSError: no folder allows it."""
+        with self._opening:
+            if self._presence is None:
+                self._presence, self._origin = present()
+            return self._presence
+
+    @property
+    def holds(self) -> bool:
+        """Return whether this process has a name already."""
+        return self._presence is not None
+
+    @property
+    def process(self) -> str:
+        """Return the name of this process in this record. Raises OSError."""
+        return f"{self.presence.process}.{self._origin}"
+
+    def gone(self, process: str) -> bool | None:
+        """Return whether a process has ended; `None` where this machine does not know."""
+        try:
+            presence = self.presence
+        except OSError:
+            return None
+        name, _, origin = process.rpartition(".")
+        return presence.gone(name) if origin == self._origin else None
+
+    def hold(self, place: Place) -> None:
+        """See to it that a session holds the name of this process.
+
+        The lock is shared, so that a session that the server has not yet given up is not waited for.
+
+        Raises:
+            psycopg.Error: the server cannot be reached. OSError: there is no name.
+        """
+        key = number(self.process)
+        with self._keeping:
+            if self._keeper is not None and standing(self._keeper):
+                return
+            keeper = connect(place, readonly=True)
+            try:
+                keeper.execute("SELECT pg_advisory_lock_shared($1)", (key,))
+            except BaseException:
+                keeper.close()
+                raise
+            self._keeper = keeper
+
+    def enter(self) -> None:
+        """Count one store more."""
+        with self._opening:
+            self._stores += 1
+            self._uses += 1
+
+    def last(self) -> bool:
+        """Return whether one store is left."""
+        return self._stores == 1
+
+    def leave(self) -> None:
+        """Count one store less; with the last one the session ends."""
+        with self._opening:
+            self._stores -= 1
+        with self._keeping:
+            if not self._stores and self._keeper is not None:
+                self._keeper.close()
+                self._keeper = None
+        self._use_less()
+
+    def keep(self) -> Callable[[], None]:
+        """Make this process count as living until the returned function is called. Raises OSError."""
+        _ = self.presence
+        with self._opening:
+            self._uses += 1
+        kept = [self]
+
+        def end() -> None:
+            while kept:
+                kept.pop()._use_less()
+
+        return end
+
+    def forget(self) -> None:
+        """Give up a forked child's copies, so that they do not keep a dead parent alive."""
+        if self._presence is not None:
+            with suppress(OSError):
+                os.close(self._presence.descriptor)
+        if self._keeper is not None:
+            silence(self._keeper)
+
+    def _use_less(self) -> None:
+        with self._opening:
+            self._uses -= 1
+            if not self._uses and self._presence is not None:
+                os.close(self._presence.descriptor)
+                self._presence = None
+
+
+def present() -> tuple[Presence, str]:
+    """Lock a byte for this process in the file of processes, and return also the name of the file. Raises OSError."""
+    failure = OSError("there is no folder for the file of processes")
+    for folder in folders():
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            return locked(folder / FILE)
+        except OSError as error:
+            failure = error
+    raise failure
+
+
+def locked(path: Path) -> tuple[Presence, str]:
+    """Lock a byte of a file of processes, making the file if there is none. Raises OSError."""
+    if not path.exists():
+        made = path.with_name(f"{FILE}.{secrets.token_hex(8)}")
+        made.write_text(secrets.token_hex(NAMED // 2), encoding="ascii")
+        try:
+            with suppress(FileExistsError):  # another process was faster
+                os.link(made, path)
+        finally:
+            made.unlink()
+    descriptor = os.open(path, os.O_RDWR)
+    try:
+        origin = os.read(descriptor, NAMED + 1).decode("ascii", "replace")
+        if not re.fullmatch(r"[0-9a-f]{16}", origin):
+            raise OSError(f"{str(path)!r} was not made by gesta")
+        return Presence(descriptor), origin
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def folders() -> Iterator[Path]:
+    """Yield the folders in which the file of processes may lie, the best one first."""
+    named = os.environ.get(VARIABLE)
+    if named:
+        yield Path(named)
+        return
+    variable, below = (
+        ("LOCALAPPDATA", "AppData/Local") if sys.platform == "win32" else ("XDG_STATE_HOME", ".local/state")
+    )
+    with suppress(RuntimeError):  # a user without a home
+        yield Path(os.environ.get(variable) or Path.home() / below) / "gesta"
+    user = os.getuid() if hasattr(os, "getuid") else 0
+    spare = Path(tempfile.gettempdir()) / f"gesta-{user}"
+    if not spare.exists() or not hasattr(os, "getuid") or spare.stat().st_uid == user:  # not one of somebody else
+        yield spare
+
+
+class Forgets(Protocol):
+    """Something that a forked child gives up."""
+
+    def forget(self) -> None:
+        """Give it up."""
+
+
+def watch_forks(one: Forgets) -> None:
+    """Have every forked child give up its copy of something, for as long as that is in use."""
+    known = weakref.ref(one)
+
+    def forget() -> None:
+        found = known()
+        if found is not None:
+            found.forget()
+
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=forget)
+
+
+def silence(connection: Connection) -> None:
+    """Cut a forked child's copy of a connection off the server, without a word to it."""
+    with suppress(OSError, psycopg.Error), open(os.devnull, "rb") as nothing:  # noqa: PTH123 - before all else
+        os.dup2(nothing.fileno(), connection.fileno())

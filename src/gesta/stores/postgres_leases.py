@@ -1,0 +1,80 @@
+"""Statements about leases, each within a transaction of the one writer, so that nobody races them.
+
+The row of a run names the process that may write it, and the epoch. The process may be written about as dead once no
+session holds its name. Inside the process a lease is in use while its run and epoch stand in `Presence.using`.
+"""
+
+import os
+import socket
+from typing import Any
+
+from gesta.entry import GENESIS, utc_text
+from gesta.errors import LeaseLost, RunHeld, RunMirrored
+from gesta.log import utc_now
+from gesta.store import Lease
+from gesta.stores.postgres_holding import Holding
+from gesta.stores.postgres_open import Connection, number
+from gesta.stores.sharing import Take
+
+FOUND = """SELECT leases.epoch, leases.since, leases.owner, mirror_of, process, host, gone_by IS NOT NULL
+    FROM leases LEFT JOIN owners ON owners.owner = leases.owner WHERE run = $1"""
+GRANT = """INSERT INTO leases(run, owner, epoch, since) VALUES($1, $2, $3, $4)
+    ON CONFLICT(run) DO UPDATE SET owner = $2, epoch = $3, since = $4"""
+GIVE_BACK = "UPDATE leases SET owner = NULL WHERE run = $1 AND owner = $2 AND epoch <= $3"
+SHOW = "INSERT INTO owners(owner, process, host, since) VALUES($1, $2, $3, $4) ON CONFLICT DO NOTHING"
+IDLE = """SELECT owner FROM owners WHERE owner <> $1 AND gone_by IS NULL
+    AND NOT EXISTS (SELECT 1 FROM leases WHERE leases.owner = owners.owner)"""
+DECLARE = """INSERT INTO owners(owner, process, host, since, gone_by) VALUES($1, 0, '', $2, $3)
+    ON CONFLICT(owner) DO UPDATE SET gone_by = $3"""
+MIRROR = "UPDATE leases SET mirror_of = $4 WHERE run = $1 AND owner = $2 AND epoch = $3 RETURNING 1"
+
+
+def take(connection: Connection, holding: Holding, work: Take) -> Lease:
+    """Take a run for this process, and have it stand as in use.
+
+    Raises:
+        RunHeld: it is in use here, or its owner's session lives.
+        RunMirrored: it is a mirror, and was not asked for as one.
+    """
+    run, presence, me = work.run, holding.presence, holding.process
+    last = rows(connection, "SELECT seq, digest FROM entries WHERE run = $1 ORDER BY seq DESC LIMIT 1", run)
+    head, digest = last[0] if last else (0, GENESIS)
+    found = rows(connection, FOUND, run)
+    epoch, since, owner, mirror, process, host, declared = found[0] if found else (0, "", *(None,) * 5)
+    if mirror is not None and not work.mirror:
+        raise RunMirrored(run, mirror)
+    with presence.lock:
+        in_use = presence.using.get(run, -1) >= epoch + (owner != me)  # a commit under way has not told its epoch yet
+        given_back = presence.back.get(run, -1) >= epoch
+    if in_use:
+        raise RunHeld(run, f"process {os.getpid()} on {socket.gethostname()}, which is this one", since, head)
+    if owner not in (None, me) and not (declared or dead(connection, owner)):
+        raise RunHeld(run, f"process {process} on {host}" if host else f"process {owner}", since, head)
+    now = utc_text(utc_now())
+    connection.execute(GRANT, (run, me, epoch + 1, now))
+    connection.execute(SHOW, (me, os.getpid(), socket.gethostname(), now))
+    presence.take(run, epoch + 1)
+    return Lease(run, me, epoch + 1, head, digest, lost=owner is not None and not (owner == me and given_back))
+
+
+def rows(connection: Connection, query: str, *values: Any) -> list[Any]:
+    """Return the rows of a query."""
+    return connection.execute(query, values).fetchall()
+
+
+def dead(connection: Connection, owner: str) -> bool:
+    """Return whether no session holds the name of a process."""
+    return bool(rows(connection, "SELECT pg_try_advisory_xact_lock($1)", number(owner))[0][0])
+
+
+def clean(connection: Connection, me: str) -> None:
+    """Forget processes that are dead and own no lease."""
+    for (owner,) in rows(connection, IDLE, me):
+        if dead(connection, owner):
+            connection.execute("DELETE FROM owners WHERE owner = $1", (owner,))
+
+
+def mirror(connection: Connection, lease: Lease, of: str | None) -> None:
+    """Make a run a mirror of one in the record `of`, or an ordinary one. Raises LeaseLost."""
+    if not rows(connection, MIRROR, lease.run, lease.owner, lease.epoch, of):
+        raise LeaseLost(lease.run, f"the lease of epoch {lease.epoch}", "that it is no longer held")

@@ -1,0 +1,98 @@
+"""The order in which processes write one file: whoever comes waits behind those who wait, and nobody is passed over.
+
+SQLite has no queue: of those who want to write, the one wins that happens to look when the lock is free. So two bytes
+of the file are locked before SQLite is asked. To get at the second byte, TURN, one must have the first, NEXT, and
+gives that up on having both: a process that has just written finds NEXT taken by somebody who waits, and waits too.
+SQLite's own lock is then free, except for programs that know nothing of this. Both bytes lie beyond the end of any
+file, and the kernel frees them at the death of the process.
+
+Within a process, where all stores of one file share one opened file, a lock of Python does the same.
+"""
+
+import random
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from gesta.errors import RecordBusy
+from gesta.stores.presence import START, taken, unlock
+
+TURN, NEXT = START - 1, START - 2
+FIRST_S, BEHIND_S = 0.0003, 0.003
+"""How often who is first looks whether the turn is free, and who is behind whether it is the first; on average."""
+
+
+class Turn:
+    """The right of this process to write one file next."""
+
+    def __init__(self, descriptor: int) -> None:
+        """Use an opened file, of which no subprocess ever inherits the descriptor."""
+        self.descriptor = descriptor
+        self._here = threading.Lock()
+
+    def taken_at_once(self) -> bool:
+        """Take the turn if nobody has it and nobody waits, and return whether that is so. Cost: 3 us."""
+        if not self._here.acquire(blocking=False):
+            return False
+        if taken(self.descriptor, NEXT):
+            try:
+                if taken(self.descriptor, TURN):
+                    return True
+            finally:
+                unlock(self.descriptor, NEXT)
+        self._here.release()
+        return False
+
+    def taken_by(self, until: float) -> bool:
+        """Wait for the turn, and return whether it came.
+
+        Args:
+            until: how long to wait, as `time.monotonic` counts.
+        """
+        if not self._here.acquire(timeout=max(0.0, until - time.monotonic())):
+            return False
+        if self._locked(NEXT, BEHIND_S, until):
+            try:
+                if self._locked(TURN, FIRST_S, until):
+                    return True
+            finally:
+                unlock(self.descriptor, NEXT)
+        self._here.release()
+        return False
+
+    @contextmanager
+    def waited(self, address: str, busy_s: float, until: float | None = None) -> Iterator[None]:
+        """Have the turn inside a block.
+
+        Args:
+            address: of the record, for the error.
+            busy_s: how long to wait.
+            until: when that is over, if the waiting has begun before.
+
+        Raises:
+            RecordBusy: it did not come in time.
+        """
+        if not self.taken_by(time.monotonic() + busy_s if until is None else until):
+            raise RecordBusy(address, busy("other processes have", busy_s))
+        try:
+            yield
+        finally:
+            self.release()
+
+    def release(self) -> None:
+        """Let the next one write."""
+        unlock(self.descriptor, TURN)
+        self._here.release()
+
+    def _locked(self, byte: int, every_s: float, until: float) -> bool:
+        while not taken(self.descriptor, byte):
+            if time.monotonic() > until:
+                return False
+            time.sleep(random.uniform(0.5, 1.5) * every_s)  # noqa: S311 - so that those who wait do not march in step
+        return True
+
+
+def busy(who: str, busy_s: float) -> str:
+    """Say who wrote for longer than was waited."""
+    return f"{who} been writing to it without a pause for {busy_s:g} s, the `busy_s` of gesta.open"

@@ -4,8 +4,6 @@
 store, and there were 3,000 faults. It ends with 1 if a promise was broken.
 """
 
-
-
 import argparse
 from collections.abc import Sequence
 from pathlib import Path

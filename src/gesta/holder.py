@@ -265,7 +265,7 @@ class Holder:
             allowance=task.allowance,
             base=await base_below(task.name, desk),
             depth=opened.depth + 1,
-            doubts=desk.state.left_in_doubt() or None,
+            doubts=sorted(desk.state.doubts()) or None,
         )
         return await self.take(agent, opening, desk.pass_on if desk.listener is not None else None, desk.stop)
 

@@ -142,7 +142,7 @@ class Worker:
         """Go on with one run; whatever becomes of it stays here, unless the worker itself is to end."""
         try:
             async with self._limit:
-                outcome = await self._record.resume(row.run, self._agents[row.name])
+                outcome = await self._record.resume(row.run, self._agents[row.name], by=None)
                 await self._remember(row, outcome)
         except RunHeld:
             return

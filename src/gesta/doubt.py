@@ -18,7 +18,8 @@ DOUBTFUL = frozenset(
         "ServerDisconnectedError", "ClientOSError", "ClientPayloadError", "RemoteDisconnected", "APIConnectionError",
         "ConnectionClosed", "ConnectionClosedError", "ConnectionResetError", "ConnectionAbortedError",
         "BrokenPipeError", "BrokenResourceError", "EndOfStream", "IncompleteRead", "IncompleteReadError", "EOFError",
-        "SMTPServerDisconnected", "ConnectionDoesNotExistError", "AdminShutdown", "CrashShutdown",
+        "SSLEOFError", "SSLZeroReturnError", "CancelledError", "SMTPServerDisconnected",
+        "ConnectionDoesNotExistError", "AdminShutdown", "CrashShutdown",
     }
 )
 """Timeouts, resets and replies cut short: the other side may have done what it was asked."""
@@ -28,14 +29,20 @@ CERTAIN = frozenset(
         "ConnectionRefusedError", "ConnectTimeout", "ConnectTimeoutError", "ConnectionTimeoutError", "ConnectError",
         "NewConnectionError", "ClientConnectorError", "ClientConnectorDNSError", "ClientConnectorCertificateError",
         "gaierror", "herror", "NameResolutionError", "ServerNotFoundError", "UnknownHostError",
-        "SSLCertVerificationError", "CertificateError", "ClientSSLError", "PoolTimeout", "EmptyPoolError", "PoolError",
-        "UnsupportedProtocol", "InvalidURL", "ProxyError",
+        "SSLCertVerificationError", "EndpointConnectionError", "SMTPConnectError", "CertificateError",
+        "ClientSSLError", "PoolTimeout", "EmptyPoolError", "PoolError", "UnsupportedProtocol", "InvalidURL",
+        "ProxyError",
     }
 )
 """Failures from before anything was sent: the effect did not happen."""
 # fmt: on
 
-WEAK = frozenset({"ConnectionError", "OperationalError", "InterfaceError", "RequestException", "TransportError"})
+WEAK = frozenset(
+    {
+        *("ConnectionError", "OperationalError", "InterfaceError", "RequestException", "TransportError"),
+        *("HTTPClientError", "RpcError", "AioRpcError", "SSLError"),
+    }
+)
 """Bases that libraries use for both: doubtful, unless what caused the exception says otherwise."""
 
 

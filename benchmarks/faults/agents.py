@@ -69,7 +69,7 @@ class Cast:
             parallel=lot.choice((1, 2, 8)),
             limits=gesta.Limits(requests=60, calls=120),
             budget=gesta.Budget(tokens=10**12) if lot.random() < 0.3 else None,
-            when_busy="queue",
+            when_busy=lot.choice(("queue", "raise", "raise")),
         )
         self.eager = lot.random() < 0.8
         """Whether models repeat what was not said to be done, whatever else they read."""

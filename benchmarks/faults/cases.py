@@ -16,6 +16,9 @@ from msgspec import Struct, field
 
 from benchmarks.faults import judging
 from benchmarks.faults.agents import Scene
+from benchmarks.faults.copies import Copying
+from benchmarks.faults.crowds import KINDS as CROWDS
+from benchmarks.faults.crowds import Crowd
 from benchmarks.faults.driving import witness_of
 from benchmarks.faults.lives import Life, begin, done, kill_note
 from benchmarks.faults.server import Server
@@ -99,6 +102,7 @@ class Case:
     def __init__(
         self, seed: int, fault: str, place: str, folder: Path, server: Server | None, small: Path | None
     ) -> None:
+        place = place if fault not in CROWDS else "before the intent"
         self.lot = random.Random(f"{seed} {fault} {place}")
         self.fault, self.place, self.folder, self.server, self.small = fault, place, folder, server, small
         self.schema = f"f{os.getpid()}_{seed}"
@@ -130,9 +134,9 @@ class Case:
         if self.fault in LIVING:
             self._living()
         elif self.fault in COPYING:
-            from benchmarks.faults.copies import Copying
-
             Copying(self).run()
+        elif self.fault in CROWDS:
+            Crowd(self).run()
         else:
             {"kill": self._kill, "second kill": self._kill, "stop": self._stop, "files": self._files}.get(
                 self.fault, self._version
@@ -155,7 +159,7 @@ class Case:
         """Plan a strike at the place of this case."""
         names, tools = WHERE[self.place]
         place, tool = self.lot.choice(names), self.lot.choice(tools)
-        if place.startswith(("before a ", "after a ")) and tool != "attempt" or place.startswith("waiting"):
+        if (place.startswith(("before a ", "after a ")) and tool != "attempt") or place.startswith("waiting"):
             tool = ""
         elif place in ("in a tool", "after an effect") and self.place != "call without attempt":
             tool = self.scene.wants or tool
@@ -307,6 +311,7 @@ def judge(case: Case) -> Found:
     for address in case.records:
         runs, flaws = judging.read(address)
         found.wrong += flaws + judging.late_approvals(lines, runs)
+        found.wrong += judging.never_started(lines, runs) if case.fault == "starved threads" else []
         found.runs += len(runs)
         if address == case.records[0]:
             counts = judging.cells(lines, runs)

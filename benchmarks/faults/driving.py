@@ -29,6 +29,8 @@ from gesta.outcome import Outcome
 
 RECOVERS_S = 5.0
 """A run must go on, or wait on something named, so long after a fault at the latest."""
+COMES_BACK_S = 12.0
+"""One call of `record.run` that takes longer is stuck: all that its tools do takes less than half of it."""
 LIVES_S = 40.0
 """A session that takes longer is stuck."""
 LOOK_S = 0.01
@@ -70,9 +72,10 @@ class Driver:
             options["grace_s"] = self.lot.choice((0, 0, 0.05))
         async with AsyncExitStack() as stack:
             record = await stack.enter_async_context(gesta.open(self.scene.record, **options))
-            async with anyio.create_task_group() as group:
-                for session in range(self.scene.sessions):
-                    group.start_soon(self._session, record, session)
+            with anyio.move_on_after(max(self.until - time.monotonic(), 0) if self.until is not None else None):
+                async with anyio.create_task_group() as group:
+                    for session in range(self.scene.sessions):
+                        group.start_soon(self._session, record, session)
             self.striker.reach("at the end")
         self.witness.tell(Line(what="done"))
 
@@ -130,7 +133,11 @@ class Driver:
         outcome: Outcome | None = None
         while time.monotonic() < min(until, self.until or until):
             try:
-                outcome = await self._cancellable(partial(self._once, record, agent, session, text, key))
+                outcome = None
+                with anyio.fail_after(COMES_BACK_S):
+                    outcome = await self._cancellable(partial(self._once, record, agent, session, text, key))
+            except TimeoutError as error:
+                raise Stuck(f"a turn did not come back within {COMES_BACK_S:.0f} s") from error
             except (RunHeld, WriteFailed) as error:
                 trouble_since = trouble_since or time.monotonic()
                 if time.monotonic() - trouble_since > RECOVERS_S and self.until is None:

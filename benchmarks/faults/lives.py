@@ -14,7 +14,7 @@ from benchmarks.faults.driving import Driver, witness_of
 from benchmarks.faults.striking import Strike, Striker
 from benchmarks.faults.witness import Line
 
-LIFE_S = 90.0
+LIFE_S = 45.0
 """A process that lives longer is killed, and counts as stuck."""
 
 

@@ -69,7 +69,7 @@ KINDS = {
     "seal": Kind(approval=True, expires_s=EXPIRES_S),
     "scrap": Kind(threaded=False, reconciles="voids", manners=("plain", "reset")),
     "spawn": Kind(reconciles="looks"),
-    "book": Kind(effect="transactional"),
+    "book": Kind(effect="transactional", manners=("plain", "plain", "plain", "rollback", "exit", "panic", "refused")),
 }
 VERSION_2 = {"pay": "pure", "wire": "idempotent", "cable": "pure", "store": "once", "put": "pure"}
 """Policies that the next release of the agent declares: what was begun under the old ones stays as it was."""
@@ -142,7 +142,8 @@ class Tools:
             attempt=attempt,
             token=self.witness.token(),
         )
-        earlier = any(each.what == "begun" and each.order == order for each in self.witness.lines())
+        mine = [each for each in self.witness.lines() if each.what == "begun" and each.order == order]
+        earlier = any(each.key != context.key or effect != "transactional" for each in mine)
         self.witness.tell(line)
         return line, "plain" if earlier else manner
 
@@ -178,9 +179,14 @@ class Tools:
                 with suppress(Exception) if "://" in context.record else suppress():
                     context.sql("CREATE TABLE IF NOT EXISTS bookings(booked TEXT, key TEXT)")
                 self.striker.pause("in a transaction", name)
+                if manner == "rollback" and "://" not in context.record:
+                    with suppress(Exception):  # it goes on as if nothing had been, as careless tools do
+                        context.sql("CREATE TABLE IF NOT EXISTS slots(slot INTEGER PRIMARY KEY)")
+                        context.sql("INSERT INTO slots VALUES(1)")
+                        context.sql("INSERT OR ROLLBACK INTO slots VALUES(1)")
                 context.sql(f"INSERT INTO bookings VALUES({marks})", (str(order), context.key))
                 self.striker.pause("in a transaction", name)
-                return f"ok {order}."
+                return self._end(line, manner)
             finally:
                 self._over(line)
 

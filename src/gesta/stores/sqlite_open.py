@@ -196,7 +196,7 @@ def identity(connection: apsw.Connection, path: Path) -> Info:
     if not rows:
         raise BrokenRecord(str(path), "it has lost its own id")
     id, created_at, mark = rows[0]
-    return Info(str(id), str(path), str(created_at), mark)
+    return Info(str(id), str(path), str(created_at), mark if isinstance(mark, int) else None)
 
 
 def located(address: str | os.PathLike[str], *, readonly: bool) -> Path:

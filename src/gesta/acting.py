@@ -91,6 +91,8 @@ class Acting:
         self._busy += 1
         try:
             await self._ready(new=act is None)
+            if self.desk.state.copied:  # whatever it does may be done in the record that was copied, too
+                raise self.wait([Waiting("copy", 0, name)])
             act = act or self._begin(name, role)
             log = self.desk.log
             inner = self.desk.inside(Log(log.journal, act.begin, (*log.path, name)))

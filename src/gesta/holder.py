@@ -20,7 +20,7 @@ from gesta.codec import decode_content, encode_content
 from gesta.decide import Finish, Waiting
 from gesta.desk import Desk, Task
 from gesta.entry import run_id
-from gesta.errors import GestaError, NoRun, OtherMessage, OtherProgram, RecordError, RunHeld, RunMirrored, TurnOpen
+from gesta.errors import GestaError, NoRun, OtherMessage, OtherProgram, RecordError, RunHeld, TurnOpen
 from gesta.event import Listener
 from gesta.fencing import advance, base_below
 from gesta.kinds import (
@@ -38,7 +38,7 @@ from gesta.kinds import (
 )
 from gesta.leases import Leases
 from gesta.log import Clock, Journal, Log, letters, open_root, pages, read
-from gesta.opening import MESSAGE, UNNAMED, Opening, close_orphans, is_message, key_of, shielded
+from gesta.opening import MESSAGE, UNNAMED, Opening, check_here, close_orphans, is_message, key_of, shielded
 from gesta.origins import Origin
 from gesta.outcome import Outcome
 from gesta.pending import LOST
@@ -133,6 +133,7 @@ class Holder:
                     raise NoRun(run)
                 if not desk.state.open:
                     return outcome(desk)
+                check_here(desk.log.run, desk.state, self.store)
                 if by is not None and turn.deaths >= bound.policy.deaths:
                     desk.write(SignalContent(name="wake", by=by), turn.begin)
                     desk.absorb()
@@ -183,6 +184,7 @@ class Holder:
                 _same_message(run, opening, known)
                 if known.reason is not None:
                     return outcome(desk, of=known)
+                check_here(desk.log.run, desk.state, self.store)
             else:
                 await self.begin(bound, opening, desk)
             ended = await self._advance(bound, desk, new=known is None)
@@ -190,6 +192,7 @@ class Holder:
 
     async def _behind(self, agent: Agent, opening: Opening, desk: Desk) -> Outcome | None:
         """Bring to an end what comes before a new message; the outcome of a turn that it has to wait behind."""
+        check_here(desk.log.run, desk.state, self.store)
         turn, policy = desk.state.turn, agent.policy.when_busy
         if desk.state.open:
             assert turn is not None
@@ -317,9 +320,7 @@ class Holder:
         return rows[-1].run if rows else run_id(self.store.info.id, parent or session, name)
 
     async def _advance(self, agent: Agent, desk: Desk, *, new: bool = False) -> Outcome:
-        """Take the turn on. One that is left stays open: it waits to be resumed. Raises RunMirrored."""
-        if desk.state.moved not in ("", self.store.info.id):
-            raise RunMirrored(desk.log.run, desk.state.moved, moved=True)
+        """Take the turn on. One that is left stays open: it waits to be resumed."""
         try:
             if not new:  # its begin has just named the agent
                 await self._note_change(agent, desk)
@@ -346,9 +347,7 @@ class Holder:
         return agent.ref(self._digests)
 
     async def begin(self, agent: Agent, opening: Opening, desk: Desk) -> None:
-        """Begin a turn, with what opens it. Raises RunMirrored."""
-        if desk.state.moved not in ("", self.store.info.id):
-            raise RunMirrored(desk.log.run, desk.state.moved, moved=True)
+        """Begin a turn, with what opens it."""
         close_orphans(desk.log.journal, desk.state)
         parent, base = opening.parent_run, opening.base
         at = {"record": self.store.info.id, "session": opening.session, "name": opening.name}
@@ -401,7 +400,7 @@ class Holder:
             log = Log(journal, begin, path)
             desk = Desk(log, state, prompt, host=self, listener=listener, stop=stop, origins=self._origins)
             desk.budget, desk.limits = agent.policy.budget, agent.policy.limits
-            if lease.lost and state.open:
+            if lease.lost and state.open and state.moved in ("", self.store.info.id):
                 died = Error(type=LOST, message="the process that held the run ended, or lost it")
                 desk.write(FaultContent(of=begin, error=died), begin)
                 desk.absorb()

@@ -7,10 +7,11 @@ import anyio
 from msgspec import Struct
 
 from gesta.entry import Cause
+from gesta.errors import RunMirrored
 from gesta.kinds import EndContent, Error, Forked, SystemContent, UserContent
 from gesta.log import Journal
 from gesta.standing import RunState
-from gesta.store import Letter
+from gesta.store import Letter, Store
 
 
 class Opening(Struct, frozen=True, kw_only=True):
@@ -68,3 +69,9 @@ def close_orphans(journal: Journal, state: RunState) -> None:
     for span in sorted(state.spans):
         error = Error(type="orphaned", message="its writer ended without closing it")
         journal.write(EndContent(status="error", error=error), span)
+
+
+def check_here(run: str, state: RunState, store: Store) -> None:
+    """Raise RunMirrored for a run that goes on in another record."""
+    if state.moved not in ("", store.info.id):
+        raise RunMirrored(run, state.moved, moved=True)

@@ -21,7 +21,7 @@ from gesta.event import Listener
 from gesta.holder import Holder
 from gesta.kinds import BeginContent, Content, Opened, Part, UserContent
 from gesta.log import Clock, Journal, Log, closing, open_root, read, utc_now
-from gesta.opening import Opening, close_orphans, shielded
+from gesta.opening import Opening, check_here, close_orphans, shielded
 from gesta.outcome import Outcome
 from gesta.standing import RunState, RunView
 from gesta.store import Info, Letter, RunRow, Store
@@ -162,16 +162,21 @@ class Record:
 
         Args:
             options: `skip` (kinds that are not recorded), `state` (read again at the end), and annotations.
+
+        Raises:
+            RunHeld: somebody else writes the run. RunMirrored: it goes on in another record.
         """
-        skip, state = options.pop("skip", ()), options.pop("state", None)
+        skip, kept = options.pop("skip", ()), options.pop("state", None)
         found = await self.holder.run_of(session, run or name)
         async with self.holder.leases.leased(found) as lease:
             journal = Journal(self.store, lease, self.holder.clock)
             opened = Opened(session=session, name=run or name, record=self.info.id)
-            close_orphans(journal, fold(RunView(), await read(self.store, found)))
-            log = open_root(journal, BeginContent(name=name, state=state, annotations=options or None), opened, skip)
+            state = fold(RunView(), await read(self.store, found))
+            check_here(found, state, self.store)
+            close_orphans(journal, state)
+            log = open_root(journal, BeginContent(name=name, state=kept, annotations=options or None), opened, skip)
             try:
-                with closing(log, state):
+                with closing(log, kept):
                     yield log
             finally:
                 with shielded():

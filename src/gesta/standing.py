@@ -150,6 +150,7 @@ def _begin(state: RunState, entry: Entry, content: BeginContent) -> None:
 
 def _fork(state: RunState) -> None:
     """Drop what allows an effect in the base: consent, a resolution to try again, and keys that are the base's."""
+    state.moved = ""
     for call in state.calls.values():
         if call.approval is None or call.approval.verdict == "approved":
             call.approval = call.approved = call.expires = None

@@ -51,7 +51,8 @@ class Till:
 
 def payer(till: Till, **options: Any) -> gesta.Agent:
     """An agent that pays, by a tool with these options."""
-    tool = gesta.tool(till.pay, **{"effect": "once", "approval": True} | options)
+    asked: dict[str, Any] = {"effect": "once", "approval": True} | options
+    tool = gesta.tool(till.pay, **asked)
     return gesta.Agent("payer", model=gesta.scripted(gesta.call("pay", euros=5), "Done."), tools=[tool], policy=QUICK)
 
 

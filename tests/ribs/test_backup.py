@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import apsw
+import msgspec
 import pytest
 
 import gesta
 from gesta.address import drive, inline_store
 from gesta.errors import BrokenRecord, NoRecord, WriteFailed
-from gesta.kinds import ApprovalContent
+from gesta.kinds import AnswerContent, ApprovalContent
 from gesta.stores.sqlite_backup import backup
 from gesta.testing import make_batch
 
@@ -250,3 +251,26 @@ def test_what_the_record_was_given_to_run_does_not_run_when_a_copy_is_marked(tmp
     backup(str(tmp_path / "a.gesta"), str(tmp_path / "b.gesta"))
     with contextlib.closing(apsw.Connection(str(tmp_path / "b.gesta"))) as db:
         assert db.execute("SELECT mark, adopted_by FROM record").fetchall() == [(9, None)]
+
+
+async def test_a_program_starts_no_child_run_in_a_copy_of_its_open_turn(tmp_path: Path):
+    FIRED.clear()
+    here, there = str(tmp_path / "a.gesta"), str(tmp_path / "b.gesta")
+    payer = msgspec.structs.replace(agent(msgspec.structs.replace(pay, approval=False)), name="payer")
+
+    async def program(verbs: Any, _task: str) -> str:
+        await verbs.ask("may", "May I?")
+        return (await verbs.call(payer, "Pay.", "pay")).text
+
+    acting = gesta.Agent("boss", program=program)
+    async with gesta.open(here) as record:
+        first = await record.run(acting, "Go.", session="s")
+        backup(here, there)
+    async with gesta.open(there) as copy:
+        (question,) = (await copy.state(first.run)).questions
+        await copy.send(first.run, AnswerContent(of=question, value="yes", by="ann"), key="a")
+        waits = await copy.resume(first.run, acting)
+        assert (waits.reason, [each.what for each in waits.waiting], FIRED) == ("waiting", ["copy"], [])
+        await copy.store.adopt("ann")
+        assert (await copy.resume(first.run, acting)).answer == "Done."
+    assert len(FIRED) == 1

@@ -6,13 +6,15 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from tests.postgres import Server, postgres  # noqa: F401 - a fixture
 
 import gesta
 from gesta import address
 from gesta.bridges.pushing import adopt, push
-from gesta.errors import RecordError, RunMirrored, WriteFailed
+from gesta.compare.forks import Fork, fork
+from gesta.errors import RecordError, RunMirrored, TurnOpen, WriteFailed
 from gesta.kinds import ApprovalContent, SignalContent
 from gesta.record import Record
 from gesta.store import Batch, Letter, Store
@@ -351,3 +353,41 @@ async def test_runs_of_version_0_1_0_in_doubt_are_pushed_and_moved(tmp_path: Pat
         assert (call.asked if session == "gate" else call.attempts) is not None
     assert await record.verify() == []
     await source.close()
+
+
+@pytest.mark.parametrize("when_busy", ["queue", "replace", "raise"])
+async def test_nothing_is_written_into_a_run_that_was_moved_away(tmp_path: Path, when_busy: Any) -> None:
+    till = Till()
+    acting = msgspec.structs.replace(payer(till), policy=gesta.Policy(when_busy=when_busy))
+    async with two(tmp_path, "sqlite") as stores:
+        here, there = (Record(store, address.bind) for store in stores)
+        open_ = await here.run(acting, "Pay.", session="s", key="m1")
+        ended = await here.run(gesta.Agent("echo", gesta.scripted("Yes.", "No.")), "Here?", session="t")
+        await push(here.store, there.store, moved_by="ann")
+        heads = [await here.store.head(run) for run in (open_.run, ended.run)]
+        await approve(here, open_.run)
+        await here.send(ended.run, SignalContent(name="cancel", by="ann"), key="c1")
+        for session, name in (("s", "payer"), ("t", "echo")):
+            with pytest.raises((RunMirrored, TurnOpen)):
+                await here.run(msgspec.structs.replace(acting, name=name), "And now?", session=session)
+        with pytest.raises(RunMirrored):
+            await here.resume(open_.run, acting)
+        with pytest.raises(RunMirrored):
+            async with here.span("app", session="s", run="payer"):
+                pass
+        assert [await here.store.head(run) for run in (open_.run, ended.run)] == heads
+        assert [len(await here.store.inbox(run)) for run in (open_.run, ended.run)] == [1, 1]
+        assert (await push(here.store, there.store, moved_by="ann")).letters == 2
+        assert (await there.resume(open_.run, acting)).answer == "Done."
+        assert till.fired == 1
+
+
+async def test_a_fork_of_a_run_that_was_moved_away_goes_on_where_it_was_made() -> None:
+    acting = gesta.Agent("echo", gesta.scripted("Yes.", "No."))
+    async with gesta.open() as here, gesta.open() as there:
+        first = await here.run(acting, "Here?", session="s")
+        await push(here.store, there.store, moved_by="ann")
+        made = await fork(here, await here.find(first.run), Fork())
+        assert (await here.run(acting, "And now?", session=made.session)).answer == "No."
+        moved = await fork(there, await there.find(first.run), Fork())
+        assert (await there.run(acting, "And now?", session=moved.session)).answer == "No."

@@ -192,16 +192,16 @@ def test_the_command_says_what_went_and_what_did_not(command: Any, place: str) -
     )
     back = command(place, "b.gesta")
     assert back.stdout == "1 run, 3 entries pushed to b.gesta\n"
-    moved = command("a.gesta", place, "--move", "--by", "ann")
-    assert moved.stdout.startswith("1 run, 1 entry pushed to ")
-    assert moved.stdout.endswith("; 1 run goes on there\n")
-    again = command("a.gesta", place, "--move").stdout
-    assert again.endswith(", 1 there before; 0 runs go on there\n")
     with gesta.open_sync("a.gesta") as record, record.span("app", session="s"):
         held = command("a.gesta", "c.gesta")
     assert held.exit_code == 1
     assert "is being written by process" in held.stderr
     assert "0 runs, 0 entries pushed to c.gesta" in held.stdout
+    moved = command("a.gesta", place, "--move", "--by", "ann")
+    assert moved.stdout.startswith("1 run, 3 entries pushed to ")
+    assert moved.stdout.endswith("; 1 run goes on there\n")
+    again = command("a.gesta", place, "--move").stdout
+    assert again.endswith(", 1 there before; 0 runs go on there\n")
 
 
 def test_the_command_refuses_what_is_no_record(command: Any) -> None:

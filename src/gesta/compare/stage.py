@@ -133,7 +133,7 @@ class Stage:
 
     async def transact(self, effect: Effect) -> None:
         """Compare what a transactional tool is said to have done; nothing is done to its tables."""
-        batch, _ = effect.work(_nothing)
+        batch, _ = effect.work(NoTables())
         await self.append(batch)
 
     async def read(self, run: str, after: int = 0, until: int | None = None, limit: int | None = None) -> list[Row]:
@@ -276,7 +276,13 @@ class Stage:
         return self.journal.head if self.journal is not None else self.done
 
 
-def _nothing(statement: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-    """Do nothing to any table."""
-    del statement, parameters
-    return []
+class NoTables:
+    """Stands in for the tables of a tool: nothing is done to any."""
+
+    def __call__(self, statement: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """Do nothing, and return no rows."""
+        del statement, parameters
+        return []
+
+    def check(self) -> None:
+        """Do nothing."""

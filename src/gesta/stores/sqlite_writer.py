@@ -26,7 +26,7 @@ from gesta.stores.sharing import Work
 from gesta.stores.sqlite_guard import Guard
 from gesta.stores.sqlite_leases import Leases
 from gesta.stores.sqlite_open import AGAIN_S, disconnect, told
-from gesta.stores.sqlite_saving import save, saved_in_place
+from gesta.stores.sqlite_saving import Unsaved, save, saved_in_place
 from gesta.stores.sqlite_turn import busy, left
 from gesta.stores.sqlite_works import Works
 
@@ -299,9 +299,9 @@ class Writer:
             self._works.forget()
 
     def _gone(self) -> WriteFailed:
-        """Save what was committed, once, and say where it is."""
+        """Save what was committed, and say where it is."""
         self._works.forget()
-        if self._lost is None:
+        if self._lost is None or isinstance(self._lost, Unsaved):
             self._lost = save(self._connection, self._guard, self._path)
         return self._lost
 

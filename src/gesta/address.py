@@ -167,7 +167,7 @@ def store(
     local(address, failover, tool_role)
     from gesta.stores.sqlite import SqliteStore
 
-    return SqliteStore.open(address, durability=durability, readonly=readonly)
+    return SqliteStore.open(address, durability=durability, readonly=readonly, busy_s=busy_s)
 
 
 def local(address: str, failover: Failover | None, tool_role: str | None) -> None:
@@ -209,7 +209,7 @@ def inline_store(
     local(address, failover, tool_role)
     from gesta.stores.sqlite import InlineSqliteStore
 
-    return InlineSqliteStore.open(address, durability=durability, readonly=readonly)
+    return InlineSqliteStore.open(address, durability=durability, readonly=readonly, busy_s=busy_s)
 
 
 def replay(source: str | Any, *, run: str = "last", strict: bool = False) -> Model:

@@ -52,6 +52,8 @@ class Scene(Struct, frozen=True, kw_only=True):
     """Sessions whose first turn was pruned, so that nobody sends it again."""
     fresh: int = 0
     """Turns of sessions that nobody has used before, beside the others."""
+    copied: bool = False
+    """Whether the record came from elsewhere, so that its processes cannot be looked up: people say that they are gone."""
     marked: bool = False
     """Whether the record was restored: orders and keys of messages are others than before."""
 

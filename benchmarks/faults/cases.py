@@ -5,6 +5,7 @@ import random
 import shutil
 import sqlite3
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -124,6 +125,8 @@ class Case:
         )
         self.records = [record]
         """Addresses that are judged."""
+        self.beside: list[Life] = []
+        """Processes that go on for a while beside those that are struck."""
         self.wrong: list[str] = []
         self.skipped = ""
         self.lost = False
@@ -206,6 +209,8 @@ class Case:
             "restart": lambda: self.server.restart() if self.server else None,
         }
         self.ended(begin(self.scene, strikes).follow(actions.get(self.fault)))
+        for life in self.beside:
+            life.wait()
         self.final()
 
     def _fill(self) -> None:
@@ -222,16 +227,19 @@ class Case:
 
     def _block(self) -> None:
         """Have another program write for a while."""
-        file = sqlite3.connect(self.scene.record, isolation_level=None, timeout=5, check_same_thread=False)
-        with suppress(sqlite3.OperationalError):
-            file.execute("BEGIN IMMEDIATE")
+        wait_s, (ready, told) = self.lot.uniform(0.05, 0.4), os.pipe()
 
-        def end() -> None:
-            with suppress(sqlite3.Error):
-                file.execute("ROLLBACK")
-            file.close()
+        def write() -> None:
+            file = sqlite3.connect(self.scene.record, isolation_level=None, timeout=5)
+            with suppress(sqlite3.OperationalError):
+                file.execute("BEGIN IMMEDIATE")
+            os.write(told, b".")
+            time.sleep(wait_s)
 
-        threading.Timer(self.lot.uniform(0.05, 0.4), end).start()
+        self.beside.append(Life(lambda _: write()))
+        os.close(told)
+        os.read(ready, 1)
+        os.close(ready)
 
     def _stop(self) -> None:
         first = begin(self.scene, [self.at_place("stop")])
@@ -310,7 +318,7 @@ def judge(case: Case) -> Found:
     booked: Counter[int] = Counter()
     for address in case.records:
         runs, flaws = judging.read(address)
-        found.wrong += flaws + judging.late_approvals(lines, runs)
+        found.wrong += flaws + judging.late_approvals(runs)
         found.wrong += judging.never_started(lines, runs) if case.fault == "starved threads" else []
         found.runs += len(runs)
         if address == case.records[0]:

@@ -24,7 +24,7 @@ from benchmarks.faults.witness import Line, Witness
 from gesta import address
 from gesta.cli.waits import Open, open_calls
 from gesta.errors import RunHeld, WriteFailed
-from gesta.kinds import AnswerContent, ApprovalContent, ResolutionContent
+from gesta.kinds import AnswerContent, ApprovalContent, AttemptContent, ResolutionContent
 from gesta.outcome import Outcome
 
 RECOVERS_S = 5.0
@@ -35,7 +35,9 @@ LIVES_S = 40.0
 """A session that takes longer is stuck."""
 LOOK_S = 0.01
 NAMED = {"approval", "doubt", "running", "child", "question", "timer", "resume", "deaths", "budget", "adopt", "gone"}
-BY = "ann"
+BY, LATE = "ann", "ann, too late"
+GONE_S = 0.3
+"""A process that the campaign knows to be dead, and a copied record cannot look up, is declared gone after so long."""
 
 
 class Stuck(Exception):
@@ -53,6 +55,8 @@ class Driver:
         """Whether nothing is struck any more, so that every run has to come to its end."""
         self.until = time.monotonic() + brief_s if brief_s is not None else None
         """When it gives up without a word: others are at work."""
+        self.running: dict[tuple[str, int], float] = {}
+        """Since when calls are said to be at work."""
         self.cast = Cast(scene, self.witness, striker, version)
         self.lot = random.Random(f"{scene.seed} {time.time_ns()}")
         self.handles: set[Callable[[], object]] = set()
@@ -204,9 +208,10 @@ class Driver:
     async def _help(self, record: Any, agent: gesta.Agent, outcome: Outcome) -> None:
         """Answer what a turn waits for, as far as the truth is known."""
         answered = False
-        for each in await open_calls(record, outcome):
-            self.striker.reach(f"waiting for {each.what}")
-            answered |= await self._answer(record, each)
+        with suppress(RunHeld, WriteFailed):  # a person sees an error, and tries again
+            for each in await open_calls(record, outcome):
+                self.striker.reach(f"waiting for {each.what}")
+                answered |= await self._answer(record, each)
         kinds = {each.what for each in outcome.waiting}
         if "deaths" in kinds or "resume" in kinds:
             self.striker.reach("waiting for resume")
@@ -223,12 +228,14 @@ class Driver:
                 waits.run, AnswerContent(of=waits.seq, value=f"ok {found}.", by=BY), key=f"an-{waits.seq}"
             )
             return True
-        if waits.call is None or waits.what not in ("approval", "doubt"):
+        if waits.call is None or waits.what not in ("approval", "doubt", "running"):
             return False
         order = order_of_args(waits.call.args)
         truth = self.witness.truth(order)
         if truth == "unknown":
             return False
+        if waits.what == "running":
+            return self.scene.copied and await self._declare(record, waits)
         if waits.what == "approval":
             await self._approve(record, waits, order, done=truth == "done")
         else:
@@ -240,6 +247,17 @@ class Driver:
         self.witness.tell(Line(what="told", order=order, run=waits.run, text=f"{waits.what} {truth}"))
         return True
 
+    async def _declare(self, record: Any, waits: Open) -> bool:
+        """Say that the process of an attempt is gone, as a person says of a record that came from elsewhere."""
+        since = self.running.setdefault((waits.run, waits.seq), time.monotonic())
+        if time.monotonic() - since < GONE_S:
+            return False
+        tried = [each.content for each in await record.read(waits.run) if isinstance(each.content, AttemptContent)]
+        process = next((each.process for each in reversed(tried) if each.of == waits.seq), None)
+        if process is not None:
+            await record.store.declare_gone(process, BY)
+        return process is not None
+
     async def _approve(self, record: Any, waits: Open, order: int, *, done: bool) -> None:
         assert waits.call is not None and waits.call.asked is not None
         asked = waits.call.asked
@@ -248,7 +266,7 @@ class Driver:
             said = ApprovalContent(of=asked, verdict="answered", by=BY, result=f"ok {order}.")
         elif waits.call.expires is not None and self.lot.random() < 0.5:
             await anyio.sleep(EXPIRES_S * 1.5)
-            self.witness.tell(Line(what="late", order=order, run=waits.run, attempt=asked))
+            said = ApprovalContent(of=asked, verdict="approved", by=LATE)
         await record.send(waits.run, said, key=f"ap-{asked}")
 
 

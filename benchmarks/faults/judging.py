@@ -10,6 +10,7 @@ from typing import Any
 import anyio
 
 import gesta
+from benchmarks.faults.driving import LATE
 from benchmarks.faults.tools import KINDS
 from benchmarks.faults.witness import Line
 from gesta.entry import Entry
@@ -109,17 +110,16 @@ def read(address: str) -> tuple[Runs, list[str]]:
     return anyio.run(_read, address)
 
 
-def late_approvals(lines: Iterable[Line], runs: Runs) -> list[str]:
+def late_approvals(runs: Runs) -> list[str]:
     """Find calls that were carried out on an approval that was sent after it had expired."""
     found = []
-    for line in lines:
-        if line.what != "late" or line.run not in runs:
-            continue
-        entries = runs[line.run]
-        asked = next((each.content for each in entries if each.seq == line.attempt), None)
-        call = asked.of if isinstance(asked, ApprovalRequestContent) else 0
-        tried = any(isinstance(each.content, AttemptContent) and each.content.of == call for each in entries)
-        found += [f"order {line.order} was carried out on an approval that came too late"] if tried else []
+    for run, entries in runs.items():
+        asked = {each.seq: each.content.of for each in entries if isinstance(each.content, ApprovalRequestContent)}
+        tried = {each.content.of for each in entries if isinstance(each.content, AttemptContent)}
+        for each in entries:
+            if isinstance(each.content, ApprovalContent) and each.content.by == LATE:
+                valid = not getattr(each.content, "refused", None) and asked.get(each.content.of) in tried
+                found += [f"call {run}.{asked[each.content.of]} ran on an approval that came too late"] if valid else []
     return found
 
 

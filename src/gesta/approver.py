@@ -65,7 +65,7 @@ class Asked(Struct, frozen=True, kw_only=True):
 
 
 class Approver(Protocol):
-    """Whoever says which approvals count."""
+    """A check whether an approval counts: a port of one method."""
 
     def refuses(self, approval: ApprovalContent, asked: Asked) -> str | None:
         """Return why an approval does not count, `None` if it does. It is not awaited, so it must not wait."""

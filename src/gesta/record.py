@@ -96,16 +96,21 @@ class Record:
         async def take(listener: Listener | None) -> Outcome:
             return typed(agent, await self.holder.take(agent, opening, listener))
 
-        return Stream(self._tasks, take)
+        return Stream(self._tasks, take, stops=agent.policy.when_left == "stop")
 
-    async def resume(self, run: str, agent: Agent, *, listener: Listener | None = None) -> Outcome:
+    async def resume(
+        self, run: str, agent: Agent, *, listener: Listener | None = None, by: str | None = "resume"
+    ) -> Outcome:
         """Go on with the open turn of a run; without one, give the outcome of its last.
+
+        Args:
+            by: the person who says so. Without one, as for a worker, a turn in which too many processes died waits.
 
         Raises:
             NoRun: no such run, or one in which no turn was begun.
             OtherType: the last turn was answered under another `output`.
         """
-        return typed(agent, await self.holder.resume(agent, run, listener, by="resume"))
+        return typed(agent, await self.holder.resume(agent, run, listener, by=by))
 
     async def send(self, run: str, content: Content, *, key: str) -> bool:
         """Put something into a run's inbox; needs no lease and no agent. False if the key was used before."""

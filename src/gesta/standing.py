@@ -152,9 +152,11 @@ def _fork(state: RunState) -> None:
     """Drop what allows an effect in the base: consent, a resolution to try again, and keys that are the base's."""
     for call in state.calls.values():
         if call.approval is None or call.approval.verdict == "approved":
-            call.approval = call.approved = call.asked = call.expires = None
+            call.approval = call.approved = call.expires = None
         if call.last is not None:
             call.last.void = True
+            if call.last.doubt == WAITS:  # for a run below the base: the fork's tool did not begin to wait
+                call.last.doubt, call.last.child = LOST, ""
             if call.last.verdict == "retry":
                 call.last.verdict = call.last.settled = None
 

@@ -95,8 +95,9 @@ class Statements(Protocol):
         """Run one statement, and return its rows."""
 
     def check(self) -> None:
-        """Raise what keeps the statements so far from being committed: they ended the transaction, or left a
-        constraint broken that is checked at its end. Called once the tool has returned; the error is the tool's.
+        """Raise what keeps the statements so far from being committed. Called once the tool has returned.
+
+        They ended the transaction, or left a constraint broken that is checked at its end: an error of the tool's.
         """
 
 

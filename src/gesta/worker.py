@@ -17,6 +17,7 @@ from gesta.agent import Agent
 from gesta.decide import Waiting
 from gesta.errors import GestaError, RunHeld, WriteFailed, message_of
 from gesta.kinds import TimerContent
+from gesta.opening import is_message
 from gesta.outcome import Outcome
 from gesta.record import Record
 from gesta.store import RunRow
@@ -206,7 +207,7 @@ class Worker:
         left = [run]
         while left:
             one = left.pop()
-            if await self._record.store.inbox(one):
+            if not all(map(is_message, await self._record.store.inbox(one))):  # a message waits for the turn's end
                 return True
             left += below.get(one, ())
         return False

@@ -52,7 +52,7 @@ def shop(folder: Path) -> Iterator[Path]:
 
 
 def long_ago(agent: str) -> str:
-    """Have a turn ask for approval on New Year's Day, and give its run."""
+    """Have a turn ask for approval on New Year's Day; returns its run."""
     space: dict[str, library.Agent] = {}
     exec(SHOP, space)
 
@@ -218,6 +218,15 @@ def test_agents_of_one_record_have_one_approver(shop: Path):
         "error: `approver` in odd.py is of type str, expected an Approver such as "
         "gesta.approver.SignedApprovals({...})." in done.stderr
     )
+
+
+@pytest.mark.parametrize("agents", [["signed.py:desk", "other.py:desk"], ["other.py:desk", "signed.py:desk"]])
+def test_two_files_may_have_the_same_approver(shop: Path, agents: list[str]):
+    (shop / "other.py").write_text(SHOP + "\nfrom signed import approver\n")
+    anew("run", "signed.py:desk", "Wire.")
+    done = anew("work", *agents, "--once")
+    assert done.exit_code == 0
+    assert "waiting: approval" in done.stderr
 
 
 def test_an_agent_that_is_named_approver_is_none(shop: Path):

@@ -1,10 +1,13 @@
 """An approval that came too late, or that the program's Approver does not accept, sets nothing going."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 
+import anyio
 import pytest
+from tests.postgres import Server, running
 
 import gesta
 from gesta.approver import SignedApprovals, asked, sign
@@ -37,7 +40,7 @@ def desk() -> gesta.Agent:
 
 
 def shifted(by: timedelta) -> Callable[[], datetime]:
-    """Give a clock that is wrong."""
+    """Return a clock that is wrong."""
     return lambda: datetime.now(UTC) + by
 
 
@@ -78,6 +81,33 @@ async def test_an_approval_that_comes_late_is_refused_whoever_takes_it_in(
         assert [by for by, _ in await judgements(record, outcome.run)] == ["ann", "expiry"]
         results = [entry.content for entry in await record.read(outcome.run) if entry.kind == "tool-result"]
     assert [each.outcome for each in results] == ["denied"]  # type: ignore[union-attr]
+    assert PAID == []
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    """A PostgreSQL server for the tests here."""
+    with running() as found:
+        yield found
+
+
+@pytest.mark.parametrize("kind", ["memory", "sqlite", "postgres"])
+async def test_nobody_can_send_an_approval_with_an_earlier_time(
+    kind: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    place = {"memory": ":memory:", "sqlite": str(tmp_path / "late.gesta")}.get(kind, "")
+    place = place or request.getfixturevalue("server").address()
+    async with gesta.open(place) as record:
+        record.holder.clock = shifted(YESTERDAY)
+        outcome = await record.run(desk(), "Pay.", session="s")
+        assert outcome.waiting[0].of is not None
+        yes = ApprovalContent(of=outcome.waiting[0].of, verdict="approved", by="ann")
+        letter = Letter(outcome.run, "ann", encode_content(yes, None), utc_text(record.holder.clock()))
+        await record.store.send(letter)
+        assert (await record.resume(outcome.run, desk())).reason == "waiting"
+        ((_, refused),) = await judgements(record, outcome.run)
+    assert refused is not None
+    assert refused.startswith("It came at ")
     assert PAID == []
 
 
@@ -125,6 +155,19 @@ async def test_where_the_program_has_an_approver_only_a_signed_approval_counts(t
     async with gesta.open(place, approver=SignedApprovals({"cfo": KEY})) as record:
         assert (await record.resume(outcome.run, agent)).answer == "Done."
         assert [refused is None for _, refused in await judgements(record, outcome.run)] == [False, False, True]
+    assert PAID == [10]
+
+
+def test_the_synchronous_door_has_an_approver_too() -> None:
+    agent = desk()
+    with gesta.open_sync(approver=SignedApprovals({"cfo": KEY})) as opened:
+        outcome = opened.run(agent, "Pay.", session="s", key="m")
+        claim = ApprovalContent(of=outcome.waiting[0].of or 0, verdict="approved", by="cfo")
+        anyio.run(partial(opened.record.send, outcome.run, claim, key="1"))
+        assert opened.run(agent, "Pay.", session="s", key="m").reason == "waiting"
+        (request,) = anyio.run(asked, opened.record.store, outcome.run)
+        anyio.run(partial(opened.record.send, outcome.run, sign(claim, request, KEY), key="2"))
+        assert opened.run(agent, "Pay.", session="s", key="m").answer == "Done."
     assert PAID == [10]
 
 

@@ -67,7 +67,7 @@ class TestSqliteStore(StoreContract):
 
     async def end_owner(self, store: Store) -> None:
         assert isinstance(store, InlineSqliteStore)
-        store.writer.presence.using.clear()
+        store.writer._guard.hold.presence.using.clear()
 
     async def break_off(self, store: Store) -> Callable[[], None]:
         assert isinstance(store, InlineSqliteStore)
@@ -934,7 +934,7 @@ def test_a_record_is_nobodys_secret_by_accident(tmp_path: Path) -> None:
     store = InlineSqliteStore.open(path)
     drive(store.lease("r"))
     assert not any(
-        os.get_inheritable(one) for one in (store.writer.presence.descriptor, store.writer._guard.hold.descriptor)
+        os.get_inheritable(one) for one in (store.writer._guard.hold.presence.descriptor, store.writer._guard.hold.descriptor)
     )
     assert stat.S_IMODE(path.stat().st_mode) & 0o111 == 0
     drive(store.close())

@@ -28,8 +28,10 @@ from gesta.errors import (
     MissingExtra,
     NewerRecord,
     NoRecord,
+    RecordBusy,
     RecordError,
     RunHeld,
+    ServerGone,
     WriteFailed,
 )
 from gesta.kinds import (
@@ -41,7 +43,9 @@ from gesta.kinds import (
 )
 from gesta.store import Batch, Lease, Letter, Store
 from gesta.stores.postgres import InlinePostgresStore, PostgresStore
-from gesta.stores.postgres_open import STALLED_S, WORDS, connect, located, told
+from gesta.stores.postgres_holding import Holding
+from gesta.stores.postgres_leases import GRANT
+from gesta.stores.postgres_open import STALLED_S, WORDS, connect, located, number, told
 from gesta.stores.postgres_tables import NAMES, WORDING, placed
 from gesta.stores.sqlite import InlineSqliteStore
 from gesta.stores.tables import TABLES
@@ -56,10 +60,28 @@ def address(postgres: Server) -> str:  # noqa: F811
     return postgres.address()
 
 
+class Apart(PostgresStore):
+    """A store as another process would open it: it shares nothing with the others of this one."""
+
+    @classmethod
+    def holding(cls, *_: Any) -> Holding:
+        return Holding()
+
+
+class InlineApart(InlinePostgresStore):
+    """The same, without an event loop."""
+
+    @classmethod
+    def holding(cls, *_: Any) -> Holding:
+        return Holding()
+
+
 def ended(store: InlinePostgresStore) -> None:
-    """Wait until the server has ended the session through which a store wrote."""
-    pid, reading = store.writer._connection.info.backend_pid, store.reader._connection
-    store.writer._connection.close()
+    """Wait until the server has ended the session that shows that a store's process lives."""
+    keeper, reading = store.writer.holding._keeper, store.reader._connection
+    assert keeper is not None
+    pid = keeper.info.backend_pid
+    keeper.close()
     until = time.monotonic() + 5
     while reading.execute("SELECT 1 FROM pg_stat_activity WHERE pid = $1", (pid,)).fetchall():
         assert time.monotonic() < until
@@ -67,6 +89,7 @@ def ended(store: InlinePostgresStore) -> None:
 
 class TestPostgresStore(StoreContract):
     kind: type[InlinePostgresStore] = PostgresStore
+    apart: type[InlinePostgresStore] = Apart
 
     @pytest.fixture(autouse=True)
     def place(self, address: str) -> None:
@@ -76,15 +99,24 @@ class TestPostgresStore(StoreContract):
         return self.kind.open(self.address)
 
     async def open_again(self, store: Store) -> Store:
-        return self.kind.open(self.address)
+        return self.apart.open(self.address)
 
     async def end_owner(self, store: Store) -> None:
         assert isinstance(store, InlinePostgresStore)
         ended(store)
 
+    async def break_off(self, store: Store) -> Callable[[], None]:
+        assert isinstance(store, InlinePostgresStore)
+        holder = connect(located(self.address), readonly=False)  # of the lock that every commit needs
+        holder.execute("SET idle_in_transaction_session_timeout = 0; BEGIN")
+        holder.execute("SELECT pg_advisory_xact_lock($1)", (number(store.info.id),))
+        store.writer._connection.execute("SET lock_timeout = 20")
+        return holder.close
+
 
 class TestInlinePostgresStore(TestPostgresStore):
     kind = InlinePostgresStore
+    apart = InlineApart
 
 
 # ---------------------------------------------------------------------------------------------------------- order
@@ -108,9 +140,9 @@ def test_who_follows_never_meets_an_earlier_pos_later(address: str) -> None:
         assert [one.result() for one in work] == [None] * 4
 
 
-def closing_store(address: str) -> Any:
+def closing_store(address: str, kind: type[InlinePostgresStore] = InlinePostgresStore, **how: Any) -> Any:
     """Open a store for a block."""
-    store = InlinePostgresStore.open(address)
+    store = kind.open(address, **how)
 
     class Block:
         def __enter__(self) -> InlinePostgresStore:
@@ -402,7 +434,7 @@ def test_of_those_who_race_for_a_dead_owners_run_one_wins(address: str) -> None:
     dead = InlinePostgresStore.open(address)
     drive(dead.lease("r"))
     ended(dead)
-    stores = [InlinePostgresStore.open(address) for _ in range(4)]
+    stores = [InlineApart.open(address) for _ in range(4)]
     together = threading.Barrier(4)
 
     def race(store: InlinePostgresStore) -> str:
@@ -455,14 +487,15 @@ def test_a_forked_child_neither_writes_nor_keeps_its_dead_parent_alive(
 
 
 def cut(store: InlinePostgresStore) -> None:
-    """Have the server end both connections of a store."""
+    """Have the server end all connections of a store."""
     with closing(connect(located(store.info.address), readonly=False)) as other:
-        for own in (store.writer._connection, store.reader._connection):
+        for own in (store.writer._connection, store.reader._connection, store.writer.holding._keeper):
+            assert own is not None
             other.execute("SELECT pg_terminate_backend($1, 2000)", (own.info.backend_pid,))
 
 
 def test_a_connection_that_was_cut_is_opened_anew_and_the_lease_stands_if_nobody_took_it(address: str) -> None:
-    with closing_store(address) as store, closing_store(address) as other:
+    with closing_store(address) as store, closing_store(address, InlineApart) as other:
         lease = drive(store.lease("r"))
         drive(store.append(make_batch(lease, 0)))
         cut(store)
@@ -472,6 +505,8 @@ def test_a_connection_that_was_cut_is_opened_anew_and_the_lease_stands_if_nobody
             drive(other.lease("r"))
         cut(store)
         taken = drive(other.lease("r"))
+        assert taken.lost
+        assert drive(other.gone(lease.owner)) is False, "the process lives, and with it what it has begun"
         with pytest.raises(LeaseLost):
             drive(store.append(make_batch(lease, 2)))
         drive(other.append(make_batch(taken, 2)))
@@ -504,58 +539,53 @@ class Cutting:
     """A connection that is lost at a statement: before the server has heard it, or after."""
 
     def __init__(self, real: Any, at: str, *, heard: bool) -> None:
-        self._real, self._at, self._heard = real, at, heard
+        self._real, self._at, self._heard, self._done = real, at, heard, False
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._real, name)
 
     def execute(self, query: Any, *values: Any) -> Any:
-        if query != self._at:
+        if self._done or query != self._at:
             return self._real.execute(query, *values)
+        self._done = True
         if self._heard:
-            self._real.execute(query, *values).fetchall() if query != "COMMIT" else self._real.execute(query)
+            self._real.execute(query, *values)
             self._real._pipeline.sync()
         self._real.close()
         raise psycopg.OperationalError("the line went dead")
 
 
 @pytest.mark.parametrize("heard", [True, False])
-def test_what_became_of_a_commit_in_which_the_connection_was_lost_is_found_out(address: str, heard: bool) -> None:
+@pytest.mark.parametrize("statement", ["COMMIT", "BEGIN ISOLATION LEVEL READ COMMITTED", GRANT])
+def test_what_became_of_a_commit_in_which_the_connection_was_lost_is_found_out(
+    address: str, statement: str, heard: bool
+) -> None:
     with closing_store(address) as store:
         lease = drive(store.lease("r"))
+        store.writer._connection = Cutting(store.writer._connection, statement, heard=heard)
+        if statement == GRANT:
+            other = drive(store.lease("q"))
+            assert (other.epoch, other.lost) == (1, False)
+            drive(store.append(make_batch(other, 0)))
+        assert drive(store.append(make_batch(lease, 0, 2))) == 2 + (statement == GRANT)
+        assert len(drive(store.read("r"))) == 2
+        drive(store.append(make_batch(lease, 2)))
+
+
+@pytest.mark.parametrize("heard", [True, False])
+def test_a_lease_and_a_letter_are_found_again_after_a_lost_commit(address: str, heard: bool) -> None:
+    with closing_store(address) as store:
         store.writer._connection = Cutting(store.writer._connection, "COMMIT", heard=heard)
-        if heard:
-            assert drive(store.append(make_batch(lease, 0, 2))) == 2
-        else:
-            with pytest.raises(WriteFailed, match="the line went dead"):
-                drive(store.append(make_batch(lease, 0, 2)))
-        assert len(drive(store.read("r"))) == 2 * heard
-        drive(store.append(make_batch(lease, 2 * heard)))
-
-
-def test_a_server_that_stops_in_a_turn_stops_the_turn_and_nothing_more_is_effected() -> None:
-    fired = []
-
-    async def main() -> None:
-        with running() as server:
-
-            @gesta.tool(effect="once")
-            async def pay(x: int) -> str:
-                fired.append(x)
-                if x == 1:
-                    server.process.send_signal(signal.SIGINT)
-                    server.process.wait(10)
-                return "paid"
-
-            model = gesta.scripted(gesta.call("pay", x=0), gesta.call("pay", x=1), gesta.call("pay", x=2), "Done.")
-            async with gesta.open(server.address()) as record:
-                with pytest.raises(WriteFailed, match="server"):
-                    await record.run(gesta.Agent("a", model=model, tools=[pay]), "go", session="s")
-                with pytest.raises(RecordError):
-                    await record.run(gesta.Agent("a", model=model, tools=[pay]), "go", session="t")
-
-    anyio.run(main)
-    assert fired == [0, 1]
+        lease = drive(store.lease("r"))
+        assert (lease.epoch, lease.lost) == (1, False) if heard else (lease.lost is False)
+        drive(store.append(make_batch(lease, 0)))
+        store.writer._connection = Cutting(store.writer._connection, "COMMIT", heard=heard)
+        assert drive(store.send(Letter("r", "key", "{}", "")))
+        assert not drive(store.send(Letter("r", "key", "{}", "")))
+        assert len(drive(store.inbox("r"))) == 1
+        store.writer._connection = Cutting(store.writer._connection, "COMMIT", heard=heard)
+        drive(store.release(lease))
+        assert not drive(store.lease("r")).lost
 
 
 # --------------------------------------------------------------------------------------------- opening, and errors
@@ -576,8 +606,8 @@ def test_every_error_of_psycopg_is_told_as_one_of_ours() -> None:
     for kind in found:
         error, broken = kind("the reason\nand more"), kind.__name__ in BROKEN
         written, read = told(error, "a", writing=True), told(error, "a", writing=False)
-        assert type(written) is (BrokenRecord if broken else WriteFailed)
-        assert type(read) is (BrokenRecord if broken else RecordError)
+        assert type(written) in ((BrokenRecord,) if broken else (WriteFailed, ServerGone, RecordBusy))
+        assert type(read) in ((BrokenRecord,) if broken else (RecordError, ServerGone))
         words = next(words for each, words in WORDS if issubclass(kind, each))
         assert f"{words} (the reason)" in str(written)
         assert f"{words} (the reason)" in str(read)
@@ -621,10 +651,9 @@ def test_what_is_not_there_is_made_or_refused(address: str) -> None:
             drive(reading.lease("r"))
         drive(reading.close())
     for wrong in (address.replace("/postgres?", "/nothing?"), "postgresql://nobody@localhost:1/x"):
-        with pytest.raises(WriteFailed, match="the server cannot be reached"):
-            InlinePostgresStore.open(wrong)
-        with pytest.raises(RecordError, match="Could not read"):
-            InlinePostgresStore.open(wrong, readonly=True)
+        for readonly in (True, False):
+            with pytest.raises(ServerGone, match="cannot be reached"):
+                InlinePostgresStore.open(wrong, readonly=readonly)
 
 
 def test_a_user_without_rights_is_told_so(address: str) -> None:

@@ -5,6 +5,7 @@ up. Both are said before they are written down: what they allow may make an effe
 """
 
 import sys
+from functools import partial
 from typing import Any
 
 import anyio
@@ -13,8 +14,10 @@ from msgspec import Struct
 
 from gesta.address import open_record
 from gesta.cli.approving import who
+from gesta.cli.layout import table
+from gesta.cli.pages import reading
 from gesta.cli.record_options import AdoptOptions, GoneOptions
-from gesta.cli.talk import DIM, FAILED, USAGE, Stop, count, json_line, put, say, short, terminal
+from gesta.cli.talk import BOLD, DIM, FAILED, USAGE, Stop, count, json_line, put, put_all, say, short, styled, terminal
 from gesta.codec import decode_content
 from gesta.errors import nearest
 from gesta.kinds import AttemptContent, ToolCallContent
@@ -24,8 +27,9 @@ from gesta.store import RunRow
 SHOWN = 20
 """Number of runs or attempts that are listed; of more, their number is said."""
 ATTEMPTS = "SELECT run, seq, content FROM entries WHERE kind = 'attempt' AND content LIKE ? ORDER BY pos"
-OWNERS = "SELECT owner FROM leases WHERE owner IS NOT NULL"
+HELD = "SELECT run, owner FROM leases WHERE owner IS NOT NULL ORDER BY run"
 RESULT = "SELECT count(*) FROM entries WHERE run = ? AND kind = 'tool-result' AND content LIKE ?"
+KNOWN = {True: "has ended", False: "is at work here", None: "not known"}
 NAME = 16
 """Number of hex digits that are the random part of a process's name."""
 
@@ -53,7 +57,8 @@ def adopt(options: AdoptOptions) -> int:
                 return _adopted(options, {"adopted": False, "runs": []})
             open_ = await _open_at(record, mark)
             say(f"{address} is a copy of the record with the id {record.info.id}, up to place {mark:,}.")
-            say(f"{count(len(open_), 'turn')} that {'was' if len(open_) == 1 else 'were'} open then may go on in both:")
+            were, end = "was" if len(open_) == 1 else "were", ":" if open_ else "."
+            say(f"{count(len(open_), 'turn')} that {were} open then may go on in both{end}")
             _list([f"{row.run}  {short(row.session, 40)}  {short(row.name, 24)}" for row in open_])
             words = "You say that the record it was copied from, and every other copy of it, is used no more."
             if not _agreed(f"{words} Adopt?", yes=options.yes, json=options.json):
@@ -97,13 +102,15 @@ async def _open_at(record: Record, mark: int) -> list[RunRow]:
 
 
 def gone(options: GoneOptions) -> int:
-    """Say that a process has ended."""
-    address, by = options.target(), options.by or who()
+    """Say that a process has ended, or list the processes that matter."""
+    if options.process is None:
+        reading(options, partial(_list_all, options))
+        return 0
+    address, by, name = options.target(), options.by or who(), options.process
 
     async def work() -> int:
         async with open_record(address) as record:
-            process = await _found(record, options.process)
-            attempts = await _attempts(record, process)
+            process = _meant(name, await _processes(record))
             known = await record.store.gone(process)
             if known is False:
                 raise Stop(
@@ -111,21 +118,18 @@ def gone(options: GoneOptions) -> int:
                     "known, and nothing needs to be said.",
                     FAILED,
                 )
-            open_ = [each for each in attempts if not each.answered]
+            attempts = await _attempts(record, process)
             say(f"{count(len(attempts), 'attempt')} {'names' if len(attempts) == 1 else 'name'} process {process}.")
-            _list([f"{each.id}  {each.tool}: no result on record" for each in open_])
+            _list([f"{each.id}  {each.tool}: no result on record" for each in attempts if not each.answered])
+            words = "You say that it has ended, with all that it started."
             if known:
                 say("That it has ended is known. Nothing was changed.")
-            elif not _agreed(
-                "You say that it has ended, with all that it started. Write that down?",
-                yes=options.yes,
-                json=options.json,
-            ):
+            elif not _agreed(f"{words} Write that down?", yes=options.yes, json=options.json):
                 return USAGE
             else:
                 await record.store.declare_gone(process, by)
-            facts = {"process": process, "gone": True, "by": None if known else by}
             if options.json:
+                facts = {"process": process, "gone": True, "by": None if known else by}
                 put(json_line({**facts, "attempts": [each.id for each in attempts]}))
             elif not known:
                 put(f"gone: {process}, {by} says")
@@ -134,21 +138,43 @@ def gone(options: GoneOptions) -> int:
     return anyio.run(work)
 
 
-async def _found(record: Record, name: str) -> str:
-    """Find the process that is meant, by its name or the beginning of it. Raises Stop."""
-    known = {str(owner) for (owner,) in (await record.store.sql(OWNERS)).rows}
+async def _list_all(options: GoneOptions, record: Record) -> None:
+    """List the processes that hold a run or tried a call without a result, and what is known of each."""
+    rows = []
+    for process in sorted(await _processes(record)):
+        open_ = [each.id for each in await _attempts(record, process) if not each.answered]
+        held = [str(run) for run, owner in (await record.store.sql(HELD)).rows if owner == process]
+        if open_ or held:
+            rows.append((process, KNOWN[await record.store.gone(process)], held, open_))
+    if options.json:
+        put_all(json_line({"process": p, "known": k, "runs": held, "attempts": open_}) for p, k, held, open_ in rows)
+    elif rows:
+        lines = [(p, k, str(len(held)), str(len(open_))) for p, k, held, open_ in rows]
+        columns = ("process", "it", "runs held", "calls without a result")
+        heading, *rest = table(columns, lines, right=columns[2:])
+        put(styled(heading, BOLD, sys.stdout))
+        put_all(rest)
+    else:
+        say("No process holds a run, or tried a call that has no result.")
+
+
+async def _processes(record: Record) -> set[str]:
+    """Return the processes that attempts and leases name."""
+    found = {str(owner) for _, owner in (await record.store.sql(HELD)).rows}
     for _, _, content in (await record.store.sql(ATTEMPTS, ('%"process":"%',))).rows:
         attempt = decode_content(str(content), {})
-        known |= {attempt.process} if isinstance(attempt, AttemptContent) and attempt.process else set()
+        found |= {attempt.process} if isinstance(attempt, AttemptContent) and attempt.process else set()
+    return found
+
+
+def _meant(name: str, known: set[str]) -> str:
+    """Find a process by its name or the start of it. Raises Stop."""
     found = [name] if name in known else sorted(each for each in known if name and each.startswith(name))
     if len(found) > 1:
         raise Stop(f"{len(found)} processes begin with {name!r}: {', '.join(found[:5])}. Write more of the name.")
     if not found:
         near = nearest(name[:NAME], [each[:NAME] for each in known])
-        raise Stop(
-            f"Nothing in this record names a process {name!r}.{near} `gesta log RUN --raw` shows the attempts, "
-            "each with the process that made it."
-        )
+        raise Stop(f"Nothing in this record names a process {name!r}.{near} `gesta gone` lists those that matter.")
     return found[0]
 
 

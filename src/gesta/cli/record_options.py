@@ -119,9 +119,9 @@ class GoneOptions(OnRecord):
     """What `gone` takes."""
 
     process: Annotated[
-        str,
-        typer.Argument(metavar="PROCESS", help="Its name, as an attempt or an error has it.", show_default=False),
-    ]
+        str | None,
+        typer.Argument(metavar="[PROCESS]", help="Its name, or the start of it. Without one, all are listed."),
+    ] = None
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False
     by: Annotated[
         str | None, typer.Option("--by", metavar="NAME", help="Who says so; by default you.", show_default=False)

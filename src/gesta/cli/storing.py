@@ -39,7 +39,8 @@ def gone(options: GoneOptions) -> int:
 
     No second attempt of a call with effects begins while the process that made the first may still be at work. Whether
     a process lives is known on its own machine only. Make sure that it has ended, and with it what it started, before
-    you say so. Of a process that lives here it cannot be said: exit code 1.
+    you say so. Of a process that lives here it cannot be said: exit code 1. Without PROCESS, those are listed that hold
+    a run or tried a call that has no result.
     """
     from gesta.cli import claims
 

@@ -23,6 +23,7 @@ CHANCE: Mapping[Kind, tuple[str, ...]] = {
     Kind.Fault: ("error.traceback", "shown_chars"),
     Kind.ToolResult: ("extra.error.traceback",),
     Kind.ApprovalRequest: ("expires",),
+    Kind.Approval: ("sent_at", "token"),
     Kind.Timer: ("due_at",),
     Kind.Budget: ("spent.prices",),
 }

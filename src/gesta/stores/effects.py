@@ -1,9 +1,13 @@
 """SQL that a transactional tool runs inside the commit of its own result.
 
 The tool's tables live in the record's file. While it runs, SQLite itself refuses what would break others' commits:
-ending or nesting transactions, attaching files, pragmas, and any change of Gesta's own tables.
+ending or nesting transactions, attaching files, pragmas, temporary objects, which would stand before those of the
+record, and any change of what bears a name of Gesta's. A conflict clause or a trigger can still end the transaction.
+That is seen after each statement: then the tool may do nothing more, and nothing of what it did is kept.
 """
 
+import re
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -12,25 +16,34 @@ from typing import Any
 import apsw
 
 from gesta.errors import GestaError
+from gesta.stores.tables import PRAGMAS, READING, TABLES
 
 OWN = frozenset(
     {"record", "entries", "blobs", "inbox", "inbox_keys", "owners", "leases", "gesta_words", "gesta_words_known"}
 )
 """Gesta's own tables."""
+NAMES = OWN | frozenset(re.findall(r"CREATE (?:TABLE|VIEW|INDEX) (?:IF NOT EXISTS )?(\w+)", TABLES))
+"""All that bears a name of Gesta's in a record: tables, views and indexes."""
+PREFIX = "gesta_"
 CONTROL = frozenset(
     {apsw.SQLITE_TRANSACTION, apsw.SQLITE_SAVEPOINT, apsw.SQLITE_ATTACH, apsw.SQLITE_DETACH, apsw.SQLITE_PRAGMA}
 )
-WRITES = frozenset(
+TEMPORARY = frozenset(
     {
-        *(apsw.SQLITE_INSERT, apsw.SQLITE_UPDATE, apsw.SQLITE_DELETE, apsw.SQLITE_DROP_TABLE),
-        *(apsw.SQLITE_CREATE_VTABLE, apsw.SQLITE_REINDEX, apsw.SQLITE_ANALYZE),
+        *(apsw.SQLITE_CREATE_TEMP_TABLE, apsw.SQLITE_CREATE_TEMP_VIEW, apsw.SQLITE_CREATE_TEMP_TRIGGER),
+        *(apsw.SQLITE_CREATE_TEMP_INDEX, apsw.SQLITE_DROP_TEMP_TABLE, apsw.SQLITE_DROP_TEMP_VIEW),
+        *(apsw.SQLITE_DROP_TEMP_TRIGGER, apsw.SQLITE_DROP_TEMP_INDEX),
     }
 )
-"""Actions whose first word is the table that they change."""
-ON_TABLE = frozenset({apsw.SQLITE_ALTER_TABLE, apsw.SQLITE_CREATE_INDEX, apsw.SQLITE_DROP_INDEX})
-ON_TABLE |= frozenset({apsw.SQLITE_CREATE_TRIGGER, apsw.SQLITE_DROP_TRIGGER})
-"""Actions whose second word it is."""
+SCHEMA = frozenset({"sqlite_master", "sqlite_schema", "sqlite_temp_master", "sqlite_temp_schema"})
+"""SQLite writes these itself, as part of statements that change the schema, and refuses anybody else."""
+TELLING = PRAGMAS | {"data_version"}
+"""Pragmas that change nothing; SQLite's full text search asks the last one by itself."""
 STEPS = 20_000  # of SQLite's machine between two looks at the clock
+ENDED = (
+    "A statement has ended the whole transaction (ON CONFLICT ROLLBACK, RAISE(ROLLBACK), a full disk or a write that "
+    "was broken off do that), so nothing of what this call did is kept. Use ABORT in place of ROLLBACK"
+)
 
 
 class Refused(GestaError):
@@ -42,15 +55,21 @@ class Sql:
 
     def __init__(self, connection: apsw.Connection) -> None:
         self._connection = connection
+        self._thread = threading.get_ident()
+        self._over = ""
         self.refused = ""
 
     def __call__(self, statement: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """Run one statement, and give its rows.
+        """Run one statement, and return its rows.
 
         Raises:
-            Refused: it would reach beyond the tool's own tables, or time is up.
+            Refused: it would reach beyond the tool's own tables, time is up, or the transaction was ended.
             Exception: what SQLite raises: a constraint that is broken, a statement that is none.
         """
+        if threading.get_ident() != self._thread:
+            raise Refused(f"A transactional tool may not run statements in another thread: {statement:.200}")
+        if self._over:
+            raise Refused(f"{self._over}: {statement:.200}")
         self.refused = ""
         try:
             return list(self._connection.execute(statement, tuple(parameters)))
@@ -58,10 +77,23 @@ class Sql:
             raise Refused(f"A transactional tool may not {self.refused or 'do that'}: {statement:.200}") from error
         except apsw.InterruptError as error:
             raise Refused(f"The tool's time was up in: {statement:.200}") from error
+        finally:
+            if not self._connection.in_transaction:
+                self._over = ENDED
+
+    def check(self) -> None:
+        """Raise what keeps the statements so far from being committed; see `Statements.check`."""
+        if not self._connection.in_transaction:
+            raise Refused(f"{ENDED}.")
+        if self._connection.status(apsw.SQLITE_DBSTATUS_DEFERRED_FKS)[0]:
+            raise Refused(
+                "A foreign key (DEFERRABLE INITIALLY DEFERRED) refers to a row that is not there now that the tool has "
+                "returned, so nothing of what this call did is kept."
+            )
 
     @contextmanager
     def guarded(self, timeout_s: float | None) -> Iterator[None]:
-        """Refuse what reaches beyond, until the block is left."""
+        """Refuse what reaches beyond, until the block is left; and every statement from then on."""
         ends = time.monotonic() + timeout_s if timeout_s is not None else None
         self._connection.authorizer = self._allow
         if ends is not None:
@@ -69,14 +101,21 @@ class Sql:
         try:
             yield
         finally:
+            self._over = "The tool has returned, and its transaction is over"
             self._connection.authorizer = None
             self._connection.set_progress_handler(None)
 
-    def _allow(self, action: int, first: str | None, second: str | None, *_: str | None) -> int:
+    def _allow(self, action: int, first: str | None, second: str | None, database: str | None, *_: str | None) -> int:
+        if action in READING or (action == apsw.SQLITE_PRAGMA and (first or "").casefold() in TELLING):
+            return int(apsw.SQLITE_OK)
+        names = {name.casefold() for name in (first, second) if name is not None}
+        own = sorted(name for name in names if name in NAMES or name.startswith(PREFIX))
         if action in CONTROL:
             self.refused = "steer the transaction, attach files or set pragmas"
-        elif (action in WRITES and first in OWN) or (action in ON_TABLE and second in OWN):
-            self.refused = f"change {first if action in WRITES else second!r}, a table of Gesta's own"
+        elif action in TEMPORARY or (database == "temp" and not names & SCHEMA):
+            self.refused = "make or change temporary objects"
+        elif own:
+            self.refused = f"change {own[0]!r}, a table of Gesta's own"
         else:
             return int(apsw.SQLITE_OK)
         return int(apsw.SQLITE_DENY)

@@ -95,16 +95,22 @@ class MemoryStore:
     async def transact(self, effect: Effect) -> None:
         """Do a work on tables beside the record and take its entries; see `Store.transact`."""
         self._open(writing=True)
-        self._own = self._own or apsw.Connection(":memory:")
+        if self._own is None:
+            self._own = apsw.Connection(":memory:")
+            self._own.execute("PRAGMA foreign_keys = ON")
         sql = Sql(self._own)
         self._own.execute("BEGIN")
         try:
             with sql.guarded(effect.timeout_s):
                 batch, kept = effect.work(sql)
+            if kept:
+                sql.check()
             self._append(batch)
-            self._own.execute("COMMIT" if kept else "ROLLBACK")
+            if self._own.in_transaction:
+                self._own.execute("COMMIT" if kept else "ROLLBACK")
         except BaseException:
-            self._own.execute("ROLLBACK")
+            if self._own.in_transaction:
+                self._own.execute("ROLLBACK")
             raise
 
     async def read(self, run: str, after: int = 0, until: int | None = None, limit: int | None = None) -> list[Row]:

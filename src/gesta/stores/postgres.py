@@ -28,7 +28,6 @@ from gesta.log import utc_now
 from gesta.store import Batch, BlobRow, Effect, Info, Lease, Letter, RunRow, Table
 from gesta.stores.common import LONGEST_S, PAGE, News, checked, new_id
 from gesta.stores.postgres_holding import Holding
-from gesta.stores.postgres_leases import DECLARE
 from gesta.stores.postgres_open import (
     BUSY_S,
     Connection,
@@ -45,8 +44,8 @@ from gesta.stores.postgres_open import (
     told,
 )
 from gesta.stores.postgres_reader import Reader
-from gesta.stores.postgres_writer import Mirror, Options, Order, Writer
-from gesta.stores.sharing import Sharing, Take, Work
+from gesta.stores.postgres_writer import Options, Writer
+from gesta.stores.sharing import Adopt, Declare, Mirror, Sharing, Take, Work
 from gesta.stores.tables import FORMAT
 
 Durability = Literal["synced", "normal"]
@@ -201,7 +200,7 @@ class InlinePostgresStore:
 
     async def mirror(self, lease: Lease, of: str | None) -> None:
         """Make a run a mirror, or an ordinary run; see `Store.mirror`. Raises LeaseLost, WriteFailed."""
-        await self._order(Mirror(lease, of))
+        await self._write(Mirror(lease, of), synced=True)
 
     async def gone(self, process: str) -> bool | None:
         """Return whether a process has ended; see `Store.gone`. Of another machine nothing is known."""
@@ -212,11 +211,11 @@ class InlinePostgresStore:
 
     async def declare_gone(self, process: str, by: str) -> None:
         """Write down that a person says that a process has ended; see `Store.declare_gone`. Raises WriteFailed."""
-        await self._order(Order(DECLARE, (process, utc_text(utc_now()), by)))
+        await self._write(Declare(process, by), synced=True)
 
     async def adopt(self, by: str) -> None:
         """Write down that this copy goes on; see `Store.adopt`. Raises WriteFailed."""
-        await self._wait(partial(self.writer.adopt, by))
+        await self._write(Adopt(by), synced=True)
 
     def keep(self) -> Callable[[], None]:
         """Make this process count as living until the returned function is called; see `Store.keep`. Raises OSError."""
@@ -224,9 +223,7 @@ class InlinePostgresStore:
 
     def descriptor(self) -> int | None:
         """Return a descriptor that keeps this process counted as living; `None` where there is none."""
-        with suppress(OSError):
-            return self._holding.presence.descriptor
-        return None
+        return self._holding.presence.descriptor if self._holding.holds else None
 
     async def tail(self, after: int = 0) -> AsyncIterator[list[Row]]:
         """Rows of all runs by pos, from `after` on, until the store is closed; needs an event loop.
@@ -271,11 +268,6 @@ class InlinePostgresStore:
         if isinstance(outcome, GestaError):
             raise outcome
         return outcome
-
-    async def _order(self, work: Mirror | Order) -> None:
-        (outcome,) = await self._wait(partial(self.writer.commit, (work,), synced=True))
-        if isinstance(outcome, GestaError):
-            raise outcome
 
     async def _wait(self, work: Callable[[], T]) -> T:
         return work()
@@ -322,7 +314,7 @@ class PostgresStore(InlinePostgresStore):
         return int(await self._write(checked(batch), synced=True))
 
     async def transact(self, effect: Effect) -> None:
-        """Do a work and commit its entries with it; see `Store.transact`. A server that is away is waited for before."""
+        """Do a work and commit its entries with it; see `Store.transact`. What has to be waited for comes before."""
         if not self.writer.ready():
             await self._wait(partial(self.writer.commit, (), synced=False))
         await super().transact(effect)

@@ -110,7 +110,7 @@ class Holding:
             if not self._stores and self._keeper is not None:
                 self._keeper.close()
                 self._keeper = None
-        self._use_less()
+        self.end_use()
 
     def keep(self) -> Callable[[], None]:
         """Make this process count as living until the returned function is called. Raises OSError."""
@@ -121,7 +121,7 @@ class Holding:
 
         def end() -> None:
             while kept:
-                kept.pop()._use_less()
+                kept.pop().end_use()
 
         return end
 
@@ -133,7 +133,8 @@ class Holding:
         if self._keeper is not None:
             silence(self._keeper)
 
-    def _use_less(self) -> None:
+    def end_use(self) -> None:
+        """Count one store or promise less; with the last one the presence ends."""
         with self._opening:
             self._uses -= 1
             if not self._uses and self._presence is not None:

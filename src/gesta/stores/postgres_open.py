@@ -86,7 +86,7 @@ WORDS: tuple[tuple[type[psycopg.Error], str], ...] = (
     (psycopg.DataError, "a value is none that PostgreSQL can hold"),
     (psycopg.IntegrityError, "it does not fit what stands there"),
     (psycopg.NotSupportedError, "this server cannot do it; PostgreSQL 15 to 18 can"),
-    (psycopg.OperationalError, "the server cannot be reached, refused this user, or was lost"),
+    (psycopg.OperationalError, "it is away, refused this user, or was lost"),
     (psycopg.InterfaceError, "the connection is no longer usable"),
     (psycopg.InternalError, "the server failed"),
     (psycopg.ProgrammingError, "the server does not understand what is asked of it"),
@@ -142,8 +142,9 @@ def told(error: Exception, address: str, *, writing: bool) -> RecordError:
     found = f"{words} ({first})" if first else words
     if isinstance(error, DAMAGED + FOREIGN):
         return BrokenRecord(address, found)
-    if writing:
-        return kind_of(error)(address, found)
+    kind = kind_of(error)
+    if writing or kind is ServerGone:
+        return kind(address, found)
     return RecordError(f"Could not read {address!r}: {found}.")
 
 

@@ -1,8 +1,8 @@
 """The one reading connection of a store, one more for each query of a user, and one for each that follows.
 
 Synchronous, and under a lock: every method may be called from any thread. A connection that was lost is opened anew,
-for as long as the server is waited for, and the query is asked once more: reading changes nothing. A user's query has a transaction of its own that can
-only read, and is one statement, so that none can leave that transaction.
+for as long as the server is waited for, and the query is asked once more: reading changes nothing. A user's query
+has a transaction of its own that can only read, and is one statement, so that none can leave that transaction.
 """
 
 import os
@@ -21,7 +21,7 @@ from gesta.errors import BrokenRecord, RecordError, ServerGone
 from gesta.store import BlobRow, Info, Letter, RunRow, Table
 from gesta.stores.postgres_open import DAMAGED, Connection, Place, connect, kind_of, told
 from gesta.stores.postgres_tables import INDEXED, placed
-from gesta.stores.postgres_writer import channel
+from gesta.stores.postgres_transaction import channel
 from gesta.stores.tables import ROW
 
 ASKING_S = 0.05  # between tries to reach a server that is away

@@ -11,25 +11,24 @@ The epoch of a run is checked in the transaction that appends, so a writer whose
 
 import os
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from threading import Event, Lock
 from typing import Any
 
 import psycopg
 from msgspec import Struct, field
-from msgspec.structs import astuple, replace
+from msgspec.structs import replace
 
-from gesta.entry import Row
-from gesta.errors import BrokenRecord, GestaError, LeaseLost, ServerGone, WriteFailed
-from gesta.store import Batch, Effect, Info, Lease, Letter, Prune
+from gesta.errors import BrokenRecord, GestaError, ServerGone, WriteFailed
+from gesta.store import Batch, Effect, Info, Lease
 from gesta.stores.common import checked
 from gesta.stores.postgres_effects import PostgresSql
 from gesta.stores.postgres_holding import Holding, silence, watch_forks
-from gesta.stores.postgres_leases import GIVE_BACK, clean, mirror, take
-from gesta.stores.postgres_open import Connection, Place, connect, marked, number, server_of, standing, told
-from gesta.stores.postgres_tables import ADD_BLOBS, ADD_ROWS, LETTER, PRUNE
-from gesta.stores.sharing import Take, Work
+from gesta.stores.postgres_leases import clean
+from gesta.stores.postgres_open import Connection, Place, connect, kind_of, marked, server_of, standing, told
+from gesta.stores.postgres_transaction import Transaction
+from gesta.stores.sharing import Adopt, Take, Work
 
 FAULTY = (psycopg.DataError, psycopg.IntegrityError, psycopg.ProgrammingError, UnicodeError, ValueError, TypeError)
 """What one work is to blame for: the others of its group are carried out without it."""
@@ -37,26 +36,6 @@ FAULTY = (psycopg.DataError, psycopg.IntegrityError, psycopg.ProgrammingError, U
 ASKING_S = 0.05  # between tries to reach a server that is away
 
 SIZE = "SELECT pg_total_relation_size('entries') + pg_total_relation_size('blobs')"
-LEASES = """SELECT run, owner, epoch, (SELECT max(seq) FROM entries WHERE entries.run = leases.run)
-    FROM leases WHERE run = ANY($1)"""
-WRITTEN = "SELECT 1 FROM entries WHERE run = $1 AND seq = $2 AND digest = $3"
-GRANTED = "SELECT 1 FROM leases WHERE run = $1 AND owner = $2 AND epoch = $3"
-ADOPT = "UPDATE record SET mark = NULL, adopted_by = $1, server = coalesce($2, server)"
-SENT = "SELECT 1 FROM inbox_keys WHERE run = $1 AND key = $2"
-
-
-class Mirror(Struct, frozen=True):
-    """The wish to make a run a mirror of one in the record `of`, or an ordinary one."""
-
-    lease: Lease
-    of: str | None
-
-
-class Order(Struct, frozen=True):
-    """A statement that may be carried out twice."""
-
-    statement: str
-    values: tuple[Any, ...]
 
 
 class Options(Struct, frozen=True):
@@ -73,7 +52,7 @@ class Options(Struct, frozen=True):
 class Trial(Struct):
     """Works on their way into one transaction, which may have to be made more than once."""
 
-    works: Sequence[Work | Mirror | Order]
+    works: Sequence[Work]
     outcomes: list[Any] = field(default_factory=list)
     asked: bool = False
     """Whether the commit was asked for, so that it may have happened."""
@@ -99,21 +78,16 @@ class Writer:
         """What this process holds in the record."""
         self._options = options
         self._place = place
-        self._lock = number(info.id)
-        self._channel = channel(info)
         self._connection = connection
+        self._server = server_of(connection, place)
         self._process = os.getpid()
         self._closed = Event()
         self._turn = Lock()
         self._taken: dict[str, int] = {}  # epochs of the leases that were taken through this store, by run
-        self._cleaned = False
-        self._pos = 0  # of the last row, in this transaction
-        self._rows: list[Row] = []  # that go out together
-        self._known: dict[str, tuple[str | None, int, int]] = {}  # run: owner, epoch and head, in this transaction
         holding.enter()
         watch_forks(self)
 
-    def commit(self, works: Sequence[Work | Mirror | Order], *, synced: bool = True) -> list[Any]:
+    def commit(self, works: Sequence[Work], *, synced: bool = True) -> list[Any]:
         """Carry out works in their order, in one transaction; see the writer of SQLite.
 
         Raises:
@@ -130,14 +104,8 @@ class Writer:
         """Have nobody use a lease any more; the next commit says so to others."""
         if self._taken.get(lease.run) == lease.epoch:
             del self._taken[lease.run]
-        self.holding.presence.leave(lease.run, lease.epoch)
-
-    def adopt(self, by: str) -> None:
-        """Write down that this copy goes on, on the server that it stands on. Raises WriteFailed."""
-        (outcome,) = self.commit((Order(ADOPT, (by, server_of(self._connection, self._place))),))
-        if isinstance(outcome, GestaError):
-            raise outcome
-        self.info = replace(self.info, mark=None)
+        if self.holding.holds:
+            self.holding.presence.leave(lease.run, lease.epoch)
 
     def ready(self) -> bool:
         """Return whether a commit can be made at once, as far as can be said without asking the server."""
@@ -182,20 +150,21 @@ class Writer:
         """Give up a forked child's copy of the connection, so that it does not keep a dead parent alive."""
         silence(self._connection)
 
-    def _commit(self, works: Sequence[Work | Mirror | Order], *, synced: bool) -> list[Any]:
+    def _commit(self, works: Sequence[Work], *, synced: bool) -> list[Any]:
         trial = Trial(works)
         while True:
             try:
                 outcomes = self._try(trial, synced=synced)
                 break
             except BaseException as error:
-                lost = self._undo()
-                if lost and isinstance(error, psycopg.Error) and error is not trial.raised and self._again(trial):
+                lost = self._undo() or (isinstance(error, psycopg.Error) and kind_of(error) is ServerGone)
+                ours = isinstance(error, Exception) and error is not trial.raised and not isinstance(error, GestaError)
+                if ours and lost and self._again(trial):
                     continue
                 self._disown(trial)
-                if error is trial.raised or isinstance(error, GestaError) or not isinstance(error, Exception):
+                if not ours:
                     raise
-                failure = self._failure(error, trial)
+                failure = self._failure(error, asked=lost and trial.asked)
                 if lost or not isinstance(error, FAULTY):
                     raise failure from error
                 if len(works) == 1:
@@ -216,9 +185,9 @@ class Writer:
             return False
         return time.monotonic() < trial.until and not self._closed.wait(ASKING_S)
 
-    def _failure(self, error: Exception, trial: Trial) -> GestaError:
+    def _failure(self, error: Any, *, asked: bool) -> GestaError:
         """Put into words why a transaction was not made, and whether that is known."""
-        if not trial.asked:
+        if not asked:
             return told(error, self._place.address, writing=True)
         words = "the connection was lost in a commit, and the server cannot be asked whether it happened"
         return ServerGone(self._place.address, f"{words} ({error}); read the run to see")
@@ -229,10 +198,11 @@ class Writer:
         runs = [work.lease.run for work in works if isinstance(work, Batch)]
         runs += [work.run for work in works if isinstance(work, Effect)]
         runs += [gone.lease.run for work in works if isinstance(work, Batch) for gone in work.prunes]
-        self._begin(runs, synced=synced)
+        transaction = Transaction(connection, self.info, self.holding, self._server)
+        transaction.begin(runs, synced=synced)
         if trial.asked:  # the lock is ours, so that transaction is over
-            if self._happened(trial):
-                self._connection.execute("ROLLBACK")
+            if transaction.happened(works, trial.outcomes):
+                connection.execute("ROLLBACK")
                 return trial.outcomes
             self._disown(trial)
             trial.asked = False
@@ -242,27 +212,21 @@ class Writer:
         trial.outcomes = []
         with connection.pipeline():
             for work in works:
-                trial.outcomes.append(self._carry_out(work))
-            given = self._give_back()
-            self._flush()
+                trial.outcomes.append(outcome := transaction.carry_out(work))
+                if isinstance(outcome, Lease):
+                    self._taken[outcome.run] = outcome.epoch
+            given = transaction.give_back()
+            transaction.flush()
             trial.asked = True
-            self._connection.execute("COMMIT")
-        if given:
-            self.holding.presence.returned(given)
+            connection.execute("COMMIT")
+        self._returned(given)
+        if any(isinstance(work, Adopt) for work in works):
+            self.info = replace(self.info, mark=None)
         return trial.outcomes
 
-    def _happened(self, trial: Trial) -> bool:
-        """Return whether a transaction is on record whose commit was asked for. All of its works are, or none is."""
-        for work, outcome in zip(trial.works, trial.outcomes, strict=True):
-            if isinstance(work, Batch) and work.rows and isinstance(outcome, int):
-                last = work.rows[-1]
-                return bool(self._all(WRITTEN, last.run, last.seq, last.digest))
-        for work, outcome in zip(trial.works, trial.outcomes, strict=True):
-            if isinstance(work, Take) and isinstance(outcome, Lease):
-                return bool(self._all(GRANTED, outcome.run, outcome.owner, outcome.epoch))
-            if isinstance(work, Letter) and outcome is True:  # or the same letter of somebody else is, which is as good
-                return bool(self._all(SENT, work.run, work.key))
-        return False  # nothing that could not be done twice
+    def _returned(self, given: dict[str, int]) -> None:
+        if given:
+            self.holding.presence.returned(given)
 
     def _disown(self, trial: Trial) -> None:
         """Have nobody use the leases that a try took, for it may not have happened."""
@@ -283,7 +247,8 @@ class Writer:
         if self._connection.closed:
             connection = connect(self._place, readonly=False)
             try:
-                self.info = same(self.info, marked(connection, self._place, failover=self._options.failover))
+                info = marked(connection, self._place, failover=self._options.failover)
+                self.info, self._server = same(self.info, info), server_of(connection, self._place)
             except BaseException:
                 connection.close()
                 raise
@@ -296,21 +261,6 @@ class Writer:
                 raise WriteFailed(self._place.address, words) from error
         return self._connection
 
-    def _begin(self, runs: Iterable[str], *, synced: bool) -> str:
-        """Start a transaction as the only writer, learn where its runs are, and give the transaction's own id."""
-        connection = self._connection
-        with connection.pipeline():
-            connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED")
-            connection.execute("SELECT pg_advisory_xact_lock($1)", (self._lock,))
-            if not synced:
-                connection.execute("SET LOCAL synchronous_commit = off")
-            leases = connection.execute(LEASES, (sorted(set(runs)),))
-            last = connection.execute("SELECT coalesce(max(pos), 0), pg_current_xact_id()::text FROM entries")
-            self._rows = []
-            self._known = {run: (owner, epoch, head or 0) for run, owner, epoch, head in leases.fetchall()}
-            ((self._pos, transaction),) = last.fetchall()
-        return str(transaction)
-
     def _undo(self) -> bool:
         """Leave a failed transaction, and tell whether the connection was lost."""
         with suppress(psycopg.Error):
@@ -321,53 +271,17 @@ class Writer:
             self._connection.close()
         return lost
 
-    def _carry_out(self, work: Work | Mirror | Order) -> Any:
-        try:
-            if isinstance(work, Batch):
-                return self._append(work)
-            self._flush()
-            match work:
-                case Letter():
-                    return self._send(work)
-                case Take():
-                    return self._take(work)
-                case Mirror():
-                    return mirror(self._connection, work.lease, work.of)
-                case Order():
-                    self._connection.execute(work.statement, work.values)
-        except GestaError as refused:  # before it had written anything
-            return refused
-
-    def _take(self, work: Take) -> Lease:
-        lease = take(self._connection, self.holding, work)
-        self._taken[work.run] = lease.epoch
-        self._known[work.run] = (lease.owner, lease.epoch, lease.head)
-        if not self._cleaned:
-            clean(self._connection, lease.owner)
-            self._cleaned = True
-        return lease
-
-    def _give_back(self) -> dict[str, int]:
-        """Free the runs whose leases were given back, and return their epochs."""
-        if not self.holding.holds:
-            return {}
-        presence = self.holding.presence
-        with presence.lock:
-            given = dict(presence.back)
-        for run, epoch in given.items():
-            self._connection.execute(GIVE_BACK, (run, self.holding.process, epoch))
-        return given
-
     def _farewell(self) -> None:
-        """Free what this store held, and the name of the process if it was its last store."""
-        self._begin((), synced=False)
-        given = self._give_back()
+        """Free what this store held, and forget the name of the process if it was its last store."""
+        transaction = Transaction(self._connection, self.info, self.holding, self._server)
+        transaction.begin()
+        given = transaction.give_back()
         if self.holding.holds and self.holding.last():
-            values = (self.holding.process,)
-            self._connection.execute("DELETE FROM owners WHERE owner = $1 AND gone_by IS NULL", values)
+            me = self.holding.process
+            self._connection.execute("DELETE FROM owners WHERE owner = $1 AND gone_by IS NULL", (me,))
+            clean(self._connection, me)
         self._connection.execute("COMMIT")
-        if given:
-            self.holding.presence.returned(given)
+        self._returned(given)
 
     def _transact(self, effect: Effect, trial: Trial) -> Batch:
         """Do an effect, and return what it says of itself; what it did is undone where it says so."""
@@ -385,70 +299,6 @@ class Writer:
             self._connection.execute("ROLLBACK TO effect")
         return checked(batch)
 
-    def _append(self, batch: Batch) -> int:
-        lease, rows, run = batch.lease, batch.rows, batch.lease.run
-        self._allow(batch)
-        for gone in batch.prunes:
-            self._allow_prune(gone)
-        if batch.letters:
-            self._take_in(run, set(batch.letters))
-        if batch.blobs:
-            columns = zip(*map(astuple, batch.blobs), strict=True)
-            self._connection.execute(ADD_BLOBS, (run, *map(list, columns)))
-        if not rows:
-            return 0
-        self._rows += rows
-        self._pos += len(rows)
-        self._known[run] = (lease.owner, lease.epoch, rows[-1].seq)
-        for gone in batch.prunes:
-            self._prune(gone.lease.run)
-        return self._pos
-
-    def _flush(self) -> None:
-        """Send the rows of the batches so far."""
-        if self._rows:
-            places = list(range(self._pos - len(self._rows) + 1, self._pos + 1))
-            columns = zip(*(astuple(row)[:-1] for row in self._rows), strict=True)
-            self._connection.execute(ADD_ROWS, (places, *map(list, columns)))
-            self._connection.execute("SELECT pg_notify($1, '')", (self._channel,))  # sent with the commit
-            self._rows = []
-
-    def _allow_prune(self, gone: Prune) -> None:
-        """Refuse to take a run away that is not ours, or to which something was added meanwhile."""
-        self._allow(Batch(gone.lease, gone.lease.head, ()))
-        waiting = {one for (one,) in self._all("SELECT id FROM inbox WHERE run = $1", gone.lease.run)}
-        if waiting != set(gone.letters):
-            raise LeaseLost(gone.lease.run, f"letters {sorted(gone.letters)} in its inbox", f"{sorted(waiting)}")
-
-    def _prune(self, run: str) -> None:
-        self._flush()
-        self._known.pop(run, None)
-        for statement in PRUNE:
-            self._connection.execute(statement, (run,))
-
-    def _allow(self, batch: Batch) -> None:
-        """Refuse a batch whose writer is no longer the writer, or does not know where the run is."""
-        lease, run = batch.lease, batch.lease.run
-        owner, epoch, last = self._known.get(run, (None, 0, 0))
-        if (owner, epoch) != (lease.owner, lease.epoch):
-            raise LeaseLost(run, f"the lease of epoch {lease.epoch}", f"epoch {epoch}" if owner else "it free")
-        forking = not last and batch.rows and batch.rows[0].kind == "begin"
-        if last != batch.head and not forking:
-            raise LeaseLost(run, f"head {batch.head}", f"head {last}")
-
-    def _take_in(self, run: str, letters: set[int]) -> None:
-        waiting = {one for (one,) in self._all("SELECT id FROM inbox WHERE run = $1", run)}
-        if letters - waiting:
-            raise LeaseLost(run, f"letters {sorted(letters - waiting)} in its inbox", "them taken in before")
-        self._connection.execute("DELETE FROM inbox WHERE id = ANY($1)", (sorted(letters),))
-
-    def _send(self, letter: Letter) -> bool:
-        query = "INSERT INTO inbox_keys(run, key) VALUES($1, $2) ON CONFLICT DO NOTHING RETURNING 1"
-        if not self._all(query, letter.run, letter.key):
-            return False
-        self._connection.execute(LETTER, (letter.run, letter.key, letter.content))
-        return True
-
     def _all(self, query: str, *values: Any) -> list[Any]:
         return self._connection.execute(query, values).fetchall()
 
@@ -458,8 +308,3 @@ def same(known: Info, found: Info) -> Info:
     if found.id != known.id:
         raise BrokenRecord(known.address, f"expected the record {known.id}, found {found.id} in its place")
     return found
-
-
-def channel(info: Info) -> str:
-    """Name the channel on which commits to a record are announced."""
-    return f"gesta_{info.id}"

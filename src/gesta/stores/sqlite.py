@@ -174,7 +174,7 @@ class InlineSqliteStore:
         except RecordError:
             pass
         finally:
-            self._writer.give_back()
+            self._writer.give_back(lease)
 
     async def mirror(self, lease: Lease, of: str | None) -> None:
         """Make a run a mirror, or an ordinary run; see `Store.mirror`. Raises LeaseLost, WriteFailed."""

@@ -160,6 +160,7 @@ def migrate(connection: apsw.Connection, path: Path) -> None:
         for statement in MIGRATIONS:
             connection.execute(statement)
         connection.execute("UPDATE owners SET gone_by = 'gesta, which found that nobody had the record open'")
+        connection.execute("UPDATE leases SET owner = NULL")  # 0.1.0 forgot owners that had died, not their leases
         connection.execute(f"UPDATE record SET format = {FORMAT}; PRAGMA user_version = {FORMAT}")  # noqa: S608
     connection.execute("COMMIT")
 
@@ -195,7 +196,7 @@ def identity(connection: apsw.Connection, path: Path) -> Info:
     if not rows:
         raise BrokenRecord(str(path), "it has lost its own id")
     id, created_at, mark = rows[0]
-    return Info(str(id), str(path), str(created_at), mark)
+    return Info(str(id), str(path), str(created_at), mark if isinstance(mark, int) else None)
 
 
 def located(address: str | os.PathLike[str], *, readonly: bool) -> Path:

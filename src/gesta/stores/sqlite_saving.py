@@ -7,6 +7,7 @@ into the file. If the file itself is another one by now, or was written since, a
 
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import apsw
 
@@ -21,7 +22,7 @@ LOST = (
 )
 AGAIN = "close the record and open it again"
 SAVED = ".saved"
-ROWS = "SELECT pos, digest FROM entries ORDER BY pos"
+ROWS = "SELECT pos, digest FROM entries"
 
 
 def save(connection: apsw.Connection, guard: Guard, path: Path) -> WriteFailed:
@@ -72,16 +73,15 @@ def spare(path: Path) -> Path:
 def _holds(connection: apsw.Connection, path: Path) -> bool:
     """Return whether the file that lies there by now has every entry that we see, its own log left out."""
     try:
-        ours = dict(connection.execute(ROWS).fetchall())
-        found = dict(steady(path, lambda: _rows(path)))
+        ours = set(connection.execute(ROWS).fetchall())
+        return ours <= steady(path, lambda: _rows(path))
     except (apsw.Error, OSError, RecordError):
         return False
-    return ours.items() <= found.items()
 
 
-def _rows(path: Path) -> list[tuple[int, bytes]]:
+def _rows(path: Path) -> set[tuple[Any, ...]]:
     reading = connect_reading(path, still=True)
     try:
-        return reading.execute(ROWS).fetchall()
+        return set(reading.execute(ROWS).fetchall())
     finally:
         disconnect(reading)

@@ -1,16 +1,14 @@
 """The one writing connection of a store: works are carried out in groups, one transaction a group.
 
-A work is a batch, a letter, a run to take or a lease to give back. Each looks at the database before it writes, so one
-that is refused fails alone. Synchronous, and under a lock: it may be called from any thread, and waits for the thread
-that is writing, and for its turn among processes. What our own last commit left is remembered, and used while SQLite's
-data version says that nobody else has written since.
+Synchronous, and under a lock: it may be called from any thread, and waits for the thread that is writing, and for its
+turn among processes. See `sqlite_works` for what a work does, `sqlite_leases` for who may write, `sqlite_turn` for the
+turn.
 
 A lease is given back at once, for this process. That others can see it rides with the next commit, whichever that is;
 where the next one failed, a thread tries again until it is done.
 """
 
 import os
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -20,25 +18,21 @@ from typing import Any
 
 import apsw
 from msgspec import Struct
-from msgspec.structs import astuple
 
-from gesta.entry import GENESIS, utc_text
-from gesta.errors import GestaError, LeaseLost, RecordBusy, RunHeld, RunMirrored, WriteFailed
+from gesta.errors import GestaError, RecordBusy, WriteFailed
 from gesta.log import Clock
-from gesta.store import Batch, Effect, Lease, Letter, Prune
-from gesta.stores.common import checked
-from gesta.stores.effects import Sql
-from gesta.stores.sharing import Adopt, Declare, Mirror, Take, Work
+from gesta.store import Batch, Effect, Lease, Letter
+from gesta.stores.sharing import Work
 from gesta.stores.sqlite_guard import Guard
+from gesta.stores.sqlite_leases import Leases
 from gesta.stores.sqlite_open import AGAIN_S, disconnect, told
 from gesta.stores.sqlite_saving import save, saved_in_place
 from gesta.stores.sqlite_turn import busy
-from gesta.stores.tables import ADD_BLOB, ADD_ROW, FORGET_WORDS, PRUNE, WORDS_KNOWN
+from gesta.stores.sqlite_works import Works
 
 CLOSING_S = 0.1  # how long a closing store waits for readers, before it leaves the log beside the file
 RETRY_S = 0.5  # between two tries to give leases back whose commit failed
 WAITING = "SELECT run, key, content, at, id FROM inbox WHERE run = ? ORDER BY id"
-GIVE_BACK = "UPDATE leases SET owner = NULL WHERE run = ? AND owner = ? AND epoch = ?"
 FAULTY = (
     *(apsw.ConstraintError, apsw.TooBigError, apsw.MismatchError, apsw.BindingsError, apsw.SQLError),
     *(TypeError, ValueError, OverflowError),
@@ -68,8 +62,6 @@ class Writer:
         """Transactions that changed something."""
         self.synced = terms.synced
         """Whether commits wait for the disk, where they are not told otherwise."""
-        self.presence = guard.hold.presence
-        """This process, as others see it in the file."""
         self._path = path
         self._connection = connection
         self._guard = guard
@@ -80,17 +72,14 @@ class Writer:
         self._lost: WriteFailed | None = None  # the file or its log was taken away
         self._turn = threading.Lock()
         self._until = 0.0  # when to wait no longer for a program that knows nothing of turns
-        self._clean = False  # whether we have looked for what dead processes left
-        self._mine: dict[str, int] = {}  # epochs of the leases that this store took and did not give back, by run
-        self._took: dict[str, int] = {}  # the same, in this transaction
+        self._leases = Leases(connection, guard.hold.presence, terms.clock)
+        self._works = Works(connection, self._leases, terms.clock)
         self._seen = -1  # data version after our last commit
-        self._heads: dict[str, tuple[str, int, int]] = {}  # run: owner, epoch and head as our last commit left them
-        self._quiet: set[str] = set()  # runs whose inbox was empty at the data version `_quiet_at`, and is so by us
         self._quiet_at = -1
+        self._giving = threading.Lock()
         self._ending = threading.Event()
         self._returning: threading.Thread | None = None
         self._one = connection.cursor()
-        self._many = connection.cursor()
         connection.set_busy_handler(self._patient)
 
     def commit(self, works: Sequence[Work], *, synced: bool = True) -> list[Any]:
@@ -142,12 +131,7 @@ class Writer:
 
     def leave(self, lease: Lease) -> bool:
         """Have nobody in this process use a lease any more; return whether a commit is to say so."""
-        if self._closed or lease.owner != self.presence.process:
-            return False
-        if self._mine.get(lease.run) == lease.epoch:
-            del self._mine[lease.run]
-        self.presence.leave(lease.run, lease.epoch)
-        return lease.run in self.presence.back
+        return not self._closed and self._leases.leave(lease)
 
     def keep(self) -> Callable[[], None]:
         """Count a thread of this process; see `Store.keep`."""
@@ -155,12 +139,12 @@ class Writer:
 
     def descriptor(self) -> int | None:
         """Return the descriptor of our presence; see `Store.descriptor`."""
-        return None if self._closed or os.getpid() != self._process else self.presence.descriptor
+        return None if self._closed or os.getpid() != self._process else self._leases.presence.descriptor
 
-    def give_back(self) -> None:
-        """See to it that leases whose return is not yet committed are given back, in a thread that tries again."""
-        with self._turn:
-            if self.presence.back and not self._closed and self._returning is None:
+    def give_back(self, lease: Lease) -> None:
+        """See to it that a lease is given back whose return could not be committed, in a thread that tries again."""
+        with self._giving:
+            if self._leases.presence.back.get(lease.run) == lease.epoch and self._returning is None:
                 self._returning = threading.Thread(target=self._give_back, name="gesta leases", daemon=True)
                 self._returning.start()
 
@@ -176,13 +160,13 @@ class Writer:
                 return None
             ((version,),) = self._one.execute("PRAGMA data_version")  # not the one below: this one looks at the disk
             if version != self._quiet_at:
-                self._quiet.clear()
+                self._works.quiet.clear()
                 self._quiet_at = version
-            if run in self._quiet:
+            if run in self._works.quiet:
                 return []
             rows: list[Any] = self._one.execute(WAITING, (run,)).fetchall()
             if not rows:
-                self._quiet.add(run)
+                self._works.quiet.add(run)
             return [Letter(*row) for row in rows]
         except (apsw.Error, UnicodeEncodeError):
             return None
@@ -199,9 +183,8 @@ class Writer:
             closed, self._closed = self._closed, True
             if closed or os.getpid() != self._process:  # a forked child closes nothing of its parent's
                 return
-            for run, epoch in self._mine.items():
-                self.presence.leave(run, epoch)
-            patience_s = self._terms.busy_s if self.presence.back else CLOSING_S
+            self._leases.leave_all()
+            patience_s = self._terms.busy_s if self._leases.presence.back else CLOSING_S
             turn = self._guard.hold.turn
             ours = turn.taken_by(time.monotonic() + patience_s)
             try:
@@ -232,7 +215,7 @@ class Writer:
             except apsw.Error as error:
                 raise told(error, str(self._path), writing=True) from error
             finally:
-                self._heads.clear()
+                self._works.forget()
             return before - self._path.stat().st_size
 
     @contextmanager
@@ -269,15 +252,14 @@ class Writer:
 
     def _commit(self, works: Sequence[Work], *, synced: bool) -> list[Any]:
         self._begin(synced=synced)
-        self._took = {}
-        given = dict(self.presence.back)
         try:
-            for run, epoch in given.items():
-                self._return(run, epoch)
-            outcomes = [self._carry_out(work) for work in works]
+            given = self._works.begin()
+            outcomes = [self._works.carry_out(work) for work in works]
             self._one.execute("COMMIT")
         except BaseException as error:
             self._undo()
+            if not isinstance(error, apsw.Error) and any(isinstance(work, Effect) for work in works):
+                raise
             if not isinstance(error, Exception):
                 raise
             failure = told(error, str(self._path), writing=True)
@@ -290,10 +272,7 @@ class Writer:
             return [outcome for work in works for outcome in self._commit((work,), synced=synced)]
         if not self._guard.reached() and not saved_in_place(self._connection, self._guard):
             raise self._gone()
-        self.presence.returned(given)
-        for run, epoch in self._took.items():
-            self.presence.take(run, epoch)
-        self._mine |= self._took
+        self._leases.committed(given)
         self._seen = self._connection.data_version()
         self.commits += any(not isinstance(outcome, GestaError) for outcome in outcomes)
         return outcomes
@@ -314,11 +293,11 @@ class Writer:
         except apsw.Error as error:
             raise told(error, str(self._path), writing=True) from error
         if self._connection.data_version() != self._seen:
-            self._heads.clear()
+            self._works.forget()
 
     def _gone(self) -> WriteFailed:
         """Save what was committed, once, and say where it is."""
-        self._heads.clear()
+        self._works.forget()
         if self._lost is None:
             self._lost = save(self._connection, self._guard, self._path)
         return self._lost
@@ -332,17 +311,13 @@ class Writer:
         self._until = time.monotonic() + patience_s
         last = self._guard.hold.stores == 1 and not self._guard.hold.kept
         with suppress(apsw.Error, GestaError):
-            if self.presence.back or (last and self._clean):
+            if last or self._leases.presence.back:
                 self._begin(synced=False)
-                given = dict(self.presence.back)
-                for run, epoch in given.items():
-                    self._return(run, epoch)
+                given = self._works.begin()
                 if last:
-                    self._one.execute(
-                        "DELETE FROM owners WHERE owner = ? AND gone_by IS NULL", (self.presence.process,)
-                    )
+                    self._leases.hide()
                 self._one.execute("COMMIT")
-                self.presence.returned(given)
+                self._leases.committed(given)
         self._undo()
         self._until = time.monotonic() + CLOSING_S
         self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
@@ -352,169 +327,13 @@ class Writer:
         while not self._ending.wait(RETRY_S):
             with suppress(GestaError):
                 self.at_once((), synced=False)
-            with self._turn:
-                if not self.presence.back or self._closed:
+            with self._giving:
+                if not self._leases.presence.back:
                     self._returning = None
                     return
 
     def _undo(self) -> None:
-        self._heads.clear()
+        self._works.forget()
         with suppress(apsw.Error):
             if self._connection.in_transaction:
                 self._one.execute("ROLLBACK")
-
-    def _carry_out(self, work: Work) -> Any:
-        try:
-            match work:
-                case Batch():
-                    return self._append(work)
-                case Effect():
-                    return self._transact(work)
-                case Letter():
-                    return self._send(work)
-                case Take():
-                    return self._take(work)
-                case Lease():
-                    return None  # every commit says which leases were given back
-                case Mirror():
-                    return self._mirror(work)
-                case Declare():
-                    return self._declare(work)
-                case Adopt():
-                    self._one.execute("UPDATE record SET mark = NULL, adopted_by = ?", (work.by,))
-        except GestaError as refused:  # before it had written anything
-            return refused
-
-    def _append(self, batch: Batch) -> int:
-        lease, rows, run = batch.lease, batch.rows, batch.lease.run
-        if self._heads.get(run) != (lease.owner, lease.epoch, batch.head):
-            self._allow(batch)
-        for gone in batch.prunes:
-            self._allow_prune(gone)
-        if batch.letters:
-            self._take_in(run, set(batch.letters))
-        if batch.blobs:
-            self._many.executemany(ADD_BLOB, [(run, blob.name, blob.salt, blob.data) for blob in batch.blobs])
-        self._many.executemany(ADD_ROW, [astuple(row)[:-1] for row in rows])
-        self._heads[run] = (lease.owner, lease.epoch, rows[-1].seq if rows else batch.head)
-        pos = self._connection.last_insert_rowid() if rows else 0
-        for gone in batch.prunes:  # after the rows, so that their places lie behind all that were ever given
-            self._prune(gone.lease.run)
-        return pos
-
-    def _transact(self, effect: Effect) -> int:
-        """Do an effect, and append what it says of itself; what it did is undone where it says so."""
-        sql = Sql(self._connection)
-        self._one.execute("SAVEPOINT effect")
-        with sql.guarded(effect.timeout_s):
-            batch, kept = effect.work(sql)
-        if not kept:
-            self._one.execute("ROLLBACK TO effect")
-        self._one.execute("RELEASE effect")
-        return self._append(checked(batch))
-
-    def _allow_prune(self, gone: Prune) -> None:
-        """Refuse to take a run away that is not ours, or to which something was added meanwhile."""
-        self._allow(Batch(gone.lease, gone.lease.head, ()))
-        waiting = {one for (one,) in self._one.execute("SELECT id FROM inbox WHERE run = ?", (gone.lease.run,))}
-        if waiting != set(gone.letters):
-            raise LeaseLost(gone.lease.run, f"letters {sorted(gone.letters)} in its inbox", f"{sorted(waiting)}")
-
-    def _prune(self, run: str) -> None:
-        self._heads.pop(run, None)
-        if self._one.execute(WORDS_KNOWN).fetchall():
-            self._one.execute(FORGET_WORDS, (run,))
-        for statement in PRUNE:
-            self._one.execute(statement, (run,))
-
-    def _allow(self, batch: Batch, *, anywhere: bool = False) -> None:
-        """Refuse a batch whose writer is no longer the writer, or, unless `anywhere`, not where the run is."""
-        lease, run = batch.lease, batch.lease.run
-        query = "SELECT owner, epoch, (SELECT max(seq) FROM entries WHERE run = ?1) FROM leases WHERE run = ?1"
-        owner, epoch, last = self._first(query, run) or (None, 0, None)
-        if (owner, epoch) != (lease.owner, lease.epoch):
-            raise LeaseLost(run, f"the lease of epoch {lease.epoch}", f"epoch {epoch}" if owner else "it free")
-        forking = last is None and batch.rows and batch.rows[0].kind == "begin"
-        if (last or 0) != batch.head and not forking and not anywhere:
-            raise LeaseLost(run, f"head {batch.head}", f"head {last or 0}")
-
-    def _take_in(self, run: str, letters: set[int]) -> None:
-        waiting = {one for (one,) in self._one.execute("SELECT id FROM inbox WHERE run = ?", (run,))}
-        if letters - waiting:
-            raise LeaseLost(run, f"letters {sorted(letters - waiting)} in its inbox", "them taken in before")
-        self._many.executemany("DELETE FROM inbox WHERE id = ?", [(one,) for one in letters])
-
-    def _send(self, letter: Letter) -> bool:
-        self._one.execute("INSERT OR IGNORE INTO inbox_keys(run, key) VALUES(?, ?)", (letter.run, letter.key))
-        if not self._connection.changes():
-            return False
-        self._quiet.discard(letter.run)
-        values = (letter.run, letter.key, letter.content, utc_text(self._terms.clock()))
-        self._one.execute("INSERT INTO inbox(run, key, content, at) VALUES(?, ?, ?, ?)", values)
-        return True
-
-    def _take(self, wish: Take) -> Lease:
-        run, process = wish.run, self.presence.process
-        last = self._first("SELECT seq, digest FROM entries WHERE run = ? ORDER BY seq DESC LIMIT 1", run)
-        head, digest = last or (0, GENESIS)
-        query = "SELECT epoch, since, owner, mirror_of FROM leases WHERE run = ?"
-        epoch, since, owner, mirror_of = self._first(query, run) or (0, "", None, None)
-        if mirror_of is not None and not wish.mirror:
-            raise RunMirrored(run, mirror_of)
-        if owner == process:
-            if run in self.presence.using or run in self._took:
-                raise RunHeld(run, self._told(owner), since, head)
-        elif owner is not None and (gone := self._ended(owner)) is not True:
-            unknown = f", which cannot be looked up from here (if it has ended: gesta gone {owner}),"
-            raise RunHeld(run, self._told(owner) + (unknown if gone is None else ""), since, head)
-        now = utc_text(self._terms.clock())
-        self._show(now)
-        self._one.execute(
-            """INSERT INTO leases(run, owner, epoch, since) VALUES(?1, ?2, ?3, ?4)
-            ON CONFLICT(run) DO UPDATE SET owner = ?2, epoch = ?3, since = ?4""",
-            (run, process, epoch + 1, now),
-        )
-        self._took[run] = epoch + 1
-        self._heads[run] = (process, epoch + 1, head)
-        return Lease(run, process, epoch + 1, head, digest, lost=owner is not None)
-
-    def _return(self, run: str, epoch: int) -> None:
-        self._heads.pop(run, None)
-        self._quiet.discard(run)
-        self._one.execute(GIVE_BACK, (run, self.presence.process, epoch))
-
-    def _mirror(self, wish: Mirror) -> None:
-        self._allow(Batch(wish.lease, 0, ()), anywhere=True)
-        self._one.execute("UPDATE leases SET mirror_of = ? WHERE run = ?", (wish.of, wish.lease.run))
-
-    def _declare(self, said: Declare) -> None:
-        self._one.execute(
-            """INSERT INTO owners(owner, process, host, since, gone_by) VALUES(?1, 0, '', ?2, ?3)
-            ON CONFLICT(owner) DO UPDATE SET gone_by = coalesce(gone_by, ?3)""",
-            (said.process, utc_text(self._terms.clock()), said.by),
-        )
-
-    def _ended(self, process: str) -> bool | None:
-        """Return whether a process has ended, or a person said so; `None` where that is not known."""
-        if self._first("SELECT 1 FROM owners WHERE owner = ? AND gone_by IS NOT NULL", process):
-            return True
-        return self.presence.gone(process)
-
-    def _told(self, process: str) -> str:
-        """Name a process for a person."""
-        number, host = self._first("SELECT process, host FROM owners WHERE owner = ?", process) or (0, "")
-        return f"process {number} on {host}" if number else f"process {process!r}"
-
-    def _show(self, now: str) -> None:
-        """Write down which process this is, for people. The first time, clean up after the dead."""
-        if not self._clean:
-            known = self._one.execute("SELECT owner FROM owners WHERE gone_by IS NULL").fetchall()
-            dead = [(owner,) for (owner,) in known if self.presence.gone(owner)]
-            self._many.executemany("DELETE FROM owners WHERE owner = ?", dead)
-            self._clean = True
-        values = (self.presence.process, self._process, socket.gethostname(), now)
-        self._one.execute("INSERT OR IGNORE INTO owners(owner, process, host, since) VALUES(?, ?, ?, ?)", values)
-
-    def _first(self, query: str, *values: str) -> tuple[Any, ...] | None:
-        rows = self._one.execute(query, values).fetchall()
-        return rows[0] if rows else None

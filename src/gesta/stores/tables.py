@@ -133,7 +133,7 @@ PRUNE = (
     "DELETE FROM inbox_keys WHERE run = ?",
     "UPDATE leases SET owner = NULL, mirror_of = NULL WHERE run = ?",
 )
-"""What takes a run away; its epoch stays, so a writer of old is refused for ever. The index of words goes first."""
+"""What takes a run away; its epoch stays, so an old writer is refused for ever. The index of words is told before."""
 
 WORDS_KNOWN = "SELECT 1 FROM sqlite_schema WHERE name = 'gesta_words'"
 FORGET_WORDS = "DELETE FROM gesta_words WHERE rowid IN (SELECT pos FROM entries WHERE run = ?)"

@@ -1,0 +1,178 @@
+"""One transaction of a writer: the record's lock, what is known of the runs that it concerns, and what it writes.
+
+What a group of works needs to know is asked in one go at the beginning. Rows are kept back until something else has to
+be written, so that those of many batches go out as one statement.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from msgspec.structs import astuple
+
+from gesta.entry import Row, utc_text
+from gesta.errors import GestaError, LeaseLost
+from gesta.log import utc_now
+from gesta.store import Batch, Info, Lease, Letter, Prune
+from gesta.stores.postgres_holding import Holding
+from gesta.stores.postgres_leases import DECLARE, GIVE_BACK, GRANT, mirror, take
+from gesta.stores.postgres_open import Connection, number
+from gesta.stores.postgres_tables import ADD_BLOBS, ADD_ROWS, LETTER, PRUNE
+from gesta.stores.sharing import Adopt, Declare, Mirror, Take, Work
+
+LEASES = """SELECT run, owner, epoch, (SELECT max(seq) FROM entries WHERE entries.run = leases.run)
+    FROM leases WHERE run = ANY($1)"""
+WRITTEN = "SELECT 1 FROM entries WHERE run = $1 AND seq = $2 AND digest = $3"
+GRANTED = "SELECT 1 FROM leases WHERE run = $1 AND owner = $2 AND epoch = $3"
+ADOPT = "UPDATE record SET mark = NULL, adopted_by = $1, server = coalesce($2, server)"
+SENT = "SELECT 1 FROM inbox_keys WHERE run = $1 AND key = $2"
+
+
+class Transaction:
+    """What one connection writes in one transaction, as the only writer."""
+
+    def __init__(self, connection: Connection, info: Info, holding: Holding, server: str | None) -> None:
+        self._connection = connection
+        self._server = server
+        self._holding = holding
+        self._lock = number(info.id)
+        self._channel = channel(info)
+        self._pos = 0  # of the last row
+        self._rows: list[Row] = []  # that go out together
+        self._known: dict[str, tuple[str | None, int, int]] = {}  # run: owner, epoch and head
+
+    def begin(self, runs: Iterable[str] = (), *, synced: bool = False) -> None:
+        """Start as the only writer, and learn where the runs are."""
+        connection = self._connection
+        with connection.pipeline():
+            connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED")
+            connection.execute("SELECT pg_advisory_xact_lock($1)", (self._lock,))
+            if not synced:
+                connection.execute("SET LOCAL synchronous_commit = off")
+            leases = connection.execute(LEASES, (sorted(set(runs)),))
+            last = connection.execute("SELECT coalesce(max(pos), 0) FROM entries")
+            self._known = {run: (owner, epoch, head or 0) for run, owner, epoch, head in leases.fetchall()}
+            ((self._pos,),) = last.fetchall()
+
+    def happened(self, works: Sequence[Work], outcomes: Sequence[Any]) -> bool:
+        """Return whether a transaction is on record whose commit was asked for. All of its works are, or none is."""
+        for work, outcome in zip(works, outcomes, strict=True):
+            if isinstance(work, Batch) and work.rows and isinstance(outcome, int):
+                last = work.rows[-1]
+                return bool(self._all(WRITTEN, last.run, last.seq, last.digest))
+        for work, outcome in zip(works, outcomes, strict=True):
+            if isinstance(work, Take) and isinstance(outcome, Lease):
+                return bool(self._all(GRANTED, outcome.run, outcome.owner, outcome.epoch))
+            if isinstance(work, Letter) and outcome is True:  # or the same letter of somebody else is, which is as good
+                return bool(self._all(SENT, work.run, work.key))
+        return False  # nothing that could not be done twice
+
+    def carry_out(self, work: Work) -> Any:
+        """Carry out a work, and return what it gave, or the GestaError that it alone met."""
+        try:
+            if isinstance(work, Batch):
+                return self._append(work)
+            self.flush()
+            match work:
+                case Letter():
+                    return self._send(work)
+                case Take():
+                    return self._take(work)
+                case Mirror():
+                    return mirror(self._connection, work.lease, work.of)
+                case Declare():
+                    values = (work.process, utc_text(utc_now()), work.by)
+                    self._connection.execute(DECLARE, values)
+                case Adopt():
+                    self._connection.execute(ADOPT, (work.by, self._server))
+        except GestaError as refused:  # before it had written anything
+            return refused
+
+    def _take(self, work: Take) -> Lease:
+        lease = take(self._connection, self._holding, work)
+        self._known[work.run] = (lease.owner, lease.epoch, lease.head)
+        return lease
+
+    def give_back(self) -> dict[str, int]:
+        """Free the runs whose leases were given back, and return their epochs."""
+        if not self._holding.holds:
+            return {}
+        presence = self._holding.presence
+        with presence.lock:
+            given = dict(presence.back)
+        for run, epoch in given.items():
+            self._connection.execute(GIVE_BACK, (run, self._holding.process, epoch))
+        return given
+
+    def _append(self, batch: Batch) -> int:
+        lease, rows, run = batch.lease, batch.rows, batch.lease.run
+        self._allow(batch)
+        for gone in batch.prunes:
+            self._allow_prune(gone)
+        if batch.letters:
+            self._take_in(run, set(batch.letters))
+        if batch.blobs:
+            columns = zip(*map(astuple, batch.blobs), strict=True)
+            self._connection.execute(ADD_BLOBS, (run, *map(list, columns)))
+        if not rows:
+            return 0
+        self._rows += rows
+        self._pos += len(rows)
+        self._known[run] = (lease.owner, lease.epoch, rows[-1].seq)
+        for gone in batch.prunes:
+            self._prune(gone.lease.run)
+        return self._pos
+
+    def flush(self) -> None:
+        """Send the rows of the batches so far."""
+        if self._rows:
+            places = list(range(self._pos - len(self._rows) + 1, self._pos + 1))
+            columns = zip(*(astuple(row)[:-1] for row in self._rows), strict=True)
+            self._connection.execute(ADD_ROWS, (places, *map(list, columns)))
+            self._connection.execute("SELECT pg_notify($1, '')", (self._channel,))  # sent with the commit
+            self._rows = []
+
+    def _allow_prune(self, gone: Prune) -> None:
+        """Refuse to take a run away that is not ours, or to which something was added meanwhile."""
+        self._allow(Batch(gone.lease, gone.lease.head, ()))
+        waiting = {one for (one,) in self._all("SELECT id FROM inbox WHERE run = $1", gone.lease.run)}
+        if waiting != set(gone.letters):
+            raise LeaseLost(gone.lease.run, f"letters {sorted(gone.letters)} in its inbox", f"{sorted(waiting)}")
+
+    def _prune(self, run: str) -> None:
+        self.flush()
+        self._known.pop(run, None)
+        for statement in PRUNE:
+            self._connection.execute(statement, (run,))
+
+    def _allow(self, batch: Batch) -> None:
+        """Refuse a batch whose writer is no longer the writer, or does not know where the run is."""
+        lease, run = batch.lease, batch.lease.run
+        owner, epoch, last = self._known.get(run, (None, 0, 0))
+        if owner in (None, lease.owner) and epoch < lease.epoch:  # a server that broke down has forgotten it
+            self._connection.execute(GRANT, (run, lease.owner, lease.epoch, utc_text(utc_now())))
+        elif (owner, epoch) != (lease.owner, lease.epoch):
+            raise LeaseLost(run, f"the lease of epoch {lease.epoch}", f"epoch {epoch}" if owner else "it free")
+        forking = not last and batch.rows and batch.rows[0].kind == "begin"
+        if last != batch.head and not forking:
+            raise LeaseLost(run, f"head {batch.head}", f"head {last}")
+
+    def _take_in(self, run: str, letters: set[int]) -> None:
+        waiting = {one for (one,) in self._all("SELECT id FROM inbox WHERE run = $1", run)}
+        if letters - waiting:
+            raise LeaseLost(run, f"letters {sorted(letters - waiting)} in its inbox", "them taken in before")
+        self._connection.execute("DELETE FROM inbox WHERE id = ANY($1)", (sorted(letters),))
+
+    def _send(self, letter: Letter) -> bool:
+        query = "INSERT INTO inbox_keys(run, key) VALUES($1, $2) ON CONFLICT DO NOTHING RETURNING 1"
+        if not self._all(query, letter.run, letter.key):
+            return False
+        self._connection.execute(LETTER, (letter.run, letter.key, letter.content))
+        return True
+
+    def _all(self, query: str, *values: Any) -> list[Any]:
+        return self._connection.execute(query, values).fetchall()
+
+
+def channel(info: Info) -> str:
+    """Name the channel on which commits to a record are announced."""
+    return f"gesta_{info.id}"

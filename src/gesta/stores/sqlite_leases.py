@@ -1,0 +1,127 @@
+"""Who may write which run of a file: leases, as rows of their table and as what holders of this process have in use.
+
+The row says which process has a run, and others ask the kernel whether that one lives. Inside the process, `Presence`
+says whether a holder that lives has it in use. A lease is given back there at once; the row follows with the next
+commit of this process, whichever that is. All of this runs inside a transaction of the only writer, so nobody races.
+"""
+
+import os
+import socket
+from collections.abc import Sequence
+from typing import Any
+
+import apsw
+
+from gesta.entry import GENESIS, utc_text
+from gesta.errors import RunHeld, RunMirrored
+from gesta.log import Clock
+from gesta.store import Lease
+from gesta.stores.presence import Presence
+from gesta.stores.sharing import Declare, Take
+
+GIVE_BACK = "UPDATE leases SET owner = NULL WHERE run = ? AND owner = ? AND epoch = ?"
+SHOW = "INSERT OR IGNORE INTO owners(owner, process, host, since) VALUES(?, ?, ?, ?)"
+TAKE = """INSERT INTO leases(run, owner, epoch, since) VALUES(?1, ?2, ?3, ?4)
+ON CONFLICT(run) DO UPDATE SET owner = ?2, epoch = ?3, since = ?4"""
+DECLARE = """INSERT INTO owners(owner, process, host, since, gone_by) VALUES(?1, 0, '', ?2, ?3)
+ON CONFLICT(owner) DO UPDATE SET gone_by = coalesce(gone_by, ?3)"""
+
+
+class Leases:
+    """The leases of one store."""
+
+    def __init__(self, connection: apsw.Connection, presence: Presence, clock: Clock) -> None:
+        self.presence = presence
+        """This process, as others see it in the file."""
+        self._clock = clock
+        self._cursor = connection.cursor()
+        self._mine: dict[str, int] = {}  # epochs of those that this store took and did not give back, by run
+        self._took: dict[str, int] = {}  # the same, in this transaction
+        self._shown = False
+
+    def leave(self, lease: Lease) -> bool:
+        """Have nobody in this process use a lease any more; return whether a commit has to say so."""
+        if lease.owner != self.presence.process:
+            return False
+        if self._mine.get(lease.run) == lease.epoch:
+            del self._mine[lease.run]
+        self.presence.leave(lease.run, lease.epoch)
+        return lease.run in self.presence.back
+
+    def leave_all(self) -> None:
+        """Have nobody use what this store took."""
+        for run, epoch in self._mine.items():
+            self.presence.leave(run, epoch)
+        self._mine = {}
+
+    def give_back(self) -> dict[str, int]:
+        """Begin a transaction with the leases that were given back, also by other stores of this process.
+
+        Returns the epoch of each by run, for `committed`.
+        """
+        self._took, given = {}, dict(self.presence.back)
+        for run, epoch in given.items():
+            self._cursor.execute(GIVE_BACK, (run, self.presence.process, epoch))
+        return given
+
+    def committed(self, given: dict[str, int]) -> None:
+        """Count what this transaction did as done."""
+        if given:
+            self.presence.returned(given)
+        for run, epoch in self._took.items():
+            self.presence.take(run, epoch)
+        self._mine |= self._took
+
+    def take(self, wish: Take) -> Lease:
+        """Take a lease. Raises RunHeld and RunMirrored, before anything is written."""
+        run, process = wish.run, self.presence.process
+        last = self._first("SELECT seq, digest FROM entries WHERE run = ? ORDER BY seq DESC LIMIT 1", run)
+        head, digest = last or (0, GENESIS)
+        query = "SELECT epoch, since, owner, mirror_of FROM leases WHERE run = ?"
+        epoch, since, owner, mirror_of = self._first(query, run) or (0, "", None, None)
+        if mirror_of is not None and not wish.mirror:
+            raise RunMirrored(run, mirror_of)
+        if owner == process:
+            if run in self.presence.using or run in self._took:
+                raise RunHeld(run, self._told(owner), since, head)
+        elif owner is not None and (gone := self._gone(owner)) is not True:
+            unknown = f", which cannot be looked up from here (if it has ended: gesta gone {owner}),"
+            raise RunHeld(run, self._told(owner) + (unknown if gone is None else ""), since, head)
+        now = utc_text(self._clock())
+        self._show(now)
+        self._cursor.execute(TAKE, (run, process, epoch + 1, now))
+        self._took[run] = epoch + 1
+        return Lease(run, process, epoch + 1, head, digest, lost=owner is not None)
+
+    def declare(self, said: Declare) -> None:
+        """Write down that a person says that a process has ended; the first person's name stays."""
+        self._cursor.execute(DECLARE, (said.process, utc_text(self._clock()), said.by))
+
+    def hide(self) -> None:
+        """Forget what people were told of this process, for it uses the file no more."""
+        if self._shown:
+            self._cursor.execute("DELETE FROM owners WHERE owner = ? AND gone_by IS NULL", (self.presence.process,))
+
+    def _gone(self, process: str) -> bool | None:
+        if self._first("SELECT 1 FROM owners WHERE owner = ? AND gone_by IS NOT NULL", process):
+            return True
+        return self.presence.gone(process)
+
+    def _told(self, process: str) -> str:
+        """Name a process for a person."""
+        number, host = self._first("SELECT process, host FROM owners WHERE owner = ?", process) or (0, "")
+        return f"process {number} on {host}" if number else f"process {process!r}"
+
+    def _show(self, now: str) -> None:
+        """Write down which process this is, for people. The first time, clean up after the dead."""
+        if not self._shown:
+            known: Sequence[Any] = self._cursor.execute("SELECT owner FROM owners WHERE gone_by IS NULL").fetchall()
+            for (owner,) in known:
+                if self.presence.gone(owner):
+                    self._cursor.execute("DELETE FROM owners WHERE owner = ?", (owner,))
+            self._shown = True
+        self._cursor.execute(SHOW, (self.presence.process, os.getpid(), socket.gethostname(), now))
+
+    def _first(self, query: str, *values: str) -> tuple[Any, ...] | None:
+        rows = self._cursor.execute(query, values).fetchall()
+        return rows[0] if rows else None

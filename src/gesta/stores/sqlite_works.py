@@ -1,0 +1,159 @@
+"""What each work does to the tables of a record, inside the transaction of the writer that carries it out.
+
+Each looks at the database before it writes, so one that is refused fails alone. What our own last commit left is
+remembered, and used while SQLite's data version says that nobody else has written since.
+"""
+
+from typing import Any
+
+import apsw
+from msgspec.structs import astuple
+
+from gesta.entry import utc_text
+from gesta.errors import GestaError, LeaseLost
+from gesta.log import Clock
+from gesta.store import Batch, Effect, Lease, Letter, Prune
+from gesta.stores.common import checked
+from gesta.stores.effects import Sql
+from gesta.stores.sharing import Adopt, Declare, Mirror, Take, Work
+from gesta.stores.sqlite_leases import Leases
+from gesta.stores.tables import ADD_BLOB, ADD_ROW, FORGET_WORDS, PRUNE, WORDS_KNOWN
+
+
+class Works:
+    """The works of one store, and what it knows of the runs that it wrote."""
+
+    def __init__(self, connection: apsw.Connection, leases: Leases, clock: Clock) -> None:
+        self.leases = leases
+        self.quiet: set[str] = set()
+        """Runs whose inbox was empty at the data version that the writer knows, and is so by us."""
+        self._clock = clock
+        self._connection = connection
+        self._heads: dict[str, tuple[str, int, int]] = {}  # run: owner, epoch and head as our last commit left them
+        self._one = connection.cursor()
+        self._many = connection.cursor()
+
+    def begin(self) -> dict[str, int]:
+        """Begin a transaction with the leases that were given back; see `Leases.give_back`."""
+        given = self.leases.give_back()
+        for run in given:
+            self._heads.pop(run, None)
+            self.quiet.discard(run)
+        return given
+
+    def forget(self) -> None:
+        """Forget what others may have changed."""
+        self._heads.clear()
+
+    def carry_out(self, work: Work) -> Any:
+        """Carry out a work; return what it gave, or the GestaError that it met before it had written anything.
+
+        Raises whatever an effect raises, which may have written.
+        """
+        if isinstance(work, Effect):
+            return self._transact(work)
+        try:
+            match work:
+                case Batch():
+                    return self._append(work)
+                case Letter():
+                    return self._send(work)
+                case Take():
+                    lease = self.leases.take(work)
+                    self._heads[lease.run] = lease.owner, lease.epoch, lease.head
+                    return lease
+                case Lease():
+                    return None  # each transaction begins with those that were given back
+                case Mirror():
+                    self._allow(work.lease)
+                    self._one.execute("UPDATE leases SET mirror_of = ? WHERE run = ?", (work.of, work.lease.run))
+                case Declare():
+                    self.leases.declare(work)
+                case Adopt():
+                    self._one.execute("UPDATE record SET mark = NULL, adopted_by = ?", (work.by,))
+        except GestaError as refused:
+            return refused
+
+    def _append(self, batch: Batch) -> int:
+        lease, rows, run = batch.lease, batch.rows, batch.lease.run
+        if self._heads.get(run) != (lease.owner, lease.epoch, batch.head):
+            self._allow_batch(batch)
+        for gone in batch.prunes:
+            self._allow_prune(gone)
+        if batch.letters:
+            self._take_in(run, set(batch.letters))
+        if batch.blobs:
+            self._many.executemany(ADD_BLOB, [(run, blob.name, blob.salt, blob.data) for blob in batch.blobs])
+        self._many.executemany(ADD_ROW, [astuple(row)[:-1] for row in rows])
+        self._heads[run] = (lease.owner, lease.epoch, rows[-1].seq if rows else batch.head)
+        pos = self._connection.last_insert_rowid() if rows else 0
+        for gone in batch.prunes:  # after the rows, so that their places lie behind all that were ever given
+            self._prune(gone.lease.run)
+        return pos
+
+    def _transact(self, effect: Effect) -> int:
+        """Do an effect, and append what it says of itself; nothing that it did is kept where it says so.
+
+        A statement may have ended the whole transaction: then a new one takes what the effect says.
+        """
+        sql = Sql(self._connection)
+        self._one.execute("SAVEPOINT effect")
+        with sql.guarded(effect.timeout_s):
+            batch, kept = effect.work(sql)
+        if kept:
+            sql.check()  # the work has done so; what it has not checked is never committed
+        elif self._connection.in_transaction:
+            self._one.execute("ROLLBACK TO effect")
+        if self._connection.in_transaction:
+            self._one.execute("RELEASE effect")
+        else:
+            self._one.execute("BEGIN IMMEDIATE")
+            self.forget()
+            self.begin()
+        return self._append(checked(batch))
+
+    def _allow_prune(self, gone: Prune) -> None:
+        """Refuse to take a run away that is not ours, or to which something was added meanwhile."""
+        self._allow_batch(Batch(gone.lease, gone.lease.head, ()))
+        waiting = {one for (one,) in self._one.execute("SELECT id FROM inbox WHERE run = ?", (gone.lease.run,))}
+        if waiting != set(gone.letters):
+            raise LeaseLost(gone.lease.run, f"letters {sorted(gone.letters)} in its inbox", f"{sorted(waiting)}")
+
+    def _prune(self, run: str) -> None:
+        self._heads.pop(run, None)
+        if self._one.execute(WORDS_KNOWN).fetchall():
+            self._one.execute(FORGET_WORDS, (run,))
+        for statement in PRUNE:
+            self._one.execute(statement, (run,))
+
+    def _allow_batch(self, batch: Batch) -> None:
+        """Refuse a batch whose writer is no longer the writer, or does not know where the run is."""
+        last = self._allow(batch.lease)
+        forking = last is None and batch.rows and batch.rows[0].kind == "begin"
+        if (last or 0) != batch.head and not forking:
+            raise LeaseLost(batch.lease.run, f"head {batch.head}", f"head {last or 0}")
+
+    def _allow(self, lease: Lease) -> int | None:
+        """Refuse a writer that is no longer the writer; return the head of its run."""
+        query = "SELECT owner, epoch, (SELECT max(seq) FROM entries WHERE run = ?1) FROM leases WHERE run = ?1"
+        rows = self._one.execute(query, (lease.run,)).fetchall()
+        owner, epoch, last = rows[0] if rows else (None, 0, None)
+        if (owner, epoch) != (lease.owner, lease.epoch):
+            raise LeaseLost(lease.run, f"the lease of epoch {lease.epoch}", f"epoch {epoch}" if owner else "it free")
+        assert last is None or isinstance(last, int), "a seq is a number"
+        return last
+
+    def _take_in(self, run: str, letters: set[int]) -> None:
+        waiting = {one for (one,) in self._one.execute("SELECT id FROM inbox WHERE run = ?", (run,))}
+        if letters - waiting:
+            raise LeaseLost(run, f"letters {sorted(letters - waiting)} in its inbox", "them taken in before")
+        self._many.executemany("DELETE FROM inbox WHERE id = ?", [(one,) for one in letters])
+
+    def _send(self, letter: Letter) -> bool:
+        self._one.execute("INSERT OR IGNORE INTO inbox_keys(run, key) VALUES(?, ?)", (letter.run, letter.key))
+        if not self._connection.changes():
+            return False
+        self.quiet.discard(letter.run)
+        values = (letter.run, letter.key, letter.content, utc_text(self._clock()))
+        self._one.execute("INSERT INTO inbox(run, key, content, at) VALUES(?, ?, ?, ?)", values)
+        return True

@@ -40,8 +40,8 @@ WHERE: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "child run": (("in a model call",), ("scout", "clerk")),
     "approval": (("waiting for approval",), ("",)),
     "question": (("waiting for question",), ("",)),
-    "doubt": (("waiting for doubt", "after an effect"), ("", "mail", "wrap", "cable")),
-    "sleep": (("before a sleep",), ("",)),
+    "doubt": (("waiting for doubt",), ("",)),
+    "sleep": (("waiting for timer",), ("",)),
     "result": (("before a commit", "after a commit", "before a release"), ("",)),
     "between turns": (("at the end",), ("",)),
 }
@@ -122,6 +122,8 @@ class Case:
             stream=self.lot.random() < 0.25,
             programs=place == "sleep" or self.lot.random() < 0.2,
             durability=self.lot.choice(("normal", "normal", "synced")),
+            manner={"doubt": "late", "transactional": "plain"}.get(place, ""),
+            rest_s=1.05 if place == "sleep" else 0.02,
         )
         self.records = [record]
         """Addresses that are judged."""
@@ -172,8 +174,7 @@ class Case:
             tool = self.lot.choice(tools)
         count = self.lot.choice((1, 1, 2, 3)) if tool == "" and not place.startswith("waiting") else 1
         count = self.lot.randint(1, 40) if self.place == "result" else count
-        delay_s = 0.006 if self.place == "sleep" else 0.0
-        return Strike(fault=fault, place=place, tool=tool, count=count, delay_s=delay_s, **others)
+        return Strike(fault=fault, place=place, tool=tool, count=count, **others)
 
     def anywhere(self, fault: str, most: int = 25, **others: Any) -> Strike:
         """Plan a strike at any place."""
@@ -265,7 +266,7 @@ class Case:
 
         self.ended(begin(self.scene, [self.at_place("files")], brief_s=6.0).follow(take_away))
         for life in others:
-            self.ended(life.follow())
+            life.follow()  # it may find a file without its log, and say so
         self.final()
 
     def _version(self) -> None:
@@ -326,7 +327,7 @@ def judge(case: Case) -> Found:
             found.wrong += [] if case.lost else missing(lines, runs)
         booked.update(judging.bookings(address))
         found.manners = dict(Counter(found.manners) + judging.manners(runs))
-    found.wrong += judging.wrongs(lines, dict(booked))
+    found.wrong = list(dict.fromkeys([*found.wrong, *judging.wrongs(lines, dict(booked))]))
     found.strikes = sum(line.what == "strike" for line in lines)
     found.cells = [(fault, place, times) for (fault, place), times in sorted(counts.items())]
     found.effects = dict(Counter(line.effect for line in lines if line.what == "effect"))

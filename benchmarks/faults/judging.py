@@ -167,9 +167,10 @@ def places(entries: Sequence[Entry]) -> list[str]:
         if isinstance(each.content, ToolResultContent) and each.content.call is not None:
             calls.pop(each.content.call, None)
     found = [place for seq, call in calls.items() for place in [_place(seq, call.tool_name, here)]]
-    if found:
-        return sorted(set(found))
-    return [_tail(here)]
+    replied = max((each.seq for each in here if isinstance(each.content, ChatCompletionContent)), default=0)
+    if found and any(each.seq > replied and isinstance(each.content, ToolResultContent) for each in here):
+        found.append("result")
+    return sorted(set(found)) if found else [_tail(here)]
 
 
 def _open_turn(entries: Sequence[Entry]) -> int | None:
@@ -229,12 +230,15 @@ def _last(here: Sequence[Entry], kind: type, fits: Any) -> Entry | None:
 
 
 def cells(lines: Iterable[Line], runs: Runs) -> Counter[tuple[str, str]]:
-    """Count at which place each strike met each run that was open: from the log, as it was at that time."""
+    """Count at which place each strike met each run that was open: from the log, as it was at that time.
+
+    What a transactional tool does is on record only once it is committed: that it was at work is told by the strike.
+    """
     found: Counter[tuple[str, str]] = Counter()
     for line in lines:
         if line.what != "strike":
             continue
-        met: set[str] = set()
+        met: set[str] = {"transactional"} if "a transaction" in line.place else set()
         for entries in runs.values():
             before = [each for each in entries if seconds(each.at) <= line.at]
             if before:

@@ -191,7 +191,8 @@ async def _try(work: Work, attempt: Entry, key: str, desk: Desk) -> None:
     keep = desk.log.journal.store.keep
     try:
         arguments = tool.arguments(call.final_args)
-        with _watch(work, desk), anyio.move_on_after(work.bound_s) as timing, marked(name, keep):
+        mark = marked(name, keep) if tool.effect != "pure" else nullcontext()
+        with _watch(work, desk), anyio.move_on_after(work.bound_s) as timing, mark:
             returned = Returned(await tool.invoke(arguments, context, thread.carry_out))
     except BaseException as failure:
         if _below(failure) is not None:

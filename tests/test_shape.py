@@ -65,6 +65,7 @@ SPINE = (
         "desk",
         "outlive",
         "result",
+        "late",
         "calling",
         "settle",
         "compacting",

@@ -48,10 +48,16 @@ class Scene(Struct, frozen=True, kw_only=True):
     programs: bool = False
     """Whether the sessions are taken by a program that calls the agents."""
     durability: str = "normal"
+    manner: str = ""
+    """How that tool behaves for certain."""
+    rest_s: float = 0.02
+    """How long programs sleep; a second or more is a wait, a shorter one is slept out."""
     skipped: tuple[int, ...] = ()
     """Sessions whose first turn was pruned, so that nobody sends it again."""
     fresh: int = 0
     """Turns of sessions that nobody has used before, beside the others."""
+    copied: bool = False
+    """Whether the record came from elsewhere, so that its processes cannot be looked up: people say that they are gone."""
     marked: bool = False
     """Whether the record was restored: orders and keys of messages are others than before."""
 
@@ -142,7 +148,9 @@ class Cast:
                 elif name == "ask_person":
                     calls.append((name, {"question": f"What of order={order}?"}))
                 elif name in KINDS:
-                    calls.append((name, {"order": order, "manner": lot.choice(KINDS[name].manners)}))
+                    manner = lot.choice(KINDS[name].manners)
+                    manner = self.scene.manner or manner if name == wants else manner
+                    calls.append((name, {"order": order, "manner": manner}))
             rounds.append(calls)
         return rounds
 
@@ -159,7 +167,7 @@ class Cast:
                 await verbs.call(each, f"task={seed} base={inner} depth=1", each.name)
 
             self.striker.reach("before a sleep")
-            await verbs.sleep("rest", 0.02)
+            await verbs.sleep("rest", self.scene.rest_s)
             if at_once:
                 async with anyio.create_task_group() as group:
                     for place, each in enumerate(agents):

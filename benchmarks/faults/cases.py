@@ -5,6 +5,7 @@ import random
 import shutil
 import sqlite3
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -39,8 +40,8 @@ WHERE: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "child run": (("in a model call",), ("scout", "clerk")),
     "approval": (("waiting for approval",), ("",)),
     "question": (("waiting for question",), ("",)),
-    "doubt": (("waiting for doubt", "after an effect"), ("", "mail", "wrap", "cable")),
-    "sleep": (("before a sleep",), ("",)),
+    "doubt": (("waiting for doubt",), ("",)),
+    "sleep": (("waiting for timer",), ("",)),
     "result": (("before a commit", "after a commit", "before a release"), ("",)),
     "between turns": (("at the end",), ("",)),
 }
@@ -121,9 +122,13 @@ class Case:
             stream=self.lot.random() < 0.25,
             programs=place == "sleep" or self.lot.random() < 0.2,
             durability=self.lot.choice(("normal", "normal", "synced")),
+            manner={"doubt": "late", "transactional": "plain"}.get(place, ""),
+            rest_s=1.05 if place == "sleep" else 0.02,
         )
         self.records = [record]
         """Addresses that are judged."""
+        self.beside: list[Life] = []
+        """Processes that go on for a while beside those that are struck."""
         self.wrong: list[str] = []
         self.skipped = ""
         self.lost = False
@@ -169,8 +174,7 @@ class Case:
             tool = self.lot.choice(tools)
         count = self.lot.choice((1, 1, 2, 3)) if tool == "" and not place.startswith("waiting") else 1
         count = self.lot.randint(1, 40) if self.place == "result" else count
-        delay_s = 0.006 if self.place == "sleep" else 0.0
-        return Strike(fault=fault, place=place, tool=tool, count=count, delay_s=delay_s, **others)
+        return Strike(fault=fault, place=place, tool=tool, count=count, **others)
 
     def anywhere(self, fault: str, most: int = 25, **others: Any) -> Strike:
         """Plan a strike at any place."""
@@ -206,6 +210,8 @@ class Case:
             "restart": lambda: self.server.restart() if self.server else None,
         }
         self.ended(begin(self.scene, strikes).follow(actions.get(self.fault)))
+        for life in self.beside:
+            life.wait()
         self.final()
 
     def _fill(self) -> None:
@@ -222,16 +228,19 @@ class Case:
 
     def _block(self) -> None:
         """Have another program write for a while."""
-        file = sqlite3.connect(self.scene.record, isolation_level=None, timeout=5, check_same_thread=False)
-        with suppress(sqlite3.OperationalError):
-            file.execute("BEGIN IMMEDIATE")
+        wait_s, (ready, told) = self.lot.uniform(0.05, 0.4), os.pipe()
 
-        def end() -> None:
-            with suppress(sqlite3.Error):
-                file.execute("ROLLBACK")
-            file.close()
+        def write() -> None:
+            file = sqlite3.connect(self.scene.record, isolation_level=None, timeout=5)
+            with suppress(sqlite3.OperationalError):
+                file.execute("BEGIN IMMEDIATE")
+            os.write(told, b".")
+            time.sleep(wait_s)
 
-        threading.Timer(self.lot.uniform(0.05, 0.4), end).start()
+        self.beside.append(Life(lambda _: write()))
+        os.close(told)
+        os.read(ready, 1)
+        os.close(ready)
 
     def _stop(self) -> None:
         first = begin(self.scene, [self.at_place("stop")])
@@ -257,7 +266,7 @@ class Case:
 
         self.ended(begin(self.scene, [self.at_place("files")], brief_s=6.0).follow(take_away))
         for life in others:
-            self.ended(life.follow())
+            life.follow()  # it may find a file without its log, and say so
         self.final()
 
     def _version(self) -> None:
@@ -310,7 +319,7 @@ def judge(case: Case) -> Found:
     booked: Counter[int] = Counter()
     for address in case.records:
         runs, flaws = judging.read(address)
-        found.wrong += flaws + judging.late_approvals(lines, runs)
+        found.wrong += flaws + judging.late_approvals(runs)
         found.wrong += judging.never_started(lines, runs) if case.fault == "starved threads" else []
         found.runs += len(runs)
         if address == case.records[0]:
@@ -318,7 +327,7 @@ def judge(case: Case) -> Found:
             found.wrong += [] if case.lost else missing(lines, runs)
         booked.update(judging.bookings(address))
         found.manners = dict(Counter(found.manners) + judging.manners(runs))
-    found.wrong += judging.wrongs(lines, dict(booked))
+    found.wrong = list(dict.fromkeys([*found.wrong, *judging.wrongs(lines, dict(booked))]))
     found.strikes = sum(line.what == "strike" for line in lines)
     found.cells = [(fault, place, times) for (fault, place), times in sorted(counts.items())]
     found.effects = dict(Counter(line.effect for line in lines if line.what == "effect"))

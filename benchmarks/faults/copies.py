@@ -65,6 +65,12 @@ class Copying:
         self.case.lost = True
         self.case.final(self._later(skipped=gone))
 
+    def _known(self) -> Scene:
+        """Give the scene with those sessions alone that are on record: the same message sent to two records is two."""
+        known = {int(each[1:]) for each in self._sessions()}
+        others = tuple(each for each in range(self.scene.sessions) if each not in known)
+        return msgspec.structs.replace(self.scene, skipped=others)
+
     def _sessions(self) -> set[str]:
         """Return the sessions on record."""
 
@@ -81,6 +87,7 @@ class Copying:
         """Put a backup back: what was done since is unknown to it, and its keys must never come again."""
         copy, path = self.case.folder / "backup.gesta", Path(self.scene.record)
         self.case.ended(command("backup", str(copy), "--record", self.scene.record))
+        known = self._known()
         begin(self._later(), brief_s=BRIEF_S * 4).follow()
         self._note()
         for end in ("", "-wal", "-shm"):
@@ -91,7 +98,7 @@ class Copying:
             os.replace(copy, path)
         self.case.lost = True
         begin(msgspec.structs.replace(self.scene, turns=0, marked=True, fresh=1), brief_s=BRIEF_S).follow()
-        begin(self.scene, brief_s=BRIEF_S / 3).follow()  # what was open at the copy: it may wait, and does nothing
+        begin(known, brief_s=BRIEF_S / 3).follow()  # what was open at the copy: it may wait, and does nothing
 
     def _push(self) -> None:
         """Copy it elsewhere: the copy is a mirror, and nothing is done twice though both are driven and approved."""
@@ -99,7 +106,7 @@ class Copying:
         self._note()
         copy = self._copy()
         self.case.ended(command("push", self.scene.record, copy))
-        mirror = msgspec.structs.replace(self.scene, record=copy)
+        mirror = msgspec.structs.replace(self._known(), record=copy)
         other = begin(mirror, brief_s=BRIEF_S) if self.lot.random() < 0.5 else None
         self.case.final()
         if other is not None:
@@ -118,9 +125,10 @@ class Copying:
         copy = self._copy()
         self.case.ended(command("push", "--move", self.scene.record, copy))
         self.case.lost = True
-        begin(self.scene, brief_s=0.3).follow()
-        self.case.final(msgspec.structs.replace(self.scene, record=copy))
-        begin(self.scene, brief_s=0.3).follow()
+        known = self._known()
+        begin(known, brief_s=0.3).follow()
+        self.case.final(msgspec.structs.replace(self.scene, record=copy, copied=True))
+        begin(known, brief_s=0.3).follow()
 
     def _copy(self) -> str:
         server = self.case.server

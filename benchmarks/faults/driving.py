@@ -5,11 +5,13 @@ still carry it out is alive nobody answers. So whatever is carried out twice is 
 """
 
 import asyncio
+import faulthandler
 import inspect
 import random
+import sys
 import time
-from collections.abc import Callable
-from contextlib import AsyncExitStack, suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,7 +26,7 @@ from benchmarks.faults.witness import Line, Witness
 from gesta import address
 from gesta.cli.waits import Open, open_calls
 from gesta.errors import RunHeld, WriteFailed
-from gesta.kinds import AnswerContent, ApprovalContent, ResolutionContent
+from gesta.kinds import AnswerContent, ApprovalContent, AttemptContent, ResolutionContent
 from gesta.outcome import Outcome
 
 RECOVERS_S = 5.0
@@ -34,8 +36,10 @@ COMES_BACK_S = 12.0
 LIVES_S = 40.0
 """A session that takes longer is stuck."""
 LOOK_S = 0.01
-NAMED = {"approval", "doubt", "running", "child", "question", "timer", "resume", "deaths", "budget", "adopt", "gone"}
-BY = "ann"
+NAMED = {"approval", "doubt", "running", "child", "question", "timer", "resume", "deaths", "copy"}
+BY, LATE = "ann", "ann, too late"
+GONE_S = 0.3
+"""A process that the campaign knows to be dead, and a copied record cannot look up, is declared gone after so long."""
 
 
 class Stuck(Exception):
@@ -53,6 +57,8 @@ class Driver:
         """Whether nothing is struck any more, so that every run has to come to its end."""
         self.until = time.monotonic() + brief_s if brief_s is not None else None
         """When it gives up without a word: others are at work."""
+        self.running: dict[tuple[str, int], float] = {}
+        """Since when calls are said to be at work."""
         self.cast = Cast(scene, self.witness, striker, version)
         self.lot = random.Random(f"{scene.seed} {time.time_ns()}")
         self.handles: set[Callable[[], object]] = set()
@@ -135,7 +141,8 @@ class Driver:
             try:
                 outcome = None
                 with anyio.fail_after(COMES_BACK_S):
-                    outcome = await self._cancellable(partial(self._once, record, agent, session, text, key))
+                    async with watched_over(COMES_BACK_S - 1, self.scene.backend):
+                        outcome = await self._cancellable(partial(self._once, record, agent, session, text, key))
             except TimeoutError as error:
                 raise Stuck(f"a turn did not come back within {COMES_BACK_S:.0f} s") from error
             except (RunHeld, WriteFailed) as error:
@@ -204,9 +211,10 @@ class Driver:
     async def _help(self, record: Any, agent: gesta.Agent, outcome: Outcome) -> None:
         """Answer what a turn waits for, as far as the truth is known."""
         answered = False
-        for each in await open_calls(record, outcome):
-            self.striker.reach(f"waiting for {each.what}")
-            answered |= await self._answer(record, each)
+        with suppress(RunHeld, WriteFailed):  # a person sees an error, and tries again
+            for each in await open_calls(record, outcome):
+                self.striker.reach(f"waiting for {each.what}")
+                answered |= await self._answer(record, each)
         kinds = {each.what for each in outcome.waiting}
         if "deaths" in kinds or "resume" in kinds:
             self.striker.reach("waiting for resume")
@@ -223,11 +231,15 @@ class Driver:
                 waits.run, AnswerContent(of=waits.seq, value=f"ok {found}.", by=BY), key=f"an-{waits.seq}"
             )
             return True
-        if waits.call is None or waits.what not in ("approval", "doubt"):
+        if waits.call is None or waits.what not in ("approval", "doubt", "running"):
             return False
         order = order_of_args(waits.call.args)
         truth = self.witness.truth(order)
         if truth == "unknown":
+            return False
+        if waits.what in ("running", "doubt") and self.scene.copied:
+            await self._declare(record, waits)
+        if waits.what == "running":
             return False
         if waits.what == "approval":
             await self._approve(record, waits, order, done=truth == "done")
@@ -240,6 +252,16 @@ class Driver:
         self.witness.tell(Line(what="told", order=order, run=waits.run, text=f"{waits.what} {truth}"))
         return True
 
+    async def _declare(self, record: Any, waits: Open) -> None:
+        """Say that the process of an attempt is gone, as a person says of a record that came from elsewhere."""
+        since = self.running.setdefault((waits.run, waits.seq), time.monotonic())
+        if time.monotonic() - since < GONE_S:
+            return
+        tried = [each.content for each in await record.read(waits.run) if isinstance(each.content, AttemptContent)]
+        process = next((each.process for each in reversed(tried) if each.of == waits.seq), None)
+        if process is not None:
+            await record.store.declare_gone(process, BY)
+
     async def _approve(self, record: Any, waits: Open, order: int, *, done: bool) -> None:
         assert waits.call is not None and waits.call.asked is not None
         asked = waits.call.asked
@@ -248,8 +270,33 @@ class Driver:
             said = ApprovalContent(of=asked, verdict="answered", by=BY, result=f"ok {order}.")
         elif waits.call.expires is not None and self.lot.random() < 0.5:
             await anyio.sleep(EXPIRES_S * 1.5)
-            self.witness.tell(Line(what="late", order=order, run=waits.run, attempt=asked))
+            said = ApprovalContent(of=asked, verdict="approved", by=LATE)
         await record.send(waits.run, said, key=f"ap-{asked}")
+
+
+@asynccontextmanager
+async def watched_over(wait_s: float, backend: str) -> AsyncIterator[None]:
+    """Print where every task and thread is, if the block takes so long."""
+
+    def tell() -> None:
+        faulthandler.dump_traceback(all_threads=True)
+        for task in asyncio.all_tasks(loop):
+            print(task.get_name(), file=sys.stderr)
+            waits: Any = task.get_coro()
+            while waits is not None:  # a task's own stack ends at its first await
+                frame = getattr(waits, "cr_frame", None) or getattr(waits, "gi_frame", None) or getattr(waits, "ag_frame", None)
+                where = f"{frame.f_code.co_filename}:{frame.f_lineno} {frame.f_code.co_qualname}" if frame else repr(waits)
+                print(f"    {where}", file=sys.stderr)
+                names = ("cr_await", "gi_yieldfrom", "ag_await")
+                waits = next((found for name in names if (found := getattr(waits, name, None)) is not None), None)
+
+    loop = asyncio.get_running_loop() if backend == "asyncio" else None
+    handle = loop.call_later(wait_s, tell) if loop is not None else None
+    try:
+        yield
+    finally:
+        if handle is not None:
+            handle.cancel()
 
 
 def outcome_text(outcome: Outcome | None) -> str:

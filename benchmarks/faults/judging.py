@@ -10,6 +10,7 @@ from typing import Any
 import anyio
 
 import gesta
+from benchmarks.faults.driving import LATE
 from benchmarks.faults.tools import KINDS
 from benchmarks.faults.witness import Line
 from gesta.entry import Entry
@@ -109,17 +110,16 @@ def read(address: str) -> tuple[Runs, list[str]]:
     return anyio.run(_read, address)
 
 
-def late_approvals(lines: Iterable[Line], runs: Runs) -> list[str]:
+def late_approvals(runs: Runs) -> list[str]:
     """Find calls that were carried out on an approval that was sent after it had expired."""
     found = []
-    for line in lines:
-        if line.what != "late" or line.run not in runs:
-            continue
-        entries = runs[line.run]
-        asked = next((each.content for each in entries if each.seq == line.attempt), None)
-        call = asked.of if isinstance(asked, ApprovalRequestContent) else 0
-        tried = any(isinstance(each.content, AttemptContent) and each.content.of == call for each in entries)
-        found += [f"order {line.order} was carried out on an approval that came too late"] if tried else []
+    for run, entries in runs.items():
+        asked = {each.seq: each.content.of for each in entries if isinstance(each.content, ApprovalRequestContent)}
+        tried = {each.content.of for each in entries if isinstance(each.content, AttemptContent)}
+        for each in entries:
+            if isinstance(each.content, ApprovalContent) and each.content.by == LATE:
+                valid = not getattr(each.content, "refused", None) and asked.get(each.content.of) in tried
+                found += [f"call {run}.{asked[each.content.of]} ran on an approval that came too late"] if valid else []
     return found
 
 
@@ -167,9 +167,10 @@ def places(entries: Sequence[Entry]) -> list[str]:
         if isinstance(each.content, ToolResultContent) and each.content.call is not None:
             calls.pop(each.content.call, None)
     found = [place for seq, call in calls.items() for place in [_place(seq, call.tool_name, here)]]
-    if found:
-        return sorted(set(found))
-    return [_tail(here)]
+    replied = max((each.seq for each in here if isinstance(each.content, ChatCompletionContent)), default=0)
+    if found and any(each.seq > replied and isinstance(each.content, ToolResultContent) for each in here):
+        found.append("result")
+    return sorted(set(found)) if found else [_tail(here)]
 
 
 def _open_turn(entries: Sequence[Entry]) -> int | None:
@@ -229,12 +230,15 @@ def _last(here: Sequence[Entry], kind: type, fits: Any) -> Entry | None:
 
 
 def cells(lines: Iterable[Line], runs: Runs) -> Counter[tuple[str, str]]:
-    """Count at which place each strike met each run that was open: from the log, as it was at that time."""
+    """Count at which place each strike met each run that was open: from the log, as it was at that time.
+
+    What a transactional tool does is on record only once it is committed: that it was at work is told by the strike.
+    """
     found: Counter[tuple[str, str]] = Counter()
     for line in lines:
         if line.what != "strike":
             continue
-        met: set[str] = set()
+        met: set[str] = {"transactional"} if "a transaction" in line.place else set()
         for entries in runs.values():
             before = [each for each in entries if seconds(each.at) <= line.at]
             if before:

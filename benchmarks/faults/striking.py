@@ -36,7 +36,6 @@ class Strike(Struct, frozen=True, kw_only=True):
     """Of a cancellation: number of times in a row."""
     after: bool = False
     """Of a failed write: whether it fails after the commit."""
-    delay_s: float = 0.0
 
 
 class Striker:
@@ -65,10 +64,7 @@ class Striker:
                 return False
             self._left.pop(0)
             self._count = 0
-        if strike.delay_s:
-            threading.Timer(strike.delay_s, self._make, (strike, place)).start()
-        else:
-            self._make(strike, place)
+        self._make(strike, place)
         return True
 
     def pause(self, place: str, tool: str = "") -> None:

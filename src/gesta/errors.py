@@ -88,7 +88,13 @@ class RecordBusy(WriteFailed):
 
 
 class ServerGone(WriteFailed):
-    """The database server cannot be reached."""
+    """The database server cannot be reached, neither for writing nor for reading."""
+
+    def __init__(self, address: str, found: str) -> None:
+        super(WriteFailed, self).__init__(
+            f"The server of {address!r} cannot be reached: {found}. What was committed before stands, and nothing "
+            "happened after; start the server and go on."
+        )
 
 
 class RunError(GestaError):

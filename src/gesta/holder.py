@@ -417,6 +417,10 @@ class Holder:
                 if len(self._kept) > KEPT_RUNS:
                     del self._kept[next(iter(self._kept))]
 
+    async def save(self, result: Letter) -> None:
+        """Send what came of an attempt that nobody waits for any more to whoever goes on with its run."""
+        await self._save(result.run, [result])
+
     async def _save(self, run: str, results: Sequence[Letter]) -> None:
         """Send results that no commit has taken to whoever goes on with the run; what cannot be sent now is kept."""
         left = [*self._unsaved.pop(run, ()), *results]

@@ -15,7 +15,7 @@ import anyio
 from msgspec.structs import replace
 
 from gesta.blob import Blobs
-from gesta.codec import blob_names, decode_content, encode_content, from_row, to_row
+from gesta.codec import blob_names, decode_content, from_row, to_row
 from gesta.entry import GENESIS, Cause, Entry, Row
 from gesta.errors import GestaError, LeaseLost, message_of
 from gesta.forking import rows_of
@@ -28,7 +28,6 @@ from gesta.kinds import (
     KeyValueContent,
     Kind,
     Opened,
-    ToolResultContent,
 )
 from gesta.store import Batch, BlobRow, Effect, Lease, Letter, Prune, Statements, Store
 
@@ -85,8 +84,8 @@ class Journal:
         self.digest = lease.digest if lease.head else GENESIS
         """Of the last entry written."""
         self._rows: list[Row] = []
-        self._results: list[tuple[int, ToolResultContent, int]] = []
-        """Results of tools that are not durable yet: seq, content and attempt."""
+        self._results: list[tuple[int, Callable[[], Letter]]] = []
+        """Results of tools that are not durable yet: their seq, and what makes the letter that would bring them."""
         self._synced = False
         """Whether the next commit waits for the disk under every durability."""
         self._letters: list[int] = []
@@ -126,8 +125,6 @@ class Journal:
         )
         entry, row = to_row(draft, self.digest, self._salt(), self._blobs.keep)
         self._rows.append(row)
-        if isinstance(content, ToolResultContent) and content.outcome in ("ok", "error") and causes:
-            self._results.append((seq, content, causes[0] if isinstance(causes[0], int) else 0))
         if self.keeps:
             self._fresh.append(entry)
         self.head, self.digest = seq, entry.digest
@@ -139,11 +136,11 @@ class Journal:
 
     def unsaved(self) -> list[Letter]:
         """Return the results of tools that could not be committed, as letters to whoever goes on with the run."""
-        return [
-            Letter(self.lease.run, f"late-{attempt}", encode_content(content, None))
-            for seq, content, attempt in self._results
-            if seq > self.durable_head
-        ]
+        return [letter() for seq, letter in self._results if seq > self.durable_head]
+
+    def secure(self, letter: Callable[[], Letter]) -> None:
+        """Keep what makes a letter of the result that was written last, should its commit fail."""
+        self._results.append((self.head, letter))
 
     def take_in(self, letter: Letter, content: Content, span: int) -> Entry:
         """Write a letter's content and have the letter leave the inbox in the same commit."""

@@ -74,6 +74,8 @@ def works(attempt: str) -> bool:
 
 def runs_subprocess(attempt: str) -> bool:
     """Return whether a subprocess that an attempt started by `Context.popen` still runs."""
+    if attempt not in _SUBPROCESSES:
+        return False
     left = [each for each in _SUBPROCESSES.pop(attempt, []) if each.poll() is None]
     if left:
         _SUBPROCESSES[attempt] = left

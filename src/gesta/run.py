@@ -3,14 +3,13 @@
 Resume, replay, take-over and approval are this loop over a log that somebody else wrote.
 """
 
-import msgspec
-
 from gesta.agent import Agent
 from gesta.approver import judged
 from gesta.decide import Ask, Finish, Move, Wait, Waiting, decide
 from gesta.desk import Desk
 from gesta.entry import utc_text
-from gesta.kinds import ApprovalContent, Content, ToolResultContent
+from gesta.kinds import ApprovalContent, Content
+from gesta.late import placed
 from gesta.log import letters
 from gesta.opening import is_message
 from gesta.outcome import Outcome
@@ -86,9 +85,7 @@ def _received(letter: Letter, content: Content, desk: Desk) -> Content:
     if isinstance(content, ApprovalContent):
         record, approver = desk.log.journal.store.info.id, desk.host.approver
         return judged(content, letter, desk.state.calls.values(), record, approver)
-    if isinstance(content, ToolResultContent) and content.call not in desk.state.calls:
-        return msgspec.structs.replace(content, outcome="late")
-    return content
+    return placed(letter, content, desk.state.calls)
 
 
 def outcome(desk: Desk, waiting: tuple[Waiting, ...] = (), of: Turn | None = None) -> Outcome:

@@ -16,19 +16,19 @@ import msgspec
 
 from gesta.agent import Agent
 from gesta.calling import ChildWaits, Trial, attempt_name, context_of, key_of
-from gesta.codec import encode_content
 from gesta.decide import Use, effect_of
 from gesta.desk import Desk
 from gesta.doubt import in_doubt
 from gesta.entry import Entry
 from gesta.errors import GestaError, InDoubt, message_of
 from gesta.kinds import AttemptContent, Content, Error, FaultContent
+from gesta.late import late
 from gesta.outlive import Outliving, Returned, Seat, marked, runs_subprocess, strayed, works
 from gesta.pending import KEY_EXPIRED, WAITS, Pending
 from gesta.result import result_of
 from gesta.settle import settle
 from gesta.stop import TurnLeft
-from gesta.store import Letter, Statements
+from gesta.store import Statements
 from gesta.tooling import Tool
 
 
@@ -144,6 +144,7 @@ async def _transact(work: Work, desk: Desk) -> None:
         try:
             told = dict.fromkeys(tool.context_names, context)
             returned = Returned(tool.function(**tool.arguments(call.final_args), **told))
+            sql.check()
         except BaseException as failure:  # noqa: BLE001 - nothing of it is kept, and it is the model's to read
             returned = Returned(failure=failure)
         desk.observe(desk.write(result_of(returned, tool, call.seq), attempt.seq))
@@ -190,7 +191,8 @@ async def _try(work: Work, attempt: Entry, key: str, desk: Desk) -> None:
     keep = desk.log.journal.store.keep
     try:
         arguments = tool.arguments(call.final_args)
-        with _watch(work, desk), anyio.move_on_after(work.bound_s) as timing, marked(name, keep):
+        mark = marked(name, keep) if tool.effect != "pure" else nullcontext()
+        with _watch(work, desk), anyio.move_on_after(work.bound_s) as timing, mark:
             returned = Returned(await tool.invoke(arguments, context, thread.carry_out))
     except BaseException as failure:
         if _below(failure) is not None:
@@ -225,6 +227,7 @@ def _told(desk: Desk, work: Work, attempt: Entry, trial: Trial, returned: Return
     doubts = sorted(trial.children.doubts) or None
     content = msgspec.structs.replace(content, call=work.call.seq, doubts=doubts)
     desk.observe(desk.write(content, attempt.seq, *trial.children.ends))
+    desk.log.journal.secure(partial(late, desk.log.run, attempt.seq, trial.key, content))
 
 
 def _outcome(tool: Tool, attempt: int, returned: Returned, *, over: bool) -> Any:
@@ -270,7 +273,8 @@ def _give_up(desk: Desk, work: Work, attempt: Entry, thread: Outliving, error: E
     """Leave what does not return: its result if it came at the last moment, else a doubt."""
     returned = thread.leave() if thread.begun else None
     if returned is not None:
-        _told(desk, work, attempt, Trial(work.call, attempt.seq, ""), returned)
+        assert isinstance(attempt.content, AttemptContent)
+        _told(desk, work, attempt, Trial(work.call, attempt.seq, attempt.content.key or ""), returned)
         return
     over = not works(attempt_name(desk, attempt.seq))
     desk.write(FaultContent(of=attempt.seq, error=error, over=over or None), attempt.seq)
@@ -280,5 +284,5 @@ async def _late(desk: Desk, tool: Tool, call: Pending, attempt: Entry, returned:
     """Put what came of a call that was given up into the inbox."""
     found = _outcome(tool, attempt.seq, returned, over=True)
     content: Content = found if isinstance(found, FaultContent) else msgspec.structs.replace(found, call=call.seq)
-    text = encode_content(content, None)
-    await desk.log.journal.store.send(Letter(desk.log.run, f"late-{attempt.seq}", text))
+    assert isinstance(attempt.content, AttemptContent)
+    await desk.host.save(late(desk.log.run, attempt.seq, attempt.content.key, content))

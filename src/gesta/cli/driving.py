@@ -147,10 +147,10 @@ def _report(job: Job, outcome: Outcome, open_: list[Open]) -> int:
 
 
 def _waiting(job: Job, outcome: Outcome, open_: list[Open]) -> int:
+    if outcome.queued:
+        say("The message waits behind an open turn, which waits for what follows.")
     doubts = [each for each in open_ if each.what == "doubt"]
     approvals = [each for each in open_ if each.what == "approval"]
-    if outcome.queued:
-        say("Your message waits in the inbox: its turn begins once the turn before it has ended.")
     for each in open_:
         say(_why(each))
     questions = [each for each in open_ if each.what == "question"]
@@ -188,6 +188,6 @@ def _why(each: Open) -> str:
         case _:
             process = each.call.last.process if each.call.last is not None else None
             return (
-                f"{shown} (call {each.seq}) may be tried again once its last attempt has ended, and the process of "
-                f"that one may still be at work. If it has ended for certain: gesta gone {process}"
+                f"{shown} (call {each.seq}) may be tried again once its last attempt has ended; its process may still "
+                f"be at work. If that has ended for certain: gesta gone {process}"
             )

@@ -133,7 +133,7 @@ class Stage:
 
     async def transact(self, effect: Effect) -> None:
         """Compare what a transactional tool is said to have done; nothing is done to its tables."""
-        batch, _ = effect.work(_Nothing())
+        batch, _ = effect.work(NoTables())
         await self.append(batch)
 
     async def read(self, run: str, after: int = 0, until: int | None = None, limit: int | None = None) -> list[Row]:
@@ -276,13 +276,13 @@ class Stage:
         return self.journal.head if self.journal is not None else self.done
 
 
-class _Nothing:
-    """Statements that do nothing to any table."""
+class NoTables:
+    """Stands in for the tables of a tool: nothing is done to any."""
 
     def __call__(self, statement: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """Return no row."""
+        """Do nothing, and return no rows."""
         del statement, parameters
         return []
 
     def check(self) -> None:
-        """Raise nothing: no constraint is broken."""
+        """Do nothing."""

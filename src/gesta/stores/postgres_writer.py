@@ -204,12 +204,11 @@ class Writer:
             if transaction.happened(works, trial.outcomes):
                 connection.execute("ROLLBACK")
                 return trial.outcomes
-            self._disown(trial)
             trial.asked = False
+        self._disown(trial)
         if trial.played:
             raise ServerGone(self._place.address, "the connection was lost in the commit of a tool's effect")
         works = trial.works = [self._transact(work, trial) if isinstance(work, Effect) else work for work in works]
-        trial.outcomes = []
         with connection.pipeline():
             for work in works:
                 trial.outcomes.append(outcome := transaction.carry_out(work))
@@ -230,7 +229,8 @@ class Writer:
 
     def _disown(self, trial: Trial) -> None:
         """Have nobody use the leases that a try took, for it may not have happened."""
-        for outcome in trial.outcomes:
+        outcomes, trial.outcomes = trial.outcomes, []
+        for outcome in outcomes:
             if isinstance(outcome, Lease):
                 self.leave(outcome)
 

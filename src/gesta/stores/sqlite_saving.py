@@ -25,6 +25,10 @@ SAVED = ".saved"
 ROWS = "SELECT pos, digest FROM entries"
 
 
+class Unsaved(WriteFailed):
+    """What was committed could not be saved, and may be the next time."""
+
+
 def save(connection: apsw.Connection, guard: Guard, path: Path) -> WriteFailed:
     """Save what was committed, and return the error that says where it is now. Cost: reads all, and may write it."""
     if saved_in_place(connection, guard):
@@ -40,9 +44,11 @@ def save(connection: apsw.Connection, guard: Guard, path: Path) -> WriteFailed:
         finally:
             disconnect(copy)
     except apsw.Error as error:
-        found = f"{LOST}what was committed since it was opened could not be saved into {str(made)!r} ({error})"
-        return WriteFailed(
-            str(path), found, stands="It can be read by this process alone, until it ends: ask `store.sql`"
+        made.unlink(missing_ok=True)
+        return Unsaved(
+            str(path),
+            f"{LOST}what was committed could not be saved into {str(made)!r} ({error})",
+            stands="It is in this process alone and ends with it; what is written next tries to save it again",
         )
     found = f"{LOST}what was committed was saved into {str(made)!r}; look at both, put the one that you want in place"
     return WriteFailed(str(path), found, stands="What was committed before stands in the saved file alone")

@@ -17,7 +17,7 @@ psycopg = pytest.importorskip("psycopg")
 
 import gesta
 from gesta.address import drive
-from gesta.errors import LeaseLost, RecordBusy, RecordError, RunHeld, ServerGone, WriteFailed
+from gesta.errors import LeaseLost, RecordBusy, RunHeld, ServerGone, WriteFailed
 from gesta.store import Batch, Lease, Letter
 from gesta.stores.postgres import InlinePostgresStore, PostgresStore
 from gesta.stores.postgres_open import connect, located, number
@@ -346,6 +346,7 @@ time.sleep(60)
         while drive(store.gone(owner)) is False:
             pass
         assert drive(store.gone(owner)) is True
+    writer.process.stdout.close()
 
 
 @pytest.mark.parametrize("other", ["another folder", "a copy of the file"])

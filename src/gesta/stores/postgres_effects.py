@@ -7,6 +7,7 @@ tables a statement would change. What a function does that a statement calls, no
 """
 
 import re
+import threading
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -37,7 +38,9 @@ class PostgresSql:
     def __init__(self, connection: Connection, schema: str, role: str | None, timeout_s: float | None) -> None:
         self._connection = connection
         self._schema = schema
-        self._role = role
+        self._thread = threading.get_ident()
+        self.over = False
+        """Whether the tool has returned."""
         bound_ms = 0 if timeout_s is None else max(1, round(timeout_s * 1000))
         path = sql.SQL("SET LOCAL search_path = {}, public, pg_temp; ").format(sql.Identifier(schema))
         ours = sql.SQL("SET LOCAL search_path = {}, pg_temp; ").format(sql.Identifier(schema))
@@ -57,6 +60,10 @@ class PostgresSql:
             Refused: it would reach beyond the tool's own tables, or time is up.
             Exception: what PostgreSQL raises: a constraint that is broken, a statement that is none.
         """
+        if self.over:
+            raise Refused(f"The tool has returned, and its transaction is over: {statement:.200}")
+        if threading.get_ident() != self._thread:
+            raise Refused(f"A transactional tool may not run statements in another thread: {statement:.200}")
         wrong = refusal(statement)
         if wrong is not None:
             raise Refused(f"A transactional tool may not {wrong}: {statement:.200}")

@@ -167,7 +167,11 @@ class Reader:
 
     def _listen(self) -> Connection:
         connection = connect(self._place, readonly=True)
-        connection.execute(f'LISTEN "{self._channel}"')
+        try:
+            connection.execute(f'LISTEN "{self._channel}"')
+        except BaseException:
+            connection.close()
+            raise
         return connection
 
     def _patiently(self, work: Callable[[], T]) -> T:

@@ -293,6 +293,8 @@ class Writer:
         except BaseException as error:
             trial.raised = error
             raise
+        finally:
+            tables.over = True
         if kept:
             tables.check()
         else:

@@ -14,6 +14,7 @@ import secrets
 import struct
 import sys
 import threading
+from functools import lru_cache
 
 START = 1 << 62
 """First of the bytes that stand for processes; no file is as large."""
@@ -48,6 +49,7 @@ else:
     FLOCK = "hhqqi4x" if sys.platform == "linux" else "qqihh4x"
     """`struct flock` of fcntl(2): type, whence, start, length, process; elsewhere start, length, process first."""
 
+    @lru_cache(64)
     def request(kind: int, byte: int) -> bytes:
         """Write a `struct flock` about one byte."""
         if sys.platform == "linux":

@@ -138,7 +138,7 @@ class Guard:
             sweep()
 
     def _note(self) -> None:
-        found = os.stat(self._path)  # noqa: PTH116 - at each commit
+        found = os.fstat(self.hold.descriptor)
         self.hold.left = found.st_mtime_ns, found.st_size
 
 

@@ -59,7 +59,10 @@ class Leases:
 
         Returns the epoch of each by run, for `committed`.
         """
-        self._took, given = {}, dict(self.presence.back)
+        self._took = {}
+        if not self.presence.back:
+            return {}
+        given = dict(self.presence.back)
         for run, epoch in given.items():
             self._cursor.execute(GIVE_BACK, (run, self.presence.process, epoch))
         return given
@@ -68,9 +71,10 @@ class Leases:
         """Count what this transaction did as done."""
         if given:
             self.presence.returned(given)
-        for run, epoch in self._took.items():
-            self.presence.take(run, epoch)
-        self._mine |= self._took
+        if self._took:
+            for run, epoch in self._took.items():
+                self.presence.take(run, epoch)
+            self._mine |= self._took
 
     def take(self, wish: Take) -> Lease:
         """Take a lease. Raises RunHeld and RunMirrored, before anything is written."""

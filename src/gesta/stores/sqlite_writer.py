@@ -26,8 +26,8 @@ from gesta.stores.sharing import Work
 from gesta.stores.sqlite_guard import Guard
 from gesta.stores.sqlite_leases import Leases
 from gesta.stores.sqlite_open import AGAIN_S, disconnect, told
-from gesta.stores.sqlite_saving import save, saved_in_place
-from gesta.stores.sqlite_turn import busy
+from gesta.stores.sqlite_saving import in_file, save, saved_in_place
+from gesta.stores.sqlite_turn import busy, left
 from gesta.stores.sqlite_works import Works
 
 CLOSING_S = 0.1  # how long a closing store waits for readers, before it leaves the log beside the file
@@ -71,6 +71,7 @@ class Writer:
         self._closed = False
         self._lost: WriteFailed | None = None  # the file or its log was taken away
         self._turn = threading.Lock()
+        self._queue = guard.hold.turn  # among processes
         self._until = 0.0  # when to wait no longer for a program that knows nothing of turns
         self._leases = Leases(connection, guard.hold.presence, terms.clock)
         self._works = Works(connection, self._leases, terms.clock)
@@ -98,10 +99,13 @@ class Writer:
 
         Cost: 20 us for the transaction and 10 us for a batch of three rows; waiting for the disk comes on top.
         """
+        outcomes = self.at_once(works, synced)
+        if outcomes is not None:
+            return outcomes
         until = time.monotonic() + self._terms.busy_s
         with self._waited(until):
             self._until = until
-            return self._carried(works, synced=synced)
+            return self._commit(works, synced=self._full_for(works, synced))
 
     def at_once(self, works: Sequence[Work], synced: bool = True) -> list[Any] | None:  # noqa: FBT001, FBT002
         """Carry out works as `commit` does; `None`, and nothing happened, where that would have to wait for others."""
@@ -109,15 +113,15 @@ class Writer:
             return None
         try:
             self._usable()
-            if not self._guard.hold.turn.taken_at_once():
+            if not self._queue.taken_at_once():
                 return None
             try:
                 self._until = 0.0
-                return self._carried(works, synced=synced)
+                return self._commit(works, synced=self._full_for(works, synced))
             except NotNow:
                 return None
             finally:
-                self._guard.hold.turn.release()
+                self._queue.release()
         finally:
             self._turn.release()
 
@@ -177,6 +181,9 @@ class Writer:
         """Free all leases and move the log into the file, so that one file remains unless others have it open.
 
         What cannot be moved now (a full disk, a reader elsewhere) stays safe in the log. Twice does nothing.
+
+        Raises:
+            WriteFailed: the file was taken away, and what was committed is elsewhere. Its leases are free.
         """
         self._ending.set()
         with self._turn:
@@ -185,16 +192,18 @@ class Writer:
                 return
             self._leases.leave_all()
             patience_s = self._terms.busy_s if self._leases.presence.back else CLOSING_S
-            turn = self._guard.hold.turn
-            ours = turn.taken_by(time.monotonic() + patience_s)
+            ours = self._queue.taken_by(time.monotonic() + patience_s)
+            failure: WriteFailed | None = None
             try:
-                with suppress(apsw.Error, GestaError):
-                    self._put_away(patience_s)
+                with suppress(apsw.Error):
+                    failure = self._put_away(patience_s)
                 disconnect(self._connection)
             finally:
                 if ours:
-                    turn.release()
+                    self._queue.release()
             self._guard.release()
+            if failure is not None:
+                raise failure
 
     def shrink(self) -> int:
         """Write the file anew without what is free in it; return the bytes by which it became smaller.
@@ -221,11 +230,11 @@ class Writer:
     @contextmanager
     def _waited(self, until: float) -> Iterator[None]:
         """Be the one thread of this store that writes, and the one process. Raises RecordBusy, WriteFailed."""
-        if not self._turn.acquire(timeout=max(0.0, until - time.monotonic())):
+        if not self._turn.acquire(timeout=left(until)):
             raise self._busy("another thread of this process has")
         try:
             self._usable()
-            with self._guard.hold.turn.waited(str(self._path), self._terms.busy_s, until):
+            with self._queue.waited(str(self._path), self._terms.busy_s, until):
                 yield
         finally:
             self._turn.release()
@@ -246,9 +255,9 @@ class Writer:
         if os.getpid() != self._process:
             raise WriteFailed(str(self._path), "it was opened before this process was forked; open it again here")
 
-    def _carried(self, works: Sequence[Work], *, synced: bool) -> list[Any]:
-        wanted = any(isinstance(work, Batch) and work.synced for work in works)
-        return self._commit(works, synced=(synced and self.synced) or wanted)
+    def _full_for(self, works: Sequence[Work], synced: bool) -> bool:  # noqa: FBT001
+        """Return whether a commit of these works waits for the disk."""
+        return (synced and self.synced) or any([isinstance(work, Batch) and work.synced for work in works])  # noqa: C419
 
     def _commit(self, works: Sequence[Work], *, synced: bool) -> list[Any]:
         self._begin(synced=synced)
@@ -296,18 +305,23 @@ class Writer:
             self._works.forget()
 
     def _gone(self) -> WriteFailed:
-        """Save what was committed, once, and say where it is."""
+        """Save what was committed, and say where it is."""
         self._works.forget()
-        if self._lost is None:
-            self._lost = save(self._connection, self._guard, self._path)
-        return self._lost
+        if self._lost is not None:
+            return self._lost
+        failure, saved = save(self._connection, self._guard, self._path)
+        self._lost = failure if saved else None
+        return failure
 
-    def _put_away(self, patience_s: float) -> None:
-        """Commit what is to be committed at the end, and move the log into the file. Raises apsw.Error, GestaError."""
+    def _put_away(self, patience_s: float) -> WriteFailed | None:
+        """Commit what is to be committed at the end, and move the log into the file. Raises apsw.Error.
+
+        Returns what is to be told of a file that is no longer there.
+        """
         if self._lost is not None or not self._guard.stands():
-            # what the lost log holds was saved, or is older than the file, or was never told to be on record
-            self._connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
-            return
+            self._connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)  # what another one wrote stays
+            told_of = self._lost is not None or not self._path.parent.exists()
+            return None if told_of or in_file(self._connection, self._guard, self._path) else self._gone()
         self._until = time.monotonic() + patience_s
         last = self._guard.hold.stores == 1 and not self._guard.hold.kept
         with suppress(apsw.Error, GestaError):
@@ -321,6 +335,7 @@ class Writer:
         self._undo()
         self._until = time.monotonic() + CLOSING_S
         self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+        return None
 
     def _give_back(self) -> None:
         """Try to give leases back until it is done, or the store is closed. Runs in a thread."""

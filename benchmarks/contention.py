@@ -1,0 +1,124 @@
+"""Many processes write one file: do all of their runs end, and does nobody starve? `python -m benchmarks.contention`.
+
+Each process takes runs of an agent with a tool that pays (`once`), one after another, all in one record. Told are the
+time, what became of the runs, how often the tool fired, and how far the slowest process was when half of them had
+ended: with N runs each, no process may have ended fewer than N / 2 by then.
+"""
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import gesta
+
+PROGRAM = """
+import sys, time
+import anyio, gesta
+
+address, number, runs, durability, opening = sys.argv[1], *map(str, sys.argv[2:])
+fired = 0
+
+@gesta.tool(effect="once")
+def pay() -> str:
+    "Pay."
+    global fired
+    fired += 1
+    return "paid"
+
+agent = gesta.Agent("payer", model=gesta.scripted(gesta.call("pay"), "Done."), tools=[pay])
+
+async def take(record, run):
+    try:
+        said = (await record.run(agent, "Pay.", session=f"{number}-{run}", key="k")).reason
+    except gesta.GestaError as error:
+        said = f"{type(error).__name__}: {error}".replace("\\n", " ")
+    print(time.monotonic(), said, sep="\\t", flush=True)
+
+async def main():
+    if opening == "each":
+        for run in range(int(runs)):
+            async with gesta.open(address, durability=durability) as record:
+                await take(record, run)
+    else:
+        async with gesta.open(address, durability=durability) as record:
+            for run in range(int(runs)):
+                await take(record, run)
+
+print("ready", flush=True)
+sys.stdin.readline()
+try:
+    anyio.run(main)
+except BaseException as error:
+    print(time.monotonic(), f"{type(error).__name__}: {error}".replace("\\n", " "), sep="\\t", flush=True)
+print(fired, flush=True)
+"""
+
+
+def contend(folder: Path, processes: int, runs: int, durability: str, opening: str) -> dict[str, object]:
+    """Have processes write one file in `folder`, and tell what came of it.
+
+    Args:
+        opening: `once`, each process opens the record once; `each`, anew for each run.
+    """
+    address = str(folder / "contended.gesta")
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, [Path(next(iter(gesta.__path__))).parent]))}
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-c", PROGRAM, address, str(number), str(runs), durability, opening],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment,
+        )
+        for number in range(processes)
+    ]
+    for one in started:
+        assert one.stdout is not None
+        assert one.stdin is not None
+        assert one.stdout.readline() == "ready\n"
+    began = time.monotonic()
+    for one in started:
+        assert one.stdin is not None
+        one.stdin.write("\n")
+        one.stdin.flush()
+    told = [one.communicate()[0].splitlines() for one in started]
+    lines = [[(float(at), said) for at, said in (line.split("\t", 1) for line in each[:-1])] for each in told]
+    ends = sorted(max((at for at, _ in each), default=began) for each in lines)
+    half = ends[(len(ends) - 1) // 2]
+    said = [what for each in lines for _, what in each]
+    return {
+        "seconds": ends[-1] - began,
+        "ended": said.count("answered"),
+        "fired": sum(int(each[-1]) for each in told),
+        "errors": sorted({what for what in said if what != "answered"}),
+        "fewest": min(sum(at <= half for at, _ in each) for each in lines),
+    }
+
+
+def main() -> None:
+    """Run the benchmark, and print its figures."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--processes", type=int, default=20)
+    parser.add_argument("--runs", type=int, default=50)
+    given = parser.parse_args()
+    print(f"{given.processes} processes, {given.runs} runs each; the record is opened once or for each run")
+    print("| durability | opened | seconds | runs ended | fired | fewest when half had ended | errors |")
+    print("|---|---|---|---|---|---|---|")
+    for durability in ("normal", "synced"):
+        for opening in ("once", "each"):
+            with tempfile.TemporaryDirectory() as folder:
+                found = contend(Path(folder), given.processes, given.runs, durability, opening)
+            errors = "; ".join(map(str, found["errors"])) or "none"  # type: ignore[call-overload]
+            ended = f"{found['ended']} of {given.processes * given.runs}"
+            print(
+                f"| {durability} | {opening} | {found['seconds']:.1f} | {ended} | {found['fired']} "
+                f"| {found['fewest']} of {given.runs} | {errors} |"
+            )
+
+
+if __name__ == "__main__":
+    main()

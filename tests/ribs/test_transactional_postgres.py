@@ -287,6 +287,18 @@ def test_statements_outside_of_the_call_and_in_other_threads_are_refused(desk: D
     assert desk.rows("SELECT * FROM rooms") == []
 
 
+def test_a_tool_that_thinks_for_long_between_its_statements_keeps_its_transaction(desk: Desk) -> None:
+    def think(tables: Statements) -> None:
+        tables("INSERT INTO rooms VALUES(1)")
+        with closing(connect(located(desk.store.info.address), readonly=True)) as other:
+            other.execute("SELECT pg_sleep(0.1)")  # longer than the server lets others stand still here
+        tables("INSERT INTO rooms VALUES(2)")
+
+    desk.store.writer._connection.execute("SET idle_in_transaction_session_timeout = 50")
+    assert desk.call(think) is None
+    assert desk.rows("SELECT room FROM rooms ORDER BY room") == [(1,), (2,)]
+
+
 @pytest.mark.parametrize("caught", [True, False])
 async def test_a_lost_connection_inside_an_effect_leaves_nothing_and_the_record_goes_on(
     address: str, caught: bool

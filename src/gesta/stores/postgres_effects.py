@@ -18,10 +18,11 @@ from gesta.stores.effects import OWN, Refused
 from gesta.stores.postgres_open import Connection
 
 HIDDEN = re.compile(
-    r"""--[^\n]*|/\*.*?\*/|E'(?:[^'\\]|''|\\.)*'|'(?:[^']|'')*'|"(?:[^"]|"")*"|\$(?P<tag>\w*)\$.*?\$(?P=tag)\$""",
+    r"""(?P<comment>--[^\n]*|/\*.*?\*/)|(?P<name>"(?:[^"]|"")*")"""
+    r"""|(?<!\w)E'(?:[^'\\]|''|\\.)*'|'(?:[^']|'')*'|(?<![\w$])\$(?P<tag>\w*)\$.*?\$(?P=tag)\$""",
     re.DOTALL | re.IGNORECASE,
 )
-"""Comments, texts and quoted names: words in them steer nothing."""
+"""Comments, quoted names and texts: words in them steer nothing."""
 VERBS = ("select", "insert", "update", "delete", "merge", "with")
 CHANGES = re.compile(r"\b(insert|update|delete|merge)\b")
 MAKES_TABLE = re.compile(r"(?<!insert )(?<!merge )\binto\b")
@@ -119,7 +120,7 @@ def changed(plan: Any) -> Iterator[tuple[str, str]]:
 
 def refusal(statement: str) -> str | None:
     """Return what a statement would do that it may not, by its words; `None` where those are allowed."""
-    words = " ".join(HIDDEN.sub(" '' ", statement).lower().split()).strip("; ")
+    words, called = bare(statement, " '' "), bare(statement, None)
     first = re.match(r"[(\s]*(\w*)", words)
     if first is None or first[1] not in VERBS:
         return "run anything but SELECT, INSERT, UPDATE, DELETE and MERGE"
@@ -127,5 +128,22 @@ def refusal(statement: str) -> str | None:
         return "run several statements at once"
     if MAKES_TABLE.search(words):
         return "make tables"
-    found = REACHES.search(words)
+    if "u&''" in words.replace(" ", ""):
+        return "write names or texts with U&"
+    found = REACHES.search(called)
     return f"call {found[1]}" if found is not None else None
+
+
+def bare(statement: str, name: str | None) -> str:
+    """Return the words of a statement in lower case, without comments and texts.
+
+    Args:
+        name: what stands for a quoted name; `None` for the name itself.
+    """
+
+    def shown(found: re.Match[str]) -> str:
+        if found["comment"]:
+            return " "
+        return " '' " if not found["name"] else found["name"].strip('"') if name is None else name
+
+    return " ".join(HIDDEN.sub(shown, statement).lower().split()).strip("; ")

@@ -12,12 +12,13 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import gesta
 
 PROGRAM = """
 import sys, time
-import anyio, gesta
+import anyio, gesta, gesta.stores.sqlite
 
 address, number, runs, durability, opening = sys.argv[1], *map(str, sys.argv[2:])
 fired = 0
@@ -67,7 +68,7 @@ print(fired, flush=True)
 PAYS = 4  # times in each run
 
 
-def contend(folder: Path, processes: int, runs: int, durability: str, opening: str) -> dict[str, object]:
+def contend(folder: Path, processes: int, runs: int, durability: str, opening: str) -> dict[str, Any]:
     """Have processes write one file in `folder`, and tell what came of it.
 
     Args:
@@ -116,21 +117,22 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=50)
     given = parser.parse_args()
     print(
-        f"{given.processes} processes, {given.runs} runs each; the record is opened once, for each run, or once for all together"
+        f"{given.processes} processes, {given.runs} runs each; the record is opened once, for each run, or once for all "
+        "of them together"
     )
     print("| durability | opened | seconds | runs ended | fired | fewest when half had ended | errors |")
     print("|---|---|---|---|---|---|---|")
-    good = True
+    good, wanted = True, given.processes * given.runs
     for durability in ("normal", "synced"):
         for opening in ("once", "each", "together"):
             with tempfile.TemporaryDirectory() as folder:
                 found = contend(Path(folder), given.processes, given.runs, durability, opening)
-            fair = opening == "together" or found["fewest"] >= given.runs / 2  # type: ignore[operator]
-            whole = found["ended"] == given.processes * given.runs and found["fired"] == PAYS * found["ended"]  # type: ignore[operator]
+            fair = opening == "together" or found["fewest"] >= given.runs / 2
+            whole = (found["ended"], found["fired"]) == (wanted, PAYS * wanted)
             good = good and fair and whole
             fewest = "" if opening == "together" else f"{found['fewest']} of {given.runs}"
-            errors = "; ".join(map(str, found["errors"])) or "none"  # type: ignore[call-overload]
-            ended = f"{found['ended']} of {given.processes * given.runs}"
+            errors = "; ".join(found["errors"]) or "none"
+            ended = f"{found['ended']} of {wanted}"
             print(
                 f"| {durability} | {opening} | {found['seconds']:.1f} | {ended} | {found['fired']} "
                 f"| {fewest} | {errors} |"

@@ -51,7 +51,11 @@ def foreign(path: Path) -> Iterator[Callable[[], Callable[[], None]]]:
         started.append(process)
         assert process.stdout is not None
         assert process.stdout.readline() == "writing\n"
-        return lambda: str(process.communicate("\n")) and None
+
+        def end() -> None:
+            process.communicate("\n")
+
+        return end
 
     started: list[subprocess.Popen[str]] = []
     yield begin

@@ -934,7 +934,8 @@ def test_a_record_is_nobodys_secret_by_accident(tmp_path: Path) -> None:
     store = InlineSqliteStore.open(path)
     drive(store.lease("r"))
     assert not any(
-        os.get_inheritable(one) for one in (store.writer._guard.hold.presence.descriptor, store.writer._guard.hold.descriptor)
+        os.get_inheritable(one)
+        for one in (store.writer._guard.hold.presence.descriptor, store.writer._guard.hold.descriptor)
     )
     assert stat.S_IMODE(path.stat().st_mode) & 0o111 == 0
     drive(store.close())

@@ -34,7 +34,7 @@ DOUBTFUL = [
     BrokenPipeError(),
     EOFError(),
     http.client.IncompleteRead(b""),
-    http.client.RemoteDisconnected(),
+    http.client.RemoteDisconnected(""),
     subprocess.TimeoutExpired("pay", 1),
     smtplib.SMTPServerDisconnected(),
     ssl.SSLEOFError(),
@@ -115,7 +115,7 @@ def test_what_caused_an_exception_counts_where_its_own_class_says_nothing() -> N
 
 
 def test_a_base_that_libraries_use_for_both_is_decided_by_its_cause() -> None:
-    lost = ConnectionError("Connection aborted.", http.client.RemoteDisconnected())
+    lost = ConnectionError("Connection aborted.", http.client.RemoteDisconnected(""))
     refused = ConnectionError("Max retries exceeded", ConnectionRefusedError())
     assert in_doubt(lost)
     assert not in_doubt(refused)

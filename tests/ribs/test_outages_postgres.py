@@ -347,6 +347,30 @@ time.sleep(60)
         assert drive(store.gone(owner)) is True
 
 
+def test_a_forked_child_that_closes_its_copy_of_a_store_ends_nothing(address: str, child: Any) -> None:  # noqa: F811
+    writer = child(
+        HOLDING
+        + """
+end = store.keep()
+if not os.fork():
+    drive(store.close())
+    end()
+    print("closed", flush=True)
+    os._exit(0)
+os.wait()
+print(store.descriptor(), flush=True)
+time.sleep(60)
+"""
+    )
+    owner = writer.line()
+    assert writer.line() == "closed"
+    assert int(writer.line())
+    with closing_store(address) as store:
+        assert drive(store.gone(owner)) is False
+        with pytest.raises(RunHeld):
+            drive(store.lease("r"))
+
+
 def test_a_subprocess_that_inherits_the_descriptor_keeps_its_dead_parent_counted_as_living(
     address: str,
     child: Any,  # noqa: F811

@@ -117,8 +117,8 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=50)
     given = parser.parse_args()
     print(
-        f"{given.processes} processes, {given.runs} runs each; the record is opened once, for each run, or once for all "
-        "of them together"
+        f"{given.processes} processes, {given.runs} runs each; the record is opened once, for each run, or once for "
+        "all of them together"
     )
     print("| durability | opened | seconds | runs ended | fired | fewest when half had ended | errors |")
     print("|---|---|---|---|---|---|---|")

@@ -91,6 +91,8 @@ class Acting:
         self._busy += 1
         try:
             await self._ready(new=act is None)
+            if self.desk.state.copied:  # whatever it does may be done in the record that was copied, too
+                raise self.wait([Waiting("copy", 0, name)])
             act = act or self._begin(name, role)
             log = self.desk.log
             inner = self.desk.inside(Log(log.journal, act.begin, (*log.path, name)))
@@ -161,6 +163,7 @@ class Acting:
 
     async def _ready(self, *, new: bool) -> None:
         """Take in what came from outside before something is done; a cancelled turn does nothing more."""
+        self.desk.stop.check()
         await take_in(self.desk)
         turn, bound = self.desk.state.turn, self.agent.policy.limits.calls
         assert turn is not None

@@ -9,19 +9,21 @@ postgresql://user@host/database                a record in PostgreSQL
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, Unpack, cast
 
 import anyio
 import anyio.lowlevel
 import msgspec
 
 from gesta.agent import Agent
+from gesta.approver import Approver
 from gesta.entry import Entry
 from gesta.errors import BadAddress, GestaError, MissingExtra, nearest
 from gesta.formatter import Formatter
 from gesta.model import Model
 from gesta.policy import Budget, Price
 from gesta.record import Record as Base
+from gesta.stop import GRACE_S
 from gesta.store import Store
 from gesta.tooling import Tool
 
@@ -30,7 +32,6 @@ if TYPE_CHECKING:
 
 Durability = Literal["synced", "normal"]
 Failover = Literal["synchronous"]
-BUSY_S = 60.0
 T = TypeVar("T")
 FORMATTERS = ("tool-calls", "react", "codeact", "react-text", "codeact-text", "json-text", "transcript")
 
@@ -133,23 +134,38 @@ def described(tool: Tool) -> Tool:
     return made
 
 
-class Served(TypedDict):
-    """Options of a store on a server."""
+class FileOptions(TypedDict, total=False):
+    """What any store may be told beside the address."""
 
+    durability: Durability
+    """`synced` (the default) survives loss of power; `normal` can lose the last commits then, but never at a crash of
+    the process, and costs far less. The attempt of a tool with effects is synced under both."""
+    readonly: bool
+    """Refuse to write, and to make the file."""
     busy_s: float
+    """Seconds for which others that write are waited for, and a server that is away. 60 by default."""
+
+
+class StoreOptions(FileOptions, total=False):
+    """What a store on a server may be told, too."""
+
     failover: Failover | None
+    """`synchronous` says that a PostgreSQL server that takes the place of another one has all its commits."""
     tool_role: str | None
+    """Role of PostgreSQL under which the statements of transactional tools run."""
 
 
-def store(
-    address: str,
-    *,
-    durability: Durability = "synced",
-    readonly: bool = False,
-    busy_s: float = BUSY_S,
-    failover: Failover | None = None,
-    tool_role: str | None = None,
-) -> Store:
+class Options(StoreOptions, total=False):
+    """What `gesta.open` may be told beside the address."""
+
+    grace_s: float
+    """Seconds for which tools with effects are seen through when who waits for their turn stops waiting; 10 by
+    default, 0 for not at all."""
+    approver: Approver | None
+    """Says which approvals count; without one, the name in an approval is believed."""
+
+
+def store(address: str, **options: Unpack[StoreOptions]) -> Store:
     """Open a store; see `open_record`.
 
     Raises:
@@ -162,21 +178,50 @@ def store(
     if remote(address):
         from gesta.stores.postgres import PostgresStore
 
-        served: Served = {"busy_s": busy_s, "failover": failover, "tool_role": tool_role}
-        return PostgresStore.open(address, durability=durability, readonly=readonly, **served)
-    local(address, failover, tool_role)
+        return PostgresStore.open(address, **options)
     from gesta.stores.sqlite import SqliteStore
 
-    return SqliteStore.open(address, durability=durability, readonly=readonly, busy_s=busy_s)
+    return SqliteStore.open(address, **local(address, options))
 
 
-def local(address: str, failover: Failover | None, tool_role: str | None) -> None:
-    """Refuse options that a record in a file has not. Raises BadAddress."""
-    if failover is not None or tool_role is not None:
+def inline_store(address: str, **options: Unpack[StoreOptions]) -> Store:
+    """Open a store whose coroutines never wait for another task, for programs without an event loop."""
+    if address == ":memory:":
+        return store(address)
+    if remote(address):
+        from gesta.stores.postgres import InlinePostgresStore
+
+        return InlinePostgresStore.open(address, **options)
+    from gesta.stores.sqlite import InlineSqliteStore
+
+    return InlineSqliteStore.open(address, **local(address, options))
+
+
+def local(address: str, options: StoreOptions) -> FileOptions:
+    """Return the options of a record in a file. Raises BadAddress for those that it has not."""
+    if options.get("failover") is not None or options.get("tool_role") is not None:
         raise BadAddress(
             f"{address!r} is a record in a file; `failover` and `tool_role` are for records in PostgreSQL. "
             "Leave them out, or name postgresql://user@host/database."
         )
+    kept: FileOptions = {}
+    if "durability" in options:
+        kept["durability"] = options["durability"]
+    if "readonly" in options:
+        kept["readonly"] = options["readonly"]
+    if "busy_s" in options:
+        kept["busy_s"] = options["busy_s"]
+    return kept
+
+
+def divided(options: Options) -> tuple[StoreOptions, float, Approver | None]:
+    """Return the options of the store, the grace in seconds, and the approver. Raises TypeError for a wrong name."""
+    for name in options:
+        if name not in Options.__annotations__:
+            known = Options.__annotations__
+            raise TypeError(f"gesta.open has no option {name!r}.{nearest(name, known)} It has: {', '.join(known)}.")
+    grace_s, approver = options.pop("grace_s", GRACE_S), options.pop("approver", None)
+    return cast("StoreOptions", options), grace_s, approver
 
 
 def remote(address: str) -> bool:
@@ -187,29 +232,6 @@ def remote(address: str) -> bool:
             f"No store for {kind}:// addresses. A record is a file ending in .gesta, or postgresql://user@host/database."
         )
     return bool(url)
-
-
-def inline_store(
-    address: str,
-    *,
-    durability: Durability = "synced",
-    readonly: bool = False,
-    busy_s: float = BUSY_S,
-    failover: Failover | None = None,
-    tool_role: str | None = None,
-) -> Store:
-    """Open a store whose coroutines never wait for another task, for programs without an event loop."""
-    if address == ":memory:":
-        return store(address)
-    if remote(address):
-        from gesta.stores.postgres import InlinePostgresStore
-
-        served: Served = {"busy_s": busy_s, "failover": failover, "tool_role": tool_role}
-        return InlinePostgresStore.open(address, durability=durability, readonly=readonly, **served)
-    local(address, failover, tool_role)
-    from gesta.stores.sqlite import InlineSqliteStore
-
-    return InlineSqliteStore.open(address, durability=durability, readonly=readonly, busy_s=busy_s)
 
 
 def replay(source: str | Any, *, run: str = "last", strict: bool = False) -> Model:
@@ -263,33 +285,25 @@ class Record(Base):
 
 
 @asynccontextmanager
-async def open_record(
-    address: str = ":memory:",
-    *,
-    durability: Durability = "synced",
-    readonly: bool = False,
-    busy_s: float = BUSY_S,
-    failover: Failover | None = None,
-    tool_role: str | None = None,
-) -> AsyncIterator[Record]:
+async def open_record(address: str = ":memory:", **options: Unpack[Options]) -> AsyncIterator[Record]:
     """Open a record, making it if there is none, and close it at the end of the block.
 
     Args:
         address: path of a `.gesta` file, or `:memory:` for one that ends with the block.
-        durability: `synced` survives loss of power; `normal` can lose the last commits then, never at a crash
-            of the process, and costs far less.
-        readonly: refuse to write, and to make the file.
-        busy_s: seconds for which others that write are waited for, and a server that is away.
-        failover: `synchronous` says that a PostgreSQL server that takes the place of another one has all its commits.
-        tool_role: role of PostgreSQL under which the statements of transactional tools run.
+        options: see `Options`.
+
+    Raises:
+        TypeError: there is no such option.
+        NoRecord, BrokenRecord, NewerRecord, WriteFailed: it cannot be opened.
     """
-    served: Served = {"busy_s": busy_s, "failover": failover, "tool_role": tool_role}
-    opened = store(address, durability=durability, readonly=readonly, **served)
+    of_store, grace_s, approver = divided(options)
+    opened = store(address, **of_store)
     failure: BaseException | None = None
     models: dict[str, Model] = {}
     try:
         async with anyio.create_task_group() as tasks:
             record = Record(opened, partial(bind, models=models), tasks)
+            record.holder.approver, record.holder.grace_s = approver, grace_s
             try:
                 yield record
             except BaseException as error:  # noqa: BLE001 - raised below, outside of the group, as itself

@@ -17,6 +17,7 @@ from msgspec import Struct, field
 from gesta.affording import overrun, reserved, settled
 from gesta.agent import Agent
 from gesta.compacting import compact
+from gesta.decide import effect_of
 from gesta.desk import Desk
 from gesta.entry import Entry
 from gesta.errors import GestaError, ModelFault, message_of
@@ -34,10 +35,11 @@ from gesta.kinds import (
 from gesta.model import Delta, Reply, Request, native_by
 from gesta.output import ANSWER
 from gesta.pending import EXPIRED, LOST, Pending
+from gesta.tooling import Tool
 from gesta.turn import CORRECTS
 
 DENIED = "A person did not allow this call."
-INTERRUPTED = "This call was interrupted and has no result. It may be made again."
+INTERRUPTED = "This call was interrupted and has no result. It only reads, so it may be made again."
 NEVER = "This call was not carried out."
 UNKNOWN = (
     "The outcome of this call is unknown: it was started, and nobody can say whether it happened. Do not assume "
@@ -83,9 +85,11 @@ async def ask(agent: Agent, desk: Desk, correction: str | None = None) -> None:
     await desk.log.durable()
     try:
         whole, reply = await _answer(agent, desk, request, coming)
-    except Exception as failure:  # noqa: BLE001 - whatever a model raises is how its try ended
-        _fault(agent, desk, entry, failure, coming)
-    except BaseException:
+    except BaseException as raised:
+        if not isinstance(raised, anyio.get_cancelled_exc_class() | KeyboardInterrupt):
+            own = raised if isinstance(raised, Exception) else ModelFault(type(raised).__name__, message_of(raised))
+            _fault(agent, desk, entry, own, coming)
+            return
         with anyio.CancelScope(shield=True):
             cut = Error(type=LOST, message="the process stopped asking")
             desk.write(FaultContent(of=entry.seq, error=cut, shown_chars=coming.chars or None), entry.seq)
@@ -132,8 +136,16 @@ def _placeholder(agent: Agent, call: Pending) -> tuple[str, Any]:
         tool = agent.tool(call.name)
         return (NEVER, "interrupted") if tool is not None else (no_such_tool(agent, call.name), "error")
     tool = agent.tool(call.name)
-    harmless = tool is not None and tool.effect in ("pure", "idempotent") and not call.last.once
-    return (INTERRUPTED, "interrupted") if harmless else (UNKNOWN, "unknown")
+    if tool is not None and only_reads(tool) and effect_of(tool, call.last) in ("pure", "idempotent"):
+        return INTERRUPTED, "interrupted"
+    return UNKNOWN, "unknown"
+
+
+def only_reads(tool: Tool) -> bool:
+    """Return whether nothing outside changes however often a tool is called; of an agent, whether all its tools do."""
+    if tool.agent is not None:
+        return tool.agent.program is None and all(map(only_reads, tool.agent.tools))
+    return tool.effect == "pure"
 
 
 async def _settle_last_try(desk: Desk) -> None:
@@ -149,7 +161,7 @@ async def _settle_last_try(desk: Desk) -> None:
         left = (failed_at + timedelta(seconds=wait_s) - desk.clock()).total_seconds()
         if left > 0:
             await desk.log.durable()
-            await anyio.sleep(min(left, wait_s))
+            await desk.stop.wait(min(left, wait_s))
 
 
 def _request(agent: Agent, desk: Desk) -> tuple[Request, Entry]:

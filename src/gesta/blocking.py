@@ -6,11 +6,11 @@ waits for another task, so its coroutines run to their end in one go. Each entry
 
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Unpack
 
 import anyio
 
-from gesta.address import Durability, Record, bind, drive, inline_store, open_record
+from gesta.address import Options, Record, bind, divided, drive, inline_store, open_record
 from gesta.agent import Agent
 from gesta.entry import Entry
 from gesta.errors import GestaError
@@ -139,14 +139,17 @@ def run_sync(
 
 
 @contextmanager
-def open_sync(address: str = ":memory:", *, durability: Durability = "synced") -> Iterator[SyncRecord]:
+def open_sync(address: str = ":memory:", **options: Unpack[Options]) -> Iterator[SyncRecord]:
     """Open a record for a program without an event loop; see `gesta.open`.
 
     With `synced`, entries survive a crash of the process at once, and loss of power from the end of their span on.
     """
-    store = inline_store(address, durability=durability)
+    of_store, grace_s, approver = divided(options)
+    store = inline_store(address, **of_store)
     try:
-        yield SyncRecord(Record(store, bind))
+        record = Record(store, bind)
+        record.holder.approver, record.holder.grace_s = approver, grace_s
+        yield SyncRecord(record)
     finally:
         drive(store.close())
 

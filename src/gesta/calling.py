@@ -1,6 +1,7 @@
 """What a tool is told about its call, and what it may do beside its own work: answer a listener, call an agent."""
 
 import hashlib
+import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -8,6 +9,7 @@ from typing import Any
 
 import anyio
 from anyio import from_thread
+from anyio.lowlevel import EventLoopToken, current_token
 from msgspec import Struct, field
 
 from gesta.affording import returned, share
@@ -15,18 +17,12 @@ from gesta.agent import Agent
 from gesta.context import Context
 from gesta.desk import Desk, Task
 from gesta.entry import Cause
-from gesta.errors import LeaseLost, RecordError, RunError, message_of
+from gesta.errors import GestaError, LeaseLost, RecordError, RunError, message_of
 from gesta.kinds import EdgeContent, Hit, RetrievalContent, SystemContent
 from gesta.outcome import Outcome
+from gesta.outlive import NO_LOOP, popen
 from gesta.pending import Pending
 from gesta.spending import CHILD
-
-
-class Told(Struct, frozen=True):
-    """What a tool returns that has more to say than its result: the model reads `result`, the record keeps both."""
-
-    result: Any
-    extra: dict[str, Any]
 
 
 class Children(Struct):
@@ -35,14 +31,34 @@ class Children(Struct):
     begun: int = 0
     ends: list[Cause] = field(default_factory=list)
     """Of those that ended: the tool's result is made from them."""
+    at_work: list[str] = field(default_factory=list)
+    """Names of those that did not."""
+    doubts: set[str] = field(default_factory=set)
+    """Names of tools with a call of unknown outcome in those that ended."""
 
 
 class ChildWaits(BaseException):
     """Leaves a tool whose child run cannot go on now: says which run, and why. No error, and not to be caught."""
 
 
+class TooDeep(GestaError):
+    """Agents call agents deeper than the policy allows; the model reads it."""
+
+
+def key_of(call: Pending, record: str, run: str) -> str:
+    """Return the idempotency key of a call's next attempt, 64 hex: drawn at first, and the same from then on.
+
+    Args:
+        record: id of the record where the run was made.
+        run: id of the run.
+    """
+    if call.last is None or call.last.void:
+        return os.urandom(32).hex()
+    return call.last.key or call_key(record, run, call.seq)
+
+
 def call_key(record: str, run: str, seq: int) -> str:
-    """Make the idempotency key of a call, 64 hex: the same however often and wherever the call is tried.
+    """Return the idempotency key that release 0.1.0 gave a call, 64 hex; attempts of format 1 do not hold theirs.
 
     Args:
         record: id of the record where the run was made.
@@ -52,29 +68,45 @@ def call_key(record: str, run: str, seq: int) -> str:
     return hashlib.sha256(f"{record}|{run}|{seq}".encode()).hexdigest()
 
 
-def context_of(call: Pending, attempt: int, desk: Desk, cancelled: Callable[[], bool], children: Children) -> Context:
-    """Make the context of one attempt of a call.
+class Trial(Struct, frozen=True):
+    """One attempt of a call."""
 
-    Args:
-        cancelled: says whether nobody waits for it any more.
-        children: notes the child runs that the tool calls.
-    """
-    opened = desk.state.opened
+    call: Pending
+    seq: int
+    """Of the attempt."""
+    key: str
+    cancelled: Callable[[], bool] = lambda: False
+    """Whether nobody waits for it any more."""
+    children: Children = field(default_factory=Children)
+
+
+def context_of(trial: Trial, desk: Desk) -> Context:
+    """Make the context of one attempt of a call."""
+    opened, call, attempt = desk.state.opened, trial.call, trial.seq
+    cancelled, children = trial.cancelled, trial.children
     assert opened is not None
+    store = desk.log.journal.store
+    in_task = partial(_in_task, current_token())
     return Context(
         record=desk.record,
         run=desk.log.run,
         session=opened.session,
         user=desk.state.user,
-        key=call_key(opened.record, desk.log.run, call.seq),
+        key=trial.key,
         explain_id=f"{desk.log.run}.{attempt}",
         streaming=desk.streaming,
         clock=desk.clock,
         call=partial(_call, desk, call, attempt, children),
-        respond=partial(_in_task, _respond, desk, cancelled),
-        found=partial(_in_task, _found, desk, attempt),
+        respond=partial(in_task, _respond, desk, cancelled),
+        found=partial(in_task, _found, desk, attempt),
+        popen=partial(popen, attempt_name(desk, attempt), store.descriptor()),
         cancelled=cancelled,
     )
+
+
+def attempt_name(desk: Desk, attempt: int) -> str:
+    """Name an attempt among all that this process makes."""
+    return f"{desk.log.journal.lease.owner} {desk.log.run}.{attempt}"
 
 
 async def _call(desk: Desk, call: Pending, attempt: int, children: Children, agent: Agent, input: str) -> Outcome:
@@ -82,9 +114,12 @@ async def _call(desk: Desk, call: Pending, attempt: int, children: Children, age
     children.begun += 1
     name = child_name(call) if children.begun == 1 else f"{child_name(call)}.{children.begun}"
     handed = Handed(name, f"{desk.log.run}.{call.seq}", input, call.name, attempt)
+    children.at_work.append(name)
     ended = await hand_over(desk, agent, handed)
     assert ended.end is not None
+    children.at_work.remove(name)
     children.ends.append((ended.run, ended.end))
+    children.doubts.update(ended.doubts)
     return ended
 
 
@@ -104,6 +139,10 @@ class Handed(Struct, frozen=True):
 
 async def hand_over(desk: Desk, agent: Agent, task: Handed) -> Outcome:
     """Have another agent answer in a child run, and note what that spent. Raises ChildWaits."""
+    opened, most = desk.state.opened, desk.limits.depth
+    if opened is not None and opened.depth >= most:
+        found = f"This run has {opened.depth} runs above it"
+        raise TooDeep(f"{found}; agents may call agents {most} deep. Answer without calling another agent.")
     source = (*desk.log.path, task.by)
     allowance = _allowance(desk, task.child)
     extra = {CHILD: task.child} if allowance is not None else None
@@ -156,12 +195,12 @@ def _found(desk: Desk, attempt: int, query: str, hits: Sequence[Hit]) -> None:
         desk.place(desk.write(RetrievalContent(query=query, hits=list(hits)), attempt))
 
 
-def _in_task(do: Callable[..., None], *args: Any) -> None:
-    """Do something in the task of the run, also when a tool asks for it in a thread."""
+def _in_task(token: EventLoopToken, do: Callable[..., None], *args: Any) -> None:
+    """Do something in the loop of the run, also when a tool asks for it in a thread."""
     try:
         anyio.get_current_task()
     except anyio.NoEventLoopError:
-        with suppress(anyio.NoEventLoopError, RuntimeError):  # a thread may outlive the loop that began it
-            from_thread.run_sync(do, *args)
+        with suppress(*NO_LOOP):  # a thread may outlive the loop that began it
+            from_thread.run_sync(do, *args, token=token)
     else:
         do(*args)

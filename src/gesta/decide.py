@@ -10,11 +10,10 @@ from msgspec import Struct
 
 from gesta.affording import overrun
 from gesta.agent import Agent
-from gesta.codec import digest_of
 from gesta.entry import Cause
 from gesta.errors import BadArguments
 from gesta.kinds import Error, Reason
-from gesta.pending import WAITS, Pending
+from gesta.pending import EFFECTS, WAITS, Pending, Try
 from gesta.standing import RunState
 from gesta.tooling import Tool
 from gesta.turn import Turn
@@ -39,7 +38,10 @@ class Use(Struct, frozen=True):
 class Waiting(Struct, frozen=True):
     """Something that the run waits for."""
 
-    what: Literal["approval", "doubt", "running", "child", "question", "timer"]
+    what: Literal["approval", "doubt", "running", "child", "question", "timer", "resume", "deaths", "copy"]
+    """`approval`, `question`, `doubt`: a person's word. `running`: the end of an attempt whose process may still work.
+    `child`: a run below. `timer`: a time. `resume`: its program stopped waiting for it. `deaths`: a person's resume,
+    after too many processes died in it. `copy`: `gesta adopt`, for this record is a copy."""
     call: int
     """Seq of the tool call; 0 for what a program waits for."""
     tool: str
@@ -54,7 +56,7 @@ class Waiting(Struct, frozen=True):
 
 BUDGET = "budget"
 """What a turn waits for that may cost no more until a person says so."""
-Blocking = Literal["approval", "doubt", "running", "child", "question"]
+Blocking = Literal["approval", "doubt", "running", "child", "question", "copy"]
 
 
 class Wait(Struct, frozen=True):
@@ -89,13 +91,15 @@ def decide(agent: Agent, state: RunState) -> Move:
         return Finish("cancelled", Error(type="cancelled", message=f"cancelled by {turn.cancelled}"))
     if turn.fatal is not None:
         return Finish("failed", turn.fatal)
+    if turn.deaths >= agent.policy.deaths:
+        return Wait((Waiting("deaths", 0, ""),))
     limits = agent.policy.limits
     if limits.calls is not None and turn.calls > limits.calls:
         return _limit("calls", limits.calls)
     return _calls(agent, state) or _words(agent, state)
 
 
-Course = Literal["run", "settle", "approval", "doubt", "running", "child", "question", "close"]
+Course = Literal["run", "settle", "approval", "doubt", "running", "child", "question", "copy", "close"]
 
 
 def _calls(agent: Agent, state: RunState) -> Use | Wait | None:
@@ -105,31 +109,45 @@ def _calls(agent: Agent, state: RunState) -> Use | Wait | None:
     run, settle, waits = [], [], []
     for call in state.current():
         course = _course(agent, call, state)
-        if course == "run" and call.seq > turn.begin:
+        if course == "run":
             run.append(call)
         elif course == "settle":
             settle.append(call)
-        elif course != "close" and course != "run":  # noqa: PLR1714 - narrows the type
+        elif course != "close":
             waits.append(_waiting(agent, call, course))
-        # else the placeholder before the next request answers it; of an ended turn, nothing is tried again
+        # else the placeholder before the next request answers it
     if run or settle:
         return Use(tuple(run[: max(1, agent.policy.parallel)]), tuple(settle))
     return Wait(tuple(waits)) if waits else None
 
 
 def _course(agent: Agent, call: Pending, state: RunState) -> Course:
-    """Say how one open call goes on; `close` leaves it to the placeholder before the next request."""
+    """Return how one open call goes on; `close` leaves it to the placeholder before the next request."""
+    assert state.turn is not None
+    course = _alone(agent, call, state)
+    if course != "run":
+        return course
+    if call.seq < state.turn.begin:  # of an ended turn nothing is tried again
+        return "close"
+    tool = agent.tool(call.name)
+    if state.copied and tool is not None and tool.effect != "pure":
+        return "copy"
+    return "run"
+
+
+def _alone(agent: Agent, call: Pending, state: RunState) -> Course:
+    """Return how a call would go on, were it of the open turn and the record no copy."""
     tool = agent.tool(call.name)
     if not call.good:
         return "close"
     if call.last is not None and call.last.verdict is not None:
-        return "run" if call.last.verdict == "retry" and tool is not None else "settle"
+        return _resolved(tool, call, call.last, state.since)
     if call.last is not None and call.last.doubt == WAITS:
         return "child" if call.last.seq > state.since or tool is None else "run"
     if call.running(state.since):
         return "running"
     if call.in_doubt(state.since):
-        return _doubt(tool, call, agent.policy.attempts)
+        return _doubt(agent, call, state)
     if call.answer is not None or (call.approval is not None and call.approval.verdict == "answered"):
         return "settle"
     if tool is None or (call.approval is not None and call.approval.verdict == "denied"):
@@ -138,15 +156,41 @@ def _course(agent: Agent, call: Pending, state: RunState) -> Course:
         return "question"
     if call.approval is not None:
         return "run"
-    unknown = state.unknown and (call.name, digest_of(call.args)) in state.unknown
-    return "approval" if tool.approval or unknown else "run"
+    return "approval" if tool.approval or call.name in state.doubts() else "run"
 
 
-def _doubt(tool: Tool | None, call: Pending, attempts: int) -> Course:
-    assert call.last is not None
-    if tool is not None and tool.effect in ("pure", "idempotent") and not call.last.once:
-        return "run" if call.attempts - call.waited < attempts else "close"
-    if tool is not None and tool.reconcile is not None and not call.last.unsettled:
+def effect_of(tool: Tool | None, last: Try) -> str:
+    """Return the effect policy under which a call in doubt is treated: the stricter of the tool's then and now."""
+    if tool is None or last.effect in EFFECTS:
+        return "once"
+    if tool.effect == "pure" and last.effect == "idempotent":
+        return "idempotent"
+    return tool.effect
+
+
+def _resolved(tool: Tool | None, call: Pending, last: Try, since: int) -> Course:
+    """Try again only what is over; whoever allowed it cannot know what another process is still doing."""
+    if last.verdict != "retry" or tool is None:
+        return "settle"
+    if last.over or last.void or effect_of(tool, last) != "once":
+        return "run"
+    return "settle" if call.unlooked(since) else "running"
+
+
+def _doubt(agent: Agent, call: Pending, state: RunState) -> Course:
+    tool, last = agent.tool(call.name), call.last
+    assert last is not None
+    if tool is not None and tool.agent is not None:  # its run is on record, and goes on where it was
+        return "run"
+    effect = effect_of(tool, last)
+    left = call.attempts - call.waited < agent.policy.attempts and not last.expired
+    if effect == "pure":
+        return "run" if left else "close"
+    if effect == "idempotent" and left and call.seq > (state.turn.begin if state.turn is not None else 0):
+        return "run"
+    if call.unlooked(state.since):
+        return "settle"
+    if tool is not None and tool.reconcile is not None and not (last.asked_over if last.over else last.asked):
         return "settle"
     return "doubt" if tool is None or tool.on_doubt == "ask" else "close"
 

@@ -3,13 +3,15 @@
 Everything on it can be thrown away and made again from the log.
 """
 
-from collections.abc import Callable, MutableMapping
+import logging
+from collections.abc import Callable, MutableMapping, Sequence
 from datetime import datetime
 from typing import Any, Protocol
 
 import msgspec
 
 from gesta.agent import Agent
+from gesta.approver import Approver
 from gesta.entry import Cause, Entry
 from gesta.event import Event, EventType, Explain, Listener
 from gesta.formatter import observation_text
@@ -18,9 +20,13 @@ from gesta.log import Log
 from gesta.model import Envelope
 from gesta.origins import Key, NodeType, Origin, derived
 from gesta.outcome import Outcome
-from gesta.policy import Budget
+from gesta.policy import Budget, Limits
 from gesta.prompt import Prompt
 from gesta.standing import RunState, RunView
+from gesta.stop import Stop
+from gesta.store import Letter
+
+LOGGER = logging.getLogger("gesta")
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,14 +56,25 @@ class Host(Protocol):
     def address(self) -> str:
         """Address of the record."""
 
+    @property
+    def approver(self) -> Approver | None:
+        """Says which approvals count; `None` where the name in an approval is believed."""
+
     async def child(self, agent: Any, task: Task, desk: "Desk") -> Outcome:
         """Take the turn of a child run, or go on with it, or give its outcome if it has ended."""
+
+    def save(self, result: Letter) -> None:
+        """Send what came of an attempt that nobody waits for any more to whoever goes on with its run; in any thread."""
 
     async def child_run(self, name: str, desk: "Desk") -> str:
         """Give the id of a child run."""
 
-    async def call_off(self, desk: "Desk") -> None:
-        """End what runs below still have open."""
+    async def call_off(self, desk: "Desk", names: Sequence[str] | None = None) -> None:
+        """End what runs below still have open.
+
+        Args:
+            names: of the child runs that are ended, with all below them; `None` for all.
+        """
 
 
 class Heading(msgspec.Struct, frozen=True):
@@ -79,6 +96,7 @@ class Desk:
         *,
         host: Host,
         listener: Listener | None,
+        stop: Stop,
         origins: MutableMapping[str, Origin] | None = None,
     ) -> None:
         self.log = log
@@ -87,10 +105,14 @@ class Desk:
         self.host = host
         self.listener = listener
         self.streaming = listener is not None
-        self.failures: list[Exception] = []
+        self.stop = stop
+        """Whether the turn is to be left."""
+        self.deaf: list[BaseException] = []
         """What the listener raised, also in a span inside; it hears no more, and the turn goes on."""
         self.budget: Budget | None = None
         """What a turn of the run may cost."""
+        self.limits = Limits()
+        """Bounds of a turn of the run."""
         self.streamed = False
         """Whether words of the last reply went out already."""
         self.heading: Heading | None = None
@@ -218,8 +240,9 @@ class Desk:
         self._say(msgspec.structs.replace(event, run=self.log.run, span=self.log.path))
 
     def _say(self, event: Event) -> None:
-        if self.listener is not None and not self.failures:
+        if self.listener is not None and not self.deaf:
             try:
                 self.listener(event)
-            except Exception as failure:  # noqa: BLE001 - raised when the turn is done: a listener must not break it
-                self.failures.append(failure)
+            except BaseException as failure:
+                self.deaf.append(failure)
+                LOGGER.warning("A listener of run %s raised, and hears no more of it.", self.log.run, exc_info=failure)

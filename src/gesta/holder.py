@@ -4,8 +4,8 @@ A turn is opened by a person's message, or by the task of a parent run: a child 
 and its turn by the key that the parent gives, so handing a task over twice is the same as once.
 """
 
-import math
-from collections.abc import AsyncIterator, Callable
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from weakref import WeakValueDictionary
 
@@ -15,11 +15,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gesta.agent import Agent
+from gesta.approver import Approver
 from gesta.codec import decode_content, encode_content
-from gesta.decide import Finish
-from gesta.desk import Desk, Task
-from gesta.entry import run_id, utc_text
-from gesta.errors import NoRun, OtherProgram, RunHeld, TurnOpen
+from gesta.decide import Finish, Waiting
+from gesta.desk import LOGGER, Desk, Task
+from gesta.entry import run_id
+from gesta.errors import GestaError, NoRun, OtherMessage, OtherProgram, RecordError, RunHeld, TurnOpen
 from gesta.event import Listener
 from gesta.fencing import advance, base_below
 from gesta.kinds import (
@@ -27,28 +28,36 @@ from gesta.kinds import (
     BeginContent,
     EndContent,
     Error,
+    FaultContent,
     KeyValueContent,
     Kind,
     Opened,
     SignalContent,
     SystemContent,
+    UserContent,
 )
 from gesta.leases import Leases
-from gesta.log import Clock, Journal, Log, open_root, pages, read
-from gesta.opening import Opening, close_orphans
+from gesta.log import Clock, Journal, Log, letters, open_root, pages, read
+from gesta.opening import MESSAGE, UNNAMED, Opening, check_here, close_orphans, is_message, key_of, shielded
 from gesta.origins import Origin
 from gesta.outcome import Outcome
+from gesta.pending import LOST
 from gesta.perform import perform
 from gesta.prompt import Prompt, way
 from gesta.run import outcome, take_in
 from gesta.spending import ALLOWANCE
 from gesta.standing import RunState, RunView
+from gesta.stop import GRACE_S, Stop, TurnLeft, attended
 from gesta.store import Letter, RunRow, Store
 from gesta.turn import AGENT, Turn
 from gesta.view import fold
 
 FIRST_WAIT_S, LAST_WAIT_S = 0.02, 0.5  # between two looks whether a busy run is free
 KEPT_RUNS = 64  # of the runs written last, what was folded is kept for the next turn
+
+
+Told = tuple[Listener | None, Stop]
+"""Who listens to a turn, and what asks it to stop."""
 
 
 class Kept(Struct, frozen=True):
@@ -65,66 +74,177 @@ class Kept(Struct, frozen=True):
 class Holder:
     """Holds runs of one store, one turn at a time."""
 
-    def __init__(self, store: Store, bind: Callable[[Agent], Agent], clock: Clock) -> None:
+    def __init__(self, store: Store, bind: Callable[[Agent], Agent], clock: Clock, grace_s: float = GRACE_S) -> None:
         self.store = store
         self.clock = clock
         self.bind = bind
+        self.grace_s = grace_s
+        self.approver: Approver | None = None
         self.leases = Leases(store)
         self._kept: dict[str, Kept] = {}
         self._queues: WeakValueDictionary[str, anyio.Lock] = WeakValueDictionary()
         self._origins: WeakValueDictionary[str, Origin] = WeakValueDictionary()  # of runs that are held or kept
         self._digests: dict[bytes, str] = {}  # of agents, by what describes them
-        self.closing = False
-        """Whether the record is being closed: turns that are broken off stay open."""
+        self._stops: set[Stop] = set()  # of root turns that are at work
+        self._unsaved: dict[str, list[Letter]] = {}  # results by run, that no commit has taken yet
 
     @property
     def address(self) -> str:
         """Address of the record."""
         return self.store.info.address
 
-    async def take(self, agent: Agent, opening: Opening, listener: Listener | None) -> Outcome:
+    def close(self) -> None:
+        """Leave all turns that are at work: the record is being closed."""
+        for stop in list(self._stops):
+            stop.ask()
+
+    async def take(
+        self, agent: Agent, opening: Opening, listener: Listener | None, above: Stop | None = None
+    ) -> Outcome:
         """Take the turn that `opening` opens, or opened before.
+
+        Args:
+            above: of the turn that waits for this one.
 
         Raises:
             TurnOpen, RunHeld: another is open, or somebody else writes the run, and the policy says to raise.
+            OtherMessage: the key stands for another message.
         """
         run = opening.run or await self.run_of(opening.session, opening.name, opening.parent_run)
-        if agent.policy.when_busy == "raise":
-            return await self._take(agent, run, opening, listener)
-        wait_s = FIRST_WAIT_S
-        async with self._queues.setdefault(run, anyio.Lock()):  # first come, first served, in one process
+        return await self._leaving(lambda stop: self._take(agent, run, opening, (listener, stop)), above)
+
+    async def resume(
+        self, agent: Agent, run: str, listener: Listener | None = None, *, by: str | None = None
+    ) -> Outcome:
+        """Go on with the open turn of a run; without one, give the outcome of its last.
+
+        Args:
+            by: the person who resumes it, also after too many processes died in it.
+
+        Raises:
+            NoRun: no turn was ever begun in it.
+        """
+        bound = self.bind(agent)
+
+        async def go_on(stop: Stop) -> Outcome:
+            async with self.held(run, bound, (listener, stop)) as desk:
+                turn = desk.state.turn
+                if turn is None:
+                    raise NoRun(run)
+                if not desk.state.open:
+                    return outcome(desk)
+                check_here(desk.log.run, desk.state, self.store)
+                if by is not None and turn.deaths >= bound.policy.deaths:
+                    desk.write(SignalContent(name="wake", by=by), turn.begin)
+                    desk.absorb()
+                return await self._served(bound, desk, await self._advance(bound, desk))
+
+        return await self._leaving(go_on)
+
+    async def _leaving(self, work: Callable[[Stop], Awaitable[Outcome]], above: Stop | None = None) -> Outcome:
+        """Await a turn in a task of its own, which is asked to stop when this task is cancelled."""
+        stop = Stop(self.grace_s, above)
+        self._stops |= {stop} if above is None else set()
+        try:
+            return await attended(stop, lambda: work(stop))
+        except TurnLeft:
+            if above is not None:
+                raise
+            raise RecordError(f"{self.address!r} was closed before the turn could begin.") from None
+        finally:
+            self._stops.discard(stop)
+
+    async def _take(self, agent: Agent, run: str, opening: Opening, told: Told) -> Outcome:
+        if agent.policy.when_busy == "raise" or opening.parent_run is not None:
+            return await self._turn(agent, run, opening, told)
+        stop, wait_s, queue = told[1], FIRST_WAIT_S, self._queues.setdefault(run, anyio.Lock())
+        with stop.breaking():
+            await queue.acquire()  # first come, first served, in one process
+        stop.check()
+        try:
             while True:
                 try:
-                    return await self._take(agent, run, opening, listener)
-                except (TurnOpen, RunHeld):
-                    await anyio.sleep(wait_s)
+                    return await self._turn(agent, run, opening, told)
+                except RunHeld:
+                    await stop.wait(wait_s)
                     wait_s = min(wait_s * 1.5, LAST_WAIT_S)
+        finally:
+            queue.release()
 
-    async def _take(self, agent: Agent, run: str, opening: Opening, listener: Listener | None) -> Outcome:
+    async def _turn(self, agent: Agent, run: str, opening: Opening, told: Told) -> Outcome:
         bound = self.bind(agent)
-        async with self.held(run, bound, listener, opening.parent_run if opening.thread else None) as desk:
+        async with self.held(run, bound, told, opening.parent_run if opening.thread else None) as desk:
             known = desk.state.turns.get(opening.key) if opening.key is not None else None
-            if known is not None and opening.parent_run is not None:
-                _same_task(opening, known)
-            if known is not None and known.reason is not None:
-                return outcome(desk, of=known)
             if known is None:
-                if desk.state.open:
-                    assert desk.state.turn is not None
-                    raise TurnOpen(run, desk.state.turn.begin, "not finished")
-                if desk.state.turn is not None:
-                    await take_in(desk)  # what came since the last turn is about that one
-                close_orphans(desk.log.journal, desk.state)
-                self.begin(bound, opening, desk)
-            return await self._advance(bound, desk, new=known is None)
+                busy = await self._behind(bound, opening, desk)
+                if busy is not None:
+                    return busy
+                known = desk.state.turns.get(opening.key) if opening.key is not None else None
+            if known is not None:
+                _same_message(run, opening, known)
+                if known.reason is not None:
+                    return outcome(desk, of=known)
+                check_here(desk.log.run, desk.state, self.store)
+            else:
+                await self.begin(bound, opening, desk)
+            ended = await self._advance(bound, desk, new=known is None)
+            return await self._served(bound, desk, ended)
 
-    async def resume(self, agent: Agent, run: str, listener: Listener | None) -> Outcome:
-        """Go on with the open turn of a run; without one, give the outcome of its last. Raises NoRun."""
-        bound = self.bind(agent)
-        async with self.held(run, bound, listener) as desk:
-            if desk.state.turn is None:
-                raise NoRun(run)
-            return await self._advance(bound, desk) if desk.state.open else outcome(desk)
+    async def _behind(self, agent: Agent, opening: Opening, desk: Desk) -> Outcome | None:
+        """Bring to an end what comes before a new message; the outcome of a turn that it has to wait behind."""
+        check_here(desk.log.run, desk.state, self.store)
+        turn, policy = desk.state.turn, agent.policy.when_busy
+        if desk.state.open:
+            assert turn is not None
+            if policy == "raise" or opening.content is None:
+                raise TurnOpen(desk.log.run, turn.begin, "not finished")
+            if policy == "replace":
+                await take_in(desk)
+                error = Error(type="cancelled", message="replaced by a new message")
+                await perform(agent, Finish("cancelled", error), desk)
+            else:
+                ended = await self._advance(agent, desk)
+                if ended.end is None:
+                    return await self._queued(opening, desk, ended)
+        elif turn is not None:
+            await take_in(desk)  # what came since the last turn is about that one
+        waits = await self._serve(agent, desk, opening)
+        return await self._queued(opening, desk, waits) if waits is not None else None
+
+    async def _queued(self, opening: Opening, desk: Desk, ended: Outcome) -> Outcome:
+        """Put a message into the inbox, where it waits until the open turn has ended."""
+        if ended.waiting and ended.waiting[0].what == "resume":
+            return ended  # who sent it stopped waiting
+        if not isinstance(opening.content, UserContent):
+            raise TurnOpen(desk.log.run, ended.turn, "not finished")
+        key = MESSAGE + opening.key if opening.key is not None else UNNAMED + os.urandom(8).hex()
+        await self.store.send(Letter(desk.log.run, key, encode_content(opening.content, None)))
+        return replace(ended, queued=True)
+
+    async def _served(self, agent: Agent, desk: Desk, ended: Outcome) -> Outcome:
+        """Take the turns of messages that waited for a turn's end, and give that turn's outcome."""
+        if ended.end is not None:
+            desk.listener = None  # who listens hears the turn that it asked for
+            await self._serve(agent, desk)
+        return ended
+
+    async def _serve(self, agent: Agent, desk: Desk, opening: Opening | None = None) -> Outcome | None:
+        """Take the turns of messages that wait in the inbox, in their order; the outcome of one that waits.
+
+        Args:
+            opening: a message that is not begun again if it is among them.
+        """
+        assert desk.log.journal.store is self.store
+        for letter, content in await letters(self.store, desk.log.run):
+            if not is_message(letter) or not isinstance(content, UserContent):
+                continue
+            key, session = key_of(letter), desk.state.opened.session if desk.state.opened is not None else ""
+            name = opening.name if opening is not None else agent.name
+            await self.begin(agent, Opening(name=name, session=session, content=content, key=key, letter=letter), desk)
+            ended = await self._advance(agent, desk, new=True)
+            if ended.end is None:
+                return ended
+        return None
 
     async def child(self, agent: Agent, task: Task, desk: Desk) -> Outcome:
         """Take the turn of a child run, or go on with it, or give its outcome if it has ended."""
@@ -147,27 +267,31 @@ class Holder:
             causes=(task.cause,),
             allowance=task.allowance,
             base=await base_below(task.name, desk),
+            depth=opened.depth + 1,
+            doubts=sorted(desk.state.doubts()) or None,
         )
-        return await self.take(agent, opening, desk.pass_on if desk.listener is not None else None)
+        return await self.take(agent, opening, desk.pass_on if desk.listener is not None else None, desk.stop)
 
     async def child_run(self, name: str, desk: Desk) -> str:
         """Give the id of a child run."""
         assert desk.state.opened is not None
         return await self.run_of(desk.state.opened.session, name, desk.log.run)
 
-    async def call_off(self, desk: Desk) -> None:
+    async def call_off(self, desk: Desk, names: Sequence[str] | None = None) -> None:
         """End what runs below still have open: nobody waits for it any more, so nobody's consent may set it going."""
         assert desk.state.opened is not None
         by = f"run {desk.log.run}"
         open_ = {desk.log.run}
         for row in await self.store.runs(desk.state.opened.session):  # in the order in which they were opened
+            if names is not None and row.parent_run == desk.log.run and row.name not in names:
+                continue
             if row.parent_run in open_ and not await self._ended(row):
                 open_.add(row.run)
                 try:
                     await self._end(row.run, by)
                 except RunHeld:
                     text = encode_content(SignalContent(name="cancel", by=by), None)
-                    await self.store.send(Letter(row.run, f"cancel-{desk.log.run}", text, utc_text(self.clock())))
+                    await self.store.send(Letter(row.run, f"cancel-{desk.log.run}", text))
 
     async def _ended(self, row: RunRow) -> bool:
         """Say whether the last entry of a run is the end of a turn. Cost: two rows."""
@@ -185,8 +309,9 @@ class Holder:
             journal, begin = Journal(self.store, lease, self.clock), state.turn.begin
             close_orphans(journal, state)
             signal = journal.write(SignalContent(name="cancel", by=by), begin)
-            error = Error(type="cancelled", message=f"cancelled by {by}")
-            journal.write(EndContent(status="error", reason="cancelled", error=error), begin, (signal.seq,))
+            error, doubts = Error(type="cancelled", message=f"cancelled by {by}"), state.left_in_doubt() or None
+            end = EndContent(status="error", reason="cancelled", error=error, doubts=doubts)
+            journal.write(end, begin, (signal.seq,))
             await journal.durable()
 
     async def run_of(self, session: str, name: str, parent: str | None = None) -> str:
@@ -195,28 +320,17 @@ class Holder:
         return rows[-1].run if rows else run_id(self.store.info.id, parent or session, name)
 
     async def _advance(self, agent: Agent, desk: Desk, *, new: bool = False) -> Outcome:
-        """Take the turn on. A cancelled scope ends it `cancelled`; Ctrl-C and closing the record leave it open.
-
-        A child run cannot tell what its parent was cancelled by: it stays open, and is called off if that one ends.
-        """
+        """Take the turn on. One that is left stays open: it waits to be resumed."""
         try:
             if not new:  # its begin has just named the agent
                 await self._note_change(agent, desk)
-            ended = await advance(agent, desk)
-        except anyio.get_cancelled_exc_class():
-            assert desk.state.opened is not None
-            scoped = anyio.current_effective_deadline() == -math.inf and desk.state.opened.parent_run is None
-            if scoped and not self.closing:
-                with anyio.CancelScope(shield=True):
-                    desk.absorb()
-                    if desk.state.open:
-                        error = Error(type="cancelled", message="the program cancelled the turn")
-                        await perform(agent, Finish("cancelled", error), desk)
-                    await desk.log.durable()
-            raise
-        if desk.failures:
-            raise desk.failures[0]
-        return ended
+            return await advance(agent, desk)
+        except TurnLeft:
+            desk.absorb()
+            await desk.log.durable()
+            if desk.state.opened is not None and desk.state.opened.parent_run is not None:
+                raise
+            return outcome(desk, (Waiting("resume", 0, ""),))
 
     async def _note_change(self, agent: Agent, desk: Desk) -> None:
         """Write down that an agent of another description goes on with the turn; it is not refused."""
@@ -232,15 +346,19 @@ class Holder:
             del self._digests[next(iter(self._digests))]
         return agent.ref(self._digests)
 
-    def begin(self, agent: Agent, opening: Opening, desk: Desk) -> None:
+    async def begin(self, agent: Agent, opening: Opening, desk: Desk) -> None:
         """Begin a turn, with what opens it."""
+        close_orphans(desk.log.journal, desk.state)
         parent, base = opening.parent_run, opening.base
         at = {"record": self.store.info.id, "session": opening.session, "name": opening.name}
-        opened = Opened(**at, parent_run=parent, base=base)
+        opened = Opened(**at, parent_run=parent, base=base, depth=opening.depth, doubts=opening.doubts)
         extra = {ALLOWANCE: opening.allowance} if opening.allowance is not None else None
         begin = BeginContent(name=agent.name, role="turn", agent=self._ref(agent), key=opening.key, extra=extra)
         desk.log = open_root(desk.log.journal, begin, opened)
-        if opening.content is not None:
+        if opening.letter is not None and opening.content is not None:
+            question = desk.log.journal.take_in(opening.letter, opening.content, desk.log.span_seq)
+            desk.explain("Question", question)
+        elif opening.content is not None:
             question = desk.write(opening.content, *opening.causes)
             desk.explain("Question", question)
         desk.absorb()
@@ -254,11 +372,15 @@ class Holder:
         return origin
 
     @asynccontextmanager
-    async def held(
-        self, run: str, agent: Agent, listener: Listener | None, above: str | None = None
-    ) -> AsyncIterator[Desk]:
-        """Hold a run, folded to its head. What was folded is kept for its next turn, and the lease by the run above."""
+    async def held(self, run: str, agent: Agent, told: Told, above: str | None = None) -> AsyncIterator[Desk]:
+        """Hold a run, folded to its head. What was folded is kept for its next turn, and the lease by the run above.
+
+        Args:
+            told: who listens, and what asks the turn to stop.
+        """
+        listener, stop = told
         async with self.leases.leased(run, above) as lease:
+            await self._save(run, ())
             kept = self._kept.pop(run, None)
             now = (lease.head, lease.digest, way(agent.formats(), agent.asked()))
             if kept is not None and (kept.head, kept.digest, kept.prompt.way) == now:
@@ -269,20 +391,25 @@ class Holder:
                     for entry in page:
                         state = view.apply(state, entry)
                         prompt.add(entry)
-            state.since = lease.head
+            state.since, state.mark = lease.head, self.store.info.mark
             begin, path = (state.turn.begin, (state.turn.name,)) if state.turn is not None else (0, ())
             journal = Journal(self.store, lease, self.clock)
             origin = None if listener is None else origin or await self._origin(run)
             if origin is not None:
                 self._origins[run] = origin
             log = Log(journal, begin, path)
-            desk = Desk(log, state, prompt, host=self, listener=listener, origins=self._origins)
-            desk.budget = agent.policy.budget
+            desk = Desk(log, state, prompt, host=self, listener=listener, stop=stop, origins=self._origins)
+            desk.budget, desk.limits = agent.policy.budget, agent.policy.limits
+            if lease.lost and state.open and state.moved in ("", self.store.info.id):
+                died = Error(type=LOST, message="the process that held the run ended, or lost it")
+                desk.write(FaultContent(of=begin, error=died), begin)
+                desk.absorb()
             try:
                 yield desk
                 desk.absorb()
             finally:
                 journal.leave()
+                await self._save(run, journal.unsaved())
             if journal.durable_head == journal.head:
                 if not desk.state.open:
                     self.leases.keep(replace(lease, head=journal.head, digest=journal.digest), above)
@@ -290,10 +417,42 @@ class Holder:
                 if len(self._kept) > KEPT_RUNS:
                     del self._kept[next(iter(self._kept))]
 
+    def save(self, result: Letter) -> None:
+        """Send what came of an attempt that nobody waits for any more to whoever goes on with its run; in any thread.
 
-def _same_task(opening: Opening, known: Turn) -> None:
-    """Make sure that a child run was asked the same before. Raises OtherProgram."""
-    asked = opening.content.value if opening.content is not None else ""
-    if known.task != asked:
+        What cannot be sent now is kept until this process takes the run's next turn.
+        """
+        try:
+            self.store.deliver(result)
+        except GestaError as failure:
+            self._unsaved.setdefault(result.run, []).append(result)
+            LOGGER.warning("A late result of run %s is not on record yet: %s", result.run, failure)
+
+    async def _save(self, run: str, results: Sequence[Letter]) -> None:
+        """Send results that no commit has taken to whoever goes on with the run; what cannot be sent now is kept."""
+        left = [*self._unsaved.pop(run, ()), *results]
+        if not left:
+            return
+        with shielded():
+            while left:
+                try:
+                    await self.store.send(left[0])
+                except GestaError:
+                    self._unsaved[run] = left
+                    return
+                del left[0]
+
+
+def _same_message(run: str, opening: Opening, known: Turn) -> None:
+    """Check that a key comes with the message that it came with before. Raises OtherProgram, OtherMessage."""
+    if opening.content is None:
+        return
+    asked, parts = opening.content.value, len(opening.content.parts or ())
+    if known.task == asked and known.parts == parts:
+        return
+    if opening.parent_run is not None:
         found = f"it was asked {known.task!r:.200} before"
         raise OtherProgram(opening.name, found, f"the same, got {asked!r:.200}")
+    before = f"{known.task} [{known.parts} parts]" if known.parts != parts else known.task
+    now = f"{asked} [{parts} parts]" if known.parts != parts else asked
+    raise OtherMessage(run, str(opening.key), before, now)

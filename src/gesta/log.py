@@ -19,7 +19,16 @@ from gesta.codec import blob_names, decode_content, from_row, to_row
 from gesta.entry import GENESIS, Cause, Entry, Row
 from gesta.errors import GestaError, LeaseLost, message_of
 from gesta.forking import rows_of
-from gesta.kinds import Base, BeginContent, Content, EndContent, Error, KeyValueContent, Kind, Opened
+from gesta.kinds import (
+    Base,
+    BeginContent,
+    Content,
+    EndContent,
+    Error,
+    KeyValueContent,
+    Kind,
+    Opened,
+)
 from gesta.store import Batch, BlobRow, Effect, Lease, Letter, Prune, Statements, Store
 
 Clock = Callable[[], datetime]
@@ -75,6 +84,10 @@ class Journal:
         self.digest = lease.digest if lease.head else GENESIS
         """Of the last entry written."""
         self._rows: list[Row] = []
+        self._results: list[tuple[int, Callable[[], Letter]]] = []
+        """Results of tools that are not durable yet: their seq, and what makes the letter that would bring them."""
+        self._synced = False
+        """Whether the next commit waits for the disk under every durability."""
         self._letters: list[int] = []
         self.taken_in: set[int] = set()
         """Ids of letters that became entries; they stay in the inbox until those are committed."""
@@ -116,6 +129,18 @@ class Journal:
             self._fresh.append(entry)
         self.head, self.digest = seq, entry.digest
         return entry
+
+    def sync(self) -> None:
+        """Have the next commit wait for the disk under every durability: an effect follows it."""
+        self._synced = True
+
+    def unsaved(self) -> list[Letter]:
+        """Return the results of tools that could not be committed, as letters to whoever goes on with the run."""
+        return [letter() for seq, letter in self._results if seq > self.durable_head]
+
+    def secure(self, letter: Callable[[], Letter]) -> None:
+        """Keep what makes a letter of the result that was written last, should its commit fail."""
+        self._results.append((self.head, letter))
 
     def take_in(self, letter: Letter, content: Content, span: int) -> Entry:
         """Write a letter's content and have the letter leave the inbox in the same commit."""
@@ -175,23 +200,26 @@ class Journal:
             self._failure = failure
             raise
         self.durable_head = self.head
-        self._rows, self._letters, self._blob_rows = [], [], []
+        self._rows, self._letters, self._blob_rows, self._results = [], [], [], []
         self._announce()
 
     async def _commit(self) -> None:
         rows, letters = self._rows, self._letters
         self._blob_rows += [BlobRow(*blob) for blob in self._blobs.take()]
         blobs, prunes = self._blob_rows, self.prunes
+        synced, self._synced = self._synced, False
         self._rows, self._letters, self._blob_rows, self.prunes = [], [], [], []
         self._committing = True
         try:
-            await self.store.append(Batch(self.lease, self.durable_head, rows, blobs, letters, prunes))
+            await self.store.append(Batch(self.lease, self.durable_head, rows, blobs, letters, prunes, synced))
             self.durable_head = rows[-1].seq
+            if self._results:
+                self._results = [each for each in self._results if each[0] > self.durable_head]
         except GestaError as failure:
             self._failure = failure
             raise
         except BaseException:  # cancelled before the store began: nothing of it is committed
-            self._rows, self._letters = rows + self._rows, letters + self._letters
+            self._rows, self._letters, self._synced = rows + self._rows, letters + self._letters, synced
             self._blob_rows, self.prunes = blobs + self._blob_rows, prunes + self.prunes
             raise
         finally:

@@ -7,9 +7,11 @@ import anyio
 from msgspec import Struct
 
 from gesta.entry import Cause
+from gesta.errors import RunMirrored
 from gesta.kinds import EndContent, Error, Forked, SystemContent, UserContent
 from gesta.log import Journal
 from gesta.standing import RunState
+from gesta.store import Letter, Store
 
 
 class Opening(Struct, frozen=True, kw_only=True):
@@ -32,6 +34,26 @@ class Opening(Struct, frozen=True, kw_only=True):
     """What the turn may cost, by the run above."""
     base: Forked | None = None
     """Of a run below a fork: what it is answered from."""
+    depth: int = 0
+    """Number of runs above."""
+    doubts: list[str] | None = None
+    """Names of tools with a call of unknown outcome in the run above."""
+    letter: Letter | None = None
+    """The letter that it waited in behind another turn."""
+
+
+MESSAGE, UNNAMED = "message:", "message?"
+"""How the key of a letter begins that holds a message: before its own key, and before a random one if it has none."""
+
+
+def is_message(letter: Letter) -> bool:
+    """Return whether a letter holds a message, which waits until no turn is open."""
+    return letter.key.startswith((MESSAGE, UNNAMED))
+
+
+def key_of(letter: Letter) -> str | None:
+    """Return the key of the message in a letter."""
+    return letter.key.removeprefix(MESSAGE) if letter.key.startswith(MESSAGE) else None
 
 
 def shielded() -> AbstractContextManager[Any]:
@@ -47,3 +69,9 @@ def close_orphans(journal: Journal, state: RunState) -> None:
     for span in sorted(state.spans):
         error = Error(type="orphaned", message="its writer ended without closing it")
         journal.write(EndContent(status="error", error=error), span)
+
+
+def check_here(run: str, state: RunState, store: Store) -> None:
+    """Raise RunMirrored for a run that goes on in another record."""
+    if state.moved not in ("", store.info.id):
+        raise RunMirrored(run, state.moved, moved=True)

@@ -22,6 +22,10 @@ class Outcome(Struct, frozen=True, kw_only=True):
     value: Any = None
     """What a program gave, where that is no text, or a value of the agent's `output`; else the answer."""
     waiting: tuple[Waiting, ...] = ()
+    queued: bool = False
+    """Whether the message waits behind another turn of the run, whose outcome this is."""
+    doubts: tuple[str, ...] = ()
+    """Names of tools with a call whose outcome was still unknown when the turn ended."""
     error: Error | None = None
     """Of a turn that was not answered: what went wrong, or which limit was reached."""
     requests: int = 0

@@ -1,19 +1,32 @@
-"""A function in a thread can outlive the one who waits for it; what it returns then is handed on, never thrown away.
+"""What an attempt started can outlive the one who waits for it: its result is handed on, and it counts as at work.
 
 Nobody can stop a thread from outside. Whoever gives up on one (a timeout, a cancellation) calls `leave`: it gives the
-result if there is one already, and else the thread hands its result on when it is done.
+result if there is one already, and else the thread hands its result on when it is done. Threads, tasks and subprocesses
+that an attempt started carry its mark, so that this process knows when the last of them has ended. Threads are daemons:
+they keep no process from ending.
 """
 
 import math
+import subprocess
 import sys
-from collections.abc import Callable
-from threading import Lock
+from collections.abc import Callable, Iterator
+from concurrent.futures import CancelledError
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar, copy_context
+from threading import Lock, Thread
 from typing import Any
+from weakref import WeakValueDictionary, finalize
 
-from anyio import NoEventLoopError, current_effective_deadline, from_thread, get_cancelled_exc_class
+import anyio
+from anyio import NoEventLoopError, RunFinishedError, current_effective_deadline, from_thread, get_cancelled_exc_class
+from anyio.lowlevel import RunVar, current_token
 from msgspec import Struct
 
-Thread = Callable[[], Any]
+THREADS = 100
+"""Threads of tools that work at once in one event loop; calls beyond wait for one before their attempt begins."""
+NO_LOOP = (NoEventLoopError, RunFinishedError, RuntimeError, CancelledError)
+"""What is raised where the loop that a thread belongs to has ended."""
+Call = Callable[[], Any]
 """What is called in a thread."""
 
 
@@ -24,47 +37,158 @@ class Returned(Struct, frozen=True):
     failure: BaseException | None = None
 
 
-class Outliving:
-    """A call that may go on after nobody waits for it any more."""
+class Mark:
+    """Exists as long as something that one attempt started is at work in this process, or may be."""
 
-    def __init__(self, call: Thread, late: Callable[[Returned], Any]) -> None:
-        self._call = call
+    __slots__ = ("__weakref__",)
+
+
+# These are facts about this process, whichever record an attempt belongs to and however often it is opened.
+_STARTED_BY: ContextVar[Mark | None] = ContextVar("gesta_started_by", default=None)
+_AT_WORK: WeakValueDictionary[str, Mark] = WeakValueDictionary()
+_SUBPROCESSES: dict[str, list[subprocess.Popen[Any]]] = {}
+_SEATS: RunVar[anyio.CapacityLimiter] = RunVar("gesta_threads")
+
+
+@contextmanager
+def marked(attempt: str, keep: Callable[[], Callable[[], None]]) -> Iterator[None]:
+    """Have whatever the block starts carry the mark of an attempt.
+
+    Args:
+        attempt: names it among all attempts of this process.
+        keep: makes this process count as living; see `Store.keep`.
+    """
+    mark = _AT_WORK[attempt] = Mark()
+    finalize(mark, keep()).atexit = False
+    before = _STARTED_BY.set(mark)
+    del mark
+    try:
+        yield
+    finally:
+        _STARTED_BY.reset(before)
+
+
+def works(attempt: str) -> bool:
+    """Return whether anything that an attempt started may be at work in this process, subprocesses included."""
+    return attempt in _AT_WORK or runs_subprocess(attempt)
+
+
+def runs_subprocess(attempt: str) -> bool:
+    """Return whether a subprocess that an attempt started by `Context.popen` still runs."""
+    if attempt not in _SUBPROCESSES:
+        return False
+    left = [each for each in _SUBPROCESSES.pop(attempt, []) if each.poll() is None]
+    if left:
+        _SUBPROCESSES[attempt] = left
+    return bool(left)
+
+
+def popen(attempt: str, descriptor: int | None, *args: Any, **options: Any) -> "subprocess.Popen[Any]":
+    """Start a subprocess of an attempt, which keeps this process counted as living; see `Context.popen`."""
+    if descriptor is not None:
+        options["pass_fds"] = (*options.get("pass_fds", ()), descriptor)
+    started: subprocess.Popen[Any] = subprocess.Popen(*args, **options)  # noqa: S603 - what the tool's author wrote
+    _SUBPROCESSES.setdefault(attempt, []).append(started)
+    return started
+
+
+class Seat:
+    """Permission to start one thread in this event loop."""
+
+    def __init__(self) -> None:
+        try:
+            self._seats = _SEATS.get()
+        except LookupError:
+            self._seats = anyio.CapacityLimiter(THREADS)
+            _SEATS.set(self._seats)
+        self._held = False
+
+    def free(self) -> bool:
+        """Take it if a thread may be started now, and return whether that is so."""
+        try:
+            self._seats.acquire_on_behalf_of_nowait(self)
+        except anyio.WouldBlock:
+            return False
+        self._held = True
+        return True
+
+    async def wait(self) -> None:
+        """Take it as soon as a thread may be started; who came first is served first."""
+        await self._seats.acquire_on_behalf_of(self)
+        self._held = True
+
+    def leave(self) -> None:
+        """Give it back; twice does nothing."""
+        if self._held:
+            self._held = False
+            self._seats.release_on_behalf_of(self)
+
+
+class Outliving:
+    """A call in a thread, which may go on after nobody waits for it any more."""
+
+    def __init__(self, late: Callable[[Returned], None], seat: Seat | None) -> None:
         self._late = late
+        self._seat = seat
+        self.begun = False
         self._lock = Lock()
         self.left = False
         """Whether nobody waits any more."""
         self._returned: Returned | None = None
 
-    def __call__(self) -> Any:
-        """Make the call, in the worker thread."""
-        try:
-            returned = Returned(self._call())
-        except BaseException as failure:  # noqa: BLE001 - raised again below, or handed on
-            returned = Returned(failure=failure)
-        with self._lock:
-            self._returned = returned
-            left = self.left
-        if left:
-            self._hand_on(returned)
-        elif returned.failure is not None:
-            raise returned.failure
-        return returned.value
+    async def carry_out(self, call: Call) -> Any:
+        """Make the call in a thread of its own and wait for it. Raises whatever the call raises.
+
+        The seat is given back when the thread has ended, also after nobody waits any more.
+        """
+        done, token, context = anyio.Event(), current_token(), [copy_context()]
+        mark = [_STARTED_BY.get()]
+        self.begun = True
+
+        def ended() -> None:
+            if self._seat is not None:
+                self._seat.leave()
+            done.set()
+
+        def work() -> None:
+            self._note(context.pop().run, call)  # popped, so that the mark ends with the call
+            mark.clear()  # after a late result was handed on: until then the attempt is not over
+            with suppress(*NO_LOOP):
+                from_thread.run_sync(ended, token=token)
+
+        Thread(target=work, name="gesta tool", daemon=True).start()
+        await done.wait()
+        assert self._returned is not None
+        if self._returned.failure is not None:
+            raise self._returned.failure
+        return self._returned.value
 
     def leave(self) -> Returned | None:
-        """Stop waiting: give what it returned, or none if it is still going on."""
+        """Stop waiting, and return how the call ended, or `None` if it is still going on."""
         with self._lock:
             self.left = True
             return self._returned
 
-    def _hand_on(self, returned: Returned) -> None:
+    def gave(self, failure: BaseException) -> bool:
+        """Return whether the call raised that exception."""
+        return self._returned is not None and self._returned.failure is failure
+
+    def _note(self, run: Callable[[Call], Any], call: Call) -> None:
+        """Make the call, in the thread, and keep how it ended, or hand it on where nobody waits."""
         try:
-            from_thread.run(self._late, returned)
-        except (NoEventLoopError, RuntimeError):
-            return  # the loop has ended, and with it the program that asked: the call stays in doubt
+            returned = Returned(run(call))
+        except BaseException as failure:  # noqa: BLE001 - raised again where somebody waits, or handed on
+            returned = Returned(failure=failure)
+        del run
+        with self._lock:
+            self._returned = returned
+            left = self.left
+        if left:
+            self._late(returned)
 
 
 def strayed(stop: BaseException) -> bool:
-    """Say whether a tool let a cancellation out that nobody asked for: that of a future which it awaited.
+    """Return whether a tool let a cancellation out that nobody asked for: that of a future which it awaited.
 
     Only asyncio has those; there the task itself knows whether it was cancelled.
     """

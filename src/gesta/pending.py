@@ -1,8 +1,8 @@
 """Where one tool call stands, from its attempts, its approval and its resolution; it is gone once it has a result.
 
 An attempt without a result is in doubt if it was written before the lease was taken, or if a `fault` says that it timed
-out, was cancelled, or that the tool itself could not tell; else it is running. Lease epochs are on record for people:
-those of one store say nothing about those of another, where a copied record may go on.
+out, was cancelled, or that the tool itself could not tell; else it is running. Whether its function has ended is
+another question: it is over once an entry says so, and no second attempt of a call with effects begins before that.
 """
 
 from datetime import datetime
@@ -13,31 +13,51 @@ from msgspec import Struct
 from gesta.kinds import AnswerContent, ApprovalContent
 
 LOST = "lost"
-"""Type of the error of a try that a crash cut off; it counts for nothing."""
+"""Type of the error of a try that a crash cut off, and of a turn whose process died; it counts for nothing."""
 WAITS = "waits"
 """Type of the error of an attempt that waits for a child run, which waits for somebody."""
 EXPIRED = "expiry"
 """Who denies an approval that nobody gave in time."""
 UNSETTLED = "unsettled"
 """Type of the error when a tool's `reconcile` could not tell either."""
+UNKNOWN_END = "unknown-end"
+"""Type of the error that notes whether the process of an attempt has ended, as far as that is known."""
+UNSTARTED = "unstarted"
+"""Type of the error of an attempt whose function was never called, because somebody said something at that instant."""
+KEY_EXPIRED = "key-expired"
+"""Type of the error of a call whose idempotency key the other side may have forgotten."""
+EFFECTS = ("once", "transactional")
+"""Effect policies under which a second attempt may be a second effect."""
 
 
 class Try(Struct):
     """The last attempt of a call."""
 
     seq: int
-    once: bool
-    """Whether its tool said then that its effect must not happen twice."""
+    effect: str | None = None
+    """The tool's effect policy then; `None` where it was pure or idempotent, or nobody knows (format 1)."""
+    process: str | None = None
+    key: str | None = None
     doubt: str | None = None
     """Type of the error that left it in doubt, beside a lost lease."""
-    unsettled: bool = False
-    """`reconcile` was asked and could not tell."""
+    over: bool = False
+    """Whether its function has ended for certain."""
+    looked: int = 0
+    """Seq of the last entry that says that nobody knows whether it has ended; 0 for none."""
+    asked: bool = False
+    """Whether `reconcile` was asked and could not tell, or its answer could not be believed yet."""
+    asked_over: bool = False
+    """The same, when the attempt was known to be over."""
+    expired: bool = False
+    """Whether its key is too old to be used again."""
     child: str = ""
     """The child run that it waits for."""
     verdict: str | None = None
     """Of its resolution."""
     settled: int | None = None
     """Seq of its resolution."""
+    void: bool = False
+    """Whether the next attempt draws a new key."""
 
 
 class Pending(Struct):
@@ -53,6 +73,8 @@ class Pending(Struct):
     attempts: int = 0
     waited: int = 0
     """Attempts that ended because a child run waits."""
+    first_at: datetime | None = None
+    """Time of the first attempt under the key that is used now."""
     last: Try | None = None
     asked: int | None = None
     """Its approval-request."""
@@ -74,10 +96,14 @@ class Pending(Struct):
         return self.args if approved is None else approved
 
     def in_doubt(self, since: int) -> bool:
-        """Say whether nobody knows if its effect happened, for who took the lease at head `since`."""
+        """Return whether nobody knows if its effect happened, for who took the lease at head `since`."""
         last = self.last
         return last is not None and last.verdict is None and (last.doubt is not None or last.seq <= since)
 
     def running(self, since: int) -> bool:
-        """Say whether who took the lease at head `since` is trying it right now."""
+        """Return whether who took the lease at head `since` is trying it right now."""
         return self.last is not None and self.last.verdict is None and not self.in_doubt(since)
+
+    def unlooked(self, since: int) -> bool:
+        """Return whether it is to be looked up, once for each lease, if the last attempt has ended."""
+        return self.last is not None and not self.last.over and self.last.looked <= since

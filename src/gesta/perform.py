@@ -86,11 +86,13 @@ async def _finish(agent: Agent, move: Finish, desk: Desk) -> None:
         left = Error(type="orphaned", message="the turn ended before it was done")
         desk.log.journal.write(EndContent(status="error", error=left), span)
     status: Status = "success" if move.reason == "answered" else "error"
-    end = desk.write(EndContent(state=value, status=status, reason=move.reason, error=move.error, extra=extra), *causes)
+    doubts = desk.state.left_in_doubt() or None
+    end = EndContent(state=value, status=status, reason=move.reason, error=move.error, doubts=doubts, extra=extra)
+    ended = desk.write(end, *causes)
     request = desk.state.asked.seq if desk.state.asked is not None and agent.program is None else 0
     if given:
-        desk.explain("Conclusion", answer or end)
-        desk.tell("answer", "" if desk.streamed else text, message=request, seq=(answer or end).seq)
+        desk.explain("Conclusion", answer or ended)
+        desk.tell("answer", "" if desk.streamed else text, message=request, seq=(answer or ended).seq)
     elif move.reason != "answered":
         desk.take_back(request)
         desk.tell("error", move.error.message if move.error is not None else move.reason)

@@ -1,6 +1,8 @@
 """A program takes its turn to the end, or until somebody is waited for; what it raises is how the turn ends."""
 
+from collections.abc import Awaitable
 from traceback import format_exception
+from typing import Any
 
 from gesta.acting import Stopped, Suspended
 from gesta.agent import Agent
@@ -12,8 +14,9 @@ from gesta.kinds import Error
 from gesta.outcome import Outcome
 from gesta.outlive import strayed
 from gesta.perform import perform
+from gesta.result import plain
 from gesta.run import outcome
-from gesta.using import plain
+from gesta.stop import TurnLeft
 from gesta.verbs import Answer, Verbs
 
 
@@ -23,6 +26,7 @@ async def play(agent: Agent, desk: Desk) -> Outcome:
     Raises:
         OtherProgram: it does not fit what is on record; the turn stays open.
         WriteFailed, LeaseLost: the log takes no more.
+        TurnLeft: who waits for the turn has stopped waiting.
     """
     turn = desk.state.turn
     assert turn is not None and agent.program is not None
@@ -30,7 +34,7 @@ async def play(agent: Agent, desk: Desk) -> Outcome:
     finish = Finish("answered")
     if turn.assistant is None:
         try:
-            given = await agent.program(verbs, turn.task)
+            given = await _left_at_once(agent.program(verbs, turn.task), desk)
             text, value = (given.text, given.value) if isinstance(given, Answer) else (None, given)
             value = "" if value is None and agent.output is None else plain(value)
             causes = verbs.sources or _last(desk)
@@ -43,6 +47,13 @@ async def play(agent: Agent, desk: Desk) -> Outcome:
             finish = failure.finish if isinstance(failure, Stopped) else Finish("failed", _error(failure))
     await perform(agent, finish, desk)
     return outcome(desk)
+
+
+async def _left_at_once(program: Awaitable[Any], desk: Desk) -> Any:
+    """Await a program; when its turn is left it is broken off, and what it called is seen through. Raises TurnLeft."""
+    with desk.stop.breaking():
+        return await program
+    raise TurnLeft
 
 
 def _checked(agent: Agent, finish: Finish) -> Finish:
@@ -60,15 +71,16 @@ def _why(left: BaseException) -> BaseException:
 
     Raises:
         GestaError: of the log, or of a program that does not fit.
+        TurnLeft: the turn was left.
     """
     leaves = [left]
     while groups := [each for each in leaves if isinstance(each, BaseExceptionGroup)]:
         leaves = [each for each in leaves if each not in groups]
         leaves += [each for group in groups for each in group.exceptions]
-    for kind in (GestaError, Exception, Stopped, Suspended):
+    for kind in (TurnLeft, GestaError, Exception, Stopped, Suspended):
         for each in leaves:
             if isinstance(each, kind):
-                if kind is GestaError:
+                if kind in (TurnLeft, GestaError):
                     raise each
                 return each
     if all(map(strayed, leaves)):

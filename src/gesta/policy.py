@@ -32,6 +32,8 @@ class Limits(Struct, frozen=True, kw_only=True, metaclass=Spelled):
     """Answers of the model; tries that failed or were lost do not count."""
     calls: int | None = 500
     """Tool calls."""
+    depth: int = 8
+    """Runs above a child run, at most: agents may call agents this deep."""
 
 
 class Retry(Struct, frozen=True, kw_only=True, metaclass=Spelled):
@@ -129,8 +131,13 @@ class Policy(Struct, frozen=True, kw_only=True, metaclass=Spelled):
     parallel: int = 8
     """Tool calls of one reply that run at once; 1 for tools whose order matters."""
     attempts: int = 3
-    """Attempts of one call that may be lost or come to nothing before it is closed."""
-    when_busy: Literal["raise", "queue"] = "raise"
-    """What a message does that comes while another turn is open: an error, or it waits until that has ended."""
+    """Attempts of one call that may be lost or come to nothing before it is given up."""
+    deaths: int = 5
+    """Processes in a row that may die in a turn without any progress before a person has to resume it."""
+    when_busy: Literal["queue", "replace", "raise"] = "queue"
+    """What a message does that finds an open turn. `queue` drives that turn on first, and waits behind it where it
+    waits for somebody; `replace` ends that turn `cancelled`; `raise` raises TurnOpen or RunHeld."""
+    when_left: Literal["go-on", "stop"] = "go-on"
+    """What a turn that was begun by `record.stream` does when its reader leaves."""
     tool_timeout_s: float | None = 300.0
     """Bound on one attempt of a tool that names none itself; none for no bound."""

@@ -15,13 +15,13 @@ from anyio.abc import TaskGroup
 from gesta.agent import Agent
 from gesta.audit import Flaw, Head, audit, heads
 from gesta.codec import encode_content
-from gesta.entry import Entry, utc_text
+from gesta.entry import Entry
 from gesta.errors import AgentError, BadArguments, NoRun, OtherType, SeveralRuns
 from gesta.event import Listener
 from gesta.holder import Holder
 from gesta.kinds import BeginContent, Content, Opened, Part, UserContent
 from gesta.log import Clock, Journal, Log, closing, open_root, read, utc_now
-from gesta.opening import Opening, close_orphans, shielded
+from gesta.opening import Opening, check_here, close_orphans, shielded
 from gesta.outcome import Outcome
 from gesta.standing import RunState, RunView
 from gesta.store import Info, Letter, RunRow, Store
@@ -45,8 +45,8 @@ class Record:
         """What takes the turns."""
 
     def close(self) -> None:
-        """Leave open turns open from now on when they are broken off: the block that opened the record is left."""
-        self.holder.closing = True
+        """Leave the turns that are at work: the block that opened the record is left."""
+        self.holder.close()
 
     @property
     def info(self) -> Info:
@@ -72,8 +72,10 @@ class Record:
             listener: is told the events of the streaming contract, in this task.
 
         Raises:
-            TurnOpen: another turn of this run is open.
-            RunHeld: another process writes this run.
+            OtherMessage: the key stands for another message.
+            TurnOpen, RunHeld: another turn of this run is open, or another process writes it, and the agent's policy
+                says `when_busy="raise"`.
+            RunMirrored: the run goes on in another record.
             OtherType: the turn of that key was answered under another `output`.
         """
         opening = opening_of(agent, message, session, key, user)
@@ -94,20 +96,25 @@ class Record:
         async def take(listener: Listener | None) -> Outcome:
             return typed(agent, await self.holder.take(agent, opening, listener))
 
-        return Stream(self._tasks, take)
+        return Stream(self._tasks, take, stops=agent.policy.when_left == "stop")
 
-    async def resume(self, run: str, agent: Agent, *, listener: Listener | None = None) -> Outcome:
+    async def resume(
+        self, run: str, agent: Agent, *, listener: Listener | None = None, by: str | None = "resume"
+    ) -> Outcome:
         """Go on with the open turn of a run; without one, give the outcome of its last.
+
+        Args:
+            by: the person who says so. Without one, as for a worker, a turn in which too many processes died waits.
 
         Raises:
             NoRun: no such run, or one in which no turn was begun.
             OtherType: the last turn was answered under another `output`.
         """
-        return typed(agent, await self.holder.resume(agent, run, listener))
+        return typed(agent, await self.holder.resume(agent, run, listener, by=by))
 
     async def send(self, run: str, content: Content, *, key: str) -> bool:
         """Put something into a run's inbox; needs no lease and no agent. False if the key was used before."""
-        return await self.store.send(Letter(run, key, encode_content(content, None), utc_text(self.holder.clock())))
+        return await self.store.send(Letter(run, key, encode_content(content, None)))
 
     async def read(self, run: str, after: int = 0) -> list[Entry]:
         """Read a run's entries by seq, those after `after`."""
@@ -155,16 +162,21 @@ class Record:
 
         Args:
             options: `skip` (kinds that are not recorded), `state` (read again at the end), and annotations.
+
+        Raises:
+            RunHeld: somebody else writes the run. RunMirrored: it goes on in another record.
         """
-        skip, state = options.pop("skip", ()), options.pop("state", None)
+        skip, kept = options.pop("skip", ()), options.pop("state", None)
         found = await self.holder.run_of(session, run or name)
         async with self.holder.leases.leased(found) as lease:
             journal = Journal(self.store, lease, self.holder.clock)
             opened = Opened(session=session, name=run or name, record=self.info.id)
-            close_orphans(journal, fold(RunView(), await read(self.store, found)))
-            log = open_root(journal, BeginContent(name=name, state=state, annotations=options or None), opened, skip)
+            state = fold(RunView(), await read(self.store, found))
+            check_here(found, state, self.store)
+            close_orphans(journal, state)
+            log = open_root(journal, BeginContent(name=name, state=kept, annotations=options or None), opened, skip)
             try:
-                with closing(log, state):
+                with closing(log, kept):
                     yield log
             finally:
                 with shielded():

@@ -3,26 +3,33 @@
 Resume, replay, take-over and approval are this loop over a log that somebody else wrote.
 """
 
-import msgspec
-
 from gesta.agent import Agent
-from gesta.decide import Finish, Move, Wait, Waiting, decide
+from gesta.approver import judged
+from gesta.decide import Ask, Finish, Move, Wait, Waiting, decide
 from gesta.desk import Desk
 from gesta.entry import utc_text
-from gesta.kinds import ApprovalContent, Content, ToolResultContent
+from gesta.kinds import ApprovalContent, Content
+from gesta.late import placed
 from gesta.log import letters
+from gesta.opening import is_message
 from gesta.outcome import Outcome
 from gesta.pending import EXPIRED
 from gesta.perform import perform
 from gesta.standing import RunState
+from gesta.store import Letter
 from gesta.turn import Turn
 
 
 async def step(agent: Agent, desk: Desk) -> Move:
-    """Take in what came from outside, decide, and carry the move out."""
+    """Take in what came from outside, decide, and carry the move out. Raises TurnLeft if the turn is to be left."""
+    desk.stop.check()
     await take_in(desk)
     move = decide(agent, desk.state)
-    await perform(agent, move, desk)
+    if isinstance(move, Ask):
+        with desk.stop.breaking():
+            await perform(agent, move, desk)
+    else:
+        await perform(agent, move, desk)
     return move
 
 
@@ -31,6 +38,7 @@ async def turn(agent: Agent, desk: Desk) -> Outcome:
 
     Raises:
         WriteFailed, LeaseLost: the log takes no more. All else that goes wrong is on the record and in the outcome.
+        TurnLeft: who waits for it has stopped waiting.
     """
     while True:
         move = await step(agent, desk)
@@ -50,8 +58,9 @@ async def take_in(desk: Desk) -> bool:
     """Write what waits in the inbox into the log; each letter leaves the inbox in the commit of its entry."""
     journal = desk.log.journal
     news = [found for found in await letters(journal.store, desk.log.run) if found[0].id not in journal.taken_in]
+    news = [found for found in news if not is_message(found[0])]
     for letter, content in news:
-        journal.take_in(letter, _received(content, desk), desk.log.span_seq)
+        journal.take_in(letter, _received(letter, content, desk), desk.log.span_seq)
         desk.absorb()
     return bool(news) or _expire(desk)
 
@@ -71,11 +80,12 @@ def _expire(desk: Desk) -> bool:
     return bool(late)
 
 
-def _received(content: Content, desk: Desk) -> Content:
-    """Mark a result that comes after its call was already answered."""
-    if isinstance(content, ToolResultContent) and content.call not in desk.state.calls:
-        return msgspec.structs.replace(content, outcome="late")
-    return content
+def _received(letter: Letter, content: Content, desk: Desk) -> Content:
+    """Judge an approval, and mark a result that comes after its call was already answered."""
+    if isinstance(content, ApprovalContent):
+        record, approver = desk.log.journal.store.info.id, desk.host.approver
+        return judged(content, letter, desk.state.calls.values(), record, approver)
+    return placed(letter, content, desk.state.calls)
 
 
 def outcome(desk: Desk, waiting: tuple[Waiting, ...] = (), of: Turn | None = None) -> Outcome:
@@ -101,6 +111,7 @@ def outcome_of(run: str, state: RunState, waiting: tuple[Waiting, ...] = (), of:
         tokens_in=turn.tokens_in,
         tokens_out=turn.tokens_out,
         unknown_usage=turn.unknown_usage,
+        doubts=tuple(turn.doubts),
         spent=turn.spending.spent(turn.requests),
         end=turn.end,
     )

@@ -10,7 +10,6 @@ from typing import Any
 from msgspec import Struct, field
 
 from gesta.acts import Acts
-from gesta.codec import digest_of
 from gesta.entry import Entry
 from gesta.formatter import given_text
 from gesta.kinds import (
@@ -38,7 +37,7 @@ from gesta.kinds import (
     ToolResultContent,
     UserContent,
 )
-from gesta.pending import LOST, UNSETTLED, WAITS, Pending, Try
+from gesta.pending import KEY_EXPIRED, LOST, UNKNOWN_END, UNSETTLED, UNSTARTED, WAITS, Pending, Try
 from gesta.spending import ALLOWANCE, COSTS, WEIGHED, Spending, Weight
 from gesta.turn import AGENT, CORRECTS, HIDDEN, HISTORY, NULL, Asked, Turn
 from gesta.usage import tokens
@@ -58,8 +57,14 @@ class RunState(Struct):
     """Turns by the key of their message."""
     calls: dict[int, Pending] = field(default_factory=dict)
     """Unanswered calls by seq, those of earlier turns too."""
-    unknown: set[tuple[str, str]] = field(default_factory=set)
-    """Tool and digest of arguments of each call that was answered `unknown`."""
+    unknown: dict[int, tuple[str, int]] = field(default_factory=dict)
+    """Tool and last attempt of each call that was answered `unknown` and is not settled since."""
+    doubtful: set[str] = field(default_factory=set)
+    """Names of tools with such a call in runs above and below."""
+    mark: int | None = None
+    """Of a copy that nobody adopted: the pos up to which it was copied."""
+    moved: str = ""
+    """Id of the record to which the run was moved last; empty where it never was."""
     spans: set[int] = field(default_factory=set)
     """Open spans that are no turns."""
     began: list[int] = field(default_factory=list)
@@ -81,6 +86,20 @@ class RunState(Struct):
         """Whether a turn is open."""
         return self.turn is not None and self.turn.reason is None
 
+    @property
+    def copied(self) -> bool:
+        """Whether the open turn was begun elsewhere, where it may go on too, for all that anybody knows."""
+        return self.mark is not None and self.turn is not None and 0 < self.turn.pos <= self.mark
+
+    def doubts(self) -> set[str]:
+        """Names of tools with a call of unknown outcome: each further call of them needs approval."""
+        return self.doubtful | {tool for tool, _ in self.unknown.values()}
+
+    def left_in_doubt(self) -> list[str]:
+        """Names of tools with a call of unknown outcome, were the turn to end now, in order."""
+        tried = (call for call in self.calls.values() if call.last is not None and call.last.effect != "pure")
+        return sorted(self.doubts() | {call.name for call in tried})
+
     def current(self) -> list[Pending]:
         """Unanswered calls of the open turn, and those of earlier ones that were tried, in order."""
         assert self.turn is not None
@@ -98,7 +117,9 @@ class RunView:
         """Take one entry in."""
         state.head = entry.seq
         state.acts.take(entry)
-        if (kind := entry.content.kind) in WEIGHED:
+        if (kind := entry.content.kind) in PROGRESS and state.turn is not None:
+            state.turn.deaths = 0
+        if kind in WEIGHED:
             state.weight.take(entry)
         elif kind in COSTS and state.turn is not None:
             state.turn.spending.take(entry)
@@ -109,16 +130,36 @@ class RunView:
 
 
 def _begin(state: RunState, entry: Entry, content: BeginContent) -> None:
-    state.opened = content.opened or state.opened
+    if content.opened is not None:
+        state.opened = content.opened
+        state.doubtful.update(content.opened.doubts or ())
+        if content.opened.base is not None:
+            _fork(state)
     if content.role == "turn":
         state.began.append(entry.seq)
         agent = content.agent.digest if content.agent is not None else ""
         spending = Spending(allowed=(content.extra or {}).get(ALLOWANCE))
-        state.turn = Turn(begin=entry.seq, key=content.key, name=content.name, agent=agent, spending=spending)
+        turn = Turn(begin=entry.seq, key=content.key, name=content.name, agent=agent, spending=spending)
+        turn.pos = entry.pos
+        state.turn = turn
         if content.key is not None:
             state.turns[content.key] = state.turn
     else:
         state.spans.add(entry.seq)
+
+
+def _fork(state: RunState) -> None:
+    """Drop what allows an effect in the base: consent, a resolution to try again, and keys that are the base's."""
+    state.moved = ""
+    for call in state.calls.values():
+        if call.approval is None or call.approval.verdict == "approved":
+            call.approval = call.approved = call.expires = None
+        if call.last is not None:
+            call.last.void = True
+            if call.last.doubt == WAITS:  # for a run below the base: the fork's tool did not begin to wait
+                call.last.doubt, call.last.child = LOST, ""
+            if call.last.verdict == "retry":
+                call.last.verdict = call.last.settled = None
 
 
 def _end(state: RunState, entry: Entry, content: EndContent) -> None:
@@ -126,6 +167,7 @@ def _end(state: RunState, entry: Entry, content: EndContent) -> None:
     if state.turn is not None and entry.span == state.turn.begin:
         state.turn.reason = content.reason or ("answered" if content.status == "success" else "failed")
         state.questions.clear()
+        state.turn.doubts = tuple(content.doubts or ())
         state.turn.error, state.turn.end, state.turn.value = content.error, entry.seq, content.state
         state.turn.null = given = NULL in (content.extra or {})
         if (given or content.state is not None) and content.status == "success" and state.turn.assistant is None:
@@ -143,6 +185,7 @@ def _system(state: RunState, entry: Entry, content: UserContent | SystemContent)
         state.turn.corrections += CORRECTS in (content.extra or {})
         if not state.turn.question:
             state.turn.question, state.turn.task = entry.seq, content.value
+            state.turn.parts = len(content.parts or ())
 
 
 def _assistant(state: RunState, entry: Entry, content: AssistantContent) -> None:
@@ -189,7 +232,10 @@ def _attempt(state: RunState, entry: Entry, content: AttemptContent) -> None:
     call = state.calls.get(content.of)
     if call is not None:
         call.attempts = content.number
-        call.last = Try(entry.seq, once=(content.extra or {}).get("effect") == "once")
+        key = call.last.key if call.last is not None else None
+        if call.first_at is None or content.key != key:
+            call.first_at = entry.at
+        call.last = Try(entry.seq, effect=content.effect, process=content.process, key=content.key)
 
 
 def _edge(state: RunState, entry: Entry, _content: EdgeContent) -> None:
@@ -201,10 +247,13 @@ def _result(state: RunState, entry: Entry, content: ToolResultContent) -> None:
     if state.turn is not None:
         state.turn.returned(entry)
     call = state.calls.pop(content.call, None) if content.call is not None else None
+    state.doubtful.update(content.doubts or ())
+    if content.outcome == "late" and content.call is not None:
+        state.unknown.pop(content.call, None)
     if content.outcome == "ok" and isinstance(named := (content.extra or {}).get("state"), str):
         state.tool_state = named
     if call is not None and content.outcome == "unknown":
-        state.unknown.add((call.name, digest_of(call.final_args)))
+        state.unknown[call.seq] = call.name, call.last.seq if call.last is not None else 0
 
 
 def _fault(state: RunState, entry: Entry, content: FaultContent) -> None:
@@ -217,12 +266,29 @@ def _fault(state: RunState, entry: Entry, content: FaultContent) -> None:
             else:
                 state.turn.retry_at = entry.at, content.wait_s
         return
+    if state.turn is not None and content.of == state.turn.begin:
+        below = state.turn.handed > 0 or any(act.edge is not None for act in state.acts.open.values())
+        state.turn.deaths += not below  # else the death counts in the run below
     call = next((call for call in state.calls.values() if call.last is not None and call.last.seq == content.of), None)
     if call is not None and call.last is not None:
-        last = call.last
-        call.waited += content.error.type == WAITS
-        last.doubt, last.child = content.error.type, str((content.extra or {}).get("run", ""))
-        last.unsettled |= content.error.type == UNSETTLED
+        _doubt(call, call.last, entry.seq, content)
+
+
+def _doubt(call: Pending, last: Try, seq: int, content: FaultContent) -> None:
+    """Take in what is known of an attempt that gave no result."""
+    type_ = content.error.type
+    if type_ == UNSTARTED:
+        call.attempts, call.last = call.attempts - 1, None
+        return
+    call.waited += type_ == WAITS
+    last.over |= content.over is True
+    if content.over is False:
+        last.looked = seq
+    if type_ == UNSETTLED:
+        last.asked, last.asked_over = True, last.asked_over or content.over is True
+    last.expired |= type_ == KEY_EXPIRED
+    if type_ != UNKNOWN_END:
+        last.doubt, last.child = type_, content.run or ""
 
 
 def _approval_request(state: RunState, entry: Entry, content: ApprovalRequestContent) -> None:
@@ -246,6 +312,8 @@ def _answer(state: RunState, entry: Entry, content: AnswerContent) -> None:
 
 
 def _approval(state: RunState, entry: Entry, content: ApprovalContent) -> None:
+    if content.refused is not None:
+        return
     for call in state.calls.values():
         if call.asked == content.of and call.approval is None:
             call.approval, call.approved = content, entry.seq
@@ -255,6 +323,10 @@ def _resolution(state: RunState, entry: Entry, content: ResolutionContent) -> No
     for call in state.calls.values():
         if call.last is not None and call.last.seq == content.of and call.last.verdict is None:
             call.last.verdict, call.last.settled, call.result = content.verdict, entry.seq, content.result
+            call.last.void |= content.void
+    for seq, (_, attempt) in list(state.unknown.items()):
+        if attempt == content.of and content.verdict != "retry":
+            del state.unknown[seq]
 
 
 def _compaction(state: RunState, entry: Entry, content: CompactionContent) -> None:
@@ -271,10 +343,17 @@ def _key_value(state: RunState, _entry: Entry, content: KeyValueContent) -> None
 
 
 def _signal(state: RunState, _entry: Entry, content: SignalContent) -> None:
-    if content.name == "cancel" and state.turn is not None and state.open:
-        state.turn.cancelled = content.by
+    if content.name == "moved":
+        state.moved = content.to or ""
+    if state.turn is not None and state.open:
+        if content.name == "cancel":
+            state.turn.cancelled = content.by
+        elif content.name == "wake":
+            state.turn.deaths = 0
 
 
+PROGRESS = frozenset({Kind.ChatCompletion, Kind.ToolResult, Kind.Approval, Kind.Answer, Kind.Resolution, Kind.User})
+"""Kinds by which a model, a tool or a person brings a turn on."""
 HANDLERS: dict[Kind, Callable[[RunState, Entry, Any], None]] = {
     Kind.Begin: _begin,
     Kind.End: _end,

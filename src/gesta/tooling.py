@@ -10,7 +10,7 @@ import functools
 import inspect
 import json
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from typing import Any, Literal, TypedDict, Unpack, get_args, overload
 
@@ -25,7 +25,7 @@ from gesta.signature import named, read_signature, unwrapped
 Effect = Literal["pure", "idempotent", "once", "transactional"]
 OnDoubt = Literal["ask", "tell"]
 
-Around = Callable[[Callable[[], Any]], Callable[[], Any]]
+InThread = Callable[[Callable[[], Any]], Awaitable[Any]]
 
 
 class Tool(Struct, frozen=True, kw_only=True, eq=False, dict=True):
@@ -48,8 +48,13 @@ class Tool(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     answer_schema: dict[str, Any] | None = None
     """JSON Schema of the answer, of one that a person carries out; None for any text."""
     timeout_s: float | None = None
+    """Seconds from when the function starts; `None` for the policy's `tool_timeout_s`."""
     reconcile: Reconcile | None = None
     on_doubt: OnDoubt = "ask"
+    certain: tuple[type[BaseException], ...] = ()
+    """Exceptions that leave no doubt whether the effect happened, beside those of `gesta.doubt.CERTAIN`."""
+    key_s: float = 86_400.0
+    """Seconds for which the other side knows an idempotency key, from the first attempt on."""
     group: tuple[str, ...] | list[str] = ()
     """Groups that it belongs to; none is `default`."""
     applicable_states: tuple[str, ...] | list[str] = ()
@@ -76,6 +81,10 @@ class Tool(Struct, frozen=True, kw_only=True, eq=False, dict=True):
             raise BadTool(f"Tool {self.name!r}: state is {self.state!r}, expected a name.")
         if self.timeout_s is not None and not (isinstance(self.timeout_s, int | float) and self.timeout_s > 0):
             raise BadTool(f"Tool {self.name!r}: timeout_s is {self.timeout_s!r}, expected seconds above 0, or None.")
+        if not (isinstance(self.key_s, int | float) and self.key_s > 0):
+            raise BadTool(f"Tool {self.name!r}: key_s is {self.key_s!r}, expected seconds above 0.")
+        if not all(isinstance(each, type) and issubclass(each, BaseException) for each in self.certain):
+            raise BadTool(f"Tool {self.name!r}: certain is {self.certain!r}, expected classes of exceptions.")
         if self.effect == "transactional" and not self.threaded:
             raise BadTool(
                 f"Tool {self.name!r} is transactional and async; expected a plain function: it runs in a commit."
@@ -142,21 +151,24 @@ class Tool(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         schema = self.args_schema | ({"properties": properties} if properties else {})
         return msgspec.structs.replace(self, description=description, args_schema=schema)
 
-    async def invoke(self, arguments: dict[str, Any], context: Context, around: Around | None = None) -> Any:
+    async def invoke(self, arguments: dict[str, Any], context: Context, in_thread: InThread | None = None) -> Any:
         """Call the function with what `arguments` gave, in a worker thread unless it is async.
 
         Args:
-            around: wraps a call that a thread makes.
+            in_thread: makes a call in a thread.
 
         Raises:
-            Exception: whatever the function raises.
+            BaseException: whatever the function raises.
         """
         if self.context_names:
             arguments = arguments | dict.fromkeys(self.context_names, context)
         if not self.threaded:
             return await self.function(**arguments)
         call: Callable[[], Any] = functools.partial(self.function, **arguments)
-        result = await to_thread.run_sync(around(call) if around else call, abandon_on_cancel=True)
+        if in_thread is None:
+            result = await to_thread.run_sync(call, abandon_on_cancel=True)
+        else:
+            result = await in_thread(call)
         return await result if inspect.isawaitable(result) else result
 
 
@@ -170,6 +182,8 @@ class ToolOptions(TypedDict, total=False):
     reconcile: Reconcile | None
     timeout_s: float | None
     on_doubt: OnDoubt
+    certain: type[BaseException] | tuple[type[BaseException], ...]
+    key_s: float
     group: str | tuple[str, ...] | list[str]
     applicable_states: str | tuple[str, ...] | list[str]
     state: str | None
@@ -200,6 +214,7 @@ def _tool(options: ToolOptions, function: Any) -> Tool:
     signature = read_signature(function, name, Context)
     facts: dict[str, Any] = {key: value for key, value in options.items() if key != "name"}
     facts |= {each: (facts[each],) for each in ("group", "applicable_states") if isinstance(facts.get(each), str)}
+    facts |= {"certain": (facts["certain"],)} if isinstance(facts.get("certain"), type) else {}
     facts |= {"declared": "effect" in options, "parameters": signature.parameters}
     return Tool(
         name=name,

@@ -67,6 +67,14 @@ class Turn(Struct):
     """A fault that no further try follows."""
     cancelled: str | None = None
     """Who cancelled it."""
+    pos: int = 0
+    """Of its begin; 0 where this process has just written it."""
+    parts: int = 0
+    """Number of images, files and further texts of what opened it."""
+    doubts: tuple[str, ...] = ()
+    """Names of tools with a call of unknown outcome when it ended."""
+    deaths: int = 0
+    """Processes in a row that died in it without a new entry from a model, tool or person."""
     reason: str | None = None
     """Of its end."""
     error: Error | None = None

@@ -1,12 +1,13 @@
 """Using tools: an `attempt` is durable before its tool runs, and nothing that a tool does gets out of here but entries.
 
-Calls of one move run at once. Every result but the last of a batch is awaited until it is
-durable, so that a crash costs none of its siblings; the last rides in the commit of what comes next.
+Calls of one move run at once. Every result but the last of a batch is awaited until it is durable, so that a crash
+costs none of its siblings; the last rides in the commit of what comes next. A tool with effects is seen through when
+its turn is left.
 """
 
-import inspect
-import traceback
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from datetime import timedelta
 from functools import partial
 from typing import Any
 
@@ -14,286 +15,291 @@ import anyio
 import msgspec
 
 from gesta.agent import Agent
-from gesta.calling import Children, ChildWaits, Told, context_of
-from gesta.codec import encode_content
-from gesta.context import Done, NotDone
-from gesta.decide import Use
+from gesta.calling import ChildWaits, Trial, attempt_name, context_of, key_of
+from gesta.decide import Use, effect_of
 from gesta.desk import Desk
-from gesta.entry import Entry, utc_text
-from gesta.errors import BadArguments, GestaError, InDoubt, message_of
-from gesta.kinds import AttemptContent, Error, FaultContent, ResolutionContent, ToolResultContent
-from gesta.outlive import Outliving, Returned, Thread, strayed
-from gesta.pending import UNSETTLED, WAITS, Pending
-from gesta.store import Letter, Statements
+from gesta.doubt import in_doubt
+from gesta.entry import Entry
+from gesta.errors import GestaError, InDoubt, message_of
+from gesta.kinds import AttemptContent, Content, Error, FaultContent
+from gesta.late import late
+from gesta.opening import is_message
+from gesta.outlive import Outliving, Returned, Seat, marked, runs_subprocess, strayed, works
+from gesta.pending import KEY_EXPIRED, UNSTARTED, WAITS, Pending
+from gesta.result import result_of
+from gesta.settle import settle
+from gesta.stop import TurnLeft
+from gesta.store import Statements
 from gesta.tooling import Tool
+
+
+class Work(msgspec.Struct, frozen=True):
+    """One call that may begin now."""
+
+    call: Pending
+    tool: Tool
+    bound_s: float | None
+    """Seconds after which nobody waits for it any more."""
+    seat: Seat | None = None
+    """Of a tool that needs a thread."""
 
 
 async def use(agent: Agent, move: Use, desk: Desk) -> None:
     """Settle what can be settled without trying, then try the rest."""
     for call in move.settle:
-        await _settle(agent, call, Work(desk, agent.policy.tool_timeout_s))
-    if not move.run:
+        await settle(agent, call, desk)
+    works_ = [_work(agent, call) for call in move.run if not _key_expired(agent, call, desk)]
+    alone = [work for work in works_ if work.tool.effect == "transactional"]
+    for work in alone:
+        await _transact(work, desk)
+    beside = await _seated([work for work in works_ if work not in alone], desk)
+    if beside:
+        await _try_all(beside, desk)
+    elif not alone:
         await desk.log.durable()
-        return
-    alone = [call for call in move.run if _transactional(agent, call)]
-    for call in alone:
-        await _transact(agent, call, desk)
-    beside = [call for call in move.run if call not in alone]
-    if not beside:
-        return
-    attempts = [_attempt(agent, call, desk) for call in beside]
-    await desk.log.durable()
-    left = len(beside)
-
-    async def carry_out(call: Pending, attempt: Entry) -> None:
-        nonlocal left
-        tool = agent.tool(call.name)
-        assert tool is not None, f"decide ran {call.name!r}, which the agent does not have"
-        await _try(tool, call, attempt, Work(desk, agent.policy.tool_timeout_s))
-        left -= 1
-        if left:
-            await desk.log.durable()
-
-    if left == 1:
-        await carry_out(beside[0], attempts[0])
-        return
-    works = [partial(carry_out, call, attempt) for call, attempt in zip(beside, attempts, strict=True)]
-    await _at_once(works)
 
 
-def _transactional(agent: Agent, call: Pending) -> bool:
+def _work(agent: Agent, call: Pending) -> Work:
     tool = agent.tool(call.name)
-    return tool is not None and tool.effect == "transactional"
+    assert tool is not None, f"decide ran {call.name!r}, which the agent does not have"
+    return Work(call, tool, tool.timeout_s or agent.policy.tool_timeout_s)
 
 
-async def _transact(agent: Agent, call: Pending, desk: Desk) -> None:
-    """Carry out a call whose tables live in the record: attempt, effect and result are one commit."""
-    tool, attempt = agent.tool(call.name), _attempt(agent, call, desk)
-    assert tool is not None
-
-    def work(sql: Statements) -> bool:
-        context = context_of(call, attempt.seq, desk, lambda: False, Children())
-        try:
-            told = dict.fromkeys(tool.context_names, msgspec.structs.replace(context, sql=sql))
-            returned = Returned(tool.function(**tool.arguments(call.final_args), **told))
-        except Exception as failure:  # noqa: BLE001 - whatever a tool raises is the model's to read
-            returned = Returned(failure=failure)
-        content = msgspec.structs.replace(_stated(tool, _result(returned)), call=call.seq)
-        desk.observe(desk.write(content, attempt.seq))
-        return returned.failure is None
-
-    await desk.log.journal.transact(work, tool.timeout_s or agent.policy.tool_timeout_s)
+def _key_expired(agent: Agent, call: Pending, desk: Desk) -> bool:
+    """Note that a key is too old to be used again, if it is: the other side may have forgotten what it stands for."""
+    tool, last = agent.tool(call.name), call.last
+    if tool is None or last is None or call.first_at is None or last.void or effect_of(tool, last) != "idempotent":
+        return False
+    if desk.clock() - call.first_at < timedelta(seconds=tool.key_s):
+        return False
+    error = Error(type=KEY_EXPIRED, message=f"the idempotency key is older than {tool.key_s:g} s (`key_s`)")
+    desk.write(FaultContent(of=last.seq, error=error), last.seq)
+    return True
 
 
-async def _at_once(works: Sequence[Callable[[], Awaitable[None]]]) -> None:
-    """Do all at once. The first failure of the log ends the others and is raised as itself."""
+async def _seated(works_: Sequence[Work], desk: Desk) -> list[Work]:
+    """Find a thread for each call that needs one, before its attempt is on record.
+
+    Those that find none are tried in a later move. Nobody waits for a thread who holds another: that could last for
+    ever. Raises TurnLeft.
+    """
+    ready: list[Work] = []
+    for work in works_:
+        if not work.tool.threaded:
+            ready.append(work)
+        elif (seat := Seat()).free():
+            ready.append(msgspec.structs.replace(work, seat=seat))
+    if ready or not works_:
+        return ready
+    seat = Seat()
+    with desk.stop.breaking():
+        await seat.wait()
+    desk.stop.check()
+    return [msgspec.structs.replace(works_[0], seat=seat)]
+
+
+async def _try_all(works_: Sequence[Work], desk: Desk) -> None:
+    """Try calls at once. The first failure of the log is raised as itself, when the others have come to an end."""
+    trials = [_attempt(work, desk) for work in works_]
+    begun, left = False, len(works_)
     failures: list[GestaError] = []
 
-    async def do(work: Callable[[], Awaitable[None]]) -> None:
+    async def carry_out(work: Work, attempt: Entry, key: str) -> None:
+        nonlocal left
         try:
-            await work()
+            await _try(work, attempt, key, desk)
+            left -= 1
+            if left:
+                await desk.log.durable()
         except GestaError as failure:
             failures.append(failure)
-            group.cancel_scope.cancel()
+            desk.stop.ask()  # nothing that happens from here on can be written down
 
-    async with anyio.create_task_group() as group:
-        for work in works:
-            group.start_soon(do, work)
+    try:
+        await desk.log.durable()
+        begun = not await _told_meanwhile(works_, trials, desk)
+        if not begun:
+            return
+    finally:
+        for work in works_:
+            if not begun and work.seat is not None:
+                work.seat.leave()
+    jobs: list[Callable[[], Coroutine[Any, Any, None]]] = [
+        partial(carry_out, work, *trial) for work, trial in zip(works_, trials, strict=True)
+    ]
+    if len(jobs) == 1:
+        await jobs[0]()
+    else:
+        async with anyio.create_task_group() as group:
+            for job in jobs:
+                group.start_soon(job)
     if failures:
         raise failures[0]
 
 
-class Work(msgspec.Struct, frozen=True):
-    """What every attempt of a batch shares."""
+async def _told_meanwhile(works_: Sequence[Work], trials: Sequence[tuple[Entry, str]], desk: Desk) -> bool:
+    """Begin nothing with effects if a person said something before the attempts were on record: it is decided again."""
+    journal = desk.log.journal
+    if all(work.tool.effect == "pure" for work in works_):
+        return False
+    letters = await journal.store.inbox(desk.log.run)
+    if all(letter.id in journal.taken_in or is_message(letter) for letter in letters):
+        return False
+    for attempt, _ in trials:
+        error = Error(type=UNSTARTED, message="a letter came first, so it was not begun")
+        desk.write(FaultContent(of=attempt.seq, error=error, over=True), attempt.seq)
+    return True
 
-    desk: Desk
-    timeout_s: float | None
+
+async def _transact(work: Work, desk: Desk) -> None:
+    """Carry out a call whose tables live in the record: attempt, effect and result are one commit."""
+    tool, call = work.tool, work.call
+    attempt, key = _attempt(work, desk)
+
+    def effect(sql: Statements) -> bool:
+        context = msgspec.structs.replace(context_of(Trial(call, attempt.seq, key), desk), sql=sql)
+        try:
+            told = dict.fromkeys(tool.context_names, context)
+            returned = Returned(tool.function(**tool.arguments(call.final_args), **told))
+            sql.check()
+        except BaseException as failure:  # noqa: BLE001 - nothing of it is kept, and it is the model's to read
+            returned = Returned(failure=failure)
+        desk.observe(desk.write(result_of(returned, tool, call.seq), attempt.seq))
+        return returned.failure is None
+
+    await desk.log.journal.transact(effect, work.bound_s)
 
 
-def _attempt(agent: Agent, call: Pending, desk: Desk) -> Entry:
-    tool, epoch = agent.tool(call.name), desk.log.journal.lease.epoch
-    once = tool is None or tool.effect not in ("pure", "idempotent")
+def _attempt(work: Work, desk: Desk) -> tuple[Entry, str]:
+    """Write that a call is about to be tried, and under which key."""
+    call, tool, opened, journal = work.call, work.tool, desk.state.opened, desk.log.journal
+    assert opened is not None
+    key = key_of(call, opened.record, desk.log.run)
     content = AttemptContent(
-        of=call.seq, number=call.attempts + 1, epoch=epoch, extra={"effect": "once"} if once else None
+        of=call.seq,
+        number=call.attempts + 1,
+        epoch=journal.lease.epoch,
+        effect=tool.effect,
+        process=journal.lease.owner,
+        key=key,
     )
+    if tool.effect in ("once", "idempotent"):
+        journal.sync()
     said = call.approved, call.last.settled if call.last is not None else None
-    return desk.write(content, call.seq, *(seq for seq in said if seq is not None))
+    return desk.write(content, call.seq, *(seq for seq in said if seq is not None)), key
 
 
-async def _try(tool: Tool, call: Pending, attempt: Entry, work: Work) -> None:
+def _watch(work: Work, desk: Desk) -> AbstractContextManager[Any]:
+    """Break a tool off when the turn is left: at once if it only reads, after the grace if it has effects.
+
+    An agent's own run is asked to stop for itself.
+    """
+    if work.tool.agent is not None:
+        return nullcontext()
+    return desk.stop.breaking(graced=work.tool.effect != "pure")
+
+
+async def _try(work: Work, attempt: Entry, key: str, desk: Desk) -> None:
     """Try the effect once, and write its result, or why nobody knows it."""
-    desk, bound = work.desk, tool.timeout_s or work.timeout_s
-    threads: list[Outliving] = []
-
-    def around(thread: Thread) -> Outliving:
-        threads.append(Outliving(thread, partial(_late, desk, tool, call, attempt)))
-        return threads[0]
-
-    children = Children()
-    context = context_of(call, attempt.seq, desk, lambda: any(thread.left for thread in threads), children)
+    tool, call, seat = work.tool, work.call, work.seat
+    thread = Outliving(partial(_late, desk, tool, call, attempt), seat)
+    trial = Trial(call, attempt.seq, key, cancelled=lambda: thread.left or desk.stop.asked)
+    context, name, returned = context_of(trial, desk), attempt_name(desk, attempt.seq), None
+    keep = desk.log.journal.store.keep
     try:
         arguments = tool.arguments(call.final_args)
-        with anyio.move_on_after(bound) as scope:
-            returned = Returned(await tool.invoke(arguments, context, around))
-        if scope.cancelled_caught:
-            doubt = "timeout", f"{tool.name} did not return within {bound} s"
-            _give_up(desk, tool, call, attempt, threads, doubt)
+        mark = marked(name, keep) if tool.effect != "pure" else nullcontext()
+        with _watch(work, desk), anyio.move_on_after(work.bound_s) as timing, mark:
+            returned = Returned(await tool.invoke(arguments, context, thread.carry_out))
+    except BaseException as failure:
+        if _below(failure) is not None:
+            _wait_for(desk, attempt, failure)
             return
-    except InDoubt as unsure:
-        _doubt(desk, attempt, "InDoubt", message_of(unsure) or f"{tool.name} cannot say whether its effect happened")
-        return
-    except (Exception, SystemExit) as failure:  # noqa: BLE001 - whatever a tool raises is the model's to read
+        if _stops(failure) and not thread.gave(failure):
+            _give_up(desk, work, attempt, thread, Error(type="cancelled", message=f"{tool.name} was broken off"))
+            with anyio.CancelScope(shield=True):
+                await desk.log.durable()
+            raise
         returned = Returned(failure=failure)
-    except BaseException as stop:
-        waits = _waits(stop)
-        if waits is not None:
-            run, why = waits.args
-            error = Error(type=WAITS, message=f"run {run} is not done: {why}")
-            desk.write(FaultContent(of=attempt.seq, error=error, extra={"run": run}), attempt.seq)
-            return
-        _give_up(desk, tool, call, attempt, threads, ("cancelled", f"{tool.name} was stopped: {type(stop).__name__}"))
-        if strayed(stop):
-            return
-        with anyio.CancelScope(shield=True):
-            await desk.log.durable()
-        raise
-    content = msgspec.structs.replace(_stated(tool, _result(returned)), call=call.seq)
-    desk.observe(desk.write(content, attempt.seq, *children.ends))
+    finally:
+        if seat is not None and not thread.begun:
+            seat.leave()
+    if returned is None:
+        late = timing.cancelled_caught
+        why = ("timeout", f"{tool.name} did not return within {work.bound_s} s") if late else ("cancelled", "")
+        error = Error(type=why[0], message=why[1] or f"{tool.name} was broken off when its turn was left")
+        _give_up(desk, work, attempt, thread, error)
+        if trial.children.at_work and late:
+            await desk.host.call_off(desk, trial.children.at_work)
+        return
+    _told(desk, work, attempt, trial, returned)
 
 
-def _waits(stop: BaseException) -> ChildWaits | None:
-    """Find why a tool was left, if a child run is: also where it called several at once."""
-    if isinstance(stop, BaseExceptionGroup):
-        return next((found for each in stop.exceptions if (found := _waits(each)) is not None), None)
-    return stop if isinstance(stop, ChildWaits) else None
+def _told(desk: Desk, work: Work, attempt: Entry, trial: Trial, returned: Returned) -> None:
+    """Write what a function gave or raised: its result, or that nobody knows whether the effect happened."""
+    content = _outcome(work.tool, attempt.seq, returned, over=not runs_subprocess(attempt_name(desk, attempt.seq)))
+    if isinstance(content, FaultContent):
+        desk.write(content, attempt.seq)
+        return
+    doubts = sorted(trial.children.doubts) or None
+    content = msgspec.structs.replace(content, call=work.call.seq, doubts=doubts)
+    desk.observe(desk.write(content, attempt.seq, *trial.children.ends))
+    desk.log.journal.secure(partial(late, desk.log.run, attempt.seq, trial.key, content))
 
 
-def _stated(tool: Tool | None, content: ToolResultContent) -> ToolResultContent:
-    """Note the state that a tool which succeeded leaves the run in."""
-    if tool is None or tool.state is None or content.outcome != "ok":
-        return content
-    return msgspec.structs.replace(content, extra={**(content.extra or {}), "state": tool.state})
-
-
-def _give_up(
-    desk: Desk, tool: Tool, call: Pending, attempt: Entry, threads: Sequence[Outliving], doubt: tuple[str, str]
-) -> None:
-    """Leave what does not return: its result if it came at the last moment, else a doubt."""
-    returned = threads[0].leave() if threads else None
-    if returned is not None:
-        _answer(desk, call, attempt, _stated(tool, _result(returned)))
-    else:
-        _doubt(desk, attempt, *doubt)
-
-
-async def _late(desk: Desk, tool: Tool, call: Pending, attempt: Entry, returned: Returned) -> None:
-    """Put the result of a call that was given up into the inbox."""
-    content = msgspec.structs.replace(_stated(tool, _result(returned)), call=call.seq)
-    text = encode_content(content, None)
-    await desk.log.journal.store.send(Letter(desk.log.run, f"late-{attempt.seq}", text, utc_text(desk.clock())))
-
-
-def _result(returned: Returned) -> ToolResultContent:
-    """Say how a function ended: its value as JSON where its type says how, or what it raised."""
+def _outcome(tool: Tool, attempt: int, returned: Returned, *, over: bool) -> Any:
+    """Return the content that says how a function ended."""
     failure = returned.failure
-    if isinstance(returned.value, Told):
-        return ToolResultContent(tool_result=plain(returned.value.result), extra=returned.value.extra, outcome="ok")
-    if failure is None:
-        return ToolResultContent(tool_result=plain(returned.value), outcome="ok")
-    if isinstance(failure, BadArguments):
-        return ToolResultContent(tool_result=str(failure), status="error", outcome="error")
-    return _failed(failure)
+    if isinstance(failure, InDoubt) or (failure is not None and not isinstance(failure, GestaError)):
+        unsure = in_doubt(failure, tool.certain) if tool.effect != "pure" else isinstance(failure, InDoubt)
+        if unsure:
+            said = message_of(failure) or f"{tool.name} cannot say whether its effect happened"
+            error = Error(type=type(failure).__name__, message=said)
+            return FaultContent(of=attempt, error=error, over=over or None)
+    return result_of(returned, tool, 0)
 
 
-def _answer(desk: Desk, call: Pending, attempt: Entry, content: ToolResultContent) -> None:
-    """Write a result, and tell of it once it is durable."""
-    desk.observe(desk.write(msgspec.structs.replace(content, call=call.seq), attempt.seq))
+def _below(stop: BaseException) -> BaseException | None:
+    """Find why a tool was left, if that is a run below: also where it called several at once."""
+    if isinstance(stop, BaseExceptionGroup):
+        return next((found for each in stop.exceptions if (found := _below(each)) is not None), None)
+    return stop if isinstance(stop, ChildWaits | TurnLeft) else None
 
 
-def _failed(failure: BaseException) -> ToolResultContent:
-    """Say what a tool raised: its type and message to the model, the traceback to people."""
-    name, text = type(failure).__name__, message_of(failure)
-    trace = "".join(traceback.format_exception(failure, limit=-8))
-    return ToolResultContent(
-        tool_result=f"{name}: {text}" if text else name,
-        status="error",
-        outcome="error",
-        extra={"error": {"type": name, "message": text, "traceback": trace}},
-    )
+def _stops(failure: BaseException) -> bool:
+    """Return whether an exception is meant for this task, and not the tool's own."""
+    if isinstance(failure, BaseExceptionGroup):
+        return any(map(_stops, failure.exceptions))
+    if isinstance(failure, anyio.get_cancelled_exc_class()):
+        return not strayed(failure)
+    return isinstance(failure, KeyboardInterrupt)
 
 
-def _doubt(desk: Desk, attempt: Entry, type_: str, message: str) -> None:
-    desk.write(FaultContent(of=attempt.seq, error=Error(type=type_, message=message)), attempt.seq)
+def _wait_for(desk: Desk, attempt: Entry, stop: BaseException) -> None:
+    """Note that a call waits for a run below, which goes on where it was when the call is tried again."""
+    why = _below(stop)
+    if isinstance(why, ChildWaits):
+        run, text = why.args
+    else:
+        run, text = "", "the turn was left"
+    error = Error(type=WAITS, message=f"run {run} is not done: {text}" if run else text)
+    desk.write(FaultContent(of=attempt.seq, error=error, run=run or None), attempt.seq)
 
 
-async def _settle(agent: Agent, call: Pending, work: Work) -> None:
-    """Turn a resolution into the call's result, or ask the tool what became of the effect."""
-    last, desk = call.last, work.desk
-    if call.answer is not None or (call.approval is not None and call.approval.verdict == "answered"):
-        value = call.answer.value if call.answer is not None else call.approval.result if call.approval else None
-        content = ToolResultContent(call=call.seq, tool_result=value, outcome="ok", extra={"by": _who(call)})
-        desk.observe(desk.write(content, call.seq, *([call.approved] if call.approved is not None else [])))
+def _give_up(desk: Desk, work: Work, attempt: Entry, thread: Outliving, error: Error) -> None:
+    """Leave what does not return: its result if it came at the last moment, else a doubt."""
+    returned = thread.leave() if thread.begun else None
+    if returned is not None:
+        assert isinstance(attempt.content, AttemptContent)
+        _told(desk, work, attempt, Trial(work.call, attempt.seq, attempt.content.key or ""), returned)
         return
-    assert last is not None
-    if last.verdict is None:
-        await _reconcile(agent, call, work)
-        return
-    done = last.verdict == "done"
-    content = ToolResultContent(
-        call=call.seq,
-        tool_result=call.result if call.result is not None or done else "The call did not happen.",
-        status="success" if done else "error",
-        outcome="ok" if done else "error",
-    )
-    content = _stated(agent.tool(call.name), content)
-    desk.observe(desk.write(content, last.seq, *([last.settled] if last.settled is not None else [])))
+    over = not works(attempt_name(desk, attempt.seq))
+    desk.write(FaultContent(of=attempt.seq, error=error, over=over or None), attempt.seq)
 
 
-def _who(call: Pending) -> str:
-    said = call.answer or call.approval
-    return said.by if said is not None else ""
-
-
-async def _reconcile(agent: Agent, call: Pending, work: Work) -> None:
-    """Ask the tool by the key of the call; whatever it raises, and no answer in time, counts as not knowing."""
-    last, desk, tool = call.last, work.desk, agent.tool(call.name)
-    assert last is not None and tool is not None and tool.reconcile is not None
-    context = context_of(call, last.seq, desk, lambda: False, Children())
-    given: tuple[Any, ...] = (context.key, context)[: len(inspect.signature(tool.reconcile).parameters)]
-    found: Any = "no answer in time"
-    try:
-        with anyio.move_on_after(tool.timeout_s or work.timeout_s):
-            if inspect.iscoroutinefunction(tool.reconcile):
-                found = await tool.reconcile(*given)
-            else:
-                found = await anyio.to_thread.run_sync(tool.reconcile, *given, abandon_on_cancel=True)
-                found = await found if inspect.isawaitable(found) else found
-    except (Exception, SystemExit) as failure:  # noqa: BLE001 - raising is one way of not knowing
-        found = f"{type(failure).__name__}: {message_of(failure)}"
-    by = f"reconcile of {tool.name}"
-    match found:
-        case Done(result):
-            verdict = ResolutionContent(of=last.seq, verdict="done", by=by, result=plain(result))
-        case NotDone():
-            again = call.attempts < agent.policy.attempts
-            verdict = ResolutionContent(of=last.seq, verdict="retry" if again else "failed", by=by)
-        case _:
-            error = Error(type=UNSETTLED, message=f"{by} could not tell: {found}")
-            desk.write(FaultContent(of=last.seq, error=error), last.seq)
-            return
-    desk.write(verdict, last.seq)
-
-
-def plain(value: Any) -> Any:
-    """Turn what a tool returned into JSON values where its type says how: structs, dataclasses, pydantic models."""
-    if value is None or type(value) in (str, int, float, bool):
-        return value
-    dump = getattr(type(value), "model_dump", None)
-    try:
-        return dump(value, mode="json") if dump is not None else msgspec.to_builtins(value, enc_hook=_dumped)
-    except Exception:  # noqa: BLE001 - what has no JSON form is written by the codec, which is total
-        return value
-
-
-def _dumped(value: Any) -> Any:
-    return value.model_dump(mode="json") if hasattr(type(value), "model_dump") else value
+def _late(desk: Desk, tool: Tool, call: Pending, attempt: Entry, returned: Returned) -> None:
+    """Put what came of a call that was given up into the inbox, in the thread that made the call."""
+    found = _outcome(tool, attempt.seq, returned, over=True)
+    content: Content = found if isinstance(found, FaultContent) else msgspec.structs.replace(found, call=call.seq)
+    assert isinstance(attempt.content, AttemptContent)
+    desk.host.save(late(desk.log.run, attempt.seq, attempt.content.key, content))

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any, TypeVar, cast
 
-import anyio
 import msgspec
 from msgspec import Struct
 
@@ -38,8 +37,8 @@ from gesta.kinds import (
     TimerContent,
 )
 from gesta.outcome import Outcome
+from gesta.result import plain
 from gesta.run import take_in
-from gesta.using import plain
 
 C = TypeVar("C", bound=Content)
 GATHERS = ("step", "synthesis")
@@ -225,7 +224,7 @@ class Verbs(Acting):
         if left > AT_ONCE_S:
             await self.desk.log.durable()
             raise await self.rest([Waiting("timer", 0, name, of=self.desk.state.acts.notes[name].seq)])
-        await anyio.sleep(max(left, 0))
+        await self.desk.stop.wait(max(left, 0))
         return due
 
     def pick(

@@ -1,100 +1,230 @@
 """A worker takes up what is due: turns that were broken off, answered, woken, or whose time has come.
 
-It holds nothing between two looks but which runs it saw waiting at which head. Several workers may look at one record:
-the lease decides who goes on, and whoever comes too late looks again later.
+It holds nothing between two looks but which runs it saw waiting at which head, and which runs failed. Several workers
+may look at one record: the lease decides who goes on, and a worker that comes too late looks again later. A run that
+fails ends no other: it stays as it is, its failure is told, and it is looked at again after waits that grow.
 """
 
+import logging
 from collections.abc import AsyncIterator, Callable, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import anyio
+from anyio.abc import TaskGroup
 from msgspec import Struct
 
 from gesta.agent import Agent
 from gesta.decide import Waiting
-from gesta.errors import RunHeld
+from gesta.errors import GestaError, RunHeld, WriteFailed, message_of
 from gesta.kinds import TimerContent
+from gesta.opening import is_message
 from gesta.outcome import Outcome
 from gesta.record import Record
 from gesta.store import RunRow
+from gesta.stream import breaks_off
+
+FIRST_WAIT_S, LAST_WAIT_S = 1.0, 300.0  # between two tries of a run that fails; each wait is twice the one before
+RESUME = "resume"
+"""What a turn waits for that its program left: anybody may go on with it."""
+LOGGER = logging.getLogger("gesta")
+Told = Callable[[Outcome], None]
+
+
+class Failed(Struct, frozen=True, kw_only=True):
+    """A run that could not be gone on with; it stays as it is."""
+
+    run: str
+    """Empty where the record itself could not be looked at."""
+    session: str
+    failure: BaseException
+    tries: int
+    """Failures in a row, this one included."""
+    again_s: float
+    """Seconds until the next try."""
+
+    def __str__(self) -> str:
+        """Write it as a line for people."""
+        where = f"run {self.run}, session {self.session}" if self.run else "the record"
+        said = message_of(self.failure)
+        name = type(self.failure).__name__
+        why = said if isinstance(self.failure, GestaError) and said else f"{name}: {said}" if said else name
+        return f"{where}: {why}; looked at again in {self.again_s:g} s"
+
+
+def warn(failed: Failed) -> None:
+    """Log a failure as a warning."""
+    LOGGER.warning("%s", failed)
 
 
 class Seen(Struct, frozen=True):
-    """A run as it was found waiting."""
+    """A run as it was found at rest."""
 
     head: int
+    open: bool
+    """Whether its turn waits; what comes to a run whose turn has ended is taken in by the next turn."""
     due: datetime | None
     """When it is to be looked at though nobody has told it anything."""
+
+
+class Again(Struct, frozen=True):
+    """A run that is to be tried again, whatever happens to it meanwhile."""
+
+    tries: int
+    at: datetime
 
 
 class Worker:
     """Goes on with the runs of some agents in one record."""
 
-    def __init__(self, record: Record, agents: Sequence[Agent], *, jobs: int = 4) -> None:
+    def __init__(
+        self, record: Record, agents: Sequence[Agent], *, jobs: int = 4, failed: Callable[[Failed], None] = warn
+    ) -> None:
+        """Prepare to work.
+
+        Args:
+            jobs: turns that are taken at once.
+            failed: is called with each failure; by default that is a warning of the logger `gesta`.
+        """
         self._record = record
         self._agents = {agent.name: agent for agent in agents}
         self._limit = anyio.CapacityLimiter(jobs)
+        self._failed = failed
         self._seen: dict[str, Seen] = {}
+        self._again: dict[str, Again] = {}
         self._busy: set[str] = set()
+        self._went = 0
 
-    async def look(self, told: Callable[[Outcome], None]) -> int:
-        """Go on with every run that is due now, and give how many there were; each outcome is told as it comes."""
-        due = [row async for row in self._due()]
+    async def look(self, told: Told) -> int:
+        """Go on with every run that is due now, and return how many went on; each outcome is told as it comes.
 
-        async def go_on(row: RunRow) -> None:
-            async with self._limit:
-                try:
-                    outcome = await self._record.resume(row.run, self._agents[row.name])
-                except RunHeld:
-                    return
-                finally:
-                    self._busy.discard(row.run)
-                await self._remember(row.run, outcome)
-                told(outcome)
-
+        Raises:
+            WriteFailed: the record cannot be looked at.
+        """
+        before = self._went
         async with anyio.create_task_group() as group:
-            for row in due:
-                self._busy.add(row.run)
-                group.start_soon(go_on, row)
-        return len(due)
+            await self._begin(group, told)
+        return self._went - before
+
+    async def work(
+        self, told: Told, *, every_s: float = 1.0, stopping: Callable[[int], None] = lambda _turns: None
+    ) -> None:
+        """Look again and again, until it is cancelled; a turn that takes long keeps no other run waiting.
+
+        Args:
+            told: is called with each outcome.
+            every_s: time between two looks; while the record cannot be looked at, the waits grow.
+            stopping: is called at once when it is cancelled, with the number of turns that are still at work.
+        """
+        tries = 0
+        async with anyio.create_task_group() as group:
+            try:
+                while True:
+                    try:
+                        await self._begin(group, told)
+                        tries = 0
+                    except WriteFailed as failure:
+                        tries += 1
+                        wait_s = min(every_s * 2.0 ** min(tries, 20), LAST_WAIT_S)
+                        self._failed(Failed(run="", session="", failure=failure, tries=tries, again_s=wait_s))
+                        await anyio.sleep(wait_s)
+                    await anyio.sleep(every_s)
+            except anyio.get_cancelled_exc_class():
+                stopping(len(self._busy))
+                raise
+
+    async def _begin(self, group: TaskGroup, told: Told) -> None:
+        """Set going what is due."""
+        async for row in self._due():
+            self._busy.add(row.run)
+            group.start_soon(self._go_on, row, told)
+
+    async def _go_on(self, row: RunRow, told: Told) -> None:
+        """Go on with one run; whatever becomes of it stays here, unless the worker itself is to end."""
+        try:
+            async with self._limit:
+                outcome = await self._record.resume(row.run, self._agents[row.name], by=None)
+                await self._remember(row, outcome)
+        except RunHeld:
+            return
+        except BaseException as failure:
+            if breaks_off(failure):
+                raise
+            self._put_off(row, failure)
+            return
+        finally:
+            self._busy.discard(row.run)
+        self._went += 1
+        try:
+            told(outcome)
+        except Exception as failure:  # noqa: BLE001 - a callback must end no run
+            LOGGER.warning("Who was told an outcome raised %s: %s", type(failure).__name__, message_of(failure))
+
+    def _put_off(self, row: RunRow, failure: BaseException) -> None:
+        """Note that a run failed, and tell it."""
+        tries, again_s = self._later(row.run)
+        self._failed(Failed(run=row.run, session=row.session, failure=failure, tries=tries, again_s=again_s))
+
+    def _later(self, run: str) -> tuple[int, float]:
+        """Have a run tried again after a wait, twice as long as the last one."""
+        last = self._again.get(run)
+        tries = last.tries + 1 if last is not None else 1
+        wait_s = min(FIRST_WAIT_S * 2.0 ** min(tries - 1, 20), LAST_WAIT_S)
+        self._again[run] = Again(tries, self._record.holder.clock() + timedelta(seconds=wait_s))
+        return tries, wait_s
 
     async def _due(self) -> AsyncIterator[RunRow]:
-        """Find root runs of these agents with something to do."""
+        """Find root runs of these agents with something to do. Raises WriteFailed."""
         rows = await self._record.store.runs()
         below: dict[str | None, list[str]] = {}
         for row in rows:
             below.setdefault(row.parent_run, []).append(row.run)
-        now = self._record.holder.clock()
         for row in rows:
             if row.parent_run is not None or row.name not in self._agents or row.run in self._busy:
                 continue
-            seen = self._seen.get(row.run)
-            rests = seen is not None and seen.head == row.head and (seen.due is None or seen.due > now)
-            if rests and not await self._told(row.run, below):
+            try:
+                due = await self._is_due(row, below)
+            except WriteFailed:
+                raise
+            except GestaError as failure:  # this run cannot be read; others can
+                self._put_off(row, failure)
                 continue
-            if seen is None and not (await self._record.state(row.run)).open:
-                self._seen[row.run] = Seen(row.head, None)
-                continue
-            yield row
+            if due:
+                yield row
 
-    async def _told(self, run: str, below: dict[str | None, list[str]]) -> bool:
-        """Say whether a letter waits for a run or one below it."""
+    async def _is_due(self, row: RunRow, below: dict[str | None, list[str]]) -> bool:
+        now = self._record.holder.clock()
+        again, seen = self._again.get(row.run), self._seen.get(row.run)
+        if again is not None:
+            return again.at <= now
+        if seen is None and not (await self._record.state(row.run)).open:
+            self._seen[row.run] = seen = Seen(row.head, open=False, due=None)
+        if seen is None or seen.head != row.head or (seen.due is not None and seen.due <= now):
+            return True
+        return seen.open and await self._letter(row.run, below)
+
+    async def _letter(self, run: str, below: dict[str | None, list[str]]) -> bool:
+        """Return whether a letter waits for a run or one below it."""
         left = [run]
         while left:
             one = left.pop()
-            if await self._record.store.inbox(one):
+            if not all(map(is_message, await self._record.store.inbox(one))):  # a message waits for the turn's end
                 return True
             left += below.get(one, ())
         return False
 
-    async def _remember(self, run: str, outcome: Outcome) -> None:
+    async def _remember(self, row: RunRow, outcome: Outcome) -> None:
         """Keep at which head a run waits, and when it is to be looked at again."""
-        state = await self._record.state(run)
-        due = [await self._due_at(each, run) for each in outcome.waiting]
-        self._seen[run] = Seen(state.head, min((each for each in due if each is not None), default=None))
+        state = await self._record.state(row.run)
+        due = [await self._due_at(each, row.run) for each in outcome.waiting]
+        soonest = min((each for each in due if each is not None), default=None)
+        self._seen[row.run] = Seen(state.head, open=state.open, due=soonest)
+        if any(str(each.what) == RESUME for each in outcome.waiting):
+            self._later(row.run)
+        else:
+            self._again.pop(row.run, None)
 
     async def _due_at(self, waiting: Waiting, run: str) -> datetime | None:
-        """Give when something waits no longer though nobody answers: a timer, a request for approval that expires."""
+        """Return when something waits no longer though nobody answers: a timer, or a request that expires."""
         state = await self._record.state(waiting.run or run)
         if waiting.what == "timer":
             notes = (note for note in state.acts.notes.values() if note.seq == waiting.of)

@@ -1,7 +1,8 @@
-"""`runs --size`, `find`, `stats`, `backup`, `prune` and `hold`."""
+"""`runs --size`, `find`, `stats`, `backup`, `adopt`, `gone`, `prune` and `hold`."""
 
 import json
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -141,6 +142,97 @@ def test_a_database_is_backed_up_by_other_means(filled: Gesta):
     )
     done = filled("backup", "x.gesta", "--record", "postgresql://ann@localhost/db")
     assert done.stderr.startswith("error: A record in PostgreSQL is copied by `gesta push`, or by pg_dump.")
+
+
+# ---------------------------------------------------------------------------------------------------------- adopt
+
+
+def test_a_copy_makes_no_call_with_effects_until_it_is_adopted(filled: Gesta, run_id: Find):
+    filled("backup", "copy.gesta")
+    filled("approve", "pay", "--record", "copy.gesta")
+    waits = filled("resume", "pay", "agent.py:desk", "--record", "copy.gesta")
+    assert waits.exit_code != 0
+    asked = filled("adopt", "--record", "copy.gesta", "--by", "ann")
+    assert asked.exit_code == 2
+    assert "1 turn that was open then may go on in both:" in asked.stderr
+    assert f"{run_id('desk')}  pay  desk" in asked.stderr
+    assert asked.stderr.endswith("is used no more. Nothing was changed: add --yes.\n")
+    done = filled("adopt", "--record", "copy.gesta", "--by", "ann", "--yes")
+    assert (done.exit_code, done.stdout) == (0, "adopted by ann: 1 turn may go on\n")
+    again = filled("adopt", "--record", "copy.gesta", "--json", "--yes")
+    assert json.loads(again.stdout) == {"adopted": False, "runs": []}
+    assert "This record is no copy that waits to be adopted." in again.stderr
+    assert filled("resume", "pay", "agent.py:desk", "--record", "copy.gesta").exit_code == 0
+
+
+def test_what_adopting_wrote_is_told_as_json(filled: Gesta, run_id: Find):
+    filled("backup", "copy.gesta")
+    told = json.loads(filled("adopt", "--record", "copy.gesta", "--by", "ann", "--yes", "--json").stdout)
+    assert (told["adopted"], told["by"], told["runs"]) == (True, "ann", [run_id("desk")])
+    assert told["mark"] > 20
+
+
+def test_a_mirror_is_adopted_by_name_when_its_record_is_lost(filled: Gesta):
+    filled("push", "runs.gesta", "copy.gesta")
+    filled("approve", "pay", "--record", "copy.gesta")
+    refused = filled("resume", "pay", "agent.py:desk", "--record", "copy.gesta")
+    assert refused.exit_code == 1
+    assert "is a mirror of the same run in the record with id" in refused.stderr
+    assert filled("adopt", "pay", "--record", "copy.gesta").exit_code == 2
+    done = filled("adopt", "pay", "--record", "copy.gesta", "--by", "ann", "--yes")
+    assert done.stdout == "adopted by ann: 1 run may go on\n"
+    again = filled("adopt", "pay", "--record", "copy.gesta", "--yes", "--json")
+    assert json.loads(again.stdout) == {"adopted": False, "by": json.loads(again.stdout)["by"], "runs": []}
+    assert "They go on in this record already." in again.stderr
+    assert filled("resume", "pay", "agent.py:desk", "--record", "copy.gesta").exit_code == 0
+
+
+# ----------------------------------------------------------------------------------------------------------- gone
+
+
+@pytest.fixture
+def lost(filled: Gesta) -> str:
+    """A process that tried a call in `lost.gesta`, of which nobody can know there whether it has ended."""
+    filled("run", "agent.py:sender", "go", "--session", "sent")
+    (told,) = lines(filled("sql", "SELECT content FROM entries WHERE kind = 'attempt'", "--json").stdout)[-1:]
+    shutil.copy("runs.gesta", "lost.gesta")
+    name: str = json.loads(told["content"])["process"]
+    return name
+
+
+def test_a_person_says_that_a_process_has_ended_and_sees_which_attempts_name_it(filled: Gesta, lost: str):
+    (listed,) = lines(filled("gone", "--record", "lost.gesta", "--json").stdout)
+    assert (listed["process"], listed["known"], len(listed["attempts"])) == (lost, "not known", 1)
+    assert re.search(rf"^{lost} +not known +0 +1$", filled("gone", "--record", "lost.gesta").stdout, re.MULTILINE)
+    asked = filled("gone", lost[:8], "--record", "lost.gesta", "--by", "ann")
+    assert asked.exit_code == 2
+    assert asked.stderr.splitlines()[0] == f"1 attempt names process {lost}."
+    assert asked.stderr.splitlines()[1] == f"    {listed['attempts'][0]}  send: no result on record"
+    assert asked.stderr.endswith("with all that it started. Nothing was changed: add --yes.\n")
+    example = re.findall(r"^    gesta (gone .+)$", filled("gone", "--help").stdout, re.MULTILINE)[0].split()
+    done = filled(example[0], lost, *example[2:], "--record", "lost.gesta")
+    assert (done.exit_code, done.stdout) == (0, f"gone: {lost}, ann says\n")
+    again = filled("gone", lost, "--record", "lost.gesta", "--json")
+    assert json.loads(again.stdout) == {"process": lost, "gone": True, "by": None, "attempts": listed["attempts"]}
+    assert "That it has ended is known." in again.stderr
+
+
+def test_of_a_process_that_lives_here_it_cannot_be_said(filled: Gesta):
+    import gesta
+
+    with gesta.open_sync("runs.gesta") as record, record.span("app", session="app"):
+        (listed,) = lines(filled("gone", "--json").stdout)
+        assert (listed["known"], len(listed["runs"])) == ("is at work here", 1)
+        done = filled("gone", listed["process"], "--yes")
+    assert done.exit_code == 1
+    assert "is at work on this machine, so it has not ended. End it first" in done.stderr
+    assert filled("gone").stderr == "No process holds a run, or tried a call that has no result.\n"
+
+
+def test_a_process_that_nothing_names_is_an_error_that_names_the_nearest(filled: Gesta, lost: str):
+    done = filled("gone", f"{lost[:15]}x", "--record", "lost.gesta", "--yes")
+    assert done.exit_code == 2
+    assert f"Nothing in this record names a process '{lost[:15]}x'. Did you mean {lost[:16]!r}?" in done.stderr
 
 
 # ---------------------------------------------------------------------------------------------------------- prune

@@ -1,20 +1,25 @@
 """A backup is the record as it was at one moment, also while other processes write it."""
 
+import contextlib
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import apsw
+import msgspec
 import pytest
 
 import gesta
 from gesta.address import drive, inline_store
 from gesta.errors import BrokenRecord, NoRecord, WriteFailed
+from gesta.kinds import AnswerContent, ApprovalContent
 from gesta.stores.sqlite_backup import backup
 from gesta.testing import make_batch
 
+pytestmark = pytest.mark.anyio
 SOURCE = str(Path(next(iter(gesta.__path__))).parent)
 WRITING = """
 import sys
@@ -117,3 +122,155 @@ def test_a_backup_that_is_broken_off_leaves_no_file_that_looks_like_a_record(tmp
     with pytest.raises(KeyboardInterrupt):
         backup(str(tmp_path / "a.gesta"), str(tmp_path / "b.gesta"), stop)
     assert names(tmp_path) == ["a.gesta"]
+
+
+@gesta.tool(effect="once", approval=True)
+async def pay(context: gesta.Context) -> str:
+    """Pay."""
+    FIRED.append(context.key)
+    return "paid"
+
+
+@gesta.tool(effect="pure", approval=True)
+async def look() -> str:
+    """Look."""
+    return "seen"
+
+
+FIRED: list[str] = []
+"""Idempotency keys of payments, in order."""
+
+
+def agent(*tools: gesta.Tool) -> gesta.Agent:
+    calls = [gesta.call(tool.name) for tool in tools]
+    return gesta.Agent(
+        "desk", model=gesta.scripted(*[each for call in calls for each in (call, "Done.")] * 3), tools=tools
+    )
+
+
+async def approve(record: Any, run: str) -> None:
+    for call in (await record.state(run)).calls.values():
+        content = ApprovalContent(of=call.asked, verdict="approved", by="ann")
+        await record.send(run, content, key=f"approval-{call.asked}")
+
+
+async def test_a_restored_copy_makes_no_call_with_effects_in_a_turn_that_was_open_until_it_is_adopted(tmp_path: Path):
+    FIRED.clear()
+    here, there = str(tmp_path / "a.gesta"), str(tmp_path / "b.gesta")
+    async with gesta.open(here) as record:
+        first = await record.run(agent(pay), "Pay.", session="s", key="m1")
+        pos = (await record.read(first.run))[-1].pos
+        assert record.info.mark is None
+        backup(here, there)
+        await approve(record, first.run)
+        assert (await record.resume(first.run, agent(pay))).answer == "Done."
+    async with gesta.open(there) as copy:
+        assert (copy.info.id, copy.info.mark) == (record.info.id, pos)
+        await approve(copy, first.run)
+        waits = await copy.resume(first.run, agent(pay))
+        assert (waits.reason, [(each.what, each.tool) for each in waits.waiting]) == ("waiting", [("copy", "pay")])
+        assert len(FIRED) == 1
+        other = await copy.run(agent(pay), "Pay.", session="t", key="m1")  # a new turn is not in two records
+        await approve(copy, other.run)
+        assert (await copy.resume(other.run, agent(pay))).answer == "Done."
+        assert len(FIRED) == 2
+    async with gesta.open(there) as copy:
+        await copy.store.adopt("ann")
+        assert copy.info.mark is None
+        assert (await copy.resume(first.run, agent(pay))).answer == "Done."
+    assert len(FIRED) == len(set(FIRED)) == 3
+    async with gesta.open(there) as copy:
+        assert copy.info.mark is None
+
+
+async def test_what_only_reads_goes_on_in_a_copy(tmp_path: Path):
+    here, there = str(tmp_path / "a.gesta"), str(tmp_path / "b.gesta")
+    async with gesta.open(here) as record:
+        first = await record.run(agent(look), "Look.", session="s")
+        backup(here, there)
+    async with gesta.open(there) as copy:
+        await approve(copy, first.run)
+        assert (await copy.resume(first.run, agent(look))).answer == "Done."
+
+
+async def test_a_copy_of_an_adopted_copy_is_marked_anew(tmp_path: Path):
+    places = [str(tmp_path / f"{name}.gesta") for name in "abc"]
+    filled(Path(places[0]), 4)
+    backup(places[0], places[1])
+    store = inline_store(places[1])
+    assert store.info.mark == 4
+    await store.adopt("ann")
+    lease = await store.lease("r")
+    await store.append(make_batch(lease, 4))
+    backup(places[1], places[2])
+    await store.close()
+    copy = inline_store(places[2])
+    assert copy.info.mark == 5
+    await copy.close()
+
+
+async def test_after_a_restore_no_payment_has_the_key_of_an_older_one(tmp_path: Path):
+    FIRED.clear()
+    here, there = tmp_path / "a.gesta", tmp_path / "b.gesta"
+
+    async def paid(key: str) -> None:
+        async with gesta.open(str(here)) as record:
+            first = await record.run(agent(pay), "Pay.", session="s", key=key)
+            await approve(record, first.run)
+            assert (await record.resume(first.run, agent(pay))).answer == "Done."
+
+    await paid("m1")
+    backup(str(here), str(there))
+    await paid("m2")
+    here.unlink()
+    there.rename(here)
+    await paid("m3")
+    assert len(FIRED) == len(set(FIRED)) == 3
+
+
+async def test_a_record_of_version_0_1_0_is_copied_with_its_doubts_and_marked(tmp_path: Path):
+    fixture = Path(__file__).parents[1] / "fixtures" / "0.1.0" / "in-doubt.gesta"
+    old, made = tmp_path / "old.gesta", tmp_path / "copy.gesta"
+    shutil.copy(fixture, old)
+    backup(str(old), str(made))
+    assert old.read_bytes() == fixture.read_bytes(), "what is copied is not changed"
+    async with gesta.open(str(made)) as copy:
+        entries = (await copy.store.sql("SELECT max(pos) FROM entries")).rows[0][0]
+        assert copy.info.mark == entries
+        for row in await copy.store.runs():
+            assert (await copy.state(row.run)).open
+            await copy.store.release(await copy.store.lease(row.run))
+        assert await copy.verify() == []
+    assert names(tmp_path) == ["copy.gesta", "old.gesta"]
+
+
+def test_what_the_record_was_given_to_run_does_not_run_when_a_copy_is_marked(tmp_path: Path):
+    filled(tmp_path / "a.gesta")
+    with contextlib.closing(apsw.Connection(str(tmp_path / "a.gesta"))) as db:
+        db.execute("CREATE TRIGGER t AFTER UPDATE ON record BEGIN UPDATE record SET mark = NULL, adopted_by = 'x'; END")
+    backup(str(tmp_path / "a.gesta"), str(tmp_path / "b.gesta"))
+    with contextlib.closing(apsw.Connection(str(tmp_path / "b.gesta"))) as db:
+        assert db.execute("SELECT mark, adopted_by FROM record").fetchall() == [(9, None)]
+
+
+async def test_a_program_starts_no_child_run_in_a_copy_of_its_open_turn(tmp_path: Path):
+    FIRED.clear()
+    here, there = str(tmp_path / "a.gesta"), str(tmp_path / "b.gesta")
+    payer = msgspec.structs.replace(agent(msgspec.structs.replace(pay, approval=False)), name="payer")
+
+    async def program(verbs: Any, _task: str) -> str:
+        await verbs.ask("may", "May I?")
+        return (await verbs.call(payer, "Pay.", "pay")).text
+
+    acting = gesta.Agent("boss", program=program)
+    async with gesta.open(here) as record:
+        first = await record.run(acting, "Go.", session="s")
+        backup(here, there)
+    async with gesta.open(there) as copy:
+        (question,) = (await copy.state(first.run)).questions
+        await copy.send(first.run, AnswerContent(of=question, value="yes", by="ann"), key="a")
+        waits = await copy.resume(first.run, acting)
+        assert (waits.reason, [each.what for each in waits.waiting], FIRED) == ("waiting", ["copy"], [])
+        await copy.store.adopt("ann")
+        assert (await copy.resume(first.run, acting)).answer == "Done."
+    assert len(FIRED) == 1

@@ -17,7 +17,7 @@ from gesta.cli import application
 from gesta.entry import Row
 from gesta.errors import BrokenRecord, WriteFailed
 from gesta.record import Record
-from gesta.store import Batch, Letter, Store
+from gesta.store import Batch, Store
 from gesta.stores.memory import MemoryStore
 from gesta.testing import append_many, make_batch, make_row
 
@@ -65,28 +65,14 @@ def test_what_is_pushed_is_the_same_and_verified(tmp_path: Path, place: str) -> 
             assert (third.runs, third.known) == (1, 1)
             assert await rows(there.store) == await rows(here.store)
 
+            moved = await push(here.store, there.store, moved_by="ann")
+            assert (moved.runs, moved.entries, moved.moved) == (2, 2, 2)
             await converse(there, "two", "and on there ")  # the run is found, and goes on
             assert len(await there.store.runs()) == 2
             assert (await push(here.store, there.store)).known == 2
             back = await push(there.store, here.store)
             assert (back.runs, back.known) == (1, 1)
             assert await rows(there.store) == await rows(here.store)
-
-    anyio.run(main)
-
-
-def test_letters_that_wait_go_along_once(place: str) -> None:
-    async def main() -> None:
-        here, there = MemoryStore(), address.store(place)
-        await append_many(here, "r", 2)
-        for key in ("b", "a"):
-            await here.send(Letter("r", key, f'"{key}"', "2026-01-01T00:00:00.000000Z"))
-        await here.send(Letter("unborn", "a", "{}", "2026-01-01T00:00:00.000000Z"))
-        assert (await push(here, there)).letters == 3
-        assert (await push(here, there)).letters == 0
-        assert [letter.key for letter in await there.inbox("r")] == ["b", "a"]
-        assert len(await there.inbox("unborn")) == 1
-        await there.close()
 
     anyio.run(main)
 
@@ -116,7 +102,7 @@ def test_a_run_that_went_on_differently_is_refused() -> None:
         await append_many(here, "r", 2)
         await push(here, there)
         for store in (here, there):
-            lease = await store.lease("r")
+            lease = await store.lease("r", mirror=True)
             await store.append(make_batch(lease, 2))
             await store.release(lease)
         pushed = await push(here, there)
@@ -181,7 +167,7 @@ def test_a_blob_that_is_missing_stops_the_push() -> None:
         with pytest.raises(BrokenRecord, match="no blob"):
             await push(here, there)
         assert await there.read(run.run) == []
-        assert (await there.lease(run.run)).head == 0, "nothing is held any more"
+        assert (await there.lease(run.run, mirror=True)).head == 0, "nothing is held any more"
 
     anyio.run(main)
 
@@ -202,7 +188,7 @@ def test_the_command_says_what_went_and_what_did_not(command: Any, place: str) -
     assert (done.exit_code, done.stderr) == (0, "")
     assert done.stdout.startswith("1 run, 3 entries pushed to ")
     assert command("a.gesta", place, "--json").stdout == (
-        '{"runs": 0, "entries": 0, "letters": 0, "known": 1, "refused": 0}\n'
+        '{"runs": 0, "entries": 0, "letters": 0, "known": 1, "moved": 0, "refused": 0}\n'
     )
     back = command(place, "b.gesta")
     assert back.stdout == "1 run, 3 entries pushed to b.gesta\n"
@@ -211,6 +197,11 @@ def test_the_command_says_what_went_and_what_did_not(command: Any, place: str) -
     assert held.exit_code == 1
     assert "is being written by process" in held.stderr
     assert "0 runs, 0 entries pushed to c.gesta" in held.stdout
+    moved = command("a.gesta", place, "--move", "--by", "ann")
+    assert moved.stdout.startswith("1 run, 3 entries pushed to ")
+    assert moved.stdout.endswith("; 1 run goes on there\n")
+    again = command("a.gesta", place, "--move").stdout
+    assert again.endswith(", 1 there before; 0 runs go on there\n")
 
 
 def test_the_command_refuses_what_is_no_record(command: Any) -> None:

@@ -1,27 +1,36 @@
 """A record copied into another, row by row as it is stored: ids, seqs, digests and salts stay, and so does the order.
 
-Every run is held on both sides while it is copied, so none that somebody writes goes over by halves. What the other
-record has already is compared by its digest and not copied again, so a push that broke off is repeated. Letters that
-wait go along; that a key was used by a letter which became an entry long ago, does not.
+Every run is held on both sides while it is copied. What the other record has already is compared by its digest and not
+copied again, so a push that broke off is repeated. A run that is new there is a mirror: it takes no turn until it is
+moved. A move first commits at the source that the run goes on elsewhere, then copies, and lets the mirror go last: at
+every instant at most one record takes turns, and a move that broke off is completed by repeating it. Letters that wait
+go along with a move alone. They are removed at the source once they are at the target, which knows their keys, so each
+is taken in exactly once.
 """
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from itertools import groupby
 
 import msgspec
 from msgspec import Struct
 
-from gesta.codec import blob_names
-from gesta.entry import GENESIS
-from gesta.errors import RunHeld
+from gesta.codec import blob_names, decode_content, to_row
+from gesta.entry import GENESIS, Entry
+from gesta.errors import RecordError, RunHeld, RunMirrored
 from gesta.forking import base_of
+from gesta.kinds import SignalContent
+from gesta.log import utc_now
 from gesta.opening import shielded
 from gesta.store import Batch, Lease, Store
+from gesta.tombstone import NAME, SESSION
 
 RUNS = "SELECT run, min(seq) AS first, max(seq) AS last FROM entries GROUP BY run ORDER BY min(pos)"
 ROWS = "SELECT pos, run, seq FROM entries WHERE pos > ? ORDER BY pos LIMIT ?"
-LETTERS = "SELECT DISTINCT run FROM inbox"
+SIGNALS = "SELECT content FROM entries WHERE run = ? AND kind = 'signal' ORDER BY seq DESC"
+SPANS = """SELECT max(CASE WHEN kind = 'begin' AND content LIKE '%"role":"turn"%' THEN seq END), min(seq)
+    FROM entries WHERE run = ?"""
 PAGE = 500
 
 
@@ -29,11 +38,14 @@ class Pushed(Struct):
     """What was copied."""
 
     runs: int = 0
-    """Of which anything was new."""
+    """Number of runs of which anything was new."""
     entries: int = 0
     letters: int = 0
+    """Number of letters that went along with a move."""
     known: int = 0
-    """Runs of which everything was there."""
+    """Number of runs of which everything was there."""
+    moved: int = 0
+    """Number of runs that go on in the other record from now on."""
     refused: list[str] = msgspec.field(default_factory=list)
     """Why a run was not copied, in words."""
 
@@ -41,59 +53,129 @@ class Pushed(Struct):
 class Held(Struct):
     """A run that is held on both sides."""
 
-    lease: Lease
+    here: Lease
+    """In the record that is copied."""
+    there: Lease
     """In the record that is copied to."""
     head: int
     """Seq of its last entry there, as far as it was copied."""
+    mirror_here: str | None
+    """Id of the record of which the source's run is a mirror; `None` for an ordinary run."""
+    mirror_there: str | None
+    """The same of the target's run."""
+    base: str | None = None
+    """Id of the run of which it is a fork."""
+    moves: bool = False
+    """Whether it is to go on in the target."""
+    moved: str = ""
+    """Id of the record to which it was moved last."""
+
+    @property
+    def run(self) -> str:
+        """Id of the run."""
+        return self.here.run
+
+    @property
+    def last(self) -> int:
+        """Seq of its last entry at the source."""
+        return self.here.head
 
 
-async def push(source: Store, target: Store, progress: Callable[[int], None] = lambda _: None) -> Pushed:
+async def push(
+    source: Store, target: Store, progress: Callable[[int], None] = lambda _: None, *, moved_by: str | None = None
+) -> Pushed:
     """Copy all runs into another record, where they may be in part already.
 
     Args:
         progress: is told how many entries were copied, now and then.
+        moved_by: who moves the runs, so that they go on in the target alone; `None` makes mirrors there.
 
     Raises:
-        BrokenRecord: a blob is missing. WriteFailed: the other record cannot be written. What was copied stands.
+        RecordError: runs cannot be moved between these two records.
+        BrokenRecord: a blob is missing. WriteFailed: a record cannot be written. What was copied stands.
     """
+    if moved_by is not None:
+        _check_move(source, target)
     pushed = Pushed()
     async with AsyncExitStack() as stack:
-        held: dict[str, Held] = {}
-        there = set[str]()
-        for run, first, last in (await source.sql(RUNS)).rows:
-            found = await _hold(source, target, str(run), stack)
-            base = base_of((await source.read(str(run), 0, None, 1))[0])
-            if base is not None and base.seq and base.run not in there and not isinstance(found, str):
-                found = f"Run {run!r} is a fork of {base.run!r}, which was not pushed. It was not pushed either."
-            there |= {str(run)} if not isinstance(found, str) else set()
-            if isinstance(found, str):
-                pushed.refused.append(found)
-            elif found.head >= last:
-                pushed.known += 1
-            else:
-                held[str(run)] = Held(found, found.head or first - 1)
-        pushed.runs = len(held)
-        await _copy(source, target, held, pushed, progress)
-        for (run,) in (await source.sql(LETTERS)).rows:
-            for letter in await source.inbox(str(run)):
-                pushed.letters += await target.send(letter)
+        every = await _hold_all(source, target, pushed, stack)
+        if moved_by is not None:
+            every = await _movable(source, target, every, pushed)
+        moving = [one for one in every.values() if one.moves]
+        await _mirror(source, target, every)
+        for one in moving:
+            if one.moved != target.info.id:
+                one.here = await _commit_move(source, one.here, moved_by or "", target.info.id)
+        new = {run: one for run, one in every.items() if one.head < one.last}
+        pushed.runs, pushed.known = len(new), len(every) - len(new)
+        await _copy(source, target, new, pushed, progress)
+        for one in moving:
+            pushed.letters += await _move_letters(source, target, one)
+            pushed.moved += await _let_go(target, one)
     return pushed
 
 
-async def _hold(source: Store, target: Store, run: str, stack: AsyncExitStack) -> Lease | str:
-    """Hold a run on both sides until the stack ends; if that cannot be, say why."""
-    leases = []
+def _check_move(source: Store, target: Store) -> None:
+    """Raise RecordError where nobody could say afterwards in which of two records a run goes on."""
+    if source.info.id == target.info.id:
+        raise RecordError(
+            f"{source.info.address!r} and {target.info.address!r} are copies of one record (id {source.info.id!r}), "
+            "so nothing could say in which of them a run goes on. Move the runs into another record."
+        )
+    if source.info.mark is not None:
+        raise RecordError(
+            f"{source.info.address!r} is a copy, and the record that it was copied from may go on with the same runs. "
+            "Say first that this copy is the one that goes on: gesta adopt."
+        )
+
+
+async def _hold_all(source: Store, target: Store, pushed: Pushed, stack: AsyncExitStack) -> dict[str, Held]:
+    """Hold every run that can be copied on both sides, in the order of their first entries."""
+    every = dict[str, Held]()
+    for name, first, _ in (await source.sql(RUNS)).rows:
+        run, base = str(name), await _base(source, str(name))
+        if base is not None and base not in every:
+            pushed.refused.append(f"Run {run!r} is a fork of {base!r}, which was not pushed. It was not pushed either.")
+            continue
+        found = await _hold(source, target, run, stack)
+        if isinstance(found, str):
+            pushed.refused.append(found)
+        else:
+            found.head, found.base = found.head or first - 1, base
+            every[run] = found
+    return every
+
+
+async def _base(store: Store, run: str) -> str | None:
+    """Return the run of which a run is a fork, if it is one that shares anything."""
+    base = base_of((await store.read(run, 0, None, 1))[0])
+    return base.run if base is not None and base.seq else None
+
+
+async def _hold(source: Store, target: Store, run: str, stack: AsyncExitStack) -> Held | str:
+    """Hold a run on both sides until the stack ends; return why, where that cannot be."""
+    leases, mirrors = [], []
     for store in (source, target):
         try:
-            leases.append(await store.lease(run))
+            lease, of = await _leased(store, run)
         except RunHeld as error:
             return f"{error} It was not pushed."
-        stack.push_async_callback(_release, store, leases[-1])
+        leases.append(lease)
+        mirrors.append(of)
+        stack.push_async_callback(_release, store, lease)
     here, there = leases
     common = min(here.head, there.head)
     if common and await _digest(source, run, common) != await _digest(target, run, common):
         return f"Run {run!r} is another one in {target.info.address!r}: entry {common} differs. It was not pushed."
-    return there
+    return Held(here, there, there.head, mirrors[0], mirrors[1])
+
+
+async def _leased(store: Store, run: str) -> tuple[Lease, str | None]:
+    """Take the lease of a run, and return also of which record's run it is a mirror. Raises RunHeld."""
+    try:
+        return await store.lease(run), None
+    except RunMirrored as mirrored:
+        return await store.lease(run, mirror=True), mirrored.record
 
 
 async def _release(store: Store, lease: Lease) -> None:
@@ -104,6 +186,85 @@ async def _release(store: Store, lease: Lease) -> None:
 async def _digest(store: Store, run: str, seq: int) -> bytes:
     rows = await store.read(run, seq - 1, seq)
     return rows[0].digest if rows else GENESIS
+
+
+async def _movable(source: Store, target: Store, every: dict[str, Held], pushed: Pushed) -> dict[str, Held]:
+    """Note which runs are to move, and leave those out that cannot: a run moves with all that belong to it."""
+    own = {row.run for row in await source.runs(SESSION, NAME)}  # says what became of others here, and stays
+    why = dict[str, str]()
+    for run, one in every.items():
+        one.moves, one.moved = run not in own, await _moved(source, run)
+        found = _immovable(source, target, one) if one.moves else ""
+        if found:
+            why[run] = found
+    above = {row.run: row.parent_run for row in await source.runs()}
+    above |= {run: one.base for run, one in every.items() if one.base is not None}
+    lost = (above.keys() - every.keys()) | why.keys()
+    for family in _families(above):
+        causes = sorted(family & why.keys()) or sorted(family & lost)
+        for run in family - lost if causes else ():
+            why[run] = f"Run {run!r} belongs to run {causes[0]!r}, which cannot be moved now. It was not moved either."
+    pushed.refused += why.values()
+    return {run: one for run, one in every.items() if run not in why}
+
+
+def _families(above: dict[str, str | None]) -> list[set[str]]:
+    """Return the runs by what belongs together: each with the run that called it, or of which it is a fork."""
+    families = dict[str, set[str]]()
+    for run in above:
+        root, met = run, {run}
+        while (upper := above.get(root)) is not None and upper in above and upper not in met:
+            root = upper
+            met.add(root)
+        families.setdefault(root, set()).add(run)
+    return list(families.values())
+
+
+def _immovable(source: Store, target: Store, one: Held) -> str:
+    """Return why a run cannot be moved; empty where it can."""
+    run, here, there = one.run, source.info.id, target.info.id
+    if one.mirror_here is not None:
+        return f"{RunMirrored(run, one.mirror_here)} It was not moved."
+    if one.moved not in ("", here, there):
+        return f"{RunMirrored(run, one.moved, moved=True)} It was not moved."
+    if one.moved != there and one.head > one.last:
+        return (
+            f"Run {run!r} has {one.head} entries in {target.info.address!r} and {one.last} here: it went on there, and "
+            "is not moved. Copy it back: gesta push, with the two records exchanged."
+        )
+    return ""
+
+
+async def _moved(store: Store, run: str) -> str:
+    """Return the id of the record to which a run was moved last; empty for a run that never was."""
+    for (text,) in (await store.sql(SIGNALS, (run,))).rows:
+        content = decode_content(str(text), {})
+        if isinstance(content, SignalContent) and content.name == "moved":
+            return content.to or ""
+    return ""
+
+
+async def _mirror(source: Store, target: Store, every: dict[str, Held]) -> None:
+    """Make mirrors of what is to be copied, before the first entry is: half a run takes no turn."""
+    for one in every.values():
+        of = one.mirror_here or source.info.id
+        fresh = not one.there.head or one.mirror_there is not None
+        grows = one.head < one.last or (one.moves and one.moved != target.info.id)
+        if grows and one.mirror_there != of and (fresh or one.moves):
+            await target.mirror(one.there, of)
+            one.mirror_there = of
+
+
+async def _commit_move(store: Store, lease: Lease, by: str, to: str) -> Lease:
+    """Commit in which record a run goes on, in the span of its last turn, and return the lease at the new head."""
+    ((turn, first),) = (await store.sql(SPANS, (lease.run,))).rows
+    span = int(first if turn is None else turn)
+    content = SignalContent(name="moved", by=by, to=to)
+    entry = Entry(run=lease.run, seq=lease.head + 1, at=utc_now(), span=span, content=content)
+    entry, row = to_row(entry, lease.digest, os.urandom(16), lambda _: "")
+    with shielded():
+        await store.append(Batch(lease, lease.head, [row], synced=True))
+    return msgspec.structs.replace(lease, head=entry.seq, digest=entry.digest)
 
 
 async def _copy(
@@ -120,7 +281,52 @@ async def _copy(
             new = await source.read(run, one.head, last)
             names = dict.fromkeys(name for row in new for name in blob_names(row))
             blobs = [await source.get_blob(run, name) for name in names]
-            await target.append(Batch(one.lease, one.head, new, blobs))
+            await target.append(Batch(one.there, one.head, new, blobs, synced=one.moves))
             one.head = last
             pushed.entries += len(new)
         progress(pushed.entries)
+
+
+async def _move_letters(source: Store, target: Store, one: Held) -> int:
+    """Have the letters that wait at the source wait at the target alone, and return how many that were."""
+    letters = await source.inbox(one.run)
+    if letters:
+        for letter in letters:
+            await target.send(letter)  # a key that is known there: the letter came there before
+        await source.append(Batch(one.here, one.last, (), letters=[letter.id for letter in letters]))
+    return len(letters)
+
+
+async def _let_go(target: Store, one: Held) -> bool:
+    """Make the mirror of a run that is here whole an ordinary run, and return whether it was a mirror."""
+    if one.mirror_there is None or one.head != one.last:
+        return False
+    with shielded():
+        await target.mirror(one.there, None)
+    return True
+
+
+async def adopt(store: Store, runs: Sequence[str], by: str) -> list[str]:
+    """Have mirrors and runs that were moved away go on here, with all that belongs to them, and return which.
+
+    Args:
+        by: who says that no other record goes on with them.
+
+    Raises:
+        RunHeld: one of them is being written; none of them goes on.
+    """
+    above = dict.fromkeys(runs) | {row.run: row.parent_run for row in await store.runs()}
+    named = [run for family in _families(above) if family & set(runs) for run in sorted(family)]
+    async with AsyncExitStack() as stack:
+        found = list[tuple[Lease, str | None]]()
+        for run in named:
+            lease, of = await _leased(store, run)
+            stack.push_async_callback(_release, store, lease)
+            if of is not None or await _moved(store, run) not in ("", store.info.id):
+                found.append((lease, of))
+        for lease, _ in found:
+            await _commit_move(store, lease, by, store.info.id)
+        for lease, of in found:
+            if of is not None:
+                await store.mirror(lease, None)
+    return [lease.run for lease, _ in found]

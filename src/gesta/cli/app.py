@@ -24,7 +24,7 @@ VERBS = {
     "Run": ("demo", "run", "resume", "work", "approve", "answer", "resolve", "cancel"),
     "Look": ("runs", "log", "show", "why", "find", "stats", "sql"),
     "Compare": ("replay", "fork", "diff", "case"),
-    "Data": ("import", "export", "push", "backup", "prune", "hold", "verify"),
+    "Data": ("import", "export", "push", "backup", "adopt", "gone", "prune", "hold", "verify"),
     "Models": ("models",),
 }
 """Every command, under its heading."""

@@ -1,20 +1,26 @@
 """Asking a person about a call, and putting the answer where the run will find it.
 
 An answer is a letter in the run's inbox, whoever gave it and however: at the prompt, by `--yes`, by `gesta approve`.
-Its key is that of the question, so that of two answers the first counts.
+Its key is that of the question, so that of two answers the first counts. An answer with a token has a key of its own,
+and so has one that follows a refused one: an answer that does not count keeps nobody from giving one that does.
 """
 
 import json
+import os
 import sys
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from gesta.agent import Agent
-from gesta.cli.talk import BOLD, harmless, say, styled
+from gesta.approver import LEAST, Asked, sign
+from gesta.cli.talk import BOLD, Stop, harmless, say, styled
+from gesta.codec import digest_of
 from gesta.kinds import ApprovalContent
 from gesta.pending import Pending
 from gesta.record import Record
 
+VARIABLE = "GESTA_APPROVAL_KEY"
+"""Holds the key with which answers are signed, in hexadecimal digits."""
 MOST = 4000
 """Characters of an argument that are shown at the prompt; how many more there are is said."""
 
@@ -30,6 +36,8 @@ class Verdict:
     """Run it with these instead."""
     result: Any = None
     """What it gives without running."""
+    token: str | None = None
+    """Proof of who answers, made elsewhere."""
 
 
 def who() -> str:
@@ -43,10 +51,37 @@ def who() -> str:
 
 
 async def letter(record: Record, run: str, call: Pending, verdict: Verdict) -> bool:
-    """Put the answer into the run's inbox; False if the question was answered before."""
+    """Put the answer into the run's inbox; False if the question was answered before.
+
+    Raises:
+        Stop: the environment holds a key that is none.
+    """
     assert call.asked is not None, f"nobody was asked about call {call.seq}"
     content = ApprovalContent(of=call.asked, **vars(verdict))
-    return await record.send(run, content, key=f"approval-{call.asked}")
+    if verdict.token is None and (key := signing_key()) is not None:
+        content = sign(content, Asked.of(call, run, record.info.id), key)
+    proof = f"-{digest_of(content.token)[:16]}" if content.token is not None else ""
+    refused = len(await refusals(record, run, call.asked))
+    return await record.send(run, content, key=f"approval-{call.asked}{proof}{f'-{refused}' if refused else ''}")
+
+
+async def refusals(record: Record, run: str, asked: int) -> list[str]:
+    """Read why each answer to a question about a call that does not count does not. Cost: reads the run."""
+    answers = [entry.content for entry in await record.read(run) if isinstance(entry.content, ApprovalContent)]
+    return [each.refused for each in answers if each.of == asked and each.refused is not None]
+
+
+def signing_key() -> bytes | None:
+    """Read the key that the environment holds; None if it holds none. Raises Stop: it is no key, which is not shown."""
+    text = os.environ.get(VARIABLE, "").strip()
+    try:
+        key = bytes.fromhex(text)
+    except ValueError:
+        key = b""
+    if len(key) < LEAST and text:
+        made = "python -c 'import secrets; print(secrets.token_hex(32))' makes one"
+        raise Stop(f"{VARIABLE} is no key: expected hexadecimal digits, at least {2 * LEAST} of them; {made}.")
+    return key or None
 
 
 def ask(call: Pending, agent: Agent, by: str) -> Verdict | None:

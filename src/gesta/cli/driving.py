@@ -13,6 +13,7 @@ import anyio
 
 from gesta.address import open_record
 from gesta.agent import Agent
+from gesta.approver import Approver
 from gesta.cli.approving import Verdict, ask, letter, who
 from gesta.cli.options import quoted
 from gesta.cli.talk import ANSWERED, BOLD, DOUBT, FAILED, INTERRUPTED, LIMIT, WAITING, complain, say, short, terminal
@@ -30,6 +31,13 @@ MOST = 1000
 
 CODES = {"answered": ANSWERED, "failed": FAILED, "cancelled": FAILED, "limit": LIMIT, "budget": LIMIT}
 UNDECLARED = '`{tool}` said nothing about its effect, so it was not run again; if it only reads: @tool(effect="pure")'
+STANDING = {
+    "resume": "The turn was left before its end; it goes on when it is resumed.",
+    "deaths": "Too many processes died in this turn without bringing it on; it goes on when a person resumes it.",
+    "copy": "This record is a copy, and the turn may go on in the one it was copied from. "
+    "If this one is to go on: gesta adopt",
+}
+"""What is said of a turn that waits for no call, question or time."""
 IN_DOUBT = "`{tool}` was started and left no result: nobody knows whether it happened, so it was not run again."
 
 
@@ -44,6 +52,7 @@ class Job:
     """` --record FILE`, or empty."""
     yes: bool
     json: bool
+    approver: Approver | None = None
 
     def command(self, verb: str, run: str, rest: str = "") -> str:
         """Write a command about a run."""
@@ -73,7 +82,7 @@ def _stretch(job: Job, voice: Voice, do: Work) -> tuple[Outcome, list[Open]]:
 
 async def _turn(job: Job, voice: Voice, do: Work) -> tuple[Outcome, list[Open]]:
     failure: Exception | None = None
-    async with open_record(job.record) as record:
+    async with open_record(job.record, approver=job.approver) as record:
         send, receive = anyio.create_memory_object_stream[Event](float("inf"))
         async with receive, anyio.create_task_group() as tasks:
             tasks.start_soon(voice.follow, record, receive)
@@ -98,7 +107,8 @@ async def _hang_up(agent: Agent) -> None:
 
 def _answers(job: Job, open_: list[Open]) -> list[tuple[Open, Verdict]]:
     """Get an answer to each approval that the turn waits for; none if nobody is there to ask."""
-    asked = [(each, each.call) for each in open_ if each.what == "approval" and each.call is not None]
+    waiting = [each for each in open_ if each.what == "approval" and not each.refused]
+    asked = [(each, each.call) for each in waiting if each.call is not None]
     if job.yes:
         return [(each, Verdict(verdict="approved", by="--yes")) for each, _ in asked]
     if not (terminal(sys.stdin) and terminal(sys.stderr)):
@@ -137,6 +147,8 @@ def _report(job: Job, outcome: Outcome, open_: list[Open]) -> int:
 
 
 def _waiting(job: Job, outcome: Outcome, open_: list[Open]) -> int:
+    if outcome.queued:
+        say("The message waits behind an open turn, which waits for what follows.")
     doubts = [each for each in open_ if each.what == "doubt"]
     approvals = [each for each in open_ if each.what == "approval"]
     for each in open_:
@@ -156,19 +168,26 @@ def _waiting(job: Job, outcome: Outcome, open_: list[Open]) -> int:
     ]
     say("Go on with:")
     say("  " + " && ".join([*next_, job.resume(outcome.run)]), BOLD)
-    return DOUBT if doubts else WAITING
+    return DOUBT if doubts or any(each.what == "running" for each in open_) else WAITING
 
 
 def _why(each: Open) -> str:
+    if each.what in STANDING:
+        return STANDING[each.what]
     if each.call is None or each.what == "question":
         due = f"Waiting until {each.text}; `gesta work` goes on with it then."
         return f"A question: {each.text}" if each.what == "question" else due
     shown = short(call_text(each.call.name, each.call.final_args), MOST)
     match each.what:
         case "approval":
-            return f"Waiting for approval of {shown} (call {each.seq})."
+            refused = f"\nAn answer to it does not count: {each.refused}" if each.refused else ""
+            return f"Waiting for approval of {shown} (call {each.seq}).{refused}"
         case "doubt":
             text = IN_DOUBT if each.declared else UNDECLARED
             return f"Outcome unknown: {shown} (call {each.seq}). {text.format(tool=each.call.name)}"
         case _:
-            return f"{shown} (call {each.seq}) is still running."
+            process = each.call.last.process if each.call.last is not None else None
+            return (
+                f"{shown} (call {each.seq}) may be tried again once its last attempt has ended; its process may still "
+                f"be at work. If that has ended for certain: gesta gone {process}"
+            )

@@ -10,6 +10,7 @@ import anyio
 
 from gesta.address import open_record, remote
 from gesta.audit import RUNS, UNREADABLE, Flaw, Head, head_of
+from gesta.cli.approving import who
 from gesta.cli.options import ExportOptions, ImportOptions, PushOptions, VerifyOptions
 from gesta.cli.pages import reading
 from gesta.cli.talk import DIM, FAILED, Stop, complain, count, harmless, json_harmless, json_line, put, say, terminal
@@ -242,7 +243,9 @@ def push(options: PushOptions) -> int:
 
     async def work() -> tuple[Pushed, str]:
         async with open_record(options.source) as source, open_record(options.target) as target:
-            return await copy(source.store, target.store, progress), target.info.address
+            moved_by = (options.by or who()) if options.move else None
+            pushed = await copy(source.store, target.store, progress, moved_by=moved_by)
+            return pushed, target.info.address
 
     pushed, address = anyio.run(work)
     if shows:
@@ -251,9 +254,12 @@ def push(options: PushOptions) -> int:
         complain(GestaError(refusal))
     if options.json:
         facts = {"runs": pushed.runs, "entries": pushed.entries, "letters": pushed.letters, "known": pushed.known}
-        put(json_line({**facts, "refused": len(pushed.refused)}))
+        put(json_line({**facts, "moved": pushed.moved, "refused": len(pushed.refused)}))
     else:
         known = f", {pushed.known} there before" if pushed.known else ""
+        moved = (
+            f"; {count(pushed.moved, 'run')} {'goes' if pushed.moved == 1 else 'go'} on there" if options.move else ""
+        )
         shown = options.target if not remote(options.target) else address
-        put(f"{count(pushed.runs, 'run')}, {count(pushed.entries, 'entry')} pushed to {shown}{known}")
+        put(f"{count(pushed.runs, 'run')}, {count(pushed.entries, 'entry')} pushed to {shown}{known}{moved}")
     return FAILED if pushed.refused else 0

@@ -6,19 +6,20 @@ That needs no agent and no lease. Whoever goes on with the run takes the letter 
 import json
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import anyio
 
 from gesta.address import open_record
 from gesta.agent import Agent
-from gesta.cli.approving import Verdict, letter, who
+from gesta.cli.approving import Verdict, letter, signing_key, who
 from gesta.cli.options import AnswerOptions, ApproveOptions, CancelOptions, OnRecord, ResolveOptions, quoted
 from gesta.cli.talk import FAILED, Stop, count, json_line, put, say, short
 from gesta.cli.voice import call_text
 from gesta.cli.waits import awaits_approval, where_it_waits
 from gesta.codec import decode_content
-from gesta.entry import Entry
+from gesta.entry import Entry, utc_text
 from gesta.errors import RunHeld
 from gesta.kinds import (
     AnswerContent,
@@ -58,25 +59,52 @@ def approve(options: ApproveOptions) -> None:
     """Answer the calls that wait for a person. Raises Stop: none waits, or it is not said which."""
 
     async def answer(found: Found) -> None:
+        verdict, signed = _verdict(options), signing_key() is not None
         waiting = [call for call in found.state.calls.values() if awaits_approval(call)]
-        open_ = [call for call in waiting if call.asked not in found.answered]
+        proven = signed or verdict.token is not None
+        open_ = [call for call in waiting if proven or call.asked not in found.answered]
         if waiting and not open_:
             raise Stop(
                 f"Run {found.row.run} has its answer, but nobody went on with it. {_next(options, found)}", FAILED
             )
-        verdict = _verdict(options)
+        open_ = _in_time(open_, options, found)
         calls = open_ if options.all and open_ else [_one(open_, options.call, found, "approval")]
+        if verdict.token is not None and len(calls) > 1:
+            raise Stop(f"A token fits one call, and --all means {len(calls)}. Name the call with --call N.")
+        how = ", with a token" if verdict.token is not None else f", signed as {verdict.by}" if signed else ""
         for call in calls:
-            await letter(found.record, found.row.run, call, verdict)
-            _told(options, verdict.verdict, call, found)
+            if not await letter(found.record, found.row.run, call, verdict):
+                raise Stop(f"This answer to call {call.seq} was sent before. {_next(options, found)}", FAILED)
+            _told(options, verdict.verdict, call, found, how)
+            if call.asked in found.answered:
+                say("Another answer to it waits already; the first one that counts decides.")
         left = len(open_) - len(calls)
         say(f"{count(left, 'call')} still to be answered." if left else _next(options, found))
 
     _with_run(options, options.run, answer, lambda state: any(map(awaits_approval, state.calls.values())))
 
 
+def _in_time(calls: list[Pending], options: ApproveOptions, found: Found) -> list[Pending]:
+    """Leave out the calls whose request has expired. Raises Stop: one of them is meant, or no other waits."""
+    now = found.record.holder.clock()
+    late = [call for call in calls if call.expires is not None and call.expires <= now]
+    if options.call is not None:
+        late = [call for call in late if call.seq == options.call]
+    left = [call for call in calls if call not in late]
+    if late and (options.call is not None or not left):
+        one = len(late) == 1
+        what = "The request for approval" if one else f"{len(late)} requests for approval"
+        named = "".join(f"\n  call {call.seq}, {_shown(call)}, at {utc_text(call.expires)}" for call in late)  # type: ignore[arg-type] # filtered above
+        raise Stop(
+            f"{what} in run {found.row.run} {'has' if one else 'have'} expired, so nothing was sent:{named}\n"
+            f"{'The call does' if one else 'The calls do'} not run; when the run goes on, the model reads that nobody "
+            f"answered in time. {_next(options, found)}"
+        )
+    return left
+
+
 def _verdict(options: ApproveOptions) -> Verdict:
-    """Read what a person said about a call. Raises Stop: it is several things at once, or no JSON."""
+    """Read what a person said about a call. Raises Stop: it is several things at once, no JSON, or has no token."""
     said = [name for name in ("deny", "args", "result") if getattr(options, name)]
     if len(said) > 1:
         raise Stop(f"--{said[0]} and --{said[1]} do not go together: one says how the call ends, the other otherwise.")
@@ -85,7 +113,20 @@ def _verdict(options: ApproveOptions) -> Verdict:
         raise Stop(f"--args is a JSON {type(args).__name__}, expected an object such as '{{\"amount\": 5}}'.")
     verdict: Any = "denied" if options.deny else "answered" if options.result is not None else "approved"
     by, result = options.by or who(), _json("--result", options.result)
-    return Verdict(verdict=verdict, by=by, reason=options.reason, args=args, result=result)
+    token = _token(options.token_file) if options.token_file is not None else None
+    return Verdict(verdict=verdict, by=by, reason=options.reason, args=args, result=result, token=token)
+
+
+def _token(path: str) -> str:
+    """Read a token. Raises Stop: there is none."""
+    try:
+        token = Path(path).read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise Stop(f"Cannot read the token in {path!r}: {why}.") from error
+    if not token:
+        raise Stop(f"There is no token in {path!r}: expected one line of text.")
+    return token
 
 
 def answer(options: AnswerOptions) -> None:
@@ -236,11 +277,11 @@ def _standing(state: RunState) -> str:
     return "its turn is open and can be resumed"
 
 
-def _told(options: OnRecord, said: str, call: Pending, found: Found) -> None:
+def _told(options: OnRecord, said: str, call: Pending, found: Found, how: str = "") -> None:
     if options.json:
         put(json_line({"run": found.row.run, "call": call.seq, "tool": call.name, "said": said}))
     else:
-        say(f"{said}: {_shown(call)}")
+        say(f"{said}{how}: {_shown(call)}")
 
 
 def _shown(call: Pending) -> str:

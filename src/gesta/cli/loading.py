@@ -8,6 +8,7 @@ import importlib.util
 import linecache
 import sys
 import traceback
+from collections.abc import Sequence
 from contextlib import redirect_stdout
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
@@ -16,6 +17,7 @@ from types import CodeType, ModuleType
 import msgspec
 
 from gesta.agent import Agent
+from gesta.approver import Approver
 from gesta.errors import BadAddress, nearest
 
 FORM = "Write FILE.py:NAME, as in agent.py:agent, or dotted.module:NAME."
@@ -27,11 +29,33 @@ def load(address: str) -> Agent:
     Raises:
         BadAddress: there is none; the message says what is there instead.
     """
+    return _found(address)[2]
+
+
+def load_all(addresses: Sequence[str]) -> tuple[list[Agent], Approver | None]:
+    """Import agents, and the Approver of the record that they work on: what one of their files names `approver`.
+
+    Raises:
+        BadAddress: there is no such agent, what a file names `approver` is none, or two files have different ones.
+    """
+    agents, found = list[Agent](), dict[str, Approver]()
+    for address in addresses:
+        place, module, agent = _found(address)
+        agents.append(agent)
+        made = _approver(place, module)
+        for other, known in found.items():
+            if made is not None and known != made:
+                own = f"{other} and {place} each have an `approver` of their own"
+                raise BadAddress(f"{own}, and a record has one. Import the one from the other.")
+        found |= {place: made} if made is not None else {}
+    return agents, next(iter(found.values()), None)
+
+
+def _found(address: str) -> tuple[str, ModuleType, Agent]:
     place, _, name = address.rpartition(":")
     if not place or not name or place.endswith((":", "/", "\\")):
         raise BadAddress(_no_name(address))
-    file = _is_file(place)
-    module = _file(place) if file else _dotted(place)
+    module = _file(place) if _is_file(place) else _dotted(place)
     if not hasattr(module, name):
         agents = _agents(module)
         raise BadAddress(f"No {name!r} in {place}.{nearest(name, agents)} {_listed(agents, place)}")
@@ -39,7 +63,19 @@ def load(address: str) -> Agent:
     if not isinstance(found, Agent):
         kind = type(found).__name__
         raise BadAddress(f"{address} is of type {kind}, not an Agent. {_listed(_agents(module), place)}")
-    return msgspec.structs.replace(found, hint=found.hint or address)
+    return place, module, msgspec.structs.replace(found, hint=found.hint or address)
+
+
+def _approver(place: str, module: ModuleType) -> Approver | None:
+    """Return what a file names `approver`; an agent may have that name too. Raises BadAddress."""
+    made = getattr(module, "approver", None)
+    if made is None or isinstance(made, Agent):
+        return None
+    if not callable(getattr(made, "refuses", None)):
+        expected = "expected an Approver such as gesta.approver.SignedApprovals({...})"
+        raise BadAddress(f"`approver` in {place} is of type {type(made).__name__}, {expected}.")
+    approver: Approver = made
+    return approver
 
 
 def _is_file(place: str) -> bool:

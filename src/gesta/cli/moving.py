@@ -35,6 +35,9 @@ def push(options: PushOptions) -> int:
 
     Ids, digests and the order of entries stay. It can be repeated: only what is new is copied. A run that somebody is
     writing is not copied, and said; exit code 1 then.
+
+    A run that is new in the other record is a mirror there, which takes no turn. With --move the runs go on there and
+    no longer here, and the letters that wait go along. A move that broke off is completed by repeating it.
     """
     from gesta.cli import files
 

@@ -115,6 +115,10 @@ class ApproveOptions(OnRecord):
     by: By = None
     call: Call = None
     all: Annotated[bool, typer.Option("--all", help="Every call that waits.")] = False
+    token_file: Annotated[
+        str | None,
+        typer.Option("--token-file", metavar="FILE", help="Holds a token that proves who answers.", show_default=False),
+    ] = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -253,6 +257,10 @@ class PushOptions(Common):
         str,
         typer.Argument(metavar="TO", help="A file ending in .gesta, or postgresql://…", show_default=False),
     ]
+    move: Annotated[bool, typer.Option("--move", help="The runs go on there, and no longer here.")] = False
+    by: Annotated[
+        str | None, typer.Option("--by", metavar="NAME", help="Who moves them; by default you.", show_default=False)
+    ] = None
 
 
 def nearest_record() -> str:

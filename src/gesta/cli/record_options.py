@@ -96,3 +96,33 @@ class HoldOptions(OnRecord):
     release: Annotated[bool, typer.Option("--release", help="Let it go again.")] = False
     reason: Annotated[str | None, typer.Option("--reason", metavar="TEXT", help="Why.", show_default=False)] = None
     by: By = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdoptOptions(OnRecord):
+    """What `adopt` takes."""
+
+    runs: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[RUN]...", help="Mirrors, or runs that were moved away; by default the record.", show_default=False
+        ),
+    ] = None
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False
+    by: Annotated[
+        str | None, typer.Option("--by", metavar="NAME", help="Who says so; by default you.", show_default=False)
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class GoneOptions(OnRecord):
+    """What `gone` takes."""
+
+    process: Annotated[
+        str | None,
+        typer.Argument(metavar="[PROCESS]", help="Its name, or the start of it. Without one, all are listed."),
+    ] = None
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False
+    by: Annotated[
+        str | None, typer.Option("--by", metavar="NAME", help="Who says so; by default you.", show_default=False)
+    ] = None

@@ -179,11 +179,12 @@ def _file(path: str) -> "Part":
 
 def _job(options: WithModel, address: str, *, new: bool = False) -> "Job":
     from gesta.cli.driving import Job
-    from gesta.cli.loading import load
+    from gesta.cli.loading import load_all
 
-    agent = _with_model(load(address), options)
-    record = options.target(new=new)
-    return Job(agent=agent, address=address, record=record, named=options.named, yes=options.yes, json=options.json)
+    (agent,), approver = load_all([address])
+    agent, record = _with_model(agent, options), options.target(new=new)
+    named, yes, json = options.named, options.yes, options.json
+    return Job(agent=agent, address=address, record=record, named=named, yes=yes, json=json, approver=approver)
 
 
 def _with_model(agent: "Agent", options: WithModel) -> "Agent":

@@ -1,19 +1,50 @@
-"""Commands that keep a record in shape: `backup`, `prune`, `hold`."""
+"""Commands that keep a record in shape: `backup`, `adopt`, `gone`, `prune`, `hold`."""
 
 from gesta.cli.app import command
-from gesta.cli.record_options import BackupOptions, HoldOptions, PruneOptions
+from gesta.cli.record_options import AdoptOptions, BackupOptions, GoneOptions, HoldOptions, PruneOptions
 
 
 @command(BackupOptions, example="gesta backup copy.gesta")
 def backup(options: BackupOptions) -> None:
     """Copy a record into a new file while it is being written.
 
-    The copy is the record as it was at one moment, inbox and index included. A record in PostgreSQL is copied by
-    `gesta push`, or by the tools of its server.
+    The copy is the record as it was at one moment, inbox and index included. It is marked: turns that were open in it
+    start no call that has effects until somebody says `gesta adopt`, because the record may go on with them too. A
+    record in PostgreSQL is copied by `gesta push`, or by the tools of its server.
     """
     from gesta.cli import storage
 
     storage.backup(options)
+
+
+@command(AdoptOptions, example="gesta adopt --record copy.gesta --by ann --yes")
+def adopt(options: AdoptOptions) -> int:
+    """Say that a copy is the record that goes on, after a restore.
+
+    In a copy, turns that were open when it was made start no call that has effects: the record that was copied may go
+    on with them. Adopt the copy only when that record, and every other copy of it, is used no more. Look first at what
+    it did after the copy was made: none of that is on record here, and what the turns here do again happens twice.
+
+    With RUN, a mirror that `gesta push` made, or a run that was moved away, goes on here, with the runs above and below
+    it: for when the other record is lost.
+    """
+    from gesta.cli import claims
+
+    return claims.adopt(options)
+
+
+@command(GoneOptions, example="gesta gone 6f2c81d0a94be357 --by ann --yes")
+def gone(options: GoneOptions) -> int:
+    """Say that a process has ended, where that cannot be looked up.
+
+    No second attempt of a call with effects begins while the process that made the first may still be at work. Whether
+    a process lives is known on its own machine only. Make sure that it has ended, and with it what it started, before
+    you say so. Of a process that lives here it cannot be said: exit code 1. Without PROCESS, those are listed that hold
+    a run or tried a call that has no result.
+    """
+    from gesta.cli import claims
+
+    return claims.gone(options)
 
 
 @command(PruneOptions, example="gesta prune --before 90d --keep 100 --yes")

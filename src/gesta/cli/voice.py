@@ -28,7 +28,7 @@ from gesta.kinds import (
 from gesta.outcome import Outcome
 from gesta.pending import LOST
 from gesta.record import Record
-from gesta.using import plain
+from gesta.result import plain
 
 WIDTH = 160
 """Characters of a call or a result that are shown while it goes on."""
@@ -151,6 +151,8 @@ def entry_line(entry: Entry) -> tuple[str, str]:
         case FaultContent(error=error, wait_s=wait_s) if error.type != LOST:
             again = f"; again in {wait_s:g} s" if wait_s is not None else ""
             return short(f"! {error.type}: {error.message}", WIDTH) + again, RED
+        case ApprovalContent(verdict=verdict, by=by, refused=str(refused)):
+            return f"{verdict} by {by}, which does not count: {refused}", RED
         case ApprovalContent(verdict=verdict, by=by, reason=reason):
             return short(f"{verdict} by {by}{f': {reason}' if reason else ''}", WIDTH), DIM
         case ResolutionContent(verdict=verdict, by=by):

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
+from gesta.cli.approving import refusals
 from gesta.cli.talk import FAILED, Stop
 from gesta.entry import utc_text
 from gesta.kinds import TimerContent
@@ -19,7 +20,7 @@ class Open:
     """A call, a question or a timer that a turn waits for."""
 
     run: str
-    what: Literal["approval", "doubt", "running", "question", "timer"]
+    what: Literal["approval", "doubt", "running", "question", "timer", "resume", "deaths", "copy"]
     seq: int
     """Of the call, the question or the timer."""
     call: Pending | None = None
@@ -27,6 +28,8 @@ class Open:
     """Of a question; of a timer, when it is due."""
     declared: bool = True
     """Whether the call's tool said what its effect is."""
+    refused: str = ""
+    """Why the last answer about the call does not count; empty if nobody gave such an answer."""
 
 
 async def open_calls(record: Record, outcome: Outcome) -> list[Open]:
@@ -45,8 +48,11 @@ async def open_calls(record: Record, outcome: Outcome) -> list[Open]:
             notes = (note for note in state.acts.notes.values() if note.seq == each.of)
             due = next((note.content.due_at for note in notes if isinstance(note.content, TimerContent)), None)
             found.append(Open(run, "timer", each.of or 0, None, utc_text(due) if due is not None else each.tool))
-        elif call is not None:
-            found.append(Open(run, each.what, each.call, call, declared=each.declared))
+        elif call is None:
+            found.append(Open(run, each.what, each.call, None))
+        else:
+            refused = await _refused(record, run, call) if each.what == "approval" else ""
+            found.append(Open(run, each.what, each.call, call, declared=each.declared, refused=refused))
     return found
 
 
@@ -58,7 +64,7 @@ async def _below(record: Record, run: str) -> list[Open]:
     found = [Open(run, "question", seq, None, asked.value) for seq, asked in state.questions.items()]
     for call in state.calls.values():
         if awaits_approval(call):
-            found.append(Open(run, "approval", call.seq, call))
+            found.append(Open(run, "approval", call.seq, call, refused=await _refused(record, run, call)))
         elif call.last is not None and call.last.verdict is None and call.last.doubt != WAITS:
             found.append(Open(run, "doubt", call.seq, call))
     session = state.opened.session if state.opened is not None else None
@@ -66,6 +72,11 @@ async def _below(record: Record, run: str) -> list[Open]:
         if row.parent_run == run:
             found += await _below(record, row.run)
     return found
+
+
+async def _refused(record: Record, run: str, call: Pending) -> str:
+    """Read why the last answer about a call does not count."""
+    return next(reversed(await refusals(record, run, call.asked or 0)), "")
 
 
 def awaits_approval(call: Pending) -> bool:

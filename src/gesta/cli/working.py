@@ -6,44 +6,90 @@ from contextlib import redirect_stdout
 import anyio
 
 from gesta.address import open_record
-from gesta.cli.loading import load
+from gesta.cli.loading import load_all
 from gesta.cli.options import WorkOptions
-from gesta.cli.talk import ANSWERED, count, json_line, put, say, short
+from gesta.cli.talk import ANSWERED, BROKEN_PIPE, FAILED, RED, count, json_line, put, say, short
+from gesta.errors import message_of
 from gesta.outcome import Outcome
-from gesta.worker import Worker
+from gesta.worker import Failed, Worker
+
+MOST = 500
+"""Characters of a failure that are shown."""
 
 
 def work(options: WorkOptions) -> int:
-    """Go on with what is due, until Ctrl-C or, with --once, until nothing is; give the exit code."""
-    address = options.target()
-    agents = [load(each) for each in options.agents]
-    done, out = 0, sys.stdout
+    """Go on with what is due, until Ctrl-C or, with --once, until nothing is; return the exit code.
 
-    def told(outcome: Outcome) -> None:
-        nonlocal done
-        done += 1
-        said = outcome.answer if outcome.reason == "answered" else ", ".join(w.what for w in outcome.waiting)
-        if options.json:
-            with redirect_stdout(out):
-                put(json_line({"run": outcome.run, "session": outcome.session, "reason": outcome.reason, "said": said}))
-        else:
-            more = f": {short(said, 200)}" if said else ""
-            say(f"run {outcome.run}, session {outcome.session}: {outcome.reason}{more}")
+    Raises:
+        WriteFailed: with --once, the record cannot be looked at.
+    """
+    address = options.target()
+    agents, approver = load_all(options.agents)
+    work = _Work(options)
 
     async def main() -> None:
-        async with open_record(address) as record:
-            worker = Worker(record, agents, jobs=options.jobs)
-            while True:
-                found = await worker.look(told)
-                if options.once and not found:
-                    return
-                if not options.once:
-                    await anyio.sleep(options.every)
+        async with open_record(address, approver=approver) as record:
+            await work.on(Worker(record, agents, jobs=options.jobs, failed=work.failed))
 
     try:
         with redirect_stdout(sys.stderr):  # what a tool prints is talk
             anyio.run(main)
     except KeyboardInterrupt:
         print(file=sys.stderr)
-    say(f"{count(done, 'turn')} went on." if done else "Nothing was due.")
-    return ANSWERED
+    if work.unread:
+        return BROKEN_PIPE
+    say(f"{count(work.done, 'turn')} went on." if work.done else "Nothing was due.")
+    return FAILED if options.once and work.failures else ANSWERED
+
+
+class _Work:
+    """What a worker says, and what came of it."""
+
+    def __init__(self, options: WorkOptions) -> None:
+        self._options, self._out = options, sys.stdout
+        self.done = 0
+        self.failures = 0
+        self.unread = False
+        """Whether what is written is read by nobody any more."""
+        self._scope: anyio.CancelScope | None = None
+
+    async def on(self, worker: Worker) -> None:
+        """Work until it is stopped; with --once, until nothing is due."""
+        with anyio.CancelScope() as self._scope:
+            while self._options.once and await worker.look(self.told):
+                pass
+            if not self._options.once:
+                await worker.work(self.told, every_s=self._options.every, stopping=self.stopping)
+
+    def told(self, outcome: Outcome) -> None:
+        """Write how a turn went on."""
+        self.done += 1
+        said = outcome.answer if outcome.reason == "answered" else ", ".join(w.what for w in outcome.waiting)
+        if self._options.json:
+            self._put({"run": outcome.run, "session": outcome.session, "reason": outcome.reason, "said": said})
+        else:
+            more = f": {short(said, 200)}" if said else ""
+            say(f"run {outcome.run}, session {outcome.session}: {outcome.reason}{more}")
+
+    def failed(self, failed: Failed) -> None:
+        """Write that a run could not be gone on with."""
+        self.failures += 1
+        say(short(str(failed), MOST), RED)
+        if self._options.json:
+            error = {"type": type(failed.failure).__name__, "message": message_of(failed.failure)}
+            found = {"run": failed.run, "session": failed.session, "error": error}
+            self._put({**found, "tries": failed.tries, "again_s": failed.again_s})
+
+    def stopping(self, turns: int) -> None:
+        """Write that Ctrl-C was heard, where something is still at work."""
+        if turns and not self.unread:
+            say(f"\nStopping: {count(turns, 'turn')} at work. Ctrl-C again ends at once.")
+
+    def _put(self, line: dict[str, object]) -> None:
+        try:
+            with redirect_stdout(self._out):
+                put(json_line(line))
+        except BrokenPipeError:
+            self.unread = True
+            if self._scope is not None:
+                self._scope.cancel()

@@ -21,6 +21,9 @@ from gesta.compare.texts import changed, json_of, nothing
 from gesta.entry import GENESIS, Cause, Entry, run_id
 from gesta.errors import AgentError, RunError, nearest
 from gesta.kinds import (
+    ApprovalContent,
+    ApprovalRequestContent,
+    AttemptContent,
     BeginContent,
     ChatCompletionContent,
     Content,
@@ -29,6 +32,8 @@ from gesta.kinds import (
     Kind,
     Opened,
     RequestContent,
+    ResolutionContent,
+    ToolCallContent,
     UserContent,
 )
 from gesta.log import Journal
@@ -198,8 +203,27 @@ def _parts(entries: Sequence[Entry], how: Fork) -> tuple[int, list[Entry]]:
     made = decode_content(json.dumps(content), {})
     if isinstance(made, ChatCompletionContent) and told(made) != told(entry.content):
         made = msgspec.structs.replace(made, meta=None)  # its bytes say something else
+    _allow(entries, entry, made, how)
     rest = entries[seq : _end_of_reply(entries, seq)]
     return seq - 1, [msgspec.structs.replace(entry, content=made), *rest]
+
+
+def _allow(entries: Sequence[Entry], entry: Entry, made: Content, how: Fork) -> None:
+    """Raise AgentError for a change by which a call would be made: whoever wants that says it to the fork itself."""
+    if isinstance(made, ApprovalContent) and made.verdict == "approved":
+        said = "approve"
+    elif isinstance(made, ResolutionContent) and made.verdict == "retry":
+        said = "resolve"
+    else:
+        return
+    asked = entries[made.of - 1].content if 0 < made.of <= len(entries) else None
+    of = asked.of if isinstance(asked, ApprovalRequestContent | AttemptContent) else 0
+    call = entries[of - 1].content if of else None
+    if not isinstance(call, ToolCallContent) or call.tool_name not in how.live:
+        raise AgentError(
+            f"Entry {entry.seq} would let a call with effects be made, and a fork makes none by itself. Leave --set "
+            f"out: fork at entry {entry.seq - 1} and {said} the call there, or name its tool with --live."
+        )
 
 
 def _together(entries: Sequence[Entry], at: int) -> int:

@@ -8,14 +8,14 @@ from typing import Any, ParamSpec
 from msgspec.structs import replace
 
 from gesta.agent import Agent
-from gesta.calling import Told
 from gesta.compare.stage import Stage
 from gesta.context import Context
 from gesta.errors import BadArguments
 from gesta.kinds import RequestHeaderContent, ToolResultContent
 from gesta.message import Message
 from gesta.model import Delta, Envelope, Model, Parser, Reply, Request
-from gesta.tooling import Around, Tool
+from gesta.result import Told
+from gesta.tooling import InThread, Tool
 
 P = ParamSpec("P")
 CONTEXT = "gesta_replayed_context"
@@ -93,16 +93,16 @@ class PlayedTool(Tool, frozen=True, kw_only=True, eq=False):
     stage: Stage
     real: Tool
 
-    async def invoke(self, arguments: dict[str, Any], context: Context, around: Around | None = None) -> Any:
+    async def invoke(self, arguments: dict[str, Any], context: Context, in_thread: InThread | None = None) -> Any:
         """Give the result that is on record; of one that may be run, what it gives now."""
         if self.agent is not None:
-            return await self.real.invoke(arguments, context, around)
+            return await self.real.invoke(arguments, context, in_thread)
         attempt = _attempt(context)
         for name, asked in self.stage.called(attempt):
             await context.call(Agent(name, program=nobody), asked)
         content = await self.stage.result(attempt)
         if self.name in self.stage.live:
-            return await self.real.invoke(arguments, context, around)
+            return await self.real.invoke(arguments, context, in_thread)
         return given(content)
 
 

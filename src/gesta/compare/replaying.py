@@ -21,8 +21,7 @@ from gesta.compare.stage import Found, Stage
 from gesta.desk import Desk, Task
 from gesta.entry import Entry
 from gesta.errors import AgentError, GestaError, OtherProgram
-from gesta.event import Listener
-from gesta.holder import Holder
+from gesta.holder import Holder, Told
 from gesta.kinds import (
     AttemptContent,
     BeginContent,
@@ -235,6 +234,8 @@ class Rehearsal:
             parent_run=opened.parent_run,
             causes=said.causes if said is not None else (),
             allowance=(content.extra or {}).get(ALLOWANCE),
+            depth=opened.depth,
+            doubts=opened.doubts,
         )
 
     async def child(self, agent: Agent, task: Task) -> Outcome | None:
@@ -303,15 +304,13 @@ class Understudy(Holder):
         return Outcome(run=run, session=self._rehearsal.stage.opened.session, turn=0, reason="waiting")
 
     @asynccontextmanager
-    async def held(
-        self, run: str, agent: Agent, listener: Listener | None, above: str | None = None
-    ) -> AsyncIterator[Desk]:
+    async def held(self, run: str, agent: Agent, told: Told, above: str | None = None) -> AsyncIterator[Desk]:
         """Hold the run; the stage looks at what is written, committed or not."""
-        async with super().held(run, agent, listener, above) as desk:
+        async with super().held(run, agent, told, above) as desk:
             self._rehearsal.stage.journal = desk.log.journal
             yield desk
 
-    async def call_off(self, desk: Desk) -> None:
+    async def call_off(self, desk: Desk, names: Sequence[str] | None = None) -> None:
         """Do nothing: how other runs were ended is on their own record."""
 
     async def _note_change(self, agent: Agent, desk: Desk) -> None:

@@ -17,12 +17,13 @@ from gesta.kinds import Content, Kind
 
 CHANCE: Mapping[Kind, tuple[str, ...]] = {
     Kind.ChatCompletion: ("latency_ms", "meta.raw_zlib"),
-    Kind.Attempt: ("epoch",),
+    Kind.Attempt: ("epoch", "process", "key"),
     Kind.Begin: ("agent",),
     Kind.End: ("error.traceback",),
     Kind.Fault: ("error.traceback", "shown_chars"),
     Kind.ToolResult: ("extra.error.traceback",),
     Kind.ApprovalRequest: ("expires",),
+    Kind.Approval: ("sent_at", "token"),
     Kind.Timer: ("due_at",),
     Kind.Budget: ("spent.prices",),
 }
@@ -77,13 +78,16 @@ def difference(before: Entry, after: Entry, *, prompts: bool = True) -> Differen
     if before.kind != after.kind:
         return Difference("$.kind", str(before.kind), str(after.kind))
     if prompts or before.kind not in PROMPT:
-        found = next(differences(counted(before), counted(after)), None)
+        one, other = counted(before), counted(after)
+        if before.kind is Kind.Attempt and before.version == 1:  # which does not hold every effect policy
+            one, other = ({**each, "effect": None} for each in (one, other))
+        found = next(differences(one, other), None)
         if found is not None:
             return found
         for name in ("span", "causes"):
-            one, other = getattr(before, name), getattr(after, name)
-            if one != other:
-                return Difference(name, one, other)
+            here, there = getattr(before, name), getattr(after, name)
+            if here != there:
+                return Difference(name, here, there)
     return None
 
 

@@ -5,7 +5,7 @@ writer, as if its process had died. What a model said and a tool gave is given a
 comes next on record; else the writer is ended too, and `replaying` takes what comes next for what it is.
 """
 
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -133,7 +133,7 @@ class Stage:
 
     async def transact(self, effect: Effect) -> None:
         """Compare what a transactional tool is said to have done; nothing is done to its tables."""
-        batch, _ = effect.work(_nothing)
+        batch, _ = effect.work(NoTables())
         await self.append(batch)
 
     async def read(self, run: str, after: int = 0, until: int | None = None, limit: int | None = None) -> list[Row]:
@@ -151,14 +151,36 @@ class Stage:
         """Seq and digest of the last entry."""
         return self.done, self._rows[-1].digest if self._rows else GENESIS
 
-    async def lease(self, run: str) -> Lease:
+    async def lease(self, run: str, *, mirror: bool = False) -> Lease:
         """Let a new writer begin."""
         self._epoch += 1
         self.stopped, self.found = False, None
-        return Lease(run, "replay", self._epoch, *(await self.head(run)))
+        return Lease(run, f"replay {self._epoch}", self._epoch, *(await self.head(run)))
 
     async def release(self, lease: Lease) -> None:
         """Do nothing."""
+
+    async def mirror(self, lease: Lease, of: str | None) -> None:
+        """Do nothing."""
+
+    async def gone(self, process: str) -> bool | None:
+        """Return what was found out on record, if that comes next."""
+        content = self.recorded[self._written].content if self._written < len(self.recorded) else None
+        return content.over if isinstance(content, FaultContent) else None
+
+    async def declare_gone(self, process: str, by: str) -> None:
+        """Do nothing."""
+
+    async def adopt(self, by: str) -> None:
+        """Do nothing."""
+
+    def keep(self) -> Callable[[], None]:
+        """Do nothing: nothing works here."""
+        return lambda: None
+
+    def descriptor(self) -> int | None:
+        """Return `None`: nothing is started here."""
+        return None
 
     async def get_blob(self, run: str, name: str) -> BlobRow:
         """Read a blob."""
@@ -168,6 +190,10 @@ class Stage:
 
     async def send(self, letter: Letter) -> bool:
         """Do nothing: what came is on record."""
+        return False
+
+    def deliver(self, letter: Letter) -> bool:
+        """Do nothing."""
         return False
 
     async def inbox(self, run: str) -> list[Letter]:
@@ -254,7 +280,13 @@ class Stage:
         return self.journal.head if self.journal is not None else self.done
 
 
-def _nothing(statement: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-    """Do nothing to any table."""
-    del statement, parameters
-    return []
+class NoTables:
+    """Stands in for the tables of a tool: nothing is done to any."""
+
+    def __call__(self, statement: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """Do nothing, and return no rows."""
+        del statement, parameters
+        return []
+
+    def check(self) -> None:
+        """Do nothing."""

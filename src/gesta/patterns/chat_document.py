@@ -22,8 +22,8 @@ from gesta.model import Reply
 from gesta.patterns.facts import fits, shaped
 from gesta.patterns.signals import AT, DONE, NO_ANSWER, PASS, PASS_TO, SEND_TO, USER_QUIT_STRINGS, parse_recipient
 from gesta.patterns.tool_message import ToolForm, address_in, message_of, message_state, to_json, values_of
+from gesta.result import plain
 from gesta.scan import objects
-from gesta.using import plain
 from gesta.views.steps import UNANSWERED
 from gesta.views.task_log import LogFields
 

@@ -19,7 +19,7 @@ from gesta.patterns.chat_document import (
 from gesta.patterns.facts import facts_of
 from gesta.patterns.histories import Histories
 from gesta.patterns.tool_message import ToolForm, address_in, arguments_of, attempt, attempts, to_json
-from gesta.using import plain
+from gesta.result import plain
 
 Said = str | ChatDocument | None
 

@@ -21,10 +21,10 @@ from gesta.context import Context
 from gesta.errors import BadArguments, BadTool, nearest
 from gesta.patterns.facts import AGAIN, RESERVED, facts_of, fits
 from gesta.policy import Spelled
+from gesta.result import plain
 from gesta.scan import objects
 from gesta.signature import unwrapped
 from gesta.tooling import Effect, Tool
-from gesta.using import plain
 
 OPTIONS = ("_handler", "_allow_llm_use", "_max_result_tokens", "_max_retained_tokens", "_tool_effect", "_tool_approval")
 NAMED = re.compile(r"[\"']?request[\"']?\s*:\s*[\"']([A-Za-z0-9_-]{1,64})[\"']")

@@ -11,7 +11,6 @@ from typing import Any
 import msgspec
 
 from gesta.agent import Agent
-from gesta.calling import Told
 from gesta.context import Context
 from gesta.errors import BadTool
 from gesta.kinds import RequestHeaderContent
@@ -19,8 +18,8 @@ from gesta.patterns.chat_document import ChatDocMetaData, ChatDocument, Entity, 
 from gesta.patterns.facts import facts_of
 from gesta.patterns.orchestration import effect_of
 from gesta.patterns.tool_message import ToolForm, as_tool, as_tool_class, contexts, to_json
+from gesta.result import Told, plain
 from gesta.tooling import Effect, Tool
-from gesta.using import plain
 
 Classes = type | Sequence[type] | None
 """One class of tool messages, several, or None for all that are known."""

@@ -24,6 +24,7 @@ from gesta.patterns.home import Home
 from gesta.patterns.orchestration import TOOLS
 from gesta.patterns.toolset import Described, Toolset
 from gesta.record import Record
+from gesta.stop import Stop
 from gesta.verbs import Verbs
 
 BY_HAND = "by hand"
@@ -128,10 +129,10 @@ class Working(Toolset):
         holder = self.home.record.holder
         agent = holder.bind(self.describe())
         run = await holder.run_of(self.home.session, self.name)
-        async with holder.held(run, agent, None) as desk:
+        async with holder.held(run, agent, (None, Stop())) as desk:
             turn = desk.state.turn
             if turn is None or turn.reason is not None:
-                holder.begin(agent, Opening(name=self.name, session=self.home.session, key=BY_HAND), desk)
+                await holder.begin(agent, Opening(name=self.name, session=self.home.session, key=BY_HAND), desk)
             elif turn.key != BY_HAND:
                 raise TurnOpen(run, turn.begin, "not finished")
             seat = Seat(desk, agent, self.config)
@@ -142,7 +143,7 @@ class Working(Toolset):
 
 async def end_by_hand(record: Record, run: str, agent: Agent) -> None:
     """End the turn that an agent took by itself, if it is open: a task goes on in its run."""
-    async with record.holder.held(run, agent, None) as desk:
+    async with record.holder.held(run, agent, (None, Stop())) as desk:
         turn = desk.state.turn
         if turn is not None and turn.reason is None and turn.key == BY_HAND:
             desk.write(EndContent(status="success", reason="answered"))

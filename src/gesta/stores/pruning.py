@@ -285,7 +285,7 @@ async def _ours(store: Store, group: list[RunRow], what: Plan, gone: Gone, stack
     for row in group:
         why = ""
         try:
-            lease = await store.lease(row.run)
+            lease = await store.lease(row.run, mirror=True)
         except RunHeld as error:
             why = str(error)
         else:

@@ -2,7 +2,8 @@
 
 It is SQLite's online backup, read in one transaction, so that no commit is half in it and no writer waits for it. What
 is made lies under another name until it is whole and on the disk: who is killed meanwhile leaves no file that looks
-like a record.
+like a record. Nobody can see from a copy whether the record goes on with the turns that were open in it, so each copy
+is marked with its last place; see `Store.adopt`.
 """
 
 import os
@@ -12,7 +13,8 @@ from pathlib import Path
 import apsw
 
 from gesta.errors import WriteFailed
-from gesta.stores.sqlite_open import busy, connect_reading, disconnect, identity, located, steady, told
+from gesta.stores.sqlite_open import busy, connect_reading, disconnect, identity, located, migrate, steady, told
+from gesta.stores.tables import FORMAT
 
 PAGES = 4096  # that are copied at once
 PART = ".part"
@@ -51,6 +53,7 @@ def _made(path: Path, part: Path, progress: Callable[[int, int], None]) -> None:
         writing = apsw.Connection(str(part))
         try:
             _copy(reading, writing, progress)
+            mark(writing, part)
         finally:
             writing.close(force=True)
     finally:
@@ -65,8 +68,17 @@ def _copy(reading: apsw.Connection, writing: apsw.Connection, progress: Callable
             copy.step(PAGES)
             progress(copy.page_count - copy.remaining, copy.page_count)
     reading.execute("COMMIT")
-    free(writing)
-    writing.pragma("journal_mode", "delete")  # one file, with nothing beside it
+
+
+def mark(copy: apsw.Connection, path: Path) -> None:
+    """Write down up to which place a record was copied, and leave one file, nothing beside it. Raises apsw.Error."""
+    copy.config(apsw.SQLITE_DBCONFIG_ENABLE_TRIGGER, 0)  # whoever wrote the record may have put some there
+    free(copy)
+    if copy.pragma("user_version") < FORMAT:
+        copy.execute("DELETE FROM owners")  # format 1 cannot say who has ended
+        migrate(copy, path)
+    copy.execute("UPDATE record SET mark = (SELECT coalesce(max(pos), 0) FROM entries), adopted_by = NULL")
+    copy.pragma("journal_mode", "delete")
 
 
 def free(copy: apsw.Connection) -> None:

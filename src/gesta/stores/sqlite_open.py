@@ -162,6 +162,7 @@ def migrate(connection: apsw.Connection, path: Path) -> None:
         # a lease whose owner does not stand there was given back when that owner closed the record
         connection.execute("UPDATE leases SET owner = NULL WHERE owner NOT IN (SELECT owner FROM owners)")
         connection.execute("UPDATE owners SET gone_by = 'gesta, which found that nobody had the record open'")
+        connection.execute("UPDATE leases SET owner = NULL")  # 0.1.0 forgot owners that had died, not their leases
         connection.execute(f"UPDATE record SET format = {FORMAT}; PRAGMA user_version = {FORMAT}")  # noqa: S608
     connection.execute("COMMIT")
 

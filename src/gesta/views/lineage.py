@@ -239,6 +239,8 @@ def _text(state: State, entry: Entry) -> str:
     match entry.content:
         case kinds.ToolCallContent(tool_name=name, tool_args=args):
             return f"{name} {observation_text(args)}"
+        case kinds.ApprovalContent(by=by, refused=str(refused)):
+            return f"by {by}, which does not count: {refused}"
         case (
             kinds.ApprovalContent(by=by, args=value)
             | kinds.ResolutionContent(by=by, result=value)

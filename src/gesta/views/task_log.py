@@ -153,8 +153,9 @@ def _apply(state: State, entry: Entry) -> None:
             _say(state, entry, USER, text, user or "")
         case kinds.AnswerContent(value=value, by=by):
             _say(state, entry, USER, observation_text(value), by)
-        case kinds.ApprovalContent(verdict=verdict, by=by, reason=reason):
-            _say(state, entry, USER, f"{verdict} by {by}{f': {reason}' if reason else ''}", by)
+        case kinds.ApprovalContent(verdict=verdict, by=by, reason=reason, refused=refused):
+            why = f", which does not count: {refused}" if refused is not None else f": {reason}" if reason else ""
+            _say(state, entry, USER, f"{verdict} by {by}{why}", by)
         case kinds.QuestionContent(value=text):
             _say(state, entry, AGENT, text, state.agent)
         case kinds.ChatCompletionContent(output=text):

@@ -1,0 +1,116 @@
+"""`python -m benchmarks.faults`: strike random agents in every way at every place, and count what they did.
+
+--quick is for CI and takes less than a minute; --full goes on until each kind of fault met each place 30 times on each
+store, and there were 3,000 faults. It ends with 1 if a promise was broken.
+"""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from benchmarks.faults import mends
+from benchmarks.faults.campaign import Plan, Total, campaign
+from benchmarks.faults.cases import FAULTS, WHERE
+from benchmarks.faults.crowds import KINDS as CROWDS
+
+QUICK_S, FULL_S = 40.0, 40 * 60.0
+SHOWN = 40
+"""Wrongs that are printed."""
+ROWS = {
+    "before the intent is durable": ("before the intent",),
+    "request durable, no completion": ("model call",),
+    "tool-call durable, no attempt": ("call without attempt",),
+    "attempt without result, pure": ("attempt pure",),
+    "the same, idempotent": ("attempt idempotent",),
+    "the same, once": ("attempt once",),
+    "a child run was called": ("child run",),
+    "transactional": ("transactional",),
+    "result durable": ("result",),
+}
+"""Rows of the crash table, by the places that they are about."""
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Read the command line, run the campaign, and print what was found."""
+    given = read(words)
+    stores = ("sqlite", "postgres") if given.store == "both" else (given.store,)
+    target, seconds = (30, FULL_S) if given.full else (1, QUICK_S)
+    seconds = given.seconds or seconds
+    faults = given.faults if given.faults is not None else 3000 if given.full else 0
+    if given.keep is not None:
+        given.keep.mkdir(parents=True, exist_ok=True)
+    plan = Plan(stores, given.only or (), given.seed, given.target or target, faults)
+    if given.unmend:
+        return mends.shown(given.unmend, plan, stores, given.jobs)
+    total = campaign(plan, stores, jobs=given.jobs, seconds=seconds, keep=given.keep)
+    print(msgspec.json.encode(total).decode() if given.json else table(total, stores))
+    return 1 if total.wrong else 0
+
+
+def read(words: Sequence[str] | None) -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.faults", description=__doc__.partition("\n")[0])
+    length = parser.add_mutually_exclusive_group()
+    length.add_argument("--quick", action="store_true", help="each cell once, at most 40 s (the default)")
+    length.add_argument("--full", action="store_true", help="each cell 30 times and 3,000 faults, at most 40 minutes")
+    parser.add_argument("--store", choices=("sqlite", "postgres", "both"), default="sqlite")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--faults", type=int, help="at least so many in all")
+    parser.add_argument("--target", type=int, help="how often each cell has to be met")
+    parser.add_argument("--seconds", type=float, help="begin no case after so many seconds")
+    parser.add_argument("--jobs", type=int, default=3, help="cases at once; most of a case is waiting")
+    parser.add_argument("--only", action="append", choices=sorted({*FAULTS["sqlite"], *FAULTS["postgres"], *CROWDS}))
+    parser.add_argument("--keep", type=Path, help="folder for the records of cases in which something was wrong")
+    parser.add_argument("--unmend", choices=sorted(mends.MENDS), help="take a mend out, and see that it is missed")
+    parser.add_argument("--json", action="store_true")
+    return parser.parse_args(words)
+
+
+def table(total: Total, stores: Sequence[str]) -> str:
+    """Write what was found, for people."""
+    parts = [
+        f"{total.cases} cases, {total.faults} faults, {total.runs} runs, {total.seconds:.0f} s",
+        "effects: " + ", ".join(f"{effect} {times}" for effect, times in sorted(total.effects.items())),
+        "in the log, of attempts and requests: "
+        + ", ".join(f"{name} {times}" for name, times in sorted(total.manners.items())),
+    ]
+    for store in stores:
+        parts += [f"{store}: rows of the crash table, kills in each", laid(crash_rows(total, store))]
+        parts += [f"{store}: kinds of faults at each place where a run waits", laid(matrix(total, store))]
+        crowds = [[fault, str(total.cells.get(f"{store}/{fault}/", 0))] for fault in CROWDS]
+        parts += [f"{store}: many at once", laid(crowds)]
+    parts += [f"not tried: {why} ({times} cases)" for why, times in total.skipped.items()]
+    parts += [f"WRONG: {text}" for text in total.wrong[:SHOWN]]
+    parts += [f"{len(total.wrong)} wrong"]
+    return "\n\n".join(parts[:3]) + "\n\n" + "\n".join(parts[3:])
+
+
+def crash_rows(total: Total, store: str) -> list[list[str]]:
+    """Count the kills in each row of the crash table."""
+    kills = ("kill", "second kill")
+    counts = {
+        row: sum(total.cells.get(f"{store}/{kill}/{place}", 0) for place in places for kill in kills)
+        for row, places in ROWS.items()
+    }
+    return [[row, str(times)] for row, times in counts.items()]
+
+
+def matrix(total: Total, store: str) -> list[list[str]]:
+    """Count each kind of fault at each place."""
+    faults = [fault for fault in FAULTS[store] if fault not in CROWDS]
+    rows = [["", *faults]]
+    rows += [[place, *(str(total.cells.get(f"{store}/{fault}/{place}", 0)) for fault in faults)] for place in WHERE]
+    return rows
+
+
+def laid(rows: Sequence[Sequence[str]]) -> str:
+    """Lay rows out in columns."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows)
+    return "\n".join(f"  {line}" for line in lines)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

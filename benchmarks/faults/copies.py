@@ -1,0 +1,206 @@
+"""What is done to a record between two processes, with the program's own commands; sessions go on in what comes of it."""
+
+import os
+import random
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import anyio
+import msgspec
+
+import gesta
+from benchmarks.faults import judging
+from benchmarks.faults.agents import Cast, Scene
+from benchmarks.faults.driving import BY, witness_of
+from benchmarks.faults.lives import begin, done, kill_note
+from benchmarks.faults.striking import Striker
+from gesta.cli.waits import awaits_approval
+from gesta.kinds import ApprovalContent
+
+BRIEF_S = 1.5
+FORKED: Any = None
+"""The agent that goes on with a fork: commands find it here by its name."""
+
+
+def command(*words: str) -> int:
+    """Run a command of `gesta` in a process of its own."""
+
+    def work() -> None:
+        from gesta.cli import main
+
+        sys.argv = ["gesta", *words]
+        main()
+
+    return done(work)
+
+
+class Copying:
+    """A case in which the record is pruned, restored, pushed, moved or forked."""
+
+    def __init__(self, case: Any) -> None:
+        self.case, self.scene, self.lot = case, case.scene, random.Random(case.scene.seed)
+
+    def run(self) -> None:
+        """Carry the case out."""
+        begin(self.scene, [self.case.at_place("kill")]).follow()
+        getattr(self, f"_{self.case.fault}")()
+
+    def _note(self) -> None:
+        kill_note(self.scene, self.case.fault, self.case.place)
+
+    def _later(self, **others: Any) -> Scene:
+        """Give the scene in which the sessions go on with another message."""
+        return msgspec.structs.replace(self.scene, turns=self.scene.turns + 1, **others)
+
+    def _prune(self) -> None:
+        """Take away what has ended; a session that goes on afterwards is another run, and its keys are others."""
+        if self.lot.random() < 0.6:
+            begin(self.scene, final=True).follow()
+        before = self._sessions()
+        self._note()
+        self.case.ended(command("prune", "--before", "0m", "--yes", "--record", self.scene.record))
+        gone = tuple(int(each[1:]) for each in before - self._sessions())
+        self.case.lost = True
+        self.case.final(self._later(skipped=gone))
+
+    def _known(self) -> Scene:
+        """Give the scene with those sessions alone that are on record: the same message sent to two records is two."""
+        known = {int(each[1:]) for each in self._sessions()}
+        others = tuple(each for each in range(self.scene.sessions) if each not in known)
+        return msgspec.structs.replace(self.scene, skipped=others)
+
+    def _sessions(self) -> set[str]:
+        """Return the sessions on record."""
+
+        async def work() -> set[str]:
+            async with gesta.open(self.scene.record, readonly=True) as record:
+                rows = await record.store.runs()
+                return {row.session for row in rows if row.session[1:].isdecimal()}
+
+        path = self.case.folder / "sessions.json"
+        done(lambda: path.write_bytes(msgspec.json.encode(anyio.run(work))) and None)
+        return msgspec.json.decode(path.read_bytes(), type=set[str])
+
+    def _restore(self) -> None:
+        """Put a backup back: what was done since is unknown to it, and its keys must never come again."""
+        copy, path = self.case.folder / "backup.gesta", Path(self.scene.record)
+        self.case.ended(command("backup", str(copy), "--record", self.scene.record))
+        known = self._known()
+        begin(self._later(), brief_s=BRIEF_S * 4).follow()
+        self._note()
+        for end in ("", "-wal", "-shm"):
+            Path(f"{path}{end}").unlink(missing_ok=True)
+        if self.lot.random() < 0.5:
+            shutil.copy(copy, path)
+        else:
+            os.replace(copy, path)
+        self.case.lost = True
+        begin(msgspec.structs.replace(self.scene, turns=0, marked=True, fresh=1), brief_s=BRIEF_S).follow()
+        begin(known, brief_s=BRIEF_S / 3).follow()  # what was open at the copy: it may wait, and does nothing
+
+    def _push(self) -> None:
+        """Copy it elsewhere: the copy is a mirror, and nothing is done twice though both are driven and approved."""
+        self._approve()
+        self._note()
+        copy = self._copy()
+        self.case.ended(command("push", self.scene.record, copy))
+        mirror = msgspec.structs.replace(self._known(), record=copy)
+        other = begin(mirror, brief_s=BRIEF_S) if self.lot.random() < 0.5 else None
+        self.case.final()
+        if other is not None:
+            other.follow()
+        begin(mirror, brief_s=0.3).follow()
+        if self.lot.random() < 0.3:
+            self.case.ended(command("push", self.scene.record, copy))
+
+    def _move(self) -> None:
+        """Move it elsewhere: it goes on there, and there alone."""
+        if not moves():
+            self.case.skipped = "push --move is not there"
+            return
+        self._approve()
+        self._note()
+        copy = self._copy()
+        self.case.ended(command("push", "--move", self.scene.record, copy))
+        self.case.lost = True
+        known = self._known()
+        begin(known, brief_s=0.3).follow()
+        self.case.final(msgspec.structs.replace(self.scene, record=copy, copied=True))
+        begin(known, brief_s=0.3).follow()
+
+    def _copy(self) -> str:
+        server = self.case.server
+        copy = (
+            server.address(f"{self.case.schema}_copy") if server is not None else str(self.case.folder / "copy.gesta")
+        )
+        self.case.records.append(copy)
+        return str(copy)
+
+    def _approve(self) -> None:
+        """Have a person approve what waits, before anybody goes on."""
+
+        async def work() -> None:
+            async with gesta.open(self.scene.record) as record:
+                for row in await record.store.runs():
+                    for call in (await record.state(row.run)).calls.values():
+                        if awaits_approval(call):
+                            said = ApprovalContent(of=call.asked or 0, verdict="approved", by=BY)
+                            await record.send(row.run, said, key=f"ap-{call.asked}")
+
+        done(lambda: anyio.run(work))
+
+    def _fork(self) -> None:
+        """Fork a run that was broken off: the fork does nothing, whatever it shares."""
+        runs = self._shared()
+        self._note()
+        for run, at in runs:
+            done(lambda run=run, at=at: self._forked(run, at))  # type: ignore[misc]
+        self.case.final()
+
+    def _shared(self) -> list[tuple[str, int]]:
+        """Choose what to fork, and up to where: where a person approved, if anywhere."""
+        path = self.case.folder / "shared.json"
+
+        def work() -> None:
+            runs, _ = judging.read(self.scene.record)
+            found = []
+            for run, entries in runs.items():
+                approvals = [each.seq for each in entries if isinstance(each.content, ApprovalContent)]
+                said = [each.seq for each in entries if each.kind in ("tool-call", "tool-result", "user")]
+                if entries and entries[0].content.opened.parent_run is None and (approvals or said):  # type: ignore[union-attr]
+                    found.append((run, self.lot.choice(approvals or said)))
+            path.write_bytes(msgspec.json.encode(found))
+
+        done(work)
+        return msgspec.json.decode(path.read_bytes(), type=list[tuple[str, int]])
+
+    def _forked(self, run: str, at: int) -> None:
+        """Fork a run, and let the agent go on with the fork; what it effects is written down as wrong."""
+        global FORKED  # noqa: PLW0603 - commands find an agent by its name
+        quiet = self.case.folder / "fork.jsonl"
+        witness = witness_of(self.scene)
+        mine = msgspec.structs.replace(self.scene, witness=str(quiet))
+        shutil.copy(self.scene.witness, quiet)
+        known = len(witness.lines())
+        FORKED = Cast(mine, witness_of(mine), Striker(witness_of(mine))).root()
+        words = ["fork", run, f"{__name__}:FORKED", "--at", str(at), "--record", self.scene.record]
+
+        def work() -> None:
+            from gesta.cli import main
+
+            sys.argv = ["gesta", *words]
+            main()
+
+        done(work)
+        for line in witness_of(mine).lines()[known:]:
+            if line.what == "effect" and line.effect != "pure":
+                witness.wrong(f"a fork carried out order {line.order} of {line.tool} ({line.effect})")
+
+
+def moves() -> bool:
+    """Say whether records can be moved."""
+    from gesta.cli.options import PushOptions
+
+    return "move" in PushOptions.__annotations__

@@ -1,0 +1,311 @@
+"""One process of a case: it takes every session to its end, answers for people as the witness file knows it, and is struck.
+
+People answer truthfully: whether an order was carried out stands in the witness file, and while something that may
+still carry it out is alive nobody answers. So whatever is carried out twice is nobody's fault but Gesta's.
+"""
+
+import asyncio
+import faulthandler
+import inspect
+import random
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import anyio
+
+import gesta
+from benchmarks.faults.agents import Cast, Scene, order_of_args
+from benchmarks.faults.striking import Strike, Striker, Struck
+from benchmarks.faults.tools import EXPIRES_S, Panic
+from benchmarks.faults.witness import Line, Witness
+from gesta import address
+from gesta.cli.waits import Open, open_calls
+from gesta.errors import RunHeld, WriteFailed
+from gesta.kinds import AnswerContent, ApprovalContent, AttemptContent, ResolutionContent
+from gesta.outcome import Outcome
+
+RECOVERS_S = 5.0
+"""A run must go on, or wait on something named, so long after a fault at the latest."""
+COMES_BACK_S = 12.0
+"""One call of `record.run` that takes longer is stuck: all that its tools do takes less than half of it."""
+LIVES_S = 40.0
+"""A session that takes longer is stuck."""
+LOOK_S = 0.01
+NAMED = {"approval", "doubt", "running", "child", "question", "timer", "resume", "deaths", "copy"}
+BY, LATE = "ann", "ann, too late"
+GONE_S = 0.3
+"""A process that the campaign knows to be dead, and a copied record cannot look up, is declared gone after so long."""
+
+
+class Stuck(Exception):
+    """A session that cannot be taken on."""
+
+
+class Driver:
+    """Drives the sessions of a case in this process."""
+
+    def __init__(
+        self, scene: Scene, striker: Striker, *, version: int = 1, final: bool = False, brief_s: float | None = None
+    ) -> None:
+        self.scene, self.striker, self.witness = scene, striker, striker.witness
+        self.final = final
+        """Whether nothing is struck any more, so that every run has to come to its end."""
+        self.until = time.monotonic() + brief_s if brief_s is not None else None
+        """When it gives up without a word: others are at work."""
+        self.running: dict[tuple[str, int], float] = {}
+        """Since when calls are said to be at work."""
+        self.cast = Cast(scene, self.witness, striker, version)
+        self.lot = random.Random(f"{scene.seed} {time.time_ns()}")
+        self.handles: set[Callable[[], object]] = set()
+        """Cancel what is at work."""
+
+    def live(self) -> None:
+        """Be the process."""
+        anyio.run(self.main, backend=self.scene.backend)
+
+    async def main(self) -> None:
+        """Open the record, and take every session to its end."""
+        self.striker.cancel = self._canceller()
+        original = address.store
+        address.store = lambda *args, **options: Struck(original(*args, **options), self.striker)  # type: ignore[assignment]
+        options: dict[str, Any] = {"durability": self.scene.durability}
+        if "grace_s" in inspect.signature(gesta.open).parameters:
+            options["grace_s"] = self.lot.choice((0, 0, 0.05))
+        async with AsyncExitStack() as stack:
+            record = await stack.enter_async_context(gesta.open(self.scene.record, **options))
+            with anyio.move_on_after(max(self.until - time.monotonic(), 0) if self.until is not None else None):
+                async with anyio.create_task_group() as group:
+                    for session in range(self.scene.sessions):
+                        group.start_soon(self._session, record, session)
+            self.striker.reach("at the end")
+        self.witness.tell(Line(what="done"))
+
+    def _canceller(self) -> Callable[[Strike], None]:
+        """Make what cancels all that is at work, from any thread."""
+        if self.scene.backend == "trio":
+            import trio
+
+            token = trio.lowlevel.current_trio_token()
+
+            def cancel(_strike: Strike) -> None:
+                with suppress(trio.RunFinishedError):
+                    token.run_sync_soon(self._cancel)
+
+            return cancel
+        loop = asyncio.get_running_loop()
+
+        def cancel_tasks(strike: Strike) -> None:
+            for time_ in range(strike.times):
+                with suppress(RuntimeError):
+                    loop.call_soon_threadsafe(loop.call_later, 0.001 * time_, self._cancel)
+
+        return cancel_tasks
+
+    def _cancel(self) -> None:
+        for handle in list(self.handles):
+            handle()
+
+    async def _session(self, record: Any, session: int) -> None:
+        agent = self.cast.root()
+        try:
+            for turn in range(int(session in self.scene.skipped), self.scene.turns + self.scene.fresh):
+                await self._turn(record, agent, session, turn)
+        except Stuck as stuck:
+            if self.until is None:
+                self.witness.wrong(str(stuck))
+
+    async def _turn(self, record: Any, agent: gesta.Agent, session: int, turn: int) -> None:
+        """Send a message until it is answered; one whose turn ended otherwise is sent again under another key."""
+        text = self.cast.task(session, turn)
+        for again in range(4):
+            key = f"m{turn}.{again}{'.restored' if self.scene.marked else ''}"
+            outcome = await self._ended(record, agent, f"s{session}", text, key)
+            if outcome is None:
+                return
+            if outcome.reason == "answered":
+                self.witness.tell(Line(what="answered", run=outcome.run, key=key, text=str(outcome.answer)))
+                return
+        if self.final:
+            raise Stuck(f"the turn of s{session} ended {outcome.reason} again and again: {outcome.error}")
+
+    async def _ended(self, record: Any, agent: gesta.Agent, session: str, text: str, key: str) -> Outcome | None:
+        """Take a turn to its end, and answer what it waits for."""
+        until, trouble_since = time.monotonic() + LIVES_S, 0.0
+        outcome: Outcome | None = None
+        while time.monotonic() < min(until, self.until or until):
+            try:
+                outcome = None
+                with anyio.fail_after(COMES_BACK_S):
+                    async with watched_over(COMES_BACK_S - 1, self.scene.backend):
+                        outcome = await self._cancellable(partial(self._once, record, agent, session, text, key))
+            except TimeoutError as error:
+                raise Stuck(f"a turn did not come back within {COMES_BACK_S:.0f} s") from error
+            except (RunHeld, WriteFailed) as error:
+                trouble_since = trouble_since or time.monotonic()
+                if time.monotonic() - trouble_since > RECOVERS_S and self.until is None:
+                    message = " ".join(str(error).split())
+                    raise Stuck(f"{type(error).__name__} for {RECOVERS_S:.0f} s: {message:.300}") from error
+                await anyio.sleep(LOOK_S)
+                continue
+            except (gesta.GestaError, Panic, SystemExit, BaseExceptionGroup) as error:
+                if self.until is None:
+                    self.witness.wrong(
+                        f"{type(error).__name__} came out of a turn: {' '.join(str(error).split()):.200}"
+                    )
+                await anyio.sleep(LOOK_S * 5)
+                continue
+            trouble_since = 0.0
+            if outcome is None:
+                continue
+            if outcome.reason != "waiting":
+                return outcome
+            self._check_named(outcome)
+            await self._help(record, agent, outcome)
+        raise Stuck(f"{session} did not come to an end within {LIVES_S:.0f} s: {outcome_text(outcome)}")
+
+    def _check_named(self, outcome: Outcome) -> None:
+        if not outcome.waiting and getattr(outcome, "queued", None) is None:
+            self.witness.wrong(f"run {outcome.run} waits for nothing that it names")
+        for each in outcome.waiting:
+            if each.what not in NAMED:
+                self.witness.wrong(f"run {outcome.run} waits for {each.what!r}, which the campaign does not know")
+
+    async def _cancellable(self, work: Callable[[], Any]) -> Any:
+        """Do a work that strikes may cancel: its value, or None where it was cancelled."""
+        fault = self.lot.choice(("cancel", "scope")) if self.scene.backend == "asyncio" else "scope"
+        if fault == "scope":
+            with anyio.CancelScope() as scope:
+                self.handles.add(scope.cancel)
+                try:
+                    return await work()
+                finally:
+                    self.handles.discard(scope.cancel)
+            return None
+        task = asyncio.ensure_future(work())
+        self.handles.add(task.cancel)
+        try:
+            await asyncio.wait([task])
+        finally:
+            self.handles.discard(task.cancel)
+            if not task.done():  # the whole process is being left
+                task.cancel()
+        return None if task.cancelled() else task.result()
+
+    async def _once(self, record: Any, agent: gesta.Agent, session: str, text: str, key: str) -> Outcome | None:
+        if not self.scene.stream:
+            outcome: Outcome = await record.run(agent, text, session=session, key=key)
+            return outcome
+        stream = record.stream(agent, text, session=session, key=key)
+        async for _ in stream:
+            pass
+        if stream.outcome is None:
+            self.witness.wrong("a stream ended without an outcome and without an error")
+            await anyio.sleep(LOOK_S)
+        return stream.outcome  # type: ignore[no-any-return]
+
+    async def _help(self, record: Any, agent: gesta.Agent, outcome: Outcome) -> None:
+        """Answer what a turn waits for, as far as the truth is known."""
+        answered = False
+        with suppress(RunHeld, WriteFailed):  # a person sees an error, and tries again
+            for each in await open_calls(record, outcome):
+                self.striker.reach(f"waiting for {each.what}")
+                answered |= await self._answer(record, each)
+        kinds = {each.what for each in outcome.waiting}
+        if "deaths" in kinds or "resume" in kinds:
+            self.striker.reach("waiting for resume")
+            with suppress(RunHeld, WriteFailed):
+                await self._cancellable(partial(record.resume, outcome.run, agent))
+        if not answered:
+            await anyio.sleep(LOOK_S)
+
+    async def _answer(self, record: Any, waits: Open) -> bool:
+        """Answer one thing; returns whether anything was said."""
+        if waits.what == "question":
+            found = waits.text.rpartition("order=")[2].rstrip("?")
+            await record.send(
+                waits.run, AnswerContent(of=waits.seq, value=f"ok {found}.", by=BY), key=f"an-{waits.seq}"
+            )
+            return True
+        if waits.call is None or waits.what not in ("approval", "doubt", "running"):
+            return False
+        order = order_of_args(waits.call.args)
+        truth = self.witness.truth(order)
+        if truth == "unknown":
+            return False
+        if waits.what in ("running", "doubt") and self.scene.copied:
+            await self._declare(record, waits)
+        if waits.what == "running":
+            return False
+        if waits.what == "approval":
+            await self._approve(record, waits, order, done=truth == "done")
+        else:
+            assert waits.call.last is not None
+            verdict: Any = "done" if truth == "done" else self.lot.choice(("retry", "retry", "failed"))
+            result = f"ok {order}." if truth == "done" else None
+            said = ResolutionContent(of=waits.call.last.seq, verdict=verdict, by=BY, result=result)
+            await record.send(waits.run, said, key=f"re-{waits.call.last.seq}-{self.lot.randrange(10**6)}")
+        self.witness.tell(Line(what="told", order=order, run=waits.run, text=f"{waits.what} {truth}"))
+        return True
+
+    async def _declare(self, record: Any, waits: Open) -> None:
+        """Say that the process of an attempt is gone, as a person says of a record that came from elsewhere."""
+        since = self.running.setdefault((waits.run, waits.seq), time.monotonic())
+        if time.monotonic() - since < GONE_S:
+            return
+        tried = [each.content for each in await record.read(waits.run) if isinstance(each.content, AttemptContent)]
+        process = next((each.process for each in reversed(tried) if each.of == waits.seq), None)
+        if process is not None:
+            await record.store.declare_gone(process, BY)
+
+    async def _approve(self, record: Any, waits: Open, order: int, *, done: bool) -> None:
+        assert waits.call is not None and waits.call.asked is not None
+        asked = waits.call.asked
+        said = ApprovalContent(of=asked, verdict="approved", by=BY)
+        if done:
+            said = ApprovalContent(of=asked, verdict="answered", by=BY, result=f"ok {order}.")
+        elif waits.call.expires is not None and self.lot.random() < 0.5:
+            await anyio.sleep(EXPIRES_S * 1.5)
+            said = ApprovalContent(of=asked, verdict="approved", by=LATE)
+        await record.send(waits.run, said, key=f"ap-{asked}")
+
+
+@asynccontextmanager
+async def watched_over(wait_s: float, backend: str) -> AsyncIterator[None]:
+    """Print where every task and thread is, if the block takes so long."""
+
+    def tell() -> None:
+        faulthandler.dump_traceback(all_threads=True)
+        for task in asyncio.all_tasks(loop):
+            print(task.get_name(), file=sys.stderr)
+            waits: Any = task.get_coro()
+            while waits is not None:  # a task's own stack ends at its first await
+                frame = getattr(waits, "cr_frame", None) or getattr(waits, "gi_frame", None) or getattr(waits, "ag_frame", None)
+                where = f"{frame.f_code.co_filename}:{frame.f_lineno} {frame.f_code.co_qualname}" if frame else repr(waits)
+                print(f"    {where}", file=sys.stderr)
+                names = ("cr_await", "gi_yieldfrom", "ag_await")
+                waits = next((found for name in names if (found := getattr(waits, name, None)) is not None), None)
+
+    loop = asyncio.get_running_loop() if backend == "asyncio" else None
+    handle = loop.call_later(wait_s, tell) if loop is not None else None
+    try:
+        yield
+    finally:
+        if handle is not None:
+            handle.cancel()
+
+
+def outcome_text(outcome: Outcome | None) -> str:
+    """Say what a turn waits for."""
+    return (
+        "no outcome" if outcome is None else f"{outcome.reason} {[(each.what, each.tool) for each in outcome.waiting]}"
+    )
+
+
+def witness_of(scene: Scene) -> Witness:
+    """Open the witness file of a case."""
+    return Witness(Path(scene.witness))

@@ -1,0 +1,255 @@
+"""What must not be, found in the witness file and the records; and where each strike met each run, found in the log."""
+
+import sqlite3
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from contextlib import closing, suppress
+from datetime import datetime
+from typing import Any
+
+import anyio
+
+import gesta
+from benchmarks.faults.driving import LATE
+from benchmarks.faults.tools import KINDS
+from benchmarks.faults.witness import Line
+from gesta.entry import Entry
+from gesta.kinds import (
+    AnswerContent,
+    ApprovalContent,
+    ApprovalRequestContent,
+    AttemptContent,
+    BeginContent,
+    ChatCompletionContent,
+    EndContent,
+    FaultContent,
+    KeyValueContent,
+    QuestionContent,
+    RequestContent,
+    ResolutionContent,
+    TimerContent,
+    ToolCallContent,
+    ToolResultContent,
+)
+
+Runs = dict[str, list[Entry]]
+BELOW = ("clerk", "scout")
+"""Agents that are called as tools."""
+PLACES = (
+    "before the intent",
+    "model call",
+    "call without attempt",
+    "transactional",
+    "attempt pure",
+    "attempt idempotent",
+    "attempt once",
+    "child run",
+    "approval",
+    "question",
+    "doubt",
+    "sleep",
+    "result",
+    "between turns",
+)
+
+
+def wrongs(lines: Sequence[Line], booked: dict[int, int]) -> list[str]:
+    """Find what must not be in the lines of a witness file and the tables of transactional tools."""
+    found = [line.text for line in lines if line.what == "wrong"]
+    effects: dict[int, list[Line]] = defaultdict(list)
+    keys: dict[str, set[int]] = defaultdict(set)
+    for line in lines:
+        if line.what == "effect":
+            effects[line.order].append(line)
+            keys[line.key].add(line.order)
+    for order, those in effects.items():
+        careful = [line for line in those if line.effect != "pure"]
+        distinct = {line.key for line in careful}
+        tools = ", ".join(sorted({f"{line.tool} ({line.effect})" for line in careful}))
+        if len(careful) > 1 and any(line.effect == "once" for line in careful):
+            found.append(f"order {order} of {tools} was carried out {len(careful)} times, under {len(distinct)} keys")
+        elif len(distinct) > 1:
+            found.append(f"order {order} of {tools} has {len(distinct)} keys")
+    found += [f"order {order} was booked {times} times" for order, times in booked.items() if times > 1]
+    found += [f"one key stands for the orders {sorted(those)}" for key, those in keys.items() if key and len(those) > 1]
+    return found
+
+
+def bookings(address: str) -> dict[int, int]:
+    """Count the rows of transactional tools by order."""
+    if "://" in address:
+        import psycopg
+
+        url, _, schema = address.partition("&schema=")
+        with psycopg.connect(url) as server:
+            tables = "SELECT table_schema FROM information_schema.tables WHERE table_name = 'bookings'"
+            schemas = [row[0] for row in server.execute(tables)]
+            rows = [
+                row for each in schemas if each in (schema, "public") for row in server.execute(counting(f'"{each}".'))
+            ]  # type: ignore[arg-type]
+        return {int(order): times for order, times in rows if schema}
+    with closing(sqlite3.connect(address)) as file:
+        there = file.execute("SELECT count(*) FROM sqlite_schema WHERE name = 'bookings'").fetchone()[0]
+        return {int(order): times for order, times in (file.execute(counting()) if there else ())}
+
+
+def counting(schema: str = "") -> str:
+    """Write the query that counts what was booked."""
+    return f"SELECT booked, count(*) FROM {schema}bookings GROUP BY booked"
+
+
+async def _read(address: str) -> tuple[Runs, list[str]]:
+    async with gesta.open(address, readonly=True) as record:
+        flaws = [f"verify: {flaw}" for flaw in await record.verify()]
+        runs = {row.run: await record.read(row.run) for row in await record.store.runs()}
+    return runs, flaws
+
+
+def read(address: str) -> tuple[Runs, list[str]]:
+    """Read all runs of a record, and what `verify` finds wrong."""
+    return anyio.run(_read, address)
+
+
+def late_approvals(runs: Runs) -> list[str]:
+    """Find calls that were carried out on an approval that was sent after it had expired."""
+    found = []
+    for run, entries in runs.items():
+        asked = {each.seq: each.content.of for each in entries if isinstance(each.content, ApprovalRequestContent)}
+        tried = {each.content.of for each in entries if isinstance(each.content, AttemptContent)}
+        for each in entries:
+            if isinstance(each.content, ApprovalContent) and each.content.by == LATE:
+                valid = not getattr(each.content, "refused", None) and asked.get(each.content.of) in tried
+                found += [f"call {run}.{asked[each.content.of]} ran on an approval that came too late"] if valid else []
+    return found
+
+
+def never_started(lines: Sequence[Line], runs: Runs) -> list[str]:
+    """Find doubts by timeout about calls whose function was never called."""
+    begun = {(line.run, line.attempt) for line in lines if line.what == "begun"}
+    return [
+        f"attempt {run}.{each.content.of} timed out and was never started"
+        for run, entries in runs.items()
+        for each in entries
+        if isinstance(each.content, FaultContent)
+        and each.content.error.type == "timeout"
+        and (run, each.content.of) not in begun
+    ]
+
+
+def answered(entries: Iterable[Entry]) -> set[str | None]:
+    """Return the keys of the turns that were answered."""
+    begun, ended = {}, set()
+    for each in entries:
+        if isinstance(each.content, BeginContent) and each.content.role == "turn":
+            begun[each.seq] = each.content.key
+        elif isinstance(each.content, EndContent) and each.content.reason == "answered":
+            ended.add(begun.get(each.span))
+    return ended
+
+
+def manners(runs: Runs) -> Counter[str]:
+    """Count what tools raised, by what the log says of it."""
+    faults = (each.content for entries in runs.values() for each in entries if isinstance(each.content, FaultContent))
+    return Counter(each.error.type for each in faults)
+
+
+# where a run stands
+
+
+def places(entries: Sequence[Entry]) -> list[str]:
+    """Find where a run waits, or what it was at, from the entries that were written until then."""
+    turn = _open_turn(entries)
+    if turn is None:
+        return ["between turns"]
+    here = [each for each in entries if each.seq > turn]
+    calls = {each.seq: each.content for each in here if isinstance(each.content, ToolCallContent)}
+    for each in here:
+        if isinstance(each.content, ToolResultContent) and each.content.call is not None:
+            calls.pop(each.content.call, None)
+    found = [place for seq, call in calls.items() for place in [_place(seq, call.tool_name, here)]]
+    replied = max((each.seq for each in here if isinstance(each.content, ChatCompletionContent)), default=0)
+    if found and any(each.seq > replied and isinstance(each.content, ToolResultContent) for each in here):
+        found.append("result")
+    return sorted(set(found)) if found else [_tail(here)]
+
+
+def _open_turn(entries: Sequence[Entry]) -> int | None:
+    begins = [each.seq for each in entries if isinstance(each.content, BeginContent) and each.content.role == "turn"]
+    ended = {each.span for each in entries if isinstance(each.content, EndContent)}
+    return begins[-1] if begins and begins[-1] not in ended else None
+
+
+def _place(call: int, tool: str, here: Sequence[Entry]) -> str:
+    """Find where an open call stands."""
+    approval = _last(here, ApprovalRequestContent, lambda each: each.of == call)
+    if approval is not None and _last(here, ApprovalContent, lambda each: each.of == approval.seq) is None:
+        return "approval"
+    if tool == "ask_person":
+        return "question"
+    attempt = _last(here, AttemptContent, lambda each: each.of == call)
+    if attempt is None:
+        return "transactional" if tool in KINDS and KINDS[tool].effect == "transactional" else "call without attempt"
+    if tool in BELOW:
+        return "child run"
+    doubt = _last(here, FaultContent, lambda each: each.of == attempt.seq)
+    settled = _last(here, ResolutionContent, lambda each: each.of == attempt.seq)
+    if doubt is not None and settled is None:
+        return "doubt"
+    effect = getattr(attempt.content, "effect", None) or (KINDS[tool].effect if tool in KINDS else "once")
+    return f"attempt {effect}" if effect != "transactional" else "transactional"
+
+
+def _tail(here: Sequence[Entry]) -> str:
+    """Find what a run was at that has no open call."""
+    last: Any = None
+    for each in here:
+        match each.content:
+            case RequestContent():
+                last = "model call"
+            case ChatCompletionContent():
+                last = "before the intent"
+            case FaultContent():
+                last = "model call" if last == "model call" else last
+            case ToolResultContent():
+                last = "result"
+            case QuestionContent():
+                last = "question"
+            case AnswerContent():
+                last = "result"
+            case TimerContent():
+                last = "sleep"
+            case KeyValueContent() | EndContent():
+                last = last if last is None else "result"
+            case BeginContent(role="agent"):
+                last = "child run"
+    return last or "before the intent"
+
+
+def _last(here: Sequence[Entry], kind: type, fits: Any) -> Entry | None:
+    return next((each for each in reversed(here) if isinstance(each.content, kind) and fits(each.content)), None)
+
+
+def cells(lines: Iterable[Line], runs: Runs) -> Counter[tuple[str, str]]:
+    """Count at which place each strike met each run that was open: from the log, as it was at that time.
+
+    What a transactional tool does is on record only once it is committed: that it was at work is told by the strike.
+    """
+    found: Counter[tuple[str, str]] = Counter()
+    for line in lines:
+        if line.what != "strike":
+            continue
+        met: set[str] = {"transactional"} if "a transaction" in line.place else set()
+        for entries in runs.values():
+            before = [each for each in entries if seconds(each.at) <= line.at]
+            if before:
+                with suppress(IndexError):
+                    met |= set(places(before))
+        if len(met) > 1:
+            met.discard("between turns")
+        found.update((line.fault, place) for place in met or {"before the intent"})
+    return found
+
+
+def seconds(at: datetime) -> float:
+    """Return a time as seconds since the epoch."""
+    return at.timestamp()

@@ -1,0 +1,89 @@
+"""Whether nobody can know if an effect happened follows from what its tool raised, by the names of the classes.
+
+A read timeout is the commonest double payment there is: the request was sent, and only the answer is missing. The
+classes are known by name, because their libraries are not imported here. A class counts before its bases, an exception
+before what caused it. Whatever is not listed is the tool's own answer: its author vouches that nothing half-happened.
+"""
+
+from collections.abc import Iterator
+
+from gesta.errors import InDoubt
+
+# fmt: off
+DOUBTFUL = frozenset(
+    {
+        "TimeoutError", "ReadTimeout", "WriteTimeout", "ReadTimeoutError", "ServerTimeoutError", "SocketTimeoutError",
+        "Timeout", "TimeoutException", "APITimeoutError", "DeadlineExceeded", "TimeoutExpired", "ReadError",
+        "WriteError", "CloseError", "RemoteProtocolError", "ProtocolError", "ChunkedEncodingError",
+        "ServerDisconnectedError", "ClientOSError", "ClientPayloadError", "RemoteDisconnected", "APIConnectionError",
+        "ConnectionClosed", "ConnectionClosedError", "ConnectionResetError", "ConnectionAbortedError",
+        "BrokenPipeError", "BrokenResourceError", "EndOfStream", "IncompleteRead", "IncompleteReadError", "EOFError",
+        "SSLEOFError", "SSLZeroReturnError", "CancelledError", "SMTPServerDisconnected",
+        "ConnectionDoesNotExistError", "AdminShutdown", "CrashShutdown",
+    }
+)
+"""Timeouts, resets and replies cut short: the other side may have done what it was asked."""
+
+CERTAIN = frozenset(
+    {
+        "ConnectionRefusedError", "ConnectTimeout", "ConnectTimeoutError", "ConnectionTimeoutError", "ConnectError",
+        "NewConnectionError", "ClientConnectorError", "ClientConnectorDNSError", "ClientConnectorCertificateError",
+        "gaierror", "herror", "NameResolutionError", "ServerNotFoundError", "UnknownHostError",
+        "SSLCertVerificationError", "EndpointConnectionError", "SMTPConnectError", "CertificateError",
+        "ClientSSLError", "PoolTimeout", "EmptyPoolError", "PoolError", "UnsupportedProtocol", "InvalidURL",
+        "ProxyError",
+    }
+)
+"""Failures from before anything was sent: the effect did not happen."""
+# fmt: on
+
+WEAK = frozenset(
+    {
+        *("ConnectionError", "OperationalError", "InterfaceError", "RequestException", "TransportError"),
+        *("HTTPClientError", "RpcError", "AioRpcError", "SSLError"),
+    }
+)
+"""Bases that libraries use for both: doubtful, unless what caused the exception says otherwise."""
+
+
+def in_doubt(failure: BaseException, certain: tuple[type[BaseException], ...] = ()) -> bool:
+    """Return whether nobody can know if the effect happened.
+
+    Args:
+        certain: classes of which the tool's author says that nothing happened, or that all is known.
+    """
+    if isinstance(failure, InDoubt):
+        return True
+    if isinstance(failure, certain):
+        return False
+    if isinstance(failure, BaseExceptionGroup):
+        return any(in_doubt(each, certain) for each in failure.exceptions)
+    if not isinstance(failure, Exception):
+        return True
+    weak = False
+    for each in _chain(failure):
+        if isinstance(each, certain):
+            return False
+        for name in (kind.__name__ for kind in type(each).__mro__):
+            if name in CERTAIN:
+                return False
+            if name in DOUBTFUL:
+                return True
+            weak |= name in WEAK
+    return weak
+
+
+def _chain(failure: BaseException) -> Iterator[BaseException]:
+    """Yield an exception, what caused it, and so on; some libraries keep the cause as an argument or a reason."""
+    met = set[int]()
+    left = [failure]
+    while left:
+        each = left.pop(0)
+        if id(each) in met:
+            continue
+        met.add(id(each))
+        yield each
+        hidden = each.__context__ if not each.__suppress_context__ else None
+        kept = [getattr(each, "reason", None), *getattr(each, "args", ())]
+        found = [each.__cause__, hidden, *kept]
+        left += [one for one in found if isinstance(one, BaseException)]

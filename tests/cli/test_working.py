@@ -1,0 +1,151 @@
+"""`gesta work`: a line for each run that goes on and for each that fails, and what Ctrl-C ends."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import anyio
+import pytest
+from tests.cli.conftest import Gesta
+from tests.commands import anew
+
+import gesta as library
+from gesta.kinds import AnswerContent
+
+PROGRAMS = """
+import anyio
+import gesta
+from gesta.errors import LeaseLost
+
+
+class Panic(BaseException):
+    "What a library that is no Python may raise."
+
+
+async def bad(verbs, _text):
+    await verbs.ask("go", "May I?")
+    raise Panic("rust\\x1b[31m")
+
+
+async def lost(verbs, _text):
+    await verbs.ask("go", "May I?")
+    raise LeaseLost("r", "epoch 1", "epoch 2")
+
+
+async def good(verbs, _text):
+    await verbs.ask("go", "May I?")
+    return "fine"
+
+
+@gesta.tool(effect="pure")
+async def long() -> str:
+    "Take for ever."
+    print("begun", flush=True)
+    await anyio.sleep_forever()
+
+
+bad, lost, good = (gesta.Agent(each.__name__, program=each) for each in (bad, lost, good))
+slow = gesta.Agent("slow", gesta.scripted(gesta.call("long"), "Never."), tools=[long])
+"""
+
+
+@pytest.fixture
+def runs(folder: Path) -> dict[str, str]:
+    """A folder with these programs, and a record in which a run of each waited for an answer and has it."""
+    (folder / "programs.py").write_text(PROGRAMS)
+    space: dict[str, library.Agent] = {}
+    exec(PROGRAMS, space)
+
+    async def main() -> dict[str, str]:
+        found = {}
+        async with library.open("runs.gesta") as record:
+            for name in ("bad", "lost", "good"):
+                outcome = await record.run(space[name], "Go.", session=f"s-{name}")
+                answer = AnswerContent(of=outcome.waiting[0].of or 0, value="yes", by="ann")
+                await record.send(outcome.run, answer, key="go")
+                found[name] = outcome.run
+        return found
+
+    return anyio.run(main)
+
+
+AGENTS = ("programs.py:bad", "programs.py:lost", "programs.py:good")
+
+
+def test_one_line_for_each_run_that_fails_and_the_others_go_on(runs: dict[str, str]):
+    done = anew("work", *AGENTS, "--once")
+    assert done.exit_code == 1
+    assert sorted(done.stderr.splitlines()) == sorted(
+        [
+            "record: runs.gesta",
+            f"run {runs['bad']}, session s-bad: Panic: rust\\x1b[31m; looked at again in 1 s",
+            (
+                f"run {runs['lost']}, session s-lost: Cannot append to run 'r': expected epoch 1, found epoch 2. "
+                "Read the run again and go on from its head.; looked at again in 1 s"
+            ),
+            f"run {runs['good']}, session s-good: answered: fine",
+            "1 turn went on.",
+        ]
+    )
+
+
+def test_as_json_a_failure_is_a_line_too(runs: dict[str, str]):
+    done = anew("work", *AGENTS, "--once", "--json")
+    lines = {line["run"]: line for line in map(json.loads, done.stdout.splitlines())}
+    assert lines[runs["bad"]] == {
+        "run": runs["bad"],
+        "session": "s-bad",
+        "error": {"type": "Panic", "message": "rust\x1b[31m"},
+        "tries": 1,
+        "again_s": 1.0,
+    }
+    assert lines[runs["good"]]["reason"] == "answered"
+    assert f"run {runs['bad']}, session s-bad: Panic" in done.stderr
+
+
+def test_what_a_run_waits_for_is_told_and_nobody_is_said_to_have_cancelled_it(gesta: Gesta, runs: dict[str, str]):
+    anew("work", *AGENTS, "--once")
+    shown = gesta("log", runs["bad"]).stdout
+    assert "cancel" not in shown
+    assert "Nothing was due." in anew("work", "programs.py:good", "--once").stderr
+
+
+@pytest.mark.usefixtures("runs")
+def test_ctrl_c_says_what_is_still_at_work_and_ends():
+    code = "from gesta.cli import main; main()"
+    first = [sys.executable, "-c", code, "run", "programs.py:slow", "Go.", "--session", "slow"]
+    environment = os.environ | {"PYTHONUNBUFFERED": "1"}
+    with subprocess.Popen(first, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, env=environment) as run:
+        assert run.stderr is not None
+        for line in run.stderr:
+            if "begun" in line:
+                break
+        run.kill()
+    words = [sys.executable, "-c", code, "work", "programs.py:slow", "--every", "0.05"]
+    with subprocess.Popen(words, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, env=environment) as work:
+        assert work.stderr is not None
+        for line in work.stderr:
+            if "begun" in line:
+                break
+        work.send_signal(signal.SIGINT)
+        said = work.stderr.read()
+    assert work.returncode == 0
+    assert "Stopping: 1 turn at work. Ctrl-C again ends at once.\n" in said
+    assert "Traceback" not in said
+
+
+@pytest.mark.usefixtures("runs")
+def test_nobody_reads_on():
+    code = "from gesta.cli import main; main()"
+    words = [sys.executable, "-c", code, "work", *AGENTS, "--json"]
+    reader, writer = os.pipe()
+    os.close(reader)
+    with subprocess.Popen(words, stdout=writer, stderr=subprocess.PIPE, text=True) as work:
+        os.close(writer)
+        assert work.stderr is not None
+        said = work.stderr.read()
+    assert work.returncode == 141
+    assert "Traceback" not in said

@@ -1,0 +1,199 @@
+"""An approval that came too late, or that the program's Approver does not accept, sets nothing going."""
+
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+
+import anyio
+import pytest
+from tests.postgres import Server, running
+
+import gesta
+from gesta.approver import SignedApprovals, asked, sign
+from gesta.codec import encode_content
+from gesta.entry import utc_text
+from gesta.kinds import ApprovalContent
+from gesta.record import Record
+from gesta.store import Letter
+from gesta.worker import Worker
+
+PAID: list[int] = []
+KEY = b"k" * 32
+YESTERDAY = timedelta(days=-1)
+
+
+@gesta.tool(effect="once", approval=True, expires_s=60)
+def pay(euros: int) -> str:
+    """Pay."""
+    PAID.append(euros)
+    return f"{euros} paid"
+
+
+@pytest.fixture(autouse=True)
+def _nothing_paid() -> None:
+    PAID.clear()
+
+
+def desk() -> gesta.Agent:
+    return gesta.Agent("desk", model=gesta.scripted(gesta.call("pay", euros=10), "Done."), tools=[pay])
+
+
+def shifted(by: timedelta) -> Callable[[], datetime]:
+    """Return a clock that is wrong."""
+    return lambda: datetime.now(UTC) + by
+
+
+async def send(record: Record, run: str, approval: ApprovalContent, key: str) -> None:
+    """Send a letter that the store takes now."""
+    await record.store.send(Letter(run, key, encode_content(approval, None), utc_text(datetime.now(UTC))))
+
+
+async def judgements(record: Record, run: str) -> list[tuple[str, str | None]]:
+    found = [entry.content for entry in await record.read(run)]
+    return [(each.by, each.refused) for each in found if isinstance(each, ApprovalContent)]
+
+
+@pytest.mark.parametrize("place", [":memory:", "late.gesta"])
+@pytest.mark.parametrize("taken_in_by", ["resume", "worker"])
+async def test_an_approval_that_comes_late_is_refused_whoever_takes_it_in(
+    tmp_path: Path, place: str, taken_in_by: str
+) -> None:
+    agent = desk()
+    async with gesta.open(place if place == ":memory:" else str(tmp_path / place)) as record:
+        record.holder.clock = shifted(YESTERDAY)  # the request has expired for the store, and not for this process
+        outcome = await record.run(agent, "Pay.", session="s")
+        assert outcome.waiting[0].of is not None
+        yes = ApprovalContent(of=outcome.waiting[0].of, verdict="approved", by="ann")
+        await send(record, outcome.run, yes, "ann")
+        told: list[gesta.Outcome] = []
+        if taken_in_by == "worker":
+            assert await Worker(record, [agent]).look(told.append) == 1
+        else:
+            told.append(await record.resume(outcome.run, agent))
+        assert [each.what for each in told[0].waiting] == ["approval"]
+        ((by, refused),) = await judgements(record, outcome.run)
+        assert by == "ann"
+        assert refused is not None
+        assert refused.startswith("It came at ")
+        record.holder.clock = shifted(timedelta())
+        assert (await record.resume(outcome.run, agent)).answer == "Done."
+        assert [by for by, _ in await judgements(record, outcome.run)] == ["ann", "expiry"]
+        results = [entry.content for entry in await record.read(outcome.run) if entry.kind == "tool-result"]
+    assert [each.outcome for each in results] == ["denied"]  # type: ignore[union-attr]
+    assert PAID == []
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    """A PostgreSQL server for the tests here."""
+    with running() as found:
+        yield found
+
+
+@pytest.mark.parametrize("kind", ["memory", "sqlite", "postgres"])
+async def test_nobody_can_send_an_approval_with_an_earlier_time(
+    kind: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    place = {"memory": ":memory:", "sqlite": str(tmp_path / "late.gesta")}.get(kind, "")
+    place = place or request.getfixturevalue("server").address()
+    async with gesta.open(place) as record:
+        record.holder.clock = shifted(YESTERDAY)
+        outcome = await record.run(desk(), "Pay.", session="s")
+        assert outcome.waiting[0].of is not None
+        yes = ApprovalContent(of=outcome.waiting[0].of, verdict="approved", by="ann")
+        letter = Letter(outcome.run, "ann", encode_content(yes, None), utc_text(record.holder.clock()))
+        await record.store.send(letter)
+        assert (await record.resume(outcome.run, desk())).reason == "waiting"
+        ((_, refused),) = await judgements(record, outcome.run)
+    assert refused is not None
+    assert refused.startswith("It came at ")
+    assert PAID == []
+
+
+async def test_a_late_approval_and_the_expiry_are_seen_at_once() -> None:
+    agent = desk()
+    async with gesta.open() as record:
+        record.holder.clock = shifted(YESTERDAY)
+        outcome = await record.run(agent, "Pay.", session="s")
+        record.holder.clock = shifted(timedelta())
+        assert outcome.waiting[0].of is not None
+        await send(record, outcome.run, ApprovalContent(of=outcome.waiting[0].of, verdict="approved", by="ann"), "ann")
+        assert (await record.resume(outcome.run, agent)).answer == "Done."
+        assert [by for by, _ in await judgements(record, outcome.run)] == ["ann", "expiry"]
+    assert PAID == []
+
+
+async def test_an_approval_in_time_keeps_the_time_of_its_letter() -> None:
+    async with gesta.open() as record:
+        outcome = await record.run(desk(), "Pay.", session="s")
+        assert outcome.waiting[0].of is not None
+        yes = ApprovalContent(of=outcome.waiting[0].of, verdict="approved", by="ann")
+        await record.send(outcome.run, yes, key="ann")
+        (letter,) = await record.store.inbox(outcome.run)
+        assert (await record.resume(outcome.run, desk())).answer == "Done."
+        (content,) = [entry.content for entry in await record.read(outcome.run) if entry.kind == "approval"]
+    assert isinstance(content, ApprovalContent)
+    assert content.sent_at is not None
+    assert utc_text(content.sent_at) == letter.at
+    assert PAID == [10]
+
+
+async def test_where_the_program_has_an_approver_only_a_signed_approval_counts(tmp_path: Path) -> None:
+    place, agent = str(tmp_path / "signed.gesta"), desk()
+    async with gesta.open(place, approver=SignedApprovals({"cfo": KEY})) as record:
+        outcome = await record.run(agent, "Pay.", session="s")
+        (request,) = await asked(record.store, outcome.run)
+        claim = ApprovalContent(of=request.request, verdict="approved", by="cfo")
+        await record.send(outcome.run, claim, key="1")
+        assert (await record.resume(outcome.run, agent)).reason == "waiting"
+        await record.send(outcome.run, sign(claim, request, b"x" * 32), key="2")
+        assert (await record.resume(outcome.run, agent)).reason == "waiting"
+        assert PAID == []
+    async with gesta.open(place) as record:  # who approves needs the key, and no Approver
+        await record.send(outcome.run, sign(claim, request, KEY), key="3")
+    async with gesta.open(place, approver=SignedApprovals({"cfo": KEY})) as record:
+        assert (await record.resume(outcome.run, agent)).answer == "Done."
+        assert [refused is None for _, refused in await judgements(record, outcome.run)] == [False, False, True]
+    assert PAID == [10]
+
+
+def test_the_synchronous_door_has_an_approver_too() -> None:
+    agent = desk()
+    with gesta.open_sync(approver=SignedApprovals({"cfo": KEY})) as opened:
+        outcome = opened.run(agent, "Pay.", session="s", key="m")
+        claim = ApprovalContent(of=outcome.waiting[0].of or 0, verdict="approved", by="cfo")
+        anyio.run(partial(opened.record.send, outcome.run, claim, key="1"))
+        assert opened.run(agent, "Pay.", session="s", key="m").reason == "waiting"
+        (request,) = anyio.run(asked, opened.record.store, outcome.run)
+        anyio.run(partial(opened.record.send, outcome.run, sign(claim, request, KEY), key="2"))
+        assert opened.run(agent, "Pay.", session="s", key="m").answer == "Done."
+    assert PAID == [10]
+
+
+async def test_a_denial_too_counts_only_if_it_is_signed(tmp_path: Path) -> None:
+    agent = desk()
+    async with gesta.open(str(tmp_path / "signed.gesta"), approver=SignedApprovals({"cfo": KEY})) as record:
+        outcome = await record.run(agent, "Pay.", session="s")
+        (request,) = await asked(record.store, outcome.run)
+        no = ApprovalContent(of=request.request, verdict="denied", by="cfo", reason="not this one")
+        await record.send(outcome.run, no, key="1")
+        assert (await record.resume(outcome.run, agent)).reason == "waiting"
+        await record.send(outcome.run, sign(no, request, KEY), key="2")
+        assert (await record.resume(outcome.run, agent)).answer == "Done."
+    assert PAID == []
+
+
+async def test_a_token_for_one_call_sets_no_other_going() -> None:
+    model = gesta.scripted([gesta.call("pay", euros=10), gesta.call("pay", euros=10)], "Done.")
+    agent = gesta.Agent("desk", model=model, tools=[pay])
+    async with gesta.open(approver=SignedApprovals({"cfo": KEY})) as record:
+        outcome = await record.run(agent, "Pay.", session="s")
+        one, other = await asked(record.store, outcome.run)
+        yes = sign(ApprovalContent(of=one.request, verdict="approved", by="cfo"), one, KEY)
+        again = ApprovalContent(of=other.request, verdict="approved", by="cfo", token=yes.token)
+        await record.send(outcome.run, again, key="1")
+        await record.send(outcome.run, yes, key="2")
+        waits = (await record.resume(outcome.run, agent)).waiting
+    assert [each.call for each in waits] == [other.call]
+    assert PAID == [10]

@@ -1,0 +1,430 @@
+"""What the options of tools, policies and records promise about effects; each option is given a value of its own."""
+
+import subprocess
+import sys
+import threading
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+import gesta
+from gesta.address import Record, bind
+from gesta.codec import encode_content
+from gesta.errors import OtherMessage, TurnOpen
+from gesta.kinds import (
+    AttemptContent,
+    BeginContent,
+    EndContent,
+    FaultContent,
+    ResolutionContent,
+    SignalContent,
+    ToolResultContent,
+)
+from gesta.store import Batch, Letter
+from gesta.stores.memory import MemoryStore
+
+
+def found(entries: list[gesta.Entry], kind: type) -> list[Any]:
+    return [entry.content for entry in entries if isinstance(entry.content, kind)]
+
+
+def acting(*script: Any, tools: Any = (), **options: Any) -> gesta.Agent:
+    return gesta.Agent("desk", model=gesta.scripted(*script), tools=list(tools), **options)
+
+
+def waits(outcome: gesta.Outcome) -> list[str]:
+    return [each.what for each in outcome.waiting]
+
+
+class Declined(TimeoutError):
+    """An author's own exception, of which its base says too little."""
+
+
+async def test_an_author_may_say_which_exceptions_leave_no_doubt() -> None:
+    @gesta.tool(effect="once", certain=Declined)
+    def pay() -> str:
+        """Pay."""
+        raise Declined("the bank said no in time")
+
+    @gesta.tool(effect="once")
+    def give() -> str:
+        """Give."""
+        raise Declined("nobody knows")
+
+    async with gesta.open() as record:
+        outcome = await record.run(acting(gesta.call("pay"), "no", tools=[pay]), "go")
+        assert outcome.answer == "no"
+        assert waits(await record.run(acting(gesta.call("give"), "no", tools=[give]), "go")) == ["doubt"]
+
+
+async def test_what_a_tool_raises_in_doubt_is_over() -> None:
+    asked = []
+
+    def settled(key: str) -> gesta.NotDone:
+        asked.append(key)
+        return gesta.NotDone()
+
+    tries = []
+
+    @gesta.tool(effect="once", reconcile=settled)
+    async def pay() -> str:
+        """Pay."""
+        tries.append(1)
+        if len(tries) == 1:
+            raise ConnectionResetError
+        return "paid"
+
+    async with gesta.open() as record:
+        outcome = await record.run(acting(gesta.call("pay"), "ok", tools=[pay]), "go")
+        entries = await record.read(outcome.run)
+    assert (outcome.answer, len(tries), len(asked)) == ("ok", 2, 1)
+    assert [fault.over for fault in found(entries, FaultContent)] == [True]
+    assert len({attempt.key for attempt in found(entries, AttemptContent)}) == 1
+
+
+async def test_a_void_key_is_believed_at_once_and_the_next_attempt_draws_a_new_one() -> None:
+    keys, go = [], threading.Event()
+
+    @gesta.tool(effect="once", timeout_s=0.02, reconcile=lambda _key: gesta.NotDone(void=True))
+    def order(context: gesta.Context) -> str:
+        """Order."""
+        keys.append(context.key)
+        if len(keys) == 1:
+            go.wait(10)  # still at work when the order was cancelled at the shop
+            return "too late"
+        return "ordered"
+
+    async with gesta.open() as record:
+        outcome = await record.run(acting(gesta.call("order"), "ok", tools=[order]), "go")
+        go.set()
+        entries = await record.read(outcome.run)
+    assert outcome.answer == "ok"
+    assert len(set(keys)) == len(keys) == 2
+    assert [each.void for each in found(entries, ResolutionContent)] == [True]
+
+
+async def test_an_idempotency_key_that_is_too_old_is_not_used_again() -> None:
+    now, tries = [datetime(2026, 1, 1, tzinfo=UTC)], []
+
+    @gesta.tool(effect="idempotent", key_s=60)
+    async def pay() -> str:
+        """Pay."""
+        tries.append(1)
+        now[0] += timedelta(seconds=61)
+        raise gesta.InDoubt
+
+    async with gesta.open() as record:
+        record.holder.clock = lambda: now[0]
+        outcome = await record.run(acting(gesta.call("pay"), "ok", tools=[pay]), "go")
+        assert (waits(outcome), len(tries)) == (["doubt"], 1)
+
+
+async def test_an_idempotent_call_that_is_given_up_is_a_doubt_and_no_model_is_told_to_repeat_it() -> None:
+    keys = []
+
+    @gesta.tool(effect="idempotent")
+    async def pay(context: gesta.Context) -> str:
+        """Pay."""
+        keys.append(context.key)
+        raise TimeoutError
+
+    agent = acting(gesta.call("pay"), "ok", tools=[pay], policy=gesta.Policy(attempts=2))
+    async with gesta.open() as record:
+        assert waits(await record.run(agent, "go")) == ["doubt"]
+    assert len(keys) == 2
+    assert len(set(keys)) == 1
+
+
+async def test_after_an_unknown_outcome_every_call_of_that_tool_needs_a_person_until_it_is_settled() -> None:
+    @gesta.tool(effect="once", on_doubt="tell")
+    async def pay(cents: int) -> str:
+        """Pay."""
+        if cents == 5:
+            raise TimeoutError
+        return "paid"
+
+    agent = acting(gesta.call("pay", cents=5), gesta.call("pay", cents=6), "ok", tools=[pay])
+    async with gesta.open() as record:
+        outcome = await record.run(agent, "go", session="s")
+        assert [(each.what, each.tool) for each in outcome.waiting] == [("approval", "pay")]
+        entries = await record.read(outcome.run)
+        attempt = next(entry.seq for entry in entries if isinstance(entry.content, AttemptContent))
+        settled = ResolutionContent(of=attempt, verdict="done", by="ann", result="paid")
+        await record.send(outcome.run, settled, key="r")
+        assert (await record.resume(outcome.run, agent)).answer == "ok"
+
+
+async def test_an_unknown_outcome_in_a_child_run_asks_for_approval_in_its_parent() -> None:
+    @gesta.tool(effect="once", on_doubt="tell")
+    async def pay(cents: int) -> str:
+        """Pay."""
+        if cents == 5:
+            raise TimeoutError
+        return "paid"
+
+    child = gesta.Agent("payer", model=gesta.scripted(gesta.call("pay", cents=5), "who knows"), tools=[pay])
+    agent = acting(gesta.call("payer", task="pay"), gesta.call("pay", cents=6), "ok", tools=[child.as_tool(), pay])
+    async with gesta.open() as record:
+        outcome = await record.run(agent, "go")
+        assert [(each.what, each.tool) for each in outcome.waiting] == [("approval", "pay")]
+        child_run = next(row.run for row in await record.store.runs() if row.parent_run == outcome.run)
+        assert found(await record.read(child_run), EndContent)[-1].doubts == ["pay"]
+        assert found(await record.read(outcome.run), ToolResultContent)[-1].doubts == ["pay"]
+
+
+async def test_an_unknown_outcome_in_a_parent_asks_for_approval_in_its_child_runs() -> None:
+    @gesta.tool(effect="once", on_doubt="tell")
+    async def pay(cents: int) -> str:
+        """Pay."""
+        raise TimeoutError
+
+    child = gesta.Agent("payer", model=gesta.scripted(gesta.call("pay", cents=5), "paid"), tools=[pay])
+    agent = acting(gesta.call("pay", cents=6), gesta.call("payer", task="pay"), "ok", tools=[child.as_tool(), pay])
+    async with gesta.open() as record:
+        outcome = await record.run(agent, "go")
+        assert waits(outcome) == ["child"]
+        below = next(row.run for row in await record.store.runs() if row.parent_run == outcome.run)
+        state = await record.state(below)
+        assert [call.asked is not None for call in state.calls.values()] == [True]
+        opened = found(await record.read(below), BeginContent)[0].opened
+        assert (opened.doubts, opened.depth) == (["pay"], 1)
+
+
+async def test_agents_call_agents_no_deeper_than_the_policy_allows() -> None:
+    def again(messages: Any, _header: Any) -> Any:
+        last = messages[-1]
+        return str(last["content"])[:200] if last["role"] == "tool" else gesta.call("deep", task="go deeper")
+
+    @gesta.tool(effect="pure")
+    async def deep(task: str, context: gesta.Context) -> Any:
+        """Ask the same agent again."""
+        return (await context.call(agent, task)).value
+
+    policy = gesta.Policy(limits=gesta.Limits(depth=3))
+    agent = gesta.Agent("digger", model=gesta.function(again), tools=[deep], policy=policy)
+    async with gesta.open() as record:
+        outcome = await record.run(agent, "dig")
+        rows = await record.store.runs()
+    assert len(rows) == 4
+    assert "agents may call agents 3 deep" in str(outcome.answer)
+
+
+@gesta.tool(effect="once", approval=True)
+async def wire() -> str:
+    """Wire."""
+    return "wired"
+
+
+async def test_a_message_waits_behind_a_turn_that_waits_for_somebody() -> None:
+    agent = acting(gesta.call("wire"), "done", "and that too", tools=[wire])
+    async with gesta.open() as record:
+        first = await record.run(agent, "wire it", session="s", key="a")
+        behind = await record.run(agent, "and this", session="s", key="b")
+        again = await record.run(agent, "and this", session="s", key="b")
+        assert (behind.queued, behind.turn, waits(behind)) == (True, first.turn, ["approval"])
+        assert again.queued
+        of = first.waiting[0].of
+        assert of is not None
+        approved = gesta.kinds.ApprovalContent(of=of, verdict="approved", by="ann")
+        await record.send(first.run, approved, key="ap")
+        assert (await record.resume(first.run, agent)).answer == "done"
+        last = await record.run(agent, "and this", session="s", key="b")
+        turns = found(await record.read(first.run), BeginContent)
+    assert (last.answer, last.queued) == ("and that too", False)
+    assert [turn.key for turn in turns] == ["a", "b"]
+
+
+async def test_a_message_may_take_the_place_of_an_open_turn() -> None:
+    agent = acting(gesta.call("wire"), "other", tools=[wire], policy=gesta.Policy(when_busy="replace"))
+    async with gesta.open() as record:
+        first = await record.run(agent, "wire it", session="s")
+        assert (await record.run(agent, "no, this", session="s")).answer == "other"
+        ends = found(await record.read(first.run), EndContent)
+    assert [end.reason for end in ends] == ["cancelled", "answered"]
+
+
+async def test_a_message_to_an_open_turn_may_be_an_error() -> None:
+    agent = acting(gesta.call("wire"), "other", tools=[wire], policy=gesta.Policy(when_busy="raise"))
+    async with gesta.open() as record:
+        await record.run(agent, "wire it", session="s")
+        with pytest.raises(TurnOpen):
+            await record.run(agent, "and this", session="s")
+
+
+async def test_a_key_stands_for_one_message() -> None:
+    agent = acting("paid", "other")
+    async with gesta.open() as record:
+        await record.run(agent, "pay 5", session="s", key="k")
+        with pytest.raises(OtherMessage, match=r"stands for the message 'pay 5', and now comes with 'pay 6'"):
+            await record.run(agent, "pay 6", session="s", key="k")
+        assert (await record.run(agent, "pay 5", session="s", key="k")).answer == "paid"
+
+
+async def test_a_turn_in_which_processes_die_without_progress_waits_for_a_person(tmp_path: Path) -> None:
+    path = str(tmp_path / "r.gesta")
+    program = """
+import os, sys, gesta
+agent = gesta.Agent("desk", model=gesta.function(lambda messages, header: os._exit(9)), policy=gesta.Policy(deaths=2))
+print(gesta.run_sync(agent, "go", record=sys.argv[1], session="s", key="k").waiting[0].what)
+"""
+    codes = [await anyio.run_process([sys.executable, "-c", program, path], check=False) for _ in range(4)]
+    assert [each.returncode for each in codes] == [9, 9, 0, 0]
+    assert codes[-1].stdout == b"deaths\n"
+    well = acting("alive", policy=gesta.Policy(deaths=2))
+    async with gesta.open(path) as record:
+        run = (await record.find("s")).run
+        assert waits(await record.resume(run, well, by=None)) == ["deaths"]
+        assert (await record.resume(run, well)).answer == "alive"
+        assert [each.by for each in found(await record.read(run), SignalContent)] == ["resume"]
+
+
+async def test_a_subprocess_of_an_attempt_counts_until_it_has_ended(tmp_path: Path) -> None:
+    started: list[subprocess.Popen[bytes]] = []
+    keys = []
+
+    @gesta.tool(effect="once", reconcile=lambda _key: gesta.NotDone())
+    def pay(context: gesta.Context) -> str:
+        """Pay."""
+        keys.append(context.key)
+        if len(keys) == 1:
+            started.append(context.popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE))
+            raise TimeoutError
+        return "paid"
+
+    agent = acting(gesta.call("pay"), "ok", tools=[pay])
+    async with gesta.open(str(tmp_path / "r.gesta")) as record:
+        first = await record.run(agent, "go", session="s", key="k")
+        assert (waits(first), len(keys)) == (["doubt"], 1)
+        started[0].communicate(b"\n")
+        assert (await record.run(agent, "go", session="s", key="k")).answer == "ok"
+    assert len(keys) == 2
+
+
+async def test_a_subprocess_keeps_its_attempt_from_being_over_after_its_process_died(tmp_path: Path) -> None:
+    path = str(tmp_path / "r.gesta")
+    program = """
+import os, subprocess, sys, gesta
+@gesta.tool(effect="once")
+def pay(context: gesta.Context) -> str:
+    "Pay."
+    child = context.popen([sys.executable, "-c", "input()"], stdin=0, stdout=subprocess.DEVNULL)
+    print(child.pid, flush=True)
+    os._exit(9)
+agent = gesta.Agent("desk", model=gesta.scripted(gesta.call("pay"), "ok"), tools=[pay])
+gesta.run_sync(agent, "go", record=sys.argv[1], session="s", key="k")
+"""
+    async with await anyio.open_process([sys.executable, "-c", program, path]) as process:
+        assert process.stdout is not None
+        assert process.stdin is not None
+        await process.stdout.receive()
+        await process.wait()
+        async with gesta.open(path) as record:
+            row = await record.find("s")
+            attempt = found(await record.read(row.run), AttemptContent)[0]
+            assert await record.store.gone(attempt.process) is False
+            await process.stdin.aclose()
+            with anyio.fail_after(10):
+                while await record.store.gone(attempt.process) is not True:
+                    await anyio.lowlevel.checkpoint()
+
+
+async def test_a_result_that_comes_while_the_turn_is_left_is_on_record_when_it_goes_on() -> None:
+    started, go = anyio.Event(), anyio.Event()
+
+    @gesta.tool(effect="once")
+    async def pay() -> str:
+        """Pay."""
+        started.set()
+        await go.wait()
+        return "paid"
+
+    async with gesta.open(grace_s=20) as record:
+        async with anyio.create_task_group() as group:
+            with anyio.CancelScope() as scope:
+                group.start_soon(partial(_cancel_when, started, scope, go))
+                await record.run(acting(gesta.call("pay"), "ok", tools=[pay]), "go", session="s", key="k")
+        outcome = await record.run(acting(gesta.call("pay"), "ok", tools=[pay]), "go", session="s", key="k")
+        entries = await record.read(outcome.run)
+    assert outcome.answer == "ok"
+    assert len(found(entries, AttemptContent)) == 1
+    assert not found(entries, FaultContent)
+
+
+async def _cancel_when(started: anyio.Event, scope: anyio.CancelScope, go: anyio.Event) -> None:
+    await started.wait()
+    scope.cancel()
+    await anyio.lowlevel.checkpoint()
+    go.set()
+
+
+async def test_a_reader_of_a_stream_that_leaves_may_stop_its_turn() -> None:
+    policy = gesta.Policy(when_left="stop")
+
+    @gesta.tool(effect="pure")
+    async def hang() -> str:
+        """Hang."""
+        await anyio.sleep_forever()
+        return ""
+
+    agent = acting(gesta.call("hang"), "ok", tools=[hang], policy=policy)
+    async with gesta.open(grace_s=0) as record:
+        stream = record.stream(agent, "go", session="s", key="k")
+        async for _ in stream:
+            break
+        with anyio.fail_after(10):
+            await stream.ended.wait()
+        state = await record.state((await record.find("s")).run)
+    assert state.open
+
+
+async def test_a_cancellation_that_came_before_an_attempt_was_on_record_keeps_it_from_beginning() -> None:
+    tried = []
+
+    @gesta.tool(effect="once")
+    async def pay() -> str:
+        """Pay."""
+        tried.append(1)
+        return "paid"
+
+    class Telling(MemoryStore):
+        """Somebody cancels in the instant before the attempt is committed."""
+
+        async def append(self, batch: Batch) -> int:
+            if any(row.kind == "attempt" for row in batch.rows):
+                await self.send(
+                    Letter(batch.lease.run, "c", encode_content(SignalContent(name="cancel", by="ann"), None))
+                )
+            return await super().append(batch)
+
+    record = Record(Telling(), bind)
+    outcome = await record.run(acting(gesta.call("pay"), "ok", tools=[pay]), "go")
+    entries = await record.read(outcome.run)
+    assert (outcome.reason, tried) == ("cancelled", [])
+    assert [fault.error.type for fault in found(entries, FaultContent)] == ["unstarted"]
+
+
+def test_a_result_that_comes_after_the_program_stopped_waiting_is_kept_though_the_record_is_closed(
+    tmp_path: Path,
+) -> None:
+    path, go = str(tmp_path / "r.gesta"), threading.Event()
+
+    @gesta.tool(effect="once", timeout_s=0.02)
+    def pay() -> str:
+        """Pay."""
+        go.wait(10)
+        return "paid"
+
+    agent = acting(gesta.call("pay"), "ok", tools=[pay])
+    assert waits(gesta.run_sync(agent, "go", record=path, session="s", key="k")) == ["doubt"]
+    working = [thread for thread in threading.enumerate() if thread.name == "gesta tool"]
+    go.set()
+    for thread in working:
+        thread.join(10)
+    assert gesta.run_sync(agent, "go", record=path, session="s", key="k").answer == "ok"
+    with gesta.open_sync(path) as record:
+        entries = record.read(record.find("s").run)
+    assert [result.tool_result for result in found(entries, ToolResultContent)] == ["paid"]

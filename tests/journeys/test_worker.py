@@ -1,0 +1,246 @@
+"""One run that fails ends no other: its failure is told, it is looked at again later, and the others go on."""
+
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, cast
+
+import anyio
+import pytest
+
+import gesta
+from gesta import address
+from gesta.decide import Waiting
+from gesta.entry import Row
+from gesta.errors import BrokenRecord, LeaseLost, OtherProgram, ServerGone, WriteFailed
+from gesta.kinds import AnswerContent
+from gesta.record import Record
+from gesta.store import RunRow
+from gesta.stores.memory import MemoryStore
+from gesta.worker import Failed, Worker
+
+
+class PanicError(BaseException):
+    """What a library that is no Python may raise."""
+
+
+FAILURES: list[Callable[[], BaseException]] = [
+    lambda: OtherProgram("pay", "a note of kind timer is on record", "one of kind question"),
+    lambda: LeaseLost("r", "epoch 1", "epoch 2"),
+    lambda: WriteFailed("r.gesta", "the disk is full"),
+    lambda: PanicError("rust"),
+    lambda: SystemExit(3),
+]
+
+
+@asynccontextmanager
+async def waiting(*agents: gesta.Agent) -> AsyncIterator[tuple[Record, list[str]]]:
+    """A record in which a run of each agent waited for an answer, and has it."""
+    async with gesta.open() as record:
+        runs = []
+        for agent in agents:
+            outcome = await record.run(agent, "Go.", session=agent.name)
+            answer = AnswerContent(of=outcome.waiting[0].of or 0, value="go on", by="ann")
+            await record.send(outcome.run, answer, key="go on")
+            runs.append(outcome.run)
+        yield record, runs
+
+
+def asking(name: str, then: Callable[[], Any]) -> gesta.Agent:
+    """Make an agent that asks, and does something when it was answered."""
+
+    async def program(verbs: gesta.Verbs, _text: str) -> str:
+        await verbs.ask("go", "May I?")
+        done = then()
+        return str(await done if hasattr(done, "__await__") else done)
+
+    return gesta.Agent(name, program=program)
+
+
+@pytest.mark.parametrize("failure", FAILURES, ids=lambda make: type(make()).__name__)
+async def test_a_run_that_fails_ends_no_other(failure: Callable[[], BaseException]) -> None:
+    told, failed = list[gesta.Outcome](), list[Failed]()
+    fallen = anyio.Event()
+
+    def fell(found: Failed) -> None:
+        failed.append(found)
+        fallen.set()
+
+    async def slow() -> str:
+        await fallen.wait()  # at work while the other one fails
+        return "fine"
+
+    def fail() -> str:
+        raise failure()
+
+    async with waiting(asking("good", slow), asking("bad", fail), asking("fine", slow)) as (record, runs):
+        agents = [asking("good", slow), asking("bad", fail), asking("fine", slow)]
+        worker = Worker(record, agents, failed=fell)
+        assert await worker.look(told.append) == 2
+        assert [outcome.answer for outcome in told] == ["fine", "fine"]
+        assert [(found.run, found.session, found.tries) for found in failed] == [(runs[1], "bad", 1)]
+        assert type(failed[0].failure) is type(failure())
+        assert (await record.state(runs[1])).open, "nobody wanted it to end"
+        kinds = [entry.kind for entry in await record.read(runs[1])]
+    assert "signal" not in kinds
+    assert "end" not in kinds
+
+
+async def test_a_run_that_fails_is_looked_at_again_after_growing_waits() -> None:
+    now, failed, tries = datetime(2026, 1, 1, tzinfo=UTC), list[Failed](), list[int]()
+
+    def fail() -> str:
+        tries.append(1)
+        if len(tries) == 12:
+            return "mended"
+        raise LeaseLost("r", "epoch 1", "epoch 2")
+
+    agent = asking("bad", fail)
+    async with waiting(agent) as (record, _):
+        record.holder.clock = lambda: now
+        told = list[gesta.Outcome]()
+        worker = Worker(record, [agent], failed=failed.append)
+        while not told:
+            await worker.look(told.append)
+            before = len(tries)
+            await worker.look(told.append)
+            assert len(tries) == before, "it is not due yet"
+            now += timedelta(seconds=failed[-1].again_s)
+        assert told[0].answer == "mended"
+        assert [found.again_s for found in failed] == [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300]
+        assert await worker.look(told.append) == 0
+
+
+async def test_without_a_callback_a_failure_is_a_warning_of_the_logger(caplog: pytest.LogCaptureFixture) -> None:
+    def fail() -> str:
+        raise PanicError("rust")
+
+    agent = asking("bad", fail)
+    async with waiting(agent) as (record, (run,)):
+        with caplog.at_level(logging.WARNING, logger="gesta"):
+            assert await Worker(record, [agent]).look(lambda _: None) == 0
+    assert caplog.messages == [f"run {run}, session bad: PanicError: rust; looked at again in 1 s"]
+
+
+async def test_a_callback_that_raises_ends_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    heard = []
+
+    def told(outcome: gesta.Outcome) -> None:
+        heard.append(outcome.answer)
+        raise ConnectionError("nobody reads")
+
+    agents = [asking("one", lambda: 1), asking("two", lambda: 2)]
+    async with waiting(*agents) as (record, _):
+        assert await Worker(record, agents).look(told) == 2
+    assert sorted(map(str, heard)) == ["1", "2"]
+    assert caplog.messages == ["Who was told an outcome raised ConnectionError: nobody reads"] * 2
+
+
+async def test_a_run_that_somebody_else_writes_is_no_failure(tmp_path: Path) -> None:
+    place, agent, failed = str(tmp_path / "r.gesta"), asking("one", lambda: 1), list[Failed]()
+    async with gesta.open(place) as record, gesta.open(place) as other:
+        outcome = await record.run(agent, "Go.", session="s")
+        lease = await other.store.lease(outcome.run)
+        worker, told = Worker(record, [agent], failed=failed.append), list[gesta.Outcome]()
+        assert await worker.look(told.append) == 0
+        await other.store.release(lease)
+        assert await worker.look(told.append) == 1
+    assert failed == []
+
+
+class Torn(MemoryStore):
+    """A store of which one run cannot be read, and which may be out of reach."""
+
+    torn = ""
+    away = 0
+
+    async def read(self, run: str, after: int = 0, until: int | None = None, limit: int | None = None) -> list[Row]:
+        """Read rows; those of one run are broken."""
+        if run == self.torn:
+            raise BrokenRecord(":memory:", "entry 3 holds no JSON")
+        return await super().read(run, after, until, limit)
+
+    async def runs(self, session: str | None = None, name: str | None = None) -> list[RunRow]:
+        """List the runs, if the server can be reached."""
+        if self.away:
+            self.away -= 1
+            raise ServerGone("db", "no route to host")
+        return await super().runs(session, name)
+
+
+async def test_a_run_that_cannot_be_read_ends_no_other() -> None:
+    store, agents = Torn(), [asking("torn", lambda: 1), asking("whole", lambda: 2)]
+    record, failed, told = Record(store, address.bind), list[Failed](), list[gesta.Outcome]()
+    for agent in agents:
+        outcome = await record.run(agent, "Go.", session=agent.name)
+        store.torn = store.torn or outcome.run
+        if outcome.run != store.torn:
+            await record.send(outcome.run, AnswerContent(of=outcome.waiting[0].of or 0, value="", by="ann"), key="a")
+    assert await Worker(record, agents, failed=failed.append).look(told.append) == 1
+    assert told[0].answer == "2"
+    assert [found.run for found in failed] == [store.torn]
+
+
+async def test_a_record_out_of_reach_is_looked_at_again() -> None:
+    store, agent = Torn(), asking("one", lambda: 1)
+    record, failed = Record(store, address.bind), list[Failed]()
+    await record.run(agent, "Go.", session="s")
+    store.away = 3
+    with anyio.CancelScope() as scope:
+        await Worker(record, [agent], failed=failed.append).work(lambda _: scope.cancel(), every_s=0.0)
+    assert [(found.run, found.tries) for found in failed] == [("", 1), ("", 2), ("", 3)]
+
+
+async def test_a_turn_that_takes_long_keeps_no_other_waiting() -> None:
+    begun, told, stopped = anyio.Event(), list[str](), list[int]()
+
+    async def long() -> str:
+        begun.set()
+        await anyio.sleep_forever()
+        return ""
+
+    agents = [asking("long", long), asking("short", lambda: "short")]
+    async with waiting(agents[0]) as (record, _), anyio.create_task_group() as group:
+
+        def heard(outcome: gesta.Outcome) -> None:
+            if outcome.answer is not None:
+                told.append(outcome.answer)
+                group.cancel_scope.cancel()
+
+        async def later() -> None:
+            await begun.wait()
+            outcome = await record.run(agents[1], "Go.", session="later")
+            await record.send(outcome.run, AnswerContent(of=outcome.waiting[0].of or 0, value="", by="ann"), key="a")
+
+        group.start_soon(later)
+        await Worker(record, agents).work(heard, every_s=0.0, stopping=stopped.append)
+    assert told == ["short"]
+    assert stopped == [1], "the long one was still at work"
+
+
+class Left(Record):
+    """A record whose turns end as they are told to."""
+
+    ends: list[str]
+
+    async def resume(self, run: str, agent: gesta.Agent, *, listener: Any = None) -> gesta.Outcome:
+        """Give an outcome that waits for the next of `ends`."""
+        del agent, listener
+        what = (Waiting(cast("Any", self.ends.pop(0)), 0, "turn"),)
+        return gesta.Outcome(run=run, session="s", turn=1, reason="waiting", waiting=what)
+
+
+async def test_a_turn_that_its_program_left_is_taken_up_and_one_that_keeps_dying_is_not() -> None:
+    now, agent, told = datetime(2026, 1, 1, tzinfo=UTC), asking("one", lambda: 1), list[str]()
+    record = Left(MemoryStore(), address.bind)
+    await record.run(agent, "Go.", session="s")
+    record.ends, record.holder.clock = ["resume", "resume", "deaths"], lambda: now
+    worker = Worker(record, [agent])
+    for _ in range(4):
+        await worker.look(lambda outcome: told.append(outcome.waiting[0].what))
+        now += timedelta(seconds=2)
+    now += timedelta(days=1)
+    assert await worker.look(lambda outcome: told.append(outcome.waiting[0].what)) == 0
+    assert told == ["resume", "resume", "deaths"]

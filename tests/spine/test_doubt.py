@@ -1,0 +1,146 @@
+"""Which exceptions leave nobody knowing whether an effect happened."""
+
+import http.client
+import smtplib
+import socket
+import ssl
+import subprocess
+import urllib.error
+
+import httpx2
+import psycopg
+import pytest
+
+from gesta.doubt import in_doubt
+from gesta.errors import InDoubt
+
+
+class APITimeoutError(Exception):
+    """As a provider's own library names it."""
+
+
+class Panic(BaseException):
+    """As extensions written in Rust raise it."""
+
+
+class Refusal(TimeoutError):
+    """An author's own, of which the author knows more than its base says."""
+
+
+DOUBTFUL = [
+    TimeoutError(),
+    ConnectionResetError(),
+    ConnectionAbortedError(),
+    BrokenPipeError(),
+    EOFError(),
+    http.client.IncompleteRead(b""),
+    http.client.RemoteDisconnected(),
+    subprocess.TimeoutExpired("pay", 1),
+    smtplib.SMTPServerDisconnected(),
+    ssl.SSLEOFError(),
+    urllib.error.URLError(TimeoutError()),
+    httpx2.ReadTimeout(""),
+    httpx2.WriteTimeout(""),
+    httpx2.ReadError(""),
+    httpx2.WriteError(""),
+    httpx2.RemoteProtocolError(""),
+    psycopg.OperationalError("the connection is lost"),
+    psycopg.errors.AdminShutdown(),
+    APITimeoutError(),
+    InDoubt("who knows"),
+    Panic(),
+    SystemExit(),
+    KeyboardInterrupt(),
+    ExceptionGroup("two", [ValueError(), TimeoutError()]),
+]
+
+CERTAIN = [
+    ConnectionRefusedError(),
+    socket.gaierror(),
+    ssl.SSLCertVerificationError(),
+    urllib.error.URLError(ConnectionRefusedError()),
+    urllib.error.URLError(socket.gaierror()),
+    httpx2.ConnectTimeout(""),
+    httpx2.ConnectError(""),
+    httpx2.PoolTimeout(""),
+    httpx2.UnsupportedProtocol(""),
+    smtplib.SMTPConnectError(421, ""),
+]
+
+ANSWERS = [
+    ValueError("no such account"),
+    KeyError("account"),
+    PermissionError(),
+    psycopg.errors.UniqueViolation(),
+    http.client.BadStatusLine("?"),
+    ExceptionGroup("two", [ValueError(), KeyError()]),
+]
+
+
+@pytest.mark.parametrize("failure", DOUBTFUL, ids=lambda failure: type(failure).__name__)
+def test_what_may_come_after_the_effect_is_a_doubt(failure: BaseException) -> None:
+    assert in_doubt(failure)
+
+
+@pytest.mark.parametrize("failure", CERTAIN, ids=lambda failure: type(failure).__name__)
+def test_what_comes_before_anything_was_sent_is_certain(failure: BaseException) -> None:
+    assert not in_doubt(failure)
+
+
+@pytest.mark.parametrize("failure", ANSWERS, ids=lambda failure: type(failure).__name__)
+def test_all_else_is_the_answer_of_the_tool(failure: BaseException) -> None:
+    assert not in_doubt(failure)
+
+
+def test_the_author_of_a_tool_may_know_better() -> None:
+    assert in_doubt(Refusal())
+    assert not in_doubt(Refusal(), (Refusal,))
+    assert in_doubt(TimeoutError(), (Refusal,))
+
+
+def chained(cause: Exception) -> Exception:
+    try:
+        try:
+            raise cause
+        except Exception as inner:
+            raise RuntimeError("the payment failed") from inner
+    except RuntimeError as outer:
+        return outer
+
+
+def test_what_caused_an_exception_counts_where_its_own_class_says_nothing() -> None:
+    assert in_doubt(chained(httpx2.ReadTimeout("")))
+    assert not in_doubt(chained(httpx2.ConnectTimeout("")))
+    assert not in_doubt(chained(ValueError()))
+
+
+def test_a_base_that_libraries_use_for_both_is_decided_by_its_cause() -> None:
+    lost = ConnectionError("Connection aborted.", http.client.RemoteDisconnected())
+    refused = ConnectionError("Max retries exceeded", ConnectionRefusedError())
+    assert in_doubt(lost)
+    assert not in_doubt(refused)
+    assert in_doubt(ConnectionError("nothing more is known"))
+
+
+def test_an_exception_that_caused_itself_is_looked_at_once() -> None:
+    failure = RuntimeError()
+    failure.__cause__ = failure
+    assert not in_doubt(failure)
+
+
+@pytest.mark.parametrize("module", [httpx2])
+def test_every_exception_of_a_client_is_one_or_the_other(module: object) -> None:
+    """Each class of the HTTP client has a place: a new one is to be thought about."""
+    found = {
+        name
+        for name, kind in vars(module).items()
+        if isinstance(kind, type) and issubclass(kind, httpx2.TransportError) and kind is not httpx2.TransportError
+    }
+    verdicts = {name: in_doubt(getattr(module, name)("")) for name in found}
+    assert {name for name, doubt in verdicts.items() if not doubt} == {
+        "ConnectError",
+        "ConnectTimeout",
+        "PoolTimeout",
+        "ProxyError",
+        "UnsupportedProtocol",
+    }

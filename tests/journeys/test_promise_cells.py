@@ -9,9 +9,11 @@ import os
 import re
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,7 +26,7 @@ from tests.ribs.test_backup import approve
 import gesta
 from gesta.address import Record, bind, drive, inline_store
 from gesta.errors import RunHeld, WriteFailed
-from gesta.kinds import SignalContent, ToolResultContent
+from gesta.kinds import AttemptContent, ResolutionContent, SignalContent, ToolResultContent
 from gesta.store import Batch, Effect
 from gesta.stores.memory import MemoryStore
 from gesta.stores.sqlite_backup import backup
@@ -167,6 +169,58 @@ def test_a_copy_by_cp_of_a_record_whose_process_died_waits_for_a_person(effect: 
             return stands(await record.run(agent, "go", **GO))
 
     assert anyio.run(main) == THEN[effect]
+
+
+@every_effect
+def test_a_process_died_on_another_host(effect: str, tmp_path: Path) -> None:
+    """A server found its run free; whether the process still works cannot be looked up, as after `cp`."""
+    assert living(tmp_path, effect).returncode == 9
+    path = tmp_path / "there.gesta"
+    shutil.copy(tmp_path / "r.gesta-wal", f"{path}-wal")
+    shutil.copy(tmp_path / "r.gesta", path)
+    with closing(sqlite3.connect(path)) as server:
+        server.execute("UPDATE leases SET owner = NULL")
+        server.commit()
+    till = Till()
+
+    async def main() -> None:
+        async with gesta.open(str(path)) as record:
+            outcome = await record.run(paying(effect, till), "go", **GO)
+            assert (len(till.keys), stands(outcome)) == (DIED[effect][0] - 1, THEN[effect])
+            if effect == "once":
+                await _tried_again(record, outcome, till)
+
+    anyio.run(main)
+
+
+async def _tried_again(record: Record, outcome: gesta.Outcome, till: Till) -> None:
+    """A person allows another try, which begins once somebody says that the process has ended."""
+    of = outcome.waiting[0].of or 0
+    await record.send(outcome.run, ResolutionContent(of=of, verdict="retry", by="ann"), key="r")
+    agent = paying("once", till)
+    assert (stands(await record.resume(outcome.run, agent)), till.keys) == ("running", [])
+    attempt = found(await record.read(outcome.run), AttemptContent)[0]
+    await record.store.declare_gone(attempt.process, "ann")
+    assert (stands(await record.resume(outcome.run, agent)), len(till.keys)) == ("answered", 1)
+
+
+class Syncing(MemoryStore):
+    """Notes which commits of attempts wait for the disk, whatever the durability."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.synced = list[bool]()
+
+    async def append(self, batch: Batch) -> int:
+        self.synced += [batch.synced for row in batch.rows if row.kind == "attempt"]
+        return await super().append(batch)
+
+
+@every_effect
+async def test_an_attempt_waits_for_the_disk_under_every_durability(effect: str) -> None:
+    till, store = Till(), Syncing()
+    assert stands(await Record(store, bind).run(paying(effect, till), "go", **GO)) == "answered"
+    assert store.synced == {"pure": [False], "transactional": [], "agent": [True, True]}.get(effect, [True])
 
 
 @every_effect
@@ -453,8 +507,8 @@ async def test_a_subprocess_that_a_tool_started_goes_on(effect: str, tmp_path: P
         await _cancelled(scope.cancel)
 
     till.strike = strike
-    found = {"reconcile": lambda _key: gesta.NotDone()} if effect == "once" else {}
-    agent = paying(effect, till, **found)
+    options: dict[str, Any] = {"reconcile": lambda _key: gesta.NotDone()} if effect == "once" else {}
+    agent = paying(effect, till, **options)
     async with gesta.open(str(tmp_path / "r.gesta"), grace_s=0) as record:
         with anyio.CancelScope() as scope:
             await record.run(agent, "go", **GO)
@@ -464,3 +518,24 @@ async def test_a_subprocess_that_a_tool_started_goes_on(effect: str, tmp_path: P
         if effect == "once":  # now it is over, and what `reconcile` says of it stays true
             assert stands(await record.run(agent, "go", **GO)) == "answered"
             assert (len(till.keys), len(set(till.keys))) == (2, 1)
+
+
+@every_effect
+async def test_the_log_beside_the_file_is_deleted_while_a_tool_is_at_work(effect: str, tmp_path: Path) -> None:
+    till, wal = Till(), tmp_path / "r.gesta-wal"
+
+    async def strike() -> None:
+        wal.unlink()
+
+    till.strike, till.strike_sync = strike, lambda _context: wal.unlink()
+    agent = paying(effect, till)
+    async with gesta.open(str(tmp_path / "r.gesta")) as record:
+        with pytest.raises(WriteFailed):
+            await record.run(agent, "go", **GO)
+            await record.run(agent, "go", **GO)
+    async with gesta.open(str(tmp_path / "r.gesta")) as record:
+        outcome = await record.run(agent, "go", **GO)
+        if effect == "transactional":
+            assert (await record.store.sql("SELECT count(*) FROM paid")).rows == [(1,)]
+    assert stands(outcome) == THEN[effect]
+    assert effect == "transactional" or (len(till.keys), len(set(till.keys))) == DIED[effect]

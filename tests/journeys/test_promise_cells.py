@@ -12,6 +12,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 from collections.abc import Awaitable, Callable
 from contextlib import closing
 from functools import partial
@@ -531,11 +532,129 @@ async def test_the_log_beside_the_file_is_deleted_while_a_tool_is_at_work(effect
     agent = paying(effect, till)
     async with gesta.open(str(tmp_path / "r.gesta")) as record:
         with pytest.raises(WriteFailed):
-            await record.run(agent, "go", **GO)
-            await record.run(agent, "go", **GO)
+            await _twice(record, agent)
     async with gesta.open(str(tmp_path / "r.gesta")) as record:
         outcome = await record.run(agent, "go", **GO)
         if effect == "transactional":
             assert (await record.store.sql("SELECT count(*) FROM paid")).rows == [(1,)]
     assert stands(outcome) == THEN[effect]
     assert effect == "transactional" or (len(till.keys), len(set(till.keys))) == DIED[effect]
+
+
+async def _twice(record: Record, agent: gesta.Agent) -> None:
+    """Take the turn until the write fails that everybody sees: a run above first waits for the one below."""
+    await record.run(agent, "go", **GO)
+    await record.run(agent, "go", **GO)
+
+
+class PanicError(BaseException):
+    """What a library that is no Python may raise."""
+
+
+async def _panic() -> None:
+    raise PanicError("rust")
+
+
+def _sync_panic(_context: gesta.Context) -> None:
+    raise PanicError("rust")
+
+
+@every_effect
+async def test_a_tool_raises_what_is_no_exception(effect: str) -> None:
+    till = Till()
+    till.strike, till.strike_sync = _panic, _sync_panic
+    async with gesta.open() as record:
+        outcome = await record.run(paying(effect, till), "go", **GO)
+        given = await results(record, outcome)
+    begun = {"pure": (1, 1), "transactional": (1, 1)}.get(effect, DIED[effect])
+    assert (len(till.keys), len(set(till.keys)), stands(outcome)) == (*begun, THEN[effect])
+    kinds = {"idempotent": ["ok"], "pure": ["error"], "transactional": ["error"]}.get(effect, [])
+    assert [outcome for outcome, _ in given] == kinds
+
+
+@pytest.mark.parametrize("effect", ["pure", "idempotent", "once"])
+async def test_a_thread_outlives_the_timeout_of_its_tool(effect: Any) -> None:
+    keys, go, asked = list[str](), threading.Event(), list[str]()
+
+    def settled(key: str) -> gesta.NotDone:
+        asked.append(key)
+        return gesta.NotDone()
+
+    @gesta.tool(effect=effect, timeout_s=0.05, reconcile=settled)
+    def pay(context: gesta.Context) -> str:
+        """Pay."""
+        keys.append(context.key)
+        if len(keys) == 1:
+            go.wait(10)
+        return f"paid {len(keys)}"
+
+    agent = gesta.Agent("desk", model=gesta.scripted(gesta.call("pay"), "ok"), tools=[pay])
+    async with gesta.open() as record:
+        outcome = await record.run(agent, "go", **GO)
+        assert (len(keys), len(set(keys)), stands(outcome)) == (*DIED[effect], THEN[effect])
+        assert len(asked) == (effect == "once"), "asked, and not believed"
+        go.set()
+        if effect == "once":
+            with anyio.fail_after(10):
+                while not await record.store.inbox(outcome.run):
+                    await anyio.lowlevel.checkpoint()
+            assert stands(await record.run(agent, "go", **GO)) == "answered"
+            assert (len(keys), await results(record, outcome)) == (1, [("ok", "paid 1")])
+
+
+@pytest.mark.parametrize("seen", [True, False], ids=["to_thread", "run_in_executor"])
+async def test_a_thread_that_a_tool_starts_is_seen_if_it_carries_the_context(seen: bool) -> None:
+    fired, go = list[str](), threading.Event()
+
+    @gesta.tool(effect="once", timeout_s=0.05, reconcile=lambda _key: gesta.NotDone())
+    async def pay() -> str:
+        """Pay."""
+        fired.append("begun")
+        if len(fired) == 1:
+            loop = asyncio.get_running_loop()
+            await (asyncio.to_thread(go.wait, 10) if seen else loop.run_in_executor(None, go.wait, 10))
+        return "paid"
+
+    agent = gesta.Agent("desk", model=gesta.scripted(gesta.call("pay"), "ok"), tools=[pay])
+    async with gesta.open() as record:
+        outcome = await record.run(agent, "go", **GO)
+    go.set()
+    assert (len(fired), stands(outcome)) == ((1, "doubt") if seen else (2, "answered"))
+
+
+DYING_BELOW = """
+import os, sys, gesta
+policy = gesta.Policy(deaths=2)
+child = gesta.Agent("payer", model=gesta.function(lambda messages, header: os._exit(9)), policy=policy)
+model = gesta.scripted(gesta.call("payer", task="pay"), "ok")
+agent = gesta.Agent("desk", model=model, tools=[child.as_tool()], policy=policy)
+outcome = gesta.run_sync(agent, "go", record=sys.argv[1], session="s", key="k")
+with gesta.open_sync(sys.argv[1]) as record:
+    below = record.read(outcome.waiting[0].run)
+print(outcome.waiting[0].what, sum(entry.kind == "fault" and entry.content.of == 1 for entry in below))
+"""
+
+
+async def test_deaths_below_count_in_the_run_of_the_agent_that_is_a_tool(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", DYING_BELOW, str(tmp_path / "r.gesta")]
+    lives = [await anyio.run_process(command, check=False) for _ in range(4)]
+    assert [life.returncode for life in lives] == [9, 9, 0, 0]
+    assert lives[-1].stdout == b"child 2\n"
+
+
+async def test_a_pure_call_that_never_returns_is_given_up_and_the_model_reads_that_it_can_be_made_again() -> None:
+    fired = list[int]()
+
+    @gesta.tool(effect="pure", timeout_s=0.02)
+    async def look() -> str:
+        """Look."""
+        fired.append(1)
+        await anyio.sleep_forever()
+        return ""
+
+    agent = gesta.Agent("desk", model=gesta.scripted(gesta.call("look"), "ok"), tools=[look])
+    async with gesta.open() as record:
+        outcome = await record.run(agent, "go")
+        ((kind, told),) = await results(record, outcome)
+    assert (len(fired), kind, outcome.answer) == (3, "interrupted", "ok")
+    assert "again" in told

@@ -6,6 +6,7 @@ Prints:
 """
 
 import sqlite3
+from contextlib import closing
 
 import gesta
 from gesta.kinds import AssistantContent, ToolCallContent, ToolResultContent, UserContent
@@ -22,6 +23,6 @@ if __name__ == "__main__":
             inner.log(ToolResultContent(tool_result=42))
         span.log(AssistantContent(value="Only 42."))
         span.log(UserContent(value="And 43?"))
-    with sqlite3.connect("shop.gesta") as db:
+    with closing(sqlite3.connect("shop.gesta")) as db:
         print(db.execute(EXCHANGES).fetchall())
         print(db.execute(CALLS).fetchall())

@@ -6,6 +6,7 @@ Prints:
 """
 
 import sqlite3
+from contextlib import closing
 
 import gesta
 from gesta.kinds import AssistantContent, UserContent
@@ -23,6 +24,6 @@ if __name__ == "__main__":
         answer = reply("eva")
         span.log(AssistantContent(value=answer))
         print(answer)
-    with sqlite3.connect("own.gesta") as db:
+    with closing(sqlite3.connect("own.gesta")) as db:
         query = "SELECT kind, annotations FROM entries WHERE kind NOT IN ('begin', 'end') ORDER BY seq"
         print(db.execute(query).fetchall())

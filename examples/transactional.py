@@ -31,6 +31,7 @@ if __name__ == "__main__":
                 print(entry.content.tool_result)
         print(outcome.answer)
     import sqlite3
+    from contextlib import closing
 
-    with sqlite3.connect("hotel.gesta") as file:  # any SQLite tool reads the same file
+    with closing(sqlite3.connect("hotel.gesta")) as file:  # any SQLite tool reads the same file
         print(file.execute("SELECT room FROM bookings").fetchall())

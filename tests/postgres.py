@@ -26,7 +26,7 @@ class Server:
     """A server in a folder: it can be stopped, started again and copied."""
 
     def __init__(self, folder: Path, programs: Path, settings: dict[str, str]) -> None:
-        self.folder, self._programs, self._settings = folder, programs, settings
+        self.folder, self._programs, self.settings = folder, programs, settings
         self.process: subprocess.Popen | None = None
 
     def address(self, schema: str | None = None) -> str:
@@ -35,7 +35,7 @@ class Server:
 
     def start(self) -> None:
         """Start it, and wait until it answers."""
-        chosen = QUICK | self._settings | {"unix_socket_directories": str(self.folder)}
+        chosen = QUICK | self.settings | {"unix_socket_directories": str(self.folder)}
         words = [word for key, value in chosen.items() for word in ("-c", f"{key}={value}")]
         command = [str(self._programs / "postgres"), "-D", str(self.folder / "data"), *words]
         with (self.folder / "log").open("ab") as log:
@@ -52,26 +52,22 @@ class Server:
             process.kill()
             process.wait()
 
-    def copy(self, folder: Path) -> "Server":
-        """Copy the folder of a stopped server: another server that knows the same."""
-        folder.mkdir(mode=0o777)
-        folder.chmod(0o777)
-        self.run("cp", "-a", str(self.folder / "data"), str(folder / "data"))
-        return Server(folder, self._programs, self._settings)
-
     def run(self, program: str, *arguments: str) -> str:
         """Run one of its programs."""
         found = shutil.which(program, path=str(self._programs)) or program
         done = subprocess.run([found, *arguments], user=USER, cwd=self.folder, capture_output=True, check=True)
         return done.stdout.decode()
 
-    def wait(self) -> None:
-        """Wait until it answers."""
+    def wait(self, *, writable: bool = False) -> None:
+        """Wait until it answers, and until it can write."""
         psycopg = pytest.importorskip("psycopg")
         until = time.monotonic() + 15
         while True:
             try:
-                psycopg.connect(host=str(self.folder), user="postgres", dbname="postgres").close()
+                with psycopg.connect(host=str(self.folder), user="postgres", dbname="postgres") as connection:
+                    reading = connection.execute("SELECT pg_is_in_recovery()").fetchone()
+                    if writable and reading == (True,):
+                        raise psycopg.OperationalError("it is still reading its log")
             except psycopg.OperationalError:
                 assert self.process is not None
                 assert self.process.poll() is None, (self.folder / "log").read_text()

@@ -52,7 +52,7 @@ PLACES: Mapping[Kind, Place] = MappingProxyType(
         Kind.ToolCall: Place("ToolUse", MAKERS | LED, follows=True),
         Kind.Attempt: Place(None, frozenset({Kind.ToolCall}), follows=True),
         Kind.ToolResult: Place("Observation", frozenset({Kind.ToolCall, Kind.Attempt})),
-        Kind.Fault: Place(None, frozenset({Kind.Request, Kind.Attempt})),
+        Kind.Fault: Place(None, frozenset({Kind.Request, Kind.Attempt, Kind.Begin})),  # of a turn: its process died
         Kind.Begin: Place(),
         Kind.End: Place(),  # what its span gave, by the role of that; the Conclusion of a child run
         Kind.Edge: Place(),

@@ -22,6 +22,8 @@ UNSETTLED = "unsettled"
 """Type of the error when a tool's `reconcile` could not tell either."""
 UNKNOWN_END = "unknown-end"
 """Type of the error that notes whether the process of an attempt has ended, as far as that is known."""
+UNSTARTED = "unstarted"
+"""Type of the error of an attempt whose function was never called, because somebody said something at that instant."""
 KEY_EXPIRED = "key-expired"
 """Type of the error of a call whose idempotency key the other side may have forgotten."""
 EFFECTS = ("once", "transactional")

@@ -17,6 +17,13 @@ OPENING = re.compile(r"\{\s*+(?:[\"'}]|\w++\s*+:)")
 TOKEN = re.compile(r'[{}]|"(?:[^"\\]*+(?:\\.[^"\\]*+)*+")?', re.DOTALL)
 """What tells where an object ends: braces, and strings, which may hold more of them; a quote alone never ends."""
 DECODER = json.JSONDecoder(strict=False)
+LEVELS = 500
+"""That may lie in each other. A bound of our own, below that of every Python: each has another one."""
+TRAILING = {
+    ("Expecting property name enclosed in double quotes", "}"): "Illegal trailing comma before end of object",
+    ("Expecting value", "]"): "Illegal trailing comma before end of array",
+}
+"""What Python says before 3.13, and of which character; what it says since."""
 UNCLOSED = "it is not closed"
 DEEP = "it is nested too deeply"
 LONG = "a number in it has too many digits"
@@ -43,7 +50,7 @@ def objects(text: str) -> list[Found]:
         if clean:
             try:
                 value, end = DECODER.raw_decode(text, start)
-                found.append(Found(start, end, value, None))
+                found.append(_found(text, start, end, value))
                 continue
             except (ValueError, RecursionError):  # such an error counts the lines before it, so only once
                 clean = False
@@ -58,17 +65,32 @@ def _piece(text: str, start: int) -> Found:
     if end is None:
         return Found(start, len(text), None, UNCLOSED)
     try:
-        return Found(start, end, DECODER.decode(text[start:end]), None)
+        return _found(text, start, end, DECODER.decode(text[start:end]))
     except (ValueError, RecursionError) as wrong:
         return Found(start, end, None, _problem(wrong))
 
 
+def _found(text: str, start: int, end: int, value: dict[str, Any]) -> Found:
+    """Return an object that could be read, without its value if it is too deep."""
+    if text.count("{", start, end) + text.count("[", start, end) > LEVELS:
+        level: list[Any] = [value]
+        for _ in range(LEVELS):
+            within = (each.values() if isinstance(each, dict) else each for each in level)
+            level = [inner for each in within for inner in each if isinstance(inner, (dict, list))]
+        if level:
+            return Found(start, end, None, DEEP)
+    return Found(start, end, value, None)
+
+
 def _problem(wrong: Exception) -> str:
-    """Say what a decoder found."""
-    if isinstance(wrong, json.JSONDecodeError):
-        near = wrong.doc[wrong.pos : wrong.pos + 20]
-        return f"{wrong.msg.removesuffix(' at').removesuffix(' starting')} at {near!r}"
-    return DEEP if isinstance(wrong, RecursionError) else LONG
+    """Return what a decoder found, in the same words on every Python."""
+    if not isinstance(wrong, json.JSONDecodeError):
+        return DEEP if isinstance(wrong, RecursionError) else LONG
+    words, at = wrong.msg, wrong.pos
+    since = TRAILING.get((words, wrong.doc[at : at + 1]))
+    if since and (before := wrong.doc[:at].rstrip()).endswith(","):
+        words, at = since, len(before) - 1
+    return f"{words.removesuffix(' at').removesuffix(' starting')} at {wrong.doc[at : at + 20]!r}"
 
 
 def _end(text: str, start: int) -> int | None:

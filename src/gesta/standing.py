@@ -37,7 +37,7 @@ from gesta.kinds import (
     ToolResultContent,
     UserContent,
 )
-from gesta.pending import KEY_EXPIRED, LOST, UNKNOWN_END, UNSETTLED, WAITS, Pending, Try
+from gesta.pending import KEY_EXPIRED, LOST, UNKNOWN_END, UNSETTLED, UNSTARTED, WAITS, Pending, Try
 from gesta.spending import ALLOWANCE, COSTS, WEIGHED, Spending, Weight
 from gesta.turn import AGENT, CORRECTS, HIDDEN, HISTORY, NULL, Asked, Turn
 from gesta.usage import tokens
@@ -277,6 +277,9 @@ def _fault(state: RunState, entry: Entry, content: FaultContent) -> None:
 def _doubt(call: Pending, last: Try, seq: int, content: FaultContent) -> None:
     """Take in what is known of an attempt that gave no result."""
     type_ = content.error.type
+    if type_ == UNSTARTED:
+        call.attempts, call.last = call.attempts - 1, None
+        return
     call.waited += type_ == WAITS
     last.over |= content.over is True
     if content.over is False:

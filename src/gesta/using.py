@@ -23,8 +23,9 @@ from gesta.entry import Entry
 from gesta.errors import GestaError, InDoubt, message_of
 from gesta.kinds import AttemptContent, Content, Error, FaultContent
 from gesta.late import late
+from gesta.opening import is_message
 from gesta.outlive import Outliving, Returned, Seat, marked, runs_subprocess, strayed, works
-from gesta.pending import KEY_EXPIRED, WAITS, Pending
+from gesta.pending import KEY_EXPIRED, UNSTARTED, WAITS, Pending
 from gesta.result import result_of
 from gesta.settle import settle
 from gesta.stop import TurnLeft
@@ -116,7 +117,9 @@ async def _try_all(works_: Sequence[Work], desk: Desk) -> None:
 
     try:
         await desk.log.durable()
-        begun = True
+        begun = not await _told_meanwhile(works_, trials, desk)
+        if not begun:
+            return
     finally:
         for work in works_:
             if not begun and work.seat is not None:
@@ -132,6 +135,20 @@ async def _try_all(works_: Sequence[Work], desk: Desk) -> None:
                 group.start_soon(job)
     if failures:
         raise failures[0]
+
+
+async def _told_meanwhile(works_: Sequence[Work], trials: Sequence[tuple[Entry, str]], desk: Desk) -> bool:
+    """Begin nothing with effects if a person said something before the attempts were on record: it is decided again."""
+    journal = desk.log.journal
+    if all(work.tool.effect == "pure" for work in works_):
+        return False
+    letters = await journal.store.inbox(desk.log.run)
+    if all(letter.id in journal.taken_in or is_message(letter) for letter in letters):
+        return False
+    for attempt, _ in trials:
+        error = Error(type=UNSTARTED, message="a letter came first, so it was not begun")
+        desk.write(FaultContent(of=attempt.seq, error=error, over=True), attempt.seq)
+    return True
 
 
 async def _transact(work: Work, desk: Desk) -> None:
@@ -191,7 +208,8 @@ async def _try(work: Work, attempt: Entry, key: str, desk: Desk) -> None:
     keep = desk.log.journal.store.keep
     try:
         arguments = tool.arguments(call.final_args)
-        with _watch(work, desk), anyio.move_on_after(work.bound_s) as timing, marked(name, keep):
+        mark = marked(name, keep) if tool.effect != "pure" else nullcontext()
+        with _watch(work, desk), anyio.move_on_after(work.bound_s) as timing, mark:
             returned = Returned(await tool.invoke(arguments, context, thread.carry_out))
     except BaseException as failure:
         if _below(failure) is not None:
@@ -279,9 +297,9 @@ def _give_up(desk: Desk, work: Work, attempt: Entry, thread: Outliving, error: E
     desk.write(FaultContent(of=attempt.seq, error=error, over=over or None), attempt.seq)
 
 
-async def _late(desk: Desk, tool: Tool, call: Pending, attempt: Entry, returned: Returned) -> None:
-    """Put what came of a call that was given up into the inbox."""
+def _late(desk: Desk, tool: Tool, call: Pending, attempt: Entry, returned: Returned) -> None:
+    """Put what came of a call that was given up into the inbox, in the thread that made the call."""
     found = _outcome(tool, attempt.seq, returned, over=True)
     content: Content = found if isinstance(found, FaultContent) else msgspec.structs.replace(found, call=call.seq)
     assert isinstance(attempt.content, AttemptContent)
-    await desk.host.save(late(desk.log.run, attempt.seq, attempt.content.key, content))
+    desk.host.save(late(desk.log.run, attempt.seq, attempt.content.key, content))

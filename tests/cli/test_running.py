@@ -107,9 +107,8 @@ def test_what_is_no_record_is_left_alone(gesta: Gesta, folder: Path):
     done = gesta("run", "agent.py:plain", "x", "--record", "text.gesta")
     assert "'text.gesta' is not a readable Gesta record" in done.stderr.replace(str(folder) + "/", "")
     assert done.exit_code == 1
-    with sqlite3.connect("other.gesta") as other:
+    with closing(sqlite3.connect("other.gesta")) as other, other:
         other.execute("CREATE TABLE mine(x)")
-    other.close()
     assert "is not a readable Gesta record" in gesta("run", "agent.py:plain", "x", "--record", "other.gesta").stderr
 
 

@@ -10,6 +10,7 @@ from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
 
+import apsw
 import pytest
 from tests.docs.test_commands import ROOT, fences, normalised, rows
 
@@ -19,7 +20,7 @@ from gesta.bridges import source
 from gesta.bridges.importing import import_file
 from gesta.cli.app import TYPED_WRONG
 from gesta.cli.talk import FAILED, USAGE, Stop
-from gesta.errors import GestaError, LeaseLost, MissingExtra, NewerRecord, RunHeld
+from gesta.errors import GestaError, LeaseLost, MissingExtra, NewerRecord, RecordBusy, RunHeld
 from gesta.store import Batch
 
 PAGE = ROOT / "docs" / "errors.md"
@@ -102,9 +103,21 @@ async def later_release(folder: Path) -> None:
     async with gesta.open(str(place)):
         pass
     with closing(sqlite3.connect(place)) as file:
-        file.execute("PRAGMA user_version = 2")
+        file.execute("PRAGMA user_version = 3")
     async with gesta.open(str(place), readonly=True):
         pass
+
+
+async def busy_writer(folder: Path) -> None:
+    """Write while another connection does, and does not end."""
+    place = folder / "shop.gesta"
+    async with gesta.open(str(place), busy_s=0.05) as record:
+        other = apsw.Connection(str(place))
+        other.execute("BEGIN IMMEDIATE")
+        try:
+            await record.run(gesta.Agent("desk", gesta.scripted("Hello.")), "Hi", session="s")
+        finally:
+            other.close()
 
 
 async def library_missing(folder: Path) -> None:
@@ -122,6 +135,7 @@ SCENES: dict[type[GestaError], Callable[[Path], Awaitable[None]]] = {
     RunHeld: two_writers,
     LeaseLost: old_handle,
     NewerRecord: later_release,
+    RecordBusy: busy_writer,
     MissingExtra: library_missing,
 }
 """What cannot be reached by one command or a few lines, and so stands on the page by itself."""

@@ -12,6 +12,8 @@ import anyio
 import pytest
 
 import gesta
+from gesta.address import Record, bind
+from gesta.codec import encode_content
 from gesta.errors import OtherMessage, TurnOpen
 from gesta.kinds import (
     AttemptContent,
@@ -22,6 +24,8 @@ from gesta.kinds import (
     SignalContent,
     ToolResultContent,
 )
+from gesta.store import Batch, Letter
+from gesta.stores.memory import MemoryStore
 
 
 def found(entries: list[gesta.Entry], kind: type) -> list[Any]:
@@ -375,3 +379,52 @@ async def test_a_reader_of_a_stream_that_leaves_may_stop_its_turn() -> None:
             await stream.ended.wait()
         state = await record.state((await record.find("s")).run)
     assert state.open
+
+
+async def test_a_cancellation_that_came_before_an_attempt_was_on_record_keeps_it_from_beginning() -> None:
+    tried = []
+
+    @gesta.tool(effect="once")
+    async def pay() -> str:
+        """Pay."""
+        tried.append(1)
+        return "paid"
+
+    class Telling(MemoryStore):
+        """Somebody cancels in the instant before the attempt is committed."""
+
+        async def append(self, batch: Batch) -> int:
+            if any(row.kind == "attempt" for row in batch.rows):
+                await self.send(
+                    Letter(batch.lease.run, "c", encode_content(SignalContent(name="cancel", by="ann"), None))
+                )
+            return await super().append(batch)
+
+    record = Record(Telling(), bind)
+    outcome = await record.run(acting(gesta.call("pay"), "ok", tools=[pay]), "go")
+    entries = await record.read(outcome.run)
+    assert (outcome.reason, tried) == ("cancelled", [])
+    assert [fault.error.type for fault in found(entries, FaultContent)] == ["unstarted"]
+
+
+def test_a_result_that_comes_after_the_program_stopped_waiting_is_kept_though_the_record_is_closed(
+    tmp_path: Path,
+) -> None:
+    path, go = str(tmp_path / "r.gesta"), threading.Event()
+
+    @gesta.tool(effect="once", timeout_s=0.02)
+    def pay() -> str:
+        """Pay."""
+        go.wait(10)
+        return "paid"
+
+    agent = acting(gesta.call("pay"), "ok", tools=[pay])
+    assert waits(gesta.run_sync(agent, "go", record=path, session="s", key="k")) == ["doubt"]
+    working = [thread for thread in threading.enumerate() if thread.name == "gesta tool"]
+    go.set()
+    for thread in working:
+        thread.join(10)
+    assert gesta.run_sync(agent, "go", record=path, session="s", key="k").answer == "ok"
+    with gesta.open_sync(path) as record:
+        entries = record.read(record.find("s").run)
+    assert [result.tool_result for result in found(entries, ToolResultContent)] == ["paid"]

@@ -5,6 +5,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,7 @@ async def test_effect_and_result_are_one_commit(address: str, tmp_path: Path, mo
         assert await results(record, outcome.run) == ["room 1 is yours; 1 booked", "room 2 is yours; 2 booked"]
         assert not await record.verify()
     if address != ":memory:":
-        with sqlite3.connect(address) as file:
+        with closing(sqlite3.connect(address)) as file:
             assert file.execute("SELECT room FROM bookings").fetchall() == [(1,), (2,)]
 
 
@@ -51,7 +52,7 @@ async def test_what_a_tool_did_before_it_raised_is_undone_and_the_model_is_told(
         first, second = await results(record, outcome.run)
         assert first == "room 1 is yours; 1 booked"
         assert "ConstraintError" in str(second)
-    with sqlite3.connect(tmp_path / "r.gesta") as file:
+    with closing(sqlite3.connect(tmp_path / "r.gesta")) as file:
         assert file.execute("SELECT count(*) FROM bookings").fetchall() == [(1,)]
 
 
@@ -163,6 +164,6 @@ def test_killed_inside_or_right_after_its_commit_it_happened_once(when: str, tmp
     assert play(when).returncode == -signal.SIGKILL
     again = play("again")
     assert again.stdout == "Booked.\n", again.stderr
-    with sqlite3.connect(tmp_path / "r.gesta") as file:
+    with closing(sqlite3.connect(tmp_path / "r.gesta")) as file:
         assert file.execute("SELECT at FROM bookings").fetchall() == [("after" if when == "after" else "again",)]
         assert file.execute("SELECT count(*) FROM entries WHERE kind = 'tool-result'").fetchall() == [(1,)]

@@ -8,6 +8,7 @@ import os
 import random
 import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -38,12 +39,12 @@ class World:
         self._path = path
 
     def write(self, what: str, key: str, text: str) -> None:
-        with sqlite3.connect(self._path, isolation_level=None, timeout=10) as rows:
+        with closing(sqlite3.connect(self._path, isolation_level=None, timeout=10)) as rows:
             rows.execute("CREATE TABLE IF NOT EXISTS rows(what, key, text)")
             rows.execute("INSERT INTO rows VALUES(?, ?, ?)", (what, key, text))
 
     def find(self, key: str) -> str | None:
-        with sqlite3.connect(self._path, isolation_level=None, timeout=10) as rows:
+        with closing(sqlite3.connect(self._path, isolation_level=None, timeout=10)) as rows:
             rows.execute("CREATE TABLE IF NOT EXISTS rows(what, key, text)")
             row = rows.execute("SELECT text FROM rows WHERE key = ?", [key]).fetchone()
         return None if row is None else str(row[0])
@@ -51,7 +52,7 @@ class World:
     def twice(self) -> list[str]:
         """What was done more than once for one call."""
         self.find("")
-        with sqlite3.connect(self._path, timeout=10) as rows:
+        with closing(sqlite3.connect(self._path, timeout=10)) as rows:
             query = "SELECT what, key, count(*) FROM rows GROUP BY what, key HAVING count(*) > 1"
             return [f"the world has {times} rows of {what} {key:.12}" for what, key, times in rows.execute(query)]
 

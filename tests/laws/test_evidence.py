@@ -90,9 +90,8 @@ async def test_a_change_is_found_at_its_entry(change: str, found: int, tmp_path:
     path = tmp_path / "r.gesta"
     run = await made(path)
     assert await flaws(path) == []
-    with sqlite3.connect(path) as db:
+    with closing(sqlite3.connect(path)) as db, db:
         db.execute(change)
-    db.close()
     (flaw,) = await flaws(path)
     assert (flaw.run, flaw.seq) == (run, found)
 
@@ -101,12 +100,11 @@ def test_a_closed_record_is_one_file_that_plain_sql_reads(tmp_path: Path) -> Non
     path = tmp_path / "r.gesta"
     run = anyio.run(made, path)
     assert [file.name for file in tmp_path.iterdir()] == ["r.gesta"]
-    with sqlite3.connect(path) as db:
+    with closing(sqlite3.connect(path)) as db, db:
         assert db.execute("SELECT run, session, name, head FROM runs").fetchall() == [(run, "s", "watch", 12)]
         said = "SELECT json_extract(content, '$.value') FROM entries WHERE kind IN ('user', 'assistant') ORDER BY pos"
         assert db.execute(said).fetchall() == [("look",), ("seen",)]
         assert {row[0] for row in db.execute("SELECT typeof(content) FROM entries")} == {"text"}
-    db.close()
 
 
 async def test_entries_come_back_as_they_were_written(tmp_path: Path) -> None:

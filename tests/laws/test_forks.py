@@ -3,6 +3,7 @@
 import json
 import sqlite3
 import tempfile
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -144,13 +145,11 @@ def test_a_change_of_what_a_fork_shares_is_found_in_the_base_and_in_the_fork() -
 
         base, forked = anyio.run(make)
         assert anyio.run(flaws, path) == []
-        with sqlite3.connect(path) as db:
+        with closing(sqlite3.connect(path)) as db, db:
             db.execute("UPDATE entries SET content = replace(content, 'Pay', 'Bay') WHERE run = ? AND seq = 2", (base,))
-        db.close()
         assert [(flaw.run, flaw.seq) for flaw in anyio.run(flaws, path)] == [(base, 2)]
-        with sqlite3.connect(path) as db:
+        with closing(sqlite3.connect(path)) as db, db:
             db.execute("DELETE FROM entries WHERE run = ? AND seq >= 7", (base,))
-        db.close()
         found = {flaw.run: flaw for flaw in anyio.run(flaws, path)}
         assert (found[forked].seq, "goes on from" in found[forked].what) == (8, True)
 

@@ -82,9 +82,9 @@ class Mortal(MemoryStore):
         self.reach()
         return await super().send(letter)
 
-    async def lease(self, run: str) -> Lease:
+    async def lease(self, run: str, *, mirror: bool = False) -> Lease:
         self.reach()
-        return await super().lease(run)
+        return await super().lease(run, mirror=mirror)
 
 
 def lived(play: str, lives: Sequence[Life]) -> dict[str, Any]:

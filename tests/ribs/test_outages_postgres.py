@@ -76,10 +76,37 @@ def test_a_read_that_meets_a_restart_waits_for_the_server(server: Server, addres
     with closing_store(address) as store, ThreadPoolExecutor(3) as pool:
         drive(store.append(Batch(drive(store.lease("r")), 0, [make_row("r", 1, "end")])))
         server.stop(at_once=True)
-        works = [pool.submit(lambda: len(drive(store.read("r")))), pool.submit(lambda: store.reader.listen().close())]
+        works = [pool.submit(lambda: len(drive(store.read("r"))))]
         works.append(pool.submit(lambda: len(drive(store.sql("SELECT 1")).rows)))
         server.start()
-        assert [work.result() for work in works] == [1, None, 1]
+        assert [work.result() for work in works] == [1, 1]
+
+
+async def test_who_follows_goes_on_after_a_restart(server: Server, address: str) -> None:
+    store = PostgresStore.open(address)
+    lease, seen = await store.lease("r"), []
+    await store.append(make_batch(lease, 0))
+    with anyio.fail_after(20):
+        async for page in store.tail():
+            seen += [row.seq for row in page]
+            if len(seen) == 3:
+                break
+            await anyio.to_thread.run_sync(server.stop)
+            await anyio.to_thread.run_sync(server.start)
+            await store.append(make_batch(lease, len(seen)))
+    await store.close()
+    assert seen == [1, 2, 3]
+
+
+async def test_a_reader_that_is_cancelled_waits_for_no_server(server: Server, address: str) -> None:
+    store = PostgresStore.open(address)
+    server.stop()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(store.read, "r")
+        await anyio.lowlevel.checkpoint()
+        tasks.cancel_scope.cancel()
+    await store.close()
+    server.start()
 
 
 async def test_after_an_outage_every_run_is_free_without_closing_the_record(server: Server, address: str) -> None:
@@ -346,6 +373,7 @@ time.sleep(60)
         while drive(store.gone(owner)) is False:
             pass
         assert drive(store.gone(owner)) is True
+    writer.process.stdout.close()
 
 
 @pytest.mark.parametrize("other", ["another folder", "a copy of the file"])

@@ -1,6 +1,7 @@
 """A file or log that is taken away under a process: noticed before anything else is effected, and nothing is lost."""
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -70,10 +71,12 @@ def delete_log_and_index(path: Path) -> None:
 def test_what_was_in_a_log_that_was_deleted_is_moved_into_the_file(path: Path, delete: Callable[[Path], None]) -> None:
     store, lease = written(path)
     delete(path)
-    with pytest.raises(WriteFailed, match="all that was committed is in the file; close the record and open it again"):
+    with pytest.raises(
+        WriteFailed, match="all entries that were committed are in the file; close the record and open it again"
+    ):
         drive(store.append(make_batch(lease, 10)))
     assert len(drive(store.read("r"))) == 10, "it is read on"
-    with pytest.raises(WriteFailed, match="all that was committed is in the file"):
+    with pytest.raises(WriteFailed, match="all entries that were committed are in the file"):
         drive(store.append(make_batch(lease, 10)))
     drive(store.close())
     again = InlineSqliteStore.open(path)
@@ -88,7 +91,12 @@ def test_what_was_in_a_log_that_was_deleted_is_moved_into_the_file(path: Path, d
 
 def test_a_commit_during_which_the_log_was_deleted_is_in_the_file_or_an_error(path: Path) -> None:
     store, lease = written(path)
-    store.writer._connection.set_commit_hook(lambda: bool(delete_log(path)))
+
+    def delete() -> bool:
+        delete_log(path)
+        return False
+
+    store.writer._connection.set_commit_hook(delete)
     drive(store.append(make_batch(lease, 10)))
     store.writer._connection.set_commit_hook(None)
     with pytest.raises(WriteFailed):
@@ -162,6 +170,27 @@ def test_what_cannot_be_saved_is_said_to_be_here_alone_and_saved_when_that_is_po
         drive(store.append(make_batch(lease, 10)))
     drive(store.close())
     assert entries(path.with_name("a.saved.gesta")) == 10
+
+
+def test_closing_saves_what_nobody_has_noticed_to_be_lost(path: Path) -> None:
+    store, _ = written(path)
+    delete_log(path)
+    drive(store.close())
+    assert entries(path) == 10
+    store = InlineSqliteStore.open(path)
+    drive(store.append(make_batch(drive(store.lease("q")), 0)))
+    path.unlink()
+    with pytest.raises(WriteFailed, match=r"was saved into .*a\.saved\.gesta"):
+        drive(store.close())
+    drive(store.close())
+    assert entries(path.with_name("a.saved.gesta")) == 11
+
+
+def test_closing_a_record_whose_folder_is_gone_does_nothing(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    store, _ = written(tmp_path / "folder" / "a.gesta")
+    shutil.rmtree(tmp_path / "folder")
+    drive(store.close())
 
 
 def test_ten_turns_outlive_the_log_that_held_them(path: Path) -> None:

@@ -590,30 +590,26 @@ def make_record(path: Path) -> bytes:
 
 
 def make_other_database(path: Path) -> None:
-    with sqlite3.connect(path) as connection:
+    with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("CREATE TABLE theirs(x)")
-    connection.close()
 
 
 def make_empty_database(path: Path) -> None:
-    with sqlite3.connect(path) as connection:
+    with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("CREATE TABLE theirs(x)")
         connection.execute("DROP TABLE theirs")
-    connection.close()
 
 
 def make_newer(path: Path) -> None:
     make_record(path)
-    with sqlite3.connect(path) as connection:
+    with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("PRAGMA user_version = 7")
-    connection.close()
 
 
 def make_hollow(path: Path) -> None:
-    with sqlite3.connect(path) as connection:
+    with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         connection.execute("PRAGMA user_version = 1")
-    connection.close()
 
 
 def truncate(path: Path) -> None:

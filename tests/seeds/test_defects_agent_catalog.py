@@ -53,7 +53,7 @@ def recorded(path: Path, *contents: Content, session: str = "s", root: str = "ap
 
 
 def asked(path: Path, query: str) -> list[Any]:
-    with sqlite3.connect(path) as db:
+    with closing(sqlite3.connect(path)) as db:
         return db.execute(query).fetchall()
 
 

@@ -780,8 +780,15 @@ def test_the_digest_never_drifts() -> None:
         '{"kind":"tool-call","tool_name":"pay","tool_args":{"to":"Zoë","sum":12.5,"key":{"$bytes":"AA=="}},'
         '"tool_call_id":"call_1"}'
     )
-    assert row.digest.hex() == "0f18749ef3384f3981575c1eeb60053ee410bbf28afa4e675c8a52ac1f1356cd"
+    assert (row.version, row.digest.hex()) == (2, "3fc2a3f659af0cbcc15cd4ba25163d4dec54c45d356c4a6cd2d7906737fe2b52")
     assert row.digest == digest_by_hand(row, sha256(b"before").digest())
+
+
+def test_the_digest_of_an_entry_of_format_1_never_drifts_either() -> None:
+    row = msgspec.structs.replace(golden(), version=1)
+    digest = link(sha256(b"before").digest(), row)
+    assert digest.hex() == "0f18749ef3384f3981575c1eeb60053ee410bbf28afa4e675c8a52ac1f1356cd"
+    assert digest == digest_by_hand(row, sha256(b"before").digest())
 
 
 def flip(value: Any) -> Any:

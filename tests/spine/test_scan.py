@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gesta.scan import DEEP, LONG, UNCLOSED, Found, objects
+from gesta.scan import DEEP, LEVELS, LONG, UNCLOSED, Found, objects
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
 VALUES = st.recursive(SCALARS, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=8)
@@ -69,18 +69,29 @@ def test_what_stands_around_does_not_matter(text: str, expected: list[object]) -
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ('{"a": 1,}', "Expecting property name enclosed in double quotes at '}'"),
+        ('{"a": 1,}', "Illegal trailing comma before end of object at ',}'"),
+        ('{"a": {"b": 1, \n}, "c": 2}', """Illegal trailing comma before end of object at ', \\n}, "c": 2}'"""),
+        ('{"a": [1 , ], "c": 2}', """Illegal trailing comma before end of array at ', ], "c": 2}'"""),
+        ('{"a": 1,]}', "Expecting property name enclosed in double quotes at ']}'"),
+        ('{"a":]}', "Expecting value at ']}'"),
         ('{"a" 1}', "Expecting ':' delimiter at '1}'"),
         ("{'a': 1}", "Expecting property name enclosed in double quotes at \"'a': 1}\""),
         ("{a: 1}", "Expecting property name enclosed in double quotes at 'a: 1}'"),
         ('{"a": 1', UNCLOSED),
         ('{"a": "cut off } here', UNCLOSED),
         ('{"a":' * 5000 + "1" + "}" * 5000, DEEP),
+        ('{"a":' + "[" * LEVELS + "]" * LEVELS + "}", DEEP),
         ('{"a": ' + "9" * 5000 + "}", LONG),
     ],
 )
 def test_what_nobody_can_read_says_why(text: str, problem: str) -> None:
     assert objects(f"so: {text}") == [Found(4, 4 + len(text), None, problem)]
+
+
+def test_how_deep_an_object_may_be_is_no_matter_of_the_python_that_reads_it() -> None:
+    for deep in ("[" * (LEVELS - 1) + "]" * (LEVELS - 1), json.dumps([[[]]] * LEVELS)):
+        assert values('so: {"a":' + deep + "}") == [{"a": json.loads(deep)}]
+    assert values('{"a" 1} {"a":' + "[" * LEVELS + "]" * LEVELS + "}") == [None, None]
 
 
 def test_a_broken_object_hides_none_after_it() -> None:

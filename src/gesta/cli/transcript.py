@@ -27,6 +27,7 @@ from gesta.kinds import (
     DecisionContent,
     EdgeContent,
     EndContent,
+    Error,
     FaultContent,
     KeyValueContent,
     Kind,
@@ -44,6 +45,7 @@ from gesta.kinds import (
     ToolResultContent,
     UserContent,
 )
+from gesta.pending import UNKNOWN_END
 from gesta.standing import RunState, RunView
 from gesta.usage import tokens
 from gesta.views.lineage import summary_text
@@ -197,6 +199,8 @@ def line_of(entry: Entry, agent: str) -> Line:
             kind = f"{outcome or status}: " if outcome not in ("ok", None) or status == "error" else ""
             who = f"result {call}" if call is not None else "result"
             return Line(who, kind + observation_text(result), RED if status == "error" else DIM)
+        case FaultContent(of=of, error=Error(type=type_, message=message), over=over) if type_ == UNKNOWN_END:
+            return Line("looked up", f"attempt {of} has ended" if over else f"attempt {of}: {message}", DIM)
         case FaultContent(of=of, error=error, wait_s=wait_s):
             again = f"; tried again after {wait_s:g} s" if wait_s is not None else ""
             return Line("fault", f"{error.type} (of {of}): {error.message}{again}", RED)

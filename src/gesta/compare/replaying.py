@@ -234,6 +234,8 @@ class Rehearsal:
             parent_run=opened.parent_run,
             causes=said.causes if said is not None else (),
             allowance=(content.extra or {}).get(ALLOWANCE),
+            depth=opened.depth,
+            doubts=opened.doubts,
         )
 
     async def child(self, agent: Agent, task: Task) -> Outcome | None:

@@ -10,12 +10,14 @@ from gesta.kinds import (
     ApprovalRequestContent,
     AssistantContent,
     AttemptContent,
+    Error,
     FaultContent,
     ResolutionContent,
     ToolCallContent,
     ToolResultContent,
     UserContent,
 )
+from gesta.pending import UNKNOWN_END
 
 
 class Transcript:
@@ -63,6 +65,9 @@ class Transcript:
                 self._attempts[entry.seq] = of
                 if of in self._told:
                     self._voice.note(f"attempt {number} is on record (entry {entry.seq}), the tool may start")
+            case FaultContent(error=Error(type=type_), over=over) if type_ == UNKNOWN_END:
+                found = "has ended" if over else "may still be at work"
+                self._voice.fact("looked up", f"entry {entry.seq}: what that attempt began {found}")
             case FaultContent(error=error):
                 self._voice.note(f"{error.type}: {error.message}")
             case ResolutionContent() as settled:

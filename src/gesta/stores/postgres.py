@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Literal, Self, TypeVar
 import anyio
 from anyio import to_thread
 
-from gesta.errors import GestaError, MissingExtra, NoRecord, WriteFailed
+from gesta.errors import GestaError, MissingExtra, NoRecord, ServerGone, WriteFailed
 
 try:
     import psycopg
@@ -32,6 +32,7 @@ from gesta.stores.postgres_open import (
     BUSY_S,
     Connection,
     Place,
+    allow_role,
     connect,
     identity,
     located,
@@ -75,6 +76,7 @@ class InlinePostgresStore:
         self._holding = holding
         self._writer = writer
         self._news = News()
+        self._given = ""  # the address, with its secrets
 
     @classmethod
     def open(
@@ -116,9 +118,13 @@ class InlinePostgresStore:
             opened.append(connect(place, readonly=False))
             options = Options(durability == "synced", failover == "synchronous", tool_role)
             info = prepared(opened[1], place, failover=options.failover)
+            if tool_role is not None:
+                allow_role(opened[1], place, tool_role)
             holding = cls.holding(opened[1], place, info)
             writer = Writer(place, info, opened[1], holding, options)
-            return cls(info, writer, Reader(place, info, opened[0]), holding)
+            made = cls(info, writer, Reader(place, info, opened[0]), holding)
+            made._given = address
+            return made
         except BaseException as error:
             for connection in opened:
                 connection.close()
@@ -162,27 +168,40 @@ class InlinePostgresStore:
 
     async def read(self, run: str, after: int = 0, until: int | None = None, limit: int | None = None) -> list[Row]:
         """Rows of a run by seq; see `Store.read`."""
-        return await self._wait(partial(self.reader.read, run, after, until, limit))
+        return await self._read(partial(self.reader.read, run, after, until, limit))
 
     async def head(self, run: str) -> tuple[int, bytes]:
         """Seq and digest of the last entry; see `Store.head`."""
-        return await self._wait(partial(self.reader.head, run))
+        return await self._read(partial(self.reader.head, run))
 
     async def runs(self, session: str | None = None, name: str | None = None) -> list[RunRow]:
         """Runs in the order in which they were opened; see `Store.runs`."""
-        return await self._wait(partial(self.reader.runs, session, name))
+        return await self._read(partial(self.reader.runs, session, name))
 
     async def get_blob(self, run: str, name: str) -> BlobRow:
         """Read a blob; see `Store.get_blob`."""
-        return await self._wait(partial(self.reader.get_blob, run, name))
+        return await self._read(partial(self.reader.get_blob, run, name))
 
     async def send(self, letter: Letter) -> bool:
         """Put a letter into an inbox; see `Store.send`."""
         return bool(await self._write(letter, synced=True))
 
+    def deliver(self, letter: Letter) -> bool:
+        """Put a letter into an inbox from any thread; see `Store.deliver`. A closed record is opened for that long."""
+        if self._news.over:
+            opened = InlinePostgresStore.open(self._given, failover="synchronous")  # a letter makes no record a copy
+            try:
+                return opened.deliver(letter)
+            finally:
+                opened.close_now()
+        (outcome,) = self.writer.commit((letter,), synced=True)
+        if isinstance(outcome, GestaError):
+            raise outcome
+        return bool(outcome)
+
     async def inbox(self, run: str) -> list[Letter]:
         """Letters that wait; see `Store.inbox`."""
-        return await self._wait(partial(self.reader.inbox, run))
+        return await self._read(partial(self.reader.inbox, run))
 
     async def lease(self, run: str, *, mirror: bool = False) -> Lease:
         """Take the right to write; see `Store.lease`.
@@ -207,7 +226,7 @@ class InlinePostgresStore:
         known = self._holding.gone(process)
         if known is not None:
             return known
-        return True if await self._wait(partial(self.reader.declared, process)) else None
+        return True if await self._read(partial(self.reader.declared, process)) else None
 
     async def declare_gone(self, process: str, by: str) -> None:
         """Write down that a person says that a process has ended; see `Store.declare_gone`. Raises WriteFailed."""
@@ -232,19 +251,21 @@ class InlinePostgresStore:
         """
         if self._news.over:
             return
-        listening = await self._wait(self.reader.listen)
+        listening: Connection | None = None
         try:
             while not self._news.over:
-                rows = await self._wait(partial(self.reader.page, after, PAGE))
+                rows = await self._read(partial(self.reader.page, after, PAGE))
                 if rows:
                     after = rows[-1].pos
                     yield rows
-                elif listening.closed:  # lost
-                    listening = await self._wait(self.reader.listen)
+                elif listening is None or listening.closed:
+                    with suppress(ServerGone):  # for how long it is waited, the reading says
+                        listening = await self._wait(self.reader.listen)
                 else:
                     await self._news_of(listening)
         finally:
-            listening.close()
+            if listening is not None:
+                listening.close()
 
     async def sql(self, query: str, parameters: Sequence[Any] = ()) -> Table:
         """Answer a reading query; see `Store.sql`. Raises RecordError."""
@@ -261,7 +282,7 @@ class InlinePostgresStore:
     async def close(self) -> None:
         """Free all leases and close the connections; see `Store.close`."""
         self._news.close()
-        self._close()
+        self.close_now()
 
     async def _write(self, work: Work, *, synced: bool) -> Any:
         (outcome,) = self.writer.commit((work,), synced=synced)
@@ -271,6 +292,9 @@ class InlinePostgresStore:
 
     async def _wait(self, work: Callable[[], T]) -> T:
         return work()
+
+    async def _read(self, work: Callable[[], T]) -> T:
+        return await self._wait(work)
 
     async def _news_of(self, listening: Connection) -> None:
         """Wait until the server says that something was committed, or for so long that it is time to look."""
@@ -285,7 +309,8 @@ class InlinePostgresStore:
                 listening.close()
                 return
 
-    def _close(self) -> None:
+    def close_now(self) -> None:
+        """Close at once, in this thread."""
         self.reader.close()
         if self._writer is not None:
             self._writer.close()
@@ -334,13 +359,17 @@ class PostgresStore(InlinePostgresStore):
         """Free all leases and close the connections, in a thread. What is not yet committed is refused."""
         self._news.close()
         with anyio.CancelScope(shield=True):
-            await to_thread.run_sync(self._close, limiter=self._reading)
+            await to_thread.run_sync(self.close_now, limiter=self._reading)
 
     async def _write(self, work: Work, *, synced: bool) -> Any:
         return await self._sharing.share(self.writer, work, synced=synced)
 
     async def _wait(self, work: Callable[[], T]) -> T:
         return await to_thread.run_sync(work, limiter=self._reading)
+
+    async def _read(self, work: Callable[[], T]) -> T:
+        """Read in a thread. Whoever is cancelled waits for no server that is away."""
+        return await to_thread.run_sync(work, abandon_on_cancel=True, limiter=self._reading)
 
 
 def prepared(connection: Connection, place: Place, *, failover: bool) -> Info:

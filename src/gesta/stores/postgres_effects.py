@@ -7,6 +7,7 @@ tables a statement would change. What a function does that a statement calls, no
 """
 
 import re
+import threading
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -17,10 +18,11 @@ from gesta.stores.effects import OWN, Refused
 from gesta.stores.postgres_open import Connection
 
 HIDDEN = re.compile(
-    r"""--[^\n]*|/\*.*?\*/|E'(?:[^'\\]|''|\\.)*'|'(?:[^']|'')*'|"(?:[^"]|"")*"|\$(?P<tag>\w*)\$.*?\$(?P=tag)\$""",
+    r"""(?P<comment>--[^\n]*|/\*.*?\*/)|(?P<name>"(?:[^"]|"")*")"""
+    r"""|(?<!\w)E'(?:[^'\\]|''|\\.)*'|'(?:[^']|'')*'|(?<![\w$])\$(?P<tag>\w*)\$.*?\$(?P=tag)\$""",
     re.DOTALL | re.IGNORECASE,
 )
-"""Comments, texts and quoted names: words in them steer nothing."""
+"""Comments, quoted names and texts: words in them steer nothing."""
 VERBS = ("select", "insert", "update", "delete", "merge", "with")
 CHANGES = re.compile(r"\b(insert|update|delete|merge)\b")
 MAKES_TABLE = re.compile(r"(?<!insert )(?<!merge )\binto\b")
@@ -37,7 +39,9 @@ class PostgresSql:
     def __init__(self, connection: Connection, schema: str, role: str | None, timeout_s: float | None) -> None:
         self._connection = connection
         self._schema = schema
-        self._role = role
+        self._thread = threading.get_ident()
+        self.over = False
+        """Whether the tool has returned."""
         bound_ms = 0 if timeout_s is None else max(1, round(timeout_s * 1000))
         path = sql.SQL("SET LOCAL search_path = {}, public, pg_temp; ").format(sql.Identifier(schema))
         ours = sql.SQL("SET LOCAL search_path = {}, pg_temp; ").format(sql.Identifier(schema))
@@ -57,6 +61,10 @@ class PostgresSql:
             Refused: it would reach beyond the tool's own tables, or time is up.
             Exception: what PostgreSQL raises: a constraint that is broken, a statement that is none.
         """
+        if self.over:
+            raise Refused(f"The tool has returned, and its transaction is over: {statement:.200}")
+        if threading.get_ident() != self._thread:
+            raise Refused(f"A transactional tool may not run statements in another thread: {statement:.200}")
         wrong = refusal(statement)
         if wrong is not None:
             raise Refused(f"A transactional tool may not {wrong}: {statement:.200}")
@@ -112,7 +120,7 @@ def changed(plan: Any) -> Iterator[tuple[str, str]]:
 
 def refusal(statement: str) -> str | None:
     """Return what a statement would do that it may not, by its words; `None` where those are allowed."""
-    words = " ".join(HIDDEN.sub(" '' ", statement).lower().split()).strip("; ")
+    words, called = bare(statement, " '' "), bare(statement, None)
     first = re.match(r"[(\s]*(\w*)", words)
     if first is None or first[1] not in VERBS:
         return "run anything but SELECT, INSERT, UPDATE, DELETE and MERGE"
@@ -120,5 +128,22 @@ def refusal(statement: str) -> str | None:
         return "run several statements at once"
     if MAKES_TABLE.search(words):
         return "make tables"
-    found = REACHES.search(words)
+    if "u&''" in words.replace(" ", ""):
+        return "write names or texts with U&"
+    found = REACHES.search(called)
     return f"call {found[1]}" if found is not None else None
+
+
+def bare(statement: str, name: str | None) -> str:
+    """Return the words of a statement in lower case, without comments and texts.
+
+    Args:
+        name: what stands for a quoted name; `None` for the name itself.
+    """
+
+    def shown(found: re.Match[str]) -> str:
+        if found["comment"]:
+            return " "
+        return " '' " if not found["name"] else found["name"].strip('"') if name is None else name
+
+    return " ".join(HIDDEN.sub(shown, statement).lower().split()).strip("; ")

@@ -59,6 +59,7 @@ SET idle_in_transaction_session_timeout = '{STALLED_S}s';
 SET idle_session_timeout = 0;
 SET default_transaction_isolation = 'read committed';
 SET bytea_output = 'hex';
+SET standard_conforming_strings = on;
 SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off';"""
 """The server's side of it: it looks after its clients in the same way."""
 
@@ -170,6 +171,21 @@ def connect(place: Place, *, readonly: bool) -> Connection:
         connection.close()
         raise
     return connection
+
+
+def allow_role(connection: Connection, place: Place, role: str) -> None:
+    """Check that statements of tools can run under a role, and that it keeps them from Gesta's own tables.
+
+    Raises:
+        psycopg.Error: there is no such role, or this user may not take it. WriteFailed: it keeps them from nothing.
+    """
+    with connection.transaction():
+        connection.execute(sql.SQL("SET LOCAL ROLE {}").format(sql.Identifier(role)))
+    query = "SELECT has_table_privilege($1, format('%I.entries', $2::text), 'INSERT, UPDATE, DELETE')"
+    if connection.execute(query, (role, place.schema)).fetchall() == [(True,)]:
+        raise WriteFailed(
+            place.address, f"the role {role!r} (`tool_role`) may change the record's own tables; name one that may not"
+        )
 
 
 def standing(connection: Connection) -> bool:

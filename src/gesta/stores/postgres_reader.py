@@ -132,8 +132,12 @@ class Reader:
             connection.close()
 
     def listen(self) -> Connection:
-        """Open a connection that hears of commits. Raises RecordError."""
-        return self._patiently(self._listen)
+        """Open a connection that hears of commits. Raises RecordError; the server is not waited for."""
+        self._open()
+        try:
+            return self._listen()
+        except psycopg.Error as error:
+            raise told(error, self._place.address, writing=False) from error
 
     def close(self) -> None:
         """Close the connection; twice does nothing."""
@@ -167,7 +171,11 @@ class Reader:
 
     def _listen(self) -> Connection:
         connection = connect(self._place, readonly=True)
-        connection.execute(f'LISTEN "{self._channel}"')
+        try:
+            connection.execute(f'LISTEN "{self._channel}"')
+        except BaseException:
+            connection.close()
+            raise
         return connection
 
     def _patiently(self, work: Callable[[], T]) -> T:

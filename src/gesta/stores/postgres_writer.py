@@ -287,12 +287,15 @@ class Writer:
         """Do an effect, and return what it says of itself; what it did is undone where it says so."""
         trial.played = True
         tables = PostgresSql(self._connection, self._place.schema, self._options.tool_role, effect.timeout_s)
-        self._connection.execute("SAVEPOINT effect")
+        # the tool's own time is no standing still: it would be cut off in every life of its run
+        self._connection.execute("SAVEPOINT effect; SET LOCAL idle_in_transaction_session_timeout = 0")
         try:
             batch, kept = effect.work(tables)
         except BaseException as error:
             trial.raised = error
             raise
+        finally:
+            tables.over = True
         if kept:
             tables.check()
         else:

@@ -25,16 +25,13 @@ SAVED = ".saved"
 ROWS = "SELECT pos, digest FROM entries"
 
 
-class Unsaved(WriteFailed):
-    """What was committed could not be saved, and may be the next time."""
+def save(connection: apsw.Connection, guard: Guard, path: Path) -> tuple[WriteFailed, bool]:
+    """Save what was committed; return the error that says where it is now, and whether it is saved.
 
-
-def save(connection: apsw.Connection, guard: Guard, path: Path) -> WriteFailed:
-    """Save what was committed, and return the error that says where it is now. Cost: reads all, and may write it."""
-    if saved_in_place(connection, guard):
-        return WriteFailed(str(path), f"{LOST}all that was committed is in the file; {AGAIN}")
-    if _holds(connection, path):
-        return WriteFailed(str(path), f"{LOST}all entries that were committed are in the file; {AGAIN}")
+    Cost: reads all, and may write it.
+    """
+    if in_file(connection, guard, path):
+        return WriteFailed(str(path), f"{LOST}all entries that were committed are in the file; {AGAIN}"), True
     made = spare(path)
     try:
         connection.execute("VACUUM INTO ?", (str(made),))
@@ -45,13 +42,16 @@ def save(connection: apsw.Connection, guard: Guard, path: Path) -> WriteFailed:
             disconnect(copy)
     except apsw.Error as error:
         made.unlink(missing_ok=True)
-        return Unsaved(
-            str(path),
-            f"{LOST}what was committed could not be saved into {str(made)!r} ({error})",
-            stands="It is in this process alone and ends with it; what is written next tries to save it again",
-        )
+        found = f"{LOST}what was committed could not be saved into {str(made)!r} ({error})"
+        stands = "It is in this process alone and ends with it; what is written next tries to save it again"
+        return WriteFailed(str(path), found, stands=stands), False
     found = f"{LOST}what was committed was saved into {str(made)!r}; look at both, put the one that you want in place"
-    return WriteFailed(str(path), found, stands="What was committed before stands in the saved file alone")
+    return WriteFailed(str(path), found, stands="What was committed before stands in the saved file alone"), True
+
+
+def in_file(connection: apsw.Connection, guard: Guard, path: Path) -> bool:
+    """Return whether what was committed is in the file, after moving it there if that is possible."""
+    return saved_in_place(connection, guard) or _holds(connection, path)
 
 
 def saved_in_place(connection: apsw.Connection, guard: Guard) -> bool:

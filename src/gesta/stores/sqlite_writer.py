@@ -26,11 +26,12 @@ from gesta.stores.sharing import Work
 from gesta.stores.sqlite_guard import Guard
 from gesta.stores.sqlite_leases import Leases
 from gesta.stores.sqlite_open import AGAIN_S, disconnect, told
-from gesta.stores.sqlite_saving import Unsaved, save, saved_in_place
+from gesta.stores.sqlite_saving import in_file, save, saved_in_place
 from gesta.stores.sqlite_turn import busy, left
 from gesta.stores.sqlite_works import Works
 
 CLOSING_S = 0.1  # how long a closing store waits for readers, before it leaves the log beside the file
+LAST_S = 5.0  # how long it waits to say which leases are free; when the process ends, others see it anyway
 RETRY_S = 0.5  # between two tries to give leases back whose commit failed
 WAITING = "SELECT run, key, content, at, id FROM inbox WHERE run = ? ORDER BY id"
 FAULTY = (
@@ -181,6 +182,9 @@ class Writer:
         """Free all leases and move the log into the file, so that one file remains unless others have it open.
 
         What cannot be moved now (a full disk, a reader elsewhere) stays safe in the log. Twice does nothing.
+
+        Raises:
+            WriteFailed: the file was taken away, and what was committed is elsewhere. Its leases are free.
         """
         self._ending.set()
         with self._turn:
@@ -188,16 +192,19 @@ class Writer:
             if closed or os.getpid() != self._process:  # a forked child closes nothing of its parent's
                 return
             self._leases.leave_all()
-            patience_s = self._terms.busy_s if self._leases.presence.back else CLOSING_S
+            patience_s = min(self._terms.busy_s, LAST_S) if self._leases.presence.back else CLOSING_S
             ours = self._queue.taken_by(time.monotonic() + patience_s)
+            failure: WriteFailed | None = None
             try:
-                with suppress(apsw.Error, GestaError):
-                    self._put_away(patience_s)
+                with suppress(apsw.Error):
+                    failure = self._put_away(patience_s)
                 disconnect(self._connection)
             finally:
                 if ours:
                     self._queue.release()
             self._guard.release()
+            if failure is not None:
+                raise failure
 
     def shrink(self) -> int:
         """Write the file anew without what is free in it; return the bytes by which it became smaller.
@@ -301,16 +308,21 @@ class Writer:
     def _gone(self) -> WriteFailed:
         """Save what was committed, and say where it is."""
         self._works.forget()
-        if self._lost is None or isinstance(self._lost, Unsaved):
-            self._lost = save(self._connection, self._guard, self._path)
-        return self._lost
+        if self._lost is not None:
+            return self._lost
+        failure, saved = save(self._connection, self._guard, self._path)
+        self._lost = failure if saved else None
+        return failure
 
-    def _put_away(self, patience_s: float) -> None:
-        """Commit what is to be committed at the end, and move the log into the file. Raises apsw.Error, GestaError."""
+    def _put_away(self, patience_s: float) -> WriteFailed | None:
+        """Commit what is to be committed at the end, and move the log into the file. Raises apsw.Error.
+
+        Returns what is to be told of a file that is no longer there.
+        """
         if self._lost is not None or not self._guard.stands():
-            # what the lost log holds was saved, or is older than the file, or was never told to be on record
-            self._connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
-            return
+            self._connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)  # what another one wrote stays
+            told_of = self._lost is not None or not self._path.parent.exists()
+            return None if told_of or in_file(self._connection, self._guard, self._path) else self._gone()
         self._until = time.monotonic() + patience_s
         last = self._guard.hold.stores == 1 and not self._guard.hold.kept
         with suppress(apsw.Error, GestaError):
@@ -324,6 +336,7 @@ class Writer:
         self._undo()
         self._until = time.monotonic() + CLOSING_S
         self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+        return None
 
     def _give_back(self) -> None:
         """Try to give leases back until it is done, or the store is closed. Runs in a thread."""

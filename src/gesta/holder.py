@@ -165,7 +165,9 @@ class Holder:
             while True:
                 try:
                     return await self._turn(agent, run, opening, told)
-                except RunHeld:
+                except RunHeld as held:
+                    if held.run != run:  # a run below: this one's turn stays open
+                        raise
                     await stop.wait(wait_s)
                     wait_s = min(wait_s * 1.5, LAST_WAIT_S)
         finally:

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError
 from contextlib import contextmanager, suppress
-from contextvars import ContextVar, copy_context
+from contextvars import Context, ContextVar, copy_context
 from threading import Lock, Thread
 from typing import Any
 from weakref import WeakValueDictionary, finalize
@@ -141,7 +141,7 @@ class Outliving:
 
         The seat is given back when the thread has ended, also after nobody waits any more.
         """
-        done, token, context = anyio.Event(), current_token(), [copy_context()]
+        done, token, context = anyio.Event(), current_token(), [outside_of_loops()]
         mark = [_STARTED_BY.get()]
         self.begun = True
 
@@ -185,6 +185,14 @@ class Outliving:
             left = self.left
         if left:
             self._late(returned)
+
+
+def outside_of_loops() -> Context:
+    """Copy the context for a thread: what asks there for the event loop is to find none."""
+    context, sniffio = copy_context(), sys.modules.get("sniffio")
+    if sniffio is not None:
+        context.run(sniffio.current_async_library_cvar.set, None)
+    return context
 
 
 def strayed(stop: BaseException) -> bool:

@@ -23,6 +23,8 @@ from gesta.verbs import Verbs
 
 TASK = re.compile(r"task=(\d+) base=(\d+) depth=(\d+)")
 OK = re.compile(r"\bok (\d+)\.")
+BELOW = ("clerk", "scout")
+"""Agents that are called as tools."""
 REPEATS = 4
 """Calls of one order before the model gives it up."""
 STRIDES = (6000, 600, 80)

@@ -18,7 +18,7 @@ from typing import Any
 import anyio
 
 import gesta
-from benchmarks.faults.agents import Cast, Scene, order_of_args
+from benchmarks.faults.agents import BELOW, Cast, Scene, order_of_args
 from benchmarks.faults.striking import Strike, Striker, Struck
 from benchmarks.faults.tools import EXPIRES_S, Panic
 from benchmarks.faults.witness import Line, Witness
@@ -233,6 +233,8 @@ class Driver:
             return True
         if waits.call is None or waits.what not in ("approval", "doubt", "running"):
             return False
+        if waits.call.name in BELOW:  # what a child run does is told by its own end
+            return False
         order = order_of_args(waits.call.args)
         truth = self.witness.truth(order)
         if truth == "unknown":
@@ -242,6 +244,8 @@ class Driver:
         if waits.what == "running":
             return False
         if waits.what == "approval":
+            if waits.call.asked is None:
+                return False
             await self._approve(record, waits, order, done=truth == "done")
         else:
             assert waits.call.last is not None

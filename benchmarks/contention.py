@@ -1,6 +1,6 @@
 """Many processes write one file: do all of their runs end, and does nobody starve? `python -m benchmarks.contention`.
 
-Each process takes runs of an agent with a tool that pays (`once`), one after another, all in one record. Told are the
+Each process takes runs of an agent that pays four times (a `once` tool), all in one record. Told are the
 time, what became of the runs, how often the tool fired, and how far the slowest process was when half of them had
 ended: with N runs each, no process may have ended fewer than N / 2 by then.
 """
@@ -12,12 +12,13 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import gesta
 
 PROGRAM = """
 import sys, time
-import anyio, gesta
+import anyio, gesta, gesta.stores.sqlite
 
 address, number, runs, durability, opening = sys.argv[1], *map(str, sys.argv[2:])
 fired = 0
@@ -29,7 +30,8 @@ def pay() -> str:
     fired += 1
     return "paid"
 
-agent = gesta.Agent("payer", model=gesta.scripted(gesta.call("pay"), "Done."), tools=[pay])
+calls = [gesta.call("pay") for _ in range(4)]
+agent = gesta.Agent("payer", model=gesta.scripted(*calls, "Done."), tools=[pay])
 
 async def take(record, run):
     try:
@@ -45,8 +47,13 @@ async def main():
                 await take(record, run)
     else:
         async with gesta.open(address, durability=durability) as record:
-            for run in range(int(runs)):
-                await take(record, run)
+            if opening == "once":
+                for run in range(int(runs)):
+                    await take(record, run)
+            else:
+                async with anyio.create_task_group() as tasks:
+                    for run in range(int(runs)):
+                        tasks.start_soon(take, record, run)
 
 print("ready", flush=True)
 sys.stdin.readline()
@@ -58,11 +65,15 @@ print(fired, flush=True)
 """
 
 
-def contend(folder: Path, processes: int, runs: int, durability: str, opening: str) -> dict[str, object]:
+PAYS = 4  # times in each run
+
+
+def contend(folder: Path, processes: int, runs: int, durability: str, opening: str) -> dict[str, Any]:
     """Have processes write one file in `folder`, and tell what came of it.
 
     Args:
-        opening: `once`, each process opens the record once; `each`, anew for each run.
+        opening: `once`, each process opens the record once; `each`, anew for each run; `together`, once, and all of
+            its runs are under way at once.
     """
     address = str(folder / "contended.gesta")
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, [Path(next(iter(gesta.__path__))).parent]))}
@@ -99,26 +110,35 @@ def contend(folder: Path, processes: int, runs: int, durability: str, opening: s
     }
 
 
-def main() -> None:
-    """Run the benchmark, and print its figures."""
+def main() -> int:
+    """Run the benchmark, and print its figures; return 1 if a run did not end, or a process starved."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--processes", type=int, default=20)
     parser.add_argument("--runs", type=int, default=50)
     given = parser.parse_args()
-    print(f"{given.processes} processes, {given.runs} runs each; the record is opened once or for each run")
+    print(
+        f"{given.processes} processes, {given.runs} runs each; the record is opened once, for each run, or once for "
+        "all of them together"
+    )
     print("| durability | opened | seconds | runs ended | fired | fewest when half had ended | errors |")
     print("|---|---|---|---|---|---|---|")
+    good, wanted = True, given.processes * given.runs
     for durability in ("normal", "synced"):
-        for opening in ("once", "each"):
+        for opening in ("once", "each", "together"):
             with tempfile.TemporaryDirectory() as folder:
                 found = contend(Path(folder), given.processes, given.runs, durability, opening)
-            errors = "; ".join(map(str, found["errors"])) or "none"  # type: ignore[call-overload]
-            ended = f"{found['ended']} of {given.processes * given.runs}"
+            fair = opening == "together" or found["fewest"] >= given.runs / 2
+            whole = (found["ended"], found["fired"]) == (wanted, PAYS * wanted)
+            good = good and fair and whole
+            fewest = "" if opening == "together" else f"{found['fewest']} of {given.runs}"
+            errors = "; ".join(found["errors"]) or "none"
+            ended = f"{found['ended']} of {wanted}"
             print(
                 f"| {durability} | {opening} | {found['seconds']:.1f} | {ended} | {found['fired']} "
-                f"| {found['fewest']} of {given.runs} | {errors} |"
+                f"| {fewest} | {errors} |"
             )
+    return 0 if good else 1
 
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(main())

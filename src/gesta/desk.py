@@ -63,8 +63,8 @@ class Host(Protocol):
     async def child(self, agent: Any, task: Task, desk: "Desk") -> Outcome:
         """Take the turn of a child run, or go on with it, or give its outcome if it has ended."""
 
-    async def save(self, result: Letter) -> None:
-        """Send what came of an attempt that nobody waits for any more to whoever goes on with its run."""
+    def save(self, result: Letter) -> None:
+        """Send what came of an attempt that nobody waits for any more to whoever goes on; callable in any thread."""
 
     async def child_run(self, name: str, desk: "Desk") -> str:
         """Give the id of a child run."""

@@ -18,7 +18,7 @@ from gesta.agent import Agent
 from gesta.approver import Approver
 from gesta.codec import decode_content, encode_content
 from gesta.decide import Finish, Waiting
-from gesta.desk import Desk, Task
+from gesta.desk import LOGGER, Desk, Task
 from gesta.entry import run_id
 from gesta.errors import GestaError, NoRun, OtherMessage, OtherProgram, RecordError, RunHeld, TurnOpen
 from gesta.event import Listener
@@ -165,7 +165,9 @@ class Holder:
             while True:
                 try:
                     return await self._turn(agent, run, opening, told)
-                except RunHeld:
+                except RunHeld as held:
+                    if held.run != run:  # a run below: this one's turn stays open
+                        raise
                     await stop.wait(wait_s)
                     wait_s = min(wait_s * 1.5, LAST_WAIT_S)
         finally:
@@ -417,13 +419,22 @@ class Holder:
                 if len(self._kept) > KEPT_RUNS:
                     del self._kept[next(iter(self._kept))]
 
-    async def save(self, result: Letter) -> None:
-        """Send what came of an attempt that nobody waits for any more to whoever goes on with its run."""
-        await self._save(result.run, [result])
+    def save(self, result: Letter) -> None:
+        """Send what came of an attempt that nobody waits for any more to whoever goes on with its run; in any thread.
+
+        What cannot be sent now is kept until this process takes the run's next turn.
+        """
+        try:
+            self.store.deliver(result)
+        except GestaError as failure:
+            self._unsaved.setdefault(result.run, []).append(result)
+            LOGGER.warning("A late result of run %s is not on record yet: %s", result.run, failure)
 
     async def _save(self, run: str, results: Sequence[Letter]) -> None:
         """Send results that no commit has taken to whoever goes on with the run; what cannot be sent now is kept."""
         left = [*self._unsaved.pop(run, ()), *results]
+        if not left:
+            return
         with shielded():
             while left:
                 try:

@@ -10,8 +10,9 @@ import math
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import CancelledError
 from contextlib import contextmanager, suppress
-from contextvars import ContextVar, copy_context
+from contextvars import Context, ContextVar, copy_context
 from threading import Lock, Thread
 from typing import Any
 from weakref import WeakValueDictionary, finalize
@@ -23,7 +24,7 @@ from msgspec import Struct
 
 THREADS = 100
 """Threads of tools that work at once in one event loop; calls beyond wait for one before their attempt begins."""
-NO_LOOP = (NoEventLoopError, RunFinishedError, RuntimeError)
+NO_LOOP = (NoEventLoopError, RunFinishedError, RuntimeError, CancelledError)
 """What is raised where the loop that a thread belongs to has ended."""
 Call = Callable[[], Any]
 """What is called in a thread."""
@@ -126,7 +127,7 @@ class Seat:
 class Outliving:
     """A call in a thread, which may go on after nobody waits for it any more."""
 
-    def __init__(self, late: Callable[[Returned], Any], seat: Seat | None) -> None:
+    def __init__(self, late: Callable[[Returned], None], seat: Seat | None) -> None:
         self._late = late
         self._seat = seat
         self.begun = False
@@ -140,7 +141,7 @@ class Outliving:
 
         The seat is given back when the thread has ended, also after nobody waits any more.
         """
-        done, token, context = anyio.Event(), current_token(), [copy_context()]
+        done, token, context = anyio.Event(), current_token(), [outside_of_loops()]
         mark = [_STARTED_BY.get()]
         self.begun = True
 
@@ -150,7 +151,7 @@ class Outliving:
             done.set()
 
         def work() -> None:
-            self._note(context.pop().run, call, token)  # popped, so that the mark ends with the call
+            self._note(context.pop().run, call)  # popped, so that the mark ends with the call
             mark.clear()  # after a late result was handed on: until then the attempt is not over
             with suppress(*NO_LOOP):
                 from_thread.run_sync(ended, token=token)
@@ -172,7 +173,7 @@ class Outliving:
         """Return whether the call raised that exception."""
         return self._returned is not None and self._returned.failure is failure
 
-    def _note(self, run: Callable[[Call], Any], call: Call, token: Any) -> None:
+    def _note(self, run: Callable[[Call], Any], call: Call) -> None:
         """Make the call, in the thread, and keep how it ended, or hand it on where nobody waits."""
         try:
             returned = Returned(run(call))
@@ -183,8 +184,15 @@ class Outliving:
             self._returned = returned
             left = self.left
         if left:
-            with suppress(*NO_LOOP):  # without a loop the program that asked has ended: the call stays in doubt
-                from_thread.run(self._late, returned, token=token)
+            self._late(returned)
+
+
+def outside_of_loops() -> Context:
+    """Copy the context for a thread: what asks there for the event loop is to find none."""
+    context, sniffio = copy_context(), sys.modules.get("sniffio")
+    if sniffio is not None:
+        context.run(sniffio.current_async_library_cvar.set, None)
+    return context
 
 
 def strayed(stop: BaseException) -> bool:

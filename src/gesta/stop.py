@@ -6,6 +6,7 @@ seconds, so that its result is on record. Then the turn is left open: it waits t
 """
 
 from collections.abc import Awaitable, Callable
+from types import TracebackType
 from typing import TypeVar
 
 import anyio
@@ -114,10 +115,12 @@ class Breaking:
         self._stop.enter(scope, graced=self._graced)
         return scope
 
-    def __exit__(self, *raised: object) -> bool:
+    def __exit__(
+        self, kind: type[BaseException] | None, raised: BaseException | None, trace: TracebackType | None
+    ) -> bool:
         """Leave the block; a cancellation of its own ends here."""
         self._stop.leave(self._scope)
-        return bool(self._scope.__exit__(*raised))
+        return bool(self._scope.__exit__(kind, raised, trace))
 
 
 async def attended(stop: Stop, work: Callable[[], Awaitable[T]]) -> T:

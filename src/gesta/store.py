@@ -178,6 +178,12 @@ class Store(Protocol):
     async def send(self, letter: Letter) -> bool:
         """Put a letter into an inbox; needs no lease. False if its key was used before."""
 
+    def deliver(self, letter: Letter) -> bool:
+        """Put a letter into an inbox as `send` does, from any thread, also where the loop has ended or after `close`.
+
+        Waits for the commit. Raises as `send`, and NoRecord: the record is gone, or was kept in memory alone.
+        """
+
     async def inbox(self, run: str) -> list[Letter]:
         """Letters that wait, in the order in which they came. Cheap when there is none."""
 

@@ -297,9 +297,9 @@ def _give_up(desk: Desk, work: Work, attempt: Entry, thread: Outliving, error: E
     desk.write(FaultContent(of=attempt.seq, error=error, over=over or None), attempt.seq)
 
 
-async def _late(desk: Desk, tool: Tool, call: Pending, attempt: Entry, returned: Returned) -> None:
-    """Put what came of a call that was given up into the inbox."""
+def _late(desk: Desk, tool: Tool, call: Pending, attempt: Entry, returned: Returned) -> None:
+    """Put what came of a call that was given up into the inbox, in the thread that made the call."""
     found = _outcome(tool, attempt.seq, returned, over=True)
     content: Content = found if isinstance(found, FaultContent) else msgspec.structs.replace(found, call=call.seq)
     assert isinstance(attempt.content, AttemptContent)
-    await desk.host.save(late(desk.log.run, attempt.seq, attempt.content.key, content))
+    desk.host.save(late(desk.log.run, attempt.seq, attempt.content.key, content))

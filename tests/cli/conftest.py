@@ -51,6 +51,12 @@ agent = gesta.Agent(
 desk = gesta.Agent(
     "desk", model=gesta.scripted(gesta.call("refund", order="W1", amount=20.5), "It is done."), tools=[refund]
 )
+strict = gesta.Agent(
+    "strict",
+    model=gesta.scripted(gesta.call("refund", order="W1", amount=20.5), "It is done."),
+    tools=[refund],
+    policy=gesta.Policy(when_busy="raise"),
+)
 pair = gesta.Agent(
     "pair",
     model=gesta.scripted(

@@ -405,3 +405,26 @@ async def test_a_cancellation_that_came_before_an_attempt_was_on_record_keeps_it
     entries = await record.read(outcome.run)
     assert (outcome.reason, tried) == ("cancelled", [])
     assert [fault.error.type for fault in found(entries, FaultContent)] == ["unstarted"]
+
+
+def test_a_result_that_comes_after_the_program_stopped_waiting_is_kept_though_the_record_is_closed(
+    tmp_path: Path,
+) -> None:
+    path, go = str(tmp_path / "r.gesta"), threading.Event()
+
+    @gesta.tool(effect="once", timeout_s=0.02)
+    def pay() -> str:
+        """Pay."""
+        go.wait(10)
+        return "paid"
+
+    agent = acting(gesta.call("pay"), "ok", tools=[pay])
+    assert waits(gesta.run_sync(agent, "go", record=path, session="s", key="k")) == ["doubt"]
+    working = [thread for thread in threading.enumerate() if thread.name == "gesta tool"]
+    go.set()
+    for thread in working:
+        thread.join(10)
+    assert gesta.run_sync(agent, "go", record=path, session="s", key="k").answer == "ok"
+    with gesta.open_sync(path) as record:
+        entries = record.read(record.find("s").run)
+    assert [result.tool_result for result in found(entries, ToolResultContent)] == ["paid"]

@@ -43,12 +43,17 @@ async def test_a_doubt_of_a_cancelled_turn_is_settled_before_the_next_goes_on() 
         return gesta.Done("paid") if key in paid else gesta.NotDone()
 
     agent = acting(gesta.call("pay", x=1), "It was paid.", tools=[gesta.tool(pay, effect="once", reconcile=asked)])
-    async with gesta.open() as record:
+    async with gesta.open(grace_s=0) as record:
         with anyio.CancelScope() as scope:
             await record.run(agent, "pay it", session="s")
+        (row,) = await record.store.runs("s")
+        await record.send(row.run, SignalContent(name="cancel", by="eva"), key="c")
         outcome = await record.run(agent, "did it work?", session="s")
-        (result,) = results(await record.read(outcome.run))
-    assert (outcome.answer, len(paid), result.tool_result) == ("It was paid.", 1, "paid")
+        entries = await record.read(outcome.run)
+    (result,) = results(entries)
+    reasons = [entry.content.reason for entry in entries if isinstance(entry.content, EndContent)]
+    assert (reasons, outcome.answer) == (["cancelled", "answered"], "It was paid.")
+    assert (len(paid), result.tool_result) == (1, "paid")
 
 
 async def test_a_doubt_of_a_cancelled_turn_asks_a_person_in_the_next() -> None:
@@ -184,15 +189,22 @@ async def test_a_model_that_raises_fails_the_turn_and_says_why() -> None:
     assert (outcome.error.type, outcome.error.message) == ("ValueError", "no such luck")
 
 
-async def test_a_listener_that_raises_is_told_of_after_the_turn() -> None:
+async def test_a_listener_that_raises_hears_no_more_and_the_turn_goes_on(caplog: pytest.LogCaptureFixture) -> None:
+    heard = list[gesta.Event]()
+
     def deaf(event: gesta.Event) -> None:
+        heard.append(event)
         raise OSError("pipe is gone")
 
     agent = gesta.Agent("desk", model=gesta.scripted("ok"))
     async with gesta.open() as record:
-        with pytest.raises(OSError, match="pipe is gone"):
-            await record.run(agent, "hi", session="s", key="m", listener=deaf)
-        assert (await record.run(agent, "hi", session="s", key="m")).answer == "ok"
+        assert (await record.run(agent, "hi", session="s", key="m", listener=deaf)).answer == "ok"
+        assert await record.verify() == []
+    assert len(heard) == 1
+    (told,) = [each for each in caplog.records if each.name == "gesta"]
+    assert (told.levelname, "raised, and hears no more of it" in told.message) == ("WARNING", True)
+    assert told.exc_info is not None
+    assert "pipe is gone" in str(told.exc_info[1])
 
 
 @pytest.mark.parametrize(
@@ -362,7 +374,9 @@ async def test_a_beginning_of_several_ids_and_a_store_that_is_not_there_are_said
 
 
 @pytest.mark.parametrize("together", [False, True])
-async def test_a_cancellation_that_a_tool_lets_out_is_a_doubt_and_does_not_end_the_run(together: bool) -> None:
+async def test_a_cancellation_that_a_reading_tool_lets_out_is_its_error_and_does_not_end_the_run(
+    together: bool,
+) -> None:
     @gesta.tool(effect="pure")
     async def odd() -> str:
         """Await something that was cancelled."""
@@ -375,7 +389,21 @@ async def test_a_cancellation_that_a_tool_lets_out_is_a_doubt_and_does_not_end_t
         outcome = await record.run(acting(calls, "ok", tools=[odd]), "hi")
         found = results(await record.read(outcome.run))
     assert outcome.answer == "ok"
-    assert {result.outcome for result in found} == {"interrupted"}
+    assert {(result.outcome, str(result.tool_result)) for result in found} == {("error", "CancelledError")}
+
+
+async def test_a_cancellation_that_a_tool_with_effects_lets_out_is_a_doubt_and_does_not_end_the_run() -> None:
+    @gesta.tool(effect="once")
+    async def odd() -> str:
+        """Await something that was cancelled."""
+        future: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        future.cancel()
+        return await future
+
+    async with gesta.open() as record:
+        outcome = await record.run(acting(gesta.call("odd"), "ok", tools=[odd]), "hi")
+        assert results(await record.read(outcome.run)) == []
+    assert [waiting.what for waiting in outcome.waiting] == ["doubt"]
 
 
 async def test_a_cancelled_asyncio_task_leaves_the_turn_open_and_the_call_in_doubt() -> None:

@@ -138,17 +138,40 @@ async def test_after_ctrl_c_child_runs_go_on_where_they_were(make: Callable[...,
         assert outcome.answer == "a done b done"
 
 
-async def test_a_cancelled_scope_ends_a_turn_and_all_below_it() -> None:
+async def test_a_cancelled_scope_leaves_a_turn_and_all_below_it_open_and_they_go_on() -> None:
     async def outer(verbs: Any, _task: str) -> str:
         text: str = (await verbs.call(fanning(slowly("a"), slowly("b")), "t", "inner")).text
         return text
 
+    async def reasons(record: gesta.Record) -> list[Any]:
+        states = [await record.state(row.run) for row in await record.store.runs()]
+        return [state.turn.reason for state in states if state.turn is not None]
+
     async with gesta.open() as record:
         with anyio.move_on_after(0.03):
-            await record.run(playing(outer), "hi", session="s")
+            await record.run(playing(outer), "hi", session="s", key="k")
+        assert await reasons(record) == [None] * 4
+        assert (await record.run(playing(outer), "hi", session="s", key="k")).answer == "a done b done"
+        assert await reasons(record) == ["answered"] * 4
+        assert [await open_spans(record, row.run) for row in await record.store.runs()] == [set()] * 4
+        assert await record.verify() == []
+
+
+async def test_a_persons_cancel_ends_a_turn_and_all_below_it() -> None:
+    started = list[str]()
+
+    async def outer(verbs: Any, _task: str) -> str:
+        started.append("outer")
+        text: str = (await verbs.call(fanning(payer(), slowly("b")), "t", "inner")).text
+        return text
+
+    async with gesta.open() as record:
+        waits = await record.run(playing(outer), "hi", session="s")
+        await record.send(waits.run, SignalContent(name="cancel", by="eva"), key="c")
+        assert (await record.resume(waits.run, playing(outer))).reason == "cancelled"
         states = [await record.state(row.run) for row in await record.store.runs()]
         reasons = [state.turn.reason for state in states if state.turn is not None]
-        assert reasons == ["cancelled"] * 4
+        assert reasons == ["cancelled", "cancelled", "cancelled", "answered"]
         assert [await open_spans(record, row.run) for row in await record.store.runs()] == [set()] * 4
         assert await record.verify() == []
 

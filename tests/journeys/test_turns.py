@@ -2,12 +2,14 @@
 
 import threading
 import zlib
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import anyio
+import msgspec
 import pytest
 
 import gesta
@@ -22,6 +24,7 @@ from gesta.kinds import (
     SignalContent,
     ToolResultContent,
 )
+from gesta.store import Lease
 
 QUICK = gesta.Policy(retry=gesta.Retry(first_wait_s=0.0))
 
@@ -157,8 +160,9 @@ async def test_an_empty_reply_is_asked_for_once_more() -> None:
 async def test_a_cancelled_run_ends_so_and_the_session_goes_on() -> None:
     async with gesta.open() as record:
         waits = await record.run(paying("never"), "pay", session="s", key="m")
+        refusing = gesta.Policy(when_busy="raise")
         with pytest.raises(TurnOpen, match="Resume or cancel it first"):
-            await record.run(paying("never"), "other", session="s")
+            await record.run(msgspec.structs.replace(paying("never"), policy=refusing), "other", session="s")
         await record.send(waits.run, SignalContent(name="cancel", by="eva"), key="c")
         assert (await record.resume(waits.run, paying("never"))).reason == "cancelled"
         assert (await record.run(paying("next"), "other", session="s")).answer == "next"
@@ -166,21 +170,28 @@ async def test_a_cancelled_run_ends_so_and_the_session_goes_on() -> None:
         assert outcomes == ["interrupted"]
 
 
-async def test_a_cancelled_scope_ends_the_turn_as_cancelled() -> None:
+async def test_a_cancelled_scope_leaves_the_turn_open_and_it_goes_on_when_it_is_resumed() -> None:
+    calls = list[int]()
+
     @gesta.tool(effect="pure")
     async def hang() -> str:
-        """Never returns."""
-        scope.cancel()
-        await anyio.sleep_forever()
-        return ""
+        """Does not return the first time."""
+        calls.append(1)
+        if len(calls) == 1:
+            scope.cancel()
+            await anyio.sleep_forever()
+        return "seen"
 
     agent = gesta.Agent("desk", model=gesta.scripted(gesta.call("hang"), "ok"), tools=[hang])
     async with gesta.open() as record:
         with anyio.CancelScope() as scope:
-            await record.run(agent, "hang", session="s")
-        entries = await record.read((await record.find("last")).run)
-    assert contents(entries, EndContent)[-1].reason == "cancelled"
-    assert [fault.error.type for fault in contents(entries, FaultContent)] == ["cancelled"]
+            await record.run(agent, "hang", session="s", key="m")
+        run = (await record.find("last")).run
+        entries = await record.read(run)
+        assert contents(entries, EndContent) == []
+        assert [fault.error.type for fault in contents(entries, FaultContent)] == ["cancelled"]
+        assert (await record.resume(run, agent)).answer == "ok"
+    assert len(calls) == 2
 
 
 async def test_a_timeout_leaves_a_once_tool_in_doubt_and_a_late_result_settles_it() -> None:
@@ -283,11 +294,45 @@ async def test_a_second_writer_is_told_who_holds_the_run(tmp_path: Path) -> None
     agent = gesta.Agent("desk", model=gesta.scripted(gesta.call("hold"), "ok"), tools=[hold])
     path = str(tmp_path / "r.gesta")
     async with gesta.open(path) as one, gesta.open(path) as two, anyio.create_task_group() as group:
-        group.start_soon(partial(one.run, agent, "go", session="s"))
+        group.start_soon(partial(one.run, agent, "go", session="s", key="m"))
         await started.wait()
+        refusing = msgspec.structs.replace(agent, policy=gesta.Policy(when_busy="raise"))
         with pytest.raises(RunHeld, match="is being written by process"):
-            await two.run(agent, "go", session="s")
+            await two.run(refusing, "go", session="s")
         release.set()
+
+
+async def test_a_second_writer_waits_for_the_first_and_then_takes_its_own_turn(tmp_path: Path) -> None:
+    release = anyio.Event()
+
+    @gesta.tool(effect="pure")
+    async def hold() -> str:
+        """Hold on until somebody else has come, and been told that the run is held."""
+        group.start_soon(other)
+        await release.wait()
+        return "let go"
+
+    agent = gesta.Agent("desk", model=gesta.scripted(gesta.call("hold"), "ok", "and ok"), tools=[hold])
+    path, found = str(tmp_path / "r.gesta"), list[str | None]()
+
+    async def other() -> None:
+        waited = two.holder.leases.leased
+
+        @asynccontextmanager
+        async def told(run: str, above: str | None = None) -> AsyncIterator[Lease]:
+            try:
+                async with waited(run, above) as lease:
+                    yield lease
+            except RunHeld:
+                release.set()
+                raise
+
+        two.holder.leases.leased = told  # type: ignore[method-assign]
+        found.append((await two.run(agent, "me too", session="s")).answer)
+
+    async with gesta.open(path) as one, gesta.open(path) as two, anyio.create_task_group() as group:
+        assert (await one.run(agent, "go", session="s")).answer == "ok"
+    assert found == ["and ok"]
 
 
 async def test_large_and_hostile_values_are_kept_whole_and_found_again(tmp_path: Path) -> None:

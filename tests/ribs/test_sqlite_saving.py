@@ -91,7 +91,12 @@ def test_what_was_in_a_log_that_was_deleted_is_moved_into_the_file(path: Path, d
 
 def test_a_commit_during_which_the_log_was_deleted_is_in_the_file_or_an_error(path: Path) -> None:
     store, lease = written(path)
-    store.writer._connection.set_commit_hook(lambda: bool(delete_log(path)))
+
+    def delete() -> bool:
+        delete_log(path)
+        return False
+
+    store.writer._connection.set_commit_hook(delete)
     drive(store.append(make_batch(lease, 10)))
     store.writer._connection.set_commit_hook(None)
     with pytest.raises(WriteFailed):

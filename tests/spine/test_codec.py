@@ -31,7 +31,6 @@ from gesta.codec import (
     canonical,
     decode_content,
     digest_of,
-    link,
     encode_content,
     from_row,
     link,

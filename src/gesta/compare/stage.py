@@ -192,6 +192,10 @@ class Stage:
         """Do nothing: what came is on record."""
         return False
 
+    def deliver(self, letter: Letter) -> bool:
+        """Do nothing."""
+        return False
+
     async def inbox(self, run: str) -> list[Letter]:
         """Give what comes next on record, as far as that came by letter."""
         found: list[Letter] = []

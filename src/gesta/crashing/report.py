@@ -253,7 +253,7 @@ class Doubts:
         for attempt in tried:
             assert isinstance(attempt.content, AttemptContent)
             call, result = attempt.content.of, results.get(attempt.content.of)
-            once = (attempt.content.extra or {}).get("effect") == "once"
+            once = attempt.content.effect == "once"
             by = settled.get(attempt.seq)
             told = result is not None and result.content.outcome == "unknown" and last[call] == attempt.seq
             open_ = result is None and last[call] == attempt.seq

@@ -62,6 +62,13 @@ class Watched:
             self._life.tell(Line(what="committed", run=batch.lease.run, entries=written(batch.rows)))
         self._life.reach("after a transaction")
 
+    def deliver(self, letter: Letter) -> bool:
+        """Put a letter into an inbox, from a thread."""
+        counts = self._store.deliver(letter)
+        if counts:
+            self._life.tell(Line(what="sent", run=letter.run, letter=letter))
+        return counts
+
     async def send(self, letter: Letter) -> bool:
         """Put a letter into an inbox."""
         self._life.reach("before a letter is sent")

@@ -115,7 +115,7 @@ class Sql:
         elif action in TEMPORARY or (database == "temp" and not names & SCHEMA):
             self.refused = "make or change temporary objects"
         elif own:
-            self.refused = f"change {own[0]!r}, a table of Gesta's own"
+            self.refused = f"change {own[0]!r}, which is Gesta's own"
         else:
             return int(apsw.SQLITE_OK)
         return int(apsw.SQLITE_DENY)

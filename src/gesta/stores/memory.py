@@ -146,6 +146,10 @@ class MemoryStore:
 
     async def send(self, letter: Letter) -> bool:
         """Put a letter into an inbox; needs no lease. False if its key was used before."""
+        return self.deliver(letter)
+
+    def deliver(self, letter: Letter) -> bool:
+        """Put a letter into an inbox from any thread; see `Store.deliver`. Raises WriteFailed after `close`."""
         self._open(writing=True)
         if (letter.run, letter.key) in self._keys:
             return False

@@ -76,6 +76,7 @@ class InlinePostgresStore:
         self._holding = holding
         self._writer = writer
         self._news = News()
+        self._given = ""  # the address, with its secrets
 
     @classmethod
     def open(
@@ -121,7 +122,9 @@ class InlinePostgresStore:
                 allow_role(opened[1], place, tool_role)
             holding = cls.holding(opened[1], place, info)
             writer = Writer(place, info, opened[1], holding, options)
-            return cls(info, writer, Reader(place, info, opened[0]), holding)
+            made = cls(info, writer, Reader(place, info, opened[0]), holding)
+            made._given = address
+            return made
         except BaseException as error:
             for connection in opened:
                 connection.close()
@@ -182,6 +185,19 @@ class InlinePostgresStore:
     async def send(self, letter: Letter) -> bool:
         """Put a letter into an inbox; see `Store.send`."""
         return bool(await self._write(letter, synced=True))
+
+    def deliver(self, letter: Letter) -> bool:
+        """Put a letter into an inbox from any thread; see `Store.deliver`. A closed record is opened for that long."""
+        if self._news.over:
+            opened = InlinePostgresStore.open(self._given, failover="synchronous")  # a letter makes no record a copy
+            try:
+                return opened.deliver(letter)
+            finally:
+                opened.close_now()
+        (outcome,) = self.writer.commit((letter,), synced=True)
+        if isinstance(outcome, GestaError):
+            raise outcome
+        return bool(outcome)
 
     async def inbox(self, run: str) -> list[Letter]:
         """Letters that wait; see `Store.inbox`."""
@@ -266,7 +282,7 @@ class InlinePostgresStore:
     async def close(self) -> None:
         """Free all leases and close the connections; see `Store.close`."""
         self._news.close()
-        self._close()
+        self.close_now()
 
     async def _write(self, work: Work, *, synced: bool) -> Any:
         (outcome,) = self.writer.commit((work,), synced=synced)
@@ -293,7 +309,8 @@ class InlinePostgresStore:
                 listening.close()
                 return
 
-    def _close(self) -> None:
+    def close_now(self) -> None:
+        """Close at once, in this thread."""
         self.reader.close()
         if self._writer is not None:
             self._writer.close()
@@ -342,7 +359,7 @@ class PostgresStore(InlinePostgresStore):
         """Free all leases and close the connections, in a thread. What is not yet committed is refused."""
         self._news.close()
         with anyio.CancelScope(shield=True):
-            await to_thread.run_sync(self._close, limiter=self._reading)
+            await to_thread.run_sync(self.close_now, limiter=self._reading)
 
     async def _write(self, work: Work, *, synced: bool) -> Any:
         return await self._sharing.share(self.writer, work, synced=synced)

@@ -17,7 +17,7 @@ from anyio import to_thread
 from msgspec.structs import replace
 
 from gesta.entry import Row, utc_text
-from gesta.errors import BrokenRecord, GestaError, RecordError, WriteFailed
+from gesta.errors import BrokenRecord, GestaError, NoRecord, RecordError, WriteFailed
 from gesta.log import Clock, utc_now
 from gesta.store import Batch, BlobRow, Effect, Info, Lease, Letter, RunRow, Table
 from gesta.stores.common import News, checked, follow, new_id
@@ -152,6 +152,21 @@ class InlineSqliteStore:
         """Put a letter into an inbox; see `Store.send`."""
         return bool(await self._write(letter, synced=True))
 
+    def deliver(self, letter: Letter) -> bool:
+        """Put a letter into an inbox from any thread; see `Store.deliver`. A closed record is opened for that long."""
+        if self._news.over:
+            if not self.path.exists():
+                raise NoRecord(str(self.path))
+            opened = InlineSqliteStore.open(self.path)
+            try:
+                return opened.deliver(letter)
+            finally:
+                opened.close_now()
+        (outcome,) = self.writer.commit((letter,), synced=True)
+        if isinstance(outcome, GestaError):
+            raise outcome
+        return bool(outcome)
+
     async def inbox(self, run: str) -> list[Letter]:
         """Letters that wait; see `Store.inbox`."""
         waiting = self._writer.inbox(run) if self._writer is not None else None
@@ -226,7 +241,7 @@ class InlineSqliteStore:
     async def close(self) -> None:
         """Free all leases and close the file; see `Store.close`."""
         self._news.close()
-        self._close()
+        self.close_now()
 
     async def _write(self, work: Work, *, synced: bool) -> Any:
         (outcome,) = self.writer.commit((work,), synced=synced)
@@ -234,7 +249,8 @@ class InlineSqliteStore:
             raise outcome
         return outcome
 
-    def _close(self) -> None:
+    def close_now(self) -> None:
+        """Close at once, in this thread."""
         self.reader.close()  # first, so that the writer is the last and leaves one file
         if self._writer is not None:
             self._writer.close()
@@ -290,7 +306,7 @@ class SqliteStore(InlineSqliteStore):
         """Free all leases and close the file, in a thread; see `Store.close`. What is not yet committed is refused."""
         self._news.close()
         with anyio.CancelScope(shield=True):
-            await to_thread.run_sync(self._close, limiter=self._closing)
+            await to_thread.run_sync(self.close_now, limiter=self._closing)
 
     async def _write(self, work: Work, *, synced: bool) -> Any:
         return await self.sharing.share(self.writer, work, synced=synced)

@@ -31,6 +31,7 @@ from gesta.stores.sqlite_turn import busy, left
 from gesta.stores.sqlite_works import Works
 
 CLOSING_S = 0.1  # how long a closing store waits for readers, before it leaves the log beside the file
+LAST_S = 5.0  # how long it waits to say which leases are free; when the process ends, others see it anyway
 RETRY_S = 0.5  # between two tries to give leases back whose commit failed
 WAITING = "SELECT run, key, content, at, id FROM inbox WHERE run = ? ORDER BY id"
 FAULTY = (
@@ -191,7 +192,7 @@ class Writer:
             if closed or os.getpid() != self._process:  # a forked child closes nothing of its parent's
                 return
             self._leases.leave_all()
-            patience_s = self._terms.busy_s if self._leases.presence.back else CLOSING_S
+            patience_s = min(self._terms.busy_s, LAST_S) if self._leases.presence.back else CLOSING_S
             ours = self._queue.taken_by(time.monotonic() + patience_s)
             failure: WriteFailed | None = None
             try:

@@ -19,7 +19,7 @@ BOOKED = "fe94c36e86efd6d8cd169b5f26286304b9ebfe76853a0046ccb9ddc5ca7e3310"
 @pytest.fixture
 def old(tmp_path: Path) -> str:
     """Return the path of a copy of the record."""
-    return shutil.copy(FIXTURE, tmp_path / "old.gesta")
+    return str(shutil.copy(FIXTURE, tmp_path / "old.gesta"))
 
 
 class World:
@@ -106,12 +106,15 @@ async def test_it_is_read_as_it_is_and_a_writer_of_version_0_1_0_is_refused_once
         finally:
             db.close()
 
-    before = Path(old).read_bytes()
+    def bytes_of(path: str) -> bytes:
+        return Path(path).read_bytes()
+
+    before = bytes_of(old)
     async with gesta.open(old, readonly=True) as record:
         assert await record.verify() == []
         with pytest.raises(RecordError):
             await record.run(World().agent("keeper"), "Please gate.", session="gate", key="m1")
-    assert (Path(old).read_bytes() == before, format_of(old)) == (True, 1)
+    assert (bytes_of(old) == before, format_of(old)) == (True, 1)
     async with gesta.open(old):
         pass
     assert format_of(old) == 2

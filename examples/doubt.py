@@ -1,4 +1,4 @@
-"""A payment takes longer than its timeout: nobody knows what becomes of it, so it is not made again while it is at work.
+"""A payment takes longer than its timeout: nobody knows what becomes of it, so it is not made again meanwhile.
 
 The bank is asked by the key of the call. It knows of no payment, but the first one is still on its way: that answer is
 not believed. When the payment has arrived after all, its own result settles the call.

@@ -158,20 +158,25 @@ class Holder:
         if agent.policy.when_busy == "raise" or opening.parent_run is not None:
             return await self._turn(agent, run, opening, told)
         stop, wait_s, queue = told[1], FIRST_WAIT_S, self._queues.setdefault(run, anyio.Lock())
-        with stop.breaking():
-            await queue.acquire()  # first come, first served, in one process
-        stop.check()
-        try:
+        replaces = os.urandom(8).hex() if agent.policy.when_busy == "replace" else ""
+        if replaces and queue.locked():
+            await self._cancel(run, replaces)
+        async with _in_line(queue, stop):  # first come, first served, in one process
             while True:
                 try:
                     return await self._turn(agent, run, opening, told)
                 except RunHeld as held:
                     if held.run != run:  # a run below: this one's turn stays open
                         raise
+                    if replaces:
+                        await self._cancel(run, replaces)
                     await stop.wait(wait_s)
                     wait_s = min(wait_s * 1.5, LAST_WAIT_S)
-        finally:
-            queue.release()
+
+    async def _cancel(self, run: str, name: str) -> None:
+        """Have whoever drives the open turn end it, for a message takes its place; once for each name."""
+        text = encode_content(SignalContent(name="cancel", by="a new message"), None)
+        await self.store.send(Letter(run, f"replaced-{name}", text))
 
     async def _turn(self, agent: Agent, run: str, opening: Opening, told: Told) -> Outcome:
         bound = self.bind(agent)
@@ -445,9 +450,24 @@ class Holder:
                 del left[0]
 
 
+@asynccontextmanager
+async def _in_line(queue: anyio.Lock, stop: Stop) -> AsyncIterator[None]:
+    """Wait for a lock and hold it, unless the turn is asked to stop. Raises TurnLeft."""
+    held = False
+    try:
+        with stop.breaking():
+            await queue.acquire()
+            held = True
+        stop.check()
+        yield
+    finally:
+        if held:
+            queue.release()
+
+
 def _same_message(run: str, opening: Opening, known: Turn) -> None:
     """Check that a key comes with the message that it came with before. Raises OtherProgram, OtherMessage."""
-    if opening.content is None:
+    if opening.content is None or not known.question:  # its message is not on record
         return
     asked, parts = opening.content.value, len(opening.content.parts or ())
     if known.task == asked and known.parts == parts:

@@ -2,11 +2,11 @@
 # ruff: noqa: E402 - without the library nothing else can be imported
 
 import os
+import select
 import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
@@ -82,9 +82,8 @@ def ended(store: InlinePostgresStore) -> None:
     assert keeper is not None
     pid = keeper.info.backend_pid
     keeper.close()
-    until = time.monotonic() + 5
     while reading.execute("SELECT 1 FROM pg_stat_activity WHERE pid = $1", (pid,)).fetchall():
-        assert time.monotonic() < until
+        pass
 
 
 class TestPostgresStore(StoreContract):
@@ -307,14 +306,13 @@ def test_no_query_changes_the_record(address: str) -> None:
 def test_a_query_whose_caller_is_cancelled_is_interrupted(address: str) -> None:
     async def main() -> None:
         store = PostgresStore.open(address)
-        began = time.monotonic()
         with anyio.move_on_after(0.1):
             await store.sql("SELECT pg_sleep(60)")
         working = (
             "SELECT count(*) FROM pg_stat_activity WHERE query LIKE ? AND state = 'active' AND pid <> pg_backend_pid()"
         )
         while (await store.sql(working, ["SELECT pg_sleep%"])).rows != [(0,)]:
-            assert time.monotonic() - began < 5
+            pass  # the limit for each test is shorter than that sleep
         await store.close()
 
     anyio.run(main)
@@ -363,18 +361,15 @@ def child(address: str) -> Iterator[Callable[[str], Child]]:
     started: list[Child] = []
     yield start
     for one in started:
-        if one.process.returncode is None:
+        if not one.process.stdout.closed:  # type: ignore[union-attr]  # it is a pipe
             one.kill()
 
 
 def taken_over(store: InlinePostgresStore, run: str) -> Lease:
     """Take the run of one that was killed, as soon as the server has noticed."""
-    until = time.monotonic() + 2
     while True:
-        try:
+        with suppress(RunHeld):
             return drive(store.lease(run))
-        except RunHeld:
-            assert time.monotonic() < until
 
 
 APPENDING = """
@@ -424,7 +419,7 @@ def test_who_vanishes_in_a_commit_or_holds_a_lease_is_given_up_in_time(address: 
     (idle,) = connection.execute("SHOW idle_in_transaction_session_timeout").fetchall()
     assert idle == (f"{STALLED_S}s",)
     connection.execute("SET idle_in_transaction_session_timeout = 50; BEGIN")
-    time.sleep(0.2)
+    select.select([connection.pgconn.socket], [], [])  # until the server has said its last words
     with pytest.raises(psycopg.Error) as lost:
         connection.execute("SELECT 1")
     assert "stood still" in str(told(lost.value, address, writing=True))

@@ -1,14 +1,13 @@
 """What Langroid gets wrong in what Gesta has, done right. Each test is named in docs/coming-from/parity.md."""
 
 import json
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
 import anyio
 import msgspec
 import pytest
+from tests.costs import cost_s
 from tests.validators.chat_completions import violations
 
 import gesta
@@ -376,25 +375,25 @@ def test_a_text_that_is_no_truth_value_is_none(said: str, value: bool | None) ->
 
 
 def test_tools_of_one_message_run_at_once() -> None:
+    inside: list[str] = []
+    every = anyio.Event()
+
     class Wait(ToolMessage):
         request: str = "wait"
         purpose: str = "To wait."
 
         async def handle_async(self) -> str:
-            await anyio.sleep(0.1)
+            inside.append(self.request)
+            if len(inside) == 3:
+                every.set()
+            with anyio.fail_after(10):
+                await every.wait()
             return "waited"
 
     chat = agent("calc", several("wait", "wait", "wait"), tools=[Wait])
-    said = chat.llm_response("go")
-    start = time.perf_counter()
-    chat.agent_response(said)
-    assert time.perf_counter() - start < 0.25
-
-
-def seconds(work: Callable[[], Any]) -> float:
-    start = time.process_time()
-    work()
-    return time.process_time() - start
+    told = chat.agent_response(chat.llm_response("go"))
+    assert told is not None
+    assert list((told.oai_tool_id2result or {}).values()) == ["waited"] * 3
 
 
 def test_a_step_costs_little_and_as_much_in_a_long_task_as_in_a_short_one() -> None:
@@ -403,7 +402,7 @@ def test_a_step_costs_little_and_as_much_in_a_long_task_as_in_a_short_one() -> N
         chat.config.policy = gesta.Policy(limits=gesta.Limits(requests=None, calls=None))
         return Task(chat, interactive=False)
 
-    short, long = (seconds(lambda n=n: polling(n).run("go")) / n for n in (20, 200))  # type: ignore[misc]
+    short, long = (cost_s(lambda n=n: polling(n).run("go"), 1) / n for n in (20, 200))  # type: ignore[misc]
     assert long < 0.016  # what one round takes there
     assert long < 4 * short
 
@@ -413,7 +412,7 @@ def test_a_long_message_is_read_in_milliseconds_with_and_without_a_tool_in_it(en
     def taken(times: int) -> float:
         words = '{"request"} and {"a": {"b": "request"}} ' * times
         chat = agent("calc", words + end, "DONE 16", tools=[Square], use_functions_api=False)
-        took = seconds(lambda: Task(chat, interactive=False).run("go"))
+        took = cost_s(lambda: Task(chat, interactive=False).run("go"), 1)
         assert len(of(chat, ToolCallContent)) == bool(end)
         return took
 
@@ -431,7 +430,7 @@ def test_a_result_of_100_kb_costs_milliseconds() -> None:
             return json.dumps([{"a": n, "b": "{"} for n in range(5000)])
 
     made = task("calc", several("read"), "DONE read", tools=[Read])
-    assert seconds(lambda: made.run("go")) < 0.3
+    assert cost_s(lambda: made.run("go"), 1) < 0.3
 
 
 # ------------------------------------------------------------------------------------------------ on record, and killed

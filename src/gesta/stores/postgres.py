@@ -74,6 +74,8 @@ class InlinePostgresStore:
         """The synchronous core of all that reads."""
         self._info = info
         self._holding = holding
+        self._closed = False
+        holding.enter(writing=writer is not None)
         self._writer = writer
         self._news = News()
         self._given = ""  # the address, with its secrets
@@ -314,6 +316,9 @@ class InlinePostgresStore:
         self.reader.close()
         if self._writer is not None:
             self._writer.close()
+        closed, self._closed = self._closed, True
+        if not closed:
+            self._holding.leave(writing=self._writer is not None)
 
 
 class PostgresStore(InlinePostgresStore):

@@ -19,13 +19,11 @@ from gesta.store import Letter
 
 KILL = int(getattr(signal, "SIGKILL", signal.SIGTERM))
 """Where there is no SIGKILL, ending a process is as sudden."""
-What = Literal[
-    *("committing", "committed", "sent", "started", "returned", "raised", "undone"),
-    *("killed", "cancelled", "failed", "ended", "lived"),
-]
-"""`undone`: a tool that was asked what became of a call said that it had not happened."""
 Strike = Literal["killed", "cancelled", "failed"]
 """What happens at a point: the process dies, its turn is cancelled, or its next write fails."""
+Told = Literal["committing", "committed", "sent", "started", "returned", "raised", "undone", "ended", "lived"]
+What = Told | Strike
+"""`undone`: a tool that was asked what became of a call said that it had not happened."""
 
 
 class Written(Struct, frozen=True, array_like=True):

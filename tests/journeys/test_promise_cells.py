@@ -25,6 +25,7 @@ import pytest
 from tests.ribs.test_backup import approve
 
 import gesta
+from gesta import outlive
 from gesta.address import Record, bind, drive, inline_store
 from gesta.errors import RunHeld, WriteFailed
 from gesta.kinds import AttemptContent, ResolutionContent, SignalContent, ToolResultContent
@@ -658,3 +659,52 @@ async def test_a_pure_call_that_never_returns_is_given_up_and_the_model_reads_th
         ((kind, told),) = await results(record, outcome)
     assert (len(fired), kind, outcome.answer) == (3, "interrupted", "ok")
     assert "again" in told
+
+
+async def test_a_second_cancellation_ends_the_grace() -> None:
+    till, at_work = Till(), anyio.Event()
+
+    async def strike() -> None:
+        at_work.set()
+        await anyio.sleep_forever()
+
+    till.strike = strike
+    agent = paying("once", till)
+    async with gesta.open(grace_s=3600) as record:
+        request = asyncio.ensure_future(record.run(agent, "go", **GO))
+        await at_work.wait()
+        request.cancel()
+        for _ in range(20):
+            await anyio.lowlevel.checkpoint()
+        assert not request.done()
+        request.cancel()
+        with anyio.fail_after(10):
+            await asyncio.wait([request])
+        assert stands(await record.run(agent, "go", **GO)) == "doubt"
+    assert len(till.keys) == 1
+
+
+async def test_threads_of_tools_wait_for_a_place_before_their_attempt_and_before_their_time_counts() -> None:
+    go, begun = threading.Event(), list[int]()
+
+    @gesta.tool(effect="once", timeout_s=30)
+    def pay(number: int) -> str:
+        """Pay."""
+        begun.append(number)
+        go.wait(10)
+        return "paid"
+
+    calls = [gesta.call("pay", number=number) for number in range(outlive.THREADS + 20)]
+    policy = gesta.Policy(parallel=len(calls), limits=gesta.Limits(calls=None))
+    model = gesta.scripted(gesta.reply(calls=calls), "ok")
+    agent = gesta.Agent("desk", model=model, tools=[pay], policy=policy)
+    async with gesta.open() as record:
+        run = asyncio.ensure_future(record.run(agent, "go", **GO))
+        with anyio.fail_after(10):
+            while len(begun) < outlive.THREADS:
+                await anyio.lowlevel.checkpoint()
+        attempts = found(await record.read((await record.find("s")).run), AttemptContent)
+        assert len(attempts) == len(begun) == outlive.THREADS
+        go.set()
+        assert stands(await run) == "answered"
+    assert sorted(begun) == list(range(len(calls)))

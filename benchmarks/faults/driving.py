@@ -288,8 +288,14 @@ async def watched_over(wait_s: float, backend: str) -> AsyncIterator[None]:
             print(task.get_name(), file=sys.stderr)
             waits: Any = task.get_coro()
             while waits is not None:  # a task's own stack ends at its first await
-                frame = getattr(waits, "cr_frame", None) or getattr(waits, "gi_frame", None) or getattr(waits, "ag_frame", None)
-                where = f"{frame.f_code.co_filename}:{frame.f_lineno} {frame.f_code.co_qualname}" if frame else repr(waits)
+                frame = (
+                    getattr(waits, "cr_frame", None)
+                    or getattr(waits, "gi_frame", None)
+                    or getattr(waits, "ag_frame", None)
+                )
+                where = (
+                    f"{frame.f_code.co_filename}:{frame.f_lineno} {frame.f_code.co_qualname}" if frame else repr(waits)
+                )
                 print(f"    {where}", file=sys.stderr)
                 names = ("cr_await", "gi_yieldfrom", "ag_await")
                 waits = next((found for name in names if (found := getattr(waits, name, None)) is not None), None)

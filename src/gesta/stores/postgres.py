@@ -105,9 +105,7 @@ class InlinePostgresStore:
 
         Raises:
             BadAddress: it cannot be read.
-            NoRecord: there is nothing to read.
-            BrokenRecord: something else stands there; it was not changed.
-            NewerRecord: a later release made it; it was not changed.
+            NoRecord, BrokenRecord, NewerRecord: there is no record that this release reads; nothing was changed.
             WriteFailed, RecordError: there is no such server or database, or it does not let this user.
         """
         place = located(address, busy_s)

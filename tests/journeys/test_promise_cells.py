@@ -5,6 +5,7 @@ A till counts what was begun, whatever its keys. The tool of effect `agent` is a
 """
 
 import asyncio
+import hashlib
 import os
 import re
 import shutil
@@ -15,6 +16,7 @@ import sys
 import threading
 from collections.abc import Awaitable, Callable
 from contextlib import closing
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -708,3 +710,67 @@ async def test_threads_of_tools_wait_for_a_place_before_their_attempt_and_before
         go.set()
         assert stands(await run) == "answered"
     assert sorted(begun) == list(range(len(calls)))
+
+
+OLD = Path(__file__).parents[1] / "fixtures" / "0.1.0" / "in-doubt.gesta"
+"""Made by version 0.1.0: a call `once` and an idempotent one in doubt."""
+
+
+@pytest.mark.parametrize("said", ["done", "not done", "asked"])
+async def test_a_call_that_version_0_1_0_left_in_doubt_goes_on_under_its_old_key(said: str, tmp_path: Path) -> None:
+    path, asked, fired = tmp_path / "r.gesta", list[str](), list[str]()
+    shutil.copy(OLD, path)
+
+    def settled(key: str) -> gesta.Done | gesta.NotDone:
+        asked.append(key)
+        return gesta.Done("paid") if said == "done" else gesta.NotDone()
+
+    @gesta.tool(effect="once", reconcile=None if said == "asked" else settled)
+    async def pay(cents: int) -> str:
+        """Pay an invoice."""
+        fired.append("pay")
+        return "paid again"
+
+    @gesta.tool(effect="idempotent")
+    async def book(room: int, context: gesta.Context) -> str:
+        """Book a room."""
+        fired.append(context.key)
+        return "booked"
+
+    payer = gesta.Agent("payer", model=gesta.scripted(gesta.call("pay", cents=500), "ok"), tools=[pay])
+    booker = gesta.Agent("booker", model=gesta.scripted(gesta.call("book", room=7), "ok"), tools=[book])
+    async with gesta.open(str(path)) as record:
+        record.holder.clock = lambda: datetime(2026, 11, 22, 18, tzinfo=UTC)  # an hour later: the key is still known
+        for agent, session in ((payer, "pay"), (booker, "book")):
+            run = (await record.find(session)).run
+            outcome = await record.resume(run, agent)
+            old = hashlib.sha256(f"{record.info.id}|{run}|6".encode()).hexdigest()
+            if agent is booker:
+                assert (stands(outcome), fired) == ("answered", [old])
+            else:
+                assert stands(outcome) == ("answered" if said == "done" else "doubt")
+                assert (fired, set(asked)) == ([], set() if said == "asked" else {old})
+
+
+async def _unknown(_key: str) -> gesta.Unknown:
+    return gesta.Unknown()
+
+
+async def _raising(_key: str) -> gesta.Unknown:
+    raise ValueError("the bank is closed")
+
+
+async def _hanging(_key: str) -> gesta.Unknown:
+    await anyio.sleep_forever()
+    return gesta.Unknown()
+
+
+@pytest.mark.parametrize("reconcile", [_unknown, _raising, _hanging])
+async def test_a_reconcile_that_cannot_tell_leaves_the_call_in_doubt(reconcile: Any) -> None:
+    till = Till()
+    till.strike = _in_doubt
+    agent = paying("once", till, reconcile=reconcile, timeout_s=0.05)
+    async with gesta.open() as record:
+        assert stands(await record.run(agent, "go", **GO)) == "doubt"
+        assert stands(await record.run(agent, "go", **GO)) == "doubt"
+    assert len(till.keys) == 1

@@ -29,6 +29,7 @@ from tests.ribs.test_backup import approve
 import gesta
 from gesta import outlive
 from gesta.address import Record, bind, drive, inline_store
+from gesta.compare.forks import Fork, fork, go_on
 from gesta.errors import RunHeld, WriteFailed
 from gesta.kinds import AttemptContent, ResolutionContent, SignalContent, ToolResultContent
 from gesta.store import Batch, Effect
@@ -774,3 +775,23 @@ async def test_a_reconcile_that_cannot_tell_leaves_the_call_in_doubt(reconcile: 
         assert stands(await record.run(agent, "go", **GO)) == "doubt"
         assert stands(await record.run(agent, "go", **GO)) == "doubt"
     assert len(till.keys) == 1
+
+
+async def test_a_fork_in_which_a_person_allows_a_call_draws_a_key_of_its_own() -> None:
+    till = Till()
+    till.strike = _in_doubt
+    agent = paying("once", till)
+    async with gesta.open() as record:
+        outcome = await record.run(agent, "go", **GO)
+        made = await fork(record, await record.find("s"), Fork())
+        waits = await go_on(record, made, agent)
+        assert (stands(waits), len(till.keys)) == ("doubt", 1)
+        of = waits.waiting[0].of or 0
+        await record.send(made.run, ResolutionContent(of=of, verdict="retry", by="ann"), key="r")
+        ended = await record.resume(made.run, agent)
+        if stands(ended) == "approval":
+            await approve(record, made.run)
+            ended = await record.resume(made.run, agent)
+        assert stands(ended) == "answered"
+        assert stands(await record.resume(outcome.run, agent)) == "doubt"
+    assert len(till.keys) == len(set(till.keys)) == 2

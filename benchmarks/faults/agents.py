@@ -23,6 +23,8 @@ from gesta.verbs import Verbs
 
 TASK = re.compile(r"task=(\d+) base=(\d+) depth=(\d+)")
 OK = re.compile(r"\bok (\d+)\.")
+BELOW = ("clerk", "scout")
+"""Agents that are called as tools."""
 REPEATS = 4
 """Calls of one order before the model gives it up."""
 STRIDES = (6000, 600, 80)
@@ -52,6 +54,8 @@ class Scene(Struct, frozen=True, kw_only=True):
     """How that tool behaves for certain."""
     rest_s: float = 0.02
     """How long programs sleep; a second or more is a wait, a shorter one is slept out."""
+    busy_s: float = 3.0
+    """How long others that write are waited for."""
     skipped: tuple[int, ...] = ()
     """Sessions whose first turn was pruned, so that nobody sends it again."""
     fresh: int = 0

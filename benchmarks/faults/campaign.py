@@ -22,7 +22,7 @@ from benchmarks.faults.cases import FAULTS, LIVING, WHERE, Case, Found
 from benchmarks.faults.crowds import KINDS as CROWDS
 from benchmarks.faults.server import Server
 
-SMALL_BYTES = 3_000_000
+SMALL_BYTES = 16_000_000
 NOWHERE = ""
 TRIES = 6
 """A cell that was aimed at so many times as often as it has to be met, and was not, is left alone."""

@@ -123,6 +123,7 @@ class Case:
             programs=place == "sleep" or self.lot.random() < 0.2,
             durability=self.lot.choice(("normal", "normal", "synced")),
             manner={"doubt": "late", "transactional": "plain"}.get(place, ""),
+            busy_s={"foreign write": self.lot.choice((0.1, 1.0)), "stop": 0.3}.get(fault, 3.0),
             rest_s=1.05 if place == "sleep" else 0.02,
         )
         self.records = [record]
@@ -131,8 +132,8 @@ class Case:
         """Processes that go on for a while beside those that are struck."""
         self.wrong: list[str] = []
         self.skipped = ""
-        self.lost = False
-        """Whether answered turns may be missing: the record was pruned or restored."""
+        self.lost = fault == "restart" and self.scene.durability == "normal"
+        """Whether answered turns may be missing: the record was pruned or restored, or a server crashed that may forget."""
 
     def run(self) -> Found:
         """Carry the case out."""

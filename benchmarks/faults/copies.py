@@ -12,7 +12,7 @@ import msgspec
 
 import gesta
 from benchmarks.faults import judging
-from benchmarks.faults.agents import Cast, Scene
+from benchmarks.faults.agents import Cast, Scene, order_of_args
 from benchmarks.faults.driving import BY, witness_of
 from benchmarks.faults.lives import begin, done, kill_note
 from benchmarks.faults.striking import Striker
@@ -140,12 +140,13 @@ class Copying:
 
     def _approve(self) -> None:
         """Have a person approve what waits, before anybody goes on."""
+        witness = witness_of(self.scene)
 
         async def work() -> None:
             async with gesta.open(self.scene.record) as record:
                 for row in await record.store.runs():
                     for call in (await record.state(row.run)).calls.values():
-                        if awaits_approval(call):
+                        if awaits_approval(call) and witness.truth(order_of_args(call.args)) == "not done":
                             said = ApprovalContent(of=call.asked or 0, verdict="approved", by=BY)
                             await record.send(row.run, said, key=f"ap-{call.asked}")
 

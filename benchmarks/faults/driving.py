@@ -6,7 +6,6 @@ still carry it out is alive nobody answers. So whatever is carried out twice is 
 
 import asyncio
 import faulthandler
-import inspect
 import random
 import sys
 import time
@@ -19,13 +18,13 @@ from typing import Any
 import anyio
 
 import gesta
-from benchmarks.faults.agents import Cast, Scene, order_of_args
+from benchmarks.faults.agents import BELOW, Cast, Scene, order_of_args
 from benchmarks.faults.striking import Strike, Striker, Struck
 from benchmarks.faults.tools import EXPIRES_S, Panic
 from benchmarks.faults.witness import Line, Witness
 from gesta import address
 from gesta.cli.waits import Open, open_calls
-from gesta.errors import RunHeld, WriteFailed
+from gesta.errors import LeaseLost, RunHeld, WriteFailed
 from gesta.kinds import AnswerContent, ApprovalContent, AttemptContent, ResolutionContent
 from gesta.outcome import Outcome
 
@@ -74,8 +73,9 @@ class Driver:
         original = address.store
         address.store = lambda *args, **options: Struck(original(*args, **options), self.striker)  # type: ignore[assignment]
         options: dict[str, Any] = {"durability": self.scene.durability}
-        if "grace_s" in inspect.signature(gesta.open).parameters:
-            options["grace_s"] = self.lot.choice((0, 0, 0.05))
+        known = getattr(getattr(address, "Options", None), "__annotations__", {})
+        options |= {"grace_s": self.lot.choice((0, 0, 0.05))} if "grace_s" in known else {}
+        options |= {"busy_s": self.scene.busy_s} if "busy_s" in known else {}
         async with AsyncExitStack() as stack:
             record = await stack.enter_async_context(gesta.open(self.scene.record, **options))
             with anyio.move_on_after(max(self.until - time.monotonic(), 0) if self.until is not None else None):
@@ -145,7 +145,7 @@ class Driver:
                         outcome = await self._cancellable(partial(self._once, record, agent, session, text, key))
             except TimeoutError as error:
                 raise Stuck(f"a turn did not come back within {COMES_BACK_S:.0f} s") from error
-            except (RunHeld, WriteFailed) as error:
+            except (RunHeld, LeaseLost, WriteFailed) as error:
                 trouble_since = trouble_since or time.monotonic()
                 if time.monotonic() - trouble_since > RECOVERS_S and self.until is None:
                     message = " ".join(str(error).split())
@@ -211,14 +211,14 @@ class Driver:
     async def _help(self, record: Any, agent: gesta.Agent, outcome: Outcome) -> None:
         """Answer what a turn waits for, as far as the truth is known."""
         answered = False
-        with suppress(RunHeld, WriteFailed):  # a person sees an error, and tries again
+        with suppress(RunHeld, LeaseLost, WriteFailed):  # a person sees an error, and tries again
             for each in await open_calls(record, outcome):
                 self.striker.reach(f"waiting for {each.what}")
                 answered |= await self._answer(record, each)
         kinds = {each.what for each in outcome.waiting}
         if "deaths" in kinds or "resume" in kinds:
             self.striker.reach("waiting for resume")
-            with suppress(RunHeld, WriteFailed):
+            with suppress(RunHeld, LeaseLost, WriteFailed):
                 await self._cancellable(partial(record.resume, outcome.run, agent))
         if not answered:
             await anyio.sleep(LOOK_S)
@@ -233,6 +233,8 @@ class Driver:
             return True
         if waits.call is None or waits.what not in ("approval", "doubt", "running"):
             return False
+        if waits.call.name in BELOW:  # what a child run does is told by its own end
+            return False
         order = order_of_args(waits.call.args)
         truth = self.witness.truth(order)
         if truth == "unknown":
@@ -242,6 +244,8 @@ class Driver:
         if waits.what == "running":
             return False
         if waits.what == "approval":
+            if waits.call.asked is None:
+                return False
             await self._approve(record, waits, order, done=truth == "done")
         else:
             assert waits.call.last is not None
@@ -284,8 +288,14 @@ async def watched_over(wait_s: float, backend: str) -> AsyncIterator[None]:
             print(task.get_name(), file=sys.stderr)
             waits: Any = task.get_coro()
             while waits is not None:  # a task's own stack ends at its first await
-                frame = getattr(waits, "cr_frame", None) or getattr(waits, "gi_frame", None) or getattr(waits, "ag_frame", None)
-                where = f"{frame.f_code.co_filename}:{frame.f_lineno} {frame.f_code.co_qualname}" if frame else repr(waits)
+                frame = (
+                    getattr(waits, "cr_frame", None)
+                    or getattr(waits, "gi_frame", None)
+                    or getattr(waits, "ag_frame", None)
+                )
+                where = (
+                    f"{frame.f_code.co_filename}:{frame.f_lineno} {frame.f_code.co_qualname}" if frame else repr(waits)
+                )
                 print(f"    {where}", file=sys.stderr)
                 names = ("cr_await", "gi_yieldfrom", "ag_await")
                 waits = next((found for name in names if (found := getattr(waits, name, None)) is not None), None)

@@ -10,6 +10,7 @@ from typing import Any
 import anyio
 
 import gesta
+from benchmarks.faults.agents import BELOW
 from benchmarks.faults.driving import LATE
 from benchmarks.faults.tools import KINDS
 from benchmarks.faults.witness import Line
@@ -33,8 +34,6 @@ from gesta.kinds import (
 )
 
 Runs = dict[str, list[Entry]]
-BELOW = ("clerk", "scout")
-"""Agents that are called as tools."""
 PLACES = (
     "before the intent",
     "model call",

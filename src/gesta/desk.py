@@ -26,6 +26,8 @@ from gesta.standing import RunState, RunView
 from gesta.stop import Stop
 from gesta.store import Letter
 
+Told = tuple[Listener | None, Stop]
+"""Who listens to a turn, and what asks it to stop."""
 LOGGER = logging.getLogger("gesta")
 
 
@@ -95,18 +97,17 @@ class Desk:
         prompt: Prompt,
         *,
         host: Host,
-        listener: Listener | None,
-        stop: Stop,
+        told: Told,
         origins: MutableMapping[str, Origin] | None = None,
     ) -> None:
+        listener, self.stop = told
+        """Whether the turn is to be left."""
         self.log = log
         self.state = state
         self.prompt = prompt
         self.host = host
         self.listener = listener
         self.streaming = listener is not None
-        self.stop = stop
-        """Whether the turn is to be left."""
         self.deaf: list[BaseException] = []
         """What the listener raised, also in a span inside; it hears no more, and the turn goes on."""
         self.budget: Budget | None = None

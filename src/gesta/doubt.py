@@ -37,6 +37,9 @@ CERTAIN = frozenset(
 """Failures from before anything was sent: the effect did not happen."""
 # fmt: on
 
+GATEWAY = (502, 504)
+"""HTTP statuses with which a gateway says that it had no answer. Source: RFC 9110, sections 15.6.3 and 15.6.5."""
+
 WEAK = frozenset(
     {
         *("ConnectionError", "OperationalError", "InterfaceError", "RequestException", "TransportError"),
@@ -52,18 +55,18 @@ def in_doubt(failure: BaseException, certain: tuple[type[BaseException], ...] = 
     Args:
         certain: classes of which the tool's author says that nothing happened, or that all is known.
     """
-    if isinstance(failure, InDoubt):
-        return True
-    if isinstance(failure, certain):
-        return False
-    if isinstance(failure, BaseExceptionGroup):
-        return any(in_doubt(each, certain) for each in failure.exceptions)
-    if not isinstance(failure, Exception):
-        return True
     weak = False
     for each in _chain(failure):
+        if isinstance(each, InDoubt):
+            return True
         if isinstance(each, certain):
             return False
+        if isinstance(each, BaseExceptionGroup):
+            if any(in_doubt(one, certain) for one in each.exceptions):
+                return True
+            continue
+        if not isinstance(each, Exception) or _status(each) in GATEWAY:
+            return True
         for name in (kind.__name__ for kind in type(each).__mro__):
             if name in CERTAIN:
                 return False
@@ -71,6 +74,12 @@ def in_doubt(failure: BaseException, certain: tuple[type[BaseException], ...] = 
                 return True
             weak |= name in WEAK
     return weak
+
+
+def _status(failure: BaseException) -> object:
+    """Return the status of an HTTP reply that an exception tells of, as the libraries name it."""
+    reply = getattr(failure, "response", failure)
+    return next((found for name in ("status_code", "status", "code") if (found := getattr(reply, name, None))), None)
 
 
 def _chain(failure: BaseException) -> Iterator[BaseException]:

@@ -39,7 +39,7 @@ def message_of(error: object) -> str:
     """Say what an error says of itself; one that cannot even do that has no message. Total."""
     try:
         return str(error)
-    except Exception:  # noqa: BLE001 - the errors of others may be broken too
+    except BaseException:  # noqa: BLE001 - the errors of others may be broken too
         return ""
 
 

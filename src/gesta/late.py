@@ -7,11 +7,23 @@ and begun anew has the same id, and its entries the same numbers.
 from msgspec.structs import replace
 
 from gesta.codec import encode_content
-from gesta.kinds import Content, FaultContent, KeyValueContent, ToolResultContent
+from gesta.kinds import (
+    AnswerContent,
+    ApprovalContent,
+    Content,
+    FaultContent,
+    KeyValueContent,
+    ResolutionContent,
+    SignalContent,
+    ToolResultContent,
+    UserContent,
+)
 from gesta.pending import Pending
 from gesta.store import Letter
 
 LATE = "late-"
+SAYABLE = (AnswerContent, ApprovalContent, KeyValueContent, ResolutionContent, SignalContent, UserContent)
+"""What anybody may put into an inbox; what the run itself does is written by its holder alone."""
 STRAY = "gesta.stray"
 """Name under which stands on record what belongs to no attempt of the run."""
 
@@ -33,9 +45,11 @@ def placed(letter: Letter, content: Content, calls: dict[int, Pending]) -> Conte
     Args:
         calls: those of the run that have no result, by seq.
     """
-    if not isinstance(content, ToolResultContent | FaultContent):
+    if isinstance(content, SAYABLE):
         return content
-    stray = letter.key.startswith(LATE) and not _fits(letter, content, calls)
+    if not isinstance(content, ToolResultContent | FaultContent):
+        return KeyValueContent(key=STRAY, value=f"a letter with a {content.kind}, which nobody may send")
+    stray = not (letter.key.startswith(LATE) and _fits(letter, content, calls))
     if stray and isinstance(content, FaultContent):
         return KeyValueContent(key=STRAY, value=content.error.message)
     if not isinstance(content, ToolResultContent):
@@ -52,4 +66,4 @@ def _fits(letter: Letter, content: ToolResultContent | FaultContent, calls: dict
         call = calls.get(content.call) if content.call is not None else None
     else:
         call = next((each for each in calls.values() if each.last is not None and each.last.seq == content.of), None)
-    return call is None or call.last is None or (call.last.key or "").startswith(key)
+    return call is None or (call.last is not None and (call.last.key or "").startswith(key))

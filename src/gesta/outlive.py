@@ -9,7 +9,7 @@ they keep no process from ending.
 import math
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import CancelledError
 from contextlib import contextmanager, suppress
 from contextvars import Context, ContextVar, copy_context
@@ -185,6 +185,28 @@ class Outliving:
             left = self.left
         if left:
             self._late(returned)
+
+
+async def caught(work: Awaitable[Any]) -> Returned:
+    """Await what somebody else wrote, and return how it ended; a cancellation that is meant for this task is raised.
+
+    What leaves a task group or a cancel scope must be an ordinary return: a GeneratorExit would break it.
+    """
+    try:
+        return Returned(await work)
+    except BaseException as failure:
+        if _meant(failure):
+            raise
+        return Returned(failure=failure)
+
+
+def _meant(failure: BaseException) -> bool:
+    """Return whether an exception is meant for this task, and is not the answer of what it awaits."""
+    if isinstance(failure, BaseExceptionGroup):
+        return any(map(_meant, failure.exceptions))
+    if isinstance(failure, get_cancelled_exc_class()):
+        return not strayed(failure)
+    return isinstance(failure, KeyboardInterrupt)
 
 
 def outside_of_loops() -> Context:

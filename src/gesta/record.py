@@ -20,6 +20,7 @@ from gesta.errors import AgentError, BadArguments, NoRun, OtherType, SeveralRuns
 from gesta.event import Listener
 from gesta.holder import Holder
 from gesta.kinds import BeginContent, Content, Opened, Part, UserContent
+from gesta.late import SAYABLE
 from gesta.log import Clock, Journal, Log, closing, open_root, read, utc_now
 from gesta.opening import Opening, check_here, close_orphans, shielded
 from gesta.outcome import Outcome
@@ -113,7 +114,17 @@ class Record:
         return typed(agent, await self.holder.resume(agent, run, listener, by=by))
 
     async def send(self, run: str, content: Content, *, key: str) -> bool:
-        """Put something into a run's inbox; needs no lease and no agent. False if the key was used before."""
+        """Put something into a run's inbox; needs no lease and no agent. False if the key was used before.
+
+        Args:
+            content: an approval, answer, resolution, signal, key-value, or a user's text for the open turn.
+
+        Raises:
+            AgentError: the run's holder alone writes such a content.
+        """
+        if not isinstance(content, SAYABLE):
+            known = ", ".join(each.__name__ for each in SAYABLE)
+            raise AgentError(f"A {type(content).__name__} is written by the run itself. Send one of: {known}.")
         return await self.store.send(Letter(run, key, encode_content(content, None)))
 
     async def read(self, run: str, after: int = 0) -> list[Entry]:

@@ -5,6 +5,7 @@ that may still be at work is not believed: it may be done a moment later.
 """
 
 import inspect
+from functools import partial
 from typing import Any
 
 import anyio
@@ -15,7 +16,7 @@ from gesta.context import Done, NotDone
 from gesta.desk import Desk
 from gesta.errors import message_of
 from gesta.kinds import Error, FaultContent, ResolutionContent, ToolResultContent
-from gesta.outlive import works
+from gesta.outlive import Outliving, caught, works
 from gesta.pending import UNKNOWN_END, UNSETTLED, Pending
 from gesta.result import plain, stated
 from gesta.stop import TurnLeft
@@ -79,6 +80,15 @@ async def _look(call: Pending, desk: Desk) -> bool:
     return over
 
 
+async def _asked(tool: Tool, given: tuple[Any, ...]) -> Any:
+    """Ask what became of an effect, in a thread unless the function is async."""
+    assert tool.reconcile is not None
+    if inspect.iscoroutinefunction(tool.reconcile):
+        return await tool.reconcile(*given)
+    found = await Outliving(lambda _: None, None).carry_out(partial(tool.reconcile, *given))
+    return await found if inspect.isawaitable(found) else found
+
+
 async def _reconcile(agent: Agent, call: Pending, desk: Desk, *, over: bool) -> None:
     """Ask the tool by the key of the call; whatever it raises, and no answer in time, counts as not knowing."""
     last, tool, opened = call.last, agent.tool(call.name), desk.state.opened
@@ -87,15 +97,10 @@ async def _reconcile(agent: Agent, call: Pending, desk: Desk, *, over: bool) -> 
     context = context_of(Trial(call, last.seq, key), desk)
     given: tuple[Any, ...] = (key, context)[: len(inspect.signature(tool.reconcile).parameters)]
     found: Any = "no answer in time"
-    try:
-        with desk.stop.breaking() as stopped, anyio.move_on_after(tool.timeout_s or agent.policy.tool_timeout_s):
-            if inspect.iscoroutinefunction(tool.reconcile):
-                found = await tool.reconcile(*given)
-            else:
-                found = await anyio.to_thread.run_sync(tool.reconcile, *given, abandon_on_cancel=True)
-                found = await found if inspect.isawaitable(found) else found
-    except (Exception, SystemExit) as failure:  # noqa: BLE001 - raising is one way of not knowing
-        found = f"{type(failure).__name__}: {message_of(failure)}"
+    with desk.stop.breaking() as stopped, anyio.move_on_after(tool.timeout_s or agent.policy.tool_timeout_s):
+        returned = await caught(_asked(tool, given))
+        failure = returned.failure
+        found = returned.value if failure is None else f"{type(failure).__name__}: {message_of(failure)}"
     if stopped.cancelled_caught:
         raise TurnLeft
     by = f"reconcile of {tool.name}"

@@ -20,11 +20,11 @@ from gesta.decide import Use, effect_of
 from gesta.desk import Desk
 from gesta.doubt import in_doubt
 from gesta.entry import Entry
-from gesta.errors import GestaError, InDoubt, message_of
+from gesta.errors import BadArguments, GestaError, InDoubt, message_of
 from gesta.kinds import AttemptContent, Content, Error, FaultContent
 from gesta.late import late
 from gesta.opening import is_message
-from gesta.outlive import Outliving, Returned, Seat, marked, runs_subprocess, strayed, works
+from gesta.outlive import Outliving, Returned, Seat, caught, marked, runs_subprocess, works
 from gesta.pending import KEY_EXPIRED, UNSTARTED, WAITS, Pending
 from gesta.result import result_of
 from gesta.settle import settle
@@ -210,12 +210,11 @@ async def _try(work: Work, attempt: Entry, key: str, desk: Desk) -> None:
         arguments = tool.arguments(call.final_args)
         mark = marked(name, keep) if tool.effect != "pure" else nullcontext()
         with _watch(work, desk), anyio.move_on_after(work.bound_s) as timing, mark:
-            returned = Returned(await tool.invoke(arguments, context, thread.carry_out))
+            returned = await caught(tool.invoke(arguments, context, thread.carry_out))
+    except BadArguments as wrong:
+        returned = Returned(failure=wrong)
     except BaseException as failure:
-        if _below(failure) is not None:
-            _wait_for(desk, attempt, failure)
-            return
-        if _stops(failure) and not thread.gave(failure):
+        if not thread.gave(failure):
             _give_up(desk, work, attempt, thread, Error(type="cancelled", message=f"{tool.name} was broken off"))
             with anyio.CancelScope(shield=True):
                 await desk.log.durable()
@@ -231,6 +230,9 @@ async def _try(work: Work, attempt: Entry, key: str, desk: Desk) -> None:
         _give_up(desk, work, attempt, thread, error)
         if trial.children.at_work and late:
             await desk.host.call_off(desk, trial.children.at_work)
+        return
+    if returned.failure is not None and _below(returned.failure) is not None:
+        _wait_for(desk, attempt, returned.failure)
         return
     _told(desk, work, attempt, trial, returned)
 
@@ -264,15 +266,6 @@ def _below(stop: BaseException) -> BaseException | None:
     if isinstance(stop, BaseExceptionGroup):
         return next((found for each in stop.exceptions if (found := _below(each)) is not None), None)
     return stop if isinstance(stop, ChildWaits | TurnLeft) else None
-
-
-def _stops(failure: BaseException) -> bool:
-    """Return whether an exception is meant for this task, and not the tool's own."""
-    if isinstance(failure, BaseExceptionGroup):
-        return any(map(_stops, failure.exceptions))
-    if isinstance(failure, anyio.get_cancelled_exc_class()):
-        return not strayed(failure)
-    return isinstance(failure, KeyboardInterrupt)
 
 
 def _wait_for(desk: Desk, attempt: Entry, stop: BaseException) -> None:

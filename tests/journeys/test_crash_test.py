@@ -51,6 +51,7 @@ def pay(euros: int) -> str:
 agent = gesta.Agent("clerk", model=gesta.scripted(gesta.call("pay", euros=5), "Paid."), tools=[pay])
 """
 
+CAREFUL = LIAR.replace(", reconcile=never", "")
 
 Kept = tuple[Report, Path]
 
@@ -151,3 +152,23 @@ def test_reports_are_summed_up() -> None:
     total.add(Report(agents=1, records=3, points=7, turns={"answered": 2, "failed": 1}, wrong=["x"]))
     assert (total.agents, total.records, total.kills, total.points) == (2, 4, 2, 7)
     assert (total.turns, total.ok) == ({"answered": 3, "failed": 1}, False)
+
+
+def test_turns_are_cancelled_and_writes_fail_in_the_process_that_goes_on(tmp_path: Path) -> None:
+    (tmp_path / "careful.py").write_text(CAREFUL)
+    report = crash_test(f"{tmp_path}/careful.py:agent", "Pay.", cancel=True, fail=True, again=True, folder=tmp_path)
+    assert report.ok, report.wrong
+    points = (report.records - 2) // 4
+    assert points > 10
+    assert report.records == 4 * points + 2
+    assert (report.cancels, report.failed_writes) == (points, points)
+    assert report.kills > 2 * points
+    assert report.tools["pay"].max_fired == 1
+    assert set(report.turns) == {"answered", "waiting for doubt of pay"}
+
+
+def test_a_repeated_payment_is_found_where_a_turn_was_cancelled(tmp_path: Path) -> None:
+    (tmp_path / "liar.py").write_text(LIAR)
+    report = crash_test(f"{tmp_path}/liar.py:agent", "Pay.", cancel=True)
+    assert report.cancels
+    assert any(text.startswith("pay (once) fired 2 times for the call ") for text in report.wrong), report.wrong

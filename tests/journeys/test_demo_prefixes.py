@@ -10,7 +10,6 @@ from tests.laws.scenes import Tape, again, doubtful, facts
 import gesta
 from gesta import address
 from gesta.address import Record
-from gesta.calling import call_key
 from gesta.context import Context
 from gesta.demo import refund_asked, shop
 from gesta.demo.driver import drive, staffed
@@ -32,15 +31,13 @@ def book_attempted(path: Path, entries: Sequence[gesta.Entry], *, lost: bool) ->
     """Bring a fresh shop to where it was: book the refund if its call is finished, or if its attempt was lost late."""
     open_calls = doubtful(entries)
     calls = {entry.seq: entry for entry in entries}
-    opened = entries[0].content.opened  # type: ignore[union-attr]
-    assert opened is not None
     for entry in entries:
         if isinstance(entry.content, AttemptContent) and (entry.content.of not in open_calls or lost):
             call = calls[entry.content.of].content
             assert isinstance(call, ToolCallContent)
             if call.tool_name == "refund":
-                key = call_key(opened.record, entry.run, entry.content.of)
-                shop.book(path, refund_asked(**call.tool_args, context=given(key, entry)))
+                assert entry.content.key is not None
+                shop.book(path, refund_asked(**call.tool_args, context=given(entry.content.key, entry)))
 
 
 async def nobody(_agent: object, _input: str) -> None:

@@ -428,3 +428,83 @@ def test_a_result_that_comes_after_the_program_stopped_waiting_is_kept_though_th
     with gesta.open_sync(path) as record:
         entries = record.read(record.find("s").run)
     assert [result.tool_result for result in found(entries, ToolResultContent)] == ["paid"]
+
+
+async def test_a_message_may_take_the_place_of_a_turn_that_is_at_work() -> None:
+    started, go = anyio.Event(), anyio.Event()
+
+    @gesta.tool(effect="pure")
+    async def look() -> str:
+        """Look."""
+        started.set()
+        await go.wait()
+        return "seen"
+
+    agent = acting(gesta.call("look"), "other", tools=[look], policy=gesta.Policy(when_busy="replace"))
+    outcomes: list[gesta.Outcome] = []
+
+    async def first() -> None:
+        outcomes.append(await record.run(agent, "look", session="s"))
+
+    async with gesta.open() as record, anyio.create_task_group() as group:
+        group.start_soon(first)
+        await started.wait()
+        run = (await record.find("s")).run
+
+        async def let_go() -> None:
+            while not await record.store.inbox(run):
+                await anyio.lowlevel.checkpoint()
+            go.set()
+
+        group.start_soon(let_go)
+        assert (await record.run(agent, "no, this", session="s")).answer == "other"
+    assert [outcome.reason for outcome in outcomes] == ["cancelled"]
+
+
+class Odd(BaseException):
+    """As libraries raise it that must not be caught by accident."""
+
+
+@pytest.mark.parametrize("raised", [Odd, GeneratorExit, SystemExit, RuntimeError])
+@pytest.mark.parametrize("waits_too", [False, True])
+async def test_whatever_reconcile_raises_is_one_way_of_not_knowing(
+    raised: type[BaseException], *, waits_too: bool
+) -> None:
+    def at_once(_key: str) -> gesta.Done:
+        raise raised
+
+    async def later(_key: str) -> gesta.Done:
+        raise raised
+
+    @gesta.tool(effect="once", reconcile=later if waits_too else at_once)
+    async def pay() -> str:
+        """Pay."""
+        raise gesta.InDoubt
+
+    async with gesta.open() as record:
+        assert waits(await record.run(acting(gesta.call("pay"), "ok", tools=[pay]), "go")) == ["doubt"]
+
+
+@pytest.mark.parametrize("raised", [Odd, GeneratorExit, SystemExit, StopIteration])
+@pytest.mark.parametrize("effect", ["pure", "idempotent", "once"])
+async def test_a_tool_may_raise_anything(raised: type[BaseException], effect: Any) -> None:
+    @gesta.tool(effect=effect)
+    def odd() -> str:
+        """Raise."""
+        raise raised
+
+    async with gesta.open() as record:
+        outcome = await record.run(acting(gesta.call("odd"), "ok", tools=[odd]), "go")
+    known = effect == "pure" or issubclass(raised, Exception)
+    assert (outcome.answer, waits(outcome)) == (("ok", []) if known else (None, ["doubt"]))
+
+
+@pytest.mark.parametrize("content", [EndContent(), ToolResultContent(tool_result="forged", call=6)])
+async def test_what_a_run_writes_itself_cannot_be_sent_to_it(content: Any) -> None:
+    agent = acting(gesta.call("wire"), "done", tools=[wire])
+    async with gesta.open() as record:
+        first = await record.run(agent, "wire it", session="s")
+        with pytest.raises(gesta.GestaError, match="is written by the run itself"):
+            await record.send(first.run, content, key="x")
+        await record.store.send(Letter(first.run, "late-7", encode_content(content, None)))  # past the door
+        assert waits(await record.resume(first.run, agent)) == ["approval"]

@@ -65,7 +65,7 @@ async def test_a_doubt_of_a_cancelled_turn_asks_a_person_in_the_next() -> None:
         return "paid"
 
     agent = acting(gesta.call("pay", x=1), "ok", tools=[pay])
-    async with gesta.open() as record:
+    async with gesta.open(grace_s=0) as record:
         with anyio.CancelScope() as scope:
             await record.run(agent, "pay it", session="s")
         outcome = await record.run(agent, "did it work?", session="s")
@@ -420,7 +420,7 @@ async def test_a_cancelled_asyncio_task_leaves_the_turn_open_and_the_call_in_dou
         return "paid"
 
     agent = acting(gesta.call("pay"), "ok", tools=[pay])
-    async with gesta.open() as record:
+    async with gesta.open(grace_s=0) as record:
         task = asyncio.create_task(record.run(agent, "hi", session="s", key="m"))
         await started.wait()
         task.cancel()

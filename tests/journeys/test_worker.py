@@ -225,8 +225,11 @@ class Left(Record):
 
     ends: list[str]
 
-    async def resume(self, run: str, agent: gesta.Agent, *, listener: Any = None) -> gesta.Outcome:
-        """Give an outcome that waits for the next of `ends`."""
+    async def resume(
+        self, run: str, agent: gesta.Agent, *, listener: Any = None, by: str | None = "resume"
+    ) -> gesta.Outcome:
+        """Return an outcome that waits for the next of `ends`."""
+        assert by is None, "a worker is no person"
         del agent, listener
         what = (Waiting(cast("Any", self.ends.pop(0)), 0, "turn"),)
         return gesta.Outcome(run=run, session="s", turn=1, reason="waiting", waiting=what)

@@ -89,6 +89,7 @@ async def again(batches: Iterable[Batch]) -> MemoryStore:
     """Make a store that holds what these commits wrote, as if its writer had died after the last."""
     store = MemoryStore()
     for batch in batches:
+        await store.declare_gone(batch.lease.owner, "scenes")
         lease = await store.lease(batch.lease.run)
         await store.append(msgspec.structs.replace(batch, lease=lease, letters=()))
         await store.release(lease)

@@ -8,7 +8,7 @@ import random
 import sqlite3
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from gesta.bridges.pushing import push
 from gesta.codec import blob_names, decode_content, link
 from gesta.compare.forks import Fork, fork
 from gesta.entry import GENESIS, Entry, Row, utc_text
+from gesta.errors import RunMirrored
 from gesta.kinds import KeyValueContent
 from gesta.store import Store
 from gesta.stores.pruning import Choice, Pruner, plan, prune
@@ -232,9 +233,10 @@ async def shuffled(stores: Sequence[Store], lot: random.Random) -> list[list[Kep
     for _ in range(lot.randint(8, 20)):
         which, session = lot.randrange(2), lot.choice("ab")
         here, there = stores[which], stores[1 - which]
-        match lot.choice(("write", "write", "prune", "push", "keep")):
+        match lot.choice(("write", "write", "prune", "push", "move", "keep")):
             case "write":
-                await written(here, session, lot.randint(1, 5))
+                with suppress(RunMirrored):  # a run that was pushed here goes on in the other record alone
+                    await written(here, session, lot.randint(1, 5))
             case "prune":
                 gone = await plan(here, Choice(session=session))
                 assert (await prune(here, gone, Pruner(by="ann"))).runs == len(gone.runs)
@@ -242,6 +244,8 @@ async def shuffled(stores: Sequence[Store], lot: random.Random) -> list[list[Kep
                     each.since |= {row.run for row in gone.runs}
             case "push":
                 await push(here, there)
+            case "move":
+                await push(here, there, moved_by="ann")
             case _:
                 kept[which].append(Kept(await heads(here)))
     return [[*every, Kept(await heads(store))] for every, store in zip(kept, stores, strict=True)]

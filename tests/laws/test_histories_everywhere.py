@@ -501,6 +501,8 @@ def told(entries: Sequence[Entry], *, streams: bool) -> list[Any]:
                 for name in ("raw_zlib", "body_digest", "error", "opened"):
                     place.pop(name, None)
         content.pop("opened", None)
+        if entry.kind == Kind.Attempt:
+            content["key"] = content["process"] = "drawn by lot"
         found.append((entry.seq, entry.kind, repr(content), entry.span, entry.causes))  # nan is no other nan
     return found
 

@@ -36,15 +36,11 @@ async def whole(script: Sequence[Any]) -> tuple[Tape, World, list[Entry]]:
 
 def rebuilt(world: World, entries: Sequence[Entry], *, lost: bool) -> World:
     """Make the world again as it was at a prefix: the effects of finished calls, and, if `lost`, of open attempts."""
-    from gesta.calling import call_key
-
-    made, opened = World(), entries[0].content.opened  # type: ignore[union-attr]
-    assert opened is not None
-    open_calls = doubtful(entries)
+    made, open_calls = World(), doubtful(entries)
     for entry in entries:
         if isinstance(entry.content, AttemptContent):
-            call = entry.content.of
-            key = call_key(opened.record, entry.run, call)
+            call, key = entry.content.of, entry.content.key
+            assert key is not None
             if key in world.rows and (call not in open_calls or lost) and key not in made.rows:
                 made.rows[key] = world.rows[key]
                 made.fired[key] += 1
@@ -167,7 +163,7 @@ def test_decide_handles_prefixes_that_no_commit_leaves_as_long_as_a_reply_is_who
         tape, world, entries = await whole(script)
         rows = [row for batch in tape.tape for row in batch.rows]
         first = tape.tape[0]
-        for end in range(1, len(rows)):
+        for end in range(2, len(rows)):  # a turn begins with its message
             if rows[end].kind == "tool-call":
                 continue
             prefix = [msgspec.structs.replace(first, rows=rows[:end])]

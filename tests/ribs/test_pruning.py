@@ -11,8 +11,10 @@ from tests.postgres import postgres  # noqa: F401 - a fixture
 
 import gesta
 from gesta.address import Record, bind, inline_store
+from gesta.bridges.pushing import push
 from gesta.entry import run_id
-from gesta.kinds import KeyValueContent
+from gesta.errors import RunMirrored
+from gesta.kinds import KeyValueContent, SignalContent
 from gesta.store import Batch, Letter, Store
 from gesta.stores.memory import MemoryStore
 from gesta.stores.pruning import Choice, Plan, Pruner, hold, plan, prune
@@ -382,3 +384,61 @@ async def test_a_copy_of_a_record_knows_what_was_pruned_there(tmp_path: Path):
 def test_places_are_written_as_stretches():
     assert stretches([1, 2, 3, 5, 8, 9]) == [(1, 3), (5, 5), (8, 9)]
     assert stretches([]) == []
+
+
+async def test_a_payment_after_a_prune_has_a_key_of_its_own(store: Store) -> None:
+    keys = list[str]()
+
+    @gesta.tool(effect="idempotent")
+    async def pay(context: gesta.Context) -> str:
+        keys.append(context.key)
+        return "paid"
+
+    record, desk = Record(store, bind), gesta.Agent("desk", gesta.scripted(gesta.call("pay"), "Done."), tools=[pay])
+    first = await record.run(desk, "Pay.", session="anna", key="m1")
+    gone = await prune(store, await plan(store, Choice(runs=[first.run])), Pruner(by="ann"))
+    assert gone.runs == 1
+    again = await record.run(desk, "Pay.", session="anna", key="m1")
+    assert (first.answer, again.answer) == ("Done.", "Done.")
+    assert len(set(keys)) == 2
+    assert await record.verify() == []
+
+
+async def test_letters_go_with_their_run_and_are_not_taken_in_by_the_one_that_begins_anew(store: Store) -> None:
+    record, desk = Record(store, bind), gesta.Agent("desk", gesta.scripted("Hello.", "And hello again."))
+    first = await record.run(desk, "Hi.", session="anna")
+    await record.send(first.run, SignalContent(name="cancel", by="bob"), key="c1")
+    gone = await prune(store, await plan(store, Choice(session="anna")), Pruner(by="ann"))
+    assert gone.runs == 1
+    (said,) = await pruned(store)
+    assert said.runs[0].letters == 1
+    assert await store.inbox(first.run) == []
+    assert (await record.run(desk, "Hi.", session="anna")).answer == "Hello."
+
+
+async def test_a_mirror_is_pruned_like_any_run_and_comes_again_as_a_mirror(store: Store) -> None:
+    source = MemoryStore()
+    await recorded(source, "r")
+    await push(source, store)
+    gone = await prune(store, await plan(store, Choice(runs=["r"])), Pruner(by="ann"))
+    assert (gone.runs, gone.staying) == (1, [])
+    assert await left(store) == set()
+    assert (await push(source, store)).runs == 1
+    with pytest.raises(RunMirrored):
+        await store.lease("r")
+
+
+async def test_a_run_in_which_a_call_is_at_work_stays(store: Store) -> None:
+    record, found = Record(store, bind), list[Any]()
+
+    @gesta.tool(effect="once")
+    async def pay(context: gesta.Context) -> str:
+        what = await plan(store, Choice(runs=[context.run]))
+        forced = Plan([[row for row in await store.runs() if row.run == context.run]], [], {})
+        found.extend([why(what)[context.run], (await prune(store, forced, Pruner(by="ann"))).staying[0].why])
+        return "paid"
+
+    desk = gesta.Agent("desk", gesta.scripted(gesta.call("pay"), "Done."), tools=[pay])
+    assert (await record.run(desk, "Pay.", session="anna")).answer == "Done."
+    assert found[0] == "a turn of it is open: end it first with `gesta cancel`"
+    assert "is being written by" in found[1]

@@ -34,7 +34,7 @@ DOUBTFUL = [
     BrokenPipeError(),
     EOFError(),
     http.client.IncompleteRead(b""),
-    http.client.RemoteDisconnected(),
+    http.client.RemoteDisconnected(""),
     subprocess.TimeoutExpired("pay", 1),
     smtplib.SMTPServerDisconnected(),
     ssl.SSLEOFError(),
@@ -115,11 +115,26 @@ def test_what_caused_an_exception_counts_where_its_own_class_says_nothing() -> N
 
 
 def test_a_base_that_libraries_use_for_both_is_decided_by_its_cause() -> None:
-    lost = ConnectionError("Connection aborted.", http.client.RemoteDisconnected())
+    lost = ConnectionError("Connection aborted.", http.client.RemoteDisconnected(""))
     refused = ConnectionError("Max retries exceeded", ConnectionRefusedError())
     assert in_doubt(lost)
     assert not in_doubt(refused)
     assert in_doubt(ConnectionError("nothing more is known"))
+
+
+def test_a_doubt_that_caused_an_exception_counts_also_in_a_group() -> None:
+    assert in_doubt(chained(InDoubt("who knows")))
+    assert in_doubt(chained(ExceptionGroup("two", [ValueError(), TimeoutError()])))
+    assert not in_doubt(chained(ExceptionGroup("two", [ValueError()])))
+
+
+def test_a_gateway_that_had_no_answer_is_a_doubt() -> None:
+    def refused(status: int) -> Exception:
+        request = httpx2.Request("POST", "http://127.0.0.1/")
+        return httpx2.HTTPStatusError("", request=request, response=httpx2.Response(status, request=request))
+
+    assert [status for status in (400, 402, 409, 429, 500, 502, 503, 504) if in_doubt(refused(status))] == [502, 504]
+    assert in_doubt(urllib.error.HTTPError("http://127.0.0.1/", 504, "", http.client.HTTPMessage(), None))
 
 
 def test_an_exception_that_caused_itself_is_looked_at_once() -> None:

@@ -17,12 +17,22 @@ from gesta.errors import GestaError
 __all__ = ["Report", "crash_test"]
 
 
-def crash_test(agent: str, *messages: str, folder: str | PathLike[str] | None = None) -> Report:
-    """Kill an agent's process before and after each of its write points, and say what became of its effects.
+def crash_test(
+    agent: str,
+    *messages: str,
+    folder: str | PathLike[str] | None = None,
+    cancel: bool = False,
+    fail: bool = False,
+    again: bool = False,
+) -> Report:
+    """Kill an agent's process before and after each of its write points; returns what became of its effects.
 
     Args:
         agent: where it is written, `FILE.py:NAME` or `dotted.module:NAME`; it is imported anew in each process.
         messages: what is sent to it, one turn each. Its approvals are given; what else it waits for is reported.
+        cancel: also cancel the turn at each point, and send its message again in the same process.
+        fail: also let the write after each point fail once, and send the message again in the same process.
+        again: also kill the process that takes a killed one's turn up, at each of its first points.
         folder: where the records and the harness's logs are kept; without one they are removed.
 
     Raises:
@@ -32,6 +42,7 @@ def crash_test(agent: str, *messages: str, folder: str | PathLike[str] | None = 
     """
     command = [sys.executable, "-m", "gesta.testing", agent, *messages, "--json"]
     command += ["--folder", fspath(folder)] if folder is not None else []
+    command += [f"--{name}" for name, wanted in (("cancel", cancel), ("fail", fail), ("again", again)) if wanted]
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False)  # noqa: S603 - it is this Python, and no shell
     if done.returncode not in {0, 1}:
         raise GestaError(

@@ -20,9 +20,13 @@ import msgspec
 from gesta.cli.loading import load
 from gesta.crashing.life import Scene, judged, lived, ready
 from gesta.crashing.report import Report
+from gesta.crashing.witness import Strike
 from gesta.errors import GestaError
 
 RECORD, WITNESS = "record.gesta", "witness.jsonl"
+STRIKES: dict[str, Strike] = {"cancel": "cancelled", "fail": "failed"}
+AGAIN = 12
+"""The second process is killed at one of so many of its first points."""
 WRONG = 50  # lines shown of what must not be
 
 
@@ -33,11 +37,15 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("message", nargs="+", help="what is sent to it, one turn each")
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     parser.add_argument("--folder", type=Path, help="keep the records and the harness's logs there")
+    parser.add_argument("--cancel", action="store_true", help="also cancel the turn at each point, and go on")
+    parser.add_argument("--fail", action="store_true", help="also let the write after each point fail once, and go on")
+    parser.add_argument("--again", action="store_true", help="also kill the process that takes the turn up")
     given = parser.parse_args(words)
+    chosen = [name for name in ("cancel", "fail", "again") if getattr(given, name)]
     try:
         with tempfile.TemporaryDirectory(prefix="gesta-crash-") as passing:
             ready(Path(passing))
-            report = swept(given.agent, given.message, given.folder or Path(passing))
+            report = swept(given.agent, given.message, given.folder or Path(passing), chosen)
     except (GestaError, OSError) as error:
         print(error, file=sys.stderr)
         return 2
@@ -45,8 +53,15 @@ def main(words: Sequence[str] | None = None) -> int:
     return 0 if report.ok else 1
 
 
-def swept(agent: str, messages: Sequence[str], folder: Path) -> Report:
-    """Kill an agent at each of its write points, and give what was found. Raises GestaError: it could not be run."""
+def swept(agent: str, messages: Sequence[str], folder: Path, chosen: Sequence[str] = ()) -> Report:
+    """Kill an agent at each of its write points; returns what was found.
+
+    Args:
+        chosen: `cancel`, `fail` and `again`: what else is done at each point, each time in a record of its own.
+
+    Raises:
+        GestaError: it could not be run.
+    """
     total = Report(agents=1)
 
     def scene(name: str) -> Scene:
@@ -57,12 +72,21 @@ def swept(agent: str, messages: Sequence[str], folder: Path) -> Report:
     first = scene("0")
     lived(first, 1, None)
     total.add(judged(first))
-    for point in range(1, total.points + 1):
+    for point in range(1, (points := total.points) + 1):
         one = scene(str(point))
         lived(one, 1, point)
         lived(one, 2, None)
         total.add(judged(one))
-        _progress(f"killed at point {point} of {total.points}")
+        for name in chosen:
+            other = scene(f"{point}-{name}")
+            if name == "again":
+                lived(other, 1, point)
+                lived(other, 2, 1 + point % AGAIN)
+            else:
+                lived(other, 1, point, strike=STRIKES[name])
+            lived(other, 3, None)
+            total.add(judged(other))
+        _progress(f"struck at point {point} of {points}")
     last, number = scene("all"), 1
     while lived(last, number, number):
         number += 1
@@ -88,6 +112,8 @@ def table(report: Report) -> str:
         ("records", report.records),
         ("write points of an unharmed life", report.points),
         ("kills", report.kills),
+        ("turns cancelled", report.cancels),
+        ("writes failed", report.failed_writes),
         ("entries and letters acknowledged", report.acknowledged),
         ("of these missing", len(report.missing)),
         ("model answers bought again", report.bought_again),

@@ -4,11 +4,14 @@ It is forked from a process that has imported Gesta but not the agent: so each l
 milliseconds. Sending a message again goes on with its turn, so the same words begin a record and take it up.
 """
 
+import asyncio
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import anyio
 import msgspec
@@ -20,8 +23,8 @@ from gesta.agent import Agent
 from gesta.cli.waits import Open, open_calls
 from gesta.crashing.report import Report, judge
 from gesta.crashing.watched import Watched, watched
-from gesta.crashing.witness import KILL, Life, Line, read
-from gesta.errors import GestaError, RunHeld
+from gesta.crashing.witness import KILL, Life, Line, Strike, read
+from gesta.errors import GestaError, RunHeld, WriteFailed
 from gesta.kinds import ApprovalContent
 from gesta.model import Model
 from gesta.outcome import Outcome
@@ -91,17 +94,20 @@ def ended(child: int) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-def lived(scene: Scene, number: int, last: int | None = None, *, within_s: float | None = None) -> bool:
-    """Live a life in a process of its own, and say whether it was killed.
+def lived(
+    scene: Scene, number: int, last: int | None = None, *, strike: Strike = "killed", within_s: float | None = None
+) -> bool:
+    """Live a life in a process of its own; returns whether it was killed.
 
     Args:
-        last: the point where it kills itself, from 1; one that it does not come to is none.
+        last: the point where it is struck, from 1; `None`, or a point that it does not come to: it is not struck.
+        strike: what happens there; after a cancellation and a failed write the same process goes on.
         within_s: how long it may live, in place of a point: it is killed from outside, at any instruction.
 
     Raises:
         GestaError: it failed.
     """
-    child = fork(lambda: anyio.run(live, scene, Life(scene.witness, number, last)))
+    child = fork(lambda: anyio.run(live, scene, Life(scene.witness, number, last, strike)))
     if within_s is not None:
         time.sleep(within_s)
         os.kill(child, KILL)
@@ -133,7 +139,7 @@ async def live(scene: Scene, life: Life) -> None:
     record = Record(store, lambda each: watched(address.bind(each, models), life))
     with anyio.fail_after(LIFE_S):
         for place, text in enumerate(scene.messages):
-            outcome, waits = await _taken(scene, record, agent, text, f"m{place}")
+            outcome, waits = await _taken(scene, life, record, agent, text, f"m{place}")
             told = tuple(sorted({f"{each.what} of {_named(each)}" for each in waits}))
             why = f" ({outcome.error.type})" if outcome.reason == "failed" and outcome.error is not None else ""
             life.tell(Line(what="ended", run=outcome.run, key=f"m{place}", reason=outcome.reason + why, waits=told))
@@ -145,18 +151,36 @@ async def live(scene: Scene, life: Life) -> None:
     life.tell(Line(what="lived", points=life.points))
 
 
-async def _taken(scene: Scene, record: Record, agent: Agent, text: str, key: str) -> tuple[Outcome, list[Open]]:
+async def _cancellable(life: Life, turn: Coroutine[Any, Any, Outcome]) -> Outcome | None:
+    """Await a turn that a point may cancel; `None` where that was done."""
+    task, loop = asyncio.ensure_future(turn), asyncio.get_running_loop()
+    life.cancel = partial(loop.call_soon_threadsafe, task.cancel)
+    await asyncio.wait([task])
+    return None if task.cancelled() else task.result()
+
+
+async def _taken(
+    scene: Scene, life: Life, record: Record, agent: Agent, text: str, key: str
+) -> tuple[Outcome, list[Open]]:
     """Take a turn to its end, or until it waits for something that nobody here gives."""
     until = time.monotonic() + LIFE_S / 2
     while True:
         try:
-            outcome = await record.run(agent, text, session=scene.session, key=key)
-        except RunHeld:  # a server takes a while to see that the life before has ended
+            outcome = await _cancellable(life, record.run(agent, text, session=scene.session, key=key))
+        except (RunHeld, WriteFailed):  # a server takes a while to see that the life before has ended; a write may fail
             if time.monotonic() > until:
                 raise
             await anyio.sleep(LOOK_S)
             continue
+        if outcome is None:
+            continue
         waits = await open_calls(record, outcome)
+        if any(each.what == "deaths" for each in waits):  # that many deaths are what the harness is for
+            await _cancellable(life, record.resume(outcome.run, agent, by=BY))
+            continue
+        if any(each.what in ("resume", "running") for each in waits) and time.monotonic() < until:
+            await anyio.sleep(LOOK_S)
+            continue
         if outcome.reason != "waiting" or (waits and all(each.what == "doubt" for each in waits)):
             return outcome, waits
         if scene.helped:

@@ -6,11 +6,12 @@ An effect fired if its tool was called and returned, and also if its process die
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, get_args
 
+import msgspec
 from msgspec import Struct, field
 
-from gesta.crashing.witness import Line, Written
+from gesta.crashing.witness import Line, Strike, Written
 from gesta.demo.facts import bought_again
 from gesta.entry import Entry
 from gesta.kinds import AttemptContent, EndContent, FaultContent, ResolutionContent, ToolCallContent, ToolResultContent
@@ -19,6 +20,9 @@ from gesta.record import Record
 OPEN = "open"
 """Of a doubt that nobody settled: its turn waits, or has ended otherwise than answered."""
 NOTHING = "nothing that it names"
+ADDED = ("sent_at", "refused")
+"""Members of an approval that its letter does not have: when it was sent, and why it does not count."""
+STRUCK = get_args(Strike)
 Entries = dict[tuple[str, int], Entry]
 """By run and seq."""
 Fired = dict[tuple[str, str, str], int]
@@ -58,6 +62,10 @@ class Report(Struct, kw_only=True):
     points: int = 0
     """Points of a life that is not killed."""
     kills: int = 0
+    cancels: int = 0
+    """Turns that were cancelled while their process went on."""
+    failed_writes: int = 0
+    """Commits that failed once while their process went on."""
     tools: dict[str, ToolCount] = field(default_factory=dict)
     doubts: list[Doubt] = field(default_factory=list)
     acknowledged: int = 0
@@ -69,7 +77,7 @@ class Report(Struct, kw_only=True):
     bought_again: int = 0
     """Requests to a model that had been answered before."""
     killed_at: dict[str, int] = field(default_factory=dict)
-    """Where processes were killed, and how often."""
+    """Where processes were killed, turns cancelled and writes failed, and how often."""
     wrong: list[str] = field(default_factory=list)
     """What must not be."""
 
@@ -80,7 +88,7 @@ class Report(Struct, kw_only=True):
 
     def add(self, other: "Report") -> None:
         """Add what was found of other records."""
-        for name in ("agents", "records", "kills", "acknowledged", "bought_again"):
+        for name in ("agents", "records", "kills", "cancels", "failed_writes", "acknowledged", "bought_again"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         for name in ("doubts", "missing", "wrong"):
             getattr(self, name).extend(getattr(other, name))
@@ -99,8 +107,10 @@ async def judge(record: Record, lines: Sequence[Line], session: str) -> Report:
     rows = await record.store.runs(session)
     entries = {(row.run, entry.seq): entry for row in rows for entry in await record.read(row.run)}
     found = Report(records=1, kills=sum(line.what == "killed" for line in lines))
+    found.cancels = sum(line.what == "cancelled" for line in lines)
+    found.failed_writes = sum(line.what == "failed" for line in lines)
     found.points = max((line.points for line in lines), default=0)
-    found.killed_at = dict(Counter(line.point for line in lines if line.what == "killed"))
+    found.killed_at = dict(Counter(line.point for line in lines if line.what in STRUCK))
     fired = _fired(lines, entries)
     found.tools = _tools(fired)
     found.missing, doubled = await _letters(record, lines)
@@ -198,19 +208,27 @@ async def _letters(record: Record, lines: Sequence[Line]) -> tuple[list[str], li
     Results that came late are left out: how they are taken in depends on what was answered meanwhile.
     """
     missing, doubled, sent = [], [], [line.letter for line in lines if line.letter is not None]
-    same = Counter((letter.run, letter.content) for letter in sent)
+    same = Counter((letter.run, _said(letter.content)) for letter in sent)
     found = Counter[tuple[str, str]]()
     for run in {letter.run for letter in sent}:
-        found.update((run, each.content) for each in await record.store.inbox(run))
-        found.update((run, row.content) for row in await record.store.read(run) if row.content is not None)
+        found.update((run, _said(each.content)) for each in await record.store.inbox(run))
+        found.update((run, _said(row.content)) for row in await record.store.read(run) if row.content is not None)
     for letter in sent:
-        place = letter.run, letter.content
+        place = letter.run, _said(letter.content)
         late = letter.key.startswith("late-")
         if not late and found[place] < same[place]:
             missing.append(f"letter {letter.key!r} to {letter.run}")
         if not late and found[place] > same[place]:
             doubled.append(f"letter {letter.key!r} to {letter.run} was taken in {found[place]} times")
     return missing, doubled
+
+
+def _said(content: str) -> str:
+    """Return the content of a letter without what was added when it was taken in."""
+    told = msgspec.json.decode(content)
+    return msgspec.json.encode(
+        {name: value for name, value in told.items() if name not in ADDED}, order="sorted"
+    ).decode()
 
 
 def _ends(lines: Sequence[Line]) -> list[str]:
@@ -229,7 +247,7 @@ class Doubts:
         self.found: list[Doubt] = []
         self.wrong: list[str] = []
         self._committed = _committed(lines)
-        self._deaths = {line.life: line.point for line in lines if line.what == "killed"}
+        self._deaths = {line.life: line.point for line in lines if line.what in STRUCK}
         self._lives = {
             (line.run, each.seq, each.digest): line.life
             for line in lines

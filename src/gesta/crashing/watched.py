@@ -14,6 +14,7 @@ from gesta.agent import Agent
 from gesta.context import Context, NotDone
 from gesta.crashing.witness import Life, Line, Written, written
 from gesta.entry import Row
+from gesta.errors import WriteFailed
 from gesta.store import Batch, BlobRow, Effect, Info, Lease, Letter, RunRow, Statements, Store, Table
 from gesta.tooling import Tool
 
@@ -39,10 +40,16 @@ class Watched:
         run, entries = batch.lease.run, written(batch.rows)
         self._life.tell(Line(what="committing", run=run, entries=entries))
         self._life.reach(f"before the commit of {_kinds(entries)}")
+        self._fail()
         pos = await self._store.append(batch)
         self._life.tell(Line(what="committed", run=run, entries=entries))
         self._life.reach(f"after the commit of {_kinds(entries)}")
         return pos
+
+    def _fail(self) -> None:
+        """Raise WriteFailed in place of the commit that comes, if that is the strike that was made."""
+        if self._life.fails():
+            raise WriteFailed(self.info.address, "the crash test fails this write")
 
     async def transact(self, effect: Effect) -> None:
         """Do a work and commit its entries with it."""
@@ -57,6 +64,7 @@ class Watched:
             return batch, kept
 
         self._life.reach("before a transaction")
+        self._fail()
         await self._store.transact(Effect(effect.run, work, effect.timeout_s))
         for batch in done[-1:]:
             self._life.tell(Line(what="committed", run=batch.lease.run, entries=written(batch.rows)))
@@ -78,10 +86,10 @@ class Watched:
         self._life.reach("after a letter is sent")
         return counts
 
-    async def lease(self, run: str) -> Lease:
+    async def lease(self, run: str, *, mirror: bool = False) -> Lease:
         """Take the right to write."""
         self._life.reach("before a lease is taken")
-        lease = await self._store.lease(run)
+        lease = await self._store.lease(run, mirror=mirror)
         self._life.reach("after a lease is taken")
         return lease
 
@@ -90,6 +98,30 @@ class Watched:
         self._life.reach("before a lease is given back")
         await self._store.release(lease)
         self._life.reach("after a lease is given back")
+
+    async def mirror(self, lease: Lease, of: str | None) -> None:
+        """Make a run a mirror, or an ordinary one."""
+        await self._store.mirror(lease, of)
+
+    async def gone(self, process: str) -> bool | None:
+        """Return whether a process has ended."""
+        return await self._store.gone(process)
+
+    async def declare_gone(self, process: str, by: str) -> None:
+        """Write down that a process has ended."""
+        await self._store.declare_gone(process, by)
+
+    async def adopt(self, by: str) -> None:
+        """Write down that this copy goes on."""
+        await self._store.adopt(by)
+
+    def keep(self) -> Callable[[], None]:
+        """Make this process count as living until the returned function is called."""
+        return self._store.keep()
+
+    def descriptor(self) -> int | None:
+        """Return what a subprocess inherits that counts as this process."""
+        return self._store.descriptor()
 
     async def read(self, run: str, after: int = 0, until: int | None = None, limit: int | None = None) -> list[Row]:
         """Rows of a run."""

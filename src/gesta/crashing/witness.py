@@ -7,7 +7,7 @@ before `tell` returns: what a line says has happened, also when the process dies
 import os
 import signal
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal, NoReturn
 
@@ -19,7 +19,10 @@ from gesta.store import Letter
 
 KILL = int(getattr(signal, "SIGKILL", signal.SIGTERM))
 """Where there is no SIGKILL, ending a process is as sudden."""
-What = Literal["committing", "committed", "sent", "started", "returned", "raised", "undone", "killed", "ended", "lived"]
+Strike = Literal["killed", "cancelled", "failed"]
+"""What happens at a point: the process dies, its turn is cancelled, or its next write fails."""
+Told = Literal["committing", "committed", "sent", "started", "returned", "raised", "undone", "ended", "lived"]
+What = Told | Strike
 """`undone`: a tool that was asked what became of a call said that it had not happened."""
 
 
@@ -38,7 +41,7 @@ class Line(Struct, frozen=True, kw_only=True, omit_defaults=True):
     life: int = 0
     """Number of the process; below 0, one that only sends."""
     point: str = ""
-    """Where the process was killed."""
+    """Where the process was killed, its turn cancelled, or a write failed."""
     run: str = ""
     entries: tuple[Written, ...] = ()
     letter: Letter | None = None
@@ -74,13 +77,16 @@ def die() -> NoReturn:
 
 
 class Life:
-    """One process, which ends at one of the points that it comes to."""
+    """One process, which is struck at one of the points that it comes to."""
 
-    def __init__(self, path: Path, number: int, last: int | None = None) -> None:
+    def __init__(self, path: Path, number: int, last: int | None = None, strike: Strike = "killed") -> None:
         self.number = number
         self.points = 0
         """How many it came to."""
-        self._last = last
+        self.cancel: Callable[[], object] | None = None
+        """Cancels the turn that is at work, from any thread."""
+        self._last, self._strike = last, strike
+        self._failing = False
         self._file = os.open(path, os.O_APPEND | os.O_CREAT | os.O_WRONLY, 0o644)
         self._lock = threading.RLock()
 
@@ -91,10 +97,20 @@ class Life:
         if line.what != "committing":
             os.fsync(self._file)
 
+    def fails(self) -> bool:
+        """Return whether the write that comes has to fail; it fails once."""
+        with self._lock:
+            failing, self._failing = self._failing, False
+        return failing
+
     def reach(self, point: str) -> None:
-        """Come to a point where the process may die; tools come to theirs in threads."""
+        """Come to a point where the process may be struck; tools come to theirs in threads."""
         with self._lock:
             self.points += 1
             if self.points == self._last:
-                self.tell(Line(what="killed", point=point))
-                die()
+                self.tell(Line(what=self._strike, point=point))
+                if self._strike == "killed":
+                    die()
+                self._failing = self._strike == "failed"
+                if self._strike == "cancelled" and self.cancel is not None:
+                    self.cancel()

@@ -74,6 +74,8 @@ class InlinePostgresStore:
         """The synchronous core of all that reads."""
         self._info = info
         self._holding = holding
+        self._closed = False
+        holding.enter(writing=writer is not None)
         self._writer = writer
         self._news = News()
         self._given = ""  # the address, with its secrets
@@ -103,9 +105,7 @@ class InlinePostgresStore:
 
         Raises:
             BadAddress: it cannot be read.
-            NoRecord: there is nothing to read.
-            BrokenRecord: something else stands there; it was not changed.
-            NewerRecord: a later release made it; it was not changed.
+            NoRecord, BrokenRecord, NewerRecord: there is no record that this release reads; nothing was changed.
             WriteFailed, RecordError: there is no such server or database, or it does not let this user.
         """
         place = located(address, busy_s)
@@ -314,6 +314,9 @@ class InlinePostgresStore:
         self.reader.close()
         if self._writer is not None:
             self._writer.close()
+        closed, self._closed = self._closed, True
+        if not closed:
+            self._holding.leave(writing=self._writer is not None)
 
 
 class PostgresStore(InlinePostgresStore):

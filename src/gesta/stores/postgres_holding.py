@@ -36,6 +36,7 @@ class Holding:
     """What one process holds in one record."""
 
     def __init__(self) -> None:
+        self._process = os.getpid()
         self._uses = 0  # stores that are open, and promises of `keep`
         self._stores = 0
         self._opening = Lock()
@@ -92,20 +93,22 @@ class Holding:
                 raise
             self._keeper = keeper
 
-    def enter(self) -> None:
+    def enter(self, *, writing: bool) -> None:
         """Count one store more."""
         with self._opening:
-            self._stores += 1
+            self._stores += writing
             self._uses += 1
 
     def last(self) -> bool:
-        """Return whether one store is left."""
+        """Return whether one store that writes is left."""
         return self._stores == 1
 
-    def leave(self) -> None:
-        """Count one store less; with the last one the session ends."""
+    def leave(self, *, writing: bool) -> None:
+        """Count one store less; with the last one that writes the session ends. A forked child ends nothing."""
+        if os.getpid() != self._process:
+            return
         with self._opening:
-            self._stores -= 1
+            self._stores -= writing
         with self._keeping:
             if not self._stores and self._keeper is not None:
                 self._keeper.close()
@@ -135,6 +138,8 @@ class Holding:
 
     def end_use(self) -> None:
         """Count one store or promise less; with the last one the presence ends."""
+        if os.getpid() != self._process:
+            return
         with self._opening:
             self._uses -= 1
             if not self._uses and self._presence is not None:

@@ -84,7 +84,6 @@ class Writer:
         self._closed = Event()
         self._turn = Lock()
         self._taken: dict[str, int] = {}  # epochs of the leases that were taken through this store, by run
-        holding.enter()
         watch_forks(self)
 
     def commit(self, works: Sequence[Work], *, synced: bool = True) -> list[Any]:
@@ -144,7 +143,6 @@ class Writer:
                         self._farewell()
             finally:
                 self._connection.close()
-                self.holding.leave()
 
     def forget(self) -> None:
         """Give up a forked child's copy of the connection, so that it does not keep a dead parent alive."""

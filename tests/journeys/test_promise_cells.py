@@ -1,0 +1,660 @@
+"""What each fault does to a call of each effect: cells of the tables of docs/promise.md.
+
+A till counts what was begun, whatever its keys. The tool of effect `agent` is an agent as a tool, whose own tool is
+`once`: it counts what that one begins.
+"""
+
+import asyncio
+import os
+import re
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+from collections.abc import Awaitable, Callable
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import anyio
+import msgspec
+import pytest
+from tests.ribs.test_backup import approve
+
+import gesta
+from gesta.address import Record, bind, drive, inline_store
+from gesta.errors import RunHeld, WriteFailed
+from gesta.kinds import AttemptContent, ResolutionContent, SignalContent, ToolResultContent
+from gesta.store import Batch, Effect
+from gesta.stores.memory import MemoryStore
+from gesta.stores.sqlite_backup import backup
+
+EFFECTS = ("pure", "idempotent", "once", "transactional", "agent")
+FOREVER = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n"
+Hit = Callable[[], Awaitable[None]]
+every_effect = pytest.mark.parametrize("effect", EFFECTS)
+TABLE = "CREATE TABLE IF NOT EXISTS paid(key TEXT)"
+
+
+class Till:
+    """Counts what tools begin; the first time, a fault strikes."""
+
+    def __init__(self) -> None:
+        self.keys: list[str] = []
+        """Idempotency keys, one for each effect that was begun."""
+        self.context: gesta.Context | None = None
+        """Of the last of them, where the tool is a coroutine."""
+        self.strike: Hit | None = None
+        """The fault, of a tool that is a coroutine."""
+        self.strike_sync: Callable[[gesta.Context], Any] | None = None
+        """The same, of one that is not."""
+
+    async def pay(self, context: gesta.Context) -> str:
+        """Pay."""
+        self.keys.append(context.key)
+        self.context = context
+        if self.strike is not None and len(self.keys) == 1:
+            await self.strike()
+        return "paid"
+
+    def book(self, context: gesta.Context) -> int:
+        """Book a payment; return how many are on record."""
+        self.keys.append(context.key)
+        context.sql(TABLE)
+        context.sql("INSERT INTO paid VALUES(?)", (context.key,))
+        if self.strike_sync is not None and len(self.keys) == 1:
+            self.strike_sync(context)
+        return int(context.sql("SELECT count(*) FROM paid")[0][0])
+
+
+def paying(effect: str, till: Till, *, now: str | None = None, **options: Any) -> gesta.Agent:
+    """Make an agent that pays once, by a tool of that effect.
+
+    Args:
+        now: the effect that the code of today declares.
+    """
+    declared: dict[str, Any] = {"name": "pay", "effect": now or effect} | options
+    call, child = gesta.call("pay"), None
+    if effect == "transactional":
+        tool = gesta.tool(till.book, **declared)
+    elif effect == "agent":
+        inner = gesta.tool(till.pay, name="pay", effect="once")
+        child = gesta.Agent("payer", model=gesta.scripted(gesta.call("pay"), "paid"), tools=[inner])
+        tool, call = msgspec.structs.replace(child.as_tool("pay"), **options), gesta.call("pay", task="pay")
+    else:
+        tool = gesta.tool(till.pay, **declared)
+    return gesta.Agent("desk", model=gesta.scripted(call, "ok"), tools=[tool])
+
+
+def found(entries: list[gesta.Entry], kind: type) -> list[Any]:
+    return [entry.content for entry in entries if isinstance(entry.content, kind)]
+
+
+def stands(outcome: gesta.Outcome) -> str:
+    """Say how a turn ended, or what it waits for."""
+    return " ".join(each.what for each in outcome.waiting) or outcome.reason
+
+
+async def results(record: Record, outcome: gesta.Outcome) -> list[tuple[str, Any]]:
+    entries = await record.read(outcome.run)
+    return [(each.outcome, each.tool_result) for each in found(entries, ToolResultContent)]
+
+
+GO: dict[str, Any] = {"session": "s", "key": "k"}
+DIED = {"pure": (2, 1), "idempotent": (2, 1), "once": (1, 1), "transactional": (2, 2), "agent": (1, 1)}
+"""Effects that were begun where the first try left no result, and their keys; of `transactional` one is kept."""
+THEN = {"pure": "answered", "idempotent": "answered", "once": "doubt", "transactional": "answered", "agent": "child"}
+"""How the turn stands then."""
+
+DYING = """
+import os, sys
+from tests.journeys.test_promise_cells import GO, Till, gesta, paying
+path, effect, witness = sys.argv[1:]
+till = Till()
+async def die():
+    die_now(None)
+def die_now(_context):
+    print(till.keys[-1], flush=True)
+    with open(witness, "x"):
+        os._exit(9)
+if not os.path.exists(witness):
+    till.strike, till.strike_sync = die, die_now
+outcome = gesta.run_sync(paying(effect, till), "go", record=path, **GO)
+print(*till.keys, " ".join(each.what for each in outcome.waiting) or outcome.reason, sep="\\n")
+"""
+
+
+def living(folder: Path, effect: str) -> subprocess.CompletedProcess[str]:
+    """Take the turn in a process of its own, which dies in the tool the first time."""
+    command = [sys.executable, "-c", DYING, str(folder / "r.gesta"), effect, str(folder / "witness")]
+    root = Path(__file__).parents[2]
+    path = os.pathsep.join([str(root), str(root / "src")])
+    return subprocess.run(
+        command, capture_output=True, text=True, check=False, env=os.environ | {"PYTHONPATH": path}, cwd=folder
+    )
+
+
+@every_effect
+def test_a_process_dies_in_a_tool(effect: str, tmp_path: Path) -> None:
+    first, second = living(tmp_path, effect), living(tmp_path, effect)
+    assert (first.returncode, second.returncode) == (9, 0), second.stderr
+    *again, stood = second.stdout.split()
+    keys = first.stdout.split() + again
+    assert (len(keys), len(set(keys)), stood) == (*DIED[effect], THEN[effect])
+    store = inline_store(str(tmp_path / "r.gesta"), readonly=True)
+    record = Record(store, bind)
+    shown = found(drive(record.read(drive(record.find("s")).run)), ToolResultContent)
+    drive(store.close())
+    assert [each.tool_result for each in shown] == {"transactional": [1], "once": [], "agent": []}.get(effect, ["paid"])
+
+
+@every_effect
+def test_a_copy_by_cp_of_a_record_whose_process_died_waits_for_a_person(effect: str, tmp_path: Path) -> None:
+    assert living(tmp_path, effect).returncode == 9
+    (tmp_path / "copy").mkdir()
+    for name in ("r.gesta", "r.gesta-wal"):
+        shutil.copy(tmp_path / name, tmp_path / "copy" / name)
+
+    async def main() -> str:
+        async with gesta.open(str(tmp_path / "copy" / "r.gesta")) as record:
+            till = Till()
+            agent = msgspec.structs.replace(paying(effect, till), policy=RAISES)
+            with pytest.raises(RunHeld, match="cannot be looked up from here") as held:
+                await record.run(agent, "go", **GO)
+            assert till.keys == []
+            (process,) = re.findall(r"gesta gone ([^)]+)\)", str(held.value))
+            await record.store.declare_gone(process, "ann")
+            return stands(await record.run(agent, "go", **GO))
+
+    assert anyio.run(main) == THEN[effect]
+
+
+@every_effect
+def test_a_process_died_on_another_host(effect: str, tmp_path: Path) -> None:
+    """A server found its run free; whether the process still works cannot be looked up, as after `cp`."""
+    assert living(tmp_path, effect).returncode == 9
+    path = tmp_path / "there.gesta"
+    shutil.copy(tmp_path / "r.gesta-wal", f"{path}-wal")
+    shutil.copy(tmp_path / "r.gesta", path)
+    with closing(sqlite3.connect(path)) as server:
+        server.execute("UPDATE leases SET owner = NULL")
+        server.commit()
+    till = Till()
+
+    async def main() -> None:
+        async with gesta.open(str(path)) as record:
+            outcome = await record.run(paying(effect, till), "go", **GO)
+            assert (len(till.keys), stands(outcome)) == (DIED[effect][0] - 1, THEN[effect])
+            if effect == "once":
+                await _tried_again(record, outcome, till)
+
+    anyio.run(main)
+
+
+async def _tried_again(record: Record, outcome: gesta.Outcome, till: Till) -> None:
+    """A person allows another try, which begins once somebody says that the process has ended."""
+    of = outcome.waiting[0].of or 0
+    await record.send(outcome.run, ResolutionContent(of=of, verdict="retry", by="ann"), key="r")
+    agent = paying("once", till)
+    assert (stands(await record.resume(outcome.run, agent)), till.keys) == ("running", [])
+    attempt = found(await record.read(outcome.run), AttemptContent)[0]
+    await record.store.declare_gone(attempt.process, "ann")
+    assert (stands(await record.resume(outcome.run, agent)), len(till.keys)) == ("answered", 1)
+
+
+class Syncing(MemoryStore):
+    """Notes which commits of attempts wait for the disk, whatever the durability."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.synced = list[bool]()
+
+    async def append(self, batch: Batch) -> int:
+        self.synced += [batch.synced for row in batch.rows if row.kind == "attempt"]
+        return await super().append(batch)
+
+
+@every_effect
+async def test_an_attempt_waits_for_the_disk_under_every_durability(effect: str) -> None:
+    till, store = Till(), Syncing()
+    assert stands(await Record(store, bind).run(paying(effect, till), "go", **GO)) == "answered"
+    assert store.synced == {"pure": [False], "transactional": [], "agent": [True, True]}.get(effect, [True])
+
+
+@every_effect
+async def test_a_tool_does_not_return_in_time(effect: str) -> None:
+    till = Till()
+    till.strike, till.strike_sync = anyio.sleep_forever, lambda context: context.sql(FOREVER)
+    async with gesta.open(grace_s=0) as record:
+        outcome = await record.run(paying(effect, till, timeout_s=0.05), "go", **GO)
+        given = await results(record, outcome)
+    assert (len(till.keys), len(set(till.keys))) == (DIED[effect] if effect != "transactional" else (1, 1))
+    assert stands(outcome) == {"once": "doubt"}.get(effect, "answered")
+    kinds = {"pure": ["ok"], "idempotent": ["ok"], "once": []}.get(effect, ["error"])
+    assert [outcome for outcome, _ in given] == kinds
+
+
+WAYS = ("scope", "task", "wait_for", "closed")
+
+
+async def left(record: Record, agent: gesta.Agent, till: Till, way: str) -> None:
+    """Begin the turn, and stop waiting for it while its tool is at work, in one of several ways."""
+    if way == "scope":
+        with anyio.CancelScope() as scope:
+            till.strike, till.strike_sync = partial(_cancelled, scope.cancel), lambda _context: scope.cancel()
+            await record.run(agent, "go", **GO)
+        return
+    work = asyncio.ensure_future(record.run(agent, "go", **GO))
+    if way == "closed":
+        till.strike, till.strike_sync = partial(_cancelled, record.close), lambda _context: record.close()
+        assert stands(await work) in ("resume", "answered")
+        return
+    till.strike, till.strike_sync = partial(_cancelled, work.cancel), lambda _context: work.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await (work if way == "task" else asyncio.wait_for(work, 60))
+
+
+async def _cancelled(cancel: Callable[[], Any]) -> None:
+    cancel()
+    await anyio.sleep_forever()
+
+
+@every_effect
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_program_stops_waiting_for_its_turn(effect: str, way: str) -> None:
+    till = Till()
+    agent = paying(effect, till)
+    async with gesta.open(grace_s=0) as record:
+        await left(record, agent, till, way)
+        row = await record.find("s")
+        assert (await record.state(row.run)).open or effect == "transactional"
+        outcome = await record.run(agent, "go", **GO)
+    begun = DIED[effect] if effect != "transactional" else (1, 1)  # a commit cannot be broken off
+    assert (len(till.keys), len(set(till.keys)), stands(outcome)) == (*begun, THEN[effect])
+
+
+@every_effect
+async def test_a_person_cancels_a_turn_while_its_tool_is_at_work(effect: str) -> None:
+    till = Till()
+    async with gesta.open() as record:
+
+        async def cancel() -> None:
+            row = next(row for row in await record.store.runs() if row.parent_run is None)
+            await record.send(row.run, SignalContent(name="cancel", by="ann"), key="c")
+
+        till.strike, till.strike_sync = cancel, lambda _context: drive(cancel())
+        outcome = await record.run(paying(effect, till), "go", **GO)
+        given = await results(record, outcome)
+    assert (len(till.keys), outcome.reason) == (1, "cancelled")
+    assert given == [("ok", 1 if effect == "transactional" else "paid")]
+
+
+async def test_a_turn_that_is_cancelled_in_doubt_says_of_which_tool_and_another_call_of_it_needs_a_person() -> None:
+    till = Till()
+    till.strike = _in_doubt
+    agent = paying("once", till)
+    agent = msgspec.structs.replace(
+        agent,
+        model=gesta.scripted(gesta.call("pay"), gesta.call("pay"), "ok"),
+        policy=gesta.Policy(when_busy="replace"),
+    )
+    async with gesta.open() as record:
+        first = await record.run(agent, "go", session="s")
+        assert stands(first) == "doubt"
+        await record.send(first.run, SignalContent(name="cancel", by="ann"), key="c")
+        ended = await record.resume(first.run, agent)
+        assert (ended.reason, ended.doubts) == ("cancelled", ("pay",))
+        again = await record.run(agent, "again", session="s")
+    assert (len(till.keys), stands(again)) == (1, "doubt")
+
+
+async def _in_doubt() -> None:
+    raise TimeoutError("no answer from the bank")
+
+
+def _sync_doubt(_context: gesta.Context) -> None:
+    raise TimeoutError("no answer from the bank")
+
+
+@every_effect
+async def test_a_tool_raises_when_nobody_can_know(effect: str) -> None:
+    till = Till()
+    till.strike, till.strike_sync = _in_doubt, _sync_doubt
+    async with gesta.open() as record:
+        outcome = await record.run(paying(effect, till), "go", **GO)
+        given = await results(record, outcome)
+    begun = {"pure": (1, 1), "transactional": (1, 1)}.get(effect, DIED[effect])
+    assert (len(till.keys), len(set(till.keys)), stands(outcome)) == (*begun, THEN[effect])
+    kinds = {"idempotent": ["ok"], "pure": ["error"], "transactional": ["error"]}.get(effect, [])
+    assert [outcome for outcome, _ in given] == kinds
+
+
+async def _wrong() -> None:
+    raise ValueError("there is no such account")
+
+
+def _sync_wrong(_context: gesta.Context) -> None:
+    raise ValueError("there is no such account")
+
+
+@every_effect
+async def test_a_tool_raises_anything_else(effect: str) -> None:
+    till = Till()
+    till.strike, till.strike_sync = _wrong, _sync_wrong
+    async with gesta.open() as record:
+        outcome = await record.run(paying(effect, till), "go", **GO)
+        given = await results(record, outcome)
+    assert (len(till.keys), stands(outcome)) == (1, "answered")
+    assert [outcome for outcome, _ in given] == (["error"] if effect != "agent" else ["ok"])
+
+
+class Failing(MemoryStore):
+    """Fails the first write of a tool's result."""
+
+    failed = False
+
+    def fail(self, kind: bool) -> None:
+        if kind and not self.failed:
+            self.failed = True
+            raise WriteFailed(":memory:", "the disk is full")
+
+    async def append(self, batch: Batch) -> int:
+        self.fail(any(row.kind == "tool-result" for row in batch.rows))
+        return await super().append(batch)
+
+    async def transact(self, effect: Effect) -> None:
+        self.fail(kind=True)
+        await super().transact(effect)
+
+
+@every_effect
+async def test_a_result_cannot_be_written(effect: str) -> None:
+    till, store = Till(), Failing()
+    agent, record = paying(effect, till), Record(store, bind)
+    if effect == "agent":  # the run above waits for the one below, whose write failed
+        assert stands(await record.run(agent, "go", **GO)) == "child"
+    else:
+        with pytest.raises(WriteFailed):
+            await record.run(agent, "go", **GO)
+    assert stands(await record.run(agent, "go", **GO)) == "answered"
+    assert (len(till.keys), store.failed) == (1, True)
+
+
+@every_effect
+async def test_a_message_comes_again_under_its_key(effect: str) -> None:
+    till = Till()
+    async with gesta.open() as record:
+        agent = paying(effect, till)
+        first = await record.run(agent, "go", **GO)
+        assert await record.run(agent, "go", **GO) == first
+    assert (len(till.keys), stands(first)) == (1, "answered")
+
+
+@every_effect
+async def test_a_listener_raises(effect: str) -> None:
+    till, heard = Till(), []
+
+    def listen(event: gesta.Event) -> None:
+        heard.append(event)
+        raise ConnectionError("the browser is gone")
+
+    async with gesta.open() as record:
+        outcome = await record.run(paying(effect, till), "go", listener=listen, **GO)
+    assert (len(till.keys), stands(outcome), len(heard)) == (1, "answered", 1)
+
+
+@every_effect
+async def test_a_version_that_says_less_goes_on_with_a_call_in_doubt(effect: str) -> None:
+    till = Till()
+    async with gesta.open(grace_s=0) as record:
+        await left(record, paying(effect, till), till, "scope")
+        newer = paying(effect, till, now=None if effect in ("agent", "transactional") else "pure")
+        newer = msgspec.structs.replace(newer, instructions="Another version.")
+        outcome = await record.run(newer, "go", **GO)
+    begun = DIED[effect] if effect != "transactional" else (1, 1)
+    assert (len(till.keys), len(set(till.keys)), stands(outcome)) == (*begun, THEN[effect])
+
+
+@every_effect
+async def test_a_model_makes_the_same_call_again(effect: str) -> None:
+    till = Till()
+    agent = paying(effect, till)
+    call = gesta.call("pay", task="pay") if effect == "agent" else gesta.call("pay")
+    async with gesta.open() as record:
+        twice = msgspec.structs.replace(agent, model=gesta.scripted(call, call, "ok"))
+        outcome = await record.run(twice, "go", **GO)
+    assert (len(till.keys), len(set(till.keys)), stands(outcome)) == (2, 2, "answered")
+
+
+RAISES = gesta.Policy(when_busy="raise")
+
+
+@every_effect
+async def test_a_backup_is_restored(effect: str, tmp_path: Path) -> None:
+    here, there = str(tmp_path / "a.gesta"), str(tmp_path / "b.gesta")
+    till, elsewhere = Till(), Till()
+    async with gesta.open(here) as record:
+        first = await record.run(paying(effect, till, approval=True), "go", **GO)
+        assert stands(first) == "approval"
+        backup(here, there)
+        await approve(record, first.run)
+        assert stands(await record.resume(first.run, paying(effect, till, approval=True))) == "answered"
+    async with gesta.open(there) as copy:
+        await approve(copy, first.run)
+        agent = paying(effect, elsewhere, approval=True)
+        stood = stands(await copy.resume(first.run, agent))
+        assert (stood, len(elsewhere.keys)) == (("answered", 1) if effect == "pure" else ("copy", 0))
+        await copy.store.adopt("ann")
+        assert stands(await copy.resume(first.run, agent)) == "answered"
+    assert len(elsewhere.keys) == 1
+
+
+STANDING = """
+import sys, gesta
+from tests.journeys.test_promise_cells import GO
+@gesta.tool(effect="once")
+def pay() -> str:
+    "Pay."
+    print("paid", flush=True)
+    return sys.stdin.readline().strip()
+agent = gesta.Agent("desk", model=gesta.scripted(gesta.call("pay"), "ok"), tools=[pay])
+print(gesta.run_sync(agent, "go", record=sys.argv[1], **GO).answer, flush=True)
+"""
+
+
+def test_a_process_that_stands_still_keeps_its_run_and_ends_it_when_it_wakes(tmp_path: Path) -> None:
+    root, path = Path(__file__).parents[2], str(tmp_path / "r.gesta")
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(root), str(root / "src")])}
+    command, pipe = [sys.executable, "-c", STANDING, path], subprocess.PIPE
+    till = Till()
+    agent = msgspec.structs.replace(paying("once", till), policy=RAISES)
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env=environment) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "paid\n"
+        process.send_signal(signal.SIGSTOP)
+        os.waitpid(process.pid, os.WUNTRACED)
+        with pytest.raises(RunHeld):
+            gesta.run_sync(agent, "go", record=path, **GO)
+        process.send_signal(signal.SIGCONT)
+        assert process.communicate("done\n")[0] == "ok\n"
+    assert stands(gesta.run_sync(agent, "go", record=path, **GO)) == "answered"
+    assert till.keys == []
+
+
+async def test_what_a_transactional_tool_did_outlives_the_log_that_held_it(tmp_path: Path) -> None:
+    till = Till()
+    path = tmp_path / "r.gesta"
+    async with gesta.open(str(path)) as record:
+        outcome = await record.run(paying("transactional", till), "go", **GO)
+        (tmp_path / "r.gesta-wal").unlink()
+        with pytest.raises(WriteFailed):
+            await record.run(paying("transactional", till), "go", session="t")
+    assert len(till.keys) == 1
+    async with gesta.open(str(path)) as record:
+        assert await results(record, outcome) == [("ok", 1)]
+        assert (await record.store.sql("SELECT count(*) FROM paid")).rows == [(1,)]
+
+
+@pytest.mark.parametrize("effect", ["pure", "idempotent", "once", "agent"])
+async def test_a_subprocess_that_a_tool_started_goes_on(effect: str, tmp_path: Path) -> None:
+    till, started = Till(), list[subprocess.Popen[bytes]]()
+
+    async def strike() -> None:
+        assert till.context is not None
+        started.append(till.context.popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE))
+        await _cancelled(scope.cancel)
+
+    till.strike = strike
+    options: dict[str, Any] = {"reconcile": lambda _key: gesta.NotDone()} if effect == "once" else {}
+    agent = paying(effect, till, **options)
+    async with gesta.open(str(tmp_path / "r.gesta"), grace_s=0) as record:
+        with anyio.CancelScope() as scope:
+            await record.run(agent, "go", **GO)
+        outcome = await record.run(agent, "go", **GO)
+        assert (len(till.keys), len(set(till.keys)), stands(outcome)) == (*DIED[effect], THEN[effect])
+        started[0].communicate(b"\n")
+        if effect == "once":  # now it is over, and what `reconcile` says of it stays true
+            assert stands(await record.run(agent, "go", **GO)) == "answered"
+            assert (len(till.keys), len(set(till.keys))) == (2, 1)
+
+
+@every_effect
+async def test_the_log_beside_the_file_is_deleted_while_a_tool_is_at_work(effect: str, tmp_path: Path) -> None:
+    till, wal = Till(), tmp_path / "r.gesta-wal"
+
+    async def strike() -> None:
+        wal.unlink()
+
+    till.strike, till.strike_sync = strike, lambda _context: wal.unlink()
+    agent = paying(effect, till)
+    async with gesta.open(str(tmp_path / "r.gesta")) as record:
+        with pytest.raises(WriteFailed):
+            await _twice(record, agent)
+    async with gesta.open(str(tmp_path / "r.gesta")) as record:
+        outcome = await record.run(agent, "go", **GO)
+        if effect == "transactional":
+            assert (await record.store.sql("SELECT count(*) FROM paid")).rows == [(1,)]
+    assert stands(outcome) == THEN[effect]
+    assert effect == "transactional" or (len(till.keys), len(set(till.keys))) == DIED[effect]
+
+
+async def _twice(record: Record, agent: gesta.Agent) -> None:
+    """Take the turn until the write fails that everybody sees: a run above first waits for the one below."""
+    await record.run(agent, "go", **GO)
+    await record.run(agent, "go", **GO)
+
+
+class PanicError(BaseException):
+    """What a library that is no Python may raise."""
+
+
+async def _panic() -> None:
+    raise PanicError("rust")
+
+
+def _sync_panic(_context: gesta.Context) -> None:
+    raise PanicError("rust")
+
+
+@every_effect
+async def test_a_tool_raises_what_is_no_exception(effect: str) -> None:
+    till = Till()
+    till.strike, till.strike_sync = _panic, _sync_panic
+    async with gesta.open() as record:
+        outcome = await record.run(paying(effect, till), "go", **GO)
+        given = await results(record, outcome)
+    begun = {"pure": (1, 1), "transactional": (1, 1)}.get(effect, DIED[effect])
+    assert (len(till.keys), len(set(till.keys)), stands(outcome)) == (*begun, THEN[effect])
+    kinds = {"idempotent": ["ok"], "pure": ["error"], "transactional": ["error"]}.get(effect, [])
+    assert [outcome for outcome, _ in given] == kinds
+
+
+@pytest.mark.parametrize("effect", ["pure", "idempotent", "once"])
+async def test_a_thread_outlives_the_timeout_of_its_tool(effect: Any) -> None:
+    keys, go, asked = list[str](), threading.Event(), list[str]()
+
+    def settled(key: str) -> gesta.NotDone:
+        asked.append(key)
+        return gesta.NotDone()
+
+    @gesta.tool(effect=effect, timeout_s=0.05, reconcile=settled)
+    def pay(context: gesta.Context) -> str:
+        """Pay."""
+        keys.append(context.key)
+        if len(keys) == 1:
+            go.wait(10)
+        return f"paid {len(keys)}"
+
+    agent = gesta.Agent("desk", model=gesta.scripted(gesta.call("pay"), "ok"), tools=[pay])
+    async with gesta.open() as record:
+        outcome = await record.run(agent, "go", **GO)
+        assert (len(keys), len(set(keys)), stands(outcome)) == (*DIED[effect], THEN[effect])
+        assert len(asked) == (effect == "once"), "asked, and not believed"
+        go.set()
+        if effect == "once":
+            with anyio.fail_after(10):
+                while not await record.store.inbox(outcome.run):
+                    await anyio.lowlevel.checkpoint()
+            assert stands(await record.run(agent, "go", **GO)) == "answered"
+            assert (len(keys), await results(record, outcome)) == (1, [("ok", "paid 1")])
+
+
+@pytest.mark.parametrize("seen", [True, False], ids=["to_thread", "run_in_executor"])
+async def test_a_thread_that_a_tool_starts_is_seen_if_it_carries_the_context(seen: bool) -> None:
+    fired, go = list[str](), threading.Event()
+
+    @gesta.tool(effect="once", timeout_s=0.05, reconcile=lambda _key: gesta.NotDone())
+    async def pay() -> str:
+        """Pay."""
+        fired.append("begun")
+        if len(fired) == 1:
+            loop = asyncio.get_running_loop()
+            await (asyncio.to_thread(go.wait, 10) if seen else loop.run_in_executor(None, go.wait, 10))
+        return "paid"
+
+    agent = gesta.Agent("desk", model=gesta.scripted(gesta.call("pay"), "ok"), tools=[pay])
+    async with gesta.open() as record:
+        outcome = await record.run(agent, "go", **GO)
+    go.set()
+    assert (len(fired), stands(outcome)) == ((1, "doubt") if seen else (2, "answered"))
+
+
+DYING_BELOW = """
+import os, sys, gesta
+policy = gesta.Policy(deaths=2)
+child = gesta.Agent("payer", model=gesta.function(lambda messages, header: os._exit(9)), policy=policy)
+model = gesta.scripted(gesta.call("payer", task="pay"), "ok")
+agent = gesta.Agent("desk", model=model, tools=[child.as_tool()], policy=policy)
+outcome = gesta.run_sync(agent, "go", record=sys.argv[1], session="s", key="k")
+with gesta.open_sync(sys.argv[1]) as record:
+    below = record.read(outcome.waiting[0].run)
+print(outcome.waiting[0].what, sum(entry.kind == "fault" and entry.content.of == 1 for entry in below))
+"""
+
+
+async def test_deaths_below_count_in_the_run_of_the_agent_that_is_a_tool(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", DYING_BELOW, str(tmp_path / "r.gesta")]
+    lives = [await anyio.run_process(command, check=False) for _ in range(4)]
+    assert [life.returncode for life in lives] == [9, 9, 0, 0]
+    assert lives[-1].stdout == b"child 2\n"
+
+
+async def test_a_pure_call_that_never_returns_is_given_up_and_the_model_reads_that_it_can_be_made_again() -> None:
+    fired = list[int]()
+
+    @gesta.tool(effect="pure", timeout_s=0.02)
+    async def look() -> str:
+        """Look."""
+        fired.append(1)
+        await anyio.sleep_forever()
+        return ""
+
+    agent = gesta.Agent("desk", model=gesta.scripted(gesta.call("look"), "ok"), tools=[look])
+    async with gesta.open() as record:
+        outcome = await record.run(agent, "go")
+        ((kind, told),) = await results(record, outcome)
+    assert (len(fired), kind, outcome.answer) == (3, "interrupted", "ok")
+    assert "again" in told

@@ -584,7 +584,7 @@ async def test_a_thread_outlives_the_timeout_of_its_tool(effect: Any) -> None:
         asked.append(key)
         return gesta.NotDone()
 
-    @gesta.tool(effect=effect, timeout_s=0.05, reconcile=settled)
+    @gesta.tool(effect=effect, timeout_s=0.3, reconcile=settled)
     def pay(context: gesta.Context) -> str:
         """Pay."""
         keys.append(context.key)

@@ -151,7 +151,7 @@ class Holder:
                 try:
                     return await self._turn(agent, run, opening, told)
                 except RunHeld as held:
-                    if held.run != run:  # a run below: this one's turn stays open
+                    if held.run != run or held.unknown is not None:  # a run below, or nobody that could be waited for
                         raise
                     if replaces:
                         await self._cancel(run, replaces)
@@ -346,11 +346,12 @@ class Holder:
             log = Log(journal, begin, path)
             desk = Desk(log, state, prompt, host=self, told=told, origins=self._origins)
             desk.budget, desk.limits = agent.policy.budget, agent.policy.limits
-            if lease.lost and state.open and state.moved in ("", self.store.info.id):
-                died = Error(type=LOST, message="the process that held the run ended, or lost it")
-                desk.write(FaultContent(of=begin, error=died), begin)
-                desk.absorb()
             try:
+                if lease.lost and state.open and state.moved in ("", self.store.info.id):
+                    died = Error(type=LOST, message="the process that held the run ended, or lost it")
+                    desk.write(FaultContent(of=begin, error=died), begin)
+                    desk.absorb()
+                    await desk.log.durable()  # also where who holds it now only asks for an earlier answer
                 yield desk
                 desk.absorb()
             finally:

@@ -45,7 +45,7 @@ def placed(letter: Letter, content: Content, calls: dict[int, Pending]) -> Conte
     Args:
         calls: those of the run that have no result, by seq.
     """
-    if isinstance(content, SAYABLE):
+    if isinstance(content, SAYABLE) and not (isinstance(content, SignalContent) and content.name == "moved"):
         return content
     if not isinstance(content, ToolResultContent | FaultContent):
         return KeyValueContent(key=STRAY, value=f"a letter with a {content.kind}, which nobody may send")

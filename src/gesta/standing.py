@@ -164,6 +164,7 @@ def _fork(state: RunState) -> None:
 
 def _end(state: RunState, entry: Entry, content: EndContent) -> None:
     state.spans.discard(entry.span)
+    state.doubtful.update(content.doubts or ())
     if state.turn is not None and entry.span == state.turn.begin:
         state.turn.reason = content.reason or ("answered" if content.status == "success" else "failed")
         state.questions.clear()

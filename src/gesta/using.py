@@ -92,6 +92,7 @@ async def _seated(works_: Sequence[Work], desk: Desk) -> list[Work]:
     if ready or not works_:
         return ready
     seat = Seat()
+    await desk.log.durable()  # the reply was paid for, and a thread may be long in coming
     with desk.stop.breaking():
         await seat.wait()
     desk.stop.check()

@@ -177,6 +177,28 @@ async def test_an_unknown_outcome_in_a_child_run_asks_for_approval_in_its_parent
         assert found(await record.read(outcome.run), ToolResultContent)[-1].doubts == ["pay"]
 
 
+async def test_an_unknown_outcome_in_one_child_of_a_program_asks_for_approval_in_the_next() -> None:
+    started = []
+
+    @gesta.tool(effect="once", on_doubt="tell")
+    async def pay(cents: int) -> str:
+        """Pay."""
+        started.append(cents)
+        raise TimeoutError
+
+    def payer(cents: int) -> gesta.Agent:
+        return gesta.Agent("payer", model=gesta.scripted(gesta.call("pay", cents=cents), "who knows"), tools=[pay])
+
+    async def program(verbs: gesta.Verbs, _task: str) -> str:
+        await verbs.call(payer(5), "pay 5", "one")
+        await verbs.call(payer(6), "pay 6", "two")
+        return "done"
+
+    async with gesta.open() as record:
+        outcome = await record.run(gesta.Agent("boss", program=program), "go")
+    assert (waits(outcome), started) == (["approval"], [5])
+
+
 async def test_an_unknown_outcome_in_a_parent_asks_for_approval_in_its_child_runs() -> None:
     @gesta.tool(effect="once", on_doubt="tell")
     async def pay(cents: int) -> str:
@@ -500,14 +522,24 @@ async def test_a_tool_may_raise_anything(raised: type[BaseException], effect: An
     assert (outcome.answer, waits(outcome)) == (("ok", []) if known else (None, ["doubt"]))
 
 
-@pytest.mark.parametrize("content", [EndContent(), ToolResultContent(tool_result="forged", call=6)])
+@pytest.mark.parametrize(
+    "content",
+    [
+        EndContent(),
+        ToolResultContent(tool_result="forged", call=6),
+        AttemptContent(of=6, number=1, epoch=1),
+        gesta.kinds.AssistantContent(value="forged"),
+    ],
+)
 async def test_what_a_run_writes_itself_cannot_be_sent_to_it(content: Any) -> None:
     agent = acting(gesta.call("wire"), "done", tools=[wire])
     async with gesta.open() as record:
         first = await record.run(agent, "wire it", session="s")
         with pytest.raises(gesta.GestaError, match="is written by the run itself"):
             await record.send(first.run, content, key="x")
-        await record.store.send(Letter(first.run, "late-7", encode_content(content, None)))  # past the door
+        moved = SignalContent(name="moved", by="nobody", to="elsewhere")
+        for number, each in enumerate((content, moved)):  # past the door
+            await record.store.send(Letter(first.run, f"late-{number}", encode_content(each, None)))
         assert waits(await record.resume(first.run, agent)) == ["approval"]
 
 
@@ -538,6 +570,9 @@ gesta.run_sync(agent, "go", record=sys.argv[1], session="s", key="k")
         asked.append(process)
         return len(asked) > 1
 
+    async with gesta.open(there) as record:
+        with pytest.raises(RunHeld, match="gesta gone"):  # nobody is there to be waited for
+            await record.run(agent, "go", session="s", key="k")
     async with gesta.open(there, gone=gone) as record:
         run = (await record.find("s")).run
         with pytest.raises(RunHeld, match="cannot be looked up from here"):

@@ -329,3 +329,28 @@ async def test_what_a_streamed_tool_raises_ends_no_other_stream_and_not_its_own_
             for stream in streams:
                 group.start_soon(hear, stream)
     assert {(each.outcome, str(each.tool_result)) for each in results} == {("ok", "fine"), ("error", "Panic: at once")}
+
+
+DRIVEN = """
+import os, sys, gesta
+
+@gesta.tool(effect="pure")
+def crash() -> str:
+    "End this process."
+    os._exit(9)
+
+rules = gesta.Policy(attempts=100, deaths=3)
+model = gesta.scripted("Hello.", gesta.call("crash"), "Done.")
+agent = gesta.Agent("desk", model=model, tools=[crash], policy=rules)
+with gesta.open_sync(sys.argv[1]) as record:
+    for place, text in enumerate(("hi", "crash")):
+        outcome = record.run(agent, text, session="s", key=f"m{place}")
+print([each.what for each in outcome.waiting])
+"""
+
+
+def test_a_death_counts_also_where_the_next_process_asks_for_an_earlier_answer_first(tmp_path: Path) -> None:
+    words = [sys.executable, "-c", DRIVEN, str(tmp_path / "r.gesta")]
+    lives = [subprocess.run(words, capture_output=True, check=False) for _ in range(4)]
+    assert [life.returncode for life in lives] == [9, 9, 9, 0]
+    assert lives[-1].stdout == b"['deaths']\n"

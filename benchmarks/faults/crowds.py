@@ -15,6 +15,7 @@ from benchmarks.faults.driving import BY, RECOVERS_S, witness_of
 from benchmarks.faults.lives import Life, kill_note
 from benchmarks.faults.tools import Panic, changed
 from benchmarks.faults.witness import Line
+from gesta import outlive
 from gesta.errors import WriteFailed
 from gesta.kinds import AnswerContent, ApprovalContent
 from gesta.stores import sqlite_open
@@ -139,6 +140,7 @@ class Crowd:
     async def _starve(self) -> None:
         """More blocking tools at once than threads: waiting for a thread is no part of a tool's time."""
         to_thread.current_default_thread_limiter().total_tokens = 2
+        outlive.THREADS = 2
 
         def make(order: int) -> gesta.Agent:
             def act(context: gesta.Context) -> str:

@@ -69,7 +69,7 @@ KINDS = {
     "seal": Kind(approval=True, expires_s=EXPIRES_S),
     "scrap": Kind(threaded=False, reconciles="voids", manners=("plain", "reset")),
     "spawn": Kind(reconciles="looks"),
-    "book": Kind(effect="transactional", manners=("plain", "plain", "plain", "rollback", "exit", "panic", "refused")),
+    "book": Kind(effect="transactional", manners=("plain", "rollback", "plain", "rollback", "exit", "panic")),
 }
 VERSION_2 = {"pay": "pure", "wire": "idempotent", "cable": "pure", "store": "once", "put": "pure"}
 """Policies that the next release of the agent declares: what was begun under the old ones stays as it was."""
@@ -176,7 +176,7 @@ class Tools:
             line, manner = self._begin(name, "transactional", order, context, manner)
             try:
                 marks = "$1, $2" if "://" in context.record else "?, ?"
-                with suppress(Exception) if "://" in context.record else suppress():
+                with suppress(Exception):  # on PostgreSQL tables are made beforehand, if at all
                     context.sql("CREATE TABLE IF NOT EXISTS bookings(booked TEXT, key TEXT)")
                 self.striker.pause("in a transaction", name)
                 if manner == "rollback" and "://" not in context.record:

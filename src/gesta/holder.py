@@ -14,11 +14,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gesta.agent import Agent
-from gesta.approver import Approver
 from gesta.cancel import cancel_below
 from gesta.codec import encode_content
 from gesta.decide import Finish, Waiting
-from gesta.desk import LOGGER, Desk, Task, Told
+from gesta.desk import LOGGER, Desk, Task, Terms, Told
 from gesta.entry import run_id
 from gesta.errors import GestaError, NoRun, RecordError, RunHeld, TurnOpen
 from gesta.event import Listener
@@ -45,7 +44,7 @@ from gesta.prompt import Prompt, way
 from gesta.run import outcome, take_in
 from gesta.spending import ALLOWANCE
 from gesta.standing import RunState, RunView
-from gesta.stop import GRACE_S, Stop, TurnLeft, attended
+from gesta.stop import Stop, TurnLeft, attended
 from gesta.store import Letter, Store
 from gesta.turn import AGENT
 
@@ -67,13 +66,12 @@ class Kept(Struct, frozen=True):
 class Holder:
     """Holds runs of one store, one turn at a time."""
 
-    def __init__(self, store: Store, bind: Callable[[Agent], Agent], clock: Clock, grace_s: float = GRACE_S) -> None:
+    def __init__(self, store: Store, bind: Callable[[Agent], Agent], clock: Clock) -> None:
         self.store = store
         self.clock = clock
         self.bind = bind
-        self.grace_s = grace_s
-        self.approver: Approver | None = None
-        self.leases = Leases(store)
+        self.terms = Terms()
+        self.leases = Leases(store, self._gone)
         self._kept: dict[str, Kept] = {}
         self._origins: WeakValueDictionary[str, Origin] = WeakValueDictionary()  # of runs that are held or kept
         self._digests: dict[bytes, str] = {}  # of agents, by what describes them
@@ -84,6 +82,9 @@ class Holder:
     def address(self) -> str:
         """Address of the record."""
         return self.store.info.address
+
+    def _gone(self, process: str) -> bool | None:
+        return self.terms.gone(process)
 
     def close(self) -> None:
         """Leave all turns that are at work: the record is being closed."""
@@ -127,7 +128,7 @@ class Holder:
 
     async def _leaving(self, work: Callable[[Stop], Awaitable[Outcome]], above: Stop | None = None) -> Outcome:
         """Await a turn in a task of its own, which is asked to stop when this task is cancelled."""
-        stop = Stop(self.grace_s, above)
+        stop = Stop(self.terms.grace_s, above)
         self._stops |= {stop} if above is None else set()
         try:
             return await attended(stop, lambda: work(stop))

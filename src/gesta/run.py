@@ -83,7 +83,7 @@ def _expire(desk: Desk) -> bool:
 def _received(letter: Letter, content: Content, desk: Desk) -> Content:
     """Judge an approval, and mark a result that comes after its call was already answered."""
     if isinstance(content, ApprovalContent):
-        record, approver = desk.log.journal.store.info.id, desk.host.approver
+        record, approver = desk.log.journal.store.info.id, desk.host.terms.approver
         return judged(content, letter, desk.state.calls.values(), record, approver)
     return placed(letter, content, desk.state.calls)
 

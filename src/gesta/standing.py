@@ -321,7 +321,7 @@ def _approval(state: RunState, entry: Entry, content: ApprovalContent) -> None:
 
 def _resolution(state: RunState, entry: Entry, content: ResolutionContent) -> None:
     for call in state.calls.values():
-        if call.last is not None and call.last.seq == content.of and call.last.verdict is None:
+        if call.last is not None and call.last.seq == content.of and call.last.verdict in (None, "retry"):
             call.last.verdict, call.last.settled, call.result = content.verdict, entry.seq, content.result
             call.last.void |= content.void
     for seq, (_, attempt) in list(state.unknown.items()):

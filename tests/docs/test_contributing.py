@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from textwrap import wrap
 
 from tests.test_shape import EDGES, RIBS, SPINE
 
@@ -14,7 +15,8 @@ def listed(begin: str, end: str) -> list[str]:
 
 
 def test_the_spine_is_listed_in_the_order_in_which_it_is_read() -> None:
-    assert listed("it takes an afternoon:\n", "The ribs are") == list(SPINE)
+    right = "\n".join(wrap(" ".join(f"`{name}`" for name in SPINE), 118))
+    assert f"it takes an afternoon:\n\n{right}\n\nThe ribs are" in TEXT, f"CONTRIBUTING.md should list:\n{right}"
 
 
 def test_ribs_and_edges_are_listed() -> None:

@@ -1,5 +1,6 @@
 """What the options of tools, policies and records promise about effects; each option is given a value of its own."""
 
+import shutil
 import subprocess
 import sys
 import threading
@@ -14,7 +15,7 @@ import pytest
 import gesta
 from gesta.address import Record, bind
 from gesta.codec import encode_content
-from gesta.errors import OtherMessage, TurnOpen
+from gesta.errors import OtherMessage, RunHeld, TurnOpen
 from gesta.kinds import (
     AttemptContent,
     BeginContent,
@@ -508,3 +509,39 @@ async def test_what_a_run_writes_itself_cannot_be_sent_to_it(content: Any) -> No
             await record.send(first.run, content, key="x")
         await record.store.send(Letter(first.run, "late-7", encode_content(content, None)))  # past the door
         assert waits(await record.resume(first.run, agent)) == ["approval"]
+
+
+async def test_who_started_the_processes_may_be_asked_whether_one_has_ended(tmp_path: Path) -> None:
+    here, there, paid = str(tmp_path / "here.gesta"), str(tmp_path / "there.gesta"), list[str]()
+    program = """
+import os, sys, gesta
+@gesta.tool(effect="once")
+def pay() -> str:
+    "Pay."
+    os._exit(9)
+agent = gesta.Agent("desk", model=gesta.scripted(gesta.call("pay"), "ok"), tools=[pay])
+gesta.run_sync(agent, "go", record=sys.argv[1], session="s", key="k")
+"""
+    await anyio.run_process([sys.executable, "-c", program, here], check=False)
+    for part in ("", "-wal"):  # another file: the kernel cannot tell there whether that process lives
+        shutil.copy(here + part, there + part)
+
+    @gesta.tool(effect="once", reconcile=lambda _key: gesta.NotDone())
+    async def pay() -> str:
+        """Pay."""
+        paid.append("once")
+        return "paid"
+
+    agent, asked = acting(gesta.call("pay"), "ok", tools=[pay]), list[str]()
+
+    def gone(process: str) -> bool:
+        asked.append(process)
+        return len(asked) > 1
+
+    async with gesta.open(there, gone=gone) as record:
+        run = (await record.find("s")).run
+        with pytest.raises(RunHeld, match="cannot be looked up from here"):
+            await record.resume(run, agent)
+        assert (await record.resume(run, agent)).answer == "ok"
+        assert await record.store.gone(asked[0]) is True
+    assert (paid, len(asked)) == (["once"], 2)

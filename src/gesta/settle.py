@@ -75,7 +75,7 @@ async def _look(call: Pending, desk: Desk) -> bool:
     else:
         over = last.process is not None and await _gone(last.process, desk)
     found = "has ended" if over else "may still be at work, for all that is known"
-    error = Error(type=UNKNOWN_END, message=f"what process {last.process} tried {found}")
+    error = Error(type=UNKNOWN_END, message=f"what that attempt began {found}")
     desk.write(FaultContent(of=last.seq, error=error, over=over), last.seq)
     return over
 

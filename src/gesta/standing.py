@@ -236,7 +236,8 @@ def _attempt(state: RunState, entry: Entry, content: AttemptContent) -> None:
         key = call.last.key if call.last is not None else None
         if call.first_at is None or content.key != key:
             call.first_at = entry.at
-        call.last = Try(entry.seq, effect=content.effect, process=content.process, key=content.key)
+        tried = Try(entry.seq, effect=content.effect, process=content.process, key=content.key, before=call.last)
+        call.last = tried
 
 
 def _edge(state: RunState, entry: Entry, _content: EdgeContent) -> None:
@@ -279,7 +280,7 @@ def _doubt(call: Pending, last: Try, seq: int, content: FaultContent) -> None:
     """Take in what is known of an attempt that gave no result."""
     type_ = content.error.type
     if type_ == UNSTARTED:
-        call.attempts, call.last = call.attempts - 1, None
+        call.attempts, call.last = call.attempts - 1, last.before
         return
     call.waited += type_ == WAITS
     last.over |= content.over is True

@@ -580,3 +580,34 @@ gesta.run_sync(agent, "go", record=sys.argv[1], session="s", key="k")
         assert (await record.resume(run, agent)).answer == "ok"
         assert await record.store.gone(asked[0]) is True
     assert (paid, len(asked)) == (["once"], 2)
+
+
+async def test_an_attempt_that_was_never_begun_leaves_the_key_of_the_call_as_it_was() -> None:
+    keys, told = list[str](), list[bool]()
+
+    @gesta.tool(effect="idempotent")
+    async def pay(context: gesta.Context) -> str:
+        """Pay."""
+        keys.append(context.key)
+        if len(keys) == 1:
+            raise TimeoutError
+        return "paid"
+
+    class Telling(MemoryStore):
+        """Somebody says something in the instant before the second attempt is committed."""
+
+        async def append(self, batch: Batch) -> int:
+            if keys and not told and any(row.kind == "attempt" for row in batch.rows):
+                told.append(True)
+                await self.send(
+                    Letter(batch.lease.run, "w", encode_content(SignalContent(name="wake", by="ann"), None))
+                )
+            return await super().append(batch)
+
+    record = Record(Telling(), bind)
+    outcome = await record.run(acting(gesta.call("pay"), "ok", tools=[pay]), "go")
+    entries = await record.read(outcome.run)
+    assert (outcome.answer, told) == ("ok", [True])
+    assert [fault.error.type for fault in found(entries, FaultContent)] == ["TimeoutError", "unstarted"]
+    assert len(keys) == 2
+    assert len(set(keys)) == 1

@@ -237,6 +237,8 @@ def _attempt(state: RunState, entry: Entry, content: AttemptContent) -> None:
         if call.first_at is None or content.key != key:
             call.first_at = entry.at
         tried = Try(entry.seq, effect=content.effect, process=content.process, key=content.key, before=call.last)
+        if call.last is not None:
+            call.last.before = None  # one is enough
         call.last = tried
 
 

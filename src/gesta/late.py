@@ -12,11 +12,13 @@ from gesta.kinds import (
     AnswerContent,
     ApprovalContent,
     AttemptContent,
+    CompactionContent,
     Content,
     FaultContent,
     KeyValueContent,
     ResolutionContent,
     SignalContent,
+    SystemContent,
     ToolResultContent,
     UserContent,
 )
@@ -25,8 +27,11 @@ from gesta.pending import Pending
 from gesta.store import Letter, Store
 
 LATE = "late-"
-SAYABLE = (AnswerContent, ApprovalContent, KeyValueContent, ResolutionContent, SignalContent, UserContent)
-"""What anybody may put into an inbox; what the run itself does is written by its holder alone."""
+SAYABLE = (
+    *(AnswerContent, ApprovalContent, CompactionContent, KeyValueContent),
+    *(ResolutionContent, SignalContent, SystemContent, UserContent),
+)
+"""What a person or the application may put into an inbox; what the run itself does is written by its holder alone."""
 STRAY = "gesta.stray"
 """Name under which stands on record what belongs to no attempt of the run."""
 

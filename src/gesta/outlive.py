@@ -146,9 +146,9 @@ class Outliving:
         self.begun = True
 
         def ended() -> None:
+            done.set()
             if self._seat is not None:
                 self._seat.leave()
-            done.set()
 
         def work() -> None:
             self._note(context.pop().run, call)  # popped, so that the mark ends with the call

@@ -20,7 +20,7 @@ from gesta.decide import Use, effect_of
 from gesta.desk import Desk
 from gesta.doubt import in_doubt
 from gesta.entry import Entry
-from gesta.errors import BadArguments, GestaError, InDoubt, message_of
+from gesta.errors import BadArguments, GestaError, InDoubt, LeaseLost, message_of
 from gesta.kinds import AttemptContent, Content, Error, FaultContent
 from gesta.late import late
 from gesta.opening import is_message
@@ -139,16 +139,27 @@ async def _try_all(works_: Sequence[Work], desk: Desk) -> None:
 
 
 async def _told_meanwhile(works_: Sequence[Work], trials: Sequence[tuple[Entry, str]], desk: Desk) -> bool:
-    """Begin nothing with effects if a person said something before the attempts were on record: it is decided again."""
-    journal = desk.log.journal
+    """Begin nothing with effects if a person said something before the attempts were on record: it is decided again.
+
+    Nor if somebody else holds the run by now, because this process stood still. Raises LeaseLost.
+    """
+    journal, run = desk.log.journal, desk.log.run
     if all(work.tool.effect == "pure" for work in works_):
         return False
-    letters = await journal.store.inbox(desk.log.run)
+    why = Error(type=UNSTARTED, message="a letter came first, so it was not begun")
+    faults = [(entry, key, FaultContent(of=entry.seq, error=why, over=True)) for entry, key in trials]
+    try:
+        if not await journal.store.holds(journal.lease):
+            raise LeaseLost(run, f"the lease of epoch {journal.lease.epoch}", "that another process has taken it")
+        letters = await journal.store.inbox(run)
+    except GestaError:
+        for entry, key, fault in faults:  # whoever goes on is told that nothing was begun
+            desk.host.save(late(run, entry.seq, key, fault))
+        raise
     if all(letter.id in journal.taken_in or is_message(letter) for letter in letters):
         return False
-    for attempt, _ in trials:
-        error = Error(type=UNSTARTED, message="a letter came first, so it was not begun")
-        desk.write(FaultContent(of=attempt.seq, error=error, over=True), attempt.seq)
+    for entry, _, fault in faults:
+        desk.write(fault, entry.seq)
     return True
 
 

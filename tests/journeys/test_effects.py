@@ -15,7 +15,7 @@ import pytest
 import gesta
 from gesta.address import Record, bind
 from gesta.codec import encode_content
-from gesta.errors import OtherMessage, RunHeld, TurnOpen
+from gesta.errors import LeaseLost, OtherMessage, RunHeld, TurnOpen
 from gesta.kinds import (
     AttemptContent,
     BeginContent,
@@ -611,3 +611,32 @@ async def test_an_attempt_that_was_never_begun_leaves_the_key_of_the_call_as_it_
     assert [fault.error.type for fault in found(entries, FaultContent)] == ["TimeoutError", "unstarted"]
     assert len(keys) == 2
     assert len(set(keys)) == 1
+
+
+async def test_a_process_that_lost_its_run_while_it_stood_still_begins_nothing() -> None:
+    tried = []
+
+    @gesta.tool(effect="once")
+    async def pay() -> str:
+        """Pay."""
+        tried.append(1)
+        return "paid"
+
+    class Stopped(MemoryStore):
+        """The process stands still after an attempt is on record, and another one takes the run."""
+
+        async def append(self, batch: Batch) -> int:
+            pos = await super().append(batch)
+            if any(row.kind == "attempt" for row in batch.rows) and not tried:
+                await self.release(batch.lease)
+                tried.append(0)
+            return pos
+
+    store = Stopped()
+    record, agent = Record(store, bind), acting(gesta.call("pay"), "ok", tools=[pay])
+    with pytest.raises(LeaseLost):
+        await record.run(agent, "go", session="s", key="k")
+    assert tried == [0]
+    assert (await record.run(agent, "go", session="s", key="k")).answer == "ok"
+    entries = await record.read((await record.find("s")).run)
+    assert (tried, [fault.error.type for fault in found(entries, FaultContent)]) == ([0, 1], ["unstarted"])

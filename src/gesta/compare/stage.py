@@ -162,6 +162,10 @@ class Stage:
     async def release(self, lease: Lease) -> None:
         """Do nothing."""
 
+    async def holds(self, lease: Lease) -> bool:
+        """Return whether no other writer has begun."""
+        return lease.epoch == self._epoch
+
     async def mirror(self, lease: Lease, of: str | None) -> None:
         """Do nothing."""
 

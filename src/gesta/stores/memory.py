@@ -160,6 +160,10 @@ class MemoryStore:
         self.commits += 1
         return True
 
+    async def holds(self, lease: Lease) -> bool:
+        """Return whether a lease is still held."""
+        return lease.run in self._held and self._leases.get(lease.run, (0, ""))[0] == lease.epoch
+
     async def inbox(self, run: str) -> list[Letter]:
         """Letters that wait, in the order in which they came."""
         self._open()

@@ -217,6 +217,10 @@ class InlinePostgresStore:
         with suppress(WriteFailed):
             await self._write(lease, synced=False)
 
+    async def holds(self, lease: Lease) -> bool:
+        """Return whether a lease is still held; see `Store.holds`. Cost: one exchange with the server."""
+        return await self._read(partial(self.reader.holds, lease))
+
     async def mirror(self, lease: Lease, of: str | None) -> None:
         """Make a run a mirror, or an ordinary run; see `Store.mirror`. Raises LeaseLost, WriteFailed."""
         await self._write(Mirror(lease, of), synced=True)

@@ -78,6 +78,8 @@ class Trial(Struct, frozen=True):
     cancelled: Callable[[], bool] = lambda: False
     """Whether nobody waits for it any more."""
     children: Children = field(default_factory=Children)
+    mark: Any = None
+    """Has the attempt count as at work as long as it is kept."""
 
 
 def context_of(trial: Trial, desk: Desk) -> Context:

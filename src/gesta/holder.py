@@ -357,6 +357,7 @@ class Holder:
             finally:
                 journal.leave()
                 await self._save(run, journal.unsaved())
+                journal.forget()
             if journal.durable_head == journal.head:
                 if not desk.state.open:
                     self.leases.keep(replace(lease, head=journal.head, digest=journal.digest), above)

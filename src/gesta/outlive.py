@@ -51,8 +51,10 @@ _SEATS: RunVar[anyio.CapacityLimiter] = RunVar("gesta_threads")
 
 
 @contextmanager
-def marked(attempt: str, keep: Callable[[], Callable[[], None]]) -> Iterator[None]:
-    """Have whatever the block starts carry the mark of an attempt.
+def marked(attempt: str, keep: Callable[[], Callable[[], None]]) -> Iterator[Mark]:
+    """Have whatever the block starts carry the mark of an attempt, and yield the mark.
+
+    Whoever keeps the mark has the attempt count as at work: until its result is on record, it is not over for others.
 
     Args:
         attempt: names it among all attempts of this process.
@@ -61,9 +63,8 @@ def marked(attempt: str, keep: Callable[[], Callable[[], None]]) -> Iterator[Non
     mark = _AT_WORK[attempt] = Mark()
     finalize(mark, keep()).atexit = False
     before = _STARTED_BY.set(mark)
-    del mark
     try:
-        yield
+        yield mark
     finally:
         _STARTED_BY.reset(before)
 

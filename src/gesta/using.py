@@ -216,17 +216,18 @@ async def _try(work: Work, attempt: Entry, key: str, desk: Desk) -> None:
     tool, call, seat = work.tool, work.call, work.seat
     thread = Outliving(partial(_late, desk, tool, call, attempt), seat)
     trial = Trial(call, attempt.seq, key, cancelled=lambda: thread.left or desk.stop.asked)
-    context, name, returned = context_of(trial, desk), attempt_name(desk, attempt.seq), None
+    context, name, returned, mark = context_of(trial, desk), attempt_name(desk, attempt.seq), None, None
     keep = desk.log.journal.store.keep
     try:
         arguments = tool.arguments(call.final_args)
-        mark = marked(name, keep) if tool.effect != "pure" else nullcontext()
-        with _watch(work, desk), anyio.move_on_after(work.bound_s) as timing, mark:
+        marking = marked(name, keep) if tool.effect != "pure" else nullcontext()
+        with _watch(work, desk), anyio.move_on_after(work.bound_s) as timing, marking as mark:
             returned = await caught(tool.invoke(arguments, context, thread.carry_out))
     except BadArguments as wrong:
         returned = Returned(failure=wrong)
     except BaseException as failure:
         if not thread.gave(failure):
+            mark = marking = None
             _give_up(desk, work, attempt, thread, Error(type="cancelled", message=f"{tool.name} was broken off"))
             with anyio.CancelScope(shield=True):
                 await desk.log.durable()
@@ -236,6 +237,7 @@ async def _try(work: Work, attempt: Entry, key: str, desk: Desk) -> None:
         if seat is not None and not thread.begun:
             seat.leave()
     if returned is None:
+        mark = marking = None
         late = timing.cancelled_caught
         why = ("timeout", f"{tool.name} did not return within {work.bound_s} s") if late else ("cancelled", "")
         error = Error(type=why[0], message=why[1] or f"{tool.name} was broken off when its turn was left")
@@ -246,7 +248,7 @@ async def _try(work: Work, attempt: Entry, key: str, desk: Desk) -> None:
     if returned.failure is not None and _below(returned.failure) is not None:
         _wait_for(desk, attempt, returned.failure)
         return
-    _told(desk, work, attempt, trial, returned)
+    _told(desk, work, attempt, msgspec.structs.replace(trial, mark=mark), returned)
 
 
 def _told(desk: Desk, work: Work, attempt: Entry, trial: Trial, returned: Returned) -> None:
@@ -258,7 +260,7 @@ def _told(desk: Desk, work: Work, attempt: Entry, trial: Trial, returned: Return
     doubts = sorted(trial.children.doubts) or None
     content = msgspec.structs.replace(content, call=work.call.seq, doubts=doubts)
     desk.observe(desk.write(content, attempt.seq, *trial.children.ends))
-    desk.log.journal.secure(partial(late, desk.log.run, attempt.seq, trial.key, content))
+    desk.log.journal.secure(partial(late, desk.log.run, attempt.seq, trial.key, content), trial.mark)
 
 
 def _outcome(tool: Tool, attempt: int, returned: Returned, *, over: bool) -> Any:

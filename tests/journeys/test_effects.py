@@ -13,6 +13,7 @@ import anyio
 import pytest
 
 import gesta
+from gesta import outlive
 from gesta.address import Record, bind
 from gesta.codec import encode_content
 from gesta.errors import LeaseLost, OtherMessage, RunHeld, TurnOpen
@@ -640,3 +641,37 @@ async def test_a_process_that_lost_its_run_while_it_stood_still_begins_nothing()
     assert (await record.run(agent, "go", session="s", key="k")).answer == "ok"
     entries = await record.read((await record.find("s")).run)
     assert (tried, [fault.error.type for fault in found(entries, FaultContent)]) == ([0, 1], ["unstarted"])
+
+
+@pytest.mark.parametrize("blocks", [False, True])
+async def test_a_process_that_stood_still_before_it_called_a_function_looks_again(
+    monkeypatch: pytest.MonkeyPatch, *, blocks: bool
+) -> None:
+    tried = []
+
+    async def later() -> str:
+        """Pay."""
+        tried.append(1)
+        return "paid"
+
+    def at_once() -> str:
+        """Pay."""
+        tried.append(1)
+        return "paid"
+
+    attempts = []
+
+    class Slow(MemoryStore):
+        """The process stands still after its first attempt is on record, and not after its second."""
+
+        async def append(self, batch: Batch) -> int:
+            attempts.extend(row for row in batch.rows if row.kind == "attempt")
+            monkeypatch.setattr(outlive, "STALE_S", -1.0 if len(attempts) < 2 else 60.0)
+            return await super().append(batch)
+
+    tool = gesta.tool(at_once if blocks else later, name="pay", effect="once")
+    record = Record(Slow(), bind)
+    outcome = await record.run(acting(gesta.call("pay"), "ok", tools=[tool]), "go")
+    entries = await record.read(outcome.run)
+    assert (outcome.answer, tried) == ("ok", [1])
+    assert [fault.error.type for fault in found(entries, FaultContent)] == ["unstarted"]

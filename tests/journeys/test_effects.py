@@ -659,7 +659,7 @@ async def test_a_process_that_stood_still_before_it_called_a_function_looks_agai
         tried.append(1)
         return "paid"
 
-    attempts = []
+    attempts: list[Any] = []
 
     class Slow(MemoryStore):
         """The process stands still after its first attempt is on record, and not after its second."""

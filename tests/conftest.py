@@ -2,12 +2,13 @@
 
 import os
 import signal
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
 import pytest
 from hypothesis import HealthCheck, settings
+from tests.postgres import Server, running
 
 FULL = os.environ.get("GESTA_TESTS") == "full"
 CORPUS = Path(os.environ.get("GESTA_CORPUS") or Path(__file__).resolve().parents[1] / "../shared/corpus").resolve()
@@ -43,6 +44,13 @@ def pytest_configure(config: pytest.Config) -> None:
 def anyio_backend() -> str:
     """The event loop under every asynchronous test."""
     return "asyncio"
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Server]:
+    """The one server of this session: a fixture that modules import would be started for each of them."""
+    with running() as server:
+        yield server
 
 
 @pytest.fixture(scope="session")

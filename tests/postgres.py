@@ -1,5 +1,7 @@
 """A PostgreSQL server for a test session, out of the wheel that brings one; on a socket in a folder of its own."""
 
+import atexit
+import functools
 import importlib.util
 import os
 import shutil
@@ -77,6 +79,22 @@ class Server:
                 return
 
 
+@functools.cache
+def empty(programs: Path) -> Path:
+    """A folder with the data of a new server, made once a session and copied for each server."""
+    folder, process = Path(tempfile.mkdtemp(prefix="pg")), os.getpid()
+
+    def remove() -> None:
+        if process == os.getpid():  # a forked child takes nothing from its parent
+            shutil.rmtree(folder, ignore_errors=True)
+
+    atexit.register(remove)
+    folder.chmod(0o777)
+    making = ("--auth=trust", "--encoding=UTF8", "--no-locale", "--no-sync", "-U", "postgres")
+    Server(folder, programs, {}).run("initdb", *making, "-D", str(folder / "data"))
+    return folder
+
+
 @contextmanager
 def running(**settings: str) -> Iterator[Server]:
     """Start a server, and end it; skips where there is none."""
@@ -88,20 +106,12 @@ def running(**settings: str) -> Iterator[Server]:
         folder = Path(name)
         folder.chmod(0o777)
         server = Server(folder, programs, settings)
-        making = ("--auth=trust", "--encoding=UTF8", "--no-locale", "--no-sync", "-U", "postgres")
         try:
-            server.run("initdb", *making, "-D", str(folder / "data"))
+            server.run("cp", "-a", str(empty(programs) / "data"), str(folder))
         except subprocess.CalledProcessError as error:
             pytest.skip(f"PostgreSQL {VERSION} cannot be used here: {error.stderr.decode()[-200:]}")
         try:
             server.start()
             yield server
         finally:
-            server.stop()
-
-
-@pytest.fixture(scope="session")
-def postgres() -> Iterator[Server]:
-    """The server of this session."""
-    with running() as server:
-        yield server
+            server.stop(at_once=True)  # what it holds is thrown away

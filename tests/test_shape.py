@@ -79,6 +79,7 @@ SPINE = (
         "playing",
         "fencing",
         "leases",
+        "cancel",
         "holder",
         "stream",
         "record",

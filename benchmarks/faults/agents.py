@@ -61,7 +61,7 @@ class Scene(Struct, frozen=True, kw_only=True):
     fresh: int = 0
     """Turns of sessions that nobody has used before, beside the others."""
     copied: bool = False
-    """Whether the record came from elsewhere, so that its processes cannot be looked up: people say that they are gone."""
+    """Whether the record came from elsewhere: its processes cannot be looked up, people say that they are gone."""
     marked: bool = False
     """Whether the record was restored: orders and keys of messages are others than before."""
 

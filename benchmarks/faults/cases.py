@@ -133,7 +133,7 @@ class Case:
         self.wrong: list[str] = []
         self.skipped = ""
         self.lost = fault == "restart" and self.scene.durability == "normal"
-        """Whether answered turns may be missing: the record was pruned or restored, or a server crashed that may forget."""
+        """Whether answered turns may be missing: the record was pruned or restored, or a server crashed."""
 
     def run(self) -> Found:
         """Carry the case out."""

@@ -1,6 +1,5 @@
-"""What is done to a record between two processes, with the program's own commands; sessions go on in what comes of it."""
+"""What is done to a record between two processes, with Gesta's own commands; sessions go on in what comes of it."""
 
-import os
 import random
 import shutil
 import sys
@@ -95,7 +94,7 @@ class Copying:
         if self.lot.random() < 0.5:
             shutil.copy(copy, path)
         else:
-            os.replace(copy, path)
+            Path(copy).replace(path)
         self.case.lost = True
         begin(msgspec.structs.replace(self.scene, turns=0, marked=True, fresh=1), brief_s=BRIEF_S).follow()
         begin(known, brief_s=BRIEF_S / 3).follow()  # what was open at the copy: it may wait, and does nothing

@@ -1,4 +1,4 @@
-"""One process of a case: it takes every session to its end, answers for people as the witness file knows it, and is struck.
+"""One process of a case: it takes every session to its end, answers for people by the witness file, and is struck.
 
 People answer truthfully: whether an order was carried out stands in the witness file, and while something that may
 still carry it out is alive nobody answers. So whatever is carried out twice is nobody's fault but Gesta's.
@@ -25,7 +25,15 @@ from benchmarks.faults.witness import Line, Witness
 from gesta import address
 from gesta.cli.waits import Open, open_calls
 from gesta.errors import LeaseLost, RunHeld, WriteFailed
-from gesta.kinds import AnswerContent, ApprovalContent, AttemptContent, ResolutionContent
+from gesta.kinds import (
+    AnswerContent,
+    ApprovalContent,
+    AttemptContent,
+    FaultContent,
+    ResolutionContent,
+    ToolCallContent,
+    ToolResultContent,
+)
 from gesta.outcome import Outcome
 
 RECOVERS_S = 5.0
@@ -244,7 +252,7 @@ class Driver:
         if waits.what == "running":
             return False
         if waits.what == "approval":
-            if waits.call.asked is None:
+            if waits.call.asked is None or (truth == "not done" and await self._may_act(record, order, waits.seq)):
                 return False
             await self._approve(record, waits, order, done=truth == "done")
         else:
@@ -265,6 +273,30 @@ class Driver:
         process = next((each.process for each in reversed(tried) if each.of == waits.seq), None)
         if process is not None:
             await record.store.declare_gone(process, BY)
+
+    async def _may_act(self, record: Any, order: int, call: int) -> bool:
+        """Find out whether an attempt of another call for the same order may still act: nobody allows a second one."""
+        for row in await record.store.runs():
+            entries = await record.read(row.run)
+            asked = {
+                each.seq
+                for each in entries
+                if isinstance(each.content, ToolCallContent) and order_of_args(each.content.tool_args) == order
+            }
+            tried = {
+                each.seq: each.content
+                for each in entries
+                if isinstance(each.content, AttemptContent) and each.content.of in asked - {call}
+            }
+            for each in entries:
+                if isinstance(each.content, FaultContent) and each.content.over:
+                    tried.pop(each.content.of, None)
+                if isinstance(each.content, ToolResultContent) and each.content.outcome in ("ok", "error", "late"):
+                    tried = {seq: one for seq, one in tried.items() if one.of != each.content.call}
+            for attempt in tried.values():
+                if attempt.effect == "once" and await record.store.gone(attempt.process) is not True:
+                    return True
+        return False
 
     async def _approve(self, record: Any, waits: Open, order: int, *, done: bool) -> None:
         assert waits.call is not None and waits.call.asked is not None

@@ -1,4 +1,4 @@
-"""A process of a case as its parent sees it: forked, struck from outside at a moment of its own choosing, waited for."""
+"""A process of a case as its parent sees it: forked, struck from outside at some moment, and waited for."""
 
 import os
 import select
@@ -39,7 +39,7 @@ class Life:
         """Strikes that it asked for."""
 
     def follow(self, strike: Callable[[], None] | None = None, kill_after_s: float | None = None) -> int:
-        """Wait until it ends, and make the strikes that it asks for; its exit code, below 0 the signal that ended it."""
+        """Wait until it ends, and make the strikes that it asks for; its exit code, below 0 for a signal."""
         began = time.monotonic()
         while True:
             left = LIFE_S - (time.monotonic() - began)

@@ -184,7 +184,7 @@ def changed(function: FunctionType, where: str, changes: Sequence[Change]) -> An
             raise SystemExit(f"{where} has no {change.old!r} any more: benchmarks/faults/mends.py has to follow.")
         source = source.replace(change.old, change.new)
     made: dict[str, Any] = {}
-    exec("from __future__ import annotations\n" + source, dict(function.__globals__), made)  # noqa: S102 - it is our own source
+    exec("from __future__ import annotations\n" + source, dict(function.__globals__), made)
     return inspect.unwrap(next(iter(made[name] for name in made if name != "annotations"))).__code__
 
 

@@ -8,8 +8,8 @@ import fcntl
 import itertools
 import os
 import time
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Literal
 
@@ -19,6 +19,8 @@ from msgspec import Struct
 What = Literal["begun", "effect", "over", "void", "strike", "answered", "told", "late", "wrong", "done"]
 """`begun` and `over`: a function that may act began and ended; `told`: a person answered about an order."""
 Truth = Literal["done", "not done", "unknown"]
+ALONE_S = 2.0
+"""How long a writer waits for another one, which may be standing still."""
 
 
 class Line(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -71,25 +73,37 @@ class Witness:
 
     def act(self, line: Line) -> bool:
         """Write an effect down, unless its key was made void before."""
-        fcntl.flock(self._file, fcntl.LOCK_EX)
-        try:
+        with self._alone():
             if any(each.what == "void" and each.key == line.key for each in self.lines()):
                 return False
             self.tell(line)
-        finally:
-            fcntl.flock(self._file, fcntl.LOCK_UN)
         return True
 
     def void(self, key: str) -> bool:
         """Make a key void, unless it has acted before."""
-        fcntl.flock(self._file, fcntl.LOCK_EX)
-        try:
+        with self._alone():
             if any(each.what == "effect" and each.key == key for each in self.lines()):
                 return False
             self.tell(Line(what="void", key=key))
+        return True
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Keep others out, but no longer than that: whoever has the lock may be standing still."""
+        until = time.monotonic() + ALONE_S
+        while True:
+            try:
+                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() > until:
+                    break
+                time.sleep(0.002)
+            else:
+                break
+        try:
+            yield
         finally:
             fcntl.flock(self._file, fcntl.LOCK_UN)
-        return True
 
     def lines(self) -> list[Line]:
         """Read all lines; one that a dying process had not written to its end is none."""

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from threading import RLock
 from typing import Any, Literal, Self
+from weakref import finalize
 
 Record = dict[str, Any]
 """One user, order or product as parsed JSON, keys in the stored order."""
@@ -36,6 +37,7 @@ class World:
         self.path = path
         self._lock = RLock()
         self._connection = _connect(path, synchronous)
+        finalize(self, self._connection.close)  # an agent's file that makes a world never closes it
 
     @classmethod
     def create(cls, path: Path, database: Database, synchronous: Synchronous = "OFF") -> Self:

@@ -17,6 +17,7 @@ import msgspec
 
 from gesta.agent import Agent
 from gesta.approver import Approver
+from gesta.desk import Terms, unknown
 from gesta.entry import Entry
 from gesta.errors import BadAddress, GestaError, MissingExtra, nearest
 from gesta.formatter import Formatter
@@ -163,6 +164,9 @@ class Options(StoreOptions, total=False):
     default, 0 for not at all."""
     approver: Approver | None
     """Says which approvals count; without one, the name in an approval is believed."""
+    gone: Callable[[str], bool | None]
+    """Asks whoever started the processes, such as an orchestrator, whether one of them has ended, by the name that
+    stands in its attempts; `None` where that is not known. Called where the kernel cannot tell."""
 
 
 def store(address: str, **options: Unpack[StoreOptions]) -> Store:
@@ -214,14 +218,14 @@ def local(address: str, options: StoreOptions) -> FileOptions:
     return kept
 
 
-def divided(options: Options) -> tuple[StoreOptions, float, Approver | None]:
-    """Return the options of the store, the grace in seconds, and the approver. Raises TypeError for a wrong name."""
+def divided(options: Options) -> tuple[StoreOptions, Terms]:
+    """Return the options of the store, and the terms of its turns. Raises TypeError for a wrong name."""
     for name in options:
         if name not in Options.__annotations__:
             known = Options.__annotations__
             raise TypeError(f"gesta.open has no option {name!r}.{nearest(name, known)} It has: {', '.join(known)}.")
-    grace_s, approver = options.pop("grace_s", GRACE_S), options.pop("approver", None)
-    return cast("StoreOptions", options), grace_s, approver
+    terms = Terms(options.pop("grace_s", GRACE_S), options.pop("approver", None), options.pop("gone", unknown))
+    return cast("StoreOptions", options), terms
 
 
 def remote(address: str) -> bool:
@@ -296,14 +300,14 @@ async def open_record(address: str = ":memory:", **options: Unpack[Options]) -> 
         TypeError: there is no such option.
         NoRecord, BrokenRecord, NewerRecord, WriteFailed: it cannot be opened.
     """
-    of_store, grace_s, approver = divided(options)
+    of_store, terms = divided(options)
     opened = store(address, **of_store)
     failure: BaseException | None = None
     models: dict[str, Model] = {}
     try:
         async with anyio.create_task_group() as tasks:
             record = Record(opened, partial(bind, models=models), tasks)
-            record.holder.approver, record.holder.grace_s = approver, grace_s
+            record.holder.terms = terms
             try:
                 yield record
             except BaseException as error:  # noqa: BLE001 - raised below, outside of the group, as itself

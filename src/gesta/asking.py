@@ -90,11 +90,7 @@ async def ask(agent: Agent, desk: Desk, correction: str | None = None) -> None:
             own = raised if isinstance(raised, Exception) else ModelFault(type(raised).__name__, message_of(raised))
             _fault(agent, desk, entry, own, coming)
             return
-        with anyio.CancelScope(shield=True):
-            cut = Error(type=LOST, message="the process stopped asking")
-            desk.write(FaultContent(of=entry.seq, error=cut, shown_chars=coming.chars or None), entry.seq)
-            desk.take_back(coming.message)
-            await desk.log.durable()
+        await _cut(desk, coming)
         raise
     else:
         latency_ms = round((anyio.current_time() - start) * 1000, 3)
@@ -113,6 +109,15 @@ async def ask(agent: Agent, desk: Desk, correction: str | None = None) -> None:
         if coming.held is not None:
             spent = settled(agent, coming.held, reply.usage)
             desk.write(BudgetContent(of=entry.seq, spent=spent), entry.seq, completion.seq)
+
+
+async def _cut(desk: Desk, coming: Coming) -> None:
+    """Write that a request was broken off, though this task is cancelled."""
+    with anyio.CancelScope(shield=True):
+        error = Error(type=LOST, message="the process stopped asking")
+        desk.write(FaultContent(of=coming.message, error=error, shown_chars=coming.chars or None), coming.message)
+        desk.take_back(coming.message)
+        await desk.log.durable()
 
 
 def _close_calls(agent: Agent, desk: Desk) -> None:

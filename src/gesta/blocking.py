@@ -144,11 +144,11 @@ def open_sync(address: str = ":memory:", **options: Unpack[Options]) -> Iterator
 
     With `synced`, entries survive a crash of the process at once, and loss of power from the end of their span on.
     """
-    of_store, grace_s, approver = divided(options)
+    of_store, terms = divided(options)
     store = inline_store(address, **of_store)
     try:
         record = Record(store, bind)
-        record.holder.approver, record.holder.grace_s = approver, grace_s
+        record.holder.terms = terms
         yield SyncRecord(record)
     finally:
         drive(store.close())

@@ -1,6 +1,7 @@
 """What a tool is told about its call, and what it may do beside its own work: answer a listener, call an agent."""
 
 import hashlib
+import math
 import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -78,6 +79,10 @@ class Trial(Struct, frozen=True):
     cancelled: Callable[[], bool] = lambda: False
     """Whether nobody waits for it any more."""
     children: Children = field(default_factory=Children)
+    mark: Any = None
+    """Has the attempt count as at work as long as it is kept."""
+    checked: float = math.inf
+    """When the run was last known to be ours, by `time.monotonic`."""
 
 
 def context_of(trial: Trial, desk: Desk) -> Context:

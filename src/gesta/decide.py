@@ -174,6 +174,8 @@ def _resolved(tool: Tool | None, call: Pending, last: Try, since: int) -> Course
         return "settle"
     if last.over or last.void or effect_of(tool, last) != "once":
         return "run"
+    if last.process is None:  # of format 1: nobody will ever know more than who said so
+        return "run"
     return "settle" if call.unlooked(since) else "running"
 
 

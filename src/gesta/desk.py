@@ -23,10 +23,26 @@ from gesta.outcome import Outcome
 from gesta.policy import Budget, Limits
 from gesta.prompt import Prompt
 from gesta.standing import RunState, RunView
-from gesta.stop import Stop
+from gesta.stop import GRACE_S, Stop
 from gesta.store import Letter
 
+Told = tuple[Listener | None, Stop]
+"""Who listens to a turn, and what asks it to stop."""
+ASKED = "gone= of gesta.open"
+"""Who said that a process has ended, where the program was asked."""
 LOGGER = logging.getLogger("gesta")
+
+
+def unknown(_process: str) -> None:
+    """Return that nobody knows whether a process has ended."""
+
+
+class Terms(msgspec.Struct, frozen=True):
+    """What a program that opens a record says of its turns."""
+
+    grace_s: float = GRACE_S
+    approver: Approver | None = None
+    gone: Callable[[str], bool | None] = unknown
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,8 +73,8 @@ class Host(Protocol):
         """Address of the record."""
 
     @property
-    def approver(self) -> Approver | None:
-        """Says which approvals count; `None` where the name in an approval is believed."""
+    def terms(self) -> Terms:
+        """What the program says of its turns."""
 
     async def child(self, agent: Any, task: Task, desk: "Desk") -> Outcome:
         """Take the turn of a child run, or go on with it, or give its outcome if it has ended."""
@@ -95,18 +111,17 @@ class Desk:
         prompt: Prompt,
         *,
         host: Host,
-        listener: Listener | None,
-        stop: Stop,
+        told: Told,
         origins: MutableMapping[str, Origin] | None = None,
     ) -> None:
+        listener, self.stop = told
+        """Whether the turn is to be left."""
         self.log = log
         self.state = state
         self.prompt = prompt
         self.host = host
         self.listener = listener
         self.streaming = listener is not None
-        self.stop = stop
-        """Whether the turn is to be left."""
         self.deaf: list[BaseException] = []
         """What the listener raised, also in a span inside; it hears no more, and the turn goes on."""
         self.budget: Budget | None = None

@@ -119,12 +119,14 @@ class SeveralRuns(RunError):
 class RunHeld(RunError):
     """Somebody else is writing this run."""
 
-    def __init__(self, run: str, owner: str, since: str, head: int) -> None:
+    def __init__(self, run: str, owner: str, since: str, head: int, unknown: str | None = None) -> None:
         super().__init__(
             f"Run {run!r} is being written by {owner} since {since} (head {head}). "
             "Wait until it is done, or end that process."
         )
         self.run, self.owner, self.since, self.head = run, owner, since, head
+        self.unknown = unknown
+        """The process, where nobody knows whether it still lives."""
 
 
 class RunMirrored(RunError):

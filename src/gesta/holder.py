@@ -9,36 +9,33 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from weakref import WeakValueDictionary
 
-import anyio
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
 from gesta.agent import Agent
-from gesta.approver import Approver
-from gesta.codec import decode_content, encode_content
+from gesta.cancel import cancel_below
+from gesta.codec import encode_content
 from gesta.decide import Finish, Waiting
-from gesta.desk import LOGGER, Desk, Task
+from gesta.desk import LOGGER, Desk, Task, Terms, Told
 from gesta.entry import run_id
-from gesta.errors import GestaError, NoRun, OtherMessage, OtherProgram, RecordError, RunHeld, TurnOpen
+from gesta.errors import GestaError, NoRun, RecordError, RunHeld, TurnOpen
 from gesta.event import Listener
 from gesta.fencing import advance, base_below
 from gesta.kinds import (
     AgentRef,
     BeginContent,
-    EndContent,
     Error,
     FaultContent,
     KeyValueContent,
-    Kind,
     Opened,
     SignalContent,
     SystemContent,
     UserContent,
 )
-from gesta.leases import Leases
-from gesta.log import Clock, Journal, Log, letters, open_root, pages, read
-from gesta.opening import MESSAGE, UNNAMED, Opening, check_here, close_orphans, is_message, key_of, shielded
+from gesta.leases import Leases, queue_of
+from gesta.log import Clock, Journal, Log, letters, open_root, pages
+from gesta.opening import MESSAGE, UNNAMED, Opening, check_here, check_same, close_orphans, is_message, key_of, shielded
 from gesta.origins import Origin
 from gesta.outcome import Outcome
 from gesta.pending import LOST
@@ -47,17 +44,12 @@ from gesta.prompt import Prompt, way
 from gesta.run import outcome, take_in
 from gesta.spending import ALLOWANCE
 from gesta.standing import RunState, RunView
-from gesta.stop import GRACE_S, Stop, TurnLeft, attended
-from gesta.store import Letter, RunRow, Store
-from gesta.turn import AGENT, Turn
-from gesta.view import fold
+from gesta.stop import Stop, TurnLeft, attended
+from gesta.store import Letter, Store
+from gesta.turn import AGENT
 
 FIRST_WAIT_S, LAST_WAIT_S = 0.02, 0.5  # between two looks whether a busy run is free
 KEPT_RUNS = 64  # of the runs written last, what was folded is kept for the next turn
-
-
-Told = tuple[Listener | None, Stop]
-"""Who listens to a turn, and what asks it to stop."""
 
 
 class Kept(Struct, frozen=True):
@@ -74,15 +66,13 @@ class Kept(Struct, frozen=True):
 class Holder:
     """Holds runs of one store, one turn at a time."""
 
-    def __init__(self, store: Store, bind: Callable[[Agent], Agent], clock: Clock, grace_s: float = GRACE_S) -> None:
+    def __init__(self, store: Store, bind: Callable[[Agent], Agent], clock: Clock) -> None:
         self.store = store
         self.clock = clock
         self.bind = bind
-        self.grace_s = grace_s
-        self.approver: Approver | None = None
-        self.leases = Leases(store)
+        self.terms = Terms()
+        self.leases = Leases(store, self._gone)
         self._kept: dict[str, Kept] = {}
-        self._queues: WeakValueDictionary[str, anyio.Lock] = WeakValueDictionary()
         self._origins: WeakValueDictionary[str, Origin] = WeakValueDictionary()  # of runs that are held or kept
         self._digests: dict[bytes, str] = {}  # of agents, by what describes them
         self._stops: set[Stop] = set()  # of root turns that are at work
@@ -93,6 +83,9 @@ class Holder:
         """Address of the record."""
         return self.store.info.address
 
+    def _gone(self, process: str) -> bool | None:
+        return self.terms.gone(process)
+
     def close(self) -> None:
         """Leave all turns that are at work: the record is being closed."""
         for stop in list(self._stops):
@@ -101,15 +94,7 @@ class Holder:
     async def take(
         self, agent: Agent, opening: Opening, listener: Listener | None, above: Stop | None = None
     ) -> Outcome:
-        """Take the turn that `opening` opens, or opened before.
-
-        Args:
-            above: of the turn that waits for this one.
-
-        Raises:
-            TurnOpen, RunHeld: another is open, or somebody else writes the run, and the policy says to raise.
-            OtherMessage: the key stands for another message.
-        """
+        """Take the turn that `opening` opens, or opened before; `above` is of the turn that waits. See `Record.run`."""
         run = opening.run or await self.run_of(opening.session, opening.name, opening.parent_run)
         return await self._leaving(lambda stop: self._take(agent, run, opening, (listener, stop)), above)
 
@@ -143,7 +128,7 @@ class Holder:
 
     async def _leaving(self, work: Callable[[Stop], Awaitable[Outcome]], above: Stop | None = None) -> Outcome:
         """Await a turn in a task of its own, which is asked to stop when this task is cancelled."""
-        stop = Stop(self.grace_s, above)
+        stop = Stop(self.terms.grace_s, above)
         self._stops |= {stop} if above is None else set()
         try:
             return await attended(stop, lambda: work(stop))
@@ -157,16 +142,16 @@ class Holder:
     async def _take(self, agent: Agent, run: str, opening: Opening, told: Told) -> Outcome:
         if agent.policy.when_busy == "raise" or opening.parent_run is not None:
             return await self._turn(agent, run, opening, told)
-        stop, wait_s, queue = told[1], FIRST_WAIT_S, self._queues.setdefault(run, anyio.Lock())
+        stop, wait_s, queue = told[1], FIRST_WAIT_S, queue_of(id(self), run)
         replaces = os.urandom(8).hex() if agent.policy.when_busy == "replace" else ""
         if replaces and queue.locked():
             await self._cancel(run, replaces)
-        async with _in_line(queue, stop):  # first come, first served, in one process
+        async with stop.holding(queue):  # first come, first served, in one process
             while True:
                 try:
                     return await self._turn(agent, run, opening, told)
                 except RunHeld as held:
-                    if held.run != run:  # a run below: this one's turn stays open
+                    if held.run != run or held.unknown is not None:  # a run below, or nobody that could be waited for
                         raise
                     if replaces:
                         await self._cancel(run, replaces)
@@ -188,7 +173,7 @@ class Holder:
                     return busy
                 known = desk.state.turns.get(opening.key) if opening.key is not None else None
             if known is not None:
-                _same_message(run, opening, known)
+                check_same(run, opening, known)
                 if known.reason is not None:
                     return outcome(desk, of=known)
                 check_here(desk.log.run, desk.state, self.store)
@@ -215,7 +200,7 @@ class Holder:
                     return await self._queued(opening, desk, ended)
         elif turn is not None:
             await take_in(desk)  # what came since the last turn is about that one
-        waits = await self._serve(agent, desk, opening)
+        waits = await self._serve(agent, desk)
         return await self._queued(opening, desk, waits) if waits is not None else None
 
     async def _queued(self, opening: Opening, desk: Desk, ended: Outcome) -> Outcome:
@@ -235,18 +220,13 @@ class Holder:
             await self._serve(agent, desk)
         return ended
 
-    async def _serve(self, agent: Agent, desk: Desk, opening: Opening | None = None) -> Outcome | None:
-        """Take the turns of messages that wait in the inbox, in their order; the outcome of one that waits.
-
-        Args:
-            opening: a message that is not begun again if it is among them.
-        """
-        assert desk.log.journal.store is self.store
+    async def _serve(self, agent: Agent, desk: Desk) -> Outcome | None:
+        """Take the turns of messages that wait in the inbox, in their order; the outcome of one that waits."""
         for letter, content in await letters(self.store, desk.log.run):
-            if not is_message(letter) or not isinstance(content, UserContent):
+            opened = desk.state.opened
+            if opened is None or not is_message(letter) or not isinstance(content, UserContent):
                 continue
-            key, session = key_of(letter), desk.state.opened.session if desk.state.opened is not None else ""
-            name = opening.name if opening is not None else agent.name
+            name, session, key = opened.name, opened.session, key_of(letter)
             await self.begin(agent, Opening(name=name, session=session, content=content, key=key, letter=letter), desk)
             ended = await self._advance(agent, desk, new=True)
             if ended.end is None:
@@ -285,41 +265,8 @@ class Holder:
         return await self.run_of(desk.state.opened.session, name, desk.log.run)
 
     async def call_off(self, desk: Desk, names: Sequence[str] | None = None) -> None:
-        """End what runs below still have open: nobody waits for it any more, so nobody's consent may set it going."""
-        assert desk.state.opened is not None
-        by = f"run {desk.log.run}"
-        open_ = {desk.log.run}
-        for row in await self.store.runs(desk.state.opened.session):  # in the order in which they were opened
-            if names is not None and row.parent_run == desk.log.run and row.name not in names:
-                continue
-            if row.parent_run in open_ and not await self._ended(row):
-                open_.add(row.run)
-                try:
-                    await self._end(row.run, by)
-                except RunHeld:
-                    text = encode_content(SignalContent(name="cancel", by=by), None)
-                    await self.store.send(Letter(row.run, f"cancel-{desk.log.run}", text))
-
-    async def _ended(self, row: RunRow) -> bool:
-        """Say whether the last entry of a run is the end of a turn. Cost: two rows."""
-        (last,) = await self.store.read(row.run, row.head - 1)
-        begins = await self.store.read(row.run, last.span - 1, last.span) if last.kind == Kind.End else []
-        contents = [decode_content(begin.content, {}) for begin in begins]
-        return any(isinstance(content, BeginContent) and content.role == "turn" for content in contents)
-
-    async def _end(self, run: str, by: str) -> None:
-        """End the turn of a run that nobody is at. Raises RunHeld."""
-        async with self.leases.leased(run) as lease:
-            state = fold(RunView(), await read(self.store, run))
-            if state.turn is None or not state.open:
-                return
-            journal, begin = Journal(self.store, lease, self.clock), state.turn.begin
-            close_orphans(journal, state)
-            signal = journal.write(SignalContent(name="cancel", by=by), begin)
-            error, doubts = Error(type="cancelled", message=f"cancelled by {by}"), state.left_in_doubt() or None
-            end = EndContent(status="error", reason="cancelled", error=error, doubts=doubts)
-            journal.write(end, begin, (signal.seq,))
-            await journal.durable()
+        """End what runs below still have open; see `Host.call_off`."""
+        await cancel_below(self.leases, self.clock, desk, names)
 
     async def run_of(self, session: str, name: str, parent: str | None = None) -> str:
         """Look a run up, and derive an id only when there is none, so that a copied record goes on."""
@@ -370,14 +317,6 @@ class Holder:
             desk.explain("Question", question)
         desk.absorb()
 
-    async def _origin(self, run: str) -> Origin:
-        """Fold what explain events are made of: only where somebody listens."""
-        origin = Origin()
-        async for page in pages(self.store, run):
-            for entry in page:
-                origin.add(entry)
-        return origin
-
     @asynccontextmanager
     async def held(self, run: str, agent: Agent, told: Told, above: str | None = None) -> AsyncIterator[Desk]:
         """Hold a run, folded to its head. What was folded is kept for its next turn, and the lease by the run above.
@@ -385,7 +324,7 @@ class Holder:
         Args:
             told: who listens, and what asks the turn to stop.
         """
-        listener, stop = told
+        listener = told[0]
         async with self.leases.leased(run, above) as lease:
             await self._save(run, ())
             kept = self._kept.pop(run, None)
@@ -401,22 +340,24 @@ class Holder:
             state.since, state.mark = lease.head, self.store.info.mark
             begin, path = (state.turn.begin, (state.turn.name,)) if state.turn is not None else (0, ())
             journal = Journal(self.store, lease, self.clock)
-            origin = None if listener is None else origin or await self._origin(run)
+            origin = None if listener is None else origin or await traced(self.store, run)
             if origin is not None:
                 self._origins[run] = origin
             log = Log(journal, begin, path)
-            desk = Desk(log, state, prompt, host=self, listener=listener, stop=stop, origins=self._origins)
+            desk = Desk(log, state, prompt, host=self, told=told, origins=self._origins)
             desk.budget, desk.limits = agent.policy.budget, agent.policy.limits
-            if lease.lost and state.open and state.moved in ("", self.store.info.id):
-                died = Error(type=LOST, message="the process that held the run ended, or lost it")
-                desk.write(FaultContent(of=begin, error=died), begin)
-                desk.absorb()
             try:
+                if lease.lost and state.open and state.moved in ("", self.store.info.id):
+                    died = Error(type=LOST, message="the process that held the run ended, or lost it")
+                    desk.write(FaultContent(of=begin, error=died), begin)
+                    desk.absorb()
+                    await desk.log.durable()  # also where who holds it now only asks for an earlier answer
                 yield desk
                 desk.absorb()
             finally:
                 journal.leave()
                 await self._save(run, journal.unsaved())
+                journal.forget()
             if journal.durable_head == journal.head:
                 if not desk.state.open:
                     self.leases.keep(replace(lease, head=journal.head, digest=journal.digest), above)
@@ -450,31 +391,10 @@ class Holder:
                 del left[0]
 
 
-@asynccontextmanager
-async def _in_line(queue: anyio.Lock, stop: Stop) -> AsyncIterator[None]:
-    """Wait for a lock and hold it, unless the turn is asked to stop. Raises TurnLeft."""
-    held = False
-    try:
-        with stop.breaking():
-            await queue.acquire()
-            held = True
-        stop.check()
-        yield
-    finally:
-        if held:
-            queue.release()
-
-
-def _same_message(run: str, opening: Opening, known: Turn) -> None:
-    """Check that a key comes with the message that it came with before. Raises OtherProgram, OtherMessage."""
-    if opening.content is None or not known.question:  # its message is not on record
-        return
-    asked, parts = opening.content.value, len(opening.content.parts or ())
-    if known.task == asked and known.parts == parts:
-        return
-    if opening.parent_run is not None:
-        found = f"it was asked {known.task!r:.200} before"
-        raise OtherProgram(opening.name, found, f"the same, got {asked!r:.200}")
-    before = f"{known.task} [{known.parts} parts]" if known.parts != parts else known.task
-    now = f"{asked} [{parts} parts]" if known.parts != parts else asked
-    raise OtherMessage(run, str(opening.key), before, now)
+async def traced(store: Store, run: str) -> Origin:
+    """Fold what explain events are made of: only where somebody listens."""
+    origin = Origin()
+    async for page in pages(store, run):
+        for entry in page:
+            origin.add(entry)
+    return origin

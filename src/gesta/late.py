@@ -7,23 +7,31 @@ and begun anew has the same id, and its entries the same numbers.
 from msgspec.structs import replace
 
 from gesta.codec import encode_content
+from gesta.entry import Entry
 from gesta.kinds import (
     AnswerContent,
     ApprovalContent,
+    AttemptContent,
+    CompactionContent,
     Content,
     FaultContent,
     KeyValueContent,
     ResolutionContent,
     SignalContent,
+    SystemContent,
     ToolResultContent,
     UserContent,
 )
+from gesta.log import read
 from gesta.pending import Pending
-from gesta.store import Letter
+from gesta.store import Letter, Store
 
 LATE = "late-"
-SAYABLE = (AnswerContent, ApprovalContent, KeyValueContent, ResolutionContent, SignalContent, UserContent)
-"""What anybody may put into an inbox; what the run itself does is written by its holder alone."""
+SAYABLE = (
+    *(AnswerContent, ApprovalContent, CompactionContent, KeyValueContent),
+    *(ResolutionContent, SignalContent, SystemContent, UserContent),
+)
+"""What a person or the application may put into an inbox; what the run itself does is written by its holder alone."""
 STRAY = "gesta.stray"
 """Name under which stands on record what belongs to no attempt of the run."""
 
@@ -39,31 +47,30 @@ def late(run: str, attempt: int, key: str | None, content: Content) -> Letter:
     return Letter(run, f"{LATE}{attempt}-{(key or '')[:16]}", encode_content(content, None))
 
 
-def placed(letter: Letter, content: Content, calls: dict[int, Pending]) -> Content:
+async def attempt_of(letter: Letter, store: Store) -> Entry | None:
+    """Return the attempt that a letter is about; `None` if it names none of its run. Cost: a row for a late result."""
+    seq, _, key = letter.key.removeprefix(LATE).partition("-")
+    if not letter.key.startswith(LATE) or not seq.isdecimal():
+        return None
+    for entry in await read(store, letter.run, int(seq) - 1, int(seq)):
+        if isinstance(entry.content, AttemptContent) and (entry.content.key or "").startswith(key):
+            return entry
+    return None
+
+
+def placed(content: Content, attempt: Entry | None, calls: dict[int, Pending]) -> Content:
     """Return the content of a letter as it is written down: a result that comes too late says so.
 
     Args:
+        attempt: what the letter is about, see `attempt_of`.
         calls: those of the run that have no result, by seq.
     """
-    if isinstance(content, SAYABLE):
+    if isinstance(content, SAYABLE) and not (isinstance(content, SignalContent) and content.name == "moved"):
         return content
-    if not isinstance(content, ToolResultContent | FaultContent):
-        return KeyValueContent(key=STRAY, value=f"a letter with a {content.kind}, which nobody may send")
-    stray = not (letter.key.startswith(LATE) and _fits(letter, content, calls))
-    if stray and isinstance(content, FaultContent):
-        return KeyValueContent(key=STRAY, value=content.error.message)
-    if not isinstance(content, ToolResultContent):
-        return content
-    if content.call not in calls:
-        return replace(content, outcome="late")
-    return KeyValueContent(key=STRAY, value=content.tool_result) if stray else content
-
-
-def _fits(letter: Letter, content: ToolResultContent | FaultContent, calls: dict[int, Pending]) -> bool:
-    """Return whether what it is about is an attempt under the same key; what was answered fits anyway."""
-    key = letter.key.removeprefix(LATE).partition("-")[2]
-    if isinstance(content, ToolResultContent):
-        call = calls.get(content.call) if content.call is not None else None
-    else:
-        call = next((each for each in calls.values() if each.last is not None and each.last.seq == content.of), None)
-    return call is None or (call.last is not None and (call.last.key or "").startswith(key))
+    tried = attempt.content if attempt is not None else None
+    if isinstance(tried, AttemptContent) and attempt is not None:
+        if isinstance(content, FaultContent) and content.of == attempt.seq:
+            return content
+        if isinstance(content, ToolResultContent) and content.call == tried.of:
+            return content if tried.of in calls else replace(content, outcome="late")
+    return KeyValueContent(key=STRAY, value=f"a letter with a {content.kind} that belongs to no attempt of this run")

@@ -84,8 +84,9 @@ class Journal:
         self.digest = lease.digest if lease.head else GENESIS
         """Of the last entry written."""
         self._rows: list[Row] = []
-        self._results: list[tuple[int, Callable[[], Letter]]] = []
-        """Results of tools that are not durable yet: their seq, and what makes the letter that would bring them."""
+        self._results: list[tuple[int, Callable[[], Letter], Any]] = []
+        """Results of tools that are not durable yet: their seq, what makes the letter that would bring them, and what
+        has their attempt count as at work until then."""
         self._synced = False
         """Whether the next commit waits for the disk under every durability."""
         self._letters: list[int] = []
@@ -136,11 +137,15 @@ class Journal:
 
     def unsaved(self) -> list[Letter]:
         """Return the results of tools that could not be committed, as letters to whoever goes on with the run."""
-        return [letter() for seq, letter in self._results if seq > self.durable_head]
+        return [letter() for seq, letter, _ in self._results if seq > self.durable_head]
 
-    def secure(self, letter: Callable[[], Letter]) -> None:
-        """Keep what makes a letter of the result that was written last, should its commit fail."""
-        self._results.append((self.head, letter))
+    def forget(self) -> None:
+        """Forget those results: somebody else has them now."""
+        self._results.clear()
+
+    def secure(self, letter: Callable[[], Letter], mark: Any) -> None:
+        """Keep what makes a letter of the result that was written last, should its commit fail, and its mark."""
+        self._results.append((self.head, letter, mark))
 
     def take_in(self, letter: Letter, content: Content, span: int) -> Entry:
         """Write a letter's content and have the letter leave the inbox in the same commit."""

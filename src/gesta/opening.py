@@ -7,11 +7,12 @@ import anyio
 from msgspec import Struct
 
 from gesta.entry import Cause
-from gesta.errors import RunMirrored
+from gesta.errors import OtherMessage, OtherProgram, RunMirrored
 from gesta.kinds import EndContent, Error, Forked, SystemContent, UserContent
 from gesta.log import Journal
 from gesta.standing import RunState
 from gesta.store import Letter, Store
+from gesta.turn import Turn
 
 
 class Opening(Struct, frozen=True, kw_only=True):
@@ -75,3 +76,18 @@ def check_here(run: str, state: RunState, store: Store) -> None:
     """Raise RunMirrored for a run that goes on in another record."""
     if state.moved not in ("", store.info.id):
         raise RunMirrored(run, state.moved, moved=True)
+
+
+def check_same(run: str, opening: Opening, known: Turn) -> None:
+    """Check that a key comes with the message that it came with before. Raises OtherProgram, OtherMessage."""
+    if opening.content is None or not known.question:  # its message is not on record
+        return
+    asked, parts = opening.content.value, len(opening.content.parts or ())
+    if known.task == asked and known.parts == parts:
+        return
+    if opening.parent_run is not None:
+        found = f"it was asked {known.task!r:.200} before"
+        raise OtherProgram(opening.name, found, f"the same, got {asked!r:.200}")
+    before = f"{known.task} [{known.parts} parts]" if known.parts != parts else known.task
+    now = f"{asked} [{parts} parts]" if known.parts != parts else asked
+    raise OtherMessage(run, str(opening.key), before, now)

@@ -9,6 +9,7 @@ they keep no process from ending.
 import math
 import subprocess
 import sys
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import CancelledError
 from contextlib import contextmanager, suppress
@@ -24,6 +25,8 @@ from msgspec import Struct
 
 THREADS = 100
 """Threads of tools that work at once in one event loop; calls beyond wait for one before their attempt begins."""
+STALE_S = 0.25
+"""Seconds after which a function is not called any more that was about to be: whoever stood still looks again."""
 NO_LOOP = (NoEventLoopError, RunFinishedError, RuntimeError, CancelledError)
 """What is raised where the loop that a thread belongs to has ended."""
 Call = Callable[[], Any]
@@ -50,9 +53,8 @@ _SUBPROCESSES: dict[str, list[subprocess.Popen[Any]]] = {}
 _SEATS: RunVar[anyio.CapacityLimiter] = RunVar("gesta_threads")
 
 
-@contextmanager
-def marked(attempt: str, keep: Callable[[], Callable[[], None]]) -> Iterator[None]:
-    """Have whatever the block starts carry the mark of an attempt.
+def mark_of(attempt: str, keep: Callable[[], Callable[[], None]]) -> Mark:
+    """Make the mark of an attempt: as long as anybody keeps it, the attempt counts as at work.
 
     Args:
         attempt: names it among all attempts of this process.
@@ -60,12 +62,32 @@ def marked(attempt: str, keep: Callable[[], Callable[[], None]]) -> Iterator[Non
     """
     mark = _AT_WORK[attempt] = Mark()
     finalize(mark, keep()).atexit = False
+    return mark
+
+
+@contextmanager
+def marked(mark: Mark | None) -> Iterator[None]:
+    """Have whatever the block starts carry a mark."""
     before = _STARTED_BY.set(mark)
-    del mark
     try:
         yield
     finally:
         _STARTED_BY.reset(before)
+
+
+class NotBegun(Exception):
+    """Raised in place of a call that comes too late: this process stood still, and may have lost the run."""
+
+
+def unless_stale(checked: float, call: Call) -> Any:
+    """Make a call, unless it was too long ago that the run was known to be ours. Raises NotBegun.
+
+    Args:
+        checked: when it was, by `time.monotonic`.
+    """
+    if time.monotonic() - checked > STALE_S:
+        raise NotBegun
+    return call()
 
 
 def works(attempt: str) -> bool:
@@ -146,9 +168,9 @@ class Outliving:
         self.begun = True
 
         def ended() -> None:
+            done.set()
             if self._seat is not None:
                 self._seat.leave()
-            done.set()
 
         def work() -> None:
             self._note(context.pop().run, call)  # popped, so that the mark ends with the call

@@ -58,6 +58,8 @@ class Try(Struct):
     """Seq of its resolution."""
     void: bool = False
     """Whether the next attempt draws a new key."""
+    before: "Try | None" = None
+    """The attempt before it: the last one again if this one is never begun."""
 
 
 class Pending(Struct):

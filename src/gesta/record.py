@@ -117,7 +117,8 @@ class Record:
         """Put something into a run's inbox; needs no lease and no agent. False if the key was used before.
 
         Args:
-            content: an approval, answer, resolution, signal, key-value, or a user's text for the open turn.
+            content: what a person or the application says: an approval, answer, resolution, signal, text for the open
+                turn, key-value, or compaction.
 
         Raises:
             AgentError: the run's holder alone writes such a content.

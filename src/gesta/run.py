@@ -7,9 +7,9 @@ from gesta.agent import Agent
 from gesta.approver import judged
 from gesta.decide import Ask, Finish, Move, Wait, Waiting, decide
 from gesta.desk import Desk
-from gesta.entry import utc_text
+from gesta.entry import Entry, utc_text
 from gesta.kinds import ApprovalContent, Content
-from gesta.late import placed
+from gesta.late import attempt_of, placed
 from gesta.log import letters
 from gesta.opening import is_message
 from gesta.outcome import Outcome
@@ -60,7 +60,8 @@ async def take_in(desk: Desk) -> bool:
     news = [found for found in await letters(journal.store, desk.log.run) if found[0].id not in journal.taken_in]
     news = [found for found in news if not is_message(found[0])]
     for letter, content in news:
-        journal.take_in(letter, _received(letter, content, desk), desk.log.span_seq)
+        attempt = await attempt_of(letter, journal.store)
+        journal.take_in(letter, _received(letter, content, attempt, desk), desk.log.span_seq)
         desk.absorb()
     return bool(news) or _expire(desk)
 
@@ -80,12 +81,12 @@ def _expire(desk: Desk) -> bool:
     return bool(late)
 
 
-def _received(letter: Letter, content: Content, desk: Desk) -> Content:
+def _received(letter: Letter, content: Content, attempt: Entry | None, desk: Desk) -> Content:
     """Judge an approval, and mark a result that comes after its call was already answered."""
     if isinstance(content, ApprovalContent):
-        record, approver = desk.log.journal.store.info.id, desk.host.approver
+        record, approver = desk.log.journal.store.info.id, desk.host.terms.approver
         return judged(content, letter, desk.state.calls.values(), record, approver)
-    return placed(letter, content, desk.state.calls)
+    return placed(content, attempt, desk.state.calls)
 
 
 def outcome(desk: Desk, waiting: tuple[Waiting, ...] = (), of: Turn | None = None) -> Outcome:

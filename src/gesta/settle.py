@@ -13,7 +13,7 @@ import anyio
 from gesta.agent import Agent
 from gesta.calling import Trial, attempt_name, call_key, context_of
 from gesta.context import Done, NotDone
-from gesta.desk import Desk
+from gesta.desk import ASKED, Desk
 from gesta.errors import message_of
 from gesta.kinds import Error, FaultContent, ResolutionContent, ToolResultContent
 from gesta.outlive import Outliving, caught, works
@@ -73,11 +73,21 @@ async def _look(call: Pending, desk: Desk) -> bool:
     if last.process == journal.lease.owner:
         over = not works(attempt_name(desk, last.seq))
     else:
-        over = last.process is not None and await journal.store.gone(last.process) is True
+        over = last.process is not None and await _gone(last.process, desk)
     found = "has ended" if over else "may still be at work, for all that is known"
-    error = Error(type=UNKNOWN_END, message=f"what process {last.process} tried {found}")
+    error = Error(type=UNKNOWN_END, message=f"what that attempt began {found}")
     desk.write(FaultContent(of=last.seq, error=error, over=over), last.seq)
     return over
+
+
+async def _gone(process: str, desk: Desk) -> bool:
+    """Return whether a process has ended for certain: the store tells, or who started it; that is written down."""
+    store, asked = desk.log.journal.store, desk.host.terms.gone
+    found = await store.gone(process)
+    if found is None and asked(process) is True:
+        await store.declare_gone(process, ASKED)
+        return True
+    return found is True
 
 
 async def _asked(tool: Tool, given: tuple[Any, ...]) -> Any:

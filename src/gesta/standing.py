@@ -164,6 +164,7 @@ def _fork(state: RunState) -> None:
 
 def _end(state: RunState, entry: Entry, content: EndContent) -> None:
     state.spans.discard(entry.span)
+    state.doubtful.update(content.doubts or ())
     if state.turn is not None and entry.span == state.turn.begin:
         state.turn.reason = content.reason or ("answered" if content.status == "success" else "failed")
         state.questions.clear()
@@ -235,7 +236,10 @@ def _attempt(state: RunState, entry: Entry, content: AttemptContent) -> None:
         key = call.last.key if call.last is not None else None
         if call.first_at is None or content.key != key:
             call.first_at = entry.at
-        call.last = Try(entry.seq, effect=content.effect, process=content.process, key=content.key)
+        tried = Try(entry.seq, effect=content.effect, process=content.process, key=content.key, before=call.last)
+        if call.last is not None:
+            call.last.before = None  # one is enough
+        call.last = tried
 
 
 def _edge(state: RunState, entry: Entry, _content: EdgeContent) -> None:
@@ -278,7 +282,7 @@ def _doubt(call: Pending, last: Try, seq: int, content: FaultContent) -> None:
     """Take in what is known of an attempt that gave no result."""
     type_ = content.error.type
     if type_ == UNSTARTED:
-        call.attempts, call.last = call.attempts - 1, None
+        call.attempts, call.last = call.attempts - 1, last.before
         return
     call.waited += type_ == WAITS
     last.over |= content.over is True
@@ -321,7 +325,7 @@ def _approval(state: RunState, entry: Entry, content: ApprovalContent) -> None:
 
 def _resolution(state: RunState, entry: Entry, content: ResolutionContent) -> None:
     for call in state.calls.values():
-        if call.last is not None and call.last.seq == content.of and call.last.verdict is None:
+        if call.last is not None and call.last.seq == content.of and call.last.verdict in (None, "retry"):
             call.last.verdict, call.last.settled, call.result = content.verdict, entry.seq, content.result
             call.last.void |= content.void
     for seq, (_, attempt) in list(state.unknown.items()):

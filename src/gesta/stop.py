@@ -5,7 +5,8 @@ asks it to stop, once, and waits for it. What only reads is broken off at once. 
 seconds, so that its result is on record. Then the turn is left open: it waits to be resumed.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import TypeVar
 
@@ -93,6 +94,20 @@ class Stop:
         with self.breaking():
             await anyio.sleep(seconds)
         self.check()
+
+    @asynccontextmanager
+    async def holding(self, lock: anyio.Lock) -> AsyncIterator[None]:
+        """Wait for a lock and hold it, unless the turn is asked to stop. Raises TurnLeft."""
+        held = False
+        try:
+            with self.breaking():
+                await lock.acquire()
+                held = True
+            self.check()
+            yield
+        finally:
+            if held:
+                lock.release()
 
     def _bound(self, scope: anyio.CancelScope) -> None:
         if self._now or self.grace_s <= 0:

@@ -205,6 +205,9 @@ class Store(Protocol):
         commit fails: then it is given back with the next commit, and who asks for the run meanwhile gets it.
         """
 
+    async def holds(self, lease: Lease) -> bool:
+        """Return whether a lease is still held. A process that stood still for long may have lost it unnoticed."""
+
     async def mirror(self, lease: Lease, of: str | None) -> None:
         """Make a run a mirror of the same run in the record with the id `of`; `None` makes it an ordinary run."""
 

@@ -113,9 +113,15 @@ class StoreContract(LeaseSentences):
 
     async def test_a_fork_goes_on_with_the_seq_of_its_base(self, store: Store) -> None:
         lease = await store.lease("fork")
-        await store.append(Batch(lease, 5, [make_row("fork", 6, "begin", '{"kind":"begin"}'), make_row("fork", 7)]))
+        begin = '{"kind":"begin","opened":{"session":"s","name":"a","record":"r","base":{"run":"b","seq":5}}}'
+        await store.append(Batch(lease, 5, [make_row("fork", 6, "begin", begin), make_row("fork", 7)]))
         await store.append(make_batch(lease, 7))
         assert [row.seq for row in await store.read("fork", 6)] == [7, 8]
+
+    async def test_a_run_that_its_server_lost_is_not_begun_in_the_middle(self, store: Store) -> None:
+        lease = await store.lease("r")
+        await refused(store.append(Batch(lease, 5, [make_row("r", 6, "begin", '{"kind":"begin"}')])), LeaseLost)
+        assert await store.read("r") == []
 
     async def test_a_refused_batch_leaves_nothing(self, store: Store) -> None:
         lease = await store.lease("r")

@@ -5,6 +5,7 @@ costs none of its siblings; the last rides in the commit of what comes next. A t
 its turn is left.
 """
 
+import time
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
@@ -20,11 +21,23 @@ from gesta.decide import Use, effect_of
 from gesta.desk import Desk
 from gesta.doubt import in_doubt
 from gesta.entry import Entry
-from gesta.errors import BadArguments, GestaError, InDoubt, message_of
+from gesta.errors import BadArguments, GestaError, InDoubt, LeaseLost, message_of
 from gesta.kinds import AttemptContent, Content, Error, FaultContent
 from gesta.late import late
 from gesta.opening import is_message
-from gesta.outlive import Outliving, Returned, Seat, caught, marked, runs_subprocess, works
+from gesta.outlive import (
+    Mark,
+    NotBegun,
+    Outliving,
+    Returned,
+    Seat,
+    caught,
+    mark_of,
+    marked,
+    runs_subprocess,
+    unless_stale,
+    works,
+)
 from gesta.pending import KEY_EXPIRED, UNSTARTED, WAITS, Pending
 from gesta.result import result_of
 from gesta.settle import settle
@@ -92,6 +105,7 @@ async def _seated(works_: Sequence[Work], desk: Desk) -> list[Work]:
     if ready or not works_:
         return ready
     seat = Seat()
+    await desk.log.durable()  # the reply was paid for, and a thread may be long in coming
     with desk.stop.breaking():
         await seat.wait()
     desk.stop.check()
@@ -101,13 +115,20 @@ async def _seated(works_: Sequence[Work], desk: Desk) -> list[Work]:
 async def _try_all(works_: Sequence[Work], desk: Desk) -> None:
     """Try calls at once. The first failure of the log is raised as itself, when the others have come to an end."""
     trials = [_attempt(work, desk) for work in works_]
-    begun, left = False, len(works_)
+    keep, marks = desk.log.journal.store.keep, dict[int, Mark]()
+    for work, (attempt, _) in zip(works_, trials, strict=True):
+        if work.tool.effect != "pure":
+            marks[attempt.seq] = mark_of(attempt_name(desk, attempt.seq), keep)  # at work from here on, for all
+    begun, left, checked = False, len(works_), 0.0
     failures: list[GestaError] = []
+
+    def trial_of(work: Work, attempt: Entry, key: str) -> Trial:  # nobody else keeps the mark that is in it
+        return Trial(work.call, attempt.seq, key, mark=marks.pop(attempt.seq, None), checked=checked)
 
     async def carry_out(work: Work, attempt: Entry, key: str) -> None:
         nonlocal left
         try:
-            await _try(work, attempt, key, desk)
+            await _try(work, attempt, trial_of(work, attempt, key), desk)
             left -= 1
             if left:
                 await desk.log.durable()
@@ -118,6 +139,7 @@ async def _try_all(works_: Sequence[Work], desk: Desk) -> None:
     try:
         await desk.log.durable()
         begun = not await _told_meanwhile(works_, trials, desk)
+        checked = time.monotonic()
         if not begun:
             return
     finally:
@@ -138,16 +160,27 @@ async def _try_all(works_: Sequence[Work], desk: Desk) -> None:
 
 
 async def _told_meanwhile(works_: Sequence[Work], trials: Sequence[tuple[Entry, str]], desk: Desk) -> bool:
-    """Begin nothing with effects if a person said something before the attempts were on record: it is decided again."""
-    journal = desk.log.journal
+    """Begin nothing with effects if a person said something before the attempts were on record: it is decided again.
+
+    Nor if somebody else holds the run by now, because this process stood still. Raises LeaseLost.
+    """
+    journal, run = desk.log.journal, desk.log.run
     if all(work.tool.effect == "pure" for work in works_):
         return False
-    letters = await journal.store.inbox(desk.log.run)
+    why = Error(type=UNSTARTED, message="a letter came first, so it was not begun")
+    faults = [(entry, key, FaultContent(of=entry.seq, error=why, over=True)) for entry, key in trials]
+    try:
+        if not await journal.store.holds(journal.lease):
+            raise LeaseLost(run, f"the lease of epoch {journal.lease.epoch}", "that another process has taken it")
+        letters = await journal.store.inbox(run)
+    except GestaError:
+        for entry, key, fault in faults:  # whoever goes on is told that nothing was begun
+            desk.host.save(late(run, entry.seq, key, fault))
+        raise
     if all(letter.id in journal.taken_in or is_message(letter) for letter in letters):
         return False
-    for attempt, _ in trials:
-        error = Error(type=UNSTARTED, message="a letter came first, so it was not begun")
-        desk.write(FaultContent(of=attempt.seq, error=error, over=True), attempt.seq)
+    for entry, _, fault in faults:
+        desk.write(fault, entry.seq)
     return True
 
 
@@ -199,22 +232,29 @@ def _watch(work: Work, desk: Desk) -> AbstractContextManager[Any]:
     return desk.stop.breaking(graced=work.tool.effect != "pure")
 
 
-async def _try(work: Work, attempt: Entry, key: str, desk: Desk) -> None:
+async def _try(work: Work, attempt: Entry, trial: Trial, desk: Desk) -> None:
     """Try the effect once, and write its result, or why nobody knows it."""
-    tool, call, seat = work.tool, work.call, work.seat
-    thread = Outliving(partial(_late, desk, tool, call, attempt), seat)
-    trial = Trial(call, attempt.seq, key, cancelled=lambda: thread.left or desk.stop.asked)
-    context, name, returned = context_of(trial, desk), attempt_name(desk, attempt.seq), None
-    keep = desk.log.journal.store.keep
+    tool, seat = work.tool, work.seat
+    thread = Outliving(partial(_late, desk, tool, work.call, attempt), seat)
+    trial = msgspec.structs.replace(trial, cancelled=lambda: thread.left or desk.stop.asked)
+    context, returned, marks = context_of(trial, desk), None, [trial.mark]
+    trial = msgspec.structs.replace(trial, mark=None)
+
+    async def in_thread(call: Callable[[], Any]) -> Any:
+        return await thread.carry_out(partial(unless_stale, trial.checked, call))
+
+    async def begin(arguments: dict[str, Any]) -> Any:
+        return await unless_stale(trial.checked, partial(tool.invoke, arguments, context, in_thread))
+
     try:
-        arguments = tool.arguments(call.final_args)
-        mark = marked(name, keep) if tool.effect != "pure" else nullcontext()
-        with _watch(work, desk), anyio.move_on_after(work.bound_s) as timing, mark:
-            returned = await caught(tool.invoke(arguments, context, thread.carry_out))
+        arguments = tool.arguments(work.call.final_args)
+        with _watch(work, desk), anyio.move_on_after(work.bound_s) as timing, marked(marks[0]):
+            returned = await caught(begin(arguments))
     except BadArguments as wrong:
         returned = Returned(failure=wrong)
     except BaseException as failure:
         if not thread.gave(failure):
+            marks.clear()
             _give_up(desk, work, attempt, thread, Error(type="cancelled", message=f"{tool.name} was broken off"))
             with anyio.CancelScope(shield=True):
                 await desk.log.durable()
@@ -224,17 +264,20 @@ async def _try(work: Work, attempt: Entry, key: str, desk: Desk) -> None:
         if seat is not None and not thread.begun:
             seat.leave()
     if returned is None:
+        marks.clear()
         late = timing.cancelled_caught
         why = ("timeout", f"{tool.name} did not return within {work.bound_s} s") if late else ("cancelled", "")
         error = Error(type=why[0], message=why[1] or f"{tool.name} was broken off when its turn was left")
         _give_up(desk, work, attempt, thread, error)
         if trial.children.at_work and late:
             await desk.host.call_off(desk, trial.children.at_work)
-        return
-    if returned.failure is not None and _below(returned.failure) is not None:
+    elif isinstance(returned.failure, NotBegun):
+        error = Error(type=UNSTARTED, message="this process stood still, so it was not begun")
+        desk.write(FaultContent(of=attempt.seq, error=error, over=True), attempt.seq)
+    elif returned.failure is not None and _below(returned.failure) is not None:
         _wait_for(desk, attempt, returned.failure)
-        return
-    _told(desk, work, attempt, trial, returned)
+    else:
+        _told(desk, work, attempt, msgspec.structs.replace(trial, mark=marks.pop()), returned)
 
 
 def _told(desk: Desk, work: Work, attempt: Entry, trial: Trial, returned: Returned) -> None:
@@ -246,7 +289,7 @@ def _told(desk: Desk, work: Work, attempt: Entry, trial: Trial, returned: Return
     doubts = sorted(trial.children.doubts) or None
     content = msgspec.structs.replace(content, call=work.call.seq, doubts=doubts)
     desk.observe(desk.write(content, attempt.seq, *trial.children.ends))
-    desk.log.journal.secure(partial(late, desk.log.run, attempt.seq, trial.key, content))
+    desk.log.journal.secure(partial(late, desk.log.run, attempt.seq, trial.key, content), trial.mark)
 
 
 def _outcome(tool: Tool, attempt: int, returned: Returned, *, over: bool) -> Any:

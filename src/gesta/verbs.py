@@ -277,7 +277,8 @@ class Verbs(Acting):
             raise self.wait(waits or [Waiting("child", 0, name, run=ended.run)])
         ok = ended.reason == "answered"
         status = "success" if ok else "error"
-        end = EndContent(state=ended.value, status=status, reason=ended.reason, error=ended.error)  # type: ignore[arg-type]
+        doubts = list(ended.doubts) or None
+        end = EndContent(state=ended.value, status=status, reason=ended.reason, error=ended.error, doubts=doubts)  # type: ignore[arg-type]
         return end, ((ended.run, ended.end),)
 
     def _run_name(self, name: str) -> str:

@@ -72,7 +72,7 @@ def test_no_such_file_names_the_folder_and_the_nearest(gesta: Gesta, folder: Pat
 
 def test_no_such_name_names_the_nearest_and_all_agents(gesta: Gesta):
     said = _said(gesta, "agent.py:agnt")
-    assert "error: No 'agnt' in agent.py. Did you mean 'agent'? Agents in it: agent, desk, pair, " in said
+    assert "error: No 'agnt' in agent.py. Did you mean 'agent'? Agents in it: agent, desk, strict, pair, " in said
     assert said.endswith("Write agent.py:agent.\n")
 
 

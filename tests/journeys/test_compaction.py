@@ -3,18 +3,20 @@
 import json
 from typing import Any
 
+import anyio
 import pytest
+from anyio.lowlevel import checkpoint
 from msgspec import structs
 from tests.validators.chat_completions import violations
 
 import gesta
 from gesta.address import bind, open_record
 from gesta.cli.transcript import line_of
-from gesta.codec import encode_content
 from gesta.compacting import LEFT_OUT, LONGEST, MADE
-from gesta.entry import Entry, utc_text
+from gesta.entry import Entry
 from gesta.errors import AgentError, NoKey
 from gesta.kinds import CompactionContent, Kind, RequestContent, SystemContent
+from gesta.log import Journal
 from gesta.models.chat_completions import ChatDialect
 from gesta.models.hosted import hosted
 from gesta.patterns.chat import ChatAgent, ChatAgentConfig
@@ -24,7 +26,6 @@ from gesta.policy import Compact
 from gesta.prompt import CLEARED, rebuild
 from gesta.record import Record
 from gesta.standing import RunView
-from gesta.store import Letter
 from gesta.turn import UNSUMMED
 from gesta.view import fold
 from gesta.views.across import explain_run
@@ -344,14 +345,23 @@ async def talk_once(record: Record, turn: int) -> list[Entry]:
 async def test_a_request_in_which_all_is_left_out_is_extended_by_the_next() -> None:
     async with open_record(":memory:") as record:
 
-        @gesta.tool(effect="pure")
-        async def forget(context: gesta.Context) -> str:
-            content = encode_content(CompactionContent(from_seq=0, to_seq=100), None)
-            await record.store.send(Letter(context.run, "forget", content, utc_text(context.clock())))
-            return "Forgotten."
+        @gesta.tool(effect="once")
+        async def leave(context: gesta.Context) -> str:
+            scope.cancel()
+            while not context.cancelled():
+                await checkpoint()
+            return "Left."
 
-        chat = Chat(gesta.call("forget"), gesta.call("look", what="a lamp"), "Done.")
-        ended = await record.run(gesta.Agent("desk", chat, tools=[forget, look]), "Forget it all.")
+        chat = Chat(gesta.call("leave"), gesta.call("look", what="a lamp"), "Done.")
+        agent = gesta.Agent("desk", chat, tools=[leave, look])
+        with anyio.CancelScope() as scope:
+            await record.run(agent, "Forget it all.")
+        run = (await record.find("last")).run
+        async with record.holder.leases.leased(run) as lease:
+            journal = Journal(record.store, lease, record.holder.clock)
+            journal.write(CompactionContent(from_seq=0, to_seq=100), 1)
+            await journal.durable()
+        ended = await record.resume(run, agent)
         entries = await record.read(ended.run)
     asked = [(entry.seq, entry.content) for entry in entries if isinstance(entry.content, RequestContent)]
     assert [len(content.blocks) for _, content in asked] == [1, 0, 2]

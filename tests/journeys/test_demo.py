@@ -124,9 +124,10 @@ Now the same driver runs again, in this process: for each message,
 record.run(agent, text, session=..., key=...). Messages that were answered are
 not sent again; the open turn goes on where the record ends.
 
-settled   entry 35, a resolution by reconcile of refund: it is done (refund_id
+looked up entry 36: what that attempt began has ended
+settled   entry 37, a resolution by reconcile of refund: it is done (refund_id
           1, order_id 1017, amount 64.90, to card ending 4417)
-result    entry 36: refund_id 1, order_id 1017, amount 64.90, to card ending
+result    entry 38: refund_id 1, order_id 1017, amount 64.90, to card ending
           4417
    agent  Done: 64.90 euros are on their way to your card ending 4417. That
           takes three to five working days. Is there anything else?

@@ -1,5 +1,6 @@
 """What the options of tools, policies and records promise about effects; each option is given a value of its own."""
 
+import shutil
 import subprocess
 import sys
 import threading
@@ -12,9 +13,10 @@ import anyio
 import pytest
 
 import gesta
+from gesta import outlive
 from gesta.address import Record, bind
 from gesta.codec import encode_content
-from gesta.errors import OtherMessage, TurnOpen
+from gesta.errors import LeaseLost, OtherMessage, RunHeld, TurnOpen
 from gesta.kinds import (
     AttemptContent,
     BeginContent,
@@ -174,6 +176,28 @@ async def test_an_unknown_outcome_in_a_child_run_asks_for_approval_in_its_parent
         child_run = next(row.run for row in await record.store.runs() if row.parent_run == outcome.run)
         assert found(await record.read(child_run), EndContent)[-1].doubts == ["pay"]
         assert found(await record.read(outcome.run), ToolResultContent)[-1].doubts == ["pay"]
+
+
+async def test_an_unknown_outcome_in_one_child_of_a_program_asks_for_approval_in_the_next() -> None:
+    started = []
+
+    @gesta.tool(effect="once", on_doubt="tell")
+    async def pay(cents: int) -> str:
+        """Pay."""
+        started.append(cents)
+        raise TimeoutError
+
+    def payer(cents: int) -> gesta.Agent:
+        return gesta.Agent("payer", model=gesta.scripted(gesta.call("pay", cents=cents), "who knows"), tools=[pay])
+
+    async def program(verbs: gesta.Verbs, _task: str) -> str:
+        await verbs.call(payer(5), "pay 5", "one")
+        await verbs.call(payer(6), "pay 6", "two")
+        return "done"
+
+    async with gesta.open() as record:
+        outcome = await record.run(gesta.Agent("boss", program=program), "go")
+    assert (waits(outcome), started) == (["approval"], [5])
 
 
 async def test_an_unknown_outcome_in_a_parent_asks_for_approval_in_its_child_runs() -> None:
@@ -499,12 +523,155 @@ async def test_a_tool_may_raise_anything(raised: type[BaseException], effect: An
     assert (outcome.answer, waits(outcome)) == (("ok", []) if known else (None, ["doubt"]))
 
 
-@pytest.mark.parametrize("content", [EndContent(), ToolResultContent(tool_result="forged", call=6)])
+@pytest.mark.parametrize(
+    "content",
+    [
+        EndContent(),
+        ToolResultContent(tool_result="forged", call=6),
+        AttemptContent(of=6, number=1, epoch=1),
+        gesta.kinds.AssistantContent(value="forged"),
+    ],
+)
 async def test_what_a_run_writes_itself_cannot_be_sent_to_it(content: Any) -> None:
     agent = acting(gesta.call("wire"), "done", tools=[wire])
     async with gesta.open() as record:
         first = await record.run(agent, "wire it", session="s")
         with pytest.raises(gesta.GestaError, match="is written by the run itself"):
             await record.send(first.run, content, key="x")
-        await record.store.send(Letter(first.run, "late-7", encode_content(content, None)))  # past the door
+        moved = SignalContent(name="moved", by="nobody", to="elsewhere")
+        for number, each in enumerate((content, moved)):  # past the door
+            await record.store.send(Letter(first.run, f"late-{number}", encode_content(each, None)))
         assert waits(await record.resume(first.run, agent)) == ["approval"]
+
+
+async def test_who_started_the_processes_may_be_asked_whether_one_has_ended(tmp_path: Path) -> None:
+    here, there, paid = str(tmp_path / "here.gesta"), str(tmp_path / "there.gesta"), list[str]()
+    program = """
+import os, sys, gesta
+@gesta.tool(effect="once")
+def pay() -> str:
+    "Pay."
+    os._exit(9)
+agent = gesta.Agent("desk", model=gesta.scripted(gesta.call("pay"), "ok"), tools=[pay])
+gesta.run_sync(agent, "go", record=sys.argv[1], session="s", key="k")
+"""
+    await anyio.run_process([sys.executable, "-c", program, here], check=False)
+    for part in ("", "-wal"):  # another file: the kernel cannot tell there whether that process lives
+        shutil.copy(here + part, there + part)
+
+    @gesta.tool(effect="once", reconcile=lambda _key: gesta.NotDone())
+    async def pay() -> str:
+        """Pay."""
+        paid.append("once")
+        return "paid"
+
+    agent, asked = acting(gesta.call("pay"), "ok", tools=[pay]), list[str]()
+
+    def gone(process: str) -> bool:
+        asked.append(process)
+        return len(asked) > 1
+
+    async with gesta.open(there) as record:
+        with pytest.raises(RunHeld, match="gesta gone"):  # nobody is there to be waited for
+            await record.run(agent, "go", session="s", key="k")
+    async with gesta.open(there, gone=gone) as record:
+        run = (await record.find("s")).run
+        with pytest.raises(RunHeld, match="cannot be looked up from here"):
+            await record.resume(run, agent)
+        assert (await record.resume(run, agent)).answer == "ok"
+        assert await record.store.gone(asked[0]) is True
+    assert (paid, len(asked)) == (["once"], 2)
+
+
+async def test_an_attempt_that_was_never_begun_leaves_the_key_of_the_call_as_it_was() -> None:
+    keys, told = list[str](), list[bool]()
+
+    @gesta.tool(effect="idempotent")
+    async def pay(context: gesta.Context) -> str:
+        """Pay."""
+        keys.append(context.key)
+        if len(keys) == 1:
+            raise TimeoutError
+        return "paid"
+
+    class Telling(MemoryStore):
+        """Somebody says something in the instant before the second attempt is committed."""
+
+        async def append(self, batch: Batch) -> int:
+            if keys and not told and any(row.kind == "attempt" for row in batch.rows):
+                told.append(True)
+                await self.send(
+                    Letter(batch.lease.run, "w", encode_content(SignalContent(name="wake", by="ann"), None))
+                )
+            return await super().append(batch)
+
+    record = Record(Telling(), bind)
+    outcome = await record.run(acting(gesta.call("pay"), "ok", tools=[pay]), "go")
+    entries = await record.read(outcome.run)
+    assert (outcome.answer, told) == ("ok", [True])
+    assert [fault.error.type for fault in found(entries, FaultContent)] == ["TimeoutError", "unstarted"]
+    assert len(keys) == 2
+    assert len(set(keys)) == 1
+
+
+async def test_a_process_that_lost_its_run_while_it_stood_still_begins_nothing() -> None:
+    tried = []
+
+    @gesta.tool(effect="once")
+    async def pay() -> str:
+        """Pay."""
+        tried.append(1)
+        return "paid"
+
+    class Stopped(MemoryStore):
+        """The process stands still after an attempt is on record, and another one takes the run."""
+
+        async def append(self, batch: Batch) -> int:
+            pos = await super().append(batch)
+            if any(row.kind == "attempt" for row in batch.rows) and not tried:
+                await self.release(batch.lease)
+                tried.append(0)
+            return pos
+
+    store = Stopped()
+    record, agent = Record(store, bind), acting(gesta.call("pay"), "ok", tools=[pay])
+    with pytest.raises(LeaseLost):
+        await record.run(agent, "go", session="s", key="k")
+    assert tried == [0]
+    assert (await record.run(agent, "go", session="s", key="k")).answer == "ok"
+    entries = await record.read((await record.find("s")).run)
+    assert (tried, [fault.error.type for fault in found(entries, FaultContent)]) == ([0, 1], ["unstarted"])
+
+
+@pytest.mark.parametrize("blocks", [False, True])
+async def test_a_process_that_stood_still_before_it_called_a_function_looks_again(
+    monkeypatch: pytest.MonkeyPatch, *, blocks: bool
+) -> None:
+    tried = []
+
+    async def later() -> str:
+        """Pay."""
+        tried.append(1)
+        return "paid"
+
+    def at_once() -> str:
+        """Pay."""
+        tried.append(1)
+        return "paid"
+
+    attempts: list[Any] = []
+
+    class Slow(MemoryStore):
+        """The process stands still after its first attempt is on record, and not after its second."""
+
+        async def append(self, batch: Batch) -> int:
+            attempts.extend(row for row in batch.rows if row.kind == "attempt")
+            monkeypatch.setattr(outlive, "STALE_S", -1.0 if len(attempts) < 2 else 60.0)
+            return await super().append(batch)
+
+    tool = gesta.tool(at_once if blocks else later, name="pay", effect="once")
+    record = Record(Slow(), bind)
+    outcome = await record.run(acting(gesta.call("pay"), "ok", tools=[tool]), "go")
+    entries = await record.read(outcome.run)
+    assert (outcome.answer, tried) == ("ok", [1])
+    assert [fault.error.type for fault in found(entries, FaultContent)] == ["unstarted"]

@@ -5,6 +5,7 @@ A till counts what was begun, whatever its keys. The tool of effect `agent` is a
 """
 
 import asyncio
+import hashlib
 import os
 import re
 import shutil
@@ -15,6 +16,7 @@ import sys
 import threading
 from collections.abc import Awaitable, Callable
 from contextlib import closing
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,7 +27,9 @@ import pytest
 from tests.ribs.test_backup import approve
 
 import gesta
+from gesta import outlive
 from gesta.address import Record, bind, drive, inline_store
+from gesta.compare.forks import Fork, fork, go_on
 from gesta.errors import RunHeld, WriteFailed
 from gesta.kinds import AttemptContent, ResolutionContent, SignalContent, ToolResultContent
 from gesta.store import Batch, Effect
@@ -580,7 +584,7 @@ async def test_a_thread_outlives_the_timeout_of_its_tool(effect: Any) -> None:
         asked.append(key)
         return gesta.NotDone()
 
-    @gesta.tool(effect=effect, timeout_s=0.05, reconcile=settled)
+    @gesta.tool(effect=effect, timeout_s=0.3, reconcile=settled)
     def pay(context: gesta.Context) -> str:
         """Pay."""
         keys.append(context.key)
@@ -658,3 +662,136 @@ async def test_a_pure_call_that_never_returns_is_given_up_and_the_model_reads_th
         ((kind, told),) = await results(record, outcome)
     assert (len(fired), kind, outcome.answer) == (3, "interrupted", "ok")
     assert "again" in told
+
+
+async def test_a_second_cancellation_ends_the_grace() -> None:
+    till, at_work = Till(), anyio.Event()
+
+    async def strike() -> None:
+        at_work.set()
+        await anyio.sleep_forever()
+
+    till.strike = strike
+    agent = paying("once", till)
+    async with gesta.open(grace_s=3600) as record:
+        request = asyncio.ensure_future(record.run(agent, "go", **GO))
+        await at_work.wait()
+        request.cancel()
+        for _ in range(20):
+            await anyio.lowlevel.checkpoint()
+        assert not request.done()
+        request.cancel()
+        with anyio.fail_after(10):
+            await asyncio.wait([request])
+        assert stands(await record.run(agent, "go", **GO)) == "doubt"
+    assert len(till.keys) == 1
+
+
+async def test_threads_of_tools_wait_for_a_place_before_their_attempt_and_before_their_time_counts() -> None:
+    go, begun = threading.Event(), list[int]()
+
+    @gesta.tool(effect="once", timeout_s=30)
+    def pay(number: int) -> str:
+        """Pay."""
+        begun.append(number)
+        go.wait(10)
+        return "paid"
+
+    calls = [gesta.call("pay", number=number) for number in range(outlive.THREADS + 20)]
+    policy = gesta.Policy(parallel=len(calls), limits=gesta.Limits(calls=None))
+    model = gesta.scripted(gesta.reply(calls=calls), "ok")
+    agent = gesta.Agent("desk", model=model, tools=[pay], policy=policy)
+    async with gesta.open() as record:
+        run = asyncio.ensure_future(record.run(agent, "go", **GO))
+        with anyio.fail_after(10):
+            while len(begun) < outlive.THREADS:
+                await anyio.lowlevel.checkpoint()
+        attempts = found(await record.read((await record.find("s")).run), AttemptContent)
+        assert len(attempts) == len(begun) == outlive.THREADS
+        go.set()
+        assert stands(await run) == "answered"
+    assert sorted(begun) == list(range(len(calls)))
+
+
+OLD = Path(__file__).parents[1] / "fixtures" / "0.1.0" / "in-doubt.gesta"
+"""Made by version 0.1.0: a call `once` and an idempotent one in doubt."""
+
+
+@pytest.mark.parametrize("said", ["done", "not done", "asked"])
+async def test_a_call_that_version_0_1_0_left_in_doubt_goes_on_under_its_old_key(said: str, tmp_path: Path) -> None:
+    path, asked, fired = tmp_path / "r.gesta", list[str](), list[str]()
+    shutil.copy(OLD, path)
+
+    def settled(key: str) -> gesta.Done | gesta.NotDone:
+        asked.append(key)
+        return gesta.Done("paid") if said == "done" else gesta.NotDone()
+
+    @gesta.tool(effect="once", reconcile=None if said == "asked" else settled)
+    async def pay(cents: int) -> str:
+        """Pay an invoice."""
+        fired.append("pay")
+        return "paid again"
+
+    @gesta.tool(effect="idempotent")
+    async def book(room: int, context: gesta.Context) -> str:
+        """Book a room."""
+        fired.append(context.key)
+        return "booked"
+
+    payer = gesta.Agent("payer", model=gesta.scripted(gesta.call("pay", cents=500), "ok"), tools=[pay])
+    booker = gesta.Agent("booker", model=gesta.scripted(gesta.call("book", room=7), "ok"), tools=[book])
+    async with gesta.open(str(path)) as record:
+        record.holder.clock = lambda: datetime(2026, 11, 22, 18, tzinfo=UTC)  # an hour later: the key is still known
+        for agent, session in ((payer, "pay"), (booker, "book")):
+            run = (await record.find(session)).run
+            outcome = await record.resume(run, agent)
+            old = hashlib.sha256(f"{record.info.id}|{run}|6".encode()).hexdigest()
+            if agent is booker:
+                assert (stands(outcome), fired) == ("answered", [old])
+            else:
+                assert stands(outcome) == ("answered" if said == "done" else "doubt")
+                assert (fired, set(asked)) == ([], set() if said == "asked" else {old})
+
+
+async def _unknown(_key: str) -> gesta.Unknown:
+    return gesta.Unknown()
+
+
+async def _raising(_key: str) -> gesta.Unknown:
+    raise ValueError("the bank is closed")
+
+
+async def _hanging(_key: str) -> gesta.Unknown:
+    await anyio.sleep_forever()
+    return gesta.Unknown()
+
+
+@pytest.mark.parametrize("reconcile", [_unknown, _raising, _hanging])
+async def test_a_reconcile_that_cannot_tell_leaves_the_call_in_doubt(reconcile: Any) -> None:
+    till = Till()
+    till.strike = _in_doubt
+    agent = paying("once", till, reconcile=reconcile, timeout_s=0.05)
+    async with gesta.open() as record:
+        assert stands(await record.run(agent, "go", **GO)) == "doubt"
+        assert stands(await record.run(agent, "go", **GO)) == "doubt"
+    assert len(till.keys) == 1
+
+
+async def test_a_fork_in_which_a_person_allows_a_call_draws_a_key_of_its_own() -> None:
+    till = Till()
+    till.strike = _in_doubt
+    agent = paying("once", till)
+    async with gesta.open() as record:
+        outcome = await record.run(agent, "go", **GO)
+        made = await fork(record, await record.find("s"), Fork())
+        waits = await go_on(record, made, agent)
+        assert (stands(waits), len(till.keys)) == ("doubt", 1)
+        of = waits.waiting[0].of or 0
+        await record.send(made.run, ResolutionContent(of=of, verdict="retry", by="ann"), key="r")
+        ended = await record.resume(made.run, agent)
+        if stands(ended) == "approval":
+            await approve(record, made.run)
+            ended = await record.resume(made.run, agent)
+        assert stands(ended) == "answered"
+        assert stands(await record.resume(outcome.run, agent)) == "doubt"
+    assert len(till.keys) == len(set(till.keys)) == 2

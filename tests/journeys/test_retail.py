@@ -24,7 +24,6 @@ from tests.laws.scenes import Tape, again, doubtful, facts
 import gesta
 from gesta import address
 from gesta.address import Record
-from gesta.calling import call_key
 from gesta.entry import Entry
 from gesta.kinds import AttemptContent, ToolCallContent, ToolResultContent
 from gesta.store import Batch
@@ -57,13 +56,12 @@ def rebuild(world: World, entries: Sequence[Entry], *, lost: bool) -> None:
     retail = Retail(world, "tau2")
     calls = {entry.seq: entry for entry in entries if isinstance(entry.content, ToolCallContent)}
     done = [entry.content.call for entry in entries if isinstance(entry.content, ToolResultContent)]
-    tried = {entry.content.of for entry in entries if isinstance(entry.content, AttemptContent)}
+    tried = {entry.content.of: entry.content.key for entry in entries if isinstance(entry.content, AttemptContent)}
     for seq in [*(seq for seq in done if seq in tried), *(doubtful(entries) if lost else [])]:
         call = calls[seq]
         assert isinstance(call.content, ToolCallContent)
-        key = call_key(entries[0].content.opened.record, call.run, seq)  # type: ignore[union-attr]
         with suppress(RetailError):
-            retail.call(call.content.tool_name, call.content.tool_args, key)
+            retail.call(call.content.tool_name, call.content.tool_args, tried[seq] or "")
 
 
 async def resumed(conversation: Conversation, prefix: Sequence[Batch], world: World, *, lost: bool) -> list[Entry]:

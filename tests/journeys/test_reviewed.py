@@ -108,8 +108,10 @@ async def test_a_reconcile_that_always_says_not_done_is_bounded() -> None:
 
 
 async def test_leaving_a_stream_early_harms_neither_tool_nor_turn() -> None:
+    left = anyio.Event()
+
     async def pay(x: int, context: gesta.Context) -> str:
-        await anyio.sleep(0.05)
+        await left.wait()
         context.respond("on its way")
         return "paid"
 
@@ -119,6 +121,7 @@ async def test_leaving_a_stream_early_harms_neither_tool_nor_turn() -> None:
         events = aiter(stream)
         await anext(events)
         await events.aclose()  # type: ignore[attr-defined]
+        left.set()
         await stream.ended.wait()
         assert stream.outcome is not None
         (result,) = results(await record.read(stream.outcome.run))

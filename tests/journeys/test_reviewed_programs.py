@@ -69,8 +69,15 @@ def payer(times: int = 1, name: str = "payer") -> gesta.Agent:
     return gesta.Agent(name, model=gesta.scripted(*script, "all paid"), tools=[pay], policy=QUICK)
 
 
-def slowly(name: str) -> gesta.Agent:
-    return gesta.Agent(name, model=gesta.scripted(gesta.call("slow"), f"{name} done"), tools=[slow], policy=QUICK)
+def slowly(name: str, tool: gesta.Tool = slow) -> gesta.Agent:
+    return gesta.Agent(name, model=gesta.scripted(gesta.call(tool.name), f"{name} done"), tools=[tool], policy=QUICK)
+
+
+async def arrived(record: Record, run: str) -> None:
+    """Wait until a thread that outlived its turn has put its result there."""
+    with anyio.fail_after(10):
+        while not await record.store.inbox(run):  # noqa: ASYNC110 - a thread puts it there
+            await anyio.sleep(0.01)
 
 
 def boss(*agents: gesta.Agent) -> gesta.Agent:
@@ -139,8 +146,20 @@ async def test_after_ctrl_c_child_runs_go_on_where_they_were(make: Callable[...,
 
 
 async def test_a_cancelled_scope_leaves_a_turn_and_all_below_it_open_and_they_go_on() -> None:
+    inside = list[str]()
+
+    @gesta.tool(effect="idempotent")
+    async def stay() -> str:
+        """Stay until the turn is cancelled, which it is once there are two; the next ones go on."""
+        inside.append("stay")
+        if len(inside) == 2:
+            scope.cancel()
+        if len(inside) <= 2:
+            await anyio.sleep_forever()
+        return "x"
+
     async def outer(verbs: Any, _task: str) -> str:
-        text: str = (await verbs.call(fanning(slowly("a"), slowly("b")), "t", "inner")).text
+        text: str = (await verbs.call(fanning(slowly("a", stay), slowly("b", stay)), "t", "inner")).text
         return text
 
     async def reasons(record: gesta.Record) -> list[Any]:
@@ -148,7 +167,7 @@ async def test_a_cancelled_scope_leaves_a_turn_and_all_below_it_open_and_they_go
         return [state.turn.reason for state in states if state.turn is not None]
 
     async with gesta.open() as record:
-        with anyio.move_on_after(0.03):
+        with anyio.CancelScope() as scope:
             await record.run(playing(outer), "hi", session="s", key="k")
         assert await reasons(record) == [None] * 4
         assert (await record.run(playing(outer), "hi", session="s", key="k")).answer == "a done b done"
@@ -194,6 +213,8 @@ async def test_nobodys_consent_sets_a_child_going_whose_parent_was_cancelled(
 async def test_a_turn_that_fails_calls_off_a_child_that_waits() -> None:
     async def program(verbs: Any, _task: str) -> None:
         async def fail(_desk: Desk, _act: Act) -> Any:
+            while not await children(record):  # noqa: ASYNC110 - nothing tells of a child
+                await anyio.sleep(0.01)
             await anyio.sleep(0.02)
             raise ValueError("no")
 
@@ -274,7 +295,7 @@ async def test_a_thread_that_outlives_its_turn_is_heard_no_more_and_its_result_i
         outcome = await record.run(agent, "hi", session="s", listener=heard.append)
         count = len(heard)
         go.set()
-        await anyio.sleep(0.1)
+        await arrived(record, outcome.run)
         assert (len(heard), raised) == (count, [])
         await record.run(agent, "and now?", session="s")
         assert (await results(record, outcome.run))[-1] == "x"
@@ -530,7 +551,7 @@ async def test_a_result_that_comes_late_leaves_the_state_of_its_tool() -> None:
     async with gesta.open() as record:
         outcome = await record.run(agent, "hi", session="s")
         go.set()
-        await anyio.sleep(0.1)
+        await arrived(record, outcome.run)
         await record.resume(outcome.run, agent)
         assert await results(record, outcome.run) == ["in", "acted"]
 

@@ -13,7 +13,8 @@ from tests.validators.chat_completions import violations
 
 import gesta
 from gesta.entry import Entry
-from gesta.kinds import Kind, RequestContent, ToolResultContent
+from gesta.kinds import AttemptContent, RequestContent, ToolResultContent
+from gesta.late import late as late_letter
 from gesta.model import ReplyCall, Request
 from gesta.prompt import Prompt
 from gesta.record import Record
@@ -108,8 +109,10 @@ def test_a_late_result_is_an_entry_of_its_own_and_a_new_message_that_names_its_c
         acting = agent(World(), [gesta.call("look", x=1), "done", "thanks"])
         (outcome,) = await play(store, acting)
         record = Record(store, lambda made: made)
-        call = next(entry.seq for entry in await record.read(outcome.run) if entry.kind is Kind.ToolCall)
-        assert await record.send(outcome.run, ToolResultContent(call=call, tool_result="found later"), key="late")
+        attempt = next(entry for entry in await record.read(outcome.run) if isinstance(entry.content, AttemptContent))
+        assert isinstance(attempt.content, AttemptContent)
+        call, content = attempt.content.of, ToolResultContent(call=attempt.content.of, tool_result="found later")
+        assert await store.send(late_letter(outcome.run, attempt.seq, attempt.content.key, content))
         await record.run(acting, "and?", session="s")
         entries = await record.read(outcome.run)
         late = next(entry for entry in entries if getattr(entry.content, "outcome", None) == "late")

@@ -28,6 +28,7 @@ from tests.laws.test_killed_patterns import Mortal
 import gesta
 from gesta import address
 from gesta.address import Record
+from gesta.codec import encode_content
 from gesta.entry import Entry
 from gesta.kinds import (
     CompactionContent,
@@ -46,6 +47,7 @@ from gesta.models.jsontext import paired
 from gesta.output import Output
 from gesta.policy import Compact
 from gesta.prompt import SHOWN, header_of, prompt_at, rebuild
+from gesta.store import Letter
 
 OPEN = ("thinking must come first in its message",)
 """Stricter than the provider, and broken where a compaction leaves nothing between two replies to Anthropic."""
@@ -129,6 +131,11 @@ letters = st.lists(
 )
 
 
+def letter(run: str, content: Content, key: str) -> Letter:
+    """Make a letter of any content, past the door that refuses some."""
+    return Letter(run, key, encode_content(content, None))
+
+
 class Play(Struct, frozen=True):
     """A conversation drawn by lot."""
 
@@ -174,7 +181,7 @@ def acting(play: Play, host: Host, store: Mortal) -> gesta.Agent:
 
     async def tell(x: int, context: gesta.Context) -> Any:
         for number, content in enumerate(play.meanwhile):
-            await Record(store, address.bind).send(context.run, content, key=f"{context.key}-{number}")
+            await store.send(letter(context.run, content, f"{context.key}-{number}"))
         return play.result
 
     told = [replace(tool, on_doubt="tell") if tool.reconcile is None else tool for tool in tools(World())]
@@ -213,7 +220,7 @@ async def lived(play: Play, hosts: Sequence[Host]) -> tuple[Mortal, str]:
         run = outcome.run
         store.begin(None)
         for place, content in enumerate(play.between):
-            await Record(store, address.bind).send(run, content, key=f"between-{number}-{place}")
+            await store.send(letter(run, content, f"between-{number}-{place}"))
     return store, run
 
 
@@ -221,7 +228,7 @@ async def approve(record: Record) -> None:
     """Let a call be made again of which nobody knows whether it was made."""
     for row in await record.store.runs():
         for key, content in agreeing(await record.state(row.run), random.Random(0)):
-            await record.send(row.run, content, key=key)
+            await record.store.send(letter(row.run, content, key))
 
 
 async def entries_of(play: Play) -> tuple[list[Entry], list[Host]]:

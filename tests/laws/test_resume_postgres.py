@@ -6,13 +6,13 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.postgres import Server, postgres  # noqa: F401 - a fixture
+from tests.postgres import Server
 
 pytest.importorskip("psycopg")
 
 
 def test_a_turn_that_is_killed_after_any_commit_ends_the_same_and_pays_once(
-    postgres: Server,  # noqa: F811
+    postgres: Server,
     tmp_path: Path,
 ) -> None:
     done = subprocess.run(

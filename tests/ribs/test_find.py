@@ -7,7 +7,6 @@ from typing import Any
 
 import apsw
 import pytest
-from tests.postgres import postgres  # noqa: F401 - a fixture
 
 import gesta
 from gesta.address import Record, bind, inline_store

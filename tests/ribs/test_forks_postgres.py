@@ -8,7 +8,7 @@ import pytest
 from tests.cli.conftest import Gesta, folder, gesta  # noqa: F401 - fixtures
 from tests.cli.test_comparing import SHOP
 from tests.laws.test_forks import desk
-from tests.postgres import Server, postgres  # noqa: F401 - a fixture
+from tests.postgres import Server
 
 psycopg = pytest.importorskip("psycopg")
 
@@ -21,7 +21,7 @@ from gesta.kinds import AttemptContent, ToolResultContent
 
 
 @pytest.fixture
-def address(postgres: Server) -> str:  # noqa: F811
+def address(postgres: Server) -> str:
     """Where no record stands yet."""
     return postgres.address()
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.postgres import Server, postgres  # noqa: F401 - a fixture
+from tests.postgres import Server
 
 import gesta
 from gesta import address

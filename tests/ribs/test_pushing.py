@@ -8,7 +8,7 @@ import anyio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.postgres import Server, postgres  # noqa: F401 - a fixture
+from tests.postgres import Server
 
 import gesta
 from gesta import address

@@ -226,7 +226,7 @@ def test_a_record_of_format_1_is_read_as_it_is_and_brought_up_to_date_by_who_wri
     writing = InlineSqliteStore.open(path)
     assert [(row.run, row.session, row.head) for row in drive(writing.runs())] == before
     lease = drive(writing.lease(run))
-    assert (lease.head, lease.lost) == (head, dead)
+    assert (lease.head, lease.lost) == (head, False), "who held it is gone: nobody else has the file open"
     drive(writing.append(make_batch(lease, head)))
     assert drive(writing.sql("SELECT format, mark FROM record")).rows == [(2, None)]
     drive(writing.close())

@@ -15,7 +15,7 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.postgres import Server, postgres, running  # noqa: F401 - a fixture
+from tests.postgres import Server
 
 psycopg = pytest.importorskip("psycopg")
 
@@ -55,7 +55,7 @@ SOURCE = str(Path(next(iter(gesta.__path__))).parent)
 
 
 @pytest.fixture
-def address(postgres: Server) -> str:  # noqa: F811
+def address(postgres: Server) -> str:
     """Where no record stands yet."""
     return postgres.address()
 

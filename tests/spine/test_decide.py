@@ -71,12 +71,17 @@ def test_an_idempotent_call_that_is_given_up_is_a_doubt_and_never_a_placeholder_
 
 
 def test_a_retry_of_a_once_call_waits_until_the_attempt_before_it_is_over() -> None:
-    call = Pending(5, "pay", {}, good=True, attempts=1, last=Try(6, effect="once", verdict="retry"))
+    call = Pending(5, "pay", {}, good=True, attempts=1, last=Try(6, effect="once", process="p", verdict="retry"))
     assert call.last is not None
     assert decide(AGENT, state(call, since=6)) == Use((), (call,))
     call.last.looked = 8
     assert decide(AGENT, state(call, since=6)) == Wait((Waiting("running", 5, "pay", 6),))
     call.last.over = True
+    assert decide(AGENT, state(call, since=6)) == Use((call,))
+
+
+def test_a_person_is_believed_about_an_attempt_of_format_1_of_which_nobody_can_know_more() -> None:
+    call = Pending(5, "pay", {}, good=True, attempts=1, last=Try(6, effect="once", verdict="retry"))
     assert decide(AGENT, state(call, since=6)) == Use((call,))
 
 

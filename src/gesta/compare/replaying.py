@@ -18,10 +18,10 @@ from gesta.compare.outside import begins_turn, by_tool, from_outside, opens
 from gesta.compare.played import PlayedModel, played
 from gesta.compare.same import MISSING, Difference
 from gesta.compare.stage import Found, Stage
-from gesta.desk import Desk, Task
+from gesta.desk import Desk, Task, Told
 from gesta.entry import Entry
 from gesta.errors import AgentError, GestaError, OtherProgram
-from gesta.holder import Holder, Told
+from gesta.holder import Holder
 from gesta.kinds import (
     AttemptContent,
     BeginContent,

@@ -20,6 +20,7 @@ from gesta.context import Done, NotDone
 from gesta.entry import GENESIS, Entry, Row, utc_text
 from gesta.errors import BrokenRecord, WriteFailed
 from gesta.kinds import (
+    AttemptContent,
     ChatCompletionContent,
     EdgeContent,
     FaultContent,
@@ -28,6 +29,7 @@ from gesta.kinds import (
     ResolutionContent,
     ToolResultContent,
 )
+from gesta.late import LATE
 from gesta.log import Journal
 from gesta.models.replay import Recorded, recorded
 from gesta.pending import UNSETTLED
@@ -160,6 +162,10 @@ class Stage:
     async def release(self, lease: Lease) -> None:
         """Do nothing."""
 
+    async def holds(self, lease: Lease) -> bool:
+        """Return whether no other writer has begun."""
+        return lease.epoch == self._epoch
+
     async def mirror(self, lease: Lease, of: str | None) -> None:
         """Do nothing."""
 
@@ -202,8 +208,16 @@ class Stage:
         for entry in self.recorded[self._written :]:
             if not by_letter(self.recorded, entry):
                 break
-            found.append(Letter(run, str(entry.seq), encode_content(entry.content, None), "", entry.seq))
+            found.append(Letter(run, self._key(entry), encode_content(entry.content, None), "", entry.seq))
         return found
+
+    def _key(self, entry: Entry) -> str:
+        """Return a key for the letter that an entry came in: a late result names its attempt."""
+        of = entry.content.call if isinstance(entry.content, ToolResultContent) else None
+        tried = [
+            each.seq for each in self.recorded if isinstance(each.content, AttemptContent) and each.content.of == of
+        ]
+        return f"{LATE}{tried[-1]}-" if tried else str(entry.seq)
 
     async def sql(self, query: str, parameters: Sequence[Any] = ()) -> Table:
         """Refuse. Raises WriteFailed."""

@@ -70,6 +70,10 @@ class Watched:
             self._life.tell(Line(what="committed", run=batch.lease.run, entries=written(batch.rows)))
         self._life.reach("after a transaction")
 
+    async def holds(self, lease: Lease) -> bool:
+        """Return whether a lease is still held."""
+        return await self._store.holds(lease)
+
     def deliver(self, letter: Letter) -> bool:
         """Put a letter into an inbox, from a thread."""
         counts = self._store.deliver(letter)

@@ -17,7 +17,7 @@ from gesta.kinds import (
     ToolResultContent,
     UserContent,
 )
-from gesta.pending import UNKNOWN_END
+from gesta.pending import LOST, UNKNOWN_END
 
 
 class Transcript:
@@ -68,6 +68,8 @@ class Transcript:
             case FaultContent(error=Error(type=type_), over=over) if type_ == UNKNOWN_END:
                 found = "has ended" if over else "may still be at work"
                 self._voice.fact("looked up", f"entry {entry.seq}: what that attempt began {found}")
+            case FaultContent(error=Error(type=type_)) if type_ == LOST:
+                pass  # that its process died was said when it was killed
             case FaultContent(error=error):
                 self._voice.note(f"{error.type}: {error.message}")
             case ResolutionContent() as settled:

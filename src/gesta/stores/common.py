@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable
 import anyio
 
 from gesta.entry import Row
+from gesta.forking import base_of
 from gesta.store import Batch
 
 PAGE = 500  # rows that a tail gives at once, at most
@@ -32,6 +33,15 @@ def checked(batch: Batch) -> Batch:
     if batch.prunes and (not batch.rows or any(gone.lease.run == run for gone in batch.prunes)):
         raise ValueError(f"expected an entry in {run!r} that says which other runs go")
     return batch
+
+
+def forks(batch: Batch) -> bool:
+    """Return whether a batch begins a fork, whose first row follows the last one that it shares.
+
+    Any other run that is not there was lost by its server, and its writer does not know it yet.
+    """
+    base = base_of(batch.rows[0]) if batch.rows else None
+    return base is not None and base.seq == batch.head
 
 
 class News:

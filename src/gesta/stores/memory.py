@@ -18,7 +18,7 @@ from gesta.entry import GENESIS, Row, utc_text
 from gesta.errors import BrokenRecord, LeaseLost, RecordError, RunHeld, RunMirrored, WriteFailed
 from gesta.log import Clock, utc_now
 from gesta.store import Batch, BlobRow, Effect, Info, Lease, Letter, Prune, RunRow, Table
-from gesta.stores.common import News, checked, follow, new_id
+from gesta.stores.common import News, checked, follow, forks, new_id
 from gesta.stores.effects import Sql
 from gesta.stores.tables import ADD_BLOB, ADD_LETTER, ADD_RECORD, FORMAT, ROW, TABLES, ask
 
@@ -160,6 +160,10 @@ class MemoryStore:
         self.commits += 1
         return True
 
+    async def holds(self, lease: Lease) -> bool:
+        """Return whether a lease is still held."""
+        return lease.run in self._held and self._leases.get(lease.run, (0, ""))[0] == lease.epoch
+
     async def inbox(self, run: str) -> list[Letter]:
         """Letters that wait, in the order in which they came."""
         self._open()
@@ -293,7 +297,7 @@ class MemoryStore:
             held = f"epoch {epoch}" if run in self._held else "it free"
             raise LeaseLost(run, f"the lease of epoch {lease.epoch}", held)
         head, _ = self._head(run)
-        forking = head == 0 and batch.rows and batch.rows[0].kind == "begin"
+        forking = head == 0 and forks(batch)
         if head != batch.head and not forking:
             raise LeaseLost(run, f"head {batch.head}", f"head {head}")
         waiting = {letter.id for letter in self._inbox.get(run, ())}

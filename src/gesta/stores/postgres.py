@@ -105,9 +105,7 @@ class InlinePostgresStore:
 
         Raises:
             BadAddress: it cannot be read.
-            NoRecord: there is nothing to read.
-            BrokenRecord: something else stands there; it was not changed.
-            NewerRecord: a later release made it; it was not changed.
+            NoRecord, BrokenRecord, NewerRecord: there is no record that this release reads; nothing was changed.
             WriteFailed, RecordError: there is no such server or database, or it does not let this user.
         """
         place = located(address, busy_s)
@@ -218,6 +216,10 @@ class InlinePostgresStore:
         self.writer.leave(lease)
         with suppress(WriteFailed):
             await self._write(lease, synced=False)
+
+    async def holds(self, lease: Lease) -> bool:
+        """Return whether a lease is still held; see `Store.holds`. Cost: one exchange with the server."""
+        return await self._read(partial(self.reader.holds, lease))
 
     async def mirror(self, lease: Lease, of: str | None) -> None:
         """Make a run a mirror, or an ordinary run; see `Store.mirror`. Raises LeaseLost, WriteFailed."""

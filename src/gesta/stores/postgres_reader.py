@@ -18,7 +18,7 @@ from psycopg.types.string import TextLoader
 
 from gesta.entry import GENESIS, Row
 from gesta.errors import BrokenRecord, RecordError, ServerGone
-from gesta.store import BlobRow, Info, Letter, RunRow, Table
+from gesta.store import BlobRow, Info, Lease, Letter, RunRow, Table
 from gesta.stores.postgres_open import DAMAGED, Connection, Place, connect, kind_of, told
 from gesta.stores.postgres_tables import INDEXED, placed
 from gesta.stores.postgres_transaction import channel
@@ -77,6 +77,11 @@ class Reader:
         if not rows:
             raise BrokenRecord(self._place.address, f"run {run!r} has no blob {name!r}")
         return BlobRow(*rows[0])
+
+    def holds(self, lease: Lease) -> bool:
+        """Return whether a lease is still held; see `Store.holds`."""
+        query = "SELECT 1 FROM leases WHERE run = $1 AND owner = $2 AND epoch = $3"
+        return bool(self._all(query, lease.run, lease.owner, lease.epoch))
 
     def inbox(self, run: str) -> list[Letter]:
         """Letters that wait; see `Store.inbox`."""

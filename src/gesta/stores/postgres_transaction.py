@@ -13,6 +13,7 @@ from gesta.entry import Row, utc_text
 from gesta.errors import GestaError, LeaseLost
 from gesta.log import utc_now
 from gesta.store import Batch, Info, Lease, Letter, Prune
+from gesta.stores.common import forks
 from gesta.stores.postgres_holding import Holding
 from gesta.stores.postgres_leases import DECLARE, GIVE_BACK, GRANT, mirror, take
 from gesta.stores.postgres_open import Connection, number
@@ -152,7 +153,7 @@ class Transaction:
             self._connection.execute(GRANT, (run, lease.owner, lease.epoch, utc_text(utc_now())))
         elif (owner, epoch) != (lease.owner, lease.epoch):
             raise LeaseLost(run, f"the lease of epoch {lease.epoch}", f"epoch {epoch}" if owner else "it free")
-        forking = not last and batch.rows and batch.rows[0].kind == "begin"
+        forking = not last and forks(batch)
         if last != batch.head and not forking:
             raise LeaseLost(run, f"head {batch.head}", f"head {last}")
 

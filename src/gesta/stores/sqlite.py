@@ -191,6 +191,10 @@ class InlineSqliteStore:
         finally:
             self._writer.give_back(lease)
 
+    async def holds(self, lease: Lease) -> bool:
+        """Return `True`: a lease in a file is lost with its process, not before; force is found at the next commit."""
+        return bool(lease.run)
+
     async def mirror(self, lease: Lease, of: str | None) -> None:
         """Make a run a mirror, or an ordinary run; see `Store.mirror`. Raises LeaseLost, WriteFailed."""
         await self._write(Mirror(lease, of), synced=True)

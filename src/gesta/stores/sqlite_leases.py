@@ -90,7 +90,8 @@ class Leases:
                 raise RunHeld(run, self._told(owner), since, head)
         elif owner is not None and (gone := self._gone(owner)) is not True:
             unknown = f", which cannot be looked up from here (if it has ended: gesta gone {owner}),"
-            raise RunHeld(run, self._told(owner) + (unknown if gone is None else ""), since, head)
+            said = unknown if gone is None else ""
+            raise RunHeld(run, self._told(owner) + said, since, head, owner if gone is None else None)
         now = utc_text(self._clock())
         self._show(now)
         self._cursor.execute(TAKE, (run, process, epoch + 1, now))

@@ -13,7 +13,7 @@ from gesta.entry import utc_text
 from gesta.errors import GestaError, LeaseLost
 from gesta.log import Clock
 from gesta.store import Batch, Effect, Lease, Letter, Prune
-from gesta.stores.common import checked
+from gesta.stores.common import checked, forks
 from gesta.stores.effects import Sql
 from gesta.stores.sharing import Adopt, Declare, Mirror, Take, Work
 from gesta.stores.sqlite_leases import Leases
@@ -129,7 +129,7 @@ class Works:
     def _allow_batch(self, batch: Batch) -> None:
         """Refuse a batch whose writer is no longer the writer, or does not know where the run is."""
         last = self._allow(batch.lease)
-        forking = last is None and batch.rows and batch.rows[0].kind == "begin"
+        forking = last is None and forks(batch)
         if (last or 0) != batch.head and not forking:
             raise LeaseLost(batch.lease.run, f"head {batch.head}", f"head {last or 0}")
 

@@ -203,7 +203,8 @@ WHERE q.kind = 'request' ORDER BY q.run, q.seq;
 CREATE VIEW IF NOT EXISTS doubts AS
 SELECT a.run, c.seq AS call, json_extract(c.content, '$.tool_name') AS tool, a.seq AS attempt, a.at FROM entries AS a
 JOIN entries AS c ON c.run = a.run AND c.seq = CAST(json_extract(a.content, '$.of') AS INTEGER)
-WHERE a.kind = 'attempt' AND coalesce(json_extract(a.content, '$.effect'), json_extract(a.content, '$.extra.effect')) = 'once'
+WHERE a.kind = 'attempt'
+AND coalesce(json_extract(a.content, '$.effect'), json_extract(a.content, '$.extra.effect')) = 'once'
 AND NOT EXISTS (
     SELECT 1 FROM entries o WHERE o.run = a.run AND o.seq > a.seq AND o.kind IN ('tool-result', 'resolution', 'attempt')
    AND CAST(coalesce(json_extract(o.content, '$.of'), json_extract(o.content, '$.call')) AS INTEGER) IN (c.seq, a.seq));

@@ -1,0 +1,356 @@
+"""What broke the promise at version 0.1.0, by the numbers under which it was found: each test failed there.
+
+P1: here, and test_effects.py::test_an_idempotent_call_that_is_given_up_is_a_doubt_and_no_model_is_told_to_repeat_it.
+P2: here, and tests/ribs/test_backup.py::test_after_a_restore_no_payment_has_the_key_of_an_older_one.
+P3: tests/ribs/test_sqlite_leases.py::test_a_task_that_is_cancelled_again_and_again_leaves_no_run_held,
+    ::test_what_could_not_be_given_back_is_tried_again_by_itself,
+    ::test_one_that_writes_for_longer_is_an_error_that_names_the_option_and_every_run_is_free_afterwards, and
+    tests/ribs/test_outages_postgres.py::test_after_an_outage_every_run_is_free_without_closing_the_record.
+P4: here, and tests/ribs/test_outages_postgres.py::
+    test_connections_that_are_ended_at_any_instant_lose_nothing_and_repeat_nothing.
+P5: tests/ribs/test_sqlite_effects.py::
+    test_a_tool_whose_statement_ends_the_transaction_does_nothing_more_and_keeps_nothing,
+    ::test_a_deferred_foreign_key_is_checked_before_the_result, ::test_whatever_a_tool_raises_is_its_own_error, and the
+    last two in tests/ribs/test_transactional_postgres.py.
+P6: test_worker.py::test_a_run_that_fails_ends_no_other.
+P7: test_approvals.py::test_an_approval_that_comes_late_is_refused_whoever_takes_it_in.
+P8: here.
+P9: tests/ribs/test_sqlite_leases.py::test_processes_that_write_one_file_all_end_their_runs.
+P10: tests/ribs/test_sqlite_leases.py::test_threads_of_a_process_use_one_record_with_run_sync.
+P11: tests/ribs/test_sqlite_saving.py::test_ten_turns_outlive_the_log_that_held_them.
+P12: tests/ribs/test_moving_runs.py::test_a_run_that_was_pushed_is_approved_in_both_and_its_call_is_made_in_one.
+P13: here, and test_reviewed.py::test_a_listener_that_raises_hears_no_more_and_the_turn_goes_on.
+P14: test_effects.py::test_a_key_stands_for_one_message.
+P15: test_effects.py::test_agents_call_agents_no_deeper_than_the_policy_allows.
+E2: tests/laws/test_forks_fire_nothing.py::test_a_call_that_was_approved_in_the_base_is_not_made_in_a_fork.
+"""
+
+import subprocess
+import sys
+import threading
+from collections import Counter
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from anyio.lowlevel import checkpoint
+
+import gesta
+from gesta.kinds import AttemptContent, RequestContent, ToolCallContent, ToolResultContent
+from gesta.stores.pruning import Choice, Pruner, plan, prune
+
+pytestmark = pytest.mark.anyio
+QUICK = gesta.Policy(retry=gesta.Retry(first_wait_s=0.0))
+
+
+def found(entries: list[gesta.Entry], kind: type) -> list[Any]:
+    return [entry.content for entry in entries if isinstance(entry.content, kind)]
+
+
+def waits(outcome: gesta.Outcome) -> list[str]:
+    return [each.what for each in outcome.waiting]
+
+
+class Provider:
+    """Takes payments by their keys; the first one is taken, and its answer does not come."""
+
+    def __init__(self) -> None:
+        self.keys = list[str]()
+        self.asked = anyio.Event()
+
+    async def take(self, key: str) -> str:
+        self.keys.append(key)
+        if len(self.keys) == 1:
+            self.asked.set()
+            await anyio.sleep_forever()
+        return "paid"
+
+
+# ------------------------------------------------------------------------------------- P1: one payment, one key
+
+
+def repeating(tool: str, **args: Any) -> gesta.Agent:
+    """An agent whose model makes its call again until it reads a result that is none of a broken call."""
+
+    def think(messages: list[dict[str, Any]], _header: Any) -> Any:
+        said = [each["content"] for each in messages if each["role"] == "tool"]
+        return "Done." if said and "paid" in said[-1] else gesta.call(tool, **args)
+
+    return gesta.Agent("desk", model=gesta.function(think), policy=QUICK)
+
+
+async def left(record: gesta.Record, agent: gesta.Agent, provider: Provider) -> None:
+    """Begin a turn and stop waiting for it while its payment is made."""
+    async with anyio.create_task_group() as group:
+        group.start_soon(partial(record.run, agent, "pay", session="s", key="m1"))
+        await provider.asked.wait()
+        group.cancel_scope.cancel()
+
+
+async def test_a_payment_whose_turn_was_left_is_made_again_under_its_own_key_before_another_message_is_heard() -> None:
+    provider = Provider()
+
+    @gesta.tool(effect="idempotent")
+    async def pay(cents: int, context: gesta.Context) -> str:
+        """Pay."""
+        return f"{cents}: {await provider.take(context.key)}"
+
+    agent = gesta.Agent("desk", model=repeating("pay", cents=5).model, tools=[pay], policy=QUICK)
+    async with gesta.open(grace_s=0) as record:
+        await left(record, agent, provider)
+        outcome = await record.run(agent, "did it work?", session="s", key="m2")
+        calls = found(await record.read(outcome.run), ToolCallContent)
+    assert outcome.answer == "Done."
+    assert (len(calls), len(provider.keys), len(set(provider.keys))) == (1, 2, 1)
+
+
+async def test_a_sub_agent_whose_parent_was_left_goes_on_and_is_not_called_anew() -> None:
+    provider, fired = Provider(), list[int]()
+
+    @gesta.tool(effect="idempotent")
+    async def pay(n: int, context: gesta.Context) -> str:
+        """Pay."""
+        fired.append(n)
+        return f"{await provider.take(context.key) if n == 1 else 'paid'}"
+
+    script = gesta.scripted(gesta.call("pay", n=0), gesta.call("pay", n=1), "All paid.")
+    payer = gesta.Agent("payer", model=script, tools=[pay], policy=QUICK)
+    model = repeating("payer", task="pay both").model
+    agent = gesta.Agent("desk", model=model, tools=[payer.as_tool()], policy=QUICK)
+    async with gesta.open(grace_s=0) as record:
+        await left(record, agent, provider)
+        outcome = await record.run(agent, "did it work?", session="s", key="m2")
+        runs = await record.store.runs()
+    assert outcome.answer == "Done."
+    assert [row.name for row in runs] == ["desk", "payer#6"]
+    assert (Counter(fired), len(set(provider.keys))) == ({0: 1, 1: 2}, 1)
+
+
+DYING = """
+import os, sys, gesta
+folder, life = sys.argv[1], int(sys.argv[2])
+
+def lines():
+    return open(folder + "/paid").read().split() if os.path.exists(folder + "/paid") else []
+
+@gesta.tool(effect="once", reconcile=lambda key: gesta.Done("paid") if key in lines() else gesta.NotDone())
+def pay(n: int, context: gesta.Context) -> str:
+    "Pay an invoice."
+    open(folder + "/paid", "a").write(context.key + chr(10))
+    if life < 4:
+        os._exit(9)
+    return "paid"
+
+def boss(messages, header):
+    said = [each["content"] for each in messages if each["role"] == "tool"]
+    return "Done." if said and "All paid" in said[-1] else gesta.call("payer", task="pay the invoices")
+
+script = gesta.scripted(*[gesta.call("pay", n=number) for number in range(6)], "All paid.")
+payer = gesta.Agent("payer", model=script, tools=[pay])
+agent = gesta.Agent("boss", model=gesta.function(boss), tools=[payer.as_tool()])
+print(gesta.run_sync(agent, "go", session="s", key="k", record=folder + "/r.gesta").answer)
+"""
+
+
+def test_a_sub_agent_whose_process_dies_four_times_while_it_goes_on_is_not_given_up(tmp_path: Path) -> None:
+    lives = [
+        subprocess.run([sys.executable, "-c", DYING, str(tmp_path), str(life)], capture_output=True, check=False)
+        for life in range(5)
+    ]
+    assert [life.returncode for life in lives] == [9, 9, 9, 9, 0], lives[-1].stderr.decode()
+    assert lives[-1].stdout == b"Done.\n"
+    paid = (tmp_path / "paid").read_text().split()
+    assert (len(paid), len(set(paid))) == (6, 6)
+
+
+# ------------------------------------------------------------------------------- P2: no key stands for two effects
+
+
+async def test_after_a_prune_no_payment_has_the_key_of_an_older_one() -> None:
+    keys = list[str]()
+
+    @gesta.tool(effect="idempotent")
+    async def pay(cents: int, context: gesta.Context) -> str:
+        """Pay."""
+        keys.append(context.key)
+        return f"paid {cents}"
+
+    async with gesta.open() as record:
+        for cents in (500, 9900):
+            model = gesta.scripted(gesta.call("pay", cents=cents), "Done.")
+            agent = gesta.Agent("desk", model=model, tools=[pay])
+            outcome = await record.run(agent, f"pay {cents}", session="s", key=f"m{cents}")
+            gone = await plan(record.store, Choice(session="s"))
+            assert (await prune(record.store, gone, Pruner(by="ann"))).runs == 1
+    assert outcome.answer == "Done."
+    assert (len(keys), len(set(keys))) == (2, 2)
+
+
+# ------------------------------------------------------- P4: what may still be at work is not believed to be not done
+
+
+class Slow:
+    """A payment in a thread that is made when it is let go; `settled` looks it up by its key."""
+
+    def __init__(self) -> None:
+        self.go, self.paid = threading.Event(), list[str]()
+        self.begun = 0
+
+    def pay(self, context: gesta.Context) -> str:
+        """Pay."""
+        self.begun += 1
+        assert self.go.wait(20)
+        self.paid.append(context.key)
+        return "paid"
+
+    def settled(self, key: str) -> gesta.Done | gesta.NotDone:
+        return gesta.Done("paid") if key in self.paid else gesta.NotDone()
+
+
+async def letter(record: gesta.Record, run: str) -> None:
+    """Wait until something is in the inbox of a run."""
+    with anyio.fail_after(20):
+        while not await record.store.inbox(run):  # noqa: ASYNC110 - a thread puts it there
+            await anyio.sleep(0.005)
+
+
+async def test_a_payment_that_outlives_its_timeout_is_not_made_again_while_it_may_be_at_work() -> None:
+    slow = Slow()
+    pay = gesta.tool(slow.pay, effect="once", timeout_s=0.05, reconcile=slow.settled)
+    agent = gesta.Agent("desk", model=gesta.scripted(gesta.call("pay"), "Done."), tools=[pay])
+    async with gesta.open() as record:
+        outcome = await record.run(agent, "pay", session="s", key="m")
+        assert waits(outcome) == ["doubt"]
+        slow.go.set()
+        await letter(record, outcome.run)
+        assert (await record.resume(outcome.run, agent)).answer == "Done."
+    assert (slow.begun, len(slow.paid)) == (1, 1)
+
+
+async def test_a_payment_whose_program_stopped_waiting_is_not_made_again_while_it_may_be_at_work() -> None:
+    slow = Slow()
+    pay = gesta.tool(slow.pay, effect="once", reconcile=slow.settled)
+    agent = gesta.Agent("desk", model=gesta.scripted(gesta.call("pay"), "Done."), tools=[pay])
+    async with gesta.open(grace_s=0) as record:
+        async with anyio.create_task_group() as group:
+            group.start_soon(partial(record.run, agent, "pay", session="s", key="m"))
+            while not slow.begun:  # noqa: ASYNC110 - a thread counts
+                await anyio.sleep(0.005)
+            group.cancel_scope.cancel()
+        outcome = await record.run(agent, "pay", session="s", key="m")
+        assert waits(outcome) == ["doubt"]
+        slow.go.set()
+        await letter(record, outcome.run)
+        assert (await record.run(agent, "pay", session="s", key="m")).answer == "Done."
+    assert (slow.begun, len(slow.paid)) == (1, 1)
+
+
+# ------------------------------------------------------------------ P8: waiting for a thread is no time of the tool
+
+
+async def test_a_call_that_waits_for_a_thread_has_not_begun() -> None:
+    go, begun = threading.Event(), list[int]()
+
+    @gesta.tool(effect="pure")
+    def hold(n: int) -> str:
+        """Hold a thread."""
+        begun.append(n)
+        assert go.wait(20)
+        return "held"
+
+    @gesta.tool(effect="once", timeout_s=5)
+    def pay() -> str:
+        """Pay."""
+        return "paid"
+
+    def acting(tool: gesta.Tool, **args: Any) -> gesta.Agent:
+        return gesta.Agent(tool.name, model=gesta.scripted(gesta.call(tool.name, **args), "Done."), tools=[tool])
+
+    async with gesta.open() as record, anyio.create_task_group() as group:
+        try:
+            with anyio.fail_after(15):
+                for number in range(100):
+                    group.start_soon(partial(record.run, acting(hold, n=number), "hold", session=f"h{number}"))
+                while len(begun) < 100:  # noqa: ASYNC110 - threads count
+                    await anyio.sleep(0.01)
+                group.start_soon(partial(record.run, acting(pay), "pay", session="s", key="m"))
+                entries = list[gesta.Entry]()
+                while not found(entries, RequestContent):
+                    await anyio.sleep(0.005)
+                    rows = await record.store.runs("s")
+                    entries = await record.read(rows[0].run) if rows else []
+            for _ in range(100):
+                await checkpoint()
+            assert found(await record.read(rows[0].run), AttemptContent) == []
+        finally:
+            go.set()
+        outcome = await record.run(acting(pay), "pay", session="s", key="m")
+    assert outcome.answer == "Done."
+
+
+# --------------------------------------------------------------- P13: what a tool raises is its own affair
+
+
+class Panic(BaseException):
+    """What libraries in other languages raise when they fail."""
+
+
+async def test_what_a_streamed_tool_raises_ends_no_other_stream_and_not_its_own_without_a_word() -> None:
+    go = anyio.Event()
+
+    @gesta.tool(effect="pure")
+    async def panic() -> str:
+        """Fail."""
+        go.set()
+        raise Panic("at once")
+
+    @gesta.tool(effect="pure")
+    async def calm() -> str:
+        """Work while the other one fails."""
+        await go.wait()
+        return "fine"
+
+    def acting(tool: gesta.Tool) -> gesta.Agent:
+        return gesta.Agent(tool.name, model=gesta.scripted(gesta.call(tool.name), "Done."), tools=[tool])
+
+    async with gesta.open() as record:
+        streams = [record.stream(acting(tool), "go", session=tool.name) for tool in (calm, panic)]
+        results = list[Any]()
+
+        async def hear(stream: Any) -> None:
+            async for _ in stream:
+                pass
+            results.extend(found(await record.read(stream.outcome.run), ToolResultContent))
+            assert stream.outcome.answer == "Done."
+
+        async with anyio.create_task_group() as group:
+            for stream in streams:
+                group.start_soon(hear, stream)
+    assert {(each.outcome, str(each.tool_result)) for each in results} == {("ok", "fine"), ("error", "Panic: at once")}
+
+
+DRIVEN = """
+import os, sys, gesta
+
+@gesta.tool(effect="pure")
+def crash() -> str:
+    "End this process."
+    os._exit(9)
+
+rules = gesta.Policy(attempts=100, deaths=3)
+model = gesta.scripted("Hello.", gesta.call("crash"), "Done.")
+agent = gesta.Agent("desk", model=model, tools=[crash], policy=rules)
+with gesta.open_sync(sys.argv[1]) as record:
+    for place, text in enumerate(("hi", "crash")):
+        outcome = record.run(agent, text, session="s", key=f"m{place}")
+print([each.what for each in outcome.waiting])
+"""
+
+
+def test_a_death_counts_also_where_the_next_process_asks_for_an_earlier_answer_first(tmp_path: Path) -> None:
+    words = [sys.executable, "-c", DRIVEN, str(tmp_path / "r.gesta")]
+    lives = [subprocess.run(words, capture_output=True, check=False) for _ in range(4)]
+    assert [life.returncode for life in lives] == [9, 9, 9, 0]
+    assert lives[-1].stdout == b"['deaths']\n"

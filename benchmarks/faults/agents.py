@@ -71,7 +71,7 @@ class Cast:
 
     def __init__(self, scene: Scene, witness: Witness, striker: Striker, version: int = 1) -> None:
         self.scene, self.witness, self.striker = scene, witness, striker
-        self._tools = Tools(witness, striker, version)
+        self._tools = Tools(witness, striker, scene.record, version)
         lot = random.Random(scene.seed)
         self.policy = gesta.Policy(
             retry=gesta.Retry(first_wait_s=0.005),

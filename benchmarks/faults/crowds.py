@@ -15,14 +15,16 @@ from benchmarks.faults.driving import BY, RECOVERS_S, witness_of
 from benchmarks.faults.lives import Life, kill_note
 from benchmarks.faults.tools import Panic, changed
 from benchmarks.faults.witness import Line
-from gesta import outlive
+from gesta import address, outlive
 from gesta.errors import WriteFailed
 from gesta.kinds import AnswerContent, ApprovalContent
 from gesta.stores import sqlite_open
 from gesta.worker import Worker
 
 KINDS = ("bad neighbour", "threads", "starved threads", "contention", "bad listener", "used key", "recursion")
-THREADS, PROCESSES, RUNS = 8, 10, 12
+THREADS, PROCESSES, RUNS = 8, 16, 10
+BUSY_S = 2.0
+"""How long a writer waits for others there: enough for each of them to have its turn, not to be passed by others."""
 DEEP = 200
 """Requests of an agent that calls itself, at most."""
 
@@ -105,8 +107,10 @@ class Crowd:
             await record.send(outcome.run, AnswerContent(of=outcome.waiting[0].of or 0, value="y", by=BY), key="a")
             worker = Worker(record, [*good, bad])
             for _ in range(4):
-                with suppress(Exception):
+                try:
                     await worker.look(lambda _: None)
+                except Exception as error:  # noqa: BLE001 - that is what must not come here
+                    self.must(False, f"beside a bad run in a worker, the worker ended: {type(error).__name__}")  # noqa: FBT003
             for run in runs:
                 state = await record.state(run)
                 reason = state.turn.reason if state.turn is not None else None
@@ -167,8 +171,11 @@ class Crowd:
     def _writer(self, number: int) -> None:
         _impatient()
 
+        known = getattr(getattr(address, "Options", None), "__annotations__", {})
+        options: dict[str, Any] = {"busy_s": BUSY_S} if "busy_s" in known else {}
+
         async def main() -> None:
-            async with gesta.open(self.scene.record) as record:
+            async with gesta.open(self.scene.record, **options) as record:
                 for each in range(RUNS):
                     order = number * RUNS + each
                     agent = self.simple(f"agent{order}", order)

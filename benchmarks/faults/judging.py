@@ -80,21 +80,13 @@ def bookings(address: str) -> dict[int, int]:
         import psycopg
 
         url, _, schema = address.partition("&schema=")
+        query = "SELECT booked, count(*) FROM public.bookings WHERE schema = %s GROUP BY booked"
         with psycopg.connect(url) as server:
-            tables = "SELECT table_schema FROM information_schema.tables WHERE table_name = 'bookings'"
-            schemas = [row[0] for row in server.execute(tables)]
-            rows = [
-                row for each in schemas if each in (schema, "public") for row in server.execute(counting(f'"{each}".'))
-            ]  # type: ignore[arg-type]
-        return {int(order): times for order, times in rows if schema}
+            return {int(order): times for order, times in server.execute(query, [schema])}
     with closing(sqlite3.connect(address)) as file:
         there = file.execute("SELECT count(*) FROM sqlite_schema WHERE name = 'bookings'").fetchone()[0]
-        return {int(order): times for order, times in (file.execute(counting()) if there else ())}
-
-
-def counting(schema: str = "") -> str:
-    """Write the query that counts what was booked."""
-    return f"SELECT booked, count(*) FROM {schema}bookings GROUP BY booked"
+        query = "SELECT booked, count(*) FROM bookings GROUP BY booked"
+        return {int(order): times for order, times in (file.execute(query) if there else ())}
 
 
 async def _read(address: str) -> tuple[Runs, list[str]]:

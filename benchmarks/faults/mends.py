@@ -38,8 +38,6 @@ class Mend(Struct, frozen=True, kw_only=True):
     changes: tuple[Change, ...]
     found: str
     """Pattern of what the campaign says."""
-    only: tuple[str, ...] = ()
-    """Kinds of faults that can show it; empty for all."""
 
 
 MENDS: dict[str, Mend] = {
@@ -103,7 +101,15 @@ MENDS: dict[str, Mend] = {
     ),
     "P8": Mend(
         what="waiting for a thread counts as the tool's time",
-        changes=(Change("gesta.using:_seated", "if not work.tool.threaded:", "if True:"),),
+        changes=(
+            Change("gesta.using:_seated", "if not work.tool.threaded:", "if True:"),
+            Change(
+                "gesta.using:_try",
+                "returned = await caught(tool.invoke(arguments, context, thread.carry_out))",
+                "waiting = Seat(); await waiting.wait(); "
+                "returned = await caught(tool.invoke(arguments, context, thread.carry_out)); waiting.leave()",
+            ),
+        ),
         found="was never started",
     ),
     "P9": Mend(
@@ -136,11 +142,9 @@ MENDS: dict[str, Mend] = {
         found="push at .*was carried out|push at .*has 2 keys|push at .*booked",
     ),
     "P13": Mend(
-        what="the failure of one stream ends the others",
-        changes=(
-            Change("gesta.stream:Stream._drive", "if not breaks_off(failure):", "if isinstance(failure, OSError):"),
-        ),
-        found="stream",
+        what="a listener that raises ends its turn",
+        changes=(Change("gesta.desk:Desk._say", "self.deaf.append(failure)", "raise"),),
+        found="stream|listener",
     ),
     "P14": Mend(
         what="another message under a used key gets the old answer",

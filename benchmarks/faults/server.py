@@ -36,8 +36,8 @@ class Server:
             self._process = subprocess.Popen(command, user=self._user, cwd=self._folder, stdout=log, stderr=log)
         until = time.monotonic() + 30
         while True:
-            with suppress(Exception):
-                self.connect().close()
+            with suppress(Exception), self.connect() as server:
+                server.execute("CREATE TABLE IF NOT EXISTS public.bookings(schema TEXT, booked TEXT, key TEXT)")
                 return
             assert time.monotonic() < until, (self._folder / "log").read_text()[-2000:]
             time.sleep(0.02)

@@ -78,8 +78,8 @@ VERSION_2 = {"pay": "pure", "wire": "idempotent", "cable": "pure", "store": "onc
 class Tools:
     """Makes the tools of one process."""
 
-    def __init__(self, witness: Witness, striker: Striker, version: int = 1) -> None:
-        self.witness, self.striker, self.version = witness, striker, version
+    def __init__(self, witness: Witness, striker: Striker, record: str, version: int = 1) -> None:
+        self.witness, self.striker, self.record, self.version = witness, striker, record, version
 
     def make(self, name: str) -> gesta.Tool:
         """Make a tool of a kind."""
@@ -175,16 +175,19 @@ class Tools:
             """Book."""
             line, manner = self._begin(name, "transactional", order, context, manner)
             try:
-                marks = "$1, $2" if "://" in context.record else "?, ?"
-                with suppress(Exception):  # on PostgreSQL tables are made beforehand, if at all
+                schema = self.record.partition("&schema=")[2]
+                if not schema:
                     context.sql("CREATE TABLE IF NOT EXISTS bookings(booked TEXT, key TEXT)")
                 self.striker.pause("in a transaction", name)
-                if manner == "rollback" and "://" not in context.record:
+                if manner == "rollback" and not schema:
                     with suppress(Exception):  # it goes on as if nothing had been, as careless tools do
                         context.sql("CREATE TABLE IF NOT EXISTS slots(slot INTEGER PRIMARY KEY)")
                         context.sql("INSERT INTO slots VALUES(1)")
                         context.sql("INSERT OR ROLLBACK INTO slots VALUES(1)")
-                context.sql(f"INSERT INTO bookings VALUES({marks})", (str(order), context.key))
+                if schema:
+                    context.sql("INSERT INTO public.bookings VALUES($1, $2, $3)", (schema, str(order), context.key))
+                else:
+                    context.sql("INSERT INTO bookings VALUES(?, ?)", (str(order), context.key))
                 self.striker.pause("in a transaction", name)
                 return self._end(line, manner)
             finally:

@@ -7,6 +7,8 @@ from pathlib import Path
 import msgspec
 from tests.conftest import FULL
 
+from benchmarks.faults.judging import wrongs
+from benchmarks.faults.witness import Line
 from gesta.testing import Report
 
 
@@ -24,3 +26,28 @@ def test_random_agents_that_are_killed_lose_nothing_and_repeat_nothing() -> None
     assert max(careful) == 1
     ended = {"answered", "cancelled"}
     assert all(how in ended or how.startswith("waiting for doubt of ") for how in report.turns), report.turns
+
+
+def test_the_campaign_of_faults_finds_nothing_in_a_few_cases() -> None:
+    command = [sys.executable, "-m", "benchmarks.faults", "--seconds", "4", "--jobs", "2", "--json"]
+    chosen = [word for kind in ("kill", "cancel", "write", "used key") for word in ("--only", kind)]
+    root = Path(__file__).resolve().parents[2]
+    done = subprocess.run([*command, *chosen], capture_output=True, cwd=root, check=False)
+    total = msgspec.json.decode(done.stdout)
+    assert total["wrong"] == []
+    assert total["faults"] > 10
+    assert total["effects"]["once"] > 0
+
+
+def test_effects_are_counted_by_order_and_not_by_key() -> None:
+    def line(order: int, key: str, effect: str = "once") -> Line:
+        return Line(what="effect", order=order, key=key, effect=effect, tool="pay")
+
+    assert wrongs([line(1, "a"), line(2, "b")], {3: 1}) == []
+    assert wrongs([line(1, "a", "idempotent"), line(1, "a", "idempotent")], {}) == []
+    assert wrongs([line(1, "a"), line(1, "b")], {}) == ["order 1 of pay (once) was carried out 2 times, under 2 keys"]
+    assert wrongs([line(1, "a", "idempotent"), line(1, "b", "idempotent")], {}) == [
+        "order 1 of pay (idempotent) has 2 keys"
+    ]
+    assert wrongs([line(1, "a"), line(2, "a")], {}) == ["one key stands for the orders [1, 2]"]
+    assert wrongs([], {4: 2}) == ["order 4 was booked 2 times"]

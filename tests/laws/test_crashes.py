@@ -5,10 +5,10 @@ import sys
 from pathlib import Path
 
 import msgspec
-from tests.conftest import FULL
-
 from benchmarks.faults.judging import wrongs
 from benchmarks.faults.witness import Line
+from tests.conftest import FULL
+
 from gesta.testing import Report
 
 

@@ -71,7 +71,7 @@ class Holder:
         self.clock = clock
         self.bind = bind
         self.terms = Terms()
-        self.leases = Leases(store, self._gone)
+        self.leases = Leases(store, lambda process: self.terms.gone(process))  # noqa: PLW0108 - they change
         self._kept: dict[str, Kept] = {}
         self._origins: WeakValueDictionary[str, Origin] = WeakValueDictionary()  # of runs that are held or kept
         self._digests: dict[bytes, str] = {}  # of agents, by what describes them
@@ -82,9 +82,6 @@ class Holder:
     def address(self) -> str:
         """Address of the record."""
         return self.store.info.address
-
-    def _gone(self, process: str) -> bool | None:
-        return self.terms.gone(process)
 
     def close(self) -> None:
         """Leave all turns that are at work: the record is being closed."""
@@ -356,8 +353,10 @@ class Holder:
                 desk.absorb()
             finally:
                 journal.leave()
-                await self._save(run, journal.unsaved())
-                journal.forget()
+                try:
+                    await self._save(run, journal.unsaved())
+                finally:
+                    journal.forget()
             if journal.durable_head == journal.head:
                 if not desk.state.open:
                     self.leases.keep(replace(lease, head=journal.head, digest=journal.digest), above)

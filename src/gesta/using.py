@@ -143,9 +143,11 @@ async def _try_all(works_: Sequence[Work], desk: Desk) -> None:
         if not begun:
             return
     finally:
-        for work in works_:
-            if not begun and work.seat is not None:
-                work.seat.leave()
+        if not begun:
+            marks.clear()  # an exception keeps its frames, and with them what stands in them
+            for work in works_:
+                if work.seat is not None:
+                    work.seat.leave()
     jobs: list[Callable[[], Coroutine[Any, Any, None]]] = [
         partial(carry_out, work, *trial) for work, trial in zip(works_, trials, strict=True)
     ]

@@ -116,8 +116,12 @@ def test_a_run_that_went_on_differently_is_refused() -> None:
 def test_a_fork_keeps_its_seqs() -> None:
     async def main() -> None:
         here, there = MemoryStore(), MemoryStore()
+        base = await here.lease("b")
+        await here.append(make_batch(base, 0, 5))
+        await here.release(base)
         lease = await here.lease("fork")
-        first = make_row("fork", 6, "begin", '{"kind":"begin","name":"n"}')
+        opened = '{"session":"s","name":"n","record":"r","base":{"run":"b","seq":5}}'
+        first = make_row("fork", 6, "begin", f'{{"kind":"begin","name":"n","opened":{opened}}}')
         await here.append(Batch(lease, 5, [first, make_row("fork", 7)]))
         await here.release(lease)
         await push(here, there)

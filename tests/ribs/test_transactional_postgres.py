@@ -337,3 +337,18 @@ async def test_a_lost_connection_inside_an_effect_leaves_nothing_and_the_record_
         assert (await record.run(agent, "Go.", session="s", key="m")).answer == "Done."
         assert (await record.store.sql("SELECT * FROM rooms")).rows == [(1,)]
         assert await record.verify() == []
+
+
+def test_what_a_tool_did_is_undone_where_its_run_was_lost_meanwhile(address: str) -> None:
+    store = InlinePostgresStore.open(address)
+    lease = drive(store.lease("lost"))
+    drive(store.release(lease))  # as if somebody had taken it while this process stood still
+
+    def work(sql: Statements) -> tuple[Batch, bool]:
+        sql("INSERT INTO rooms VALUES($1)", (4711,))
+        return Batch(lease, 0, [make_row("lost", 1)]), True
+
+    with pytest.raises(LeaseLost):
+        drive(store.transact(Effect("lost", work)))
+    assert drive(store.sql("SELECT count(*) FROM rooms WHERE room = 4711")).rows == [(0,)]
+    drive(store.close())

@@ -206,10 +206,13 @@ class Writer:
         self._disown(trial)
         if trial.played:
             raise ServerGone(self._place.address, "the connection was lost in the commit of a tool's effect")
+        effects = {place for place, work in enumerate(works) if isinstance(work, Effect)}
         works = trial.works = [self._transact(work, trial) if isinstance(work, Effect) else work for work in works]
         with connection.pipeline():
-            for work in works:
+            for place, work in enumerate(works):
                 trial.outcomes.append(outcome := transaction.carry_out(work))
+                if place in effects and isinstance(outcome, GestaError):
+                    raise outcome  # what the tool did goes with the entries about it, or not at all
                 if isinstance(outcome, Lease):
                     self._taken[outcome.run] = outcome.epoch
             given = transaction.give_back()

@@ -142,7 +142,7 @@ class Cast:
             names = lot.choices((*KINDS, "ask_person"), k=lot.choice((1, 2, 2, 3)))
             names += [lot.choice(below)] if below and lot.random() < 0.35 else []
             names += [wants] if wants and turn == 0 else []
-            calls = []
+            calls: list[tuple[str, dict[str, Any]]] = []
             for name in names:
                 order += 1
                 if name in below:

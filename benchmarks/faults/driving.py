@@ -79,7 +79,7 @@ class Driver:
         """Open the record, and take every session to its end."""
         self.striker.cancel = self._canceller()
         original = address.store
-        address.store = lambda *args, **options: Struck(original(*args, **options), self.striker)  # type: ignore[assignment]
+        address.store = lambda *args, **options: Struck(original(*args, **options), self.striker)
         options: dict[str, Any] = {"durability": self.scene.durability}
         known = getattr(getattr(address, "Options", None), "__annotations__", {})
         options |= {"grace_s": self.lot.choice((0, 0, 0.05))} if "grace_s" in known else {}
@@ -130,6 +130,7 @@ class Driver:
     async def _turn(self, record: Any, agent: gesta.Agent, session: int, turn: int) -> None:
         """Send a message until it is answered; one whose turn ended otherwise is sent again under another key."""
         text = self.cast.task(session, turn)
+        outcome: Outcome | None = None
         for again in range(4):
             key = f"m{turn}.{again}{'.restored' if self.scene.marked else ''}"
             outcome = await self._ended(record, agent, f"s{session}", text, key)
@@ -138,7 +139,7 @@ class Driver:
             if outcome.reason == "answered":
                 self.witness.tell(Line(what="answered", run=outcome.run, key=key, text=str(outcome.answer)))
                 return
-        if self.final:
+        if self.final and outcome is not None:
             raise Stuck(f"the turn of s{session} ended {outcome.reason} again and again: {outcome.error}")
 
     async def _ended(self, record: Any, agent: gesta.Agent, session: str, text: str, key: str) -> Outcome | None:

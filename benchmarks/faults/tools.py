@@ -223,7 +223,7 @@ class Tools:
                 return gesta.Done(f"ok {done[0].order}.")
             if voids and self.witness.void(key):
                 try:
-                    return gesta.NotDone(void=True)  # type: ignore[call-arg]
+                    return gesta.NotDone(void=True)
                 except TypeError:  # version 0.1.0
                     return gesta.Unknown()
             return gesta.NotDone() if not voids else gesta.Unknown()

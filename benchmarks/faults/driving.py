@@ -220,10 +220,12 @@ class Driver:
     async def _help(self, record: Any, agent: gesta.Agent, outcome: Outcome) -> None:
         """Answer what a turn waits for, as far as the truth is known."""
         answered = False
-        with suppress(RunHeld, LeaseLost, WriteFailed):  # a person sees an error, and tries again
+        try:
             for each in await open_calls(record, outcome):
                 self.striker.reach(f"waiting for {each.what}")
                 answered |= await self._answer(record, each)
+        except (RunHeld, LeaseLost, WriteFailed) as error:  # a person sees an error, and tries again
+            self.witness.tell(Line(what="told", run=outcome.run, text=f"{type(error).__name__}: {error!s:.200}"))
         kinds = {each.what for each in outcome.waiting}
         if "deaths" in kinds or "resume" in kinds:
             self.striker.reach("waiting for resume")

@@ -261,6 +261,8 @@ class Driver:
         else:
             assert waits.call.last is not None
             verdict: Any = "done" if truth == "done" else self.lot.choice(("retry", "retry", "failed"))
+            if verdict == "failed" and await self._may_act(record, order, -1):
+                return False
             result = f"ok {order}." if truth == "done" else None
             said = ResolutionContent(of=waits.call.last.seq, verdict=verdict, by=BY, result=result)
             await record.send(waits.run, said, key=f"re-{waits.call.last.seq}-{self.lot.randrange(10**6)}")

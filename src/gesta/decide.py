@@ -156,7 +156,7 @@ def _alone(agent: Agent, call: Pending, state: RunState) -> Course:
         return "question"
     if call.approval is not None:
         return "run"
-    return "approval" if tool.approval or call.name in state.doubts() else "run"
+    return "approval" if tool.approval or call.repeats or call.name in state.doubts() else "run"
 
 
 def effect_of(tool: Tool | None, last: Try) -> str:

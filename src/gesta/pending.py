@@ -72,6 +72,8 @@ class Pending(Struct):
     """Whether the model generated it well."""
     error: str = ""
     """Why not, for the model."""
+    repeats: bool = False
+    """Whether the model made it while another call of its tool had an unknown outcome; so it needs approval."""
     attempts: int = 0
     waited: int = 0
     """Attempts that ended because a child run waits."""

@@ -223,7 +223,8 @@ def _completion(state: RunState, entry: Entry, content: ChatCompletionContent) -
 def _call(state: RunState, entry: Entry, content: ToolCallContent) -> None:
     error = str((content.meta or {}).get("error", "")) if content.status == "error" else ""
     good = content.status != "error"
-    state.calls[entry.seq] = Pending(entry.seq, content.tool_name, content.tool_args, good, error)
+    repeats = content.tool_name in state.doubts()
+    state.calls[entry.seq] = Pending(entry.seq, content.tool_name, content.tool_args, good, error, repeats)
     if state.turn is not None:
         state.turn.calls += 1
         state.turn.reply, state.turn.empty = None, 0

@@ -149,7 +149,7 @@ async def test_after_an_unknown_outcome_every_call_of_that_tool_needs_a_person_u
             raise TimeoutError
         return "paid"
 
-    agent = acting(gesta.call("pay", cents=5), gesta.call("pay", cents=6), "ok", tools=[pay])
+    agent = acting(*(gesta.call("pay", cents=cents) for cents in (5, 6, 7)), "ok", tools=[pay])
     async with gesta.open() as record:
         outcome = await record.run(agent, "go", session="s")
         assert [(each.what, each.tool) for each in outcome.waiting] == [("approval", "pay")]
@@ -157,7 +157,12 @@ async def test_after_an_unknown_outcome_every_call_of_that_tool_needs_a_person_u
         attempt = next(entry.seq for entry in entries if isinstance(entry.content, AttemptContent))
         settled = ResolutionContent(of=attempt, verdict="done", by="ann", result="paid")
         await record.send(outcome.run, settled, key="r")
-        assert (await record.resume(outcome.run, agent)).answer == "ok"
+        outcome = await record.resume(outcome.run, agent)
+        assert waits(outcome) == ["approval"], "the model did not know when it made that call"
+        of = outcome.waiting[0].of
+        assert of is not None
+        await record.send(outcome.run, gesta.kinds.ApprovalContent(of=of, verdict="denied", by="ann"), key="no")
+        assert (await record.resume(outcome.run, agent)).answer == "ok", "the last call needed nobody"
 
 
 async def test_an_unknown_outcome_in_a_child_run_asks_for_approval_in_its_parent() -> None:

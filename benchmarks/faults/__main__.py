@@ -81,7 +81,7 @@ def table(total: Total, stores: Sequence[str]) -> str:
         parts += [f"{store}: kinds of faults at each place where a run waits", laid(matrix(total, store))]
         crowds = [[fault, str(total.cells.get(f"{store}/{fault}/", 0))] for fault in CROWDS]
         parts += [f"{store}: many at once", laid(crowds)]
-    parts += [f"not tried: {why} ({times} cases)" for why, times in total.skipped.items()]
+    parts += [f"judged in part or not tried: {why} ({times} cases)" for why, times in total.skipped.items()]
     parts += [f"WRONG: {text}" for text in total.wrong[:SHOWN]]
     parts += [f"{len(total.wrong)} wrong"]
     return "\n\n".join(parts[:3]) + "\n\n" + "\n".join(parts[3:])

@@ -140,8 +140,7 @@ def work(pipe: Connection, stores: Sequence[str], keep: Path | None) -> None:
         anyio.run(anyio.sleep, 0)
         with small_disk(folder / "small") as small, suppress(EOFError):
             try:
-                while True:
-                    job = pipe.recv()
+                while (job := pipe.recv()) is not None:
                     pipe.send((job, carried_out(job, folder, server, small, keep)))
             finally:
                 if server is not None:
@@ -203,9 +202,9 @@ def campaign(
             if total.seconds < seconds and not (stop is not None and stop(total)):
                 give(pipe, plan, total, busy)
     for pipe in pipes:
-        pipe.close()
+        pipe.send(None)
     for worker in workers:
-        worker.join(20)
+        worker.join()
     return total
 
 

@@ -329,6 +329,9 @@ def judge(case: Case) -> Found:
         booked.update(judging.bookings(address))
         found.manners = dict(Counter(found.manners) + judging.manners(runs))
     found.wrong = list(dict.fromkeys([*found.wrong, *judging.wrongs(lines, dict(booked))]))
+    if case.fault == "files" and any(case.folder.glob("*.saved*")):
+        found.wrong = [text for text in found.wrong if text.startswith("verify")]
+        found.skipped = "what was committed lies in a file beside the record, and a person was told"
     found.strikes = sum(line.what == "strike" for line in lines)
     found.cells = [(fault, place, times) for (fault, place), times in sorted(counts.items())]
     found.effects = dict(Counter(line.effect for line in lines if line.what == "effect"))

@@ -157,8 +157,7 @@ class Crowd:
             tool = gesta.tool(act, effect="once", timeout_s=0.15)
             return gesta.Agent(f"agent{order}", model=gesta.scripted(gesta.call("act"), "Done."), tools=[tool])
 
-        record_ = gesta.open(self.scene.record, durability="normal")
-        async with record_ as record, anyio.create_task_group() as group:
+        async with gesta.open(self.scene.record, durability="normal") as record, anyio.create_task_group() as group:
             for order in range(24):
                 group.start_soon(partial(record.run, make(order), "Go.", session=f"s{order}", key="m"))
 

@@ -130,6 +130,7 @@ class Driver:
     async def _turn(self, record: Any, agent: gesta.Agent, session: int, turn: int) -> None:
         """Send a message until it is answered; one whose turn ended otherwise is sent again under another key."""
         text = self.cast.task(session, turn)
+        outcome: Outcome | None = None
         for again in range(4):
             key = f"m{turn}.{again}{'.restored' if self.scene.marked else ''}"
             outcome = await self._ended(record, agent, f"s{session}", text, key)
@@ -219,10 +220,12 @@ class Driver:
     async def _help(self, record: Any, agent: gesta.Agent, outcome: Outcome) -> None:
         """Answer what a turn waits for, as far as the truth is known."""
         answered = False
-        with suppress(RunHeld, LeaseLost, WriteFailed):  # a person sees an error, and tries again
+        try:
             for each in await open_calls(record, outcome):
                 self.striker.reach(f"waiting for {each.what}")
                 answered |= await self._answer(record, each)
+        except (RunHeld, LeaseLost, WriteFailed) as error:  # a person sees an error, and tries again
+            self.witness.tell(Line(what="told", run=outcome.run, text=f"{type(error).__name__}: {error!s:.200}"))
         kinds = {each.what for each in outcome.waiting}
         if "deaths" in kinds or "resume" in kinds:
             self.striker.reach("waiting for resume")

@@ -1,6 +1,5 @@
 """Random agents, killed at random write points, keep the promises; the full campaign is `python -m benchmarks.crashes`."""
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -30,8 +29,7 @@ def test_random_agents_that_are_killed_lose_nothing_and_repeat_nothing() -> None
     assert all(how in ended or how.startswith("waiting for doubt of ") for how in report.turns), report.turns
 
 
-@pytest.mark.timeout(300)
-@pytest.mark.skipif(os.environ.get("GESTA_TESTS") != "full", reason="takes a minute; CI runs it by itself")
+@pytest.mark.timeout(240)  # a case that hangs is broken off by the campaign itself, and told
 def test_the_campaign_of_faults_finds_nothing_in_a_few_cases() -> None:
     command = [sys.executable, "-m", "benchmarks.faults", "--seconds", "4", "--jobs", "2", "--json"]
     chosen = [word for kind in ("kill", "cancel", "write", "used key") for word in ("--only", kind)]

@@ -92,6 +92,7 @@ def swept(agent: str, messages: Sequence[str], folder: Path, chosen: Sequence[st
         number += 1
         _progress(f"one record, killed {number - 1} times")
     total.add(judged(last))
+    total.points = points
     _progress("")
     return total
 

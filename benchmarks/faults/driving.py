@@ -299,7 +299,8 @@ class Driver:
                 if isinstance(each.content, ToolResultContent) and each.content.outcome in ("ok", "error", "late"):
                     tried = {seq: one for seq, one in tried.items() if one.of != each.content.call}
             for attempt in tried.values():
-                if attempt.effect == "once" and await record.store.gone(attempt.process) is not True:
+                known = self.scene.copied or await record.store.gone(attempt.process) is True
+                if attempt.effect == "once" and not known:
                     return True
         return False
 

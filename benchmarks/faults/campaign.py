@@ -59,7 +59,7 @@ class Total(Struct, kw_only=True):
     def add(self, job: Job, found: Found) -> None:
         """Add what came of a case."""
         self.cases += 1
-        self.faults += found.strikes + sum(found.manners.values())
+        self.faults += found.strikes
         self.runs += found.runs
         for name, mine in (("effects", found.effects), ("manners", found.manners)):
             setattr(self, name, dict(Counter(getattr(self, name)) + Counter(mine)))
@@ -104,13 +104,13 @@ class Plan:
         return Job(number=self.number, store=cell[0], fault=cell[1], place=cell[2])
 
     def needs(self, cell: Cell, total: Total) -> bool:
-        """Say whether a cell has to be met more often, and can be."""
+        """Return whether a cell has to be met more often, and can be."""
         met = total.cells.get("/".join(cell), 0)
         return met < self.target and self.aimed[cell] < max(TRIES, self.target * TRIES / 3)
 
 
 def mounts() -> bool:
-    """Say whether a small disk can be made."""
+    """Return whether a small disk can be made."""
     return sys.platform == "linux" and not os.geteuid()
 
 
@@ -217,7 +217,7 @@ def give(pipe: Any, plan: Plan, total: Total, busy: set[Any]) -> None:
 
 
 def progress(total: Total) -> None:
-    """Say on stderr how far it is."""
+    """Write on stderr how far it is."""
     if sys.stderr.isatty() or not total.cases % 50:
         words = f"{total.cases} cases, {total.faults} faults, {len(total.wrong)} wrong, {total.seconds:.0f} s"
         print(words, file=sys.stderr, flush=True)

@@ -302,7 +302,7 @@ class Case:
         return msgspec.json.decode(path.read_bytes(), type=Found)
 
     def clean(self) -> None:
-        """Take away what the case left."""
+        """Remove what the case left."""
         shutil.rmtree(self.folder, ignore_errors=True)
         if self.server is not None:
             self.server.drop(self.schema)

@@ -50,11 +50,11 @@ class Copying:
         kill_note(self.scene, self.case.fault, self.case.place)
 
     def _later(self, **others: Any) -> Scene:
-        """Give the scene in which the sessions go on with another message."""
+        """Return the scene in which the sessions go on with another message."""
         return msgspec.structs.replace(self.scene, turns=self.scene.turns + 1, **others)
 
     def _prune(self) -> None:
-        """Take away what has ended; a session that goes on afterwards is another run, and its keys are others."""
+        """Remove what has ended; a session that goes on afterwards is another run, and its keys are others."""
         if self.lot.random() < 0.6:
             begin(self.scene, final=True).follow()
         before = self._sessions()
@@ -65,7 +65,7 @@ class Copying:
         self.case.final(self._later(skipped=gone))
 
     def _known(self) -> Scene:
-        """Give the scene with those sessions alone that are on record: the same message sent to two records is two."""
+        """Return the scene with only those sessions that are on record: the same message sent to two records is two."""
         known = {int(each[1:]) for each in self._sessions()}
         others = tuple(each for each in range(self.scene.sessions) if each not in known)
         return msgspec.structs.replace(self.scene, skipped=others)
@@ -200,7 +200,7 @@ class Copying:
 
 
 def moves() -> bool:
-    """Say whether records can be moved."""
+    """Return whether records can be moved."""
     from gesta.cli.options import PushOptions
 
     return "move" in PushOptions.__annotations__

@@ -315,6 +315,17 @@ async def test_a_turn_that_is_cancelled_in_doubt_says_of_which_tool_and_another_
     assert (len(till.keys), stands(again)) == (1, "doubt")
 
 
+async def _is_an_error_or_a_doubt(effect: str, till: Till) -> None:
+    """What a tool raises is the error of a pure or transactional one, and a doubt of another."""
+    async with gesta.open() as record:
+        outcome = await record.run(paying(effect, till), "go", **GO)
+        given = await results(record, outcome)
+    begun = {"pure": (1, 1), "transactional": (1, 1)}.get(effect, DIED[effect])
+    assert (len(till.keys), len(set(till.keys)), stands(outcome)) == (*begun, THEN[effect])
+    kinds = {"idempotent": ["ok"], "pure": ["error"], "transactional": ["error"]}.get(effect, [])
+    assert [outcome for outcome, _ in given] == kinds
+
+
 async def _in_doubt() -> None:
     raise TimeoutError("no answer from the bank")
 
@@ -327,13 +338,7 @@ def _sync_doubt(_context: gesta.Context) -> None:
 async def test_a_tool_raises_when_nobody_can_know(effect: str) -> None:
     till = Till()
     till.strike, till.strike_sync = _in_doubt, _sync_doubt
-    async with gesta.open() as record:
-        outcome = await record.run(paying(effect, till), "go", **GO)
-        given = await results(record, outcome)
-    begun = {"pure": (1, 1), "transactional": (1, 1)}.get(effect, DIED[effect])
-    assert (len(till.keys), len(set(till.keys)), stands(outcome)) == (*begun, THEN[effect])
-    kinds = {"idempotent": ["ok"], "pure": ["error"], "transactional": ["error"]}.get(effect, [])
-    assert [outcome for outcome, _ in given] == kinds
+    await _is_an_error_or_a_doubt(effect, till)
 
 
 async def _wrong() -> None:
@@ -567,13 +572,7 @@ def _sync_panic(_context: gesta.Context) -> None:
 async def test_a_tool_raises_what_is_no_exception(effect: str) -> None:
     till = Till()
     till.strike, till.strike_sync = _panic, _sync_panic
-    async with gesta.open() as record:
-        outcome = await record.run(paying(effect, till), "go", **GO)
-        given = await results(record, outcome)
-    begun = {"pure": (1, 1), "transactional": (1, 1)}.get(effect, DIED[effect])
-    assert (len(till.keys), len(set(till.keys)), stands(outcome)) == (*begun, THEN[effect])
-    kinds = {"idempotent": ["ok"], "pure": ["error"], "transactional": ["error"]}.get(effect, [])
-    assert [outcome for outcome, _ in given] == kinds
+    await _is_an_error_or_a_doubt(effect, till)
 
 
 @pytest.mark.parametrize("effect", ["pure", "idempotent", "once"])

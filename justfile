@@ -44,11 +44,15 @@ shape:
 full:
     GESTA_TESTS=full python -m pytest -n 2
 
+# options of commands that no test and no page ever passes: places to look
+untried:
+    .ci/untried.py
+
 # every branch of the four files on which everything rests
 cover:
     python -m pytest -n 2 --cov --cov-report=
     coverage report --fail-under=100 --skip-empty \
-        --include='src/gesta/codec.py,src/gesta/formatter.py,src/gesta/decide.py,src/gesta/perform.py'
+        --include='src/gesta/codec/rows.py,src/gesta/prompt/formatter.py,src/gesta/decide/move.py,src/gesta/perform/move.py'
 
 # the pages, where a broken link is an error
 docs:
@@ -66,6 +70,10 @@ smoke:
     cd "$work"
     venv/bin/python -I -c "import gesta; print(gesta.__file__)"
     venv/bin/gesta --help
+
+# readers are given what a stranger might give them: `just fuzz --full`
+fuzz *args="--quick":
+    python -m benchmarks.fuzz {{ args }}
 
 # every benchmark, a script or a package with a `__main__`; each prints its own numbers
 bench:

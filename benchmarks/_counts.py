@@ -138,7 +138,7 @@ def events_of(entries: Sequence[Entry]) -> set[str]:
 
 
 def _failed(entry: Entry) -> bool:
-    """Say whether the source itself says that a result is a failure."""
+    """Return whether the source itself says that a result is a failure."""
     content = entry.content
     if isinstance(content, kinds.KeyValueContent) and content.key == "user-tool-result":
         return isinstance(content.value, dict) and content.value.get("error") is True
@@ -205,5 +205,5 @@ def merge(total: dict[str, int], one: Counter[str]) -> None:
 
 
 def like(name: str, patterns: Sequence[str]) -> bool:
-    """Say whether a name is like one of some patterns."""
+    """Return whether a name is like one of some patterns."""
     return any(fnmatchcase(name, pattern) for pattern in patterns)

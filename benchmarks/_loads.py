@@ -22,10 +22,10 @@ import gesta
 from benchmarks.steps import ANSWER, parcel, size
 from benchmarks.steps import floor as floor_of_steps
 from benchmarks.steps import run as run_steps
+from gesta.compat.langroid.chat import ChatAgent, ChatAgentConfig
+from gesta.compat.langroid.task import Task
+from gesta.compat.langroid.tool_message import ToolMessage
 from gesta.models.scripted import Keyless, spoken
-from gesta.patterns.chat import ChatAgent, ChatAgentConfig
-from gesta.patterns.task import Task
-from gesta.patterns.tool_message import ToolMessage
 
 MB = 1_000_000
 UNLIMITED = gesta.Policy(limits=gesta.Limits(requests=None, calls=None))

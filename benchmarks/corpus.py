@@ -23,10 +23,10 @@ from msgspec import Struct, field
 
 import gesta
 from benchmarks._counts import counted, events_of, like, merge
-from gesta.bridges.importing import import_file
-from gesta.bridges.source import BadImport
 from gesta.errors import GestaError
-from gesta.record import Record
+from gesta.importers.file import import_file
+from gesta.importers.source import BadImport
+from gesta.record.record import Record
 
 DATA = (
     ("*LICENSE*", "licence"),

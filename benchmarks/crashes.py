@@ -23,9 +23,9 @@ from pathlib import Path
 import msgspec
 from tests.laws.random_agents import World, agent, send_letters
 
-from gesta.crashing.command import table
-from gesta.crashing.life import Scene, ended, fork, judged, lived, ready
-from gesta.crashing.report import Report
+from gesta.testing.crashes.command import table
+from gesta.testing.crashes.life import Scene, ended, fork, judged, lived, ready
+from gesta.testing.crashes.report import Report
 
 OUTSIDERS = 3
 LIVES = 12  # of one agent that are killed, at most
@@ -91,7 +91,7 @@ def twice_booked(record: Path) -> list[str]:
 
 
 def named(how: str) -> bool:
-    """Say whether a turn has ended, or waits for nothing but doubts that it names."""
+    """Return whether a turn has ended, or waits for nothing but doubts that it names."""
     waits = how.removeprefix("waiting for ")
     return how == waits or all(each.startswith("doubt of ") for each in waits.split(", "))
 

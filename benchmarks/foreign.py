@@ -29,7 +29,7 @@ from benchmarks.retail.broken import Check
 from benchmarks.retail.corpus import corpus_folder
 from benchmarks.retail.drive import results
 from gesta import address
-from gesta.codec import canonical
+from gesta.codec.rows import canonical
 from gesta.kinds import ToolCallContent
 from gesta.models.replay import from_messages
 

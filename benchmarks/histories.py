@@ -32,14 +32,14 @@ from tests.laws.dialects import STRICT, Spoken
 import gesta
 from benchmarks.corpus import BESIDE_US, reason
 from gesta import address
-from gesta.bridges.importing import import_file
 from gesta.entry import Entry
 from gesta.errors import GestaError
-from gesta.formatter import Formatter
+from gesta.importers.file import import_file
 from gesta.kinds import Kind, RequestHeaderContent, ToolResultContent
 from gesta.message import Message
-from gesta.model import Request, Unasked
-from gesta.prompt import SHOWN, Prompt
+from gesta.model.request import Request, Unasked
+from gesta.prompt.blocks import SHOWN, Prompt
+from gesta.prompt.formatter import Formatter
 
 CHANGING = SHOWN | {Kind.Compaction}
 """Kinds of entries after which another request may be due."""

@@ -22,7 +22,7 @@ import anyio
 from gesta import kinds
 from gesta.address import drive, inline_store, open_record
 from gesta.entry import run_id
-from gesta.log import Journal, open_root
+from gesta.log.journal import Journal, open_root
 from gesta.store import Store
 from gesta.stores.pruning import Choice, Pruner, plan, prune
 from gesta.stores.sqlite_backup import backup

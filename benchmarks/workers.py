@@ -24,7 +24,7 @@ from tests.postgres import running
 import gesta
 from gesta.address import bind
 from gesta.errors import LeaseLost, RunHeld
-from gesta.record import Record
+from gesta.record.record import Record
 from gesta.stores.postgres import PostgresStore
 
 
@@ -66,7 +66,7 @@ async def work(options: argparse.Namespace, effects: Path, until: float) -> None
 
     async def once(session: str, *, new: bool) -> None:
         try:
-            run = await record.holder.run_of(session, agent.name)
+            run = await record.turns.run_of(session, agent.name)
             state = await record.state(run)
             if state.open:
                 await record.resume(run, agent)
@@ -120,7 +120,7 @@ def campaign(options: argparse.Namespace, effects: Path) -> int:
 
 
 async def report(options: argparse.Namespace, effects: Path, kills: int, took_s: float) -> bool:
-    """Print what came of it; say whether all is well."""
+    """Print what came of it; return whether all is well."""
     store = PostgresStore.open(options.record)
     record = Record(store, bind)
     agent = agent_of(effects)

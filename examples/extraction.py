@@ -9,10 +9,10 @@ Prints:
 """
 
 import gesta
-from gesta.patterns.chat import ChatAgent, ChatAgentConfig
-from gesta.patterns.orchestration import ResultTool
-from gesta.patterns.task import Task
-from gesta.patterns.tool_message import ToolMessage
+from gesta.compat.langroid.chat import ChatAgent, ChatAgentConfig
+from gesta.compat.langroid.orchestration import ResultTool
+from gesta.compat.langroid.task import Task
+from gesta.compat.langroid.tool_message import ToolMessage
 
 LEASE = "The flat in Mill Lane is let to Ada Park from 1 May 2027.\nThe rent is 900 euros a month."
 READS = [gesta.call("find", words="let to from"), gesta.call("find", words="rent month")]

@@ -11,8 +11,8 @@ import json
 from typing import Any
 
 import gesta
-from gesta.formatters.llm_message import LLMMessage
-from gesta.formatters.react import ReActHistoryFormatter
+from gesta.compat.kodeagent.llm_message import LLMMessage
+from gesta.compat.kodeagent.react import ReActHistoryFormatter
 
 
 class Discreet(ReActHistoryFormatter):

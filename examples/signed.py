@@ -13,7 +13,7 @@ import secrets
 import msgspec
 
 import gesta
-from gesta.approver import Asked, SignedApprovals, asked, sign
+from gesta.decide.approval import Asked, SignedApprovals, asked, sign
 from gesta.kinds import ApprovalContent
 
 KEY = secrets.token_bytes(32)  # in earnest: from where the program keeps its secrets, out of reach of every tool

@@ -10,8 +10,8 @@ Prints:
 """
 
 import gesta
-from gesta.views.lc import format_to_tool_messages, from_lc, to_lc
-from gesta.views.steps import AgentActionMessageLog, AgentFinish, AgentStep, steps
+from gesta.compat.langchain.lc import format_to_tool_messages, from_lc, to_lc
+from gesta.compat.langchain.steps import AgentActionMessageLog, AgentFinish, AgentStep, steps
 
 
 @gesta.tool(effect="pure")

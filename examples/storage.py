@@ -4,17 +4,17 @@ Prints:
     found: anna user My [lamp] is broken.
     answers of the model: 6, calls of `order`: 3
     held: anna stays
-    pruned: bob, cleo
+    pruned: 2 runs
     flaws: 0; in the copy: 3 runs
 """
 
 import asyncio
 
 import gesta
+from gesta.integrity.tombstones import Hold, pruned
 from gesta.stores.pruning import Choice, Pruner, hold, plan, prune
 from gesta.stores.sqlite_backup import backup
 from gesta.stores.words import CLOSING, OPENING, Wanted, find
-from gesta.tombstone import Hold, pruned
 from gesta.views.stats import stats
 
 
@@ -44,7 +44,7 @@ async def main() -> None:
         print("held:", ", ".join(f"{each.run.session} stays" for each in what.staying))
         await prune(record.store, what, Pruner(by="ann", reason="no longer needed"))
         await record.store.shrink()
-        print("pruned:", ", ".join(stone.session for each in await pruned(record.store) for stone in each.runs))
+        print("pruned:", sum(len(each.runs) for each in await pruned(record.store)), "runs")
         flaws = await record.verify()
     async with gesta.open("copy.gesta", readonly=True) as copy:
         print(f"flaws: {len(flaws)}; in the copy: {len(await copy.store.runs())} runs")

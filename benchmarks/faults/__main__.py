@@ -5,15 +5,19 @@ store, and there were 3,000 faults. It ends with 1 if a promise was broken.
 """
 
 import argparse
-from collections.abc import Sequence
+import re
+import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
-from benchmarks.faults import mends
+from benchmarks.faults import unmended
 from benchmarks.faults.campaign import Plan, Total, campaign
 from benchmarks.faults.cases import FAULTS, WHERE
 from benchmarks.faults.crowds import KINDS as CROWDS
+from benchmarks.faults.mends import MENDS
 
 QUICK_S, FULL_S = 40.0, 40 * 60.0
 SHOWN = 40
@@ -35,6 +39,8 @@ ROWS = {
 def main(words: Sequence[str] | None = None) -> int:
     """Read the command line, run the campaign, and print what was found."""
     given = read(words)
+    if given.unmend:
+        return unmended_shown(given, sys.argv[1:] if words is None else words)
     stores = ("sqlite", "postgres") if given.store == "both" else (given.store,)
     target, seconds = (30, FULL_S) if given.full else (1, QUICK_S)
     seconds = given.seconds or seconds
@@ -42,8 +48,8 @@ def main(words: Sequence[str] | None = None) -> int:
     if given.keep is not None:
         given.keep.mkdir(parents=True, exist_ok=True)
     plan = Plan(stores, given.only or (), given.seed, given.target or target, faults)
-    if given.unmend:
-        return mends.shown(given.unmend, plan, stores, given.jobs)
+    if given.until is not None:
+        return found_again(given, plan, stores)
     total = campaign(plan, stores, jobs=given.jobs, seconds=seconds, keep=given.keep)
     print(msgspec.json.encode(total).decode() if given.json else table(total, stores))
     return 1 if total.wrong else 0
@@ -60,12 +66,39 @@ def read(words: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--faults", type=int, help="at least so many in all")
     parser.add_argument("--target", type=int, help="how often each cell has to be met")
     parser.add_argument("--seconds", type=float, help="begin no case after so many seconds")
-    parser.add_argument("--jobs", type=int, default=3, help="cases at once; most of a case is waiting")
+    parser.add_argument("--jobs", type=int, default=5, help="cases at once; most of a case is waiting")
     parser.add_argument("--only", action="append", choices=sorted({*FAULTS["sqlite"], *FAULTS["postgres"], *CROWDS}))
     parser.add_argument("--keep", type=Path, help="folder for the records of cases in which something was wrong")
-    parser.add_argument("--unmend", choices=sorted(mends.MENDS), help="take a mend out, and see that it is missed")
+    parser.add_argument("--unmend", choices=(*MENDS, "all"), help="take a mend out, and see that it is missed")
+    parser.add_argument("--tests", action="store_true", help="with --unmend: by the tests that hold the mend")
+    parser.add_argument("--until", help="go on until a promise is broken so, as a pattern; 0 if that was found")
+    parser.add_argument("--cases", type=int, default=200, help="with --until: no more cases than that")
     parser.add_argument("--json", action="store_true")
     return parser.parse_args(words)
+
+
+def unmended_shown(given: argparse.Namespace, words: Sequence[str]) -> int:
+    """Remove mends, one at a time, and return 0 if each is missed."""
+    names = list(MENDS) if given.unmend == "all" else [given.unmend]
+    if given.tests:
+        return max(map(unmended.by_tests, names))
+    place = words.index("--unmend")
+    others = [*words[:place], *words[place + 2 :]]
+    return max(unmended.by_cases(name, others) for name in names)
+
+
+def found_again(given: argparse.Namespace, plan: Plan, stores: Sequence[str]) -> int:
+    """Carry out cases until one finds what is looked for; 0 if one did."""
+    looked_for: Callable[[str], Any] = re.compile(given.until).search
+
+    def stop(total: Total) -> bool:
+        return total.cases >= given.cases or any(map(looked_for, total.wrong))
+
+    seconds = given.seconds or FULL_S
+    total = campaign(plan, stores, jobs=given.jobs, seconds=seconds, keep=given.keep, stop=stop)
+    found = next(filter(looked_for, total.wrong), None)
+    print(f"{found or 'not found'} ({total.cases} cases)")
+    return 0 if found else 1
 
 
 def table(total: Total, stores: Sequence[str]) -> str:

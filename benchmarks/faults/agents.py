@@ -19,7 +19,7 @@ from benchmarks.faults.striking import LINGER_S, Striker
 from benchmarks.faults.tools import KINDS, Tools
 from benchmarks.faults.witness import Witness
 from gesta.tools.person import ask_person
-from gesta.verbs import Verbs
+from gesta.workflow.verbs import Verbs
 
 TASK = re.compile(r"task=(\d+) base=(\d+) depth=(\d+)")
 OK = re.compile(r"\bok (\d+)\.")
@@ -62,6 +62,8 @@ class Scene(Struct, frozen=True, kw_only=True):
     """Turns of sessions that nobody has used before, beside the others."""
     copied: bool = False
     """Whether the record came from elsewhere: its processes cannot be looked up, people say that they are gone."""
+    lossy: bool = False
+    """Whether the server may lose its last commits when it ends: then a turn that was told to have ended is open."""
     marked: bool = False
     """Whether the record was restored: orders and keys of messages are others than before."""
 

@@ -24,7 +24,7 @@ from benchmarks.faults.server import Server
 
 SMALL_BYTES = 16_000_000
 NOWHERE = ""
-TRIES = 6
+TRIES = 12
 """A cell that was aimed at so many times as often as it has to be met, and was not, is left alone."""
 ELSEWHERE = {"threads", "contention"}
 """Crowds that need no server: they are about one file."""

@@ -3,6 +3,7 @@
 import os
 import random
 import shutil
+import signal
 import sqlite3
 import threading
 import time
@@ -116,7 +117,7 @@ class Case:
             seed=seed,
             record=record,
             witness=str(folder / "witness.jsonl"),
-            sessions=self.lot.choice((1, 1, 2, 3)),
+            sessions=self.lot.choice((1, 2, 3)) if fault in COPYING else self.lot.choice((1, 1, 2, 3)),
             wants=WANTS.get(place, "") or self._tool_of(place),
             backend=self._backend(),
             stream=self.lot.random() < 0.25,
@@ -126,13 +127,14 @@ class Case:
             busy_s={"foreign write": self.lot.choice((0.1, 1.0)), "stop": 0.3}.get(fault, 3.0),
             rest_s=1.05 if place == "sleep" else 0.02,
         )
+        self.scene = msgspec.structs.replace(self.scene, lossy=fault == "restart" and self.scene.durability == "normal")
         self.records = [record]
         """Addresses that are judged."""
         self.beside: list[Life] = []
         """Processes that go on for a while beside those that are struck."""
         self.wrong: list[str] = []
         self.skipped = ""
-        self.lost = fault == "restart" and self.scene.durability == "normal"
+        self.lost = self.scene.lossy
         """Whether answered turns may be missing: the record was pruned or restored, or a server crashed."""
 
     def run(self) -> Found:
@@ -173,7 +175,8 @@ class Case:
             tool = ""
         if self.place == "child run":
             tool = self.lot.choice(tools)
-        count = self.lot.choice((1, 1, 2, 3)) if tool == "" and not place.startswith("waiting") else 1
+        first = tool != "" or place.startswith(("waiting", "at the end")) or self.fault in COPYING
+        count = 1 if first else self.lot.choice((1, 1, 2, 3))
         count = self.lot.randint(1, 40) if self.place == "result" else count
         return Strike(fault=fault, place=place, tool=tool, count=count, **others)
 
@@ -190,8 +193,10 @@ class Case:
                 kill_note(self.scene, "kill")
         else:
             begin(self.scene, [self.at_place("kill")]).follow()
-        again = 1 if self.fault == "second kill" else 0
-        for _ in range(again + self.lot.choice((0, 0, 1, 3))):
+        again = self.lot.choice((1, 2)) if self.fault == "second kill" else 0
+        for _ in range(again):
+            begin(self.scene, [self.at_place("second kill")]).follow()
+        for _ in range(self.lot.choice((0, 0, 1, 3))):
             begin(self.scene, [self.anywhere("second kill", 9)]).follow()
         self.final()
 
@@ -204,6 +209,7 @@ class Case:
             options["after"] = self.lot.random() < 0.4
         strikes = [self.at_place(self.fault, **options)]
         strikes += [self.anywhere(self.fault, 40, **options) for _ in range(more)]
+        strikes += [self.at_place(self.fault, **options)]
         actions: dict[str, Callable[[], None]] = {
             "full disk": self._fill,
             "foreign write": self._block,
@@ -244,36 +250,52 @@ class Case:
         os.close(ready)
 
     def _stop(self) -> None:
-        first = begin(self.scene, [self.at_place("stop")])
-        if first.stopped():
+        first = begin(self.scene, [self.at_place("stop") for _ in range(self.lot.choice((1, 2)))])
+        while first.stopped():
             if self.server is not None:
                 self.server.terminate()
             begin(self.scene, brief_s=0.3 if self.server is None else 1.0).follow()
             first.wake()
-            self.ended(first.wait())
+        self.ended(first.wait())
         self.final()
 
     def _files(self) -> None:
+        """Remove files beside the record, while it is written, and have another process open it.
+
+        The process goes on and closes the record; or it is killed, and the log is put back by a person who is told.
+        """
         others: list[Life] = []
+        path, taken = Path(self.scene.record), self.folder / "taken"
+        log, index = (path.with_name(path.name + end) for end in ("-wal", "-shm"))
+        taken.mkdir()
+        dies = self.lot.random() < 0.3
+        both = not dies and self.lot.random() < 0.3
 
         def take_away() -> None:
-            path = Path(self.scene.record)
-            beside = [each for each in path.parent.iterdir() if each.name.startswith(path.name) and each != path]
-            locks = [each for each in beside if "lock" in each.name]
-            logs = [each for each in beside if each.name.endswith("-wal")]
-            for each in self.lot.choice((locks, locks, logs, [*locks, *logs])):
-                each.unlink(missing_ok=True)
+            for each in (log, index)[: 1 + both]:
+                if each.exists():
+                    each.rename(taken / each.name)
             others.append(begin(self.scene, brief_s=0.5))
+            if dies:
+                os.kill(first.process, signal.SIGKILL)
 
-        self.ended(begin(self.scene, [self.at_place("files")], brief_s=6.0).follow(take_away))
+        first = begin(self.scene, [self.at_place("files")], brief_s=4.0)
+        code = first.follow(take_away)
+        if not dies or not others:
+            self.ended(code)
         for life in others:
-            life.follow()  # it may find a file without its log, and say so
+            life.follow()  # it is refused, and says so
+        if dies and (taken / log.name).exists():
+            begin(self.scene, brief_s=0.5).follow()
+            if index.exists():  # else all was moved into the file before
+                (taken / log.name).rename(log)
         self.final()
 
     def _version(self) -> None:
         other = begin(self.scene, brief_s=8.0, version=2) if self.lot.random() < 0.5 else None
-        begin(self.scene, [self.at_place("kill")], brief_s=8.0).follow()
-        kill_note(self.scene, "version", self.place)
+        for _ in range(self.lot.choice((1, 2))):
+            begin(self.scene, [self.at_place("kill")], brief_s=8.0).follow()
+            kill_note(self.scene, "version", self.place)
         if other is not None:
             self.ended(other.follow())
         self.final(version=2)
@@ -329,9 +351,6 @@ def judge(case: Case) -> Found:
         booked.update(judging.bookings(address))
         found.manners = dict(Counter(found.manners) + judging.manners(runs))
     found.wrong = list(dict.fromkeys([*found.wrong, *judging.wrongs(lines, dict(booked))]))
-    if case.fault == "files" and any(case.folder.glob("*.saved*")):
-        found.wrong = [text for text in found.wrong if text.startswith("verify")]
-        found.skipped = "what was committed lies in a file beside the record, and a person was told"
     found.strikes = sum(line.what == "strike" for line in lines)
     found.cells = [(fault, place, times) for (fault, place), times in sorted(counts.items())]
     found.effects = dict(Counter(line.effect for line in lines if line.what == "effect"))

@@ -3,6 +3,7 @@
 import random
 import shutil
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,8 @@ from gesta.cli.waits import awaits_approval
 from gesta.kinds import ApprovalContent
 
 BRIEF_S = 1.5
+HELD_S = 5.0
+"""The longest that anything lives on that a tool started."""
 FORKED: Any = None
 """The agent that goes on with a fork: commands find it here by its name."""
 
@@ -55,7 +58,7 @@ class Copying:
 
     def _prune(self) -> None:
         """Remove what has ended; a session that goes on afterwards is another run, and its keys are others."""
-        if self.lot.random() < 0.6:
+        if self.lot.random() < 0.3:
             begin(self.scene, final=True).follow()
         before = self._sessions()
         self._note()
@@ -104,7 +107,7 @@ class Copying:
         self._approve()
         self._note()
         copy = self._copy()
-        self.case.ended(command("push", self.scene.record, copy))
+        self._pushed(copy)
         mirror = msgspec.structs.replace(self._known(), record=copy)
         other = begin(mirror, brief_s=BRIEF_S) if self.lot.random() < 0.5 else None
         self.case.final()
@@ -112,7 +115,7 @@ class Copying:
             other.follow()
         begin(mirror, brief_s=0.3).follow()
         if self.lot.random() < 0.3:
-            self.case.ended(command("push", self.scene.record, copy))
+            self._pushed(copy)
 
     def _move(self) -> None:
         """Move it elsewhere: it goes on there, and there alone."""
@@ -122,12 +125,19 @@ class Copying:
         self._approve()
         self._note()
         copy = self._copy()
-        self.case.ended(command("push", "--move", self.scene.record, copy))
+        self._pushed(copy, "--move")
         self.case.lost = True
         known = self._known()
         begin(known, brief_s=0.3).follow()
         self.case.final(msgspec.structs.replace(self.scene, record=copy, copied=True))
         begin(known, brief_s=0.3).follow()
+
+    def _pushed(self, copy: str, *options: str) -> None:
+        """Push it; while a subprocess of a tool lives on, the run of its process is held, and the command says so."""
+        until, code = time.monotonic() + HELD_S, 1
+        while code and time.monotonic() < until:
+            code = command("push", *options, self.scene.record, copy)
+        self.case.ended(code)
 
     def _copy(self) -> str:
         server = self.case.server

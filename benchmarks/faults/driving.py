@@ -24,7 +24,8 @@ from benchmarks.faults.tools import EXPIRES_S, Panic
 from benchmarks.faults.witness import Line, Witness
 from gesta import address
 from gesta.cli.waits import Open, open_calls
-from gesta.errors import LeaseLost, RunHeld, WriteFailed
+from gesta.errors import LeaseLost, RunHeld, TurnOpen, WriteFailed
+from gesta.events import Outcome
 from gesta.kinds import (
     AnswerContent,
     ApprovalContent,
@@ -34,7 +35,6 @@ from gesta.kinds import (
     ToolCallContent,
     ToolResultContent,
 )
-from gesta.outcome import Outcome
 
 RECOVERS_S = 5.0
 """A run must go on, or wait on something named, so long after a fault at the latest."""
@@ -162,7 +162,12 @@ class Driver:
                 await anyio.sleep(LOOK_S)
                 continue
             except (gesta.GestaError, Panic, SystemExit, BaseExceptionGroup) as error:
-                if self.until is None:
+                if isinstance(error, TurnOpen) and self.scene.lossy:
+                    with suppress(RunHeld, LeaseLost, WriteFailed):
+                        earlier = await self._cancellable(partial(record.resume, error.run, agent))
+                        if earlier is not None and earlier.reason == "waiting":
+                            await self._help(record, agent, earlier)
+                elif self.until is None:
                     self.witness.wrong(
                         f"{type(error).__name__} came out of a turn: {' '.join(str(error).split()):.200}"
                     )

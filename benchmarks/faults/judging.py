@@ -1,6 +1,8 @@
 """What must not be, found in the witness file and the records; and where each strike met each run, found in the log."""
 
+import math
 import sqlite3
+from bisect import bisect
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from contextlib import closing, suppress
@@ -223,21 +225,29 @@ def _last(here: Sequence[Entry], kind: type, fits: Any) -> Entry | None:
 def cells(lines: Iterable[Line], runs: Runs) -> Counter[tuple[str, str]]:
     """Count at which place each strike met each run that was open: from the log, as it was at that time.
 
-    What a transactional tool does is on record only once it is committed: that it was at work is told by the strike.
+    What a transactional tool does is on record only once it is committed: that it was at work is told by the strike,
+    and holds until something is written again. Runs that were answered and are no longer there were pruned.
     """
     found: Counter[tuple[str, str]] = Counter()
+    written = sorted(seconds(each.at) for entries in runs.values() for each in entries)
+    answered_at = min((line.at for line in lines if line.what == "answered"), default=math.inf)
+    transacted = math.nan
     for line in lines:
         if line.what != "strike":
             continue
-        met: set[str] = {"transactional"} if "a transaction" in line.place else set()
+        if "a transaction" in line.place:
+            transacted = line.at
+        still = bisect(written, transacted) == bisect(written, line.at) if transacted <= line.at else False
+        met: set[str] = {"transactional"} if still else set()
         for entries in runs.values():
             before = [each for each in entries if seconds(each.at) <= line.at]
-            if before:
+            if before and before[0].shared_from is None:  # a fork was not there yet
                 with suppress(IndexError):
                     met |= set(places(before))
         if len(met) > 1:
             met.discard("between turns")
-        found.update((line.fault, place) for place in met or {"before the intent"})
+        nowhere = "between turns" if answered_at < line.at else "before the intent"
+        found.update((line.fault, place) for place in met or {nowhere})
     return found
 
 

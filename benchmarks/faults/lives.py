@@ -6,6 +6,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +53,8 @@ class Life:
                 self.struck += 1
                 if strike is not None:
                     strike()
-                os.write(self._answers, b".")
+                with suppress(BrokenPipeError):  # the strike was a kill
+                    os.write(self._answers, b".")
                 continue
             return self.wait()
 

@@ -1,24 +1,11 @@
-"""Each mend can be taken out, so that the campaign shows that it would be missed.
+"""The mend of each finding, what comes back without it, and the tests that hold it.
 
-A mend is taken out by changing a line of a function, in the processes of the cases alone. `found` is what the campaign
-then has to say within 200 cases. A line that is no longer there is an error: the list has to follow the code.
+`python -m benchmarks.faults --unmend P3` takes the mend of P3 out of a copy of the sources and has the campaign find
+what comes back, within 200 cases; with `--tests` the tests that are named here have to. A line that is no longer there
+is an error: the list has to follow the code.
 """
 
-import inspect
-import re
-import sys
-import textwrap
-from collections.abc import Callable, Sequence
-from importlib import import_module
-from types import FunctionType
-from typing import Any
-
 from msgspec import Struct
-
-from benchmarks.faults.campaign import Plan, Total, campaign
-
-CASES = 200
-TIME_S = 900.0
 
 
 class Change(Struct, frozen=True):
@@ -38,29 +25,47 @@ class Mend(Struct, frozen=True, kw_only=True):
     changes: tuple[Change, ...]
     found: str
     """Pattern of what the campaign says."""
+    tests: tuple[str, ...]
+    """Tests that hold it, of which some fail without these lines: some findings have several mends."""
 
 
+GONE = '(WriteFailed(str(self._path), "it was moved, deleted or replaced"), True)'
 MENDS: dict[str, Mend] = {
     "P1": Mend(
         what="the model is told to repeat an effect",
         changes=(
-            Change("gesta.asking:_placeholder", "only_reads(tool) and ", ""),
-            Change("gesta.decide:_doubt", 'if effect == "pure":', 'if effect in ("pure", "idempotent"):'),
+            Change("gesta.decide.open_call:_placeholder", "only_reads(tool) and ", ""),
+            Change("gesta.decide.open_call:_doubt", 'if effect == "pure":', 'if effect in ("pure", "idempotent"):'),
+            Change("gesta.decide.open_call:_doubt", "if tool is not None and tool.agent is not None:", "if False:"),
         ),
         found=r"has \d keys|was carried out",
+        tests=(
+            "tests/journeys/test_promise_p01_to_p15.py::test_a_payment_whose_turn_was_left_is_made_again_under_its_own_key_before_another_message_is_heard",
+            "tests/journeys/test_promise_p01_to_p15.py::test_a_sub_agent_whose_parent_was_left_goes_on_and_is_not_called_anew",
+            "tests/journeys/test_promise_p01_to_p15.py::test_a_sub_agent_whose_process_dies_four_times_while_it_goes_on_is_not_given_up",
+            "tests/journeys/test_effects.py::test_an_idempotent_call_that_is_given_up_is_a_doubt_and_no_model_is_told_to_repeat_it",
+        ),
     ),
     "P2": Mend(
         what="one idempotency key for two effects",
         changes=(
-            Change("gesta.calling:key_of", "return os.urandom(32).hex()", "return call_key(record, run, call.seq)"),
+            Change(
+                "gesta.perform.child:idempotency_key",
+                "return os.urandom(32).hex()",
+                "return call_key(record, run, call.seq)",
+            ),
         ),
         found="one key stands for",
+        tests=(
+            "tests/journeys/test_promise_p01_to_p15.py::test_after_a_prune_no_payment_has_the_key_of_an_older_one",
+            "tests/ribs/test_backup.py::test_after_a_restore_no_payment_has_the_key_of_an_older_one",
+        ),
     ),
     "P3": Mend(
         what="a run stays held by its own process",
         changes=(
             Change(
-                "gesta.stores.sqlite:SqliteStore.release",
+                "gesta.stores.sqlite:InlineSqliteStore.release",
                 "except RecordError:\n        pass",
                 "except RecordError:\n"
                 "        self._writer._leases.presence.back.pop(lease.run, None)\n"
@@ -68,136 +73,158 @@ MENDS: dict[str, Mend] = {
             ),
         ),
         found="RunHeld for|did not come back",
+        tests=(
+            "tests/ribs/test_sqlite_leases.py::test_a_task_that_is_cancelled_again_and_again_leaves_no_run_held",
+            "tests/ribs/test_sqlite_leases.py::test_what_could_not_be_given_back_is_tried_again_by_itself",
+            "tests/ribs/test_sqlite_leases.py::test_one_that_writes_for_longer_is_an_error_that_names_the_option_and_every_run_is_free_afterwards",
+            "tests/ribs/test_outages_postgres.py::test_after_an_outage_every_run_is_free_without_closing_the_record",
+        ),
     ),
     "P4": Mend(
         what="a call whose thread is at work is believed not done",
         changes=(
-            Change("gesta.settle:_look", "over = not works(attempt_name(desk, last.seq))", "over = True"),
+            Change("gesta.perform.doubts:_look", "over = not works(attempt_name(live, last.seq))", "over = True"),
             Change(
-                "gesta.settle:_look",
-                "over = last.process is not None and await journal.store.gone(last.process) is True",
+                "gesta.perform.doubts:_look",
+                "over = last.process is not None and await _gone(last.process, live)",
                 "over = True",
             ),
         ),
         found=r"was carried out \d times, under 1 keys",
+        tests=(
+            "tests/journeys/test_promise_p01_to_p15.py::test_a_payment_that_outlives_its_timeout_is_not_made_again_while_it_may_be_at_work",
+            "tests/journeys/test_promise_p01_to_p15.py::test_a_payment_whose_program_stopped_waiting_is_not_made_again_while_it_may_be_at_work",
+            "tests/ribs/test_outages_postgres.py::test_connections_that_are_ended_at_any_instant_lose_nothing_and_repeat_nothing",
+        ),
     ),
     "P5": Mend(
         what="a transactional tool that ends the transaction goes on without one",
         changes=(
             Change("gesta.stores.effects:Sql.__call__", "self._over = ENDED", "pass"),
             Change("gesta.stores.effects:Sql.check", 'raise Refused(f"{ENDED}.")', "return"),
+            Change(
+                "gesta.stores.sqlite_works:Works._transact",
+                'if self._connection.in_transaction:\n        self._one.execute("RELEASE effect")',
+                'if True:\n        self._one.execute("RELEASE effect")',
+            ),
         ),
         found="was booked",
+        tests=(
+            "tests/ribs/test_sqlite_effects.py::test_a_tool_whose_statement_ends_the_transaction_does_nothing_more_and_keeps_nothing",
+            "tests/ribs/test_sqlite_effects.py::test_a_deferred_foreign_key_is_checked_before_the_result",
+            "tests/ribs/test_sqlite_effects.py::test_whatever_a_tool_raises_is_its_own_error",
+            "tests/ribs/test_transactional_postgres.py::test_a_lost_connection_inside_an_effect_leaves_nothing_and_the_record_goes_on",
+            "tests/ribs/test_transactional_postgres.py::test_what_a_tool_did_is_undone_where_its_run_was_lost_meanwhile",
+        ),
     ),
     "P6": Mend(
         what="one bad run ends the others of a worker",
         changes=(Change("gesta.worker:Worker._go_on", "self._put_off(row, failure)\n        return", "raise"),),
         found="beside a bad run in a worker",
+        tests=("tests/journeys/test_worker.py::test_a_run_that_fails_ends_no_other",),
     ),
     "P7": Mend(
         what="an approval counts though it came too late",
-        changes=(Change("gesta.approver:judged", "_late(letter.at, about) or ", ""),),
+        changes=(Change("gesta.decide.approval:judged_approval", "_expired(letter.at, about) or ", ""),),
         found="an approval that came too late",
+        tests=("tests/journeys/test_approvals.py::test_an_approval_that_comes_late_is_refused_whoever_takes_it_in",),
     ),
     "P8": Mend(
         what="waiting for a thread counts as the tool's time",
         changes=(
-            Change("gesta.using:_seated", "if not work.tool.threaded:", "if True:"),
+            Change("gesta.perform.tool_call:_seated", "if not work.tool.threaded:", "if True:"),
             Change(
-                "gesta.using:_try",
-                "returned = await caught(tool.invoke(arguments, context, thread.carry_out))",
-                "waiting = Seat(); await waiting.wait(); "
-                "returned = await caught(tool.invoke(arguments, context, thread.carry_out)); waiting.leave()",
+                "gesta.perform.tool_call:_try",
+                "returned = await caught(begin(arguments), marks)",
+                "held = Seat(); await held.wait(); returned = await caught(begin(arguments), marks); held.leave()",
             ),
         ),
         found="was never started",
+        tests=("tests/journeys/test_promise_p01_to_p15.py::test_a_call_that_waits_for_a_thread_has_not_begun",),
     ),
     "P9": Mend(
         what="processes that write one file have no turns",
         changes=(
             Change("gesta.stores.sqlite_turn:Turn.waited", "if not self.taken_by(", "if False and not self.taken_by("),
             Change("gesta.stores.sqlite_turn:Turn.waited", "self.release()", "pass"),
+            Change("gesta.stores.sqlite_writer:Writer.at_once", "if not self._queue.taken_at_once():", "if False:"),
+            Change("gesta.stores.sqlite_writer:Writer.at_once", "self._queue.release()", "pass"),
+            Change(
+                "gesta.stores.sqlite_writer:Writer._patient",
+                "time.sleep(AGAIN_S)",
+                "time.sleep((1, 2, 5, 10, 15, 20, 25, 25, 25, 50, 50, 100)[min(_count, 11)] / 1000)",  # SQLite's own
+            ),
         ),
         found="beside other writers|a run beside many others",
+        tests=(
+            "tests/ribs/test_sqlite_leases.py::test_processes_that_write_one_file_all_end_their_runs",
+            "tests/ribs/test_sqlite_leases.py::test_who_waits_comes_before_who_has_just_written",
+            "tests/ribs/test_sqlite_leases.py::test_a_process_that_waits_writes_before_the_one_that_has_just_written",
+        ),
     ),
     "P10": Mend(
         what="threads of one process are taken for another copy of SQLite",
         changes=(Change("gesta.stores.sqlite_guard:refuse_first", "if opened_here(path):", "if False:"),),
         found="threads of one process",
+        tests=("tests/ribs/test_sqlite_leases.py::test_threads_of_a_process_use_one_record_with_run_sync",),
     ),
     "P11": Mend(
-        what="a log that was taken away is not noticed",
+        what="what was committed to a log that was taken away is not saved",
         changes=(
+            Change("gesta.stores.sqlite_writer:Writer._gone", "save(self._connection, self._guard, self._path)", GONE),
             Change(
-                "gesta.stores.sqlite_guard:Guard.stands",
-                "return identified(self._log) ==",
-                "return True or identified(self._log) ==",
+                "gesta.stores.sqlite_writer:Writer._put_away",
+                "in_file(self._connection, self._guard, self._path)",
+                "True",
             ),
+            Change("gesta.stores.sqlite_guard:Guard.beside", "try:", "return True\n    try:"),
         ),
         found="files at .*(not on record|was carried out|has 2 keys|came out of a turn)",
+        tests=("tests/ribs/test_sqlite_saving.py::test_ten_turns_outlive_the_log_that_held_them",),
     ),
     "P12": Mend(
         what="a pushed run goes on in both records",
         changes=(Change("gesta.stores.sqlite_leases:Leases.take", "raise RunMirrored(run, mirror_of)", "pass"),),
         found="push at .*was carried out|push at .*has 2 keys|push at .*booked",
+        tests=(
+            "tests/ribs/test_moving_runs.py::test_a_run_that_was_pushed_is_approved_in_both_and_its_call_is_made_in_one",
+        ),
     ),
     "P13": Mend(
         what="a listener that raises ends its turn",
-        changes=(Change("gesta.desk:Desk._say", "self.deaf.append(failure)", "raise"),),
+        changes=(Change("gesta.perform.execution:LiveRun._say", "self.deaf.append(failure)", "raise"),),
         found="stream|listener",
+        tests=(
+            "tests/journeys/test_promise_p01_to_p15.py::test_what_a_streamed_tool_raises_ends_no_other_stream_and_not_its_own_without_a_word",
+            "tests/journeys/test_reviewed.py::test_a_listener_that_raises_hears_no_more_and_the_turn_goes_on",
+        ),
     ),
     "P14": Mend(
         what="another message under a used key gets the old answer",
         changes=(
-            Change("gesta.holder:_same_message", "if opening.content is None or not known.question:", "if True:"),
+            Change("gesta.state.opening:check_same", "if opening.content is None or not known.question:", "if True:"),
         ),
         found="another message under a used key",
+        tests=("tests/journeys/test_effects.py::test_a_key_stands_for_one_message",),
     ),
     "P15": Mend(
         what="an agent that calls itself has no bound of depth",
-        changes=(Change("gesta.calling:hand_over", "opened.depth >= most", "False"),),
+        changes=(Change("gesta.decide.move:depth_error", "opened is None or opened.depth < most", "True"),),
         found="an agent that calls itself",
+        tests=("tests/journeys/test_effects.py::test_agents_call_agents_no_deeper_than_the_policy_allows",),
+    ),
+    "E2": Mend(
+        what="a fork fires on the approval that it shares with its base",
+        changes=(
+            Change(
+                "gesta.state.run:_fork",
+                'if call.approval is None or call.approval.verdict == "approved":',
+                "if call.approval is None:",
+            ),
+        ),
+        found="a fork carried out",
+        tests=(
+            "tests/laws/test_forks_fire_nothing.py::test_a_call_that_was_approved_in_the_base_is_not_made_in_a_fork",
+        ),
     ),
 }
-
-
-def take_out(mend: Mend) -> None:
-    """Change the functions of a mend, for whoever imported them too."""
-    by_function: dict[str, list[Change]] = {}
-    for change in mend.changes:
-        by_function.setdefault(change.where, []).append(change)
-    for where, changes in by_function.items():
-        module, _, name = where.partition(":")
-        found: Any = import_module(module)
-        for part in name.split("."):
-            found = getattr(found, part)
-        function = inspect.unwrap(found)
-        assert isinstance(function, FunctionType), where
-        function.__code__ = changed(function, where, changes)
-
-
-def changed(function: FunctionType, where: str, changes: Sequence[Change]) -> Any:
-    """Compile a function with other lines."""
-    source = textwrap.dedent(inspect.getsource(function))
-    for change in changes:
-        if change.old not in source:
-            raise SystemExit(f"{where} has no {change.old!r} any more: benchmarks/faults/mends.py has to follow.")
-        source = source.replace(change.old, change.new)
-    made: dict[str, Any] = {}
-    exec("from __future__ import annotations\n" + source, dict(function.__globals__), made)
-    return inspect.unwrap(next(iter(made[name] for name in made if name != "annotations"))).__code__
-
-
-def shown(name: str, plan: Plan, stores: Sequence[str], jobs: int) -> int:
-    """Take a mend out, and carry out cases until the campaign says so; 0 if it did within 200."""
-    mend = MENDS[name]
-    take_out(mend)
-    missed: Callable[[str], Any] = re.compile(mend.found).search
-
-    def stop(total: Total) -> bool:
-        return total.cases >= CASES or any(map(missed, total.wrong))
-
-    total = campaign(plan, stores, jobs=jobs, seconds=TIME_S, keep=None, stop=stop)
-    told = next(filter(missed, total.wrong), None)
-    sys.stdout.write(f"{name}, {mend.what}: {told or 'not found'} ({total.cases} cases)\n")
-    return 0 if told else 1

@@ -1,6 +1,7 @@
 """Tools of every kind, each of which acts on the witness file under the order number that the model chose.
 
 `manner` says how the first call of an order behaves; later calls of the same order behave well, so that a script ends.
+Only `mute` stays so under its key: whoever asks that often gives up, and what a model does then is seen.
 """
 
 import subprocess
@@ -55,8 +56,8 @@ DOUBTFUL = ("plain", "plain", "reset", "late", "unsure", "panic", "exit")
 KINDS = {
     "look": Kind(effect="pure", manners=("plain", "plain", "panic")),
     "glance": Kind(effect="pure", threaded=False),
-    "store": Kind(effect="idempotent", manners=("plain", "plain", "reset", "refuse")),
-    "put": Kind(effect="idempotent", threaded=False, manners=("plain", "plain", "late")),
+    "store": Kind(effect="idempotent", manners=("plain", "plain", "reset", "refuse", "mute")),
+    "put": Kind(effect="idempotent", threaded=False, manners=("plain", "plain", "late", "mute")),
     "creep": Kind(effect="idempotent", timeout_s=BOUND_S, manners=("slow", "plain")),
     "pay": Kind(reconciles="looks", manners=DOUBTFUL),
     "wire": Kind(threaded=False, reconciles="looks", manners=DOUBTFUL),
@@ -143,7 +144,8 @@ class Tools:
             token=self.witness.token(),
         )
         mine = [each for each in self.witness.lines() if each.what == "begun" and each.order == order]
-        earlier = any(each.key != context.key or effect != "transactional" for each in mine)
+        stays = effect == "transactional" or manner == "mute"
+        earlier = any(each.key != context.key or not stays for each in mine)
         self.witness.tell(line)
         return line, "plain" if earlier else manner
 
@@ -155,7 +157,7 @@ class Tools:
 
     def _end(self, line: Line, manner: str) -> str:
         match manner:
-            case "reset":
+            case "reset" | "mute":
                 raise ConnectionResetError("the provider's answer was lost")
             case "late":
                 raise TimeoutError("the provider did not answer in time")
@@ -176,8 +178,6 @@ class Tools:
             line, manner = self._begin(name, "transactional", order, context, manner)
             try:
                 schema = self.record.partition("&schema=")[2]
-                if not schema:
-                    context.sql("CREATE TABLE IF NOT EXISTS bookings(booked TEXT, key TEXT)")
                 self.striker.pause("in a transaction", name)
                 if manner == "rollback" and not schema:
                     with suppress(Exception):  # it goes on as if nothing had been, as careless tools do
@@ -187,6 +187,7 @@ class Tools:
                 if schema:
                     context.sql("INSERT INTO public.bookings VALUES($1, $2, $3)", (schema, str(order), context.key))
                 else:
+                    context.sql("CREATE TABLE IF NOT EXISTS bookings(booked TEXT, key TEXT)")
                     context.sql("INSERT INTO bookings VALUES(?, ?)", (str(order), context.key))
                 self.striker.pause("in a transaction", name)
                 return self._end(line, manner)

@@ -8,6 +8,7 @@ import fcntl
 import itertools
 import os
 import time
+import weakref
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -55,6 +56,7 @@ class Witness:
         self.path = path
         self._file = os.open(path, os.O_APPEND | os.O_CREAT | os.O_RDWR, 0o644)
         self._count = itertools.count()
+        weakref.finalize(self, os.close, self._file).atexit = False
 
     def tell(self, line: Line) -> None:
         """Write a line, and wait for the disk where others will count on it."""

@@ -13,9 +13,9 @@ from benchmarks.retail.rules import RetailError
 from benchmarks.retail.tools import TOOLS, WRITING_TOOLS, Retail
 from benchmarks.retail.transcripts import recorded_results
 from benchmarks.retail.world import World
-from gesta.codec import canonical
+from gesta.codec.rows import canonical
+from gesta.function_tool.tool import Effect
 from gesta.models.replay import from_messages
-from gesta.tooling import Effect
 
 Faults = dict[tuple[str, bytes], deque[bool]]
 """For each call by name and arguments, in the order of the recording: was its failure put there by the author?"""

@@ -9,8 +9,8 @@ from benchmarks.retail.agent import desk
 from benchmarks.retail.corpus import Conversation, load_conversations, load_database, split
 from benchmarks.retail.reexecute import Tally, count_end_state, equal_results
 from benchmarks.retail.world import World
-from gesta.formatter import observation_text
 from gesta.kinds import ToolCallContent, ToolResultContent
+from gesta.prompt.formatter import observation_text
 
 
 async def converse(record: gesta.Record, conversation: Conversation, world: World) -> list[gesta.Outcome]:

@@ -15,7 +15,7 @@ from typing import Any
 
 from benchmarks.retail.corpus import Conversation, Message, RecordedCall, corpus_folder
 from benchmarks.retail.rules import ADDRESS
-from gesta.codec import canonical
+from gesta.codec.rows import canonical
 
 FILE = "tau-bench/few_shot-retail.jsonl.gz"
 ROLE = re.compile(r"(?:\A|\n)(system|user|assistant|tool): ")

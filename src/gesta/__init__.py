@@ -13,49 +13,49 @@ if TYPE_CHECKING:
     from gesta.address import Record, replay
     from gesta.address import open_record as open
     from gesta.agent import Agent
-    from gesta.blocking import open_sync, run_sync
-    from gesta.context import Context, Done, NotDone, Unknown
     from gesta.entry import Entry
     from gesta.errors import GestaError, InDoubt, ModelFault
-    from gesta.event import Event
-    from gesta.log import Log
+    from gesta.events import Event, Outcome
+    from gesta.function_tool.context import Context, Done, NotDone, Unknown, secret
+    from gesta.function_tool.tool import Tool, tool
+    from gesta.log.journal import Log
     from gesta.models.function import function
     from gesta.models.scripted import call, fault, reply, scripted
-    from gesta.outcome import Outcome
     from gesta.policy import Budget, Limits, Policy, Retry
-    from gesta.tooling import Tool, tool
-    from gesta.verbs import Verbs
+    from gesta.sync import open_sync, run_sync
+    from gesta.workflow.verbs import Verbs
 
 WHERE = {
     "Agent": "agent",
     "Budget": "policy",
-    "Context": "context",
-    "Done": "context",
+    "Context": "function_tool.context",
+    "Done": "function_tool.context",
     "Entry": "entry",
-    "Event": "event",
+    "Event": "events",
     "GestaError": "errors",
     "InDoubt": "errors",
     "Limits": "policy",
-    "Log": "log",
+    "Log": "log.journal",
     "ModelFault": "errors",
-    "NotDone": "context",
-    "Outcome": "outcome",
+    "NotDone": "function_tool.context",
+    "Outcome": "events",
     "Policy": "policy",
     "Record": "address",
     "Retry": "policy",
-    "Tool": "tooling",
-    "Unknown": "context",
-    "Verbs": "verbs",
+    "Tool": "function_tool.tool",
+    "Unknown": "function_tool.context",
+    "Verbs": "workflow.verbs",
     "call": "models.scripted",
     "fault": "models.scripted",
     "function": "models.function",
     "open": "address",
-    "open_sync": "blocking",
+    "open_sync": "sync",
     "replay": "address",
     "reply": "models.scripted",
-    "run_sync": "blocking",
+    "run_sync": "sync",
     "scripted": "models.scripted",
-    "tool": "tooling",
+    "secret": "function_tool.context",
+    "tool": "function_tool.tool",
 }
 """Where each public name lives."""
 
@@ -89,6 +89,7 @@ __all__ = [
     "reply",
     "run_sync",
     "scripted",
+    "secret",
     "tool",
 ]
 

@@ -6,7 +6,8 @@ FILE.gesta       a record in SQLite            :memory: one that ends with the p
 postgresql://user@host/database                a record in PostgreSQL
 """
 
-from collections.abc import AsyncIterator, Callable, Coroutine
+import os
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, Unpack, cast
@@ -16,23 +17,26 @@ import anyio.lowlevel
 import msgspec
 
 from gesta.agent import Agent
-from gesta.approver import Approver
-from gesta.desk import Terms, unknown
+from gesta.decide.approval import Approver
 from gesta.entry import Entry
 from gesta.errors import BadAddress, GestaError, MissingExtra, nearest
-from gesta.formatter import Formatter
-from gesta.model import Model
+from gesta.function_tool.tool import Tool
+from gesta.model.request import Model
+from gesta.perform.execution import Terms, nobody_knows
+from gesta.perform.stop import GRACE_S
 from gesta.policy import Budget, Price
-from gesta.record import Record as Base
-from gesta.stop import GRACE_S
-from gesta.store import Store
-from gesta.tooling import Tool
+from gesta.prompt.formatter import Formatter
+from gesta.record.record import Record as Base
+from gesta.store import QueryBounds, Store
+from gesta.text.redactor import SECRETS
 
 if TYPE_CHECKING:
     from gesta.views.lineage import Explanation
 
 Durability = Literal["synced", "normal"]
 Failover = Literal["synchronous"]
+Address = str | os.PathLike[str]
+"""Where a record is: the path of a file, or the address of a server."""
 T = TypeVar("T")
 FORMATTERS = ("tool-calls", "react", "codeact", "react-text", "codeact-text", "json-text", "transcript")
 
@@ -44,11 +48,11 @@ def formatter(name: str) -> Formatter[Any]:
 
         return ToolCalls()
     if name == "react":
-        from gesta.formatters.react import ReActHistoryFormatter
+        from gesta.compat.kodeagent.react import ReActHistoryFormatter
 
         return ReActHistoryFormatter()
     if name == "codeact":
-        from gesta.formatters.codeact import CodeActHistoryFormatter
+        from gesta.compat.kodeagent.codeact import CodeActHistoryFormatter
 
         return CodeActHistoryFormatter()
     if name == "react-text":
@@ -115,7 +119,7 @@ def bind(agent: Agent, models: dict[str, Model] | None = None) -> Agent:
 
 
 def repair() -> Callable[[str], dict[str, Any] | None]:
-    """Give what reads nearly JSON. Raises MissingExtra."""
+    """Return the function that repairs text which is nearly JSON. Raises MissingExtra."""
     try:
         from gesta.formatters.repair import repair as made
     except ModuleNotFoundError as missing:
@@ -147,13 +151,20 @@ class FileOptions(TypedDict, total=False):
     """Seconds for which others that write are waited for, and a server that is away. 60 by default."""
 
 
-class StoreOptions(FileOptions, total=False):
+class ServerOptions(FileOptions, total=False):
     """What a store on a server may be told, too."""
 
     failover: Failover | None
     """`synchronous` says that a PostgreSQL server that takes the place of another one has all its commits."""
     tool_role: str | None
     """Role of PostgreSQL under which the statements of transactional tools run."""
+
+
+class StoreOptions(ServerOptions, total=False):
+    """What any way to open a store may be told."""
+
+    queries: QueryBounds
+    """Bounds of one query: 600 seconds by default."""
 
 
 class Options(StoreOptions, total=False):
@@ -169,39 +180,55 @@ class Options(StoreOptions, total=False):
     stands in its attempts; `None` where that is not known. Called where the kernel cannot tell."""
 
 
-def store(address: str, **options: Unpack[StoreOptions]) -> Store:
+def store(address: Address, **options: Unpack[StoreOptions]) -> Store:
     """Open a store; see `open_record`.
 
     Raises:
         BadAddress, MissingExtra, NoRecord, BrokenRecord, NewerRecord, WriteFailed: what stands in the way.
     """
+    return _opened(address, options, inline=False)
+
+
+def inline_store(address: Address, **options: Unpack[StoreOptions]) -> Store:
+    """Open a store whose coroutines never wait for another task, for programs without an event loop."""
+    return _opened(address, options, inline=True)
+
+
+def _opened(place: Address, options: StoreOptions, *, inline: bool) -> Store:
+    address = place if isinstance(place, str) else os.fspath(place) if isinstance(place, os.PathLike) else None
+    if not isinstance(address, str):
+        raise BadAddress(
+            f"The address of a record is {place!r:.60}, expected a path such as 'shop.gesta', ':memory:' or "
+            "'postgresql://user@host/database'."
+        )
+    _learn(address)
+    queries = options.pop("queries", None)
+    opened = _store(address, cast("ServerOptions", options), inline=inline)
+    opened.queries = queries or opened.queries
+    return opened
+
+
+def _store(address: str, options: ServerOptions, *, inline: bool) -> Store:
     if address == ":memory:":
         from gesta.stores.memory import MemoryStore
 
         return MemoryStore()
     if remote(address):
-        from gesta.stores.postgres import PostgresStore
+        from gesta.stores.postgres import InlinePostgresStore, PostgresStore
 
-        return PostgresStore.open(address, **options)
-    from gesta.stores.sqlite import SqliteStore
+        return (InlinePostgresStore if inline else PostgresStore).open(address, **options)
+    from gesta.stores.sqlite import InlineSqliteStore, SqliteStore
 
-    return SqliteStore.open(address, **local(address, options))
-
-
-def inline_store(address: str, **options: Unpack[StoreOptions]) -> Store:
-    """Open a store whose coroutines never wait for another task, for programs without an event loop."""
-    if address == ":memory:":
-        return store(address)
-    if remote(address):
-        from gesta.stores.postgres import InlinePostgresStore
-
-        return InlinePostgresStore.open(address, **options)
-    from gesta.stores.sqlite import InlineSqliteStore
-
-    return InlineSqliteStore.open(address, **local(address, options))
+    return (InlineSqliteStore if inline else SqliteStore).open(address, **local(address, options))
 
 
-def local(address: str, options: StoreOptions) -> FileOptions:
+def _learn(address: str) -> None:
+    """Learn the secrets that the environment and an address hold, before anything is written or said."""
+    SECRETS.add_environment(os.environ)
+    SECRETS.add_address(address)
+
+
+def local(address: str, options: ServerOptions) -> FileOptions:
     """Return the options of a record in a file. Raises BadAddress for those that it has not."""
     if options.get("failover") is not None or options.get("tool_role") is not None:
         raise BadAddress(
@@ -218,18 +245,22 @@ def local(address: str, options: StoreOptions) -> FileOptions:
     return kept
 
 
+def refuse_unknown(function: str, options: Iterable[str], known: Collection[str]) -> None:
+    """Raise TypeError for an option that a function has not."""
+    for name in options:
+        if name not in known:
+            raise TypeError(f"{function} has no option {name!r}.{nearest(name, known)} It has: {', '.join(known)}.")
+
+
 def divided(options: Options) -> tuple[StoreOptions, Terms]:
     """Return the options of the store, and the terms of its turns. Raises TypeError for a wrong name."""
-    for name in options:
-        if name not in Options.__annotations__:
-            known = Options.__annotations__
-            raise TypeError(f"gesta.open has no option {name!r}.{nearest(name, known)} It has: {', '.join(known)}.")
-    terms = Terms(options.pop("grace_s", GRACE_S), options.pop("approver", None), options.pop("gone", unknown))
+    refuse_unknown("gesta.open", options, Options.__annotations__)
+    terms = Terms(options.pop("grace_s", GRACE_S), options.pop("approver", None), options.pop("gone", nobody_knows))
     return cast("StoreOptions", options), terms
 
 
 def remote(address: str) -> bool:
-    """Tell whether an address is that of a server. Raises BadAddress for one of a kind that is not known."""
+    """Return whether an address is that of a server. Raises BadAddress for one of a kind that is not known."""
     kind, url, _ = address.partition("://")
     if url and kind not in ("postgresql", "postgres"):
         raise BadAddress(
@@ -238,7 +269,7 @@ def remote(address: str) -> bool:
     return bool(url)
 
 
-def replay(source: str | Any, *, run: str = "last", strict: bool = False) -> Model:
+def replay(source: Address | Sequence[Entry], *, run: str = "last", strict: bool = False) -> Model:
     """Make a model that answers as a recorded run did: no key, no network, no cost.
 
     Args:
@@ -248,7 +279,7 @@ def replay(source: str | Any, *, run: str = "last", strict: bool = False) -> Mod
     """
     from gesta.models.replay import replay as replaying
 
-    if not isinstance(source, str):
+    if not isinstance(source, str | os.PathLike):
         return replaying(source, strict=strict)
     opened = inline_store(source, readonly=True)
     try:
@@ -289,15 +320,16 @@ class Record(Base):
 
 
 @asynccontextmanager
-async def open_record(address: str = ":memory:", **options: Unpack[Options]) -> AsyncIterator[Record]:
+async def open_record(address: Address = ":memory:", **options: Unpack[Options]) -> AsyncIterator[Record]:
     """Open a record, making it if there is none, and close it at the end of the block.
 
     Args:
-        address: path of a `.gesta` file, or `:memory:` for one that ends with the block.
+        address: path of a `.gesta` file, as text or a `pathlib.Path`, or `:memory:` for one that ends with the block.
         options: see `Options`.
 
     Raises:
         TypeError: there is no such option.
+        BadAddress: it is no address.
         NoRecord, BrokenRecord, NewerRecord, WriteFailed: it cannot be opened.
     """
     of_store, terms = divided(options)
@@ -307,7 +339,7 @@ async def open_record(address: str = ":memory:", **options: Unpack[Options]) -> 
     try:
         async with anyio.create_task_group() as tasks:
             record = Record(opened, partial(bind, models=models), tasks)
-            record.holder.terms = terms
+            record.turns.terms = terms
             try:
                 yield record
             except BaseException as error:  # noqa: BLE001 - raised below, outside of the group, as itself

@@ -5,59 +5,70 @@ Model and formatter may be named by an address; `gesta.open` binds them when a t
 
 import math
 import re
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from hashlib import sha256
-from typing import Any
+from typing import Any, Generic
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import force_setattr, replace
 
-from gesta.codec import digest_of
-from gesta.context import Context
+from gesta.codec.rows import digest_of
 from gesta.errors import AgentError, BadAddress, BadTool
-from gesta.formatter import Formatter
+from gesta.function_tool.context import Context
+from gesta.function_tool.output import ANSWER, Output, T, output_of
+from gesta.function_tool.tool import Tool, tool
 from gesta.kinds import AgentRef, RequestHeaderContent
-from gesta.model import Model, Reply, Unasked
-from gesta.output import ANSWER, output_of
+from gesta.model.request import Model, Reply, Unasked
 from gesta.policy import Policy, Price, Spelled
-from gesta.tooling import Tool, tool
+from gesta.prompt.formatter import Formatter
 
 RULES = ("name", "effect", "approval", "timeout_s", "on_doubt", "group", "applicable_states", "state")
 """What of a tool is in an agent's digest, beside its schema."""
-Program = Callable[[Any, str], Awaitable[Any]]
-"""An async function of the verbs and the text of a message, which gives the answer."""
 
 
 class Unanswered(Exception):
     """What the tool of an agent raises when that gives no answer; the model reads it."""
 
 
-class Agent(Struct, frozen=True, metaclass=Spelled):
-    """Who answers: a name, a model, instructions, tools and rules."""
+class Answer(Struct, frozen=True):
+    """What a program may return where it has more to give than a text."""
+
+    text: str
+    """For people."""
+    value: Any
+    """For programs: any JSON value."""
+
+
+Program = Callable[[Any, str], Awaitable[T]] | Callable[[Any, str], Awaitable[Answer]]
+"""An async function of the verbs and the text of a message, which gives the answer."""
+
+
+class Agent(Struct, Generic[T], frozen=True, metaclass=Spelled):
+    """Who answers: a name, a model, instructions, tools and rules. `T` is the type of the answer, text by default."""
 
     name: str
     model: Model | str = ""
-    """A model, or an address `provider:model`; a program may have none."""
+    """A model, or an address `provider:model`. An agent with a program needs no model."""
     instructions: str = ""
-    tools: tuple[Tool, ...] | list[Tool] = ()
+    tools: Sequence[Tool] = ()
     formatter: Formatter[Any] | str = "tool-calls"
     policy: Policy = Policy()
     settings: dict[str, Any] = {}
     """Settings of the model's request, such as `temperature`, as the provider names them."""
-    output: Any = None
-    """A type that the answer has to be, or an `Output` that says also how a model is held to it; none for text."""
+    output: type[T] | Output[T] | None = None
+    """The type of the answer, or an `Output`, which also says how the model is held to it; `None` for text."""
     repair: bool | Callable[[str], dict[str, Any] | None] = False
     """Whether arguments that are nearly JSON are read as what they were meant to be, and marked as repaired on record.
     Never for a tool with an effect, unless a person approves the call."""
     meta: dict[str, Any] = {}
     """What else is to stand in its request-headers, such as the prompt that it was made of; no model reads it."""
     groups: tuple[str, ...] | list[str] | None = None
-    """Groups of tools that it may use, `*` for all; none for `default`, empty for no tool at all."""
+    """Groups of tools that the agent may use: `*` for all, `None` for `default`, an empty tuple for no tool at all."""
     state: str = ""
     """State of the tools that a run begins in; empty is `undefined`."""
-    program: Program | None = None
-    """Takes its turns in place of asking the model; see `gesta.verbs`."""
+    program: Program[T] | None = None
+    """An async function that runs the agent's turns in place of a model; see `gesta.workflow.verbs`."""
     price: Price | None = None
     """What the model's tokens cost; `gesta.open` looks it up where it is not said. Only a budget asks for it."""
     hint: str | None = None
@@ -79,11 +90,16 @@ class Agent(Struct, frozen=True, metaclass=Spelled):
             raise AgentError(f"{found} Write by=gesta.patterns.summariser.summariser(MODEL).")
         force_setattr(self, "output", output_of(self.output))
         names = [tool.name for tool in self.tools]
-        if self.output is not None and self.output.by == "tool":
+        if self.answer_type is not None and self.answer_type.by == "tool":
             names.append(ANSWER)
         for name in names:
             if names.count(name) > 1:
                 raise BadTool(f"Agent {self.name!r} has two tools named {name!r}. Give one another: tool(name='...').")
+
+    @property
+    def answer_type(self) -> Output[T] | None:
+        """What the answer has to be; None where any text will do."""
+        return self.output if isinstance(self.output, Output) else None
 
     def tool(self, name: str) -> Tool | None:
         """Find a tool by its name."""
@@ -92,22 +108,26 @@ class Agent(Struct, frozen=True, metaclass=Spelled):
                 return each
         return None
 
-    def offering(self, state: str) -> "Agent":
-        """Give the agent with those tools alone that it may use in a state, empty for the one it begins in."""
-        if self.groups is None and not any(tool.group or tool.applicable_states for tool in self.tools):
-            return self
+    def offering(self, state: str) -> "Agent[T]":
+        """Return the agent with only the tools that it may use in a state. An empty state means its first state."""
+        for each in self.tools if self.groups is None else ():  # at each request: a generator takes longer
+            if each.group or each.applicable_states:
+                break
+        else:
+            if self.groups is None:
+                return self
         wanted, now = {"default"} if self.groups is None else set(self.groups), state or self.state or "undefined"
         return replace(self, tools=[tool for tool in self.tools if tool.offered(wanted, now)])
 
     def asked(self) -> Model:
-        """Give the model that was bound."""
+        """Return the model that was bound."""
         if self.model == "":
             return Unasked()
         assert not isinstance(self.model, str), f"agent {self.name!r} was not bound: model is {self.model!r}"
         return self.model
 
     def formats(self) -> Formatter[Any]:
-        """Give the formatter that was bound."""
+        """Return the formatter that was bound."""
         assert not isinstance(self.formatter, str), f"agent {self.name!r} was not bound"
         return self.formatter
 
@@ -126,11 +146,11 @@ class Agent(Struct, frozen=True, metaclass=Spelled):
         return replace(made, description=description or self.instructions.partition("\n")[0], agent=self)
 
     def answers_by(self) -> str | None:
-        """Say how a model is held to the type of the answer; none where any text will do."""
-        if self.output is None:
+        """Return how a model is held to the type of the answer; `None` if any text is an answer."""
+        if self.answer_type is None:
             return None
         in_words = self.formats().reader() is not None  # where even calls are words, no provider can hold it to a form
-        return "prompt" if in_words else str(self.output.by)
+        return "prompt" if in_words else self.answer_type.by
 
     def answer_text(self, output: str) -> str:
         """Read the answer out of what a model wrote."""
@@ -143,17 +163,19 @@ class Agent(Struct, frozen=True, metaclass=Spelled):
     def header(self) -> RequestHeaderContent:
         """Make what holds for all its requests."""
         meta: dict[str, Any] = {**self.meta, "model": self.asked().name}
-        by, schema = self.answers_by(), None
+        by, schema, output = self.answers_by(), None, self.answer_type
         tools = [
             {"name": tool.name, "description": tool.description, "args_schema": tool.args_schema} for tool in self.tools
         ]
         instructions = self.instructions
-        if by == "native":
-            schema = self.output.schema
+        if output is None:
+            pass
+        elif by == "native":
+            schema = output.schema
         elif by == "tool":
-            tools.append(self.output.tool())
+            tools.append(output.tool())
         elif by == "prompt":
-            instructions = "\n\n".join(text for text in (instructions, self.output.asked()) if text)
+            instructions = "\n\n".join(text for text in (instructions, output.asked()) if text)
         if instructions:
             meta["instructions"] = instructions
         if self.settings:
@@ -161,7 +183,7 @@ class Agent(Struct, frozen=True, metaclass=Spelled):
         return RequestHeaderContent(tools=tools or None, output=schema, meta=meta)
 
     def ref(self, known: MutableMapping[bytes, str] | None = None) -> AgentRef:
-        """Say which agent this is, on the record.
+        """Return the agent's name, digest and hint, as the record keeps them.
 
         Args:
             known: digests of what was described before; a new one is added.

@@ -2,12 +2,15 @@
 
 Its id is `run.seq`; there is no second id. A `Draft` is what a writer hands in, an `Entry` is what is on the record,
 a `Row` is an entry as it is stored: the text whose bytes the digest covers.
+
+A view is a fold over entries, so whatever is known of a run can be thrown away and computed again.
 """
 
 import hashlib
 import json
+from collections.abc import Iterable
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from msgspec import Struct, to_builtins
 
@@ -103,5 +106,29 @@ def utc_text(at: datetime) -> str:
 
 
 def utc_time(text: str) -> datetime:
-    """Read a time of a row."""
-    return datetime.fromisoformat(text)
+    """Read a time of a row. Raises ValueError for a text that is no time in UTC."""
+    at = datetime.fromisoformat(text)
+    if at.tzinfo is not UTC:
+        raise ValueError(f"found the time {text!r:.60}, expected one in UTC")
+    return at
+
+
+S = TypeVar("S")
+
+
+class View(Protocol[S]):
+    """A fold over entries."""
+
+    def start(self) -> S:
+        """Make the state of no entries."""
+
+    def apply(self, state: S, entry: Entry) -> S:
+        """Return the state after one more entry. Total: no entry raises."""
+
+
+def fold(view: View[S], entries: Iterable[Entry], state: S | None = None) -> S:
+    """Return a view's state after some entries, from its start or from `state`."""
+    state = view.start() if state is None else state
+    for entry in entries:
+        state = view.apply(state, entry)
+    return state

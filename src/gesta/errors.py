@@ -1,42 +1,49 @@
 """Every error that Gesta raises on purpose, each saying what was found, what was expected and what to do.
 
-GestaError
-├── RecordError        the file or database as a whole
-│   ├── NoRecord         there is none where one should be read
-│   ├── BrokenRecord     it is no record, or its bytes were changed
-│   ├── NewerRecord      a later release wrote it
-│   └── WriteFailed      full disk, read-only folder, lost connection: nothing more is effected
-│       ├── RecordBusy     others write without a pause, for longer than was waited
-│       └── ServerGone     the database server cannot be reached
-├── RunError           one run of it
-│   ├── NoRun            no such run
-│   ├── SeveralRuns      the beginning of several ids
-│   ├── RunHeld          somebody else is writing it
-│   ├── RunMirrored      it is a mirror of a run in another record, or was moved there
-│   ├── LeaseLost        the writer is no longer the writer, or behind the head
-│   ├── TurnOpen         a turn is open, and another was to begin
-│   ├── OtherMessage     a key that was used before, with another message
-│   ├── OtherProgram     a program does not fit what is on record of it
-│   └── OtherType        an answer on record is not of the type that is asked for
-├── AgentError         an agent, tool or script that cannot be used as it is
-│   ├── BadTool, BadArguments, BadAddress, MissingExtra, NoKey
-│   └── ScriptExhausted  a scripted or replayed model has no more items
-├── ModelFault         a provider did not answer (caught by `perform`, written as a `fault`)
-└── InDoubt            raised by a tool: it cannot say whether its effect happened
+Catching an error also catches those below it:
+
+    GestaError
+    ├── RecordError        the file or database as a whole
+    │   ├── NoRecord         there is none where one should be read
+    │   ├── BrokenRecord     it is no record, or its bytes were changed
+    │   │   └── ForeignObjects  it brings along what would run when it is used
+    │   ├── NewerRecord      a later release wrote it
+    │   └── WriteFailed      full disk, read-only folder, lost connection: nothing more is effected
+    │       ├── RecordBusy     others write without a pause, for longer than was waited
+    │       └── ServerGone     the database server cannot be reached
+    ├── RunError           one run of it
+    │   ├── NoRun            no such run
+    │   ├── SeveralRuns      the beginning of several ids
+    │   ├── RunHeld          somebody else is writing it
+    │   ├── RunMirrored      it is a mirror of a run in another record, or was moved there
+    │   ├── LeaseLost        the writer is no longer the writer, or behind the head
+    │   ├── NotWaiting       what a person said is about nothing that waits, or about several things
+    │   ├── TurnOpen         a turn is open, and another was to begin
+    │   ├── OtherMessage     a key that was used before, with another message
+    │   ├── OtherProgram     a program does not fit what is on record of it
+    │   ├── OtherType        an answer on record is not of the type that is asked for
+    │   └── NoAnswer         the value of a turn that was not answered
+    ├── AgentError         an agent, tool or script that cannot be used as it is
+    │   ├── BadTool, BadArguments, BadAddress, MissingExtra, NoKey
+    │   └── ScriptExhausted  a scripted or replayed model has no more items
+    ├── ModelFault         a provider did not answer (caught by `perform`, written as a `fault`)
+    └── InDoubt            raised by a tool: it cannot say whether its effect happened
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
+
+from gesta.text.redactor import SECRETS
 
 
 def nearest(word: str, words: Iterable[str]) -> str:
-    """Name the word that was probably meant, as the end of a message; empty when none is near."""
+    """Return a sentence with the word that was probably meant; empty when no word is near."""
     close = get_close_matches(word, list(words), 1, 0.6)
     return f" Did you mean {close[0]!r}?" if close else ""
 
 
 def message_of(error: object) -> str:
-    """Say what an error says of itself; one that cannot even do that has no message. Total."""
+    """Return the message of an error; empty if the error raises when it is asked for its message. Total."""
     try:
         return str(error)
     except BaseException:  # noqa: BLE001 - the errors of others may be broken too
@@ -44,7 +51,18 @@ def message_of(error: object) -> str:
 
 
 class GestaError(Exception):
-    """Base of all errors that Gesta raises on purpose."""
+    """Base of all errors that Gesta raises on purpose. No secret that this process knows is in their messages."""
+
+    by_name = True
+    """Whether a secret is also known by where it stands, as the password in an address."""
+
+    def __init__(self, *args: object) -> None:
+        clean = SECRETS.message if self.by_name else SECRETS.text
+        super().__init__(*(clean(each) if isinstance(each, str) else each for each in args))
+
+    def add_note(self, note: str, /) -> None:
+        """Add a note, as to any exception, without secrets."""
+        super().add_note(SECRETS.message(note))
 
 
 class RecordError(GestaError):
@@ -63,6 +81,30 @@ class BrokenRecord(RecordError):
 
     def __init__(self, address: str, found: str) -> None:
         super().__init__(f"{address!r} is not a readable Gesta record: {found}. Nothing was changed.")
+        self.address, self.found = address, found
+
+
+class ForeignObjects(BrokenRecord):
+    """It brings along what would run when it is used, or lacks a table."""
+
+    def __init__(self, address: str, found: list[str], then: str | None = None) -> None:
+        shown = ", ".join(found[:5]) + (f" and {len(found) - 5} more" if len(found) > 5 else "")
+        then = then or f"`gesta repair {address}` shows it, and what can be removed"
+        super(BrokenRecord, self).__init__(
+            f"{address!r} was not opened. It holds what no release of Gesta makes, and what would run when the record "
+            f"is used: {shown}. Nothing of it ran. {then}."
+        )
+        self.address, self.found = address, shown
+
+
+class SetAside(UserWarning):
+    """A record holds triggers or views that Gesta did not make. They are not used."""
+
+    def __init__(self, address: str, found: list[str]) -> None:
+        super().__init__(
+            f"Set aside in {address!r}: {', '.join(found)}. No release of Gesta makes that, and nothing of it is run "
+            f"here. `gesta verify {address}` counts it as a flaw, and `gesta repair {address}` takes it out."
+        )
 
 
 class NewerRecord(RecordError):
@@ -151,6 +193,43 @@ class LeaseLost(RunError):
         )
 
 
+WAITED = {
+    "approval": "call that waits for approval",
+    "question": "question that waits",
+    "doubt": "call in doubt",
+    "turn": "open turn",
+}
+"""What a person's word may be about."""
+
+
+class NotWaiting(RunError):
+    """A person said something of which the run waits for nothing, or that may be about several things."""
+
+    def __init__(
+        self,
+        run: str,
+        what: str,
+        waiting: Mapping[int, str],
+        wanted: int | None = None,
+        *,
+        expired: tuple[int, str] | None = None,
+    ) -> None:
+        named = ", ".join(f"{seq} ({text:.60})" for seq, text in waiting.items())
+        thing = WAITED[what]
+        if expired is not None:
+            found = f"waits no more for approval of call {expired[0]}: the request expired at {expired[1]}"
+            todo = "The call does not run; resume the run, and the model reads that nobody answered in time."
+        elif not waiting:
+            found = f"has no {thing}"
+            todo = "`gesta runs` says what it waits for. A run below has an id of its own: Waiting.run."
+        elif wanted is not None:
+            found, todo = f"has no {thing} with seq {wanted}; it has {named}", "Name one by its seq."
+        else:
+            found, todo = f"has {len(waiting)} of them, expected one {thing}: {named}", "Name one by its seq."
+        super().__init__(f"Run {run!r} {found}. {todo}")
+        self.run, self.what, self.waiting = run, what, dict(waiting)
+
+
 class TurnOpen(RunError):
     """A turn is open, and another message came."""
 
@@ -192,6 +271,16 @@ class OtherType(RunError):
         self.run, self.turn = run, turn
 
 
+class NoAnswer(RunError):
+    """The value of a turn was asked for that was not answered."""
+
+    def __init__(self, run: str, reason: str, why: str | None) -> None:
+        found = f"The turn of run {run!r} " + ("waits" if reason == "waiting" else f"ended with reason {reason!r}")
+        todo = "outcome.waiting says what for." if reason == "waiting" else "Look at outcome.reason first."
+        super().__init__(f"{found}{f' ({why})' if why else ''}, so it has no value. {todo}")
+        self.run, self.reason = run, reason
+
+
 class AgentError(GestaError):
     """An agent, tool or model that cannot be used as it is."""
 
@@ -202,6 +291,8 @@ class BadTool(AgentError):
 
 class BadArguments(AgentError):
     """Arguments that do not fit a tool; the message names the path and goes back to the model."""
+
+    by_name = False  # a member of arguments may have any name
 
 
 class BadAddress(AgentError):
@@ -216,7 +307,7 @@ class MissingExtra(AgentError):
 
 
 class NoKey(AgentError):
-    """A provider needs a key and none was found."""
+    """A provider needs a key, and no key was found."""
 
     def __init__(self, provider: str, variable: str) -> None:
         super().__init__(
@@ -245,9 +336,11 @@ class ModelFault(GestaError):
         retry_after_s: float | None = None,
     ) -> None:
         super().__init__(message)
-        self.type, self.message = type_, message
+        self.type, self.message = SECRETS.text(type_), str(self)
         self.http_status, self.retry, self.retry_after_s = http_status, retry, retry_after_s
 
 
 class InDoubt(GestaError):
     """Raise it in a tool that cannot say whether its effect happened: the call is not run again blindly."""
+
+    by_name = False

@@ -5,140 +5,22 @@ The tag on disk is the string of `Kind`, for ever; the classes keep the names th
 and go missing. Data only: nothing here knows how it is stored, shown or sent.
 """
 
-import enum
 from datetime import datetime
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal
 
-from msgspec import Struct
-
-Status = Literal["success", "error"]
-Reason = Literal["answered", "failed", "limit", "budget", "cancelled"]
-
-
-class Kind(enum.StrEnum):
-    """The tag of a content."""
-
-    def __new__(cls, value: str, doc: str) -> Self:
-        """Make a member that is its tag and carries its own docstring."""
-        member = str.__new__(cls, value)
-        member._value_ = value
-        member.__doc__ = doc
-        return member
-
-    System = "system", "Text that the application made: a template filled in, the task of a child run."
-    ToolCall = "tool-call", "Arguments that a model made for a tool."
-    ToolResult = "tool-result", "What came of a tool call."
-    ChatCompletion = "chat-completion", "What a model generated, before any post-processing."
-    RequestHeader = "request-header", "Tools, output schema, model and settings of the requests after it."
-    User = "user", "What a person sent."
-    Assistant = "assistant", "What the person was shown."
-    Begin = "begin", "A span starts."
-    End = "end", "A span ends."
-    Edge = "edge", "One unit of work calls another, or hands over to it."
-    KeyValue = "key-value", "Anything the user wants on the record under a name."
-    Request = "request", "A model is about to be asked."
-    Thought = "thought", "Reasoning."
-    Attempt = "attempt", "The effect of a tool call is about to be tried."
-    Fault = "fault", "A try that failed and is not the answer."
-    Decision = "decision", "A routing choice."
-    Plan = "plan", "Steps that are to be taken."
-    Retrieval = "retrieval", "What was looked up, down to the passage."
-    ApprovalRequest = "approval-request", "A person is asked whether a call may run."
-    Approval = "approval", "A person answered about a call."
-    Question = "question", "A person is asked anything else."
-    Answer = "answer", "A person answered a question."
-    Signal = "signal", "The run was told something from outside."
-    Timer = "timer", "The run wants to be woken."
-    Resolution = "resolution", "Somebody or something settled a doubt."
-    Budget = "budget", "Money and tokens set aside before, settled after."
-    Artifact = "artifact", "A file that a tool or code made."
-    Compaction = "compaction", "A summary is shown instead of a range of entries."
-
-
-class Part(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One piece of a message: text, or an image or file."""
-
-    type: Literal["text", "image", "file"]
-    text: str | None = None
-    data: Any = None
-    """The bytes of an image or file; large ones are kept as a blob."""
-    url: str | None = None
-    """Where it lies, for whoever is asked to fetch it."""
-    blob: str | None = None
-    """Name of a blob in this run that holds it."""
-    media_type: str | None = None
-    name: str | None = None
-
-
-class Error(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What went wrong, as data."""
-
-    type: str
-    """Class of the exception, or a short name of ours such as `timeout`."""
-    message: str
-    http_status: int | None = None
-    traceback: str | None = None
-
-
-class Forked(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a fork goes on from."""
-
-    run: str
-    seq: int
-    """Of its last entry that the fork shares; 0 for none."""
-    digest: str = ""
-    """Of that entry, in hex: the fork is chained to it."""
-    live: list[str] | None = None
-    """Tools that may do what is not on record of the base, beside the pure ones."""
-
-
-class Opened(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What makes a run: stands on its first begin."""
-
-    session: str
-    name: str
-    record: str
-    """Id of the record where the run was made; it stays when the run is copied elsewhere."""
-    parent_run: str | None = None
-    base: Forked | None = None
-    """Of a fork: the run that it goes on from."""
-    depth: int = 0
-    """Number of runs above this one."""
-    doubts: list[str] | None = None
-    """Names of tools with a call of unknown outcome in a run above: each call of them needs approval here."""
-
-
-class AgentRef(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Which agent took a turn. Never imported from here: `hint` is for people."""
-
-    name: str
-    digest: str
-    """SHA-256 of the agent's description, in hex."""
-    hint: str | None = None
-
-
-class Step(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One step of a plan."""
-
-    goal: str
-    tool_hint: str | None = None
-    depends_on: list[int] | None = None
-    """Places of other steps in the plan, from 0."""
-
-
-class Hit(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One passage that a retrieval found."""
-
-    document: str
-    chunk: str | None = None
-    score: float | None = None
-
-
-class Base(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind"):
-    """What all contents share."""
-
-    extra: dict[str, Any] | None = None
-    """Additional data; its values may be any Python value."""
+from gesta.content import (
+    AgentRef as AgentRef,
+    Base as Base,
+    Error as Error,
+    Forked as Forked,
+    Hit as Hit,
+    Kind as Kind,
+    Opened as Opened,
+    Part as Part,
+    Reason as Reason,
+    Status as Status,
+    Step as Step,
+)
 
 
 class SystemContent(Base, frozen=True, kw_only=True, tag="system"):
@@ -147,6 +29,14 @@ class SystemContent(Base, frozen=True, kw_only=True, tag="system"):
     kind: ClassVar[Kind] = Kind.System
     value: str
     parts: list[Part] | None = None
+    source: list[str] | None = None
+    """Who said it, where an agent or a program did: names from the outermost in. A model is shown it as role user."""
+    corrects: int | None = None
+    """The completion whose answer it says is wrong."""
+    document: dict[str, Any] | None = None
+    """The message that it was made of, where that holds more than text."""
+    history: bool = False
+    """Whether a program put it into the history."""
 
 
 class UserContent(Base, frozen=True, kw_only=True, tag="user"):
@@ -156,6 +46,10 @@ class UserContent(Base, frozen=True, kw_only=True, tag="user"):
     value: str
     user_id: str | None = None
     parts: list[Part] | None = None
+    document: dict[str, Any] | None = None
+    """The message that it was made of, where that holds more than text."""
+    history: bool = False
+    """Whether a program put it into the history: nobody sent it."""
 
 
 class AssistantContent(Base, frozen=True, kw_only=True, tag="assistant"):
@@ -164,6 +58,10 @@ class AssistantContent(Base, frozen=True, kw_only=True, tag="assistant"):
     kind: ClassVar[Kind] = Kind.Assistant
     value: str
     parts: list[Part] | None = None
+    return_values: dict[str, Any] | None = None
+    """The values of the answer, where they are more than its text."""
+    history: bool = False
+    """Whether a program put it into the history: it is no answer of this turn."""
 
 
 class RequestHeaderContent(Base, frozen=True, kw_only=True, tag="request-header"):
@@ -189,7 +87,7 @@ class RequestContent(Base, frozen=True, kw_only=True, tag="request"):
     kind: ClassVar[Kind] = Kind.Request
     header: int
     extends: int | None = None
-    """Request whose blocks this one repeats; none for the first, or where all had to be encoded anew."""
+    """Request whose blocks this request repeats; `None` for the first, or if all blocks were encoded again."""
     blocks: list[Any]
     """What is added: `[[seq, ...], encoder]` by reference, or the text of one encoded block."""
     body_digest: str
@@ -210,6 +108,8 @@ class ChatCompletionContent(Base, frozen=True, kw_only=True, tag="chat-completio
     latency_ms: float | None = None
     meta: dict[str, Any] | None = None
     """`raw`: the reply as it came."""
+    actions: dict[str, Any] | None = None
+    """The agent actions that were made of it, where they do not follow from its text and calls."""
 
 
 class ThoughtContent(Base, frozen=True, kw_only=True, tag="thought"):
@@ -257,13 +157,23 @@ class ToolResultContent(Base, frozen=True, kw_only=True, tag="tool-result"):
     tool_result: Any
     """What the model reads: any JSON value."""
     call: int | None = None
-    """Seq of the tool-call; none where a foreign log does not say."""
+    """Seq of the tool call; `None` if an imported log does not say."""
     tool_call_id: str | None = None
     status: Status | None = "success"
     """Did the tool run well?"""
     outcome: Literal["ok", "error", "denied", "interrupted", "unknown", "late"] | None = None
     doubts: list[str] | None = None
     """Names of tools with a call of unknown outcome in the child runs that the call started."""
+    error: Error | None = None
+    """What the tool raised."""
+    state: str | None = None
+    """The state in which the tool left the run."""
+    document: dict[str, Any] | None = None
+    """The message that the tool returned, where that holds more than text."""
+    by: str | None = None
+    """The person who gave it in place of the tool."""
+    copy_of: str | None = None
+    """Id of the entry of another run that this result was copied from."""
 
 
 class FaultContent(Base, frozen=True, kw_only=True, tag="fault"):
@@ -271,16 +181,18 @@ class FaultContent(Base, frozen=True, kw_only=True, tag="fault"):
 
     kind: ClassVar[Kind] = Kind.Fault
     of: int
-    """The request or attempt; of a turn whose process died, its begin."""
+    """The request or attempt; its begin, of a turn whose process died, or that called agents too deep."""
     error: Error
     wait_s: float | None = None
-    """Pause before the next try; none when there is no next."""
+    """Pause before the next try; `None` if there is no next try."""
     shown_chars: int | None = None
     """Characters that were already streamed to somebody."""
     over: bool | None = None
     """Of an attempt: whether its function has ended for certain; `False` where that was looked up and is not known."""
     run: str | None = None
     """Of an attempt that waits for a child run: that run."""
+    meta: dict[str, Any] | None = None
+    """`raw`: what came of the reply."""
 
 
 class BeginContent(Base, frozen=True, kw_only=True, tag="begin"):
@@ -298,6 +210,8 @@ class BeginContent(Base, frozen=True, kw_only=True, tag="begin"):
     agent: AgentRef | None = None
     key: str | None = None
     """Key of the message that opened this turn."""
+    allowance: dict[str, Any] | None = None
+    """Of a turn of a child run: what it may spend."""
 
 
 class EndContent(Base, frozen=True, kw_only=True, tag="end"):
@@ -311,6 +225,10 @@ class EndContent(Base, frozen=True, kw_only=True, tag="end"):
     error: Error | None = None
     doubts: list[str] | None = None
     """Of a turn: names of tools with a call whose outcome is still unknown."""
+    null: bool = False
+    """Of a turn: whether its answer is no value, which is one of the type that was asked for."""
+    goal: str | None = None
+    """Of a finding: what it was to find."""
 
 
 class EdgeContent(Base, frozen=True, kw_only=True, tag="edge"):
@@ -322,6 +240,9 @@ class EdgeContent(Base, frozen=True, kw_only=True, tag="edge"):
     dest: list[str]
     payload: Any = None
     allowance: dict[str, Any] | None = None
+    """What the child run may spend."""
+    child: str | None = None
+    """Name of the child run of a tool call."""
 
 
 class KeyValueContent(Base, frozen=True, kw_only=True, tag="key-value"):
@@ -339,6 +260,8 @@ class DecisionContent(Base, frozen=True, kw_only=True, tag="decision"):
     choice: str
     candidates: list[str]
     rationale: str | None = None
+    task_type: str | None = None
+    """Kind of task that it was made for."""
 
 
 class PlanContent(Base, frozen=True, kw_only=True, tag="plan"):
@@ -394,6 +317,8 @@ class QuestionContent(Base, frozen=True, kw_only=True, tag="question"):
     kind: ClassVar[Kind] = Kind.Question
     value: str
     schema: dict[str, Any] | None = None
+    raises: Literal["tokens", "usd"] | None = None
+    """What of the turn's budget the answer adds to; `None` for any other question."""
 
 
 class AnswerContent(Base, frozen=True, kw_only=True, tag="answer"):
@@ -465,6 +390,12 @@ class CompactionContent(Base, frozen=True, kw_only=True, tag="compaction"):
     from_seq: int
     to_seq: int
     summary: str | None = None
+    tokens: int | None = None
+    """Size of the range in the prompt, as it was estimated."""
+    error: Error | None = None
+    """Why there is no summary, where an agent was to give one."""
+    run: str | None = None
+    """The child run that was to give it."""
 
 
 Content = (

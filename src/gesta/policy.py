@@ -1,7 +1,7 @@
 """What an agent may do, how often and how long: data, carried out by `decide` and `perform`."""
 
 import math
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import msgspec
 from msgspec import Struct
@@ -14,15 +14,17 @@ DoubtPolicy = Literal["ask", "tell"]
 class Spelled(msgspec.StructMeta):
     """Names the nearest field when a keyword is misspelt."""
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Make one. Raises TypeError, as any call with a wrong keyword does."""
-        fields = self.__struct_fields__
-        for name in kwargs:
-            if name not in fields:
-                raise TypeError(
-                    f"{self.__name__} has no field {name!r}.{nearest(name, fields)} It has: {', '.join(fields)}."
-                )
-        return super().__call__(*args, **kwargs)
+    if not TYPE_CHECKING:  # checkers read the fields themselves
+
+        def __call__(self, *args: Any, **kwargs: Any) -> Any:
+            """Make one. Raises TypeError, as any call with a wrong keyword does."""
+            fields = self.__struct_fields__
+            for name in kwargs:
+                if name not in fields:
+                    raise TypeError(
+                        f"{self.__name__} has no field {name!r}.{nearest(name, fields)} It has: {', '.join(fields)}."
+                    )
+            return super().__call__(*args, **kwargs)
 
 
 class Limits(Struct, frozen=True, kw_only=True, metaclass=Spelled):
@@ -51,7 +53,7 @@ class Retry(Struct, frozen=True, kw_only=True, metaclass=Spelled):
     """How often a model is told that its answer is not of the agent's `output` before the turn fails."""
 
     def wait_s(self, failed: int, asked_s: float | None = None) -> float:
-        """Give the pause after `failed` tries in a row, from 1; what the provider asked for, if that is longer."""
+        """Return the pause after `failed` tries in a row, from 1; the provider's own wish, if that is longer."""
         wait = min(self.first_wait_s * self.factor ** (failed - 1), self.max_wait_s)
         return max(wait, min(asked_s or 0.0, self.max_wait_s))
 
@@ -90,7 +92,7 @@ class Price(Protocol):
         """Name and edition of the price list; it stands on the record beside each sum."""
 
     def usd(self, usage: dict[str, Any]) -> float | None:
-        """Give the US dollars for a usage as the provider counts it; None where nobody knows. Total."""
+        """Return the price in US dollars of a usage as the provider counts it; `None` if nobody knows. Total."""
 
 
 class Compact(Struct, frozen=True, kw_only=True, metaclass=Spelled):
@@ -107,9 +109,9 @@ class Compact(Struct, frozen=True, kw_only=True, metaclass=Spelled):
     keep_results: int = 5
     """Results that stay, the last ones; those that no reply has seen yet stay anyway."""
     results_over: int | None = 500
-    """Size of a result, in bytes as sent, above which it may be left out; none to leave all results in."""
+    """Size of a result, in bytes as sent, above which it may be left out; `None` to leave all results in."""
     by: Any = None
-    """An agent that sums up the turns that are left out, see `gesta.patterns.summariser`; none for no summary."""
+    """An agent that sums up the turns that are left out, see `gesta.patterns.summariser`; `None` for no summary."""
 
     def __post_init__(self) -> None:
         """Refuse what keeps less than nothing. Raises AgentError."""
@@ -125,9 +127,9 @@ class Policy(Struct, frozen=True, kw_only=True, metaclass=Spelled):
     limits: Limits = Limits()
     retry: Retry = Retry()
     budget: Budget | None = None
-    """What a turn may cost; none to keep no account."""
+    """What a turn may cost; `None` to keep no account."""
     compact: Compact | None = None
-    """What is done about a prompt that has grown too large; none for nothing."""
+    """What is done about a prompt that has grown too large; `None` to do nothing."""
     parallel: int = 8
     """Tool calls of one reply that run at once; 1 for tools whose order matters."""
     attempts: int = 3
@@ -140,4 +142,4 @@ class Policy(Struct, frozen=True, kw_only=True, metaclass=Spelled):
     when_left: Literal["go-on", "stop"] = "go-on"
     """What a turn that was begun by `record.stream` does when its reader leaves."""
     tool_timeout_s: float | None = 300.0
-    """Bound on one attempt of a tool that names none itself; none for no bound."""
+    """Timeout of one attempt of a tool that names no timeout itself, in seconds; `None` for no timeout."""

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from msgspec import Struct
 
 from gesta.entry import Row
+from gesta.errors import RecordError
 
 
 class Info(Struct, frozen=True):
@@ -42,9 +43,9 @@ class Lease(Struct, frozen=True):
     epoch: int
     """Grows by at least one each time that the lease is taken."""
     head: int
-    """Seq of the last entry when the lease was taken; 0 for a run that has none."""
+    """Seq of the run's last entry when the lease was taken; 0 for a run without entries."""
     digest: bytes
-    """Digest of that entry; 32 zero bytes for a run that has none."""
+    """Digest of that entry; 32 zero bytes for a run without entries."""
     lost: bool = False
     """Whether the holder before did not give the lease back: it died, or lost its connection."""
 
@@ -101,7 +102,7 @@ class Statements(Protocol):
         """
 
 
-class Effect(Struct, frozen=True):
+class TransactionalEffect(Struct, frozen=True):
     """An effect that commits together with the entries about it."""
 
     run: str
@@ -138,8 +139,42 @@ class Table(Struct, frozen=True):
     rows: list[tuple[Any, ...]]
 
 
+class QueryBounds(Struct, frozen=True, kw_only=True):
+    """Bounds of one query of a user; `None` for no bound."""
+
+    seconds: float | None = 600.0
+    rows: int | None = None
+    size_bytes: int | None = None
+    """Of all texts and bytes in an answer, which is in memory as a whole."""
+
+    def passed(self, query: str, name: str) -> RecordError:
+        """Make the error of a query that went beyond one of them."""
+        most = getattr(self, name)
+        found = {"seconds": "took longer than", "rows": "has more rows than", "size_bytes": "holds more bytes than"}
+        return RecordError(
+            f"Cannot answer {query!r:.2000}: it {found[name]} {most:,}. Ask for less, or raise it: gesta sql "
+            f"--{name.partition('_')[0]} N, or gesta.open(…, queries=QueryBounds({name}=N))."
+        )
+
+
+class Foreign(Struct, frozen=True):
+    """What is in a file or schema that no release of Gesta made, each thing as a person would name it."""
+
+    aside: Sequence[str] = ()
+    """Stands on Gesta's tables or in the name of Gesta's views, and is not used."""
+    beside: Sequence[str] = ()
+    """Tables of other programs, and all that stands on them."""
+    tools: Sequence[str] = ()
+    """Tables that transactional tools made, as the record lists them, and what stands on them."""
+    shared: Sequence[str] = ()
+    """Files of the record that other users of the machine may read or write, each with its mode."""
+
+
 class Store(Protocol):
     """Where a record is kept."""
+
+    queries: QueryBounds
+    """Bounds of what `sql` answers."""
 
     @property
     def info(self) -> Info:
@@ -156,7 +191,7 @@ class Store(Protocol):
             WriteFailed: nothing was committed.
         """
 
-    async def transact(self, effect: Effect) -> None:
+    async def transact(self, effect: TransactionalEffect) -> None:
         """Do a work on the record's own tables and commit its entries with it, alone on the writer; the loop waits.
 
         Raises:
@@ -185,13 +220,13 @@ class Store(Protocol):
         """
 
     async def inbox(self, run: str) -> list[Letter]:
-        """Letters that wait, in the order in which they came. Cheap when there is none."""
+        """Return the letters that wait, in the order in which they came. Cheap when no letter waits."""
 
     async def lease(self, run: str, *, mirror: bool = False) -> Lease:
-        """Take the right to write. A dead owner's lease is taken over.
+        """Acquire the right to write a run. The lease of a dead owner is taken over.
 
         Args:
-            mirror: take it also where the run is a mirror, which is written by `push` alone.
+            mirror: whether to acquire it for a mirror too, which `push` alone writes.
 
         Raises:
             RunHeld: a holder that lives has it, in this process or in another one.
@@ -199,7 +234,7 @@ class Store(Protocol):
         """
 
     async def release(self, lease: Lease) -> None:
-        """Give the right back; a lease that is no longer held is let be.
+        """Release the right to write a run. A lease that is no longer held is ignored.
 
         From the moment of the call nobody in this process holds it any more, also if the call is cancelled or its
         commit fails: then it is given back with the next commit, and who asks for the run meanwhile gets it.
@@ -240,14 +275,17 @@ class Store(Protocol):
         """Answer a reading query; one that would write is refused."""
 
     async def shrink(self) -> int:
-        """Give back the space of what was pruned; the bytes by which the file or database became smaller.
+        """Free the space of pruned runs, and return by how many bytes the file or database became smaller.
 
         Raises:
             WriteFailed: others are using it just now; the space is used again by what comes.
         """
 
     async def damage(self) -> list[str]:
-        """Say what is broken in the file or database itself; empty if nothing is. Cost: reads it all."""
+        """Return what is broken in the file or database itself; an empty list if nothing is. Cost: reads it all."""
+
+    async def foreign(self) -> Foreign:
+        """Return what the file or database holds that Gesta did not make."""
 
     async def close(self) -> None:
         """Release what is held. A closed record is one file; closing twice does nothing."""

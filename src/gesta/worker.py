@@ -14,14 +14,14 @@ from anyio.abc import TaskGroup
 from msgspec import Struct
 
 from gesta.agent import Agent
-from gesta.decide import Waiting
+from gesta.decide.move import Waiting
 from gesta.errors import GestaError, RunHeld, WriteFailed, message_of
+from gesta.events import Outcome
 from gesta.kinds import TimerContent
-from gesta.opening import is_message
-from gesta.outcome import Outcome
-from gesta.record import Record
+from gesta.record.record import Record
+from gesta.record.stream import breaks_off
+from gesta.state.opening import is_message
 from gesta.store import RunRow
-from gesta.stream import breaks_off
 
 FIRST_WAIT_S, LAST_WAIT_S = 1.0, 300.0  # between two tries of a run that fails; each wait is twice the one before
 RESUME = "resume"
@@ -169,7 +169,7 @@ class Worker:
         last = self._again.get(run)
         tries = last.tries + 1 if last is not None else 1
         wait_s = min(FIRST_WAIT_S * 2.0 ** min(tries - 1, 20), LAST_WAIT_S)
-        self._again[run] = Again(tries, self._record.holder.clock() + timedelta(seconds=wait_s))
+        self._again[run] = Again(tries, self._record.turns.clock() + timedelta(seconds=wait_s))
         return tries, wait_s
 
     async def _due(self) -> AsyncIterator[RunRow]:
@@ -192,7 +192,7 @@ class Worker:
                 yield row
 
     async def _is_due(self, row: RunRow, below: dict[str | None, list[str]]) -> bool:
-        now = self._record.holder.clock()
+        now = self._record.turns.clock()
         again, seen = self._again.get(row.run), self._seen.get(row.run)
         if again is not None:
             return again.at <= now

@@ -12,10 +12,14 @@ from pathlib import Path
 import msgspec
 
 import gesta
-from gesta import kinds
+from gesta import content, kinds
 
 COMMITTED = Path(__file__).with_name("public_names.txt")
-TREE = ast.parse(Path(kinds.__file__).read_text(encoding="utf-8"))
+TREE = [
+    node
+    for module in (content, kinds)
+    for node in ast.parse(Path(str(module.__file__)).read_text(encoding="utf-8")).body
+]
 
 
 def names() -> Iterator[str]:
@@ -26,7 +30,7 @@ def names() -> Iterator[str]:
 
 def aliases() -> Iterator[str]:
     """Write what names of types in the fields below stand for."""
-    for node in TREE.body:
+    for node in TREE:
         match node:
             case ast.Assign(targets=[ast.Name(id=name)], value=ast.Subscript() as value):
                 yield f"{name} = {ast.unparse(value)}"
@@ -35,7 +39,7 @@ def aliases() -> Iterator[str]:
 def fields() -> Iterator[str]:
     """Write every field that is on disk: with its type as it stands in the source, and with its default, if any."""
     written: dict[str, list[str]] = {}
-    for node in TREE.body:
+    for node in TREE:
         if not isinstance(node, ast.ClassDef) or not any(
             isinstance(base, ast.Name) and base.id in {"Struct", "Base"} for base in node.bases
         ):
@@ -75,7 +79,9 @@ def test_the_fields_are_those_that_are_written_and_every_kind_is_among_them():
         tag, _, rest = line.partition(".")
         written.setdefault(tag, set()).add(rest.partition(":")[0])
     structs = [each for each in vars(kinds).values() if isinstance(each, type) and issubclass(each, msgspec.Struct)]
-    ours = [each for each in structs if each.__module__ == kinds.__name__ and each is not kinds.Base]
+    ours = [
+        each for each in structs if each.__module__ in (content.__name__, kinds.__name__) and each is not kinds.Base
+    ]
     assert written == {
         str(each.__struct_config__.tag or each.__name__): {one.encode_name for one in msgspec.structs.fields(each)}
         for each in ours

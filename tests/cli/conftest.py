@@ -72,6 +72,11 @@ twice = gesta.Agent(
 asker = gesta.Agent(
     "asker", gesta.scripted(gesta.call("ask_person", question="Which one?"), "That one."), tools=[ask_person()]
 )
+both = gesta.Agent(
+    "both",
+    gesta.scripted([gesta.call("ask_person", question="Which?"), gesta.call("ask_person", question="When?")], "Noted."),
+    tools=[ask_person()],
+)
 echo = gesta.Agent("echo", gesta.function(lambda messages, header: f"You said: {messages[-1]['content']!r}"))
 plain = gesta.Agent("plain", gesta.scripted("One.", "Two."))
 mute = gesta.Agent("mute", gesta.scripted("", ""))

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from tests.cli.conftest import Gesta
@@ -160,3 +161,97 @@ def test_no_such_run_and_no_such_record(gesta: Gesta, words: list[str]):
     done = gesta(*words)
     assert done.exit_code == 2
     assert "error: No run 'nope' in this record. `gesta runs` lists them.\n" in done.stderr
+
+
+def test_a_call_runs_with_the_arguments_that_a_person_put_in_their_place(gesta: Gesta):
+    gesta("run", "agent.py:desk", "pay")
+    done = gesta("approve", "last", "--args", '{"order": "W1", "amount": 1.5}', "--by", "ann")
+    assert 'approved: refund(order="W1", amount=1.5)\n' in done.stderr
+    assert "← refunded 1.5 for W1\n" in gesta("resume", "last", "agent.py:desk").stderr
+
+
+def test_a_call_that_a_person_gives_a_result_does_not_run(gesta: Gesta):
+    gesta("run", "agent.py:desk", "pay")
+    done = gesta("approve", "last", "--result", '"paid by cheque"')
+    assert 'answered: refund(order="W1", amount=20.5)\n' in done.stderr
+    shown = gesta("resume", "last", "agent.py:desk").stderr
+    assert "paid by cheque" in shown
+    assert "refunded" not in shown
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--args", "x"], "error: --args is 'x', expected JSON ("),
+        (["--args", "[1]"], "error: --args is a JSON list, expected an object such as '{\"amount\": 5}'.\n"),
+        (["--args", "{}", "--result", "1"], "error: --args and --result do not go together: "),
+        (["--deny", "--args", "{}"], "error: --deny and --args do not go together: "),
+    ],
+)
+def test_what_no_approval_can_say_is_refused_and_the_call_waits_on(gesta: Gesta, words: list[str], said: str):
+    gesta("run", "agent.py:desk", "pay")
+    done = gesta("approve", "last", *words)
+    assert done.exit_code == 2
+    assert said in done.stderr
+    assert gesta("approve", "last").exit_code == 0
+
+
+def test_a_turn_is_resumed_with_consent_to_every_call(gesta: Gesta):
+    gesta("run", "agent.py:pair", "pay")
+    done = gesta("resume", "last", "agent.py:pair", "--yes")
+    assert (done.exit_code, done.stdout) == (0, "Both are done.\n")
+    assert done.stderr.count("approved by --yes\n") == 2
+
+
+def test_of_several_questions_one_is_named_and_each_has_its_answer(gesta: Gesta):
+    gesta("run", "agent.py:both", "go", "--record", "asked.gesta")
+    on = ("--record", "asked.gesta")
+    run = json.loads(gesta("runs", "--json", *on).stdout)["run"]
+    named = "\n  --question 8  Which?\n  --question 9  When?\n"
+    done = gesta("answer", "last", "The blue one", *on)
+    assert (done.exit_code, f"error: 2 questions of run {run} wait. Say which:{named}" in done.stderr) == (2, True)
+    done = gesta("answer", "last", "x", "--question", "7", *on)
+    assert done.exit_code == 2
+    assert f"error: Question 7 of run {run} is not among those that wait:{named}" in done.stderr
+    for question, text in (("9", "Today"), ("8", "The blue one")):
+        assert gesta("answer", "last", text, "--question", question, "--by", "ann", *on).exit_code == 0
+    done = gesta("resume", "last", "agent.py:both", *on)
+    assert (done.exit_code, done.stdout) == (0, "Noted.\n")
+    lines = map(json.loads, gesta("log", "last", "--json", *on).stdout.splitlines())
+    told = {line["content"]["of"]: line["content"] for line in lines if line["content"]["kind"] == "answer"}
+    assert {of: (each["value"], each["by"]) for of, each in told.items()} == {
+        8: ("The blue one", "ann"),
+        9: ("Today", "ann"),
+    }
+
+
+def test_a_doubt_is_settled_in_the_record_that_is_named(gesta: Gesta):
+    gesta("run", "agent.py:sender", "go", "--record", "other.gesta")
+    done = gesta("resolve", "last", "done", "--by", "ann", "--record", "other.gesta")
+    assert (done.exit_code, 'done: send(to="ann")\n' in done.stderr) == (0, True)
+    assert gesta("resume", "last", "agent.py:sender", "--record", "other.gesta").stdout == "Sent.\n"
+
+
+SLOW_PAYMENT = """
+import gesta, time
+
+@gesta.tool(effect="once", timeout_s=0.05)
+def pay(order: str) -> str:
+    '''Pay.'''
+    time.sleep(60)
+    return "paid"
+
+agent = gesta.Agent("payer", gesta.scripted(gesta.call("pay", order="W1"), "Done."), tools=[pay])
+"""
+
+
+def test_a_word_about_what_may_still_be_at_work_is_told_to_be_early_and_is_asked_for_again(
+    gesta: Gesta, folder: Path
+) -> None:
+    (folder / "slow.py").write_text(SLOW_PAYMENT, encoding="utf-8")
+    gesta("run", "slow.py:agent", "pay")
+    done = gesta("resolve", "last", "retry")
+    assert done.exit_code == 0
+    assert (
+        "may still be at work, and happen after you looked. When it has ended, look and say it again.\n" in done.stderr
+    )

@@ -12,14 +12,14 @@ from tests.cli.conftest import Gesta
 from tests.commands import anew
 
 import gesta as library
-from gesta.approver import asked, sign
+from gesta.decide.approval import asked, sign
 from gesta.kinds import ApprovalContent
 
 Find = Callable[[str], str]
 KEY = "6b" * 32
 SHOP = """
 import gesta
-from gesta.approver import SignedApprovals
+from gesta.decide.approval import SignedApprovals
 
 
 @gesta.tool(effect="once", approval=True, expires_s=60)
@@ -58,7 +58,7 @@ def long_ago(agent: str) -> str:
 
     async def main() -> str:
         async with library.open("runs.gesta") as record:
-            record.holder.clock = lambda: datetime(2026, 1, 1, tzinfo=UTC)
+            record.turns.clock = lambda: datetime(2026, 1, 1, tzinfo=UTC)
             return (await record.run(space[agent], "Wire.", session="s")).run
 
     return anyio.run(main)
@@ -216,7 +216,7 @@ def test_agents_of_one_record_have_one_approver(shop: Path):
     assert done.exit_code == 2
     assert (
         "error: `approver` in odd.py is of type str, expected an Approver such as "
-        "gesta.approver.SignedApprovals({...})." in done.stderr
+        "gesta.decide.approval.SignedApprovals({...})." in done.stderr
     )
 
 

@@ -290,5 +290,8 @@ def test_what_cannot_be_a_case_is_said(gesta: Gesta, folder: Path, shop: Callabl
 def test_a_case_holds_no_key(gesta: Gesta, shop: Callable[[str, str], None], monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("OPENAI_API_KEY", "Pay my order.")
     done = gesta("case", "add", "ann", "shop.py:desk")
-    assert "The run holds the text of OPENAI_API_KEY. It was not written" in done.stderr
-    assert done.exit_code == 1
+    assert done.exit_code == 0
+    (case,) = Path("tests/cases").glob("*")
+    text = case.read_text(encoding="utf-8")
+    assert "Pay my order." not in text
+    assert "<secret OPENAI_API_KEY>" in text

@@ -18,11 +18,11 @@ import gesta as door
 from gesta import kinds
 from gesta.cli.layout import WIDEST
 from gesta.cli.talk import harmless
-from gesta.formatter import observation_text
-from gesta.formatters.codeact import code_of
-from gesta.views.lc import from_lc
-from gesta.views.steps import AgentFinish, AgentStep
-from gesta.views.task_log import COLUMNS
+from gesta.compat.langchain.lc import from_lc
+from gesta.compat.langchain.steps import AgentFinish, AgentStep
+from gesta.compat.langroid.task_log import COLUMNS
+from gesta.formatters.codeact_text import code_of
+from gesta.prompt.formatter import observation_text
 
 README = (Path(__file__).resolve().parents[2] / "README.md").read_text(encoding="utf-8")
 FORMS = ("activity", "steps", "task", "react", "codeact")

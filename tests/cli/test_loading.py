@@ -139,3 +139,19 @@ def test_debug_shows_the_traceback(gesta: Gesta, folder: Path):
     with pytest.raises(Exception, match="broken does not import") as caught:
         gesta("run", "broken:agent", "hello", "--debug")
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
+
+
+def test_no_command_imports_what_a_record_names(gesta: Gesta, folder: Path):
+    text = 'import gesta\nagent = gesta.Agent("quick", gesta.scripted("One."))\n'
+    (folder / "named.py").write_text(text, encoding="utf-8")
+    assert gesta("run", "named.py:agent", "x", "--session", "s").stdout == "One.\n"
+    assert "named.py:agent" in gesta("log", "s", "--raw").stdout
+    sys.modules.pop("named", None)
+    (folder / "named.py").write_text(f"open({str(folder / 'ran')!r}, 'w')\n{text}", encoding="utf-8")
+    for words in (
+        *(["runs"], ["log", "s", "--all"], ["show", "s"], ["why", "s"], ["verify"], ["stats"], ["export", "s"]),
+        *(["approve", "s"], ["answer", "s", "x"], ["resolve", "s", "done"], ["cancel", "s"], ["resume", "s"]),
+        *(["fork", "s"], ["replay", "s"], ["diff", "s", "s"], ["find", "One"], ["prune", "--session", "s", "--yes"]),
+    ):
+        gesta(*words)
+        assert not (folder / "ran").exists(), words

@@ -159,7 +159,7 @@ def test_nothing_on_record_steers_the_terminal(gesta: Gesta, form: list[str]):
         span.log(kinds.UserContent(value=HOSTILE, user_id=HOSTILE))
         span.log(kinds.ToolCallContent(tool_name=HOSTILE, tool_args={HOSTILE: HOSTILE}))
         span.log(kinds.ToolResultContent(tool_result={HOSTILE: [HOSTILE]}))
-        span.log(kinds.SignalContent(name="cancel", by=HOSTILE, reason=HOSTILE))
+        span._log.write(kinds.SignalContent(name="cancel", by=HOSTILE, reason=HOSTILE))
         span.log(kinds.PlanContent(role="plan", steps=[kinds.Step(goal=HOSTILE)]))
         span[HOSTILE] = HOSTILE
     shown = gesta(*form)

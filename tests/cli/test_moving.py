@@ -189,12 +189,13 @@ def test_runs_that_are_gone_are_counted_apart_from_those_that_were_changed(gesta
     _filled(gesta)
     nowhere = [word for run in ("f" * 16, "e" * 16) for word in ("--head", f"{run}.1:{'0' * 64}")]
     done = gesta("verify", *nowhere)
-    assert (done.exit_code, done.stderr) == (1, "2 runs are not there any more.\n")
+    since = "Since the heads were kept: 0 more entries in their runs, and 2 more runs. No head covers them.\n"
+    assert (done.exit_code, done.stderr) == (1, f"{since}2 runs are not there any more.\n")
     with closing(sqlite3.connect("runs.gesta")) as file:
         file.execute("UPDATE entries SET content = replace(content, 'Rome', 'rome') WHERE kind = 'user'")
         file.commit()
     done = gesta("verify", *nowhere[:2])
-    assert done.stderr == "Changed since it was written: 1 run of 2. 1 run is not there any more.\n"
+    assert done.stderr == f"{since}Changed since it was written: 1 run of 2. 1 run is not there any more.\n"
 
 
 def test_a_pruned_run_of_another_record_is_not_said_to_be_one_of_this(gesta: Gesta):

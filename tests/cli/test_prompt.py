@@ -133,7 +133,8 @@ def test_arguments_are_shown_whole_and_harmless(folder: Path):
     shown = child.before.replace("\r\n", "\n")
     child.sendline("y")
     assert _end(child)[1] == 0
-    assert "\\u001b[2J\\u202eabc [bold]" in shown
+    assert "<U+001B>[2J<U+202E>abc [bold]" in shown
+    assert "Some characters cannot be seen, or turn text around: <U+...> stands for each." in shown
     assert "\x1b[2J" not in shown
     assert '"a": 1' in shown
     assert '"b": 2' in shown

@@ -10,11 +10,11 @@ from tests.cli.conftest import Gesta
 
 import gesta
 from gesta.address import FORMATTERS, open_record
-from gesta.formatters.react import ReActHistoryFormatter
+from gesta.compat.kodeagent.react import ReActHistoryFormatter
 from gesta.kinds import ToolCallContent, UserContent
 from gesta.models.chat_completions import ChatDialect
 from gesta.policy import Compact
-from gesta.record import Record
+from gesta.record.record import Record
 
 LONG = "x" * 4_000
 

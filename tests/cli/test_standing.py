@@ -4,15 +4,14 @@ import os
 import re
 import shutil
 import sqlite3
-import subprocess
-import sys
 from contextlib import closing
 from pathlib import Path
 
 import pytest
+from tests import programs
 from tests.cli.conftest import Gesta
 
-MAIN = [sys.executable, "-c", "from gesta.cli import main; main()"]
+MAIN = ["-c", "from gesta.cli import main; main()"]
 DYING = """
 import os
 import gesta
@@ -40,7 +39,7 @@ def dies(folder: Path) -> None:
 
 def killed(*words: str) -> None:
     """Run a command in a process of its own, which dies."""
-    done = subprocess.run([*MAIN, *words], env=os.environ | {"DIES": "1"}, capture_output=True, check=False)
+    done = programs.run([*MAIN, *words], env=os.environ | {"DIES": "1"})
     assert done.returncode == 9, done.stderr
 
 
@@ -63,6 +62,8 @@ def test_a_call_whose_process_cannot_be_looked_up_is_tried_again_once_a_person_s
     said = re.search(r"gesta gone (\S+)", waits.output)
     assert said is not None, waits.output
     assert gesta("gone", said[1], "--by", "ann", "--yes").exit_code == 0
+    assert gesta("resume", "s", "dying.py:payer").exit_code == 5, "it may have paid since she looked"
+    assert gesta("resolve", "s", "retry").exit_code == 0
     done = gesta("resume", "s", "dying.py:payer")
     assert (done.exit_code, "It is paid." in done.output) == (0, True)
 

@@ -1,11 +1,10 @@
 """What the README and the pages show is run, each block as a program of its own in an empty folder."""
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from tests import programs
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -19,7 +18,7 @@ BLOCKS = [
 
 @pytest.mark.parametrize(("code", "shown"), BLOCKS)
 def test_a_block_prints_what_the_page_shows(code: str, shown: str | None, tmp_path: Path) -> None:
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, check=False)
+    done = programs.run(["-c", code], cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     if shown is not None:

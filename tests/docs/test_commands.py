@@ -68,7 +68,7 @@ def normalised(text: str, folder: Path | str = HOME) -> str:
 
 
 def fits(shown: str, said: str) -> bool:
-    """Tell whether a text is what a page shows; a line `...` of the page stands for any lines."""
+    """Return whether a text is what a page shows; a line `...` of the page stands for any lines."""
     lines = ("(?:.*\n)*?" if line == "...\n" else re.escape(line) for line in shown.splitlines(keepends=True))
     return re.fullmatch("".join(lines), said) is not None
 

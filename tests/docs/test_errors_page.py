@@ -16,11 +16,21 @@ from tests.docs.test_commands import ROOT, fences, normalised, rows
 
 import gesta
 from gesta import errors
-from gesta.bridges import source
-from gesta.bridges.importing import import_file
 from gesta.cli.app import TYPED_WRONG
 from gesta.cli.talk import FAILED, USAGE, Stop
-from gesta.errors import GestaError, LeaseLost, MissingExtra, NewerRecord, RecordBusy, RunHeld
+from gesta.errors import (
+    ForeignObjects,
+    GestaError,
+    LeaseLost,
+    MissingExtra,
+    NewerRecord,
+    NoAnswer,
+    NotWaiting,
+    RecordBusy,
+    RunHeld,
+)
+from gesta.importers import source
+from gesta.importers.file import import_file
 from gesta.store import Batch
 
 PAGE = ROOT / "docs" / "errors.md"
@@ -108,6 +118,17 @@ async def later_release(folder: Path) -> None:
         pass
 
 
+async def sent_record(folder: Path) -> None:
+    """Open a record that somebody put an index on."""
+    place = folder / "sent.gesta"
+    async with gesta.open(str(place)):
+        pass
+    with closing(sqlite3.connect(place)) as file:
+        file.execute("CREATE INDEX i ON entries(kind)")
+    async with gesta.open(str(place), readonly=True):
+        pass
+
+
 async def busy_writer(folder: Path) -> None:
     """Write while another connection does, and does not end."""
     place = folder / "shop.gesta"
@@ -131,12 +152,39 @@ async def library_missing(folder: Path) -> None:
             await import_file(record, "runs.jsonl.zst", None, lambda _: None)
 
 
+@gesta.tool(effect="once", approval=True)
+def pay() -> str:
+    """Pay."""
+    return "paid"
+
+
+def payer(*calls: object) -> gesta.Agent:
+    """Make an agent that waits for a person."""
+    return gesta.Agent("payer", gesta.scripted(list(calls) or gesta.call("pay"), "Done."), tools=[pay])
+
+
+async def which_call(_folder: Path) -> None:
+    """Approve one of two calls without naming it."""
+    async with gesta.open() as record:
+        outcome = await record.run(payer(gesta.call("pay"), gesta.call("pay")), "Hi", session="s")
+        await record.approve(outcome.run, by="ann")
+
+
+async def no_value(_folder: Path) -> None:
+    """Ask for the value of a turn that waits."""
+    async with gesta.open() as record:
+        _ = (await record.run(payer(), "Hi", session="s")).value
+
+
 SCENES: dict[type[GestaError], Callable[[Path], Awaitable[None]]] = {
     RunHeld: two_writers,
     LeaseLost: old_handle,
+    ForeignObjects: sent_record,
     NewerRecord: later_release,
     RecordBusy: busy_writer,
     MissingExtra: library_missing,
+    NotWaiting: which_call,
+    NoAnswer: no_value,
 }
 """What cannot be reached by one command or a few lines, and so stands on the page by itself."""
 

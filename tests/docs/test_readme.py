@@ -20,6 +20,7 @@ from pathlib import Path
 
 import pexpect
 import pytest
+from tests import programs
 from tests.conftest import FULL
 from tests.docs.test_commands import MAIN, commands
 
@@ -142,7 +143,7 @@ def address() -> Iterator[str]:
 
 def run(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
     """Run a command without a terminal."""
-    return subprocess.run(command, cwd=folder, env=ENVIRONMENT, capture_output=True, text=True, timeout=15, check=False)
+    return programs.run(command[1:], cwd=folder, env=ENVIRONMENT)
 
 
 def test_the_other_commands_work_after_the_first_snippet(tmp_path: Path, address: str):

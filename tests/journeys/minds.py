@@ -8,7 +8,7 @@ import gesta
 from gesta.entry import Entry
 from gesta.kinds import RequestHeaderContent
 from gesta.models.scripted import Keyless
-from gesta.record import Record
+from gesta.record.record import Record
 
 Says = str | list[Any] | Callable[..., Any]
 QUICK = gesta.Policy(retry=gesta.Retry(first_wait_s=0.0, empty=0))

@@ -10,11 +10,11 @@ import pytest
 from tests.postgres import Server, running
 
 import gesta
-from gesta.approver import SignedApprovals, asked, sign
-from gesta.codec import encode_content
+from gesta.codec.rows import encode_content
+from gesta.decide.approval import SignedApprovals, asked, sign
 from gesta.entry import utc_text
 from gesta.kinds import ApprovalContent
-from gesta.record import Record
+from gesta.record.record import Record
 from gesta.store import Letter
 from gesta.worker import Worker
 
@@ -61,7 +61,7 @@ async def test_an_approval_that_comes_late_is_refused_whoever_takes_it_in(
 ) -> None:
     agent = desk()
     async with gesta.open(place if place == ":memory:" else str(tmp_path / place)) as record:
-        record.holder.clock = shifted(YESTERDAY)  # the request has expired for the store, and not for this process
+        record.turns.clock = shifted(YESTERDAY)  # the request has expired for the store, and not for this process
         outcome = await record.run(agent, "Pay.", session="s")
         assert outcome.waiting[0].of is not None
         yes = ApprovalContent(of=outcome.waiting[0].of, verdict="approved", by="ann")
@@ -76,7 +76,7 @@ async def test_an_approval_that_comes_late_is_refused_whoever_takes_it_in(
         assert by == "ann"
         assert refused is not None
         assert refused.startswith("It came at ")
-        record.holder.clock = shifted(timedelta())
+        record.turns.clock = shifted(timedelta())
         assert (await record.resume(outcome.run, agent)).answer == "Done."
         assert [by for by, _ in await judgements(record, outcome.run)] == ["ann", "expiry"]
         results = [entry.content for entry in await record.read(outcome.run) if entry.kind == "tool-result"]
@@ -98,11 +98,11 @@ async def test_nobody_can_send_an_approval_with_an_earlier_time(
     place = {"memory": ":memory:", "sqlite": str(tmp_path / "late.gesta")}.get(kind, "")
     place = place or request.getfixturevalue("server").address()
     async with gesta.open(place) as record:
-        record.holder.clock = shifted(YESTERDAY)
+        record.turns.clock = shifted(YESTERDAY)
         outcome = await record.run(desk(), "Pay.", session="s")
         assert outcome.waiting[0].of is not None
         yes = ApprovalContent(of=outcome.waiting[0].of, verdict="approved", by="ann")
-        letter = Letter(outcome.run, "ann", encode_content(yes, None), utc_text(record.holder.clock()))
+        letter = Letter(outcome.run, "ann", encode_content(yes, None), utc_text(record.turns.clock()))
         await record.store.send(letter)
         assert (await record.resume(outcome.run, desk())).reason == "waiting"
         ((_, refused),) = await judgements(record, outcome.run)
@@ -114,9 +114,9 @@ async def test_nobody_can_send_an_approval_with_an_earlier_time(
 async def test_a_late_approval_and_the_expiry_are_seen_at_once() -> None:
     agent = desk()
     async with gesta.open() as record:
-        record.holder.clock = shifted(YESTERDAY)
+        record.turns.clock = shifted(YESTERDAY)
         outcome = await record.run(agent, "Pay.", session="s")
-        record.holder.clock = shifted(timedelta())
+        record.turns.clock = shifted(timedelta())
         assert outcome.waiting[0].of is not None
         await send(record, outcome.run, ApprovalContent(of=outcome.waiting[0].of, verdict="approved", by="ann"), "ann")
         assert (await record.resume(outcome.run, agent)).answer == "Done."

@@ -4,17 +4,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 from tests.commands import anew
 from tests.laws.scenes import Tape, again, play
 
 import gesta
 from gesta import address
+from gesta.compat.langroid.chat import ChatAgent
+from gesta.compat.langroid.chat_config import ChatAgentConfig
 from gesta.errors import AgentError, GestaError
-from gesta.kinds import AnswerContent, BudgetContent, EdgeContent, QuestionContent
-from gesta.patterns.chat import ChatAgent
-from gesta.patterns.chat_config import ChatAgentConfig
+from gesta.kinds import AnswerContent, ApprovalContent, BudgetContent, EdgeContent, QuestionContent
 from gesta.policy import Limits
-from gesta.record import Record
+from gesta.record.record import Record
 from gesta.worker import Worker
 
 USAGE = {"prompt_tokens": 80, "completion_tokens": 20}
@@ -91,7 +92,7 @@ async def test_a_person_may_say_how_much_more_it_may_cost() -> None:
     async with gesta.open() as record:
         outcome = await record.run(agent, "Look around.", session="s")
         (waiting,) = outcome.waiting
-        assert (waiting.what, waiting.of is not None) == ("question", True)
+        assert (waiting.what, waiting.of is not None) == ("budget", True)
         assert (await record.resume(outcome.run, agent)).waiting == outcome.waiting
         entries = await record.read(outcome.run)
         (question,) = [entry.content for entry in entries if isinstance(entry.content, QuestionContent)]
@@ -105,6 +106,39 @@ async def test_a_person_may_say_how_much_more_it_may_cost() -> None:
         await record.send(outcome.run, AnswerContent(of=outcome.waiting[0].of or 0, value=100, by="ann"), key="2")
         outcome = await record.resume(outcome.run, agent)
         assert (outcome.answer, outcome.usd) == ("Seen.", 2.0)
+
+
+NAMES = ["budget", "timer", "child", "question", "approval", "doubt", "model", "turn", "deaths", "compact", "user"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+async def test_a_tool_of_any_name_is_approved_and_called_where_the_budget_asks_too(name: str) -> None:
+    fired = list[int]()
+
+    def act(at: int) -> str:
+        """Act."""
+        fired.append(at)
+        return "done"
+
+    acting = gesta.tool(act, name=name, effect="once", approval=True)
+    calls = [gesta.reply(calls=[gesta.call(name, at=at)], usage=USAGE) for at in range(3)]
+    model = gesta.scripted(*calls, gesta.reply("Seen.", usage=USAGE))
+    agent = structs.replace(
+        talker(budget=gesta.Budget(usd=0.5, when_spent="ask")), name=name, model=model, tools=[acting]
+    )
+    waited = list[tuple[str, str]]()
+    async with gesta.open() as record:
+        outcome = await record.run(agent, "Act.", session="s")
+        while outcome.waiting:
+            (waiting,) = outcome.waiting
+            waited.append((waiting.what, waiting.tool))
+            answer: AnswerContent | ApprovalContent = AnswerContent(of=waiting.of or 0, value=1, by="ann")
+            if waiting.what == "approval":
+                answer = ApprovalContent(of=waiting.of or 0, verdict="approved", by="ann")
+            await record.send(outcome.run, answer, key=str(len(waited)))
+            outcome = await record.resume(outcome.run, agent)
+    assert (outcome.answer, fired) == ("Seen.", [0, 1, 2])
+    assert waited == [("approval", name), ("budget", ""), ("approval", name), ("approval", name)]
 
 
 @pytest.mark.parametrize("value", [0, -3, "no", None, True, float("nan")])
@@ -275,7 +309,7 @@ async def test_limits_come_before_the_budget() -> None:
 
 async def test_a_chat_agent_keeps_to_the_budget_of_its_settings() -> None:
     async with gesta.open() as record:
-        for when, found in (("stop", "reached its budget: of 10 tokens"), ("ask", "waiting: question of budget")):
+        for when, found in (("stop", "reached its budget: of 10 tokens"), ("ask", "waiting: budget")):
             policy = gesta.Policy(budget=gesta.Budget(tokens=10, when_spent=when))  # type: ignore[arg-type]
             config = ChatAgentConfig(name=f"chat-{when}", llm=gesta.scripted("Hello."), policy=policy)
             chat = ChatAgent(config, record=record)
@@ -347,3 +381,13 @@ def test_the_command_line_shows_what_a_turn_cost_and_ends_with_4(
     assert "How many more US dollars may it spend?" in asking.stderr
     assert anew("answer", "last", "0.5").exit_code == 0
     assert "Hello." in anew("resume", "last", "shop.py:asking").stdout
+
+
+async def test_the_last_reply_that_a_chat_agents_limit_allows_is_given() -> None:
+    policy = gesta.Policy(limits=Limits(requests=1))
+    chat = ChatAgent(ChatAgentConfig(llm=gesta.scripted("one", "two"), policy=policy))
+    answered = await chat.llm_response_async("first")
+    assert answered is not None
+    assert answered.content == "one"
+    with pytest.raises(GestaError, match="limit of 1 requests"):
+        await chat.llm_response_async("second")

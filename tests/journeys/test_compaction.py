@@ -12,22 +12,21 @@ from tests.validators.chat_completions import violations
 import gesta
 from gesta.address import bind, open_record
 from gesta.cli.transcript import line_of
-from gesta.compacting import LEFT_OUT, LONGEST, MADE
-from gesta.entry import Entry
+from gesta.compat.langroid.chat import ChatAgent, ChatAgentConfig
+from gesta.compat.langroid.task import Task
+from gesta.decide.compaction import MADE
+from gesta.entry import Entry, fold
 from gesta.errors import AgentError, NoKey
 from gesta.kinds import CompactionContent, Kind, RequestContent, SystemContent
-from gesta.log import Journal
+from gesta.log.journal import Journal
 from gesta.models.chat_completions import ChatDialect
 from gesta.models.hosted import hosted
-from gesta.patterns.chat import ChatAgent, ChatAgentConfig
 from gesta.patterns.summariser import summariser
-from gesta.patterns.task import Task
+from gesta.perform.compaction import LEFT_OUT, LONGEST
 from gesta.policy import Compact
-from gesta.prompt import CLEARED, rebuild
-from gesta.record import Record
-from gesta.standing import RunView
-from gesta.turn import UNSUMMED
-from gesta.view import fold
+from gesta.prompt.blocks import CLEARED, rebuild
+from gesta.record.record import Record
+from gesta.state.run import RunView
 from gesta.views.across import explain_run
 
 LONG = "x" * 4_000
@@ -234,9 +233,9 @@ async def test_a_summary_that_nobody_gives_is_no_reason_to_stop_and_everybody_is
         assert {each.summary for each in found} == {LEFT_OUT}
         children = {row.run for row in await record.store.runs("s") if row.parent_run is not None}
         for each in found:
-            failed = (each.extra or {})[UNSUMMED]
-            assert failed["reason"].startswith(reason)
-            assert failed["run"] in children
+            assert each.error is not None
+            assert each.error.message.startswith(reason)
+            assert each.run in children
         last = talker.bodies[-1]["messages"]
         assert last[0] == {"role": "user", "content": LEFT_OUT}
         explained = await record_explained(record, entries)
@@ -337,7 +336,7 @@ async def test_a_run_that_goes_on_elsewhere_leaves_out_the_same() -> None:
 
 async def talk_once(record: Record, turn: int) -> list[Entry]:
     """A turn taken by a process that knows nothing but the record."""
-    record.holder._kept.clear()
+    record.turns._kept.clear()
     outcome = await record.run(desk(Chat(*script(6))), f"question {turn}", session="s")
     return await record.read(outcome.run)
 
@@ -357,8 +356,8 @@ async def test_a_request_in_which_all_is_left_out_is_extended_by_the_next() -> N
         with anyio.CancelScope() as scope:
             await record.run(agent, "Forget it all.")
         run = (await record.find("last")).run
-        async with record.holder.leases.leased(run) as lease:
-            journal = Journal(record.store, lease, record.holder.clock)
+        async with record.turns.leases.leased(run) as lease:
+            journal = Journal(record.store, lease, record.turns.clock)
             journal.write(CompactionContent(from_seq=0, to_seq=100), 1)
             await journal.durable()
         ended = await record.resume(run, agent)

@@ -14,9 +14,9 @@ from tests.validators.chat_completions import parse
 
 from gesta import address
 from gesta.entry import Entry
-from gesta.formatter import Formatter
 from gesta.formatters.tool_calls import UNANSWERED, ToolCalls
 from gesta.message import Message
+from gesta.prompt.formatter import Formatter
 
 SOME = (
     *("inspect-ai", "langfuse-traces", "swe-agent", "tau-bench", "who-and-when/hand-crafted.jsonl.gz"),
@@ -24,7 +24,7 @@ SOME = (
     *("agentdojo/runs/claude-3-opus-20240229.jsonl.zst", "agentdojo/runs/command-r.jsonl.zst"),
 )
 """Folders and files, of every format one that is soon read."""
-EVERY, RUNS, BODIES = (25, 2, 80) if FULL else (40, 1, 50)
+EVERY, RUNS, BODIES = (25, 2, 80) if FULL else (80, 1, 25)
 """Each so many-th prefix is taken, of so many runs of a file; of each form and dialect that gives so many bodies."""
 
 
@@ -57,6 +57,7 @@ def ran(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
     return code, capsys.readouterr().out
 
 
+@pytest.mark.timeout(240)  # each body is built and judged, many times over
 def test_sampled_prefixes_of_real_runs_are_valid_in_every_form(
     corpus: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

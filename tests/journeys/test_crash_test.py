@@ -9,9 +9,9 @@ import msgspec
 import pytest
 
 import gesta
-from gesta.crashing.report import judge
-from gesta.crashing.witness import Line, Written, read
 from gesta.testing import Report, crash_test
+from gesta.testing.crashes.report import judge
+from gesta.testing.crashes.witness import Line, Written, read
 
 SHOP = """
 import gesta

@@ -4,8 +4,6 @@ import io
 import json
 import shlex
 import sqlite3
-import subprocess
-import sys
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import closing
@@ -19,6 +17,7 @@ import msgspec
 import pytest
 from inline_snapshot import snapshot
 from rich.console import Console
+from tests import programs
 from tests.commands import anew
 
 import gesta
@@ -32,7 +31,7 @@ from gesta.demo.voice import Voice
 from gesta.entry import Entry
 from gesta.errors import BadAddress, NoKey, WriteFailed
 from gesta.kinds import AttemptContent, BeginContent, Kind, RequestHeaderContent, ResolutionContent
-from gesta.model import Envelope, Model, Request
+from gesta.model.request import Envelope, Model, Reply, Request
 
 R = TypeVar("R")
 
@@ -166,8 +165,7 @@ def test_with_nobody_to_ask_it_waits_and_what_it_prints_goes_on(record: str, tmp
     assert sessions(record) == ["demo-1"]
     main = "from gesta.cli import main; main()"
     for command in line.split(" && "):
-        words = [sys.executable, "-c", main, *shlex.split(command)[1:]]
-        done = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path, check=False)
+        done = programs.run(["-c", main, *shlex.split(command)[1:]], cwd=tmp_path)
         assert done.returncode == 0, done.stderr
     assert counted(record, "demo-1") == shop.Count(fired=1, booked=1)
 
@@ -271,11 +269,23 @@ class Answering(BaseHTTPRequestHandler):
             blocks=[json.dumps(message).encode() for message in messages],
             answered=sum(message["role"] == "assistant" for message in messages),
         )
-        async for data in replay.send(request):
-            self.wfile.write(data)
+        async for piece in replay.send(request):
+            if isinstance(piece, Reply):
+                self.wfile.write(event_of(piece))
 
     def log_message(self, *args: object) -> None:
         pass
+
+
+def event_of(reply: Reply) -> bytes:
+    """The reply as a stream of Chat Completions with one event."""
+    calls = [
+        {"index": place, "type": "function", "function": {"name": call.name, "arguments": call.args}}
+        for place, call in enumerate(reply.calls)
+    ]
+    delta = {"content": reply.text, "reasoning_content": reply.thought, "tool_calls": calls or None}
+    choice = {"index": 0, "delta": delta, "finish_reason": reply.finish_reason}
+    return b"data: " + json.dumps({"model": reply.model, "choices": [choice]}).encode() + b"\n\ndata: [DONE]\n\n"
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NoReturn
 
 import anyio
 import pytest
@@ -10,9 +11,9 @@ from tests.laws.scenes import Tape, again, doubtful, facts
 import gesta
 from gesta import address
 from gesta.address import Record
-from gesta.context import Context
 from gesta.demo import refund_asked, shop
 from gesta.demo.driver import drive, staffed
+from gesta.function_tool.context import Context
 from gesta.kinds import AttemptContent, ToolCallContent
 from gesta.store import Batch
 
@@ -40,7 +41,7 @@ def book_attempted(path: Path, entries: Sequence[gesta.Entry], *, lost: bool) ->
                 shop.book(path, refund_asked(**call.tool_args, context=given(entry.content.key, entry)))
 
 
-async def nobody(_agent: object, _input: str) -> None:
+async def nobody(_agent: object, _input: str) -> NoReturn:
     raise AssertionError("no tool here calls an agent")
 
 

@@ -4,6 +4,7 @@ import shutil
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -13,10 +14,9 @@ import anyio
 import pytest
 
 import gesta
-from gesta import outlive
 from gesta.address import Record, bind
-from gesta.codec import encode_content
-from gesta.errors import LeaseLost, OtherMessage, RunHeld, TurnOpen
+from gesta.codec.rows import encode_content
+from gesta.errors import LeaseLost, OtherMessage, RunHeld, TurnOpen, WriteFailed
 from gesta.kinds import (
     AttemptContent,
     BeginContent,
@@ -26,6 +26,7 @@ from gesta.kinds import (
     SignalContent,
     ToolResultContent,
 )
+from gesta.perform import threads as outlive
 from gesta.store import Batch, Letter
 from gesta.stores.memory import MemoryStore
 
@@ -120,7 +121,7 @@ async def test_an_idempotency_key_that_is_too_old_is_not_used_again() -> None:
         raise gesta.InDoubt
 
     async with gesta.open() as record:
-        record.holder.clock = lambda: now[0]
+        record.turns.clock = lambda: now[0]
         outcome = await record.run(acting(gesta.call("pay"), "ok", tools=[pay]), "go")
         assert (waits(outcome), len(tries)) == (["doubt"], 1)
 
@@ -240,6 +241,45 @@ async def test_agents_call_agents_no_deeper_than_the_policy_allows() -> None:
         rows = await record.store.runs()
     assert len(rows) == 4
     assert "agents may call agents 3 deep" in str(outcome.answer)
+
+
+async def test_a_model_that_calls_too_deep_again_after_it_was_told_ends_every_turn_above() -> None:
+    @gesta.tool(effect="pure")
+    async def deep(task: str, context: gesta.Context) -> Any:
+        """Ask the same agent again."""
+        return (await context.call(agent, task)).value
+
+    def again(*_: Any) -> Any:
+        return gesta.call("deep", task="go deeper")
+
+    agent = gesta.Agent("digger", model=gesta.function(again), tools=[deep])
+    async with gesta.open() as record:
+        outcome = await record.run(agent, "dig")
+        rows = await record.store.runs()
+        states = [await record.state(row.run) for row in rows]
+    assert len(rows) == 9
+    assert {state.turn.reason for state in states if state.turn is not None} == {"limit"}
+    assert outcome.reason == "limit" and outcome.error is not None and outcome.error.type == "depth"
+    found = "This run has 8 runs above it; agents may call agents 8 deep"
+    assert outcome.error.message == f"{found}. Raise Policy(limits=Limits(depth=8)) if that is meant."
+    assert sum(state.turn.requests for state in states if state.turn is not None) == 10
+
+
+async def test_a_program_that_calls_itself_ends_at_the_bound_of_depth_with_every_turn_above() -> None:
+    async def program(verbs: Any, task: str) -> str:
+        for number in range(100):
+            with suppress(Exception):
+                await verbs.call(agent, task, f"again {number}")
+        return "never"
+
+    agent = gesta.Agent("digger", program=program)
+    async with gesta.open() as record:
+        outcome = await record.run(agent, "dig")
+        rows = await record.store.runs()
+        again = await record.resume(outcome.run, agent)
+    assert len(rows) == 9
+    assert outcome.reason == "limit" and outcome.error is not None and outcome.error.type == "depth"
+    assert again == outcome
 
 
 @gesta.tool(effect="once", approval=True)
@@ -648,9 +688,65 @@ async def test_a_process_that_lost_its_run_while_it_stood_still_begins_nothing()
     assert (tried, [fault.error.type for fault in found(entries, FaultContent)]) == ([0, 1], ["unstarted"])
 
 
+class FailingOnce(MemoryStore):
+    """The commit of the first attempt of a tool fails, though it was done or not, and so may the next write."""
+
+    def __init__(self, *, done: bool, longer: bool) -> None:
+        super().__init__()
+        self.done, self.longer, self.left = done, longer, 1
+
+    async def append(self, batch: Batch) -> int:
+        if self.left and any(row.kind == "attempt" for row in batch.rows):
+            self.left -= 1
+            if self.done:
+                await super().append(batch)
+            raise WriteFailed(":memory:", "the connection is gone")
+        return await super().append(batch)
+
+    async def send(self, letter: Letter) -> bool:
+        if self.longer and letter.key.startswith("late-"):
+            self.longer = False
+            raise WriteFailed(":memory:", "the connection is still gone")
+        return await super().send(letter)
+
+
+@pytest.mark.parametrize("effect", ["pure", "idempotent", "once", "agent"])
+@pytest.mark.parametrize("longer", [False, True])
+@pytest.mark.parametrize("done", [False, True])
+async def test_an_attempt_whose_commit_failed_and_was_done_is_known_to_be_unstarted(
+    effect: Any, *, done: bool, longer: bool
+) -> None:
+    tried = []
+
+    async def pay() -> str:
+        """Pay."""
+        tried.append(1)
+        return "paid"
+
+    store = FailingOnce(done=done, longer=longer)
+    record = Record(store, bind)
+    if effect == "agent":
+        payer = acting(gesta.call("pay"), "paid", tools=[gesta.tool(pay, effect="once")]).as_tool("pay")
+        agent = acting(gesta.call("pay", task="pay"), "ok", tools=[payer])
+    else:
+        agent = acting(gesta.call("pay"), "ok", tools=[gesta.tool(pay, effect=effect)])
+    with pytest.raises(WriteFailed):
+        await record.run(agent, "go", session="s", key="k")
+    if longer:
+        await record.run(acting("hello"), "hi", session="another")
+    if done:
+        assert len(await store.inbox((await record.find("s")).run)) == 1, "whoever goes on is told"
+    outcome = await record.run(agent, "go", session="s", key="k")
+    entries = await record.read(outcome.run)
+    assert (outcome.answer, tried) == ("ok", [1])
+    assert [fault.error.type for fault in found(entries, FaultContent)].count("unstarted") == done
+    assert not [entry for entry in entries if getattr(entry.content, "key", None) == "gesta.stray"]
+
+
+@pytest.mark.parametrize("lost", [False, True], ids=["", "whose run was taken meanwhile"])
 @pytest.mark.parametrize("blocks", [False, True])
 async def test_a_process_that_stood_still_before_it_called_a_function_looks_again(
-    monkeypatch: pytest.MonkeyPatch, *, blocks: bool
+    monkeypatch: pytest.MonkeyPatch, *, blocks: bool, lost: bool
 ) -> None:
     tried = []
 
@@ -670,13 +766,19 @@ async def test_a_process_that_stood_still_before_it_called_a_function_looks_agai
         """The process stands still after its first attempt is on record, and not after its second."""
 
         async def append(self, batch: Batch) -> int:
+            if lost and len(attempts) == 1 and any(row.kind == "fault" for row in batch.rows):
+                attempts.append(None)
+                raise LeaseLost(batch.lease.run, "the lease", "that another process has taken it")
             attempts.extend(row for row in batch.rows if row.kind == "attempt")
             monkeypatch.setattr(outlive, "STALE_S", -1.0 if len(attempts) < 2 else 60.0)
             return await super().append(batch)
 
     tool = gesta.tool(at_once if blocks else later, name="pay", effect="once")
-    record = Record(Slow(), bind)
-    outcome = await record.run(acting(gesta.call("pay"), "ok", tools=[tool]), "go")
+    record, agent = Record(Slow(), bind), acting(gesta.call("pay"), "ok", tools=[tool])
+    if lost:
+        with pytest.raises(LeaseLost):
+            await record.run(agent, "go", session="s", key="k")
+    outcome = await record.run(agent, "go", session="s", key="k")
     entries = await record.read(outcome.run)
     assert (outcome.answer, tried) == ("ok", [1])
-    assert [fault.error.type for fault in found(entries, FaultContent)] == ["unstarted"]
+    assert [fault.error.type for fault in found(entries, FaultContent) if fault.error.type != "lost"] == ["unstarted"]

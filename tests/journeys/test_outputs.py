@@ -9,7 +9,9 @@ import pytest
 
 import gesta
 from gesta.address import open_record
+from gesta.agent import Answer
 from gesta.errors import BadTool, OtherType
+from gesta.function_tool.output import Output
 from gesta.kinds import (
     ChatCompletionContent,
     Content,
@@ -18,8 +20,6 @@ from gesta.kinds import (
     ToolCallContent,
     ToolResultContent,
 )
-from gesta.output import Output
-from gesta.verbs import Answer
 from gesta.views.across import explain_run
 
 
@@ -52,13 +52,13 @@ REACT = "react-text"
 ROME = '{"city": "Rome", "degrees": 21}'
 
 
-async def played(agent: gesta.Agent) -> tuple[gesta.Outcome, list[Content]]:
+async def played(agent: gesta.Agent[Any]) -> tuple[gesta.Outcome[Any], list[Content]]:
     async with open_record(":memory:") as record:
         outcome = await record.run(agent, "Where?")
         return outcome, [entry.content for entry in await record.read(outcome.run)]
 
 
-def desk(*script: Any, output: Any = Place, **more: Any) -> gesta.Agent:
+def desk(*script: Any, output: Any = Place, **more: Any) -> gesta.Agent[Any]:
     return gesta.Agent("desk", model=gesta.scripted(*script), output=output, **more)
 
 
@@ -115,7 +115,7 @@ async def test_what_does_not_fit_goes_back_and_is_on_record(wrong: str, told: st
 async def test_after_so_many_corrections_the_turn_fails_and_says_why() -> None:
     agent = desk("a", "b", "c", "d", policy=gesta.Policy(retry=gesta.Retry(corrections=2)))
     outcome, _ = await played(agent)
-    assert (outcome.reason, outcome.value, outcome.requests) == ("failed", None, 3)
+    assert (outcome.reason, outcome.given, outcome.requests) == ("failed", None, 3)
     assert outcome.error is not None
     assert outcome.error.type == "BadAnswer"
     assert "no JSON" in outcome.error.message
@@ -200,7 +200,7 @@ def test_two_tools_named_answer_are_refused() -> None:
         desk(ROME, output=Output(Place, by="tool"), tools=[answer])
 
 
-async def heard(agent: gesta.Agent) -> tuple[gesta.Outcome, list[tuple[str, str]]]:
+async def heard(agent: gesta.Agent[Any]) -> tuple[gesta.Outcome[Any], list[tuple[str, str]]]:
     """What a listener is told, but for explanations; an answer that is retracted is no longer among it."""
     events: list[tuple[str, str]] = []
     async with open_record(":memory:") as record:
@@ -309,14 +309,19 @@ async def test_no_value_is_a_value_where_the_type_allows_it() -> None:
 
     given = []
     for child in (
-        gesta.Agent("child", model=gesta.scripted('{"value": null}'), output=int | None),
-        gesta.Agent("child", model=gesta.scripted('Final Answer: {"value": null}'), output=int | None, formatter=REACT),
-        gesta.Agent("child", program=program, output=int | None),
+        gesta.Agent("child", model=gesta.scripted('{"value": null}'), output=Output[int | None](int | None)),
+        gesta.Agent(
+            "child",
+            model=gesta.scripted('Final Answer: {"value": null}'),
+            output=Output[int | None](int | None),
+            formatter=REACT,
+        ),
+        gesta.Agent("child", program=program, output=Output[int | None](int | None)),
     ):
         call = gesta.call("child", task="?")
         parent = gesta.Agent("parent", model=gesta.scripted(call, "done"), tools=[child.as_tool()])
 
-        async def asks(verbs: gesta.Verbs, _text: str, child: gesta.Agent = child) -> Any:
+        async def asks(verbs: gesta.Verbs, _text: str, child: gesta.Agent[Any] = child) -> Any:
             said = await verbs.call(child, "?", "ask")
             return [said.value, said.text, said.ok]
 
@@ -324,7 +329,7 @@ async def test_no_value_is_a_value_where_the_type_allows_it() -> None:
             outcome = await record.run(parent, "Where?")
             results = [each.content for each in await record.read(outcome.run)]
             given += [each.tool_result for each in results if isinstance(each, ToolResultContent)]
-            assert (await record.run(gesta.Agent("asks", program=asks), "?")).value == [None, "null", True]
+            assert (await record.run(gesta.Agent[Any]("asks", program=asks), "?")).value == [None, "null", True]
             (row,) = [row for row in await record.store.runs() if row.parent_run == outcome.run]
             again = await record.resume(row.run, child)
             assert (again.value, again.answer, again.reason) == (None, "null", "answered")

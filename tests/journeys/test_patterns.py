@@ -34,7 +34,7 @@ from gesta.patterns.react import react
 from gesta.patterns.roles import BadAnswer, prompt
 from gesta.patterns.router import TaskType, read_choice, router
 from gesta.patterns.supervisor import read_goals, supervisor
-from gesta.record import Record
+from gesta.record.record import Record
 from gesta.views.lineage import Node, unexplained
 
 

@@ -24,17 +24,20 @@ from typing import Any
 import anyio
 import msgspec
 import pytest
+from tests import programs
 from tests.ribs.test_backup import approve
 
 import gesta
-from gesta import outlive
 from gesta.address import Record, bind, drive, inline_store
 from gesta.compare.forks import Fork, fork, go_on
 from gesta.errors import RunHeld, WriteFailed
 from gesta.kinds import AttemptContent, ResolutionContent, SignalContent, ToolResultContent
-from gesta.store import Batch, Effect
+from gesta.perform import threads as outlive
+from gesta.store import Batch, TransactionalEffect
 from gesta.stores.memory import MemoryStore
 from gesta.stores.sqlite_backup import backup
+from gesta.tools.person import ask_person
+from gesta.workflow.verbs import Verbs
 
 EFFECTS = ("pure", "idempotent", "once", "transactional", "agent")
 FOREVER = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n"
@@ -82,6 +85,7 @@ def paying(effect: str, till: Till, *, now: str | None = None, **options: Any) -
     """
     declared: dict[str, Any] = {"name": "pay", "effect": now or effect} | options
     call, child = gesta.call("pay"), None
+    tool: gesta.Tool
     if effect == "transactional":
         tool = gesta.tool(till.book, **declared)
     elif effect == "agent":
@@ -133,12 +137,10 @@ print(*till.keys, " ".join(each.what for each in outcome.waiting) or outcome.rea
 
 def living(folder: Path, effect: str) -> subprocess.CompletedProcess[str]:
     """Take the turn in a process of its own, which dies in the tool the first time."""
-    command = [sys.executable, "-c", DYING, str(folder / "r.gesta"), effect, str(folder / "witness")]
     root = Path(__file__).parents[2]
     path = os.pathsep.join([str(root), str(root / "src")])
-    return subprocess.run(
-        command, capture_output=True, text=True, check=False, env=os.environ | {"PYTHONPATH": path}, cwd=folder
-    )
+    words = ["-c", DYING, str(folder / "r.gesta"), effect, str(folder / "witness")]
+    return programs.run(words, env=os.environ | {"PYTHONPATH": path}, cwd=folder)
 
 
 @every_effect
@@ -199,25 +201,28 @@ def test_a_process_died_on_another_host(effect: str, tmp_path: Path) -> None:
 
 
 async def _tried_again(record: Record, outcome: gesta.Outcome, till: Till) -> None:
-    """A person allows another try, which begins once somebody says that the process has ended."""
+    """A person allows another try, before and after somebody says that the process has ended: only the latter counts."""
     of = outcome.waiting[0].of or 0
     await record.send(outcome.run, ResolutionContent(of=of, verdict="retry", by="ann"), key="r")
     agent = paying("once", till)
     assert (stands(await record.resume(outcome.run, agent)), till.keys) == ("running", [])
     attempt = found(await record.read(outcome.run), AttemptContent)[0]
     await record.store.declare_gone(attempt.process, "ann")
+    assert (stands(await record.resume(outcome.run, agent)), till.keys) == ("doubt", [])
+    await record.send(outcome.run, ResolutionContent(of=of, verdict="retry", by="ann"), key="again")
     assert (stands(await record.resume(outcome.run, agent)), len(till.keys)) == ("answered", 1)
 
 
 class Syncing(MemoryStore):
-    """Notes which commits of attempts wait for the disk, whatever the durability."""
+    """Notes which commits of one kind wait for the disk, whatever the durability."""
 
-    def __init__(self) -> None:
+    def __init__(self, kind: str = "attempt") -> None:
         super().__init__()
+        self.kind = kind
         self.synced = list[bool]()
 
     async def append(self, batch: Batch) -> int:
-        self.synced += [batch.synced for row in batch.rows if row.kind == "attempt"]
+        self.synced += [batch.synced for row in batch.rows if row.kind == self.kind]
         return await super().append(batch)
 
 
@@ -226,6 +231,32 @@ async def test_an_attempt_waits_for_the_disk_under_every_durability(effect: str)
     till, store = Till(), Syncing()
     assert stands(await Record(store, bind).run(paying(effect, till), "go", **GO)) == "answered"
     assert store.synced == {"pure": [False], "transactional": [], "agent": [True, True]}.get(effect, [True])
+
+
+def asking() -> gesta.Agent:
+    """Make an agent whose model asks a person."""
+    call = gesta.call("ask_person", question="Which color?")
+    return gesta.Agent("desk", model=gesta.scripted(call), tools=[ask_person()])
+
+
+async def asks(verbs: Verbs, text: str) -> str:
+    """A program that asks a person."""
+    return str(await verbs.ask("color", f"Which color for {text}?"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "agent"),
+    [
+        ("approval-request", paying("once", Till(), approval=True)),
+        ("question", asking()),
+        ("question", gesta.Agent("desk", program=asks)),
+    ],
+    ids=["an approval", "a question of a model", "a question of a program"],
+)
+async def test_what_a_person_is_asked_waits_for_the_disk_under_every_durability(kind: str, agent: gesta.Agent) -> None:
+    store = Syncing(kind)
+    assert (await Record(store, bind).run(agent, "go", **GO)).reason == "waiting"
+    assert store.synced == [True]
 
 
 @every_effect
@@ -374,7 +405,7 @@ class Failing(MemoryStore):
         self.fail(any(row.kind == "tool-result" for row in batch.rows))
         return await super().append(batch)
 
-    async def transact(self, effect: Effect) -> None:
+    async def transact(self, effect: TransactionalEffect) -> None:
         self.fail(kind=True)
         await super().transact(effect)
 
@@ -532,12 +563,20 @@ async def test_a_subprocess_that_a_tool_started_goes_on(effect: str, tmp_path: P
 
 @every_effect
 async def test_the_log_beside_the_file_is_deleted_while_a_tool_is_at_work(effect: str, tmp_path: Path) -> None:
-    till, wal = Till(), tmp_path / "r.gesta-wal"
+    till, path, refused = Till(), tmp_path / "r.gesta", []
+
+    def strike_sync(_context: Any) -> None:
+        (tmp_path / "r.gesta-wal").unlink()
+        if effect == "transactional":  # its turn lasts until the commit
+            return
+        with pytest.raises(WriteFailed, match="was taken away from a process that writes it"):
+            inline_store(str(path))
+        refused.append(True)
 
     async def strike() -> None:
-        wal.unlink()
+        strike_sync(None)
 
-    till.strike, till.strike_sync = strike, lambda _context: wal.unlink()
+    till.strike, till.strike_sync = strike, strike_sync
     agent = paying(effect, till)
     async with gesta.open(str(tmp_path / "r.gesta")) as record:
         with pytest.raises(WriteFailed):
@@ -547,7 +586,7 @@ async def test_the_log_beside_the_file_is_deleted_while_a_tool_is_at_work(effect
         if effect == "transactional":
             assert (await record.store.sql("SELECT count(*) FROM paid")).rows == [(1,)]
     assert stands(outcome) == THEN[effect]
-    assert effect == "transactional" or (len(till.keys), len(set(till.keys))) == DIED[effect]
+    assert effect == "transactional" or (len(till.keys), len(set(till.keys)), refused) == (*DIED[effect], [True])
 
 
 async def _twice(record: Record, agent: gesta.Agent) -> None:
@@ -638,11 +677,10 @@ print(outcome.waiting[0].what, sum(entry.kind == "fault" and entry.content.of ==
 """
 
 
-async def test_deaths_below_count_in_the_run_of_the_agent_that_is_a_tool(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", DYING_BELOW, str(tmp_path / "r.gesta")]
-    lives = [await anyio.run_process(command, check=False) for _ in range(4)]
+def test_deaths_below_count_in_the_run_of_the_agent_that_is_a_tool(tmp_path: Path) -> None:
+    lives = [programs.run(["-c", DYING_BELOW, str(tmp_path / "r.gesta")]) for _ in range(4)]
     assert [life.returncode for life in lives] == [9, 9, 0, 0]
-    assert lives[-1].stdout == b"child 2\n"
+    assert lives[-1].stdout == "child 2\n"
 
 
 async def test_a_pure_call_that_never_returns_is_given_up_and_the_model_reads_that_it_can_be_made_again() -> None:
@@ -687,12 +725,15 @@ async def test_a_second_cancellation_ends_the_grace() -> None:
 
 
 async def test_threads_of_tools_wait_for_a_place_before_their_attempt_and_before_their_time_counts() -> None:
-    go, begun = threading.Event(), list[int]()
+    go, full, begun = threading.Event(), anyio.Event(), list[int]()
+    loop = asyncio.get_running_loop()
 
     @gesta.tool(effect="once", timeout_s=30)
     def pay(number: int) -> str:
         """Pay."""
         begun.append(number)
+        if len(begun) == outlive.THREADS:
+            loop.call_soon_threadsafe(full.set)
         go.wait(10)
         return "paid"
 
@@ -703,8 +744,7 @@ async def test_threads_of_tools_wait_for_a_place_before_their_attempt_and_before
     async with gesta.open() as record:
         run = asyncio.ensure_future(record.run(agent, "go", **GO))
         with anyio.fail_after(10):
-            while len(begun) < outlive.THREADS:
-                await anyio.lowlevel.checkpoint()
+            await full.wait()
         attempts = found(await record.read((await record.find("s")).run), AttemptContent)
         assert len(attempts) == len(begun) == outlive.THREADS
         go.set()
@@ -740,7 +780,7 @@ async def test_a_call_that_version_0_1_0_left_in_doubt_goes_on_under_its_old_key
     payer = gesta.Agent("payer", model=gesta.scripted(gesta.call("pay", cents=500), "ok"), tools=[pay])
     booker = gesta.Agent("booker", model=gesta.scripted(gesta.call("book", room=7), "ok"), tools=[book])
     async with gesta.open(str(path)) as record:
-        record.holder.clock = lambda: datetime(2026, 11, 22, 18, tzinfo=UTC)  # an hour later: the key is still known
+        record.turns.clock = lambda: datetime(2026, 11, 22, 18, tzinfo=UTC)  # an hour later: the key is still known
         for agent, session in ((payer, "pay"), (booker, "book")):
             run = (await record.find(session)).run
             outcome = await record.resume(run, agent)

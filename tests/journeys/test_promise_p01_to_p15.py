@@ -1,28 +1,7 @@
 """What broke the promise at version 0.1.0, by the numbers under which it was found: each test failed there.
 
-P1: here, and test_effects.py::test_an_idempotent_call_that_is_given_up_is_a_doubt_and_no_model_is_told_to_repeat_it.
-P2: here, and tests/ribs/test_backup.py::test_after_a_restore_no_payment_has_the_key_of_an_older_one.
-P3: tests/ribs/test_sqlite_leases.py::test_a_task_that_is_cancelled_again_and_again_leaves_no_run_held,
-    ::test_what_could_not_be_given_back_is_tried_again_by_itself,
-    ::test_one_that_writes_for_longer_is_an_error_that_names_the_option_and_every_run_is_free_afterwards, and
-    tests/ribs/test_outages_postgres.py::test_after_an_outage_every_run_is_free_without_closing_the_record.
-P4: here, and tests/ribs/test_outages_postgres.py::
-    test_connections_that_are_ended_at_any_instant_lose_nothing_and_repeat_nothing.
-P5: tests/ribs/test_sqlite_effects.py::
-    test_a_tool_whose_statement_ends_the_transaction_does_nothing_more_and_keeps_nothing,
-    ::test_a_deferred_foreign_key_is_checked_before_the_result, ::test_whatever_a_tool_raises_is_its_own_error, and the
-    last two in tests/ribs/test_transactional_postgres.py.
-P6: test_worker.py::test_a_run_that_fails_ends_no_other.
-P7: test_approvals.py::test_an_approval_that_comes_late_is_refused_whoever_takes_it_in.
-P8: here.
-P9: tests/ribs/test_sqlite_leases.py::test_processes_that_write_one_file_all_end_their_runs.
-P10: tests/ribs/test_sqlite_leases.py::test_threads_of_a_process_use_one_record_with_run_sync.
-P11: tests/ribs/test_sqlite_saving.py::test_ten_turns_outlive_the_log_that_held_them.
-P12: tests/ribs/test_moving_runs.py::test_a_run_that_was_pushed_is_approved_in_both_and_its_call_is_made_in_one.
-P13: here, and test_reviewed.py::test_a_listener_that_raises_hears_no_more_and_the_turn_goes_on.
-P14: test_effects.py::test_a_key_stands_for_one_message.
-P15: test_effects.py::test_agents_call_agents_no_deeper_than_the_policy_allows.
-E2: tests/laws/test_forks_fire_nothing.py::test_a_call_that_was_approved_in_the_base_is_not_made_in_a_fork.
+`benchmarks/faults/mends.py` lists the mend of each, with the tests here and elsewhere that hold it, and
+`python -m benchmarks.faults --unmend all --tests` shows that they fail without it.
 """
 
 import subprocess
@@ -36,6 +15,9 @@ from typing import Any
 import anyio
 import pytest
 from anyio.lowlevel import checkpoint
+from benchmarks.faults.mends import MENDS, Change, Mend
+from benchmarks.faults.unmended import ROOT, changed, path_of
+from tests import programs
 
 import gesta
 from gesta.kinds import AttemptContent, RequestContent, ToolCallContent, ToolResultContent
@@ -155,12 +137,9 @@ print(gesta.run_sync(agent, "go", session="s", key="k", record=folder + "/r.gest
 
 
 def test_a_sub_agent_whose_process_dies_four_times_while_it_goes_on_is_not_given_up(tmp_path: Path) -> None:
-    lives = [
-        subprocess.run([sys.executable, "-c", DYING, str(tmp_path), str(life)], capture_output=True, check=False)
-        for life in range(5)
-    ]
-    assert [life.returncode for life in lives] == [9, 9, 9, 9, 0], lives[-1].stderr.decode()
-    assert lives[-1].stdout == b"Done.\n"
+    lives = [programs.run(["-c", DYING, str(tmp_path), str(life)]) for life in range(5)]
+    assert [life.returncode for life in lives] == [9, 9, 9, 9, 0], lives[-1].stderr
+    assert lives[-1].stdout == "Done.\n"
     paid = (tmp_path / "paid").read_text().split()
     assert (len(paid), len(set(paid))) == (6, 6)
 
@@ -354,3 +333,25 @@ def test_a_death_counts_also_where_the_next_process_asks_for_an_earlier_answer_f
     lives = [subprocess.run(words, capture_output=True, check=False) for _ in range(4)]
     assert [life.returncode for life in lives] == [9, 9, 9, 0]
     assert lives[-1].stdout == b"['deaths']\n"
+
+
+# ---------------------------------------------------------------------------------------------------- the list itself
+
+
+@pytest.mark.parametrize("mend", MENDS.values(), ids=MENDS.keys())
+def test_each_mend_can_be_taken_out_and_its_tests_are_there(mend: Mend) -> None:
+    for change in mend.changes:
+        text = (ROOT / "src" / path_of(change)).read_text()
+        assert changed(text, change) != text
+    for test in mend.tests:
+        path, _, name = test.partition("::")
+        assert f"def {name}(" in (ROOT / path).read_text()
+
+
+def test_a_line_that_is_no_longer_there_is_named() -> None:
+    change = Change("gesta.loop:turn", "while 1:", "while 0:")
+    with pytest.raises(SystemExit, match=r"gesta.loop:turn has no 'while 1:' any more"):
+        changed((ROOT / "src" / path_of(change)).read_text(), change)
+    gone = Change("gesta.loop:returned", "while True:", "while 0:")
+    with pytest.raises(SystemExit, match=r"gesta.loop:returned is not there any more"):
+        changed((ROOT / "src" / path_of(gone)).read_text(), gone)

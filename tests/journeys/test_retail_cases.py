@@ -87,7 +87,7 @@ async def test_exactly_the_conversations_that_used_a_changed_tool_fail(corpus: P
 
 
 def understood(drift: Sequence[str]) -> bool:
-    """Say whether a difference names the entry, the call and the place in its result, and shows both sides, briefly."""
+    """Return whether a difference names the entry, the call and the place in its result, and shows both sides, briefly."""
     head = (
         rf"entry \d+ of run [0-9a-f]{{16}}, result of {CHANGED}\(product_id=\"\d+\"\): \$\.tool_result(\.\S+\.price)?"
     )

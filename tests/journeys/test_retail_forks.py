@@ -22,9 +22,9 @@ import gesta as library
 from gesta.compare.differences import compare
 from gesta.compare.forks import Change, Fork, asked_otherwise, fork, go_on, recorded_model
 from gesta.entry import Entry
+from gesta.events import Outcome
 from gesta.kinds import AttemptContent, RequestContent, ToolCallContent, ToolResultContent
 from gesta.models.replay import replay
-from gesta.outcome import Outcome
 from gesta.store import RunRow
 
 TAU2 = "tau2-bench/results/retail-gpt-4.1.json.gz"

@@ -16,7 +16,7 @@ from gesta import address
 from gesta.entry import Entry
 from gesta.errors import BadAddress, BadTool, SeveralRuns
 from gesta.kinds import ApprovalContent, BeginContent, EndContent, Kind, SignalContent, ToolResultContent
-from gesta.record import Record
+from gesta.record.record import Record
 from gesta.stores.memory import MemoryStore
 
 QUICK = gesta.Policy(retry=gesta.Retry(first_wait_s=0.0))
@@ -265,7 +265,7 @@ async def test_an_attempt_that_another_lease_made_is_never_taken_for_running() -
 async def test_a_letter_to_a_run_that_is_not_there_yet_does_no_harm() -> None:
     agent = acting("x", tools=[])
     async with gesta.open() as record:
-        run = await record.holder.run_of("s", "a")
+        run = await record.turns.run_of("s", "a")
         await record.send(run, SignalContent(name="wake", by="p"), key="1")
         outcome = await record.run(agent, "hi", session="s")
         begin = (await record.read(run))[0].content

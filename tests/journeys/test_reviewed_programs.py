@@ -14,10 +14,8 @@ from tests.laws.scenes import Tape, again
 
 import gesta
 from gesta import address
-from gesta.acts import Act
 from gesta.cli.waits import open_calls
-from gesta.desk import Desk
-from gesta.entry import Entry, run_id
+from gesta.entry import Entry, fold, run_id
 from gesta.errors import OtherProgram, RunHeld, WriteFailed
 from gesta.kinds import (
     ApprovalContent,
@@ -33,12 +31,13 @@ from gesta.kinds import (
     ToolResultContent,
     UserContent,
 )
-from gesta.prompt import Prompt
-from gesta.record import Record
-from gesta.standing import RunView
+from gesta.perform.execution import LiveRun
+from gesta.prompt.blocks import Prompt
+from gesta.record.record import Record
+from gesta.state.run import RunView
+from gesta.state.steps import Act
 from gesta.store import Batch
 from gesta.stores.memory import MemoryStore
-from gesta.view import fold
 
 QUICK = gesta.Policy(retry=gesta.Retry(first_wait_s=0.0))
 
@@ -133,11 +132,24 @@ async def open_spans(record: Record, run: str) -> set[int]:
 
 @pytest.mark.parametrize("make", [fanning, boss])
 async def test_after_ctrl_c_child_runs_go_on_where_they_were(make: Callable[..., gesta.Agent]) -> None:
-    agent = make(slowly("a"), slowly("b"))
+    begun, both, go = list[str](), anyio.Event(), anyio.Event()
+
+    @gesta.tool(effect="idempotent")
+    async def stay() -> str:
+        """Stay until the program was told to end."""
+        begun.append("stay")
+        if len(begun) == 2:
+            both.set()
+        await go.wait()
+        return "x"
+
+    agent = make(slowly("a", stay), slowly("b", stay))
     async with gesta.open() as record:
         work = asyncio.ensure_future(record.run(agent, "hi", session="s"))
-        await anyio.sleep(0.03)
+        with anyio.fail_after(10):
+            await both.wait()
         work.cancel()
+        go.set()
         with pytest.raises(asyncio.CancelledError):
             await work
         run = (await record.find("s")).run
@@ -166,7 +178,7 @@ async def test_a_cancelled_scope_leaves_a_turn_and_all_below_it_open_and_they_go
         states = [await record.state(row.run) for row in await record.store.runs()]
         return [state.turn.reason for state in states if state.turn is not None]
 
-    async with gesta.open() as record:
+    async with gesta.open(grace_s=0) as record:
         with anyio.CancelScope() as scope:
             await record.run(playing(outer), "hi", session="s", key="k")
         assert await reasons(record) == [None] * 4
@@ -212,7 +224,7 @@ async def test_nobodys_consent_sets_a_child_going_whose_parent_was_cancelled(
 
 async def test_a_turn_that_fails_calls_off_a_child_that_waits() -> None:
     async def program(verbs: Any, _task: str) -> None:
-        async def fail(_desk: Desk, _act: Act) -> Any:
+        async def fail(_desk: LiveRun, _act: Act) -> Any:
             while not await children(record):  # noqa: ASYNC110 - nothing tells of a child
                 await anyio.sleep(0.01)
             await anyio.sleep(0.02)
@@ -372,7 +384,7 @@ async def test_a_program_that_waits_does_nothing_on_its_way_out() -> None:
 
 async def test_an_act_inside_an_act_is_refused() -> None:
     async def program(verbs: Any, _task: str) -> None:
-        async def work(_desk: Desk, _act: Act) -> Any:
+        async def work(_desk: LiveRun, _act: Act) -> Any:
             await verbs.call(payer(), "t", "inner")
 
         await verbs.act("outer", work)

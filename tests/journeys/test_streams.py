@@ -6,8 +6,8 @@ import anyio
 import pytest
 
 import gesta
-from gesta.event import Event, Listener
-from gesta.stream import Stream
+from gesta.events import Event, Listener
+from gesta.record.stream import Stream
 
 
 class PanicError(BaseException):

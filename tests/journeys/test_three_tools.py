@@ -5,12 +5,12 @@ sends the message again must have each effect once, buy no answer twice, and be 
 """
 
 import json
-import os
 import signal
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
+
+from tests import programs
 
 PROGRAM = """
 import json, os, signal, sys, time
@@ -69,8 +69,7 @@ def test_each_effect_happens_once_no_answer_is_bought_twice_and_the_doubtful_cal
     (tmp_path / "program.py").write_text(PROGRAM)
 
     def play(*words: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "program.py", *words]
-        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, env=dict(os.environ))
+        return programs.run(["program.py", *words], cwd=tmp_path)
 
     def told(*words: str) -> dict[str, Any]:
         done = play(*words)

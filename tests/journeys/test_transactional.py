@@ -1,15 +1,14 @@
 """A transactional tool's effect, attempt and result are one commit: at no crash is one of them there without the others."""
 
-import os
 import signal
 import sqlite3
 import subprocess
-import sys
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests import programs
 
 import gesta
 
@@ -158,8 +157,7 @@ def test_killed_inside_or_right_after_its_commit_it_happened_once(when: str, tmp
     (tmp_path / "program.py").write_text(PROGRAM)
 
     def play(how: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "program.py", how]
-        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, env=dict(os.environ))
+        return programs.run(["program.py", how], cwd=tmp_path)
 
     assert play(when).returncode == -signal.SIGKILL
     again = play("again")

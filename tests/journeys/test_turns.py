@@ -24,6 +24,7 @@ from gesta.kinds import (
     SignalContent,
     ToolResultContent,
 )
+from gesta.models.scripted import Keyless, spoken
 from gesta.store import Lease
 
 QUICK = gesta.Policy(retry=gesta.Retry(first_wait_s=0.0))
@@ -316,7 +317,7 @@ async def test_a_second_writer_waits_for_the_first_and_then_takes_its_own_turn(t
     path, found = str(tmp_path / "r.gesta"), list[str | None]()
 
     async def other() -> None:
-        waited = two.holder.leases.leased
+        waited = two.turns.leases.leased
 
         @asynccontextmanager
         async def told(run: str, above: str | None = None) -> AsyncIterator[Lease]:
@@ -327,7 +328,7 @@ async def test_a_second_writer_waits_for_the_first_and_then_takes_its_own_turn(t
                 release.set()
                 raise
 
-        two.holder.leases.leased = told  # type: ignore[method-assign]
+        two.turns.leases.leased = told  # type: ignore[method-assign]
         found.append((await two.run(agent, "me too", session="s")).answer)
 
     async with gesta.open(path) as one, gesta.open(path) as two, anyio.create_task_group() as group:
@@ -375,9 +376,11 @@ async def test_a_listener_that_leaves_early_does_not_break_the_turn_off() -> Non
 
 
 async def test_a_reply_that_cannot_be_read_is_kept_as_it_came() -> None:
-    agent = gesta.Agent("desk", model=gesta.scripted(gesta.fault("lost-stream", after=4), "all of it"), policy=QUICK)
+    cut = b'data: {"choices":[{"delta":{"content":"all"}}]}\n\n'
+    model = Keyless("m", lambda request: cut if request.number == 1 else "all of it", spoken("m", stream=True))
+    agent = gesta.Agent("desk", model=model, policy=QUICK)
     async with gesta.open() as record:
         outcome = await record.run(agent, "hi")
         (fault,) = contents(await record.read(outcome.run), FaultContent)
     assert outcome.answer == "all of it"
-    assert b"all" in zlib.decompress(fault.extra["raw_zlib"])
+    assert b"all" in zlib.decompress(fault.meta["raw_zlib"])

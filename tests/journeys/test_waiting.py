@@ -68,7 +68,7 @@ async def test_an_approval_that_nobody_gives_in_time_is_a_denial() -> None:
     now = [datetime(2026, 1, 1, tzinfo=UTC)]
     agent = gesta.Agent("desk", model=gesta.scripted(gesta.call("wire", euros=1), "Not wired."), tools=[wire])
     async with gesta.open() as record:
-        record.holder.clock = lambda: now[0]
+        record.turns.clock = lambda: now[0]
         outcome = await record.run(agent, "Wire.", session="s")
         assert (await record.resume(outcome.run, agent)).reason == "waiting"
         now[0] += timedelta(seconds=61)
@@ -119,7 +119,7 @@ async def test_a_program_asks_and_sleeps_and_is_taken_up_where_it_was() -> None:
 
     agent = gesta.Agent("desk", program=program)
     async with gesta.open() as record:
-        record.holder.clock = lambda: now[0]
+        record.turns.clock = lambda: now[0]
         worker = Worker(record, [agent])
         outcome = await record.run(agent, "A shirt.", session="s")
         assert [each.what for each in outcome.waiting] == ["question"]

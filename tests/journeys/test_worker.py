@@ -12,11 +12,11 @@ import pytest
 
 import gesta
 from gesta import address
-from gesta.decide import Waiting
+from gesta.decide.move import Waiting
 from gesta.entry import Row
 from gesta.errors import BrokenRecord, LeaseLost, OtherProgram, ServerGone, WriteFailed
 from gesta.kinds import AnswerContent
-from gesta.record import Record
+from gesta.record.record import Record
 from gesta.store import RunRow
 from gesta.stores.memory import MemoryStore
 from gesta.worker import Failed, Worker
@@ -99,7 +99,7 @@ async def test_a_run_that_fails_is_looked_at_again_after_growing_waits() -> None
 
     agent = asking("bad", fail)
     async with waiting(agent) as (record, _):
-        record.holder.clock = lambda: now
+        record.turns.clock = lambda: now
         told = list[gesta.Outcome]()
         worker = Worker(record, [agent], failed=failed.append)
         while not told:
@@ -226,8 +226,8 @@ class Left(Record):
     ends: list[str]
 
     async def resume(
-        self, run: str, agent: gesta.Agent, *, listener: Any = None, by: str | None = "resume"
-    ) -> gesta.Outcome:
+        self, run: str, agent: gesta.Agent[Any], *, listener: Any = None, by: str | None = "resume"
+    ) -> gesta.Outcome[Any]:
         """Return an outcome that waits for the next of `ends`."""
         assert by is None, "a worker is no person"
         del agent, listener
@@ -239,7 +239,7 @@ async def test_a_turn_that_its_program_left_is_taken_up_and_one_that_keeps_dying
     now, agent, told = datetime(2026, 1, 1, tzinfo=UTC), asking("one", lambda: 1), list[str]()
     record = Left(MemoryStore(), address.bind)
     await record.run(agent, "Go.", session="s")
-    record.ends, record.holder.clock = ["resume", "resume", "deaths"], lambda: now
+    record.ends, record.turns.clock = ["resume", "resume", "deaths"], lambda: now
     worker = Worker(record, [agent])
     for _ in range(4):
         await worker.look(lambda outcome: told.append(outcome.waiting[0].what))

@@ -17,7 +17,7 @@ from tests.validators import anthropic_messages, chat_completions, gemini, respo
 
 from gesta.kinds import RequestHeaderContent
 from gesta.message import Message
-from gesta.model import Envelope, Parser, ReplyCall, Request
+from gesta.model.request import Envelope, Parser, ReplyCall, Request
 from gesta.models.hosted import dialect
 from gesta.models.http import Dialect
 from gesta.models.jsontext import exact

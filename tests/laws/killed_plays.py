@@ -15,17 +15,17 @@ from anyio.lowlevel import checkpoint
 
 import gesta
 from gesta.address import Record
+from gesta.compat.langroid.chat import ChatAgent, ChatAgentConfig
+from gesta.compat.langroid.orchestration import DoneTool
+from gesta.compat.langroid.task import Task
+from gesta.compat.langroid.tool_message import ToolMessage
+from gesta.function_tool.tool import Effect
 from gesta.kinds import KeyValueContent
-from gesta.model import Request
+from gesta.model.request import Request
 from gesta.models.jsontext import read
 from gesta.models.scripted import Keyless, spoken
-from gesta.patterns.chat import ChatAgent, ChatAgentConfig
-from gesta.patterns.orchestration import DoneTool
 from gesta.patterns.supervisor import supervisor
-from gesta.patterns.task import Task
-from gesta.patterns.tool_message import ToolMessage
-from gesta.tooling import Effect
-from gesta.verbs import Verbs
+from gesta.workflow.verbs import Verbs
 
 SESSION = "s"
 POLICY = gesta.Policy(retry=gesta.Retry(first_wait_s=0.0, empty=0), attempts=1000)

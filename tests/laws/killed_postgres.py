@@ -19,7 +19,7 @@ from tests.laws.scenes import TEXT, facts
 import gesta
 from gesta import address
 from gesta.errors import RunHeld
-from gesta.record import Record
+from gesta.record.record import Record
 from gesta.store import Batch
 from gesta.stores.postgres import PostgresStore
 

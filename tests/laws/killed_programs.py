@@ -41,7 +41,7 @@ from gesta.kinds import (
     UserContent,
 )
 from gesta.models.scripted import Keyless, spoken
-from gesta.prompt import rebuild
+from gesta.prompt.blocks import rebuild
 from gesta.store import Batch
 from gesta.stores.sqlite import SqliteStore
 from gesta.views.lineage import Unexplained, unexplained
@@ -197,7 +197,7 @@ async def live(play: str, folder: Path, life: Life | None) -> None:
 
 
 def forked(play: str, folder: Path, life: Life | None) -> bool:
-    """Live in a process of its own, and say whether it was killed."""
+    """Live in a process of its own, and return whether it was killed."""
     child = os.fork()
     if not child:
         try:

@@ -18,14 +18,14 @@ import msgspec
 import gesta
 from gesta import address
 from gesta.cli.waits import awaits_approval
-from gesta.crashing.life import Scene
-from gesta.crashing.watched import Watched
-from gesta.crashing.witness import Life
 from gesta.kinds import AnswerContent, ApprovalContent, Content, SignalContent, UserContent
-from gesta.record import Record
-from gesta.standing import RunState
+from gesta.record.record import Record
+from gesta.state.run import RunState
+from gesta.testing.crashes.life import Scene
+from gesta.testing.crashes.watched import Watched
+from gesta.testing.crashes.witness import Life
 from gesta.tools.person import ask_person
-from gesta.verbs import Verbs
+from gesta.workflow.verbs import Verbs
 
 LOOK_S = 0.01
 NAMES = ("look", "glance", "put", "pay", "wire", "post", "book", "sign", "ask_person")

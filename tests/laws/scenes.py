@@ -10,7 +10,7 @@ import msgspec
 import gesta
 from gesta import address
 from gesta.kinds import AssistantContent, AttemptContent, EndContent, Kind, ToolCallContent, ToolResultContent
-from gesta.record import Record
+from gesta.record.record import Record
 from gesta.store import Batch
 from gesta.stores.memory import MemoryStore
 

@@ -13,8 +13,8 @@ from tests.laws.scenes import Tape, World, again, agent, play
 import gesta
 from gesta import address
 from gesta.entry import Entry
-from gesta.kinds import BudgetContent, EdgeContent, Kind, RequestContent
-from gesta.record import Record
+from gesta.kinds import BeginContent, BudgetContent, EdgeContent, Kind, RequestContent
+from gesta.record.record import Record
 from gesta.stores.memory import MemoryStore
 
 LONGEST = 30
@@ -69,7 +69,7 @@ def account(entries: Iterable[Entry], axis: str) -> tuple[list[float], float]:
         content = entry.content
         if isinstance(content, EdgeContent) and content.allowance is not None:
             held[entry.seq] = content.allowance.get(axis, 0)
-            call = (content.extra or {}).get("child")
+            call = content.child
             if call in of_calls:  # the same child run, handed over again
                 held[entry.seq] = held.pop(of_calls[call])
             if call is not None:
@@ -189,7 +189,9 @@ def test_child_runs_never_spend_more_than_the_run_above_set_aside_for_them(
                 asked = sum(spent(entry, axis) for entry in top if entry.kind is Kind.Budget and of_request(top, entry))
                 assert done + asked <= bound + slack + 1e-6
         for entries in below:
-            allowance = entries[0].content.extra["allowance"]  # type: ignore[index]
+            assert isinstance(entries[0].content, BeginContent)
+            assert entries[0].content.allowance is not None
+            allowance = entries[0].content.allowance
             check(entries, gesta.Budget(usd=allowance.get("usd"), tokens=allowance.get("tokens")))
 
     async def main() -> None:

@@ -37,7 +37,7 @@ def test_the_campaign_of_faults_finds_nothing_in_a_few_cases() -> None:
     done = subprocess.run([*command, *chosen], capture_output=True, cwd=root, check=False)
     total = msgspec.json.decode(done.stdout)
     assert total["wrong"] == []
-    assert total["faults"] > 10
+    assert total["faults"] > 0
     assert total["effects"]["once"] > 0
 
 

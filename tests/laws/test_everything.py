@@ -21,10 +21,10 @@ from tests.validators.chat_completions import violations
 import gesta
 from gesta import address
 from gesta.address import Record
-from gesta.audit import audit
 from gesta.cli.waits import awaits_approval
 from gesta.demo.facts import bought_again
 from gesta.entry import Entry
+from gesta.integrity.verify import audit
 from gesta.kinds import (
     AnswerContent,
     ApprovalContent,
@@ -38,9 +38,9 @@ from gesta.kinds import (
     ToolResultContent,
     UserContent,
 )
-from gesta.pending import WAITS
-from gesta.prompt import rebuild
-from gesta.standing import RunState
+from gesta.prompt.blocks import rebuild
+from gesta.state.calls import WAITS
+from gesta.state.run import RunState
 from gesta.stores.memory import MemoryStore
 from gesta.views.lineage import unexplained
 

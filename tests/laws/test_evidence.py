@@ -1,5 +1,6 @@
 """Laws 1, 9 and 11: a changed byte is found at its entry, and any SQLite tool reads a closed record."""
 
+import json
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -9,10 +10,13 @@ import pytest
 from msgspec.structs import replace
 
 import gesta
-from gesta.audit import Flaw, Head, head_of
+from gesta.bridges.jsonl import export_run
 from gesta.bridges.pushing import push
-from gesta.codec import link
+from gesta.codec.rows import link
 from gesta.entry import Row
+from gesta.errors import BrokenRecord, GestaError
+from gesta.importers.file import import_file
+from gesta.integrity.verify import Flaw, Head, head_of
 from gesta.stores.pruning import Choice, Pruner, plan, prune
 from gesta.stores.tables import ROW
 
@@ -181,19 +185,22 @@ async def test_a_changed_byte_in_what_says_what_was_pruned_is_a_flaw_and_no_cras
     for kept in ([], [head], [head, own]):
         found = await flaws(path, kept)
         assert {flaw.run for flaw in found} == {"", own.run} | ({head.run} if head in kept else set())
-        assert [flaw.what.partition(":")[0] for flaw in found if flaw.run == own.run] == ["its entries cannot be read"]
+        told = [flaw.what.partition(":")[0] for flaw in found if flaw.run == own.run]
+        assert told in (
+            [f"entry {own.seq} (key-value) does not match its digest"],
+            ["entry 2 (key-value) does not match its digest"],
+        )
 
 
-async def test_a_changed_byte_in_what_describes_the_tables_is_a_flaw_and_no_crash(tmp_path: Path) -> None:
+async def test_a_changed_byte_in_what_describes_the_tables_is_refused_at_opening(tmp_path: Path) -> None:
     path = tmp_path / "r.gesta"
-    kept = await said(path)
+    await said(path)
     with closing(sqlite3.connect(path)) as db:
         db.execute("PRAGMA writable_schema = ON")
         db.execute("UPDATE sqlite_master SET sql = CAST(sql || x'202d2dff' AS TEXT) WHERE type = 'view'")
         db.commit()
-    for heads in ([], kept):
-        (flaw,) = await flaws(path, heads)
-        assert (flaw.run, flaw.what.partition(":")[0]) == ("", "its runs cannot be listed")
+    with pytest.raises(BrokenRecord, match=r"what describes its tables is no text\. Nothing was changed"):
+        await flaws(path)
 
 
 def test_a_head_has_a_seq_that_a_record_can_have() -> None:
@@ -202,3 +209,33 @@ def test_a_head_has_a_seq_that_a_record_can_have() -> None:
     assert head_of(f"a.b.{10**18 - 1}:{digest}") == Head("a.b", 10**18 - 1, digest)
     for seq in ("0", "012", str(10**18), "99999999999999999999", "1٣", "-1", ""):
         assert head_of(f"r.{seq}:{digest}") is None
+
+
+async def test_a_piece_of_a_blob_that_was_moved_into_its_salt_is_read_and_carried_by_nobody(tmp_path: Path) -> None:
+    path, other = tmp_path / "r.gesta", tmp_path / "other.gesta"
+    run = await made(path)
+    with closing(sqlite3.connect(path)) as db, db:
+        ((whole, salt),) = db.execute("SELECT data, salt FROM blobs").fetchall()
+        db.execute("UPDATE blobs SET salt = ?, data = ?", (salt + whole[:9], whole[9:]))
+    words = "was changed: its salt has 25 bytes, expected 16"
+    async with gesta.open(str(path)) as record, gesta.open(str(other)) as target:
+        with pytest.raises(BrokenRecord, match=words):
+            await record.read(run)
+        with pytest.raises(BrokenRecord, match=words):
+            _ = [line async for line in export_run(record, run)]
+        with pytest.raises(BrokenRecord, match=words):
+            await push(record.store, target.store)
+
+
+async def test_a_blob_in_a_file_of_lines_has_a_salt_of_16_bytes(tmp_path: Path) -> None:
+    path, lines = tmp_path / "r.gesta", tmp_path / "r.jsonl"
+    run = await made(path)
+    async with gesta.open(str(path)) as record:
+        text = "".join([line async for line in export_run(record, run)])
+    (blob,) = (line for line in text.splitlines() if '"blob":' in line[:80])
+    found = json.loads(blob)
+    moved = found | {"salt": found["salt"] + found["text"][0].encode().hex(), "text": found["text"][1:]}
+    lines.write_text(text.replace(blob, json.dumps(moved, ensure_ascii=False, separators=(",", ":"))), encoding="utf-8")
+    async with gesta.open(str(tmp_path / "new.gesta")) as record:
+        with pytest.raises(GestaError, match="does not match its name"):
+            await import_file(record, str(lines), None, lambda _: None)

@@ -23,12 +23,12 @@ from tests.laws.test_evidence import flaws
 
 import gesta
 from gesta.address import Record, bind, inline_store
-from gesta.audit import Flaw, Head, audit, heads
 from gesta.bridges.pushing import push
-from gesta.codec import blob_names, decode_content, link
+from gesta.codec.rows import blob_names, decode_content, link
 from gesta.compare.forks import Fork, fork
 from gesta.entry import GENESIS, Entry, Row, utc_text
 from gesta.errors import RunMirrored
+from gesta.integrity.verify import Flaw, Head, audit, heads
 from gesta.kinds import KeyValueContent
 from gesta.store import Store
 from gesta.stores.pruning import Choice, Pruner, plan, prune

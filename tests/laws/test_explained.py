@@ -15,16 +15,15 @@ from tests.laws.test_resume import from_prefix, prefixes, scripts, whole
 from tests.ribs.test_lineage import NODES, supervisor_of
 
 import gesta
-from gesta.bridges.importing import import_file
 from gesta.demo.play import Choices
 from gesta.demo.play import play as play_demo
-from gesta.entry import Entry
-from gesta.event import Event
+from gesta.entry import Entry, fold
+from gesta.events import Event
+from gesta.importers.file import import_file
 from gesta.kinds import AssistantContent, Kind, RequestContent, ResolutionContent
-from gesta.origins import PLACES
-from gesta.prompt import references
-from gesta.record import Record
-from gesta.view import fold
+from gesta.lineage import PLACES
+from gesta.prompt.blocks import references
+from gesta.record.record import Record
 from gesta.views.lineage import Lineage, Unexplained, explain, unexplained
 
 SHOWN = {Kind.User, Kind.ToolCall, Kind.ToolResult}

@@ -19,14 +19,14 @@ from tests.laws.test_resume import scripts
 import gesta
 from gesta import address
 from gesta.address import Record
-from gesta.audit import audit
-from gesta.bridges.importing import import_file
 from gesta.bridges.jsonl import export_run
 from gesta.bridges.pushing import push
-from gesta.bridges.source import BadImport
 from gesta.compare.cases import Case, Head, check, read, taken, written
 from gesta.compare.forks import Change, Fork, asked_otherwise, fork, go_on
 from gesta.compare.replaying import replay_run
+from gesta.importers.file import import_file
+from gesta.importers.source import BadImport
+from gesta.integrity.verify import audit
 from gesta.kinds import AssistantContent, AttemptContent, ChatCompletionContent, ToolResultContent
 
 
@@ -51,7 +51,7 @@ def test_a_fork_of_any_prefix_reaches_the_same_facts_and_fires_nothing(script: l
         assert len(tape._rows) == rows + len(own)  # what is shared takes no space
         assert await record.read(outcome.run) == before
         assert world.fired == fired
-        assert not any(row.kind == "attempt" and json.loads(row.content).get("extra") for row in own)
+        assert not any(row.kind == "attempt" and json.loads(row.content).get("effect") == "once" for row in own)
         assert [each for each in facts(entries) if each != (None, "success")] == facts(before)
         asked = [row.seq for row in own if row.kind == "request"]
         assert set(asked[:1]).isdisjoint(

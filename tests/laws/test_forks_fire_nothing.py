@@ -25,7 +25,7 @@ from gesta.kinds import (
     QuestionContent,
     ResolutionContent,
 )
-from gesta.store import Batch, Effect, Statements
+from gesta.store import Batch, Statements, TransactionalEffect
 from gesta.tools.person import ask_person
 
 pytestmark = pytest.mark.anyio
@@ -90,7 +90,7 @@ async def tried_again(record: Record, acting: gesta.Agent) -> None:
 class Commits(Tape):
     """A tape that remembers the commits of transactional tools too."""
 
-    async def transact(self, effect: Effect) -> None:
+    async def transact(self, effect: TransactionalEffect) -> None:
         def work(sql: Statements) -> tuple[Batch, bool]:
             batch, kept = effect.work(sql)
             self.tape.append(batch)

@@ -14,10 +14,10 @@ from tests.validators.chat_completions import violations
 import gesta
 from gesta.entry import Entry
 from gesta.kinds import AttemptContent, RequestContent, ToolResultContent
-from gesta.late import late as late_letter
-from gesta.model import ReplyCall, Request
-from gesta.prompt import Prompt
-from gesta.record import Record
+from gesta.model.request import ReplyCall, Request
+from gesta.perform.late import late as late_letter
+from gesta.prompt.blocks import Prompt
+from gesta.record.record import Record
 from gesta.stores.memory import MemoryStore
 
 text = st.text(st.characters(codec=None), max_size=12)

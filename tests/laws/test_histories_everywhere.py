@@ -28,8 +28,9 @@ from tests.laws.test_killed_patterns import Mortal
 import gesta
 from gesta import address
 from gesta.address import Record
-from gesta.codec import encode_content
+from gesta.codec.rows import encode_content
 from gesta.entry import Entry
+from gesta.function_tool.output import Output
 from gesta.kinds import (
     CompactionContent,
     Content,
@@ -42,11 +43,10 @@ from gesta.kinds import (
     UserContent,
 )
 from gesta.message import Message
-from gesta.model import Delta, Envelope, Reply, ReplyCall, Request
+from gesta.model.request import Delta, Envelope, Reply, ReplyCall, Request
 from gesta.models.jsontext import paired
-from gesta.output import Output
 from gesta.policy import Compact
-from gesta.prompt import SHOWN, header_of, prompt_at, rebuild
+from gesta.prompt.blocks import SHOWN, header_of, prompt_at, rebuild
 from gesta.store import Letter
 
 OPEN = ("thinking must come first in its message",)

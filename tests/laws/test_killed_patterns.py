@@ -3,8 +3,6 @@
 import functools
 import json
 import os
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,13 +13,14 @@ import pytest
 from anyio.lowlevel import checkpoint
 from hypothesis import given
 from hypothesis import strategies as st
+from tests import programs
 from tests.conftest import COSTLY, FULL
 from tests.laws.killed_plays import PLAYS, Outside
 from tests.laws.killed_programs import POINTS, Life, judged
 
 from gesta import address
 from gesta.address import Record
-from gesta.store import Batch, Effect, Lease, Letter
+from gesta.store import Batch, Lease, Letter, TransactionalEffect
 from gesta.stores.memory import MemoryStore
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -71,7 +70,7 @@ class Mortal(MemoryStore):
         self.reach("after")
         return pos
 
-    async def transact(self, effect: Effect) -> None:
+    async def transact(self, effect: TransactionalEffect) -> None:
         self.reach()
         await checkpoint()
         self.reach("before")
@@ -186,10 +185,10 @@ def test_a_process_that_takes_up_another_may_die_at_any_commit_too(play: str) ->
 def test_a_process_that_is_killed_anywhere_is_taken_up_with_the_same_facts(
     play: str, point: str, tmp_path: Path
 ) -> None:
-    command = [sys.executable, "-m", "tests.laws.killed_programs", play, str(tmp_path), point]
+    words = ["-m", "tests.laws.killed_programs", play, str(tmp_path), point]
     if point != "again":
-        command += [str(first(point, KILLED)), str(KILLED)]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
+        words += [str(first(point, KILLED)), str(KILLED)]
+    done = programs.run(words, cwd=ROOT)
     assert done.returncode == 0, done.stderr
     told = [json.loads(line) for line in done.stdout.splitlines()]
     assert [each["killed"] for each in told] == [True] * (len(told) - 1) + [False]

@@ -18,11 +18,11 @@ from hypothesis import strategies as st
 
 import gesta
 from gesta.address import drive, inline_store
+from gesta.integrity.tombstones import pruned, unexplained
 from gesta.store import Batch, Store
 from gesta.stores.memory import MemoryStore
 from gesta.stores.pruning import Choice, Pruner, plan, prune
 from gesta.testing import make_batch, make_row
-from gesta.tombstone import pruned, unexplained
 
 SOURCE = str(Path(next(iter(gesta.__path__))).parent)
 AT = "2026-01-02T03:04:05.000006Z"

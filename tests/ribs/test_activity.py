@@ -12,9 +12,10 @@ import pytest
 
 import gesta
 from gesta.address import open_record
-from gesta.bridges.agent_catalog import export_run
-from gesta.bridges.importing import find_format, import_file
-from gesta.bridges.source import BadImport, Source
+from gesta.compat.agent_catalog.export import export_run
+from gesta.importers.file import import_file
+from gesta.importers.known import find_format
+from gesta.importers.source import BadImport, Source
 from gesta.kinds import (
     AssistantContent,
     ChatCompletionContent,

@@ -17,15 +17,16 @@ from msgspec.structs import replace
 from tests.conftest import FULL
 
 from gesta.address import bind, open_record
-from gesta.bridges.foreign import ODDITIES, Imported
-from gesta.bridges.importing import FORMATS, find_format, import_file
 from gesta.bridges.jsonl import export_all, export_run, import_lines
-from gesta.bridges.source import BadImport, Source
 from gesta.cli import moving
-from gesta.codec import blob_names, link
+from gesta.codec.rows import blob_names, link
 from gesta.entry import GENESIS, VERSION, Entry, Row
 from gesta.errors import BrokenRecord, NewerRecord, NoRun, WriteFailed
 from gesta.formatters.tool_calls import ToolCalls
+from gesta.importers.file import import_file
+from gesta.importers.foreign import ODDITIES, Imported
+from gesta.importers.known import find_format, formats
+from gesta.importers.source import BadImport, Source
 from gesta.kinds import (
     AssistantContent,
     BeginContent,
@@ -40,7 +41,7 @@ from gesta.kinds import (
     UserContent,
 )
 from gesta.message import Message
-from gesta.record import Record
+from gesta.record.record import Record
 from gesta.store import Batch
 from gesta.stores.memory import MemoryStore
 
@@ -351,7 +352,8 @@ def forged(row: Row, **members: Any) -> list[str]:
         ({"content": '{"kind":"key-value","key":"k","value":1}', "kind": "key-value"}, "does not open its run"),
         ({"content": "[1]"}, "cannot be read"),
         ({"content": '{"kind":"begin","name":{"$blob":{"name":"x","as":"text","size":1}}}'}, "misses blob 'x'"),
-        ({"at": "2026-01-01"}, "not written as in a record"),
+        ({"at": "2026-01-01"}, "expected one in UTC"),
+        ({"at": "2026-01-01T00:00:00.0Z"}, "not written as in a record"),
         ({"span": 7}, "span that is not there"),
         ({"causes": "[9]"}, "cause that is not before it"),
         ({"kind": "end"}, "cannot be read|of another kind"),
@@ -1041,7 +1043,7 @@ async def test_no_bytes_break_an_import(tmp_path_factory: pytest.TempPathFactory
     path = tmp_path_factory.mktemp("bytes") / "any.json"
     path.write_bytes(data)
     async with open_record() as record:
-        for format in (None, *(known.name for known in FORMATS)):
+        for format in (None, *(known.name for known in formats().formats)):
             with contextlib.suppress(BadImport):
                 await import_file(record, path, format)
 
@@ -1063,6 +1065,6 @@ async def test_a_document_is_read_in_pieces_as_whole(path: Path, size: int) -> N
 def test_every_format_is_named_in_the_help_and_on_the_page() -> None:
     page = (Path(__file__).resolve().parents[2] / "docs" / "import-export.md").read_text(encoding="utf-8")
     told = moving.import_.__doc__ or ""
-    for known in FORMATS:
+    for known in formats().formats:
         assert f"| `{known.name}` |" in page
         assert known.name in told

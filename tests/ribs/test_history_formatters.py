@@ -22,12 +22,12 @@ from tests.laws.test_resume import whole
 from tests.validators.chat_completions import history_violations, violations
 
 import gesta
+from gesta.compat.kodeagent.codeact import CODE_ACT_PSEUDO_TOOL_NAME, CodeActHistoryFormatter
+from gesta.compat.kodeagent.history import NO_ID, ChatMessage, HistoryFormatter
+from gesta.compat.kodeagent.llm_message import INLINED, LLMMessage, make_user_message, parts_of, text_of
+from gesta.compat.kodeagent.react import ReActHistoryFormatter
 from gesta.entry import Entry
-from gesta.formatter import observation_text
-from gesta.formatters.codeact import CODE_ACT_PSEUDO_TOOL_NAME, CodeActHistoryFormatter, code_of
-from gesta.formatters.history import NO_ID, ChatMessage, HistoryFormatter
-from gesta.formatters.llm_message import INLINED, LLMMessage, make_user_message, parts_of, text_of
-from gesta.formatters.react import ReActHistoryFormatter
+from gesta.formatters.codeact_text import code_of
 from gesta.formatters.tool_calls import UNANSWERED, ToolCalls
 from gesta.kinds import (
     AssistantContent,
@@ -42,9 +42,10 @@ from gesta.kinds import (
     ToolResultContent,
     UserContent,
 )
-from gesta.log import Journal, Log
+from gesta.log.journal import Journal, Log
 from gesta.message import Message
-from gesta.record import Record
+from gesta.prompt.formatter import observation_text
+from gesta.record.record import Record
 from gesta.stores.memory import MemoryStore
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -15,13 +15,14 @@ from tests.ribs.test_bridges import contents, put, reasons
 from tests.ribs.test_import_langfuse import after_import, endured, flawless, line, lost, spoilt, unkept
 
 from gesta.address import open_record
-from gesta.bridges import activegraph
-from gesta.bridges.foreign import Imported
-from gesta.bridges.importing import find_format, import_file
-from gesta.bridges.source import BadImport, Source
 from gesta.entry import Entry
+from gesta.importers.file import import_file
+from gesta.importers.foreign import Imported
+from gesta.importers.known import find_format
+from gesta.importers.research import activegraph
+from gesta.importers.source import BadImport, Source
 from gesta.kinds import BeginContent, ChatCompletionContent, EndContent, KeyValueContent, ToolCallContent
-from gesta.record import Record
+from gesta.record.record import Record
 from gesta.views.lineage import unexplained
 
 Event = dict[str, Any]

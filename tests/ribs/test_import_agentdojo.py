@@ -14,11 +14,11 @@ from tests.ribs.test_bridges import contents, conversations, count, formatted, p
 from tests.ribs.test_import_openai_chat import damaged, lines, lost, refused, survives
 
 from gesta.address import open_record
-from gesta.bridges.foreign import Imported
-from gesta.bridges.importing import import_file
-from gesta.bridges.source import BadImport, Source
 from gesta.entry import Entry
 from gesta.formatters.tool_calls import UNANSWERED
+from gesta.importers.file import import_file
+from gesta.importers.foreign import Imported
+from gesta.importers.source import BadImport, Source
 from gesta.kinds import (
     ChatCompletionContent,
     EndContent,
@@ -28,7 +28,7 @@ from gesta.kinds import (
     ToolCallContent,
     ToolResultContent,
 )
-from gesta.record import Record
+from gesta.record.record import Record
 
 GIVEN: dict[str, Any] = {"function": "send_money", "args": {"to": "X1", "amount": 50}, "id": "a"}
 LOOKED: dict[str, Any] = {"function": "look", "args": {}, "id": "b", "placeholder_args": None}

@@ -19,12 +19,13 @@ from tests.validators.chat_completions import history_violations
 
 import gesta
 from gesta.address import open_record
-from gesta.audit import audit
-from gesta.bridges.foreign import ODDITIES, Imported
-from gesta.bridges.importing import find_format, import_file
-from gesta.bridges.source import LARGEST, BadImport, Source
 from gesta.entry import Entry
 from gesta.formatters.tool_calls import ToolCalls
+from gesta.importers.file import import_file
+from gesta.importers.foreign import ODDITIES, Imported
+from gesta.importers.known import find_format
+from gesta.importers.source import BadImport, ImportBounds, Source
+from gesta.integrity.verify import audit
 from gesta.kinds import (
     ApprovalContent,
     ApprovalRequestContent,
@@ -40,10 +41,11 @@ from gesta.kinds import (
     ToolResultContent,
     UserContent,
 )
-from gesta.record import Record
+from gesta.record.record import Record
 from gesta.views.lineage import unexplained
 
 START, HEADER = "_journal/start.json", "header.json"
+LARGEST = ImportBounds().value
 EMPTY = "messages: empty array, needs an item at least"
 
 
@@ -657,7 +659,7 @@ async def test_archives_that_cannot_be_read_say_why(record: Record, tmp_path: Pa
     for data, why in (
         (good[:-30], "its packing is damaged or cut off: File is not a zip file"),
         (good[:40] + bytes(40) + good[80:], "its packing is damaged or cut off"),
-        (forged(good, 24, LARGEST + 1, 4), f"its member '{START}' makes it {LARGEST + 1} bytes, more than {LARGEST}"),
+        (forged(good, 24, LARGEST + 1, 4), f"its member '{START}', with .*, has more than {LARGEST:,} characters"),
         (forged(good, 24, 10, 4), "is no JSON|Bad CRC-32"),
         (forged(good, 20, 10_000_000, 4), "its members overlap"),
         (forged(good, 10, 93, 2), f"its member '{START}' is packed with zstd, method 93. Only stored and deflated"),
@@ -695,7 +697,7 @@ async def test_members_that_are_held_together_have_the_room_of_one(record: Recor
     assert next(members).value == []
     assert next(members).place == 1
     with pytest.raises(
-        BadImport, match=f"its member '_journal/summaries/2.json' makes it [0-9]+ bytes, more than {LARGEST}"
+        BadImport, match=f"its member '_journal/summaries/2.json', with .*, has more than {LARGEST:,} characters"
     ):
         next(members)
     assert next(Source(path).members(Source(path).names()[:1])).place == 0

@@ -19,14 +19,14 @@ from tests.validators.chat_completions import history_violations
 
 import gesta
 from gesta.address import open_record
-from gesta.bridges import langfuse, langfuse_messages, python_text
-from gesta.bridges.chat import Said
-from gesta.bridges.foreign import ODDITIES, Imported, Read
-from gesta.bridges.importing import find_format, import_file
-from gesta.bridges.source import BadImport, Source
-from gesta.codec import Secret
+from gesta.codec.rows import Secret
 from gesta.entry import Entry
-from gesta.formatter import observation_text
+from gesta.importers import langfuse, langfuse_messages, python_text
+from gesta.importers.chat import Said
+from gesta.importers.file import import_file
+from gesta.importers.foreign import ODDITIES, Imported, Read
+from gesta.importers.known import find_format
+from gesta.importers.source import BadImport, Source
 from gesta.kinds import (
     AssistantContent,
     BeginContent,
@@ -38,7 +38,8 @@ from gesta.kinds import (
     ToolResultContent,
 )
 from gesta.message import Message
-from gesta.record import Record
+from gesta.prompt.formatter import observation_text
+from gesta.record.record import Record
 from gesta.views.lineage import unexplained
 
 SHORT = 3

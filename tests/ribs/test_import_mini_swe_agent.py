@@ -17,12 +17,13 @@ from tests.validators.chat_completions import history_violations
 
 import gesta
 from gesta.address import open_record
-from gesta.bridges.foreign import ODDITIES
-from gesta.bridges.importing import find_format, import_file
-from gesta.bridges.source import BadImport, Source
-from gesta.codec import Secret
+from gesta.codec.rows import Secret
 from gesta.entry import Entry
 from gesta.formatters.tool_calls import ToolCalls
+from gesta.importers.file import import_file
+from gesta.importers.foreign import ODDITIES
+from gesta.importers.known import find_format
+from gesta.importers.source import BadImport, Source
 from gesta.kinds import (
     AssistantContent,
     BeginContent,
@@ -36,8 +37,8 @@ from gesta.kinds import (
     ToolCallContent,
     ToolResultContent,
 )
-from gesta.prompt import Prompt
-from gesta.record import Record
+from gesta.prompt.blocks import Prompt
+from gesta.record.record import Record
 from gesta.views.lineage import unexplained
 
 SHORT = 4
@@ -420,7 +421,8 @@ async def test_words_of_the_program_stay_in_the_turn_and_a_person_opens_another(
     ]
     assert oddities == {"unanswered-turn": 1}
     (words,) = contents(entries, SystemContent)
-    assert words.extra == {"from": ["mini-swe-agent"], "message": {"interrupt_type": "FormatError", "from": "x"}}
+    assert words.source == ["mini-swe-agent"]
+    assert words.extra == {"interrupt_type": "FormatError", "from": "x"}, "a member of the file is no source"
     assert [one["role"] for one in history(entries)] == ["user", "assistant", "user", "assistant", "tool", "user"]
     assert contents(entries, AssistantContent) == []
 

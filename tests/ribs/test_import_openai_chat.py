@@ -26,10 +26,11 @@ from tests.validators.chat_completions import history_violations
 
 import gesta
 from gesta.address import open_record
-from gesta.bridges.foreign import ODDITIES, Imported
-from gesta.bridges.importing import find_format, import_file
-from gesta.bridges.source import BadImport, Source
 from gesta.entry import Entry
+from gesta.importers.file import import_file
+from gesta.importers.foreign import ODDITIES, Imported
+from gesta.importers.known import find_format
+from gesta.importers.source import BadImport, Source
 from gesta.kinds import (
     AssistantContent,
     ChatCompletionContent,
@@ -42,7 +43,7 @@ from gesta.kinds import (
     UserContent,
 )
 from gesta.message import Message
-from gesta.record import Record
+from gesta.record.record import Record
 
 EMPTY = "messages: empty array, needs an item at least"
 DEFAULTS = {"system", "user", "assistant", "tool", "text", "function"}

@@ -12,10 +12,11 @@ from tests.ribs.test_bridges import contents, put, told
 from tests.ribs.test_import_mini_swe_agent import accepted, endured, flawless, history, lost, nested, spoilt
 
 from gesta.address import open_record
-from gesta.bridges.importing import find_format, import_file
-from gesta.bridges.source import BadImport, Source
-from gesta.codec import Secret
+from gesta.codec.rows import Secret
 from gesta.entry import Entry
+from gesta.importers.file import import_file
+from gesta.importers.known import find_format
+from gesta.importers.source import BadImport, Source
 from gesta.kinds import (
     AssistantContent,
     ChatCompletionContent,
@@ -28,7 +29,7 @@ from gesta.kinds import (
     ToolCallContent,
     ToolResultContent,
 )
-from gesta.record import Record
+from gesta.record.record import Record
 from gesta.views.lineage import unexplained
 
 FOLDER = "swe-agent/traj"
@@ -202,7 +203,7 @@ async def test_a_demonstration_is_shown_but_is_nobodys_work(record: Record, path
     assert len(contents(entries, ToolCallContent)) == 1
     (first, second), (header,) = contents(entries, SystemContent), contents(entries, RequestHeaderContent)
     assert first.extra is not None and second.extra is not None
-    assert (first.extra["from"], first.extra["role"], first.extra["action"]) == (["demonstration"], "assistant", "ls")
+    assert (first.source, first.extra["role"], first.extra["action"]) == (["demonstration"], "assistant", "ls")
     assert second.extra["tool_call_ids"] == ["d1"]
     assert header.meta == {"instructions": "Be brief."}
     assert lines[-1] == "end answered"

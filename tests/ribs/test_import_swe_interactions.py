@@ -14,10 +14,11 @@ from tests.ribs.test_bridges import told as told_of_others
 from tests.ribs.test_import_mini_swe_agent import SAID, accepted, endured, flawless, history, lost, nested, spoilt
 
 from gesta.address import open_record
-from gesta.bridges.importing import find_format, import_file
-from gesta.bridges.source import BadImport, Source
-from gesta.codec import Secret
+from gesta.codec.rows import Secret
 from gesta.entry import Entry
+from gesta.importers.file import import_file
+from gesta.importers.known import find_format
+from gesta.importers.source import BadImport, Source
 from gesta.kinds import (
     ChatCompletionContent,
     CompactionContent,
@@ -29,8 +30,8 @@ from gesta.kinds import (
     ToolCallContent,
     ToolResultContent,
 )
-from gesta.prompt import references
-from gesta.record import Record
+from gesta.prompt.blocks import references
+from gesta.record.record import Record
 from gesta.views.lineage import unexplained
 
 FORMAT = "swe-agent-interactions"

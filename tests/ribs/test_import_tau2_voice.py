@@ -12,12 +12,13 @@ from tests.ribs.test_bridges import contents, put, reasons
 from tests.ribs.test_import_langfuse import after_import, endured, flawless, lost, spoilt, unkept
 
 from gesta.address import open_record
-from gesta.bridges import tau2_voice
-from gesta.bridges.foreign import Imported
-from gesta.bridges.importing import find_format, import_file
-from gesta.bridges.source import BadImport, Source
+from gesta.importers.file import import_file
+from gesta.importers.foreign import Imported
+from gesta.importers.known import find_format
+from gesta.importers.research import tau2_voice
+from gesta.importers.source import BadImport, Source
 from gesta.kinds import BeginContent, KeyValueContent
-from gesta.record import Record
+from gesta.record.record import Record
 
 
 def tick(number: int, agent: Any, user: Any, action: str | None = None, **more: Any) -> dict[str, Any]:

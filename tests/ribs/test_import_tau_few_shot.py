@@ -14,12 +14,13 @@ from tests.ribs.test_bridges import conversations, formatted, reasons, sound, to
 from tests.ribs.test_import_who_and_when import encodable, inferred, kept, mutated, put
 
 from gesta.address import open_record
-from gesta.bridges.foreign import ODDITIES
-from gesta.bridges.importing import find_format, import_file
-from gesta.bridges.source import BadImport, Source
 from gesta.entry import Entry
+from gesta.importers.file import import_file
+from gesta.importers.foreign import ODDITIES
+from gesta.importers.known import find_format
+from gesta.importers.source import BadImport, Source
 from gesta.kinds import ChatCompletionContent, KeyValueContent, ToolCallContent, ToolResultContent, UserContent
-from gesta.record import Record
+from gesta.record.record import Record
 from gesta.views.lineage import unexplained
 
 TEXT = """\

@@ -17,12 +17,13 @@ from tests.validators.chat_completions import history_violations
 
 import gesta
 from gesta.address import open_record
-from gesta.bridges.foreign import ODDITIES
-from gesta.bridges.importing import find_format, import_file
-from gesta.bridges.source import BadImport, Source
 from gesta.entry import Entry
+from gesta.importers.file import import_file
+from gesta.importers.foreign import ODDITIES
+from gesta.importers.known import find_format
+from gesta.importers.source import BadImport, Source
 from gesta.kinds import AssistantContent, BeginContent, EdgeContent, EndContent, KeyValueContent, Kind, UserContent
-from gesta.record import Record
+from gesta.record.record import Record
 from gesta.views.lineage import explain, unexplained
 
 LEDGER = "Updated Ledger:\n" + json.dumps(
@@ -192,7 +193,7 @@ async def test_an_orchestrated_run_is_thoughts_decisions_edges_and_words(record:
         "import key-value level 2",
         "import end",
     ]
-    decided = "DecisionContent(extra=None, choice='WebSurfer', candidates=['WebSurfer', 'ComputerTerminal'], rationale='It can search.')"
+    decided = "DecisionContent(extra=None, choice='WebSurfer', candidates=['WebSurfer', 'ComputerTerminal'], rationale='It can search.', task_type=None)"
     source = "source=['Orchestrator', 'Orchestrator'], dest=['Orchestrator', "
     ending = ORCHESTRATED["history"][-1]["content"]
     blame = {
@@ -208,14 +209,14 @@ async def test_an_orchestrated_run_is_thoughts_decisions_edges_and_words(record:
         f"Orchestrator thought {LEDGER!r} <1 ?causes",
         f"Orchestrator decision {decided} <1 ?candidates",
         "Orchestrator chat-completion 'Please search.' <1 ?causes",
-        f"Orchestrator edge EdgeContent(extra=None, {source}'WebSurfer'], payload=None, allowance=None) <1",
+        f"Orchestrator edge EdgeContent(extra=None, {source}'WebSurfer'], payload=None, allowance=None, child=None) <1",
         "Orchestrator end",
         "WebSurfer begin agent",
         "WebSurfer chat-completion 'I looked in the garden: nothing.' <4 ?causes",
         "WebSurfer end",
         "Orchestrator begin agent",
         "Orchestrator chat-completion 'Run this.' <3 ?causes",
-        f"Orchestrator edge EdgeContent(extra=None, {source}'ComputerTerminal'], payload=None, allowance=None) <1",
+        f"Orchestrator edge EdgeContent(extra=None, {source}'ComputerTerminal'], payload=None, allowance=None, child=None) <1",
         "Orchestrator end",
         "ComputerTerminal begin agent",
         f"ComputerTerminal tool-result {ORCHESTRATED['history'][6]['content']} error <4 ?causes",

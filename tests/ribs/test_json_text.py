@@ -23,8 +23,8 @@ from gesta.kinds import (
     ToolCallContent,
     ToolResultContent,
 )
-from gesta.model import Delta, Reply
-from gesta.record import Record
+from gesta.model.request import Delta, Reply
+from gesta.record.record import Record
 
 
 def read(text: str) -> tuple[str, Calls]:

@@ -18,14 +18,13 @@ from typer.testing import Result
 import gesta
 from gesta import kinds
 from gesta.cli.talk import HOSTILE
-from gesta.entry import Cause, Entry
+from gesta.entry import Cause, Entry, fold
 from gesta.errors import NoRun
-from gesta.event import Event
+from gesta.events import Event
 from gesta.kinds import AssistantContent, BeginContent, EndContent, Kind, Opened, SystemContent, UserContent
-from gesta.origins import PLACES
-from gesta.verbs import Verbs
-from gesta.view import fold
+from gesta.lineage import PLACES
 from gesta.views.lineage import Explanation, Lineage, Unexplained, explain, unexplained
+from gesta.workflow.verbs import Verbs
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 NASTY = "\x1b[2J\x1b]0;owned\x07 \u202edcba\u202c [bold]x[/bold]\r\n\x9b31m \ud800" + "犬" * 200

@@ -17,17 +17,17 @@ from tests.laws.test_histories import text, wild_calls
 from tests.validators.anthropic_messages import violations
 
 from gesta.errors import AgentError, ModelFault
+from gesta.function_tool.output import ASKED
 from gesta.kinds import Part, RequestHeaderContent
 from gesta.message import Call, Message, Native
-from gesta.model import Delta, Reply, ReplyCall, Request, native_by
+from gesta.model.request import Delta, Reply, ReplyCall, Request, native_by
+from gesta.model.usage import tokens
 from gesta.models.anthropic_messages import AnthropicDialect
 from gesta.models.anthropic_reply import AnthropicParser
 from gesta.models.anthropic_schema import arguments, held
-from gesta.output import ASKED
-from gesta.prompt import Prompt
-from gesta.record import Record
+from gesta.prompt.blocks import Prompt
+from gesta.record.record import Record
 from gesta.stores.memory import MemoryStore
-from gesta.usage import tokens
 
 DIALECT = AnthropicDialect("claude-x-4-5", {"temperature": 0.2})
 BY = "anthropic-messages/1 claude-x-4-5"

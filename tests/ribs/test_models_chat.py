@@ -13,7 +13,7 @@ from tests.validators.chat_completions import violations
 from gesta.errors import AgentError
 from gesta.kinds import Part, RequestHeaderContent
 from gesta.message import Call, Message
-from gesta.model import Request
+from gesta.model.request import Request
 from gesta.models.chat_completions import ChatDialect
 from gesta.models.jsontext import compact, exact, read, read_all
 

@@ -11,7 +11,7 @@ import gesta.models.function as module
 from gesta.errors import AgentError
 from gesta.kinds import RequestHeaderContent
 from gesta.message import Call, Message
-from gesta.model import Reply, ReplyCall, Request
+from gesta.model.request import Reply, ReplyCall, Request
 from gesta.models.function import function
 from gesta.models.scripted import call
 
@@ -88,3 +88,24 @@ async def test_what_is_no_item_is_named():
         await ask(function(lambda *_: None), Message(role="user"))  # type: ignore[arg-type]  # on purpose
     with pytest.raises(AgentError, match=r"gesta.function: 'echo' is no function; expected one called as fn"):
         function("echo")  # type: ignore[arg-type]  # on purpose
+
+
+async def test_a_function_may_change_what_it_is_handed_and_sees_it_as_it_was_the_next_time():
+    seen: list[Any] = []
+
+    def answer(messages, _header):
+        seen.append([message["content"] for message in messages])
+        messages[0]["content"] = "changed"
+        messages.clear()
+        return "Done."
+
+    model = function(answer)
+    blocks = [model.encode(Message(role="user", text="a"))]
+    request = Request(header=HEADER, envelope=model.envelope(HEADER), blocks=blocks)
+    for _ in range(2):
+        _ = [piece async for piece in model.send(request)]
+    blocks.append(model.encode(Message(role="user", text="b")))
+    _ = [piece async for piece in model.send(request)]
+    blocks[0] = model.encode(Message(role="user", text="c"))
+    _ = [piece async for piece in model.send(request)]
+    assert seen == [["a"], ["a"], ["a", "b"], ["c", "b"]]

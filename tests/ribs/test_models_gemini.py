@@ -18,17 +18,17 @@ from tests.laws.test_histories import text, wild_calls
 from tests.validators.gemini import violations
 
 from gesta.errors import AgentError, ModelFault
+from gesta.function_tool.output import ASKED
 from gesta.kinds import Part, RequestHeaderContent
 from gesta.message import Call, Message, Native
-from gesta.model import Delta, Reply, ReplyCall, Request, native_by
+from gesta.model.request import Delta, Reply, ReplyCall, Request, native_by
+from gesta.model.usage import Tokens, tokens
 from gesta.models.gemini import UNSIGNED, GeminiDialect
 from gesta.models.gemini_reply import GeminiParser
 from gesta.models.gemini_schema import adapted, arguments, held
-from gesta.output import ASKED
-from gesta.prompt import Prompt
-from gesta.record import Record
+from gesta.prompt.blocks import Prompt
+from gesta.record.record import Record
 from gesta.stores.memory import MemoryStore
-from gesta.usage import Tokens, tokens
 
 DIALECT = GeminiDialect("gemini-3-pro")
 OLDER = GeminiDialect("gemini-2.5-flash")

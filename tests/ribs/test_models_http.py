@@ -17,10 +17,11 @@ import pytest
 from gesta.errors import AgentError, BadAddress, ModelFault, NoKey
 from gesta.kinds import RequestHeaderContent
 from gesta.message import Message
-from gesta.model import Reply, Request
+from gesta.model.request import Reply, Request
+from gesta.models.bounds import Bounds
 from gesta.models.chat_completions import ChatDialect
 from gesta.models.hosted import http_model
-from gesta.models.http import USER_AGENT, HttpModel, Secret, Timeouts, Wire
+from gesta.models.http import USER_AGENT, HttpModel, Secret, Wire
 from gesta.models.providers import PROVIDERS, Provider, locate
 
 KEY = "sk-very-secret-0123456789"
@@ -177,6 +178,7 @@ async def test_the_request_is_what_wire_shows():
         f"{server.url}/chat/completions",
         (
             ("accept", "text/event-stream, application/json"),
+            ("accept-encoding", "gzip"),
             ("content-type", "application/json"),
             ("user-agent", USER_AGENT),
             ("authorization", Secret("TEST_KEY", "Bearer ")),
@@ -254,7 +256,7 @@ async def test_a_status_says_whether_to_ask_again(status, type, retry):
         (b"null", "Bad Gateway"),
         (b'{"error":{}}', '{"error":{}}'),
         (b"x" * 1_000_000, "x" * 1000),
-        (b'{"error":{"message":"Wrong key ' + KEY.encode() + b'"}}', "Wrong key ***"),
+        (b'{"error":{"message":"Wrong key ' + KEY.encode() + b'"}}', "Wrong key <secret TEST_KEY>"),
     ],
 )
 async def test_the_message_of_an_error_is_shown(body, message):
@@ -311,7 +313,7 @@ async def test_a_pause_that_is_asked_for_is_passed_on(headers, wait_s):
     ],
 )
 async def test_a_server_that_does_not_behave_is_a_fault_to_retry(behaviour, type, message):
-    async with serving(behaviour) as server, asking(server, timeouts=Timeouts(read_s=0.2)) as model:
+    async with serving(behaviour) as server, asking(server, bounds=Bounds(read_s=0.2)) as model:
         found = await fault(model)
     assert found.type == type
     assert found.retry
@@ -321,9 +323,12 @@ async def test_a_server_that_does_not_behave_is_a_fault_to_retry(behaviour, type
 
 async def test_a_reply_that_drips_for_ever_ends_at_the_total_time():
     dripping = chunked(*[b": keep-alive\n\n"] * 100, pause_s=0.02)
-    async with serving(dripping) as server, asking(server, timeouts=Timeouts(total_s=0.1)) as model:
+    async with serving(dripping) as server, asking(server, bounds=Bounds(total_s=0.1)) as model:
         found = await fault(model)
-    assert (found.type, found.message) == ("timeout", "test:m: the reply took longer than 0.1 s.")
+    assert (found.type, found.message) == (
+        "timeout",
+        "test:m: the reply took longer than 0.1 s, which is Bounds(total_s=0.1).",
+    )
 
 
 async def test_an_error_that_drips_for_ever_ends_at_the_total_time():
@@ -331,9 +336,9 @@ async def test_an_error_that_drips_for_ever_ends_at_the_total_time():
         writer.write(b"HTTP/1.1 500 Oh no\r\ncontent-length: 100\r\n\r\n{")
         await asyncio.sleep(5)
 
-    async with serving(behave) as server, asking(server, timeouts=Timeouts(total_s=0.1)) as model:
+    async with serving(behave) as server, asking(server, bounds=Bounds(total_s=0.1)) as model:
         assert (await fault(model)).type == "timeout"
-    async with serving(behave) as server, asking(server, timeouts=Timeouts(read_s=0.1)) as model:
+    async with serving(behave) as server, asking(server, bounds=Bounds(read_s=0.1)) as model:
         found = await fault(model)
         assert (found.type, found.message) == ("http-500", "test:m: HTTP 500: {")
 

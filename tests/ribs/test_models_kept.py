@@ -8,17 +8,19 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.costs import LINEAR, growth
 
 import gesta
 from gesta.address import open_record
 from gesta.cli.wire import plain_text
-from gesta.compacting import told
 from gesta.errors import AgentError
 from gesta.kinds import Part, RequestHeaderContent
 from gesta.message import Call, Message, Native, attached
-from gesta.model import Reply
+from gesta.model.request import Reply
 from gesta.models.chat_completions import ChatDialect, ChatParser
+from gesta.models.kept import Kept
 from gesta.models.parts import note
+from gesta.perform.compaction import transcript
 
 NAMES = ("reasoning_content", "reasoning_details", "extra_content")
 CALL = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
@@ -165,8 +167,8 @@ def test_images_and_files_are_sent_with_what_a_person_says(tmp_path: Path) -> No
         {"type": "text", "text": "and this"},
         {"type": "text", "text": "[file 'b2', type unknown: it cannot be shown here]"},
     ]
-    told = json.loads(ChatDialect("m").encode(Message(role="tool", call_id="c", text="seen", parts=parts[:1])))
-    assert told["content"] == "seen\n[image 'cat.png', image/png: it cannot be shown here]"
+    sent = json.loads(ChatDialect("m").encode(Message(role="tool", call_id="c", text="seen", parts=parts[:1])))
+    assert sent["content"] == "seen\n[image 'cat.png', image/png: it cannot be shown here]"
 
 
 @pytest.mark.parametrize(
@@ -218,7 +220,7 @@ def test_a_file_of_which_nobody_knows_what_it_is_is_refused_in_words(tmp_path: P
 )
 def test_a_part_is_named_alike_wherever_it_is_told_of(part: Part, words: str) -> None:
     message = Message(role="user", text="Look", parts=(part,))
-    assert told([message]) == f"user: Look\n{words}"
+    assert transcript([message]) == f"user: Look\n{words}"
     assert plain_text(message) == f"Look\n{words}"
     if part.type != "text":
         assert note(part) == f"{words[:-1]}: it cannot be shown here]"
@@ -252,3 +254,22 @@ async def test_what_is_neither_words_nor_a_file_is_refused_and_not_left_out(said
             await record.run(gesta.Agent("a", model=gesta.scripted("ok")), said)
         outcome = await record.run(gesta.Agent("a", model=gesta.scripted("ok")), Part(type="image", data=b"png"))
         assert outcome.answer == "ok", "one file may come alone"
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_long_reasoning_costs_what_its_pieces_cost(whole: bool) -> None:
+    detail = {"type": "reasoning.text", "index": 0, "text": "x" * 100}
+    piece = {"reasoning_details": [detail]} if whole else {"reasoning_content": "x" * 100}
+
+    def take(count: int) -> None:
+        kept = Kept(NAMES)
+        for _ in range(count):
+            kept.take(piece)
+        kept.take({"tool_calls": [{"index": 0, "id": "c1"}]})
+        found = kept.native()
+        assert found is not None
+        message = found["message"]
+        text = message["reasoning_details"][0]["text"] if whole else message["reasoning_content"]
+        assert len(text) == 100 * count
+
+    assert growth(take, 10_000) < LINEAR

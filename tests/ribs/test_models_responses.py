@@ -21,10 +21,10 @@ from tests.validators.responses import violations
 from gesta.errors import AgentError, ModelFault
 from gesta.kinds import Part, RequestHeaderContent
 from gesta.message import Call, Message, Native
-from gesta.model import Reply, ReplyCall, Request
+from gesta.model.request import Reply, ReplyCall, Request
+from gesta.model.usage import Tokens, tokens
 from gesta.models.responses import ResponsesDialect, answer_format, parameters
-from gesta.record import Record
-from gesta.usage import Tokens, tokens
+from gesta.record.record import Record
 
 DIALECT = ResponsesDialect("gpt-5")
 STORING = ResponsesDialect("gpt-5", {"store": True})

@@ -14,7 +14,7 @@ import gesta.models.scripted as module
 from gesta.errors import AgentError, ModelFault, ScriptExhausted
 from gesta.kinds import RequestHeaderContent
 from gesta.message import Message
-from gesta.model import Reply, ReplyCall, Request
+from gesta.model.request import Delta, Reply, ReplyCall, Request
 from gesta.models.scripted import call, fault, reply, scripted
 
 
@@ -99,14 +99,21 @@ async def test_a_text_comes_in_several_pieces():
     assert len(deltas) <= 16
 
 
-async def test_the_bytes_are_those_of_the_wire():
-    found = b"".join([piece async for piece in scripted("Hi", call("f")).send(request(scripted("x"), 1))])
-    assert found == (
-        b'data: {"object":"chat.completion.chunk","model":"scripted","choices":[{"index":0,"delta":{"tool_calls":'
-        b'[{"index":0,"type":"function","function":{"name":"f","arguments":"{}"}}]},"finish_reason":null}]}\n\n'
-        b'data: {"object":"chat.completion.chunk","model":"scripted","choices":[{"index":0,"delta":{},'
-        b'"finish_reason":"tool_calls"}]}\n\ndata: [DONE]\n\n'
-    )
+async def test_the_reply_comes_whole_after_its_words_as_a_provider_s_is_read():
+    made = scripted(reply("Hi", thought="Hm.", calls=[call("f")], usage={"total_tokens": 7}))
+    assert [piece async for piece in made.send(request(made))] == [
+        Delta("thought", "Hm."),
+        Delta("text", "Hi"),
+        Reply(
+            text="Hi",
+            thought="Hm.",
+            calls=(ReplyCall("f", "{}"),),
+            model="scripted",
+            finish_reason="tool_calls",
+            usage={"total_tokens": 7},
+            keep=False,
+        ),
+    ]
 
 
 async def test_faults_come_before_the_answer_they_precede_and_answer_nothing():
@@ -141,7 +148,7 @@ async def test_a_fault_is_what_a_provider_would_give(made, type, status, retry):
 async def test_a_stream_is_lost_after_so_many_characters():
     text = "Rome is dry today, so no umbrella."
     model = scripted(fault("lost-stream", after=20), lambda _: text)
-    parser, shown = model.parser(), []
+    parser, shown = model.parser(), list[Delta]()
 
     async def read() -> None:
         async for piece in model.send(request(model)):
@@ -150,7 +157,7 @@ async def test_a_stream_is_lost_after_so_many_characters():
     with pytest.raises(ModelFault, match="lost-stream"):
         await read()
     assert "".join(delta.text for delta in shown) == text[:20]
-    with pytest.raises(ModelFault, match="ended without a reason"):
+    with pytest.raises(ModelFault, match="ended before its first byte"):
         parser.close()
     assert await said(model, 0, 2) == text
     assert await said(scripted(fault("lost-stream", after=5), text, stream=False)) == "scripted fault lost-stream"

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.costs import LINEAR, growth
 
 from gesta.errors import ModelFault
-from gesta.model import Reply, ReplyCall
+from gesta.model.request import Reply, ReplyCall
 from gesta.models.chat_completions import ChatDialect, ChatParser
 from gesta.models.sse import Events
 
@@ -558,3 +558,29 @@ def test_a_reader_says_whether_its_bytes_are_worth_keeping():
     parser.feed(STOP)
     assert parser.close().keep is False
     assert reply_of(STOP).keep is True
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"<html>\r\n<title>502 Bad Gateway</title>" + b"<p>x</p>" * 300,
+        b"1e+308",
+        b'data: {"object": "ping"}\n\n' + DONE + b"data: what follows came by chance\n\n" * 30,
+        b"event: x\r\n: nothing\r\n" + b"x" * 2000,
+        b"data: 5e-324\r\n\r\ndata: {}\r\n\r\ndata: [DONE]\r\n\r\nONE]\r\n\r\n",
+    ],
+)
+def test_the_message_of_a_bad_reply_does_not_depend_on_how_it_was_cut(data: bytes):
+    def found(*pieces: bytes) -> str:
+        parser = ChatDialect("m").parser()
+        for piece in pieces:
+            parser.feed(piece)
+            if parser.over:
+                break
+        with pytest.raises(ModelFault) as caught:
+            parser.close()
+        return f"{caught.value.type}: {caught.value.message}"
+
+    once = found(data)
+    assert found(*(data[place : place + 1] for place in range(len(data)))) == once
+    assert {found(data[:place], data[place:]) for place in range(0, len(data), 7)} == {once}

@@ -16,7 +16,7 @@ from gesta.bridges.pushing import adopt, push
 from gesta.compare.forks import Fork, fork
 from gesta.errors import RecordError, RunMirrored, TurnOpen, WriteFailed
 from gesta.kinds import ApprovalContent, SignalContent
-from gesta.record import Record
+from gesta.record.record import Record
 from gesta.store import Batch, Letter, Store
 from gesta.stores.memory import MemoryStore
 from gesta.testing import append_many, make_batch

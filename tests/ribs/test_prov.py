@@ -16,9 +16,8 @@ from typer.testing import Result
 import gesta
 from gesta import kinds
 from gesta.bridges import prov as bridge
-from gesta.entry import Entry
+from gesta.entry import Entry, fold
 from gesta.kinds import AssistantContent, BeginContent, EndContent, SystemContent, UserContent
-from gesta.view import fold
 from gesta.views.across import all_nodes
 from gesta.views.lineage import Lineage, nodes_of
 from gesta.views.prov import GRAPH, PROV, RDF_TYPE, TG, Quad, document_iri, names_of, quads
@@ -143,9 +142,7 @@ def planned(run: str = "r") -> tuple[Made, str]:
     made = Made(run)
     made.turn()
     question = made.add(UserContent(value="compare"))
-    chosen = kinds.DecisionContent(
-        choice="plan", candidates=["plan"], rationale="long", extra={"task_type": "research"}
-    )
+    chosen = kinds.DecisionContent(choice="plan", candidates=["plan"], rationale="long", task_type="research")
     decision = made.add(chosen, question)
     steps = [kinds.Step(goal="look"), kinds.Step(goal="weigh")]
     plan = made.add(kinds.PlanContent(role="plan", steps=steps), decision)

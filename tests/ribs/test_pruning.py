@@ -13,13 +13,13 @@ from gesta.address import Record, bind, inline_store
 from gesta.bridges.pushing import push
 from gesta.entry import run_id
 from gesta.errors import RunMirrored
+from gesta.integrity.tombstones import Hold, pruned, stretches, unexplained
 from gesta.kinds import KeyValueContent, SignalContent
 from gesta.store import Batch, Letter, Store
 from gesta.stores.memory import MemoryStore
 from gesta.stores.pruning import Choice, Plan, Pruner, hold, plan, prune
 from gesta.stores.words import Wanted, find
 from gesta.testing import make_batch, make_row
-from gesta.tombstone import Hold, pruned, stretches, unexplained
 
 pytestmark = pytest.mark.anyio
 AT = "2026-01-02T03:04:05.000006Z"
@@ -79,7 +79,7 @@ async def test_a_pruned_run_leaves_a_tombstone_that_says_what_it_was(store: Stor
     (stone,) = said.runs
     assert (said.by, said.reason, said.record) == ("ann", "old", store.info.id)
     assert said.places == [(4, 6)]
-    assert (stone.run, stone.session, stone.head, stone.entries) == ("b", "s", 3, 3)
+    assert (stone.run, stone.session, stone.name, stone.head, stone.entries) == ("b", None, None, 3, 3)
     assert stone.digest == head[1].hex()
     assert await unexplained(store) == []
 

@@ -16,7 +16,7 @@ from gesta.bridges.pushing import push
 from gesta.cli import application
 from gesta.entry import Row
 from gesta.errors import BrokenRecord, WriteFailed
-from gesta.record import Record
+from gesta.record.record import Record
 from gesta.store import Batch, Store
 from gesta.stores.memory import MemoryStore
 from gesta.testing import append_many, make_batch, make_row

@@ -1,53 +1,19 @@
 """A transactional effect is kept whole with what it says of itself, or not at all, whatever its statements do."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.ribs.desk import Desk, Tool
 
 from gesta.address import drive
 from gesta.errors import GestaError, LeaseLost, WriteFailed
-from gesta.store import Batch, Effect, Lease, Statements, Store
+from gesta.store import Batch, Statements, Store, TransactionalEffect
 from gesta.stores.effects import NAMES
 from gesta.stores.memory import MemoryStore
 from gesta.stores.sqlite import InlineSqliteStore
-from gesta.testing import make_batch, make_row
-
-Tool = Callable[[Statements], object]
-
-
-class Desk:
-    """A store, and a run of it in which tools are called as the spine calls them."""
-
-    def __init__(self, store: Store) -> None:
-        self.store = store
-        self.lease: Lease = drive(store.lease("r"))
-        self.head = 0
-
-    def call(self, tool: Tool) -> BaseException | None:
-        """Call a tool; give what its result says that went wrong."""
-        failures: list[BaseException] = []
-
-        def work(sql: Statements) -> tuple[Batch, bool]:
-            try:
-                tool(sql)
-                sql.check()
-            except BaseException as failure:  # noqa: BLE001 - whatever a tool raises
-                failures.append(failure)
-            rows = [make_row("r", self.head + 1, "attempt"), make_row("r", self.head + 2, "tool-result")]
-            return Batch(self.lease, self.head, rows), not failures
-
-        drive(self.store.transact(Effect("r", work)))
-        self.head += 2
-        assert drive(self.store.head("r"))[0] == self.head, "attempt and result are on record"
-        return failures[0] if failures else None
-
-    def rows(self, query: str) -> list[tuple[object, ...]]:
-        """Look at the tables of the tools."""
-        found: list[tuple[object, ...]] = []
-        assert self.call(lambda sql: found.extend(sql(query))) is None
-        return found
+from gesta.testing import make_batch
 
 
 @pytest.fixture(params=["memory", "sqlite"])
@@ -132,7 +98,7 @@ def test_what_the_work_itself_raises_leaves_nothing_and_the_store_goes_on(desk: 
         raise failure
 
     with pytest.raises(type(failure)):
-        drive(desk.store.transact(Effect("r", work)))
+        drive(desk.store.transact(TransactionalEffect("r", work)))
     assert desk.rows("SELECT * FROM fees") == []
     assert drive(desk.store.append(make_batch(desk.lease, desk.head)))
 
@@ -143,7 +109,7 @@ def test_what_a_work_keeps_without_having_checked_it_is_not_committed(desk: Desk
         return make_batch(desk.lease, desk.head), True
 
     with pytest.raises(GestaError, match="foreign key"):
-        drive(desk.store.transact(Effect("r", work)))
+        drive(desk.store.transact(TransactionalEffect("r", work)))
     assert drive(desk.store.head("r"))[0] == desk.head
     assert desk.rows("SELECT * FROM guests") == []
 
@@ -255,7 +221,7 @@ def test_a_write_that_is_broken_off_for_its_time_keeps_nothing(desk: Desk) -> No
             sql.check()
         return make_batch(desk.lease, desk.head), False
 
-    drive(desk.store.transact(Effect("r", work, 0.05)))
+    drive(desk.store.transact(TransactionalEffect("r", work, 0.05)))
     desk.head += 1
     assert desk.rows("SELECT * FROM fees") == []
 

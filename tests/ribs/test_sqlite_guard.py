@@ -2,14 +2,13 @@
 
 import os
 import sqlite3
-import subprocess
-import sys
 import threading
 from contextlib import closing
 from pathlib import Path
 
 import apsw
 import pytest
+from tests import programs
 
 import gesta
 from gesta.errors import RecordError, WriteFailed
@@ -31,8 +30,7 @@ def path(tmp_path: Path) -> Path:
 
 def entries_elsewhere(path: Path) -> int:
     """Entries that another process finds; it is the last to close the file, as far as it can see."""
-    done = subprocess.run([sys.executable, "-c", ELSEWHERE, str(path)], capture_output=True, text=True, check=True)
-    return int(done.stdout)
+    return int(programs.run(["-c", ELSEWHERE, str(path)]).stdout)
 
 
 def entries(path: Path) -> int:
@@ -98,6 +96,20 @@ def test_a_second_copy_of_sqlite_may_not_open_what_is_written_here(
             assert db.execute("SELECT count(*) FROM entries").fetchone() == (2,)
         assert entries_elsewhere(path) == 2
     assert entries(path) == 3
+
+
+def test_a_thread_of_a_closed_record_is_waited_for_when_it_is_just_ending(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with gesta.open_sync(str(path)) as record, record.span("app", session="s"):
+        leave = record.record.store.keep()
+    waits: list[float] = []
+    monkeypatch.setattr("time.sleep", waits.append)
+    with pytest.raises(RecordError, match="close the record first"):
+        entries(path)
+    assert len(waits) == 3
+    monkeypatch.setattr("time.sleep", lambda _: leave())
+    assert entries(path) == 2
 
 
 def test_other_files_and_forked_children_may_use_any_copy(path: Path) -> None:

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from gesta.codec import encode_content
+from gesta.codec.rows import encode_content
 from gesta.entry import utc_text
 from gesta.kinds import SignalContent
-from gesta.log import utc_now
+from gesta.log.journal import utc_now
 from gesta.store import Letter
 from gesta.stores.sqlite import InlineSqliteStore
 
@@ -60,7 +60,7 @@ async def test_an_inbox_that_was_empty_is_read_again_once_anybody_wrote(path: Pa
     ours.writer._connection.exec_trace = lambda _cursor, text, _values: seen.append(text) or True  # type: ignore[func-returns-value]
     for _ in range(3):
         assert await ours.inbox("run") == []
-    assert len([text for text in seen if "FROM inbox" in text]) == 1, "nobody wrote: it stayed empty"
+    assert len([text for text in seen if "FROM main.inbox" in text]) == 1, "nobody wrote: it stayed empty"
     await ours.send(letter("mine"))
     assert [each.key for each in await ours.inbox("run")] == ["mine"]
     assert await ours.inbox("else") == []

@@ -1,6 +1,7 @@
 """A run is free as soon as its holder is done, whatever happened to that one: cancelled, failed, or kept waiting."""
 
 import asyncio
+import itertools
 import os
 import subprocess
 import sys
@@ -15,13 +16,15 @@ import anyio
 import anyio.lowlevel
 import apsw
 import pytest
+from tests.conftest import FULL
 
 import gesta
 from gesta.address import drive
 from gesta.errors import RecordBusy, RecordError, RunHeld, WriteFailed
-from gesta.store import Lease
+from gesta.store import Batch, Lease, Letter, Statements, TransactionalEffect
+from gesta.stores.presence import free
 from gesta.stores.sqlite import InlineSqliteStore, SqliteStore
-from gesta.stores.sqlite_turn import Turn
+from gesta.stores.sqlite_turn import NEXT, Turn
 from gesta.testing import make_batch, refused
 
 SOURCE = str(Path(next(iter(gesta.__path__))).parent)
@@ -33,6 +36,8 @@ print("writing", flush=True)
 sys.stdin.readline()
 connection.execute("ROLLBACK")
 """
+RUNS = 8 if FULL else 4
+"""Of each process that contends for one file."""
 
 
 @pytest.fixture
@@ -374,5 +379,75 @@ def test_processes_that_write_one_file_all_end_their_runs(tmp_path: Path) -> Non
 
     for opening in ("once", "each", "together"):
         (tmp_path / opening).mkdir()
-        found = contend(tmp_path / opening, 4, 8, "normal", opening)
-        assert (found["ended"], found["fired"], found["errors"]) == (32, 128, [])
+        found = contend(tmp_path / opening, 4, RUNS, "normal", opening)
+        assert (found["ended"], found["fired"], found["errors"]) == (4 * RUNS, 16 * RUNS, [])
+
+
+def test_a_run_that_writes_alone_commits_at_once_and_lets_others_have_the_loop_now_and_then(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ticks = itertools.count(step=0.001)
+    monkeypatch.setattr("time.perf_counter", lambda: next(ticks))
+    turns = 0
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await anyio.lowlevel.checkpoint()
+
+    async def main() -> None:
+        store = SqliteStore.open(path, durability="normal")
+        lease = await store.lease("a")
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(count)
+            await anyio.lowlevel.checkpoint()
+            before = turns
+            for head in range(60):
+                await store.append(make_batch(lease, head=head))
+            tasks.cancel_scope.cancel()
+        assert 5 < turns - before < 40
+        assert len(await store.read("a")) == 60
+        await store.release(lease)
+        await store.close()
+
+    anyio.run(main)
+
+
+SENDING = """
+import sys
+from pathlib import Path
+from gesta.address import drive
+from gesta.store import Letter
+from gesta.stores.sqlite import InlineSqliteStore
+store = InlineSqliteStore.open(Path(sys.argv[1]))
+print("open", flush=True)
+sys.stdin.readline()
+drive(store.send(Letter("r", "theirs", "1")))
+drive(store.close())
+"""
+
+
+def test_a_process_that_waits_writes_before_the_one_that_has_just_written(path: Path) -> None:
+    store, pipe = InlineSqliteStore.open(path), subprocess.PIPE
+    lease, looking = drive(store.lease("r")), path.open("rb+")
+    command = [sys.executable, "-c", SENDING, str(path)]
+    with looking, subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as other:
+        assert other.stdin is not None
+        assert other.stdout is not None
+        assert other.stdout.readline() == "open\n"
+
+        go = other.stdin
+
+        def work(_sql: Statements) -> tuple[Batch, bool]:
+            go.write("\n")
+            go.flush()
+            while free(looking.fileno(), NEXT):  # until it waits behind us
+                time.sleep(0.001)
+            return make_batch(lease, 0), True
+
+        drive(store.transact(TransactionalEffect("r", work)))
+        drive(store.send(Letter("r", "ours", "2")))
+    assert [letter.key for letter in drive(store.inbox("r"))] == ["theirs", "ours"]
+    drive(store.release(lease))
+    drive(store.close())

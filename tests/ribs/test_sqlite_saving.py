@@ -1,11 +1,13 @@
 """A file or log that is taken away under a process: noticed before anything else is effected, and nothing is lost."""
 
 import os
+import re
+import shlex
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import apsw
@@ -13,7 +15,7 @@ import pytest
 
 import gesta
 from gesta.address import drive
-from gesta.errors import WriteFailed
+from gesta.errors import RecordError, WriteFailed
 from gesta.store import Batch, Lease
 from gesta.stores.sqlite import InlineSqliteStore
 from gesta.testing import make_batch, make_row
@@ -22,8 +24,11 @@ OLD_FORMAT = Path(__file__).parents[1] / "fixtures" / "0.1.0" / "in-doubt.gesta"
 ELSEWHERE = """
 import sys
 from gesta.stores.sqlite import InlineSqliteStore
+from gesta.stores.sqlite_guard import Guard
+if sys.argv[2] == "blind":
+    Guard.beside = lambda self: True
 from gesta.testing import make_batch
-from gesta.blocking import drive
+from gesta.sync import drive
 store = InlineSqliteStore.open(sys.argv[1])
 lease = drive(store.lease("theirs"))
 drive(store.append(make_batch(lease, lease.head)))
@@ -53,13 +58,19 @@ def entries(path: Path) -> int:
         return count
 
 
-def write_elsewhere(path: Path) -> None:
+def write_elsewhere(path: Path, *, blind: bool = False) -> str:
+    """Write in another process; return what it says. A blind one does not look for the log, as other programs."""
     environment = os.environ | {"PYTHONPATH": str(Path(next(iter(gesta.__path__))).parent)}
-    subprocess.run([sys.executable, "-c", ELSEWHERE, str(path)], check=True, env=environment)
+    words = [sys.executable, "-c", ELSEWHERE, str(path), "blind" if blind else "seeing"]
+    return subprocess.run(words, check=blind, env=environment, stderr=subprocess.PIPE, text=True).stderr
 
 
 def delete_log(path: Path) -> None:
     path.with_name("a.gesta-wal").unlink()
+
+
+def delete_index(path: Path) -> None:
+    path.with_name("a.gesta-shm").unlink()
 
 
 def delete_log_and_index(path: Path) -> None:
@@ -105,22 +116,34 @@ def test_a_commit_during_which_the_log_was_deleted_is_in_the_file_or_an_error(pa
     assert entries(path) == 11
 
 
-def test_what_can_no_longer_be_moved_into_the_file_is_saved_beside_it(path: Path) -> None:
+@pytest.mark.parametrize("chosen", [0, 1])
+def test_what_can_no_longer_be_moved_into_the_file_is_saved_beside_it(path: Path, chosen: int) -> None:
     store, lease = written(path)
     delete_log_and_index(path)
-    write_elsewhere(path)  # into the file as it was without the log
-    with pytest.raises(WriteFailed, match=r"saved into '.*a\.saved\.gesta'; look at both") as caught:
+    write_elsewhere(path, blind=True)  # into the file as it was without the log
+    with pytest.raises(
+        WriteFailed, match=r"saved into '.*a\.saved\.gesta'; close it, then `mv .*` takes it in"
+    ) as caught:
         drive(store.append(make_batch(lease, 10)))
     assert "What was committed before stands in the saved file alone" in str(caught.value)
     drive(store.close())
+    with pytest.raises(WriteFailed, match=r"it lacks 10 entries that were saved into .* and has 1 that are not there"):
+        InlineSqliteStore.open(path)
+    assert (entries(path), entries(path.with_name("a.saved.gesta"))) == (1, 10), "nothing was changed"
     saved = InlineSqliteStore.open(path.with_name("a.saved.gesta"))
     assert saved.info.id == store.info.id
     assert len(drive(saved.read("r"))) == 10
     drive(saved.append(make_batch(drive(saved.lease("r")), 10)))
     drive(saved.close())
-    theirs = InlineSqliteStore.open(path)
-    assert (len(drive(theirs.read("theirs"))), drive(theirs.damage())) == (1, [])
-    drive(theirs.close())
+    with pytest.raises(WriteFailed, match="it lacks 11 entries") as refused:
+        InlineSqliteStore.open(path)
+    commands = re.findall("`(mv .*?)`", str(refused.value))
+    assert len(commands) == 2
+    subprocess.run(shlex.split(commands[chosen]), check=True)
+    after = InlineSqliteStore.open(path)
+    assert [len(drive(after.read(run))) for run in ("r", "theirs")] == ([0, 1] if chosen else [11, 0])
+    assert drive(after.damage()) == []
+    drive(after.close())
 
 
 @pytest.mark.parametrize("how", ["deleted", "moved", "replaced"])
@@ -140,8 +163,14 @@ def test_what_was_committed_to_a_file_that_is_no_longer_there_is_saved_beside_it
     drive(store.close())
     assert entries(path.with_name("a.saved1.gesta")) == 10
     if how != "replaced":
-        with pytest.raises(WriteFailed, match=r"saved into '.*a\.saved\.gesta'; move it"):
+        with pytest.raises(
+            WriteFailed, match=r"taken away .* saved into '.*a\.saved1\.gesta'; `mv .*` takes it in"
+        ) as told:
             InlineSqliteStore.open(path)
+        subprocess.run(shlex.split(str(told.value).split("`")[1]), check=True)
+        again = InlineSqliteStore.open(path)
+        assert (len(drive(again.read("r"))), drive(again.damage())) == (10, [])
+        drive(again.close())
 
 
 def test_what_another_process_moved_into_the_file_is_not_saved_twice(path: Path) -> None:
@@ -204,6 +233,120 @@ def test_ten_turns_outlive_the_log_that_held_them(path: Path) -> None:
     with gesta.open_sync(str(path)) as record:
         assert len(drive(record.record.store.runs())) == 10
         assert drive(record.record.verify()) == []
+
+
+@pytest.mark.parametrize("reads", [False, True])
+@pytest.mark.parametrize("delete", [delete_log, delete_log_and_index, delete_index])
+def test_nobody_opens_a_record_whose_log_was_deleted_before_who_writes_it_has_closed_it(
+    path: Path, delete: Callable[[Path], None], reads: bool
+) -> None:
+    store, _ = written(path)
+    delete(path)
+    if reads:  # SQLite makes an empty log for it
+        with suppress(RecordError):
+            drive(store.sql("SELECT 1 FROM entries"))
+    said = write_elsewhere(path)
+    assert (
+        f"its log '{path}-wal', or the index of that, was taken away from a process that writes it. Close the" in said
+    )
+    assert f"`fuser -v {path}` names the process. What was committed last stands in that process alone" in said
+    if delete is not delete_index:
+        with pytest.raises(WriteFailed, match="was taken away from a process that writes it"):
+            InlineSqliteStore.open(path)
+    drive(store.close())
+    assert write_elsewhere(path) == ""
+    assert {file.name for file in path.parent.iterdir()} == {"a.gesta"}
+    assert entries(path) == 11
+
+
+DYING = """
+import os, sys
+from gesta.stores.sqlite import InlineSqliteStore
+from gesta.testing import make_batch
+from gesta.sync import drive
+store = InlineSqliteStore.open(sys.argv[1])
+lease = drive(store.lease("r"))
+for head in range(10):
+    drive(store.append(make_batch(lease, head)))
+os.kill(os.getpid(), 9)
+"""
+
+
+def die_elsewhere(path: Path) -> None:
+    environment = os.environ | {"PYTHONPATH": str(Path(next(iter(gesta.__path__))).parent)}
+    subprocess.run([sys.executable, "-c", DYING, str(path)], check=False, env=environment)
+
+
+@pytest.mark.parametrize("back", [False, True])
+def test_a_record_whose_writer_died_is_not_written_without_its_log_until_a_person_says_so(
+    path: Path, back: bool
+) -> None:
+    die_elsewhere(path)
+    log = path.with_name("a.gesta-wal")
+    log.rename(path.with_name("taken"))
+    with pytest.raises(
+        WriteFailed, match=r"a\.gesta-wal' is missing, and the process that wrote it ended .* Put the log back"
+    ) as told:
+        InlineSqliteStore.open(path)
+    assert "What was committed last stands in that log alone" in str(told.value)
+    if back:
+        path.with_name("taken").rename(log)
+    else:
+        commands = str(told.value).split("`")
+        assert commands[1] == f"gesta runs --record {path}"
+        subprocess.run(shlex.split(commands[3]), check=True)
+    store = InlineSqliteStore.open(path)
+    assert (len(drive(store.read("r"))), drive(store.damage())) == (10 if back else 0, [])
+    drive(store.close())
+
+
+def test_an_empty_log_is_believed_where_its_index_is_older(path: Path) -> None:
+    """A loss of power leaves the index as it was at some time before."""
+    store, _ = written(path)
+    index = path.with_name("a.gesta-shm")
+    older = index.read_bytes()
+    drive(store.close())
+    index.write_bytes(older)
+    path.with_name("a.gesta-wal").touch()
+    store = InlineSqliteStore.open(path)
+    assert len(drive(store.read("r"))) == 10
+    drive(store.close())
+
+
+def test_a_process_that_closes_the_record_takes_no_log_away_from_one_that_has_lost_its_locks(path: Path) -> None:
+    store, lease = written(path)
+    path.read_bytes()  # drops the locks by which SQLite knows of us
+    assert write_elsewhere(path) == ""
+    drive(store.append(make_batch(lease, 10)))
+    drive(store.close())
+    assert {file.name for file in path.parent.iterdir()} == {"a.gesta"}
+    assert entries(path) == 12
+
+
+def test_a_record_that_is_missing_is_not_made_anew_while_its_log_is_there(path: Path) -> None:
+    die_elsewhere(path)
+    path.rename(path.with_name("taken"))
+    with pytest.raises(WriteFailed, match=r"a\.gesta-wal' is there, and the file is missing. Put it back") as told:
+        InlineSqliteStore.open(path)
+    assert not path.exists()
+    subprocess.run(shlex.split(str(told.value).split("`")[1]), check=True)
+    drive(InlineSqliteStore.open(path).close())
+    assert entries(path) == 0
+
+
+def test_what_was_saved_of_another_record_or_is_on_record_again_keeps_nobody_out(path: Path) -> None:
+    store, lease = written(path)
+    drive(store.close())
+    shutil.copy(path, path.with_name("a.saved.gesta"))
+    other = InlineSqliteStore.open(path.with_name("a.saved1.gesta"))
+    drive(other.append(make_batch(drive(other.lease("r")), 0)))
+    drive(other.close())
+    path.with_name("a.saved2.gesta").write_text("no record")
+    store = InlineSqliteStore.open(path)
+    lease = drive(store.lease("r"))
+    drive(store.append(make_batch(lease, 10)))
+    drive(store.close())
+    assert entries(path) == 11
 
 
 # ---------------------------------------------------------------------------------------------------------- format 1

@@ -9,8 +9,8 @@ import pytest
 
 import gesta
 from gesta.compare.forks import Change, Fork, fork, go_on
-from gesta.forking import base_in
 from gesta.kinds import ChatCompletionContent, Forked, ToolCallContent, ToolResultContent
+from gesta.log.shared import base_in
 from gesta.policy import Policy
 from gesta.views.stats import Row, Stats, between_ms, percentile, stats
 
@@ -214,7 +214,7 @@ async def test_from_is_a_mark_in_forks_only():
             span.write(ChatCompletionContent(output="x", model="m"))
             span.write(ChatCompletionContent(output="x", model="m"), (), {"from": "cache"})
             call = span.write(ToolCallContent(tool_name="t", tool_args={}))
-            span.write(ToolResultContent(call=call.seq, tool_result="r", extra={"from": "server-1"}))
+            span.write(ToolResultContent(call=call.seq, tool_result="r", copy_of="server-1"))
         found = (await stats(record.store, "model"))["m"]
     assert (found.answers, found.calls, found.unanswered) == (2, 1, 0)
 

@@ -12,7 +12,26 @@ from tests.laws.scenes import World, agent, play
 
 import gesta
 from gesta import address
-from gesta.codec import Foreign
+from gesta.codec.rows import PythonValue
+from gesta.compat.langchain.lc import (
+    format_log_to_messages,
+    format_log_to_str,
+    format_to_openai_function_messages,
+    format_to_tool_messages,
+    format_xml,
+    from_lc,
+    to_lc,
+)
+from gesta.compat.langchain.steps import (
+    UNANSWERED,
+    AgentAction,
+    AgentActionMessageLog,
+    AgentFinish,
+    AgentStep,
+    LogMessage,
+    contents,
+    steps,
+)
 from gesta.entry import Entry
 from gesta.formatters import tool_calls
 from gesta.kinds import (
@@ -24,28 +43,9 @@ from gesta.kinds import (
     ToolResultContent,
     UserContent,
 )
-from gesta.log import read
-from gesta.record import Record
+from gesta.log.journal import read
+from gesta.record.record import Record
 from gesta.stores.memory import MemoryStore
-from gesta.views.lc import (
-    format_log_to_messages,
-    format_log_to_str,
-    format_to_openai_function_messages,
-    format_to_tool_messages,
-    format_xml,
-    from_lc,
-    to_lc,
-)
-from gesta.views.steps import (
-    UNANSWERED,
-    AgentAction,
-    AgentActionMessageLog,
-    AgentFinish,
-    AgentStep,
-    LogMessage,
-    contents,
-    steps,
-)
 
 try:
     from langchain_core.load import dumps, loads  # type: ignore[import-not-found, unused-ignore]
@@ -326,8 +326,8 @@ def test_values_outside_json_are_stubs_that_come_back_as_foreign() -> None:
         in text
     )
     back = from_lc(text)
-    assert back.tool_input["s"] == Foreign("builtins.set", "{1}")
-    assert back.tool_input["k"] == Foreign("builtins.dict", "{(1,): 2}")
+    assert back.tool_input["s"] == PythonValue("builtins.set", "{1}")
+    assert back.tool_input["k"] == PythonValue("builtins.dict", "{(1,): 2}")
     assert to_lc(back) == text
 
 

@@ -100,7 +100,7 @@ class Child:
 
     def __init__(self, code: str, *arguments: object) -> None:
         prelude = "import os, sys, time, anyio\nfrom gesta.stores.sqlite import InlineSqliteStore, SqliteStore\n"
-        prelude += "from gesta.testing import make_batch\nfrom gesta.blocking import drive\n"
+        prelude += "from gesta.testing import make_batch\nfrom gesta.sync import drive\n"
         command = [sys.executable, "-c", prelude + code, *map(str, arguments)]
         environment = os.environ | {"PYTHONPATH": SOURCE}
         pipe = subprocess.PIPE

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gesta import kinds
+from gesta.compat.langroid.task_log import COLUMNS, LogFields, Row, task_log, tsv
 from gesta.entry import Cause, Entry
-from gesta.views.task_log import COLUMNS, LogFields, Row, task_log, tsv
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -105,9 +105,9 @@ def test_an_answer_that_is_not_what_the_model_said_is_shown_beside_it():
     assert [content for *_, content in told(task_log(book.entries))] == ["Good morning.", "a damn lamp", "a lamp"]
 
 
-def test_extra_says_recipient_and_block_and_an_edge_says_a_recipient():
+def test_a_document_says_recipient_and_block_and_an_edge_says_a_recipient():
     book = Book("desk")
-    book.add(kinds.UserContent(value="x", extra={"recipient": "clerk", "block": "LLM"}))
+    book.add(kinds.UserContent(value="x", document={"metadata": {"recipient": "clerk", "block": "LLM"}}))
     made = book.add(kinds.ChatCompletionContent(output="yours"))
     book.add(kinds.EdgeContent(source=["desk"], dest=["hall", "porter"]), made)
     fields = [row.fields for row in task_log(book.entries)]
@@ -121,7 +121,7 @@ def family() -> tuple[Book, Book, Book]:
     def act(over: Book, under: Book, task: str, answer: str, role: str | None) -> None:
         span = over.add(kinds.BeginContent(name=under.run, role=role, parent=1))
         edge = over.add(kinds.EdgeContent(source=[over.run], dest=[over.run, under.run]), span=span)
-        under.add(kinds.SystemContent(value=task, extra={"from": [over.run]}), (over.run, edge))
+        under.add(kinds.SystemContent(value=task, source=[over.run]), (over.run, edge))
         if (over, task) == (top, "carry"):
             act(clerk, porter, "lift", "lifted", "agent")
         under.said(answer)

@@ -19,7 +19,6 @@ from tests.validators.chat_completions import violations
 
 import gesta
 from gesta.entry import Entry
-from gesta.formatter import Reader
 from gesta.formatters.codeact_text import CodeActReader, CodeActText
 from gesta.formatters.react_text import ReActReader, ReActText, an_object
 from gesta.formatters.text_form import LineReader, TextForm
@@ -34,8 +33,9 @@ from gesta.kinds import (
     UserContent,
 )
 from gesta.message import Message
-from gesta.model import Delta, Reply
-from gesta.record import Record
+from gesta.model.request import Delta, Reply
+from gesta.prompt.formatter import Reader
+from gesta.record.record import Record
 
 FORMS: list[TextForm] = [ReActText(), CodeActText()]
 both = pytest.mark.parametrize("form", FORMS, ids=lambda one: one.name)

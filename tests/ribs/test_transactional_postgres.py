@@ -1,24 +1,24 @@
 """A transactional tool's tables in PostgreSQL: the same promise as in a file."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 
 import psycopg
 import pytest
 from tests.postgres import Server, running
+from tests.ribs.desk import Desk, Tool
 
 import gesta
 from gesta.address import drive
 from gesta.errors import GestaError, LeaseLost, ServerGone, WriteFailed
-from gesta.store import Batch, Effect, Lease, Statements
+from gesta.store import Batch, Statements, TransactionalEffect
 from gesta.stores.effects import Refused
 from gesta.stores.postgres import InlinePostgresStore
 from gesta.stores.postgres_effects import refusal
 from gesta.stores.postgres_open import connect, located
 from gesta.testing import make_batch, make_row
 
-Tool = Callable[[Statements], object]
 TABLES = """CREATE TABLE rooms(room INTEGER PRIMARY KEY);
 CREATE TABLE guests(room INTEGER REFERENCES rooms DEFERRABLE INITIALLY DEFERRED);
 CREATE VIEW shown AS SELECT * FROM entries;
@@ -31,37 +31,8 @@ def server() -> Iterator[Server]:
         yield started
 
 
-class Desk:
-    """A store, and a run of it in which tools are called as the spine calls them."""
-
-    def __init__(self, address: str, tool_role: str | None = None) -> None:
-        self.store = InlinePostgresStore.open(address, tool_role=tool_role)
-        self.lease: Lease = drive(self.store.lease("r"))
-        self.head = self.lease.head
-
-    def call(self, tool: Tool) -> BaseException | None:
-        """Call a tool; return what its result says that went wrong."""
-        failures: list[BaseException] = []
-
-        def work(tables: Statements) -> tuple[Batch, bool]:
-            try:
-                tool(tables)
-                tables.check()
-            except BaseException as failure:  # noqa: BLE001 - whatever a tool raises
-                failures.append(failure)
-            rows = [make_row("r", self.head + 1, "attempt"), make_row("r", self.head + 2, "tool-result")]
-            return Batch(self.lease, self.head, rows), not failures
-
-        drive(self.store.transact(Effect("r", work)))
-        self.head += 2
-        assert drive(self.store.head("r"))[0] == self.head, "attempt and result are on record"
-        return failures[0] if failures else None
-
-    def rows(self, query: str) -> list[tuple[object, ...]]:
-        """Look at the tables of the tools."""
-        found: list[tuple[object, ...]] = []
-        assert self.call(lambda tables: found.extend(tables(query))) is None
-        return found
+def desk_at(address: str, tool_role: str | None = None) -> Desk:
+    return Desk(InlinePostgresStore.open(address, tool_role=tool_role))
 
 
 @pytest.fixture
@@ -77,7 +48,7 @@ def address(server: Server) -> Iterator[str]:
 
 @pytest.fixture
 def desk(address: str) -> Iterator[Desk]:
-    made = Desk(address)
+    made = desk_at(address)
     yield made
     drive(made.store.close())
 
@@ -200,10 +171,10 @@ def test_under_a_role_of_its_own_a_tool_reaches_its_tables_and_nothing_of_gestas
         owner.execute("CREATE ROLE shop; GRANT SELECT, INSERT ON public.entries TO shop")
         owner.execute(f"""CREATE FUNCTION public.harm() RETURNS int LANGUAGE sql AS
             'DELETE FROM {located(address).schema}.entries RETURNING 1'""")
-        bare = Desk(address)
+        bare = desk_at(address)
         assert bare.call(call("SELECT public.harm()")) is None, "what a function does, no plan says"
         drive(bare.store.close())
-        desk = Desk(address, tool_role="shop")
+        desk = desk_at(address, tool_role="shop")
         try:
             for statement in (
                 "SELECT public.harm()",
@@ -257,7 +228,7 @@ def test_what_the_work_itself_raises_leaves_nothing_and_the_store_goes_on(desk: 
         raise failure
 
     with pytest.raises(type(failure)):
-        drive(desk.store.transact(Effect("r", work)))
+        drive(desk.store.transact(TransactionalEffect("r", work)))
     assert desk.rows("SELECT * FROM rooms") == []
     assert drive(desk.store.append(make_batch(desk.lease, desk.head)))
 
@@ -268,7 +239,7 @@ def test_what_a_work_keeps_without_having_checked_it_is_not_committed(desk: Desk
         return make_batch(desk.lease, desk.head), True
 
     with pytest.raises(GestaError, match="foreign key"):
-        drive(desk.store.transact(Effect("r", work)))
+        drive(desk.store.transact(TransactionalEffect("r", work)))
     assert drive(desk.store.head("r"))[0] == desk.head
     assert desk.rows("SELECT * FROM guests") == []
 
@@ -302,6 +273,7 @@ def test_a_tool_that_thinks_for_long_between_its_statements_keeps_its_transactio
             other.execute("SELECT pg_sleep(0.1)")  # longer than the server lets others stand still here
         tables("INSERT INTO rooms VALUES(2)")
 
+    assert isinstance(desk.store, InlinePostgresStore)
     desk.store.writer._connection.execute("SET idle_in_transaction_session_timeout = 50")
     assert desk.call(think) is None
     assert desk.rows("SELECT room FROM rooms ORDER BY room") == [(1,), (2,)]
@@ -349,6 +321,6 @@ def test_what_a_tool_did_is_undone_where_its_run_was_lost_meanwhile(address: str
         return Batch(lease, 0, [make_row("lost", 1)]), True
 
     with pytest.raises(LeaseLost):
-        drive(store.transact(Effect("lost", work)))
+        drive(store.transact(TransactionalEffect("lost", work)))
     assert drive(store.sql("SELECT count(*) FROM rooms WHERE room = 4711")).rows == [(0,)]
     drive(store.close())

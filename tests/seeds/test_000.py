@@ -14,8 +14,8 @@ import pytest
 import gesta
 from gesta import kinds
 from gesta.address import open_record
-from gesta.bridges.agent_catalog import export_run
-from gesta.codec import Foreign
+from gesta.codec.rows import PythonValue
+from gesta.compat.agent_catalog.export import export_run
 from gesta.formatters.tool_calls import ToolCalls
 from gesta.kinds import (
     BeginContent,
@@ -132,7 +132,7 @@ def test_on_every_field_of_every_kind(tmp_path: Path) -> None:
                 span.log(content)
         entries = record.read(record.find("s").run)
     assert all("Plain()" in str(entry.content) for entry in entries[1:6])
-    assert Foreign("Plain", "Plain()") == getattr(entries[2].content, "tool_result", None)
+    assert PythonValue("Plain", "Plain()") == getattr(entries[2].content, "tool_result", None)
 
 
 def test_keys_are_entries_annotations_belong_to_entries_and_state_is_read_again(tmp_path: Path) -> None:

@@ -5,14 +5,24 @@ from typing import Any
 
 import pytest
 
-from gesta.views.steps import AgentAction, AgentActionMessageLog, AgentFinish, AgentStep, LogMessage
+from gesta.compat.langchain.steps import AgentAction, AgentActionMessageLog, AgentFinish, AgentStep, LogMessage
 
 PATHS = [
-    *(f"gesta.views.steps.{name}" for name in ("AgentAction", "AgentActionMessageLog", "AgentStep", "AgentFinish")),
-    *(f"gesta.views.steps.{name}" for name in ("LogMessage", "steps", "contents", "UNANSWERED")),
-    *("gesta.views.lc.to_lc", "gesta.views.lc.from_lc", "gesta.formatter.observation_text"),
-    *(f"gesta.views.lc.format_{name}" for name in ("log_to_str", "log_to_messages", "xml", "to_tool_messages")),
-    "gesta.views.lc.format_to_openai_function_messages",
+    *(
+        f"gesta.compat.langchain.steps.{name}"
+        for name in ("AgentAction", "AgentActionMessageLog", "AgentStep", "AgentFinish")
+    ),
+    *(f"gesta.compat.langchain.steps.{name}" for name in ("LogMessage", "steps", "contents", "UNANSWERED")),
+    *(
+        "gesta.compat.langchain.lc.to_lc",
+        "gesta.compat.langchain.lc.from_lc",
+        "gesta.prompt.formatter.observation_text",
+    ),
+    *(
+        f"gesta.compat.langchain.lc.format_{name}"
+        for name in ("log_to_str", "log_to_messages", "xml", "to_tool_messages")
+    ),
+    "gesta.compat.langchain.lc.format_to_openai_function_messages",
 ]
 SAID = LogMessage("ai", "I look.", tool_calls=[{"name": "look", "args": {"x": 1}, "id": "c1"}])
 PLAIN = AgentAction("look", {"x": 1}, "Thought: I look.\nAction: look")

@@ -15,17 +15,17 @@ from tests.validators.chat_completions import violations
 
 import gesta
 from gesta.address import formatter as bound_formatter
+from gesta.compat.langroid.chat import ChatAgent, ChatAgentConfig
+from gesta.compat.langroid.chat_document import ChatDocument, Entity, LLMFunctionCall, OpenAIToolCall
+from gesta.compat.langroid.facts import facts_of
+from gesta.compat.langroid.orchestration import AgentDoneTool, DoneTool, ForwardTool
+from gesta.compat.langroid.tool_message import ToolForm, ToolMessage
 from gesta.errors import BadTool, GestaError, TurnOpen
-from gesta.formatter import Formatter
 from gesta.kinds import CompactionContent, Kind, RequestContent
 from gesta.message import Call, Message
-from gesta.model import ReplyCall
-from gesta.patterns.chat import ChatAgent, ChatAgentConfig
-from gesta.patterns.chat_document import ChatDocument, Entity, LLMFunctionCall, OpenAIToolCall
-from gesta.patterns.facts import facts_of
-from gesta.patterns.orchestration import AgentDoneTool, DoneTool, ForwardTool
-from gesta.patterns.tool_message import ToolForm, ToolMessage
-from gesta.prompt import rebuild
+from gesta.model.request import ReplyCall
+from gesta.prompt.blocks import rebuild
+from gesta.prompt.formatter import Formatter
 
 MODES: dict[str, dict[str, bool]] = {
     "json": {},
@@ -104,7 +104,7 @@ def entries(chat: ChatAgent) -> Any:
     record = chat.home.record
 
     async def read() -> Any:
-        return await record.read(await record.holder.run_of(chat.home.session, chat.name))
+        return await record.read(await record.turns.run_of(chat.home.session, chat.name))
 
     return chat.wait_for(read, "read")
 
@@ -129,7 +129,7 @@ def requests_are_valid(chat: ChatAgent) -> int:
 @pytest.mark.parametrize("line", PATHS.strip().splitlines())
 def test_names_are_at_their_places(line: str) -> None:
     module, _, names = line.partition(": ")
-    place = importlib.import_module(f"gesta.patterns.{module}")
+    place = importlib.import_module(f"gesta.compat.langroid.{module}")
     assert [name for name in names.split() if not hasattr(place, name)] == []
 
 

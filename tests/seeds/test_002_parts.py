@@ -13,12 +13,9 @@ from hypothesis import strategies as st
 from tests.costs import cost_s
 
 import gesta
-from gesta.errors import BadArguments, BadTool
-from gesta.kinds import ToolCallContent, ToolResultContent
-from gesta.message import Call, Message
-from gesta.model import Reply, ReplyCall
-from gesta.patterns import chat_document, orchestration
-from gesta.patterns.chat_document import (
+from gesta.compat.langchain.steps import UNANSWERED
+from gesta.compat.langroid import chat_document, orchestration
+from gesta.compat.langroid.chat_document import (
     ChatDocAttachment,
     ChatDocMetaData,
     ChatDocument,
@@ -31,7 +28,7 @@ from gesta.patterns.chat_document import (
     process_tool_results,
     to_state,
 )
-from gesta.patterns.done_sequences import (
+from gesta.compat.langroid.done_sequences import (
     AgentEvent,
     DoneSequence,
     EventType,
@@ -40,8 +37,8 @@ from gesta.patterns.done_sequences import (
     parse_done_sequence,
     parse_done_sequences,
 )
-from gesta.patterns.facts import facts_of, fits
-from gesta.patterns.orchestration import (
+from gesta.compat.langroid.facts import facts_of, fits
+from gesta.compat.langroid.orchestration import (
     AgentDoneTool,
     DoneTool,
     FinalResultTool,
@@ -50,8 +47,8 @@ from gesta.patterns.orchestration import (
     SendTool,
     effect_of,
 )
-from gesta.patterns.signals import AT, parse_recipient, parse_routing
-from gesta.patterns.tool_message import (
+from gesta.compat.langroid.signals import AT, parse_recipient, parse_routing
+from gesta.compat.langroid.tool_message import (
     Attempt,
     ToolForm,
     ToolMessage,
@@ -61,7 +58,10 @@ from gesta.patterns.tool_message import (
     attempts,
     to_json,
 )
-from gesta.views.steps import UNANSWERED
+from gesta.errors import BadArguments, BadTool
+from gesta.kinds import ToolCallContent, ToolResultContent
+from gesta.message import Call, Message
+from gesta.model.request import Reply, ReplyCall
 
 PATHS = """
 chat_document: AT ChatDocAttachment ChatDocMetaData ChatDocument DONE Entity LLMFunctionCall LogFields NO_ANSWER
@@ -135,7 +135,9 @@ def calls(*ids: str | None) -> list[OpenAIToolCall]:
 @pytest.mark.parametrize("line", PATHS.strip().splitlines())
 def test_names_are_at_their_places(line: str) -> None:
     module, _, names = line.partition(": ")
-    missing = [name for name in names.split() if not hasattr(importlib.import_module(f"gesta.patterns.{module}"), name)]
+    missing = [
+        name for name in names.split() if not hasattr(importlib.import_module(f"gesta.compat.langroid.{module}"), name)
+    ]
     assert not missing
 
 

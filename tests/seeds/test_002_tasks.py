@@ -1,8 +1,6 @@
 """Tasks: steps, responders, how they end, what is handed on, and that one which was broken off does nothing twice."""
 
 import os
-import subprocess
-import sys
 import threading
 from collections import Counter
 from collections.abc import Callable
@@ -12,26 +10,15 @@ from typing import Any, Literal
 import anyio
 import msgspec
 import pytest
+from tests import programs
 from tests.validators.chat_completions import violations
 
 import gesta
 from gesta.address import formatter as bound_formatter
 from gesta.address import open_record
-from gesta.errors import GestaError, TurnOpen
-from gesta.kinds import (
-    ApprovalContent,
-    ApprovalRequestContent,
-    AttemptContent,
-    CompactionContent,
-    KeyValueContent,
-    RequestContent,
-    ResolutionContent,
-    UserContent,
-)
-from gesta.model import ReplyCall
-from gesta.patterns.chat import ChatAgent, ChatAgentConfig
-from gesta.patterns.chat_document import ChatDocument, Entity
-from gesta.patterns.orchestration import (
+from gesta.compat.langroid.chat import ChatAgent, ChatAgentConfig
+from gesta.compat.langroid.chat_document import ChatDocument, Entity
+from gesta.compat.langroid.orchestration import (
     AgentDoneTool,
     AgentSendTool,
     DonePassTool,
@@ -43,9 +30,21 @@ from gesta.patterns.orchestration import (
     ResultTool,
     SendTool,
 )
-from gesta.patterns.task import StatusCode, Task, TaskConfig
-from gesta.patterns.tool_message import ToolMessage
-from gesta.prompt import rebuild
+from gesta.compat.langroid.task import StatusCode, Task, TaskConfig
+from gesta.compat.langroid.tool_message import ToolMessage
+from gesta.errors import GestaError, TurnOpen
+from gesta.kinds import (
+    ApprovalContent,
+    ApprovalRequestContent,
+    AttemptContent,
+    CompactionContent,
+    KeyValueContent,
+    RequestContent,
+    ResolutionContent,
+    UserContent,
+)
+from gesta.model.request import ReplyCall
+from gesta.prompt.blocks import rebuild
 from gesta.views.lineage import Unexplained, unexplained
 
 NATIVE = {"use_tools": False, "use_functions_api": True}
@@ -725,8 +724,8 @@ def begun(folder: Path, stop: int, key: str | None = None) -> None:
     """Run that task in a process of its own, which dies."""
     code = "import sys; from tests.seeds.test_002_tasks import *; "
     code += "program(Path(sys.argv[1]), int(sys.argv[2])).run('go', key=sys.argv[3] or None)"
-    words = [sys.executable, "-c", code, str(folder), str(stop), key or ""]
-    assert subprocess.run(words, cwd=Path(__file__).parents[2], check=False).returncode == DIED
+    words = ["-c", code, str(folder), str(stop), key or ""]
+    assert programs.run(words, cwd=Path(__file__).parents[2]).returncode == DIED
 
 
 def done_once(folder: Path) -> Counter[str]:

@@ -4,20 +4,20 @@ import importlib
 
 import pytest
 
-from gesta.formatter import Formatter
-from gesta.formatters.codeact import CodeActHistoryFormatter
-from gesta.formatters.history import State
-from gesta.formatters.react import ReActHistoryFormatter
+from gesta.compat.kodeagent.codeact import CodeActHistoryFormatter
+from gesta.compat.kodeagent.history import State
+from gesta.compat.kodeagent.react import ReActHistoryFormatter
+from gesta.prompt.formatter import Formatter
 
 PATHS = [
-    "gesta.formatters.llm_message:LLMMessage",
-    "gesta.formatters.llm_message:make_user_message",
-    "gesta.formatters.history:HistoryFormatter",
-    "gesta.formatters.history:ChatMessage",
-    "gesta.formatters.history:CODE_ACT_PSEUDO_TOOL_NAME",
-    "gesta.formatters.codeact:CODE_ACT_PSEUDO_TOOL_NAME",
-    "gesta.formatters.codeact:CodeActHistoryFormatter",
-    "gesta.formatters.react:ReActHistoryFormatter",
+    "gesta.compat.kodeagent.llm_message:LLMMessage",
+    "gesta.compat.kodeagent.llm_message:make_user_message",
+    "gesta.compat.kodeagent.history:HistoryFormatter",
+    "gesta.compat.kodeagent.history:ChatMessage",
+    "gesta.compat.kodeagent.history:CODE_ACT_PSEUDO_TOOL_NAME",
+    "gesta.compat.kodeagent.codeact:CODE_ACT_PSEUDO_TOOL_NAME",
+    "gesta.compat.kodeagent.codeact:CodeActHistoryFormatter",
+    "gesta.compat.kodeagent.react:ReActHistoryFormatter",
 ]
 HOOKS = [
     "should_format_as_tool_call",
@@ -46,7 +46,7 @@ def test_a_hook_keeps_its_name(maker: type, hook: str) -> None:
 
 
 def test_the_view_has_the_known_fields() -> None:
-    module = importlib.import_module("gesta.formatters.history")
+    module = importlib.import_module("gesta.compat.kodeagent.history")
     assert set(FIELDS.split()) <= set(module.ChatMessage.__struct_fields__)
 
 

@@ -3,24 +3,21 @@
 import importlib
 import json
 import re
-import subprocess
-import sys
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar
 
 import msgspec
 import pytest
+from tests import programs
 from tests.journeys.minds import QUICK, everything, mind, told
 from tests.laws.scenes import Tape, again
 
 import gesta
 from gesta import address
-from gesta.kinds import RequestHeaderContent, Step, ThoughtContent, ToolCallContent, ToolResultContent
-from gesta.patterns.context import Action, Flow, Next, Respond, UserAwareContext
-from gesta.patterns.pattern import Pattern
-from gesta.patterns.plan import plan_then_execute
-from gesta.patterns.requests import (
+from gesta.compat.trustgraph.context import Action, Flow, Next, Respond, UserAwareContext
+from gesta.compat.trustgraph.pattern import Pattern
+from gesta.compat.trustgraph.requests import (
     AgentRequest,
     AgentResponse,
     HistoryStep,
@@ -33,9 +30,11 @@ from gesta.patterns.requests import (
     responses_of,
     used_of,
 )
+from gesta.kinds import RequestHeaderContent, Step, ThoughtContent, ToolCallContent, ToolResultContent
+from gesta.patterns.plan import plan_then_execute
 from gesta.patterns.roles import Prompts
 from gesta.patterns.supervisor import supervisor
-from gesta.record import Record
+from gesta.record.record import Record
 from gesta.views.lineage import Node, unexplained
 
 SERVICES = (
@@ -46,8 +45,11 @@ SERVICES = (
     *("emit_plan", "emit_step_result", "emit_synthesis"),
 )
 PATHS = [
-    "gesta.patterns.context.UserAwareContext",
-    *(f"gesta.patterns.requests.{name}" for name in ("AgentRequest", "AgentResponse", "HistoryStep", "PlanStep")),
+    "gesta.compat.trustgraph.context.UserAwareContext",
+    *(
+        f"gesta.compat.trustgraph.requests.{name}"
+        for name in ("AgentRequest", "AgentResponse", "HistoryStep", "PlanStep")
+    ),
     *("gesta.patterns.react.react", "gesta.patterns.plan.plan_then_execute"),
     *("gesta.patterns.supervisor.supervisor", "gesta.patterns.router.router"),
 ]
@@ -69,7 +71,7 @@ def test_every_service_is_there(name: str) -> None:
 @pytest.mark.parametrize("page", ["patterns.md", "coming-from/trustgraph.md"])
 def test_the_page_prints_what_it_shows(page: str, tmp_path: Path) -> None:
     for code, shown in BLOCK.findall((DOCS / page).read_text(encoding="utf-8")):
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, check=False)
+        done = programs.run(["-c", code], cwd=tmp_path)
         assert (done.stderr, done.stdout) == ("", shown)
 
 
@@ -391,7 +393,7 @@ async def test_a_context_tells_services_for_whom_they_work() -> None:
         context = pattern.make_context(made.__getitem__, "eva", heard, streaming=True)
         assert isinstance(context, UserAwareContext)
         assert (context.respond, context.streaming, len(context.key), context.cancelled()) == (heard, True, 64, False)
-        assert context.current_explain_uri == f"{pattern.verbs.desk.log.run}.{pattern.verbs.question}"
+        assert context.current_explain_uri == f"{pattern.verbs.live.log.run}.{pattern.verbs.question}"
         assert context.key == pattern.make_context(made.__getitem__, "eva").key
         assert context.clock().tzinfo is not None
         assert [context(name)._current_user for name in made] == ["eva", "eva", ""]

@@ -13,7 +13,7 @@ import pytest
 
 import gesta
 from gesta.address import bind, open_record
-from gesta.bridges.agent_catalog import export_run
+from gesta.compat.agent_catalog.export import export_run
 from gesta.kinds import (
     AssistantContent,
     BeginContent,
@@ -26,7 +26,7 @@ from gesta.kinds import (
     ToolResultContent,
     UserContent,
 )
-from gesta.record import Record
+from gesta.record.record import Record
 from gesta.stores.memory import MemoryStore
 
 NOW = datetime(2026, 11, 21, 4, 28, 23, 1000, UTC)

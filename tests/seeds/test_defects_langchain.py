@@ -15,10 +15,7 @@ from tests.validators.chat_completions import history_violations
 import gesta
 from gesta import kinds
 from gesta.address import open_record
-from gesta.entry import Entry, utc_text
-from gesta.formatters.tool_calls import ToolCalls
-from gesta.kinds import AssistantContent, Kind, RetrievalContent
-from gesta.views.lc import (
+from gesta.compat.langchain.lc import (
     format_log_to_messages,
     format_log_to_str,
     format_to_openai_function_messages,
@@ -27,7 +24,10 @@ from gesta.views.lc import (
     from_lc,
     to_lc,
 )
-from gesta.views.steps import AgentAction, AgentActionMessageLog, AgentFinish, AgentStep, LogMessage, steps
+from gesta.compat.langchain.steps import AgentAction, AgentActionMessageLog, AgentFinish, AgentStep, LogMessage, steps
+from gesta.entry import Entry, utc_text
+from gesta.formatters.tool_calls import ToolCalls
+from gesta.kinds import AssistantContent, Kind, RetrievalContent
 
 SAID = LogMessage("ai", "", tool_calls=[{"name": "look", "args": {"x": 1}, "id": "c1"}])
 PLAIN = AgentAction("look", {"x": 1}, "Thought: I look.")

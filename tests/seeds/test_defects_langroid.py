@@ -12,13 +12,13 @@ from tests.validators.chat_completions import violations
 
 import gesta
 from gesta.address import formatter as bound_formatter
+from gesta.compat.langroid.chat import ChatAgent, ChatAgentConfig
+from gesta.compat.langroid.chat_document import Entity
+from gesta.compat.langroid.task import StatusCode, Task, TaskConfig
+from gesta.compat.langroid.tool_message import ToolMessage
 from gesta.kinds import EndContent, RequestContent, SystemContent, ToolCallContent, ToolResultContent
-from gesta.model import ReplyCall
-from gesta.patterns.chat import ChatAgent, ChatAgentConfig
-from gesta.patterns.chat_document import Entity
-from gesta.patterns.task import StatusCode, Task, TaskConfig
-from gesta.patterns.tool_message import ToolMessage
-from gesta.prompt import rebuild
+from gesta.model.request import ReplyCall
+from gesta.prompt.blocks import rebuild
 
 NATIVE = {"use_tools": False, "use_functions_api": True}
 
@@ -517,3 +517,24 @@ def test_a_tool_whose_schema_grows_is_offered_as_it_is_now_and_else_stays_the_sa
     second = next(tool for tool in chat.tools(in_text=False) if tool.name == "query")
     assert [tool.args_schema["properties"]["table"]["enum"] for tool in (first, second)] == [["a"], ["a", "b"]]
     assert second.description.startswith("To query one of 2.")
+
+
+def test_options_of_a_tool_may_be_annotated_and_are_no_arguments() -> None:
+    class Wipe(ToolMessage):
+        request: str = "wipe"
+        purpose: str = "for programs"
+        _allow_llm_use: bool = False  # type: ignore[misc] # as Langroid writes it
+        _handler: str = "do_wipe"  # type: ignore[misc]
+        what: str = "all"
+
+    class Child(Wipe):
+        request: str = "child"
+        _tool_approval: bool = True  # type: ignore[misc]
+
+    schema = Wipe.llm_function_schema().parameters
+    assert list(schema["properties"]) == ["what"]
+    assert (Wipe._allow_llm_use, Wipe._handler, Child._allow_llm_use, Child._tool_approval) == (
+        *(False, "do_wipe"),
+        *(False, True),
+    )
+    assert Wipe(what="x").dict_example() == {"request": "wipe", "what": "x"}

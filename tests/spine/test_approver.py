@@ -7,12 +7,12 @@ import msgspec
 import pytest
 
 import gesta
-from gesta.approver import Approver, Asked, SignedApprovals, asked, judged, sign
-from gesta.codec import decode_content, encode_content
+from gesta.codec.rows import decode_content, encode_content
+from gesta.decide.approval import Approver, Asked, SignedApprovals, asked, judged_approval, sign
 from gesta.entry import utc_text
 from gesta.errors import AgentError
 from gesta.kinds import ApprovalContent
-from gesta.pending import Pending
+from gesta.state.calls import Pending
 from gesta.store import Letter
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -31,7 +31,7 @@ def call(args: dict[str, Any] | None = None, expires: datetime | None = NOON) ->
 
 
 def judge(approval: ApprovalContent, approver: Approver | None = None, at: datetime | None = None) -> ApprovalContent:
-    return judged(approval, letter(at or NOON - timedelta(seconds=1)), [call()], "rec", approver)
+    return judged_approval(approval, letter(at or NOON - timedelta(seconds=1)), [call()], "rec", approver)
 
 
 def test_the_time_of_the_store_is_kept_whatever_the_letter_says() -> None:
@@ -49,7 +49,7 @@ def test_an_approval_that_came_when_its_request_had_expired_is_refused(late_s: i
 
 
 def test_a_request_without_an_expiry_is_never_late() -> None:
-    assert judged(YES, letter(NOON + timedelta(days=400)), [call(expires=None)], "rec", None).refused is None
+    assert judged_approval(YES, letter(NOON + timedelta(days=400)), [call(expires=None)], "rec", None).refused is None
 
 
 def test_an_approval_of_a_call_that_does_not_wait_is_not_judged() -> None:
@@ -59,7 +59,7 @@ def test_an_approval_of_a_call_that_does_not_wait_is_not_judged() -> None:
 
 def test_a_replay_reads_an_approval_as_it_was_judged() -> None:
     was = msgspec.structs.replace(YES, sent_at=NOON, refused="It came too late.")
-    assert judged(was, letter(None), [call()], "rec", SIGNED) == was
+    assert judged_approval(was, letter(None), [call()], "rec", SIGNED) == was
 
 
 def test_a_signed_approval_counts() -> None:

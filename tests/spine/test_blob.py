@@ -3,8 +3,8 @@
 from hashlib import sha256
 from itertools import count
 
-from gesta.blob import LARGE, REMEMBERED, Blobs, blob_name
-from gesta.codec import LARGE as WHERE_CODEC_SPLITS
+from gesta.codec.blobs import LARGE, REMEMBERED, Blobs, blob_name
+from gesta.codec.rows import LARGE as WHERE_CODEC_SPLITS
 
 
 def numbered() -> Blobs:
@@ -42,4 +42,4 @@ def test_memory_is_bounded() -> None:
     assert blobs.keep(b"%d" % (REMEMBERED - 1)) != blobs.keep(b"first") != first, "the oldest is forgotten"
     assert len(blobs._names) == REMEMBERED
     assert len(blobs.take()) == REMEMBERED + 2, "and then kept twice, never lost"
-    assert not blobs._fresh
+    assert not blobs.fresh

@@ -20,11 +20,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gesta.blob import Blobs
-from gesta.codec import (
-    DEPTH,
+from gesta.codec.blobs import Blobs
+from gesta.codec.rows import (
     LARGE,
-    Foreign,
+    MAX_DEPTH,
+    PythonValue,
     Secret,
     _read,
     blob_names,
@@ -38,19 +38,28 @@ from gesta.codec import (
     to_row,
     verify,
 )
+from gesta.codec.upcasts import LIFTED
 from gesta.entry import GENESIS, VERSION, Entry, Row
 from gesta.errors import BrokenRecord, NewerRecord
 from gesta.kinds import (
+    AssistantContent,
+    AttemptContent,
     BeginContent,
     ChatCompletionContent,
+    CompactionContent,
     Content,
+    DecisionContent,
+    EdgeContent,
+    EndContent,
     Error,
     FaultContent,
     Hit,
     KeyValueContent,
     Opened,
     Part,
+    QuestionContent,
     RetrievalContent,
+    SystemContent,
     TimerContent,
     ToolCallContent,
     ToolResultContent,
@@ -234,7 +243,7 @@ TABLE: list[tuple[Any, ...]] = [
     ("dataclass", Data(1), *["Data(a=1)"] * 2),
     ("exception", ValueError("x"), *["ValueError('x')"] * 2),
     ("class", Data, *[repr(Data)] * 2),
-    ("Ellipsis", [...], '[{"$py":["ellipsis","Ellipsis"]}]', [Foreign("ellipsis", "Ellipsis")]),
+    ("Ellipsis", [...], '[{"$py":["ellipsis","Ellipsis"]}]', [PythonValue("ellipsis", "Ellipsis")]),
     ("Enum", Colour.RED, '"red"', "red"),
     ("Enum of a list", Colour.MANY, '["red","blue"]', ["red", "blue"]),
     ("IntEnum", Level.LOW, "1", 1),
@@ -253,16 +262,21 @@ TABLE: list[tuple[Any, ...]] = [
     ("Struct", Record(1, (2,)), '{"a":1,"b":{"$tuple":[2]}}', {"a": 1, "b": (2,)}),
     ("Struct with a tag like a mark", Tagged(), '{"$dict":{"$kind":"t"}}', {"$kind": "t"}),
     ("content", UserContent(value="\0"), '{"kind":"user","value":{"$text":"AA=="}}', {"kind": "user", "value": "\0"}),
-    ("Foreign", Foreign("a", "b"), '{"$py":["a","b"]}', ...),
+    ("PythonValue", PythonValue("a", "b"), '{"$py":["a","b"]}', ...),
     ("Secret", Secret("KEY"), '{"$secret":"KEY"}', ...),
-    ("cycle", SELF, '[{"$cycle":true}]', [Foreign("cycle", "…")]),
+    ("cycle", SELF, '[{"$cycle":true}]', [PythonValue("cycle", "…")]),
     ("shared, no cycle", [SHARED, SHARED], "[[1],[1]]", ...),
-    ("set that is read as no set", {Colour.MANY}, '{"$set":[["red","blue"]]}', Foreign("$set", "[['red', 'blue']]")),
+    (
+        "set that is read as no set",
+        {Colour.MANY},
+        '{"$set":[["red","blue"]]}',
+        PythonValue("$set", "[['red', 'blue']]"),
+    ),
     (
         "key that is read as no key",
         {Colour.MANY: 1},
         '{"$items":[[["red","blue"],1]]}',
-        Foreign("$items", "[[['red', 'blue'], 1]]"),
+        PythonValue("$items", "[[['red', 'blue'], 1]]"),
     ),
 ]
 
@@ -271,7 +285,7 @@ TABLE: list[tuple[Any, ...]] = [
 def test_every_type_has_its_text(value: Any, text: str, back: Any) -> None:
     """`...` where the value comes back as it went in; one text twice where it is told by its repr."""
     if text == back and not text.startswith('"'):
-        text, back = f'{{"$py":["{type(value).__name__}",{json.dumps(back)}]}}', Foreign(type(value).__name__, back)
+        text, back = f'{{"$py":["{type(value).__name__}",{json.dumps(back)}]}}', PythonValue(type(value).__name__, back)
     back = value if back is ... else back
     assert stored(value) == text
     assert same(read_back(value), back)
@@ -405,7 +419,7 @@ EVIL: list[tuple[Callable[[], Any], str]] = [
     (lambda: Growing().inside, '[{"$py":["Growing","growing"]},1]'),
     (lambda: Growing().table, '{"a":{"$py":["Growing","growing"]},"b":1}'),
     (lambda: {"x": Yes(1)}, '{"x":{"a":1}}'),
-    (lambda: Foreign(5, None), '{"$py":[5,null]}'),  # type: ignore[arg-type]
+    (lambda: PythonValue(5, None), '{"$py":[5,null]}'),  # type: ignore[arg-type]
 ]
 
 
@@ -549,23 +563,23 @@ def test_text_is_never_too_deep_for_a_reader(wraps: list[str]) -> None:
         value = {"a": value} if wrap == "dict" else [*siblings, value, *siblings]
     content = KeyValueContent(key="k", value=value)
     text = encode_content(content, None)
-    plain = levels(value) <= DEPTH
-    assert levels(json.loads(text)) <= DEPTH + 2
+    plain = levels(value) <= MAX_DEPTH
+    assert levels(json.loads(text)) <= MAX_DEPTH + 2
     assert (decode_content(text, {}) == content) == plain
     if not plain:
         assert '{"$json":"' in text
 
 
 def test_what_lies_too_deep_is_one_text() -> None:
-    back = read_back(chain_of(DEPTH + 100))
-    for _ in range(DEPTH):
+    back = read_back(chain_of(MAX_DEPTH + 100))
+    for _ in range(MAX_DEPTH):
         (back,) = back
-    assert back == Foreign("json", "[" * 100 + '"end"' + "]" * 100)
+    assert back == PythonValue("json", "[" * 100 + '"end"' + "]" * 100)
 
 
 def test_what_python_can_not_walk_does_not_break_it() -> None:
     text = stored(DEEP)
-    assert text == "[" * DEPTH + '{"$py":["list","list"]}' + "]" * DEPTH
+    assert text == "[" * MAX_DEPTH + '{"$py":["list","list"]}' + "]" * MAX_DEPTH
 
 
 # Large values.
@@ -729,6 +743,104 @@ def test_older_formats_are_brought_up_step_by_step() -> None:
         VERSION - 1: lambda members: {"kind": "user", "value": members["words"]},
     }
     assert _read(old, {}, VERSION - 2, steps) == UserContent(value="\0")
+
+
+OF_0_1_0: list[tuple[str, dict[str, Any], Content]] = [
+    (
+        '"kind":"system","value":"v"',
+        {"from": ["top", "child"], "corrects": 4, "document": {"content": "d"}, "history": True},
+        SystemContent(value="v", source=["top", "child"], corrects=4, document={"content": "d"}, history=True),
+    ),
+    (
+        '"kind":"user","value":"v"',
+        {"document": {"content": "d"}, "history": True},
+        UserContent(value="v", document={"content": "d"}, history=True),
+    ),
+    (
+        '"kind":"assistant","value":"v"',
+        {"history": True, "return_values": {"a": 1}},
+        AssistantContent(value="v", history=True, return_values={"a": 1}),
+    ),
+    (
+        '"kind":"chat-completion","output":"o"',
+        {"agent_actions": {"actions": []}},
+        ChatCompletionContent(output="o", actions={"actions": []}),
+    ),
+    (
+        '"kind":"attempt","of":1,"number":1,"epoch":1',
+        {"effect": "once"},
+        AttemptContent(of=1, number=1, epoch=1, effect="once"),
+    ),
+    (
+        '"kind":"tool-result","tool_result":1',
+        {"state": "paid", "error": {"type": "T", "message": "m", "traceback": "t"}, "document": {}, "by": "ann"},
+        ToolResultContent(
+            tool_result=1, state="paid", error=Error(type="T", message="m", traceback="t"), document={}, by="ann"
+        ),
+    ),
+    ('"kind":"tool-result","tool_result":1', {"from": "r.7"}, ToolResultContent(tool_result=1, copy_of="r.7")),
+    (
+        '"kind":"fault","of":1,"error":{"type":"T","message":"m"}',
+        {"run": "r"},
+        FaultContent(of=1, error=Error(type="T", message="m"), run="r"),
+    ),
+    ('"kind":"begin"', {"allowance": {"usd": 1.5}}, BeginContent(allowance={"usd": 1.5})),
+    ('"kind":"end"', {"null": True, "goal": "g"}, EndContent(null=True, goal="g")),
+    ('"kind":"edge","source":[],"dest":[]', {"child": "c"}, EdgeContent(source=[], dest=[], child="c")),
+    (
+        '"kind":"decision","choice":"a","candidates":["a"]',
+        {"task_type": "research"},
+        DecisionContent(choice="a", candidates=["a"], task_type="research"),
+    ),
+    ('"kind":"question","value":"?"', {"raises": "usd"}, QuestionContent(value="?", raises="usd")),
+    (
+        '"kind":"compaction","from_seq":1,"to_seq":2',
+        {"tokens": 9, "summary_failed": {"reason": "failed", "run": "r"}},
+        CompactionContent(from_seq=1, to_seq=2, tokens=9, error=Error(type="summary", message="failed"), run="r"),
+    ),
+]
+
+
+def test_every_member_that_version_0_1_0_read_again_is_tried_here() -> None:
+    tried = {(content.kind, name) for _, extra, content in OF_0_1_0 for name in extra}
+    assert tried == {(kind, name) for kind, lifted in LIFTED.items() for name in lifted}
+
+
+@pytest.mark.parametrize(("members", "extra", "content"), OF_0_1_0)
+def test_what_version_0_1_0_wrote_in_extra_is_a_field_and_what_format_2_holds_there_is_not(
+    members: str, extra: dict[str, Any], content: Content
+) -> None:
+    def row(extra: dict[str, Any], version: int) -> Row:
+        text = json.dumps(extra, separators=(",", ":"))
+        return row_of("{" + f'{members},"extra":{text}' + "}", kind=str(content.kind), version=version)
+
+    assert from_row(row(extra, 1), {}).content == content
+    own = {"own": 1, **extra}
+    assert from_row(row(own, 1), {}).content == msgspec.structs.replace(content, extra={"own": 1})
+    left = from_row(row(own, 2), {}).content
+    assert left.extra == own
+    assert msgspec.structs.replace(left, extra=None) == decode_content("{" + members + "}", {})
+
+
+@pytest.mark.parametrize(("members", "extra", "content"), OF_0_1_0)
+def test_a_users_own_member_of_that_name_stays_where_it_is(
+    members: str, extra: dict[str, Any], content: Content
+) -> None:
+    odd = {name: [[None]] for name in extra}
+    row = row_of("{" + f'{members},"extra":{json.dumps(odd)}' + "}", kind=str(content.kind), version=1)
+    assert from_row(row, {}).content == msgspec.structs.replace(decode_content("{" + members + "}", {}), extra=odd)
+
+
+def test_a_large_extra_of_version_0_1_0_lies_in_a_blob_and_is_read_all_the_same() -> None:
+    text = json.dumps({"error": {"type": "T", "message": "m", "traceback": "t" * LARGE}, "own": 1})
+    keeper = Blobs()
+    name = keeper.keep(text.encode())
+    blob = json.dumps({"$blob": {"name": name, "as": "json", "size": len(text)}})
+    row = row_of(f'{{"kind":"tool-result","tool_result":1,"extra":{blob}}}', kind="tool-result", version=1)
+    assert blob_names(row) == [name]
+    content = from_row(row, {name: text.encode()}).content
+    error = Error(type="T", message="m", traceback="t" * LARGE)
+    assert content == ToolResultContent(tool_result=1, error=error, extra={"own": 1})
 
 
 # Stamps and digests.

@@ -11,8 +11,8 @@ import httpx2
 import psycopg
 import pytest
 
-from gesta.doubt import in_doubt
 from gesta.errors import InDoubt
+from gesta.function_tool.doubt import in_doubt
 
 
 class APITimeoutError(Exception):

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gesta.scan import DEEP, LEVELS, LONG, UNCLOSED, Found, objects
+from gesta.text.objects import DEEP, LEVELS, LONG, UNCLOSED, TextObject, objects
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
 VALUES = st.recursive(SCALARS, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=8)
@@ -85,7 +85,7 @@ def test_what_stands_around_does_not_matter(text: str, expected: list[object]) -
     ],
 )
 def test_what_nobody_can_read_says_why(text: str, problem: str) -> None:
-    assert objects(f"so: {text}") == [Found(4, 4 + len(text), None, problem)]
+    assert objects(f"so: {text}") == [TextObject(4, 4 + len(text), None, problem)]
 
 
 def test_how_deep_an_object_may_be_is_no_matter_of_the_python_that_reads_it() -> None:

@@ -9,7 +9,7 @@ from tests.wire.recorded import body_of, recorded
 
 from gesta.errors import ModelFault
 from gesta.message import Call, Message
-from gesta.model import Reply
+from gesta.model.request import Reply
 from gesta.models.chat_completions import ChatDialect, ChatParser
 from gesta.models.replay import said
 

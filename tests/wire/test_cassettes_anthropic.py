@@ -14,10 +14,10 @@ from tests.wire.recorded import body_of, recorded
 from gesta.errors import ModelFault
 from gesta.kinds import Part, RequestHeaderContent
 from gesta.message import Call, Message, Native
-from gesta.model import Reply, Request
+from gesta.model.request import Reply, Request
+from gesta.model.usage import tokens
 from gesta.models.anthropic_messages import AnthropicDialect
 from gesta.models.anthropic_reply import AnthropicParser
-from gesta.usage import tokens
 
 CASSETTES, REPLIES, STREAMS, CALLS, BUILT = 77, 122, 6, 56, 86
 """Counted once, so that a reader which skips half of them is found."""

@@ -16,10 +16,10 @@ from tests.wire.recorded import body_of, recorded
 from gesta.errors import ModelFault
 from gesta.kinds import Part, RequestHeaderContent
 from gesta.message import Call, Message, Native
-from gesta.model import Reply, Request
+from gesta.model.request import Reply, Request
+from gesta.model.usage import tokens
 from gesta.models.gemini import UNSIGNED, GeminiDialect
 from gesta.models.gemini_reply import GeminiParser
-from gesta.usage import tokens
 
 CASSETTES, REPLIES, STREAMS, CALLS, GIVEN_BACK, BUILT = 66, 109, 5, 44, 42, 105
 """Counted once, so that a reader which skips half of them is found."""

@@ -15,10 +15,10 @@ from tests.wire.recorded import body_of, recorded
 from gesta.errors import ModelFault
 from gesta.kinds import Part, RequestHeaderContent
 from gesta.message import Call, Message, Native
-from gesta.model import Reply, Request
+from gesta.model.request import Reply, Request
+from gesta.model.usage import tokens
 from gesta.models.responses import ResponsesDialect
 from gesta.models.responses_reply import ResponsesParser
-from gesta.usage import tokens
 
 CASSETTES, EXCHANGES, REPLIES, QUEUED, STREAMS, CALLS, NATIVE = 82, 134, 127, 7, 24, 50, 65
 """Counted once, so that a reader which skips half of them is found."""

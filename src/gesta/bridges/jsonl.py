@@ -7,23 +7,23 @@ refused. Both ways a page of entries is in memory, never a run.
 
 from base64 import b64encode
 from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack
 from itertools import groupby
 
 import msgspec
 from msgspec import Raw, Struct
 
-from gesta.blob import blob_name
-from gesta.bridges.foreign import Imported, Progress
 from gesta.bridges.lines import FORMAT, BlobLine, Checked, EntryLine, Header, RunLine, checked
-from gesta.bridges.source import BadImport, Source
-from gesta.codec import blob_names, verify
+from gesta.codec.blobs import intact
+from gesta.codec.rows import blob_names, verify
 from gesta.entry import GENESIS, Row
 from gesta.errors import BrokenRecord, NoRun
-from gesta.forking import base_of, rows_of
-from gesta.opening import shielded
-from gesta.record import Record
-from gesta.store import Batch, BlobRow, Lease, Store
+from gesta.importers.foreign import Imported, Progress, leased
+from gesta.importers.format import Format
+from gesta.importers.source import BadImport, Source
+from gesta.log.shared import base_of, rows_of
+from gesta.record.record import Record
+from gesta.store import Batch, BlobRow, Store
 
 NAME = "gesta"
 PAGE = 500
@@ -36,7 +36,7 @@ _encoder = msgspec.json.Encoder()
 
 
 async def export_run(record: Record, run: str) -> AsyncIterator[str]:
-    """Give one run as lines, each with its end; of a fork, what it goes on from comes first.
+    """Yield one run as lines, each with its end; of a fork, what it goes on from comes first.
 
     A run that grows meanwhile is given as it was at the beginning.
 
@@ -57,7 +57,7 @@ async def export_run(record: Record, run: str) -> AsyncIterator[str]:
 
 
 async def export_all(record: Record) -> AsyncIterator[str]:
-    """Give all runs as lines, in the order in which they were opened. Raises BrokenRecord."""
+    """Yield all runs as lines, in the order in which they were opened. Raises BrokenRecord."""
     yield _line(Header(FORMAT, record.info.id))
     for opened in await record.store.runs():
         async for line in _run_lines(record.store, opened.run):
@@ -65,7 +65,7 @@ async def export_all(record: Record) -> AsyncIterator[str]:
 
 
 async def import_lines(record: Record, source: Source, progress: Progress) -> Imported:
-    """Take the runs of a file in.
+    """Import the runs of a file.
 
     Raises:
         BadImport: a line cannot be read, an entry is not as it was written, or a run on record went another way.
@@ -78,17 +78,6 @@ async def import_lines(record: Record, source: Source, progress: Progress) -> Im
         return await _write(record.store, source, progress)
     except BadImport as error:
         raise BadImport(source.path, error.found, CHANGED) from error
-
-
-@asynccontextmanager
-async def leased(store: Store, run: str) -> AsyncIterator[Lease]:
-    """Hold the right to write a run. Raises RunHeld."""
-    lease = await store.lease(run)
-    try:
-        yield lease
-    finally:
-        with shielded():
-            await store.release(lease)
 
 
 async def _run_lines(store: Store, run: str) -> AsyncIterator[str]:
@@ -117,7 +106,7 @@ async def _run_lines(store: Store, run: str) -> AsyncIterator[str]:
 
 
 def _blob_line(run: str, blob: BlobRow, address: str) -> str:
-    if blob_name(blob.salt, blob.data) != blob.name:
+    if not intact(blob.name, blob.salt, blob.data):
         raise BrokenRecord(address, f"blob {blob.name!r} of run {run!r} does not match its name")
     try:
         return _line(BlobLine(run, blob.name, blob.salt.hex(), text=blob.data.decode()))
@@ -133,10 +122,10 @@ def _entry_line(row: Row, address: str) -> str:
 
 def _spliced(text: str | None, row: Row, address: str) -> Raw:
     """Make sure that a stored text can be cut out of a line again, exactly."""
-    data = b"null" if text is None else text.encode()
     try:
+        data = b"null" if text is None else text.encode()
         whole = b"\n" not in data and bytes(msgspec.json.decode(data, type=Raw)) == data
-    except msgspec.MsgspecError:
+    except (AttributeError, UnicodeError, msgspec.MsgspecError):  # a column holds another type, or no text
         whole = False
     if not whole:
         raise BrokenRecord(address, f"entry {row.run}.{row.seq} holds a text that is no JSON")
@@ -172,7 +161,7 @@ async def _compare(store: Store, page: list[Checked], source: Source) -> None:
 
 
 async def _goes_on(store: Store, first: Checked, source: Source) -> int:
-    """Give the seq that a new run goes on from: 0, or of a fork that of its base, which must be there as it was."""
+    """Return the seq that a new run goes on from: 0, or of a fork that of its base, which must be there as it was."""
     base = base_of(first.row)
     if base is None or base.seq == 0:
         return 0
@@ -202,3 +191,6 @@ async def _write(store: Store, source: Source, progress: Progress) -> Imported:
                 progress(gone)
         entries, runs, skipped = entries + written, runs + bool(written), skipped + (not written)
     return Imported(runs=runs, entries=entries, skipped=skipped, format=NAME)
+
+
+FORMATS = (Format(NAME, "JSON lines that `gesta export` wrote", "object", ("gesta",), take=import_lines),)

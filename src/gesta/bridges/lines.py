@@ -16,11 +16,11 @@ from collections.abc import Iterator
 import msgspec
 from msgspec import Raw, Struct
 
-from gesta.blob import blob_name
-from gesta.bridges.source import BadImport, Source
-from gesta.codec import blob_names, from_row, verify
+from gesta.codec.blobs import intact
+from gesta.codec.rows import blob_names, from_row, verify
 from gesta.entry import GENESIS, Entry, Row, utc_text
 from gesta.errors import BrokenRecord, NewerRecord
+from gesta.importers.source import BadImport, Source
 from gesta.kinds import BeginContent
 from gesta.store import BlobRow
 
@@ -103,7 +103,7 @@ _run, _blob, _entry = msgspec.json.Decoder(RunLine), msgspec.json.Decoder(BlobLi
 
 
 def checked(source: Source) -> Iterator[Checked]:
-    """Give the entries of a file in order.
+    """Yield the entries of a file in order.
 
     Raises:
         BadImport: a line cannot be read, a byte was changed, or something is missing.
@@ -180,7 +180,7 @@ class _Pass:
         data = b64decode(line.base64, validate=True) if line.base64 is not None else (line.text or "").encode()
         salt = bytes.fromhex(line.salt)
         exact = salt.hex() == line.salt and line.base64 in (None, b64encode(data).decode())
-        if not exact or blob_name(salt, data) != line.blob:
+        if not exact or not intact(line.blob, salt, data):
             raise self._wrong(f"blob {line.blob!r}, before {self._due()}, does not match its name")
         self._blobs[line.blob] = BlobRow(line.blob, salt, data)
 
@@ -232,7 +232,7 @@ def _stored(line: EntryLine) -> Row:
 
 
 def _flaw(entry: Entry, row: Row, first: int) -> str:
-    """Say what no writer of a record writes, even where the chain holds; empty where all is well."""
+    """Return what no writer of a record writes, even where the chain holds; empty where all is well."""
     begins = isinstance(entry.content, BeginContent)
     opens = isinstance(entry.content, BeginContent) and entry.content.opened is not None
     own = [cause for cause in entry.causes if isinstance(cause, int)]

@@ -6,7 +6,7 @@ What is said, and under which names, is decided in `views.prov`; here it is only
 from collections.abc import AsyncIterator, Iterable
 
 from gesta.errors import MissingExtra
-from gesta.record import Record
+from gesta.record.record import Record
 from gesta.views.across import all_nodes
 from gesta.views.prov import PREFIXES, Quad, Term, quads
 
@@ -35,7 +35,7 @@ def statement(quad: Quad) -> Statement:
 
 
 async def export(record: Record, run: str | None, format: str) -> AsyncIterator[str]:
-    """Give all that is explained of a run, down through other runs; or of all runs."""
+    """Yield all that is explained of a run, down through other runs; or of all runs."""
     nodes, state = await all_nodes(record, run)
     yield write(quads(nodes, state), format)
 

@@ -16,15 +16,15 @@ from itertools import groupby
 import msgspec
 from msgspec import Struct
 
-from gesta.codec import blob_names, decode_content, to_row
+from gesta.codec.rows import blob_names, decode_content, to_row
 from gesta.entry import GENESIS, Entry
-from gesta.errors import RecordError, RunHeld, RunMirrored
-from gesta.forking import base_of
+from gesta.errors import BrokenRecord, RecordError, RunHeld, RunMirrored
+from gesta.integrity.tombstones import NAME, SESSION
 from gesta.kinds import SignalContent
-from gesta.log import utc_now
-from gesta.opening import shielded
+from gesta.log.journal import utc_now
+from gesta.log.shared import base_of
+from gesta.state.opening import shielded
 from gesta.store import Batch, Lease, Store
-from gesta.tombstone import NAME, SESSION
 
 RUNS = "SELECT run, min(seq) AS first, max(seq) AS last FROM entries GROUP BY run ORDER BY min(pos)"
 ROWS = "SELECT pos, run, seq FROM entries WHERE pos > ? ORDER BY pos LIMIT ?"
@@ -148,7 +148,10 @@ async def _hold_all(source: Store, target: Store, pushed: Pushed, stack: AsyncEx
 
 async def _base(store: Store, run: str) -> str | None:
     """Return the run of which a run is a fork, if it is one that shares anything."""
-    base = base_of((await store.read(run, 0, None, 1))[0])
+    rows = await store.read(run, 0, None, 1)
+    if not rows:
+        raise BrokenRecord(store.info.address, f"run {run!r} is listed, and no entry can be read under that name")
+    base = base_of(rows[0])
     return base.run if base is not None and base.seq else None
 
 
@@ -171,7 +174,7 @@ async def _hold(source: Store, target: Store, run: str, stack: AsyncExitStack) -
 
 
 async def _leased(store: Store, run: str) -> tuple[Lease, str | None]:
-    """Take the lease of a run, and return also of which record's run it is a mirror. Raises RunHeld."""
+    """Acquire the lease of a run. Also returns the record of which the run is a mirror. Raises RunHeld."""
     try:
         return await store.lease(run), None
     except RunMirrored as mirrored:
@@ -313,7 +316,7 @@ async def adopt(store: Store, runs: Sequence[str], by: str) -> list[str]:
         by: who says that no other record goes on with them.
 
     Raises:
-        RunHeld: one of them is being written; none of them goes on.
+        RunHeld: one of the runs is being written. No run is adopted then.
     """
     above = dict.fromkeys(runs) | {row.run: row.parent_run for row in await store.runs()}
     named = [run for family in _families(above) if family & set(runs) for run in sorted(family)]

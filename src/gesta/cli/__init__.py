@@ -5,7 +5,11 @@ import sys
 import threading
 from io import TextIOWrapper
 from pathlib import Path
+from traceback import format_exc
 from typing import TYPE_CHECKING
+
+from gesta.cli.talk import Screen, harmless
+from gesta.text.redactor import SECRETS
 
 PATIENCE_S = 0.3  # threads that are done with their work end within it
 
@@ -14,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def application() -> "Typer":
-    """Give the application with all its commands."""
+    """Return the application with all its commands."""
     from gesta.cli import (  # noqa: F401 - each adds its commands
         answering,
         comparing,
@@ -40,6 +44,9 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+    screens = Screen(sys.stdout), Screen(sys.stderr)
+    sys.stdout, sys.stderr = screens
+    SECRETS.add_environment(os.environ)
     try:
         application()(prog_name="gesta")
     except SystemExit as leaving:
@@ -48,8 +55,16 @@ def main() -> None:
         for thread in lasting:
             thread.join(PATIENCE_S / len(lasting))
         if any(thread.is_alive() for thread in lasting):
+            for screen in screens:
+                screen.end()
             leave(leaving.code)
         raise
+    except Exception:  # noqa: BLE001 - with --debug
+        sys.stderr.write(harmless(format_exc()))
+        raise SystemExit(1) from None
+    finally:
+        for screen in screens:
+            screen.end()
 
 
 def leave(code: int | str | None) -> None:

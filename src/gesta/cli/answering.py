@@ -9,6 +9,10 @@ def approve(options: ApproveOptions) -> None:
     """Allow a call that waits for a person, or --deny it.
 
     This only puts the answer where the run will find it; the run goes on with `gesta resume`.
+
+    The name in --by is a claim, and nothing checks it: a model with a shell can approve its own calls. Where the
+    agent's file names an `approver`, as gesta.decide.approval.SignedApprovals, an answer without a token does not
+    count.
     """
     from gesta.cli import letters
 
@@ -28,7 +32,7 @@ def answer(options: AnswerOptions) -> None:
 
 @command(ResolveOptions, example="gesta resolve last done --result '{\"sent\": true}'")
 def resolve(options: ResolveOptions) -> None:
-    """Say what became of a call whose outcome is unknown.
+    """Settle a call whose outcome is unknown.
 
     done: it happened, with --result if the model should read one. failed: it did not happen. retry: try it again.
     """

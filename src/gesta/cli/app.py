@@ -7,15 +7,17 @@ error that a person can reach shows a traceback without `--debug`.
 import inspect
 import os
 import sys
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Annotated, Any, ParamSpec, TypeVar
 
 import typer
 import typer.core
 
 from gesta.cli.options import Common
-from gesta.cli.talk import BROKEN_PIPE, FAILED, INTERRUPTED, USAGE, Stop, complain, put
-from gesta.errors import BadAddress, GestaError, NoRecord, NoRun, SeveralRuns
+from gesta.cli.talk import BROKEN_PIPE, FAILED, INTERRUPTED, USAGE, Stop, complain, harmless, put, say
+from gesta.errors import BadAddress, GestaError, NoRecord, NoRun, SetAside, SeveralRuns
 
 P = ParamSpec("P")
 Options = TypeVar("Options", bound=Common)
@@ -24,7 +26,7 @@ VERBS = {
     "Run": ("demo", "run", "resume", "work", "approve", "answer", "resolve", "cancel"),
     "Look": ("runs", "log", "show", "why", "find", "stats", "sql"),
     "Compare": ("replay", "fork", "diff", "case"),
-    "Data": ("import", "export", "push", "backup", "adopt", "gone", "prune", "hold", "verify"),
+    "Data": ("import", "export", "push", "backup", "adopt", "gone", "prune", "hold", "verify", "repair"),
     "Models": ("models",),
 }
 """Every command, under its heading."""
@@ -111,7 +113,7 @@ def command(
 
 
 def _sign(call: Any, shape: Any) -> None:
-    """Give a function the fields of a dataclass as its parameters, those of the most special class first."""
+    """Set the fields of a dataclass as the parameters of a function, those of the most derived class first."""
     fields = inspect.signature(shape).parameters
     order: dict[str, None] = {}
     for each in shape.__mro__:
@@ -123,7 +125,8 @@ def _sign(call: Any, shape: Any) -> None:
 def guarded(work: Callable[[], int | None], *, debug: bool) -> int:
     """Do a command's work and give its exit code; errors are said, not shown as tracebacks."""
     try:
-        code = work() or 0
+        with _warned():
+            code = work() or 0
         sys.stdout.flush()
         return code
     except BrokenPipeError:
@@ -143,6 +146,23 @@ def guarded(work: Callable[[], int | None], *, debug: bool) -> int:
             raise
         complain(GestaError(f"{type(error).__name__}: {error}\n{UNFORESEEN}"))
         return FAILED
+
+
+@contextmanager
+def _warned() -> Iterator[None]:
+    """Print warnings about what a record set aside like other messages. Python shows all other warnings."""
+    with warnings.catch_warnings():
+        shown: Callable[..., None] = warnings.showwarning
+
+        def show(message: Warning | str, category: type[Warning], *where: Any) -> None:
+            if issubclass(category, SetAside):
+                say(harmless(str(message)))
+            else:
+                shown(message, category, *where)
+
+        setattr(warnings, "showwarning", show)  # noqa: B010 - a type checker wants all of its parameters
+        warnings.simplefilter("default", SetAside)
+        yield
 
 
 def silenced() -> int:

@@ -5,19 +5,20 @@ Its key is that of the question, so that of two answers the first counts. An ans
 and so has one that follows a refused one: an answer that does not count keeps nobody from giving one that does.
 """
 
-import json
 import os
 import sys
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from gesta.agent import Agent
-from gesta.approver import LEAST, Asked, sign
-from gesta.cli.talk import BOLD, Stop, harmless, say, styled
-from gesta.codec import digest_of
+from gesta.cli.talk import BOLD, RED, Stop, harmless, say, styled
+from gesta.cli.voice import json_text
+from gesta.decide.approval import KEY_BYTES, Asked, sign
 from gesta.kinds import ApprovalContent
-from gesta.pending import Pending
-from gesta.record import Record
+from gesta.record.inbox import approval_key
+from gesta.record.record import Record
+from gesta.state.calls import Pending
+from gesta.text.visible import remarks, visible, visible_value
 
 VARIABLE = "GESTA_APPROVAL_KEY"
 """Holds the key with which answers are signed, in hexadecimal digits."""
@@ -54,41 +55,35 @@ async def letter(record: Record, run: str, call: Pending, verdict: Verdict) -> b
     """Put the answer into the run's inbox; False if the question was answered before.
 
     Raises:
-        Stop: the environment holds a key that is none.
+        Stop: the environment holds a key that cannot be used.
     """
     assert call.asked is not None, f"nobody was asked about call {call.seq}"
     content = ApprovalContent(of=call.asked, **vars(verdict))
     if verdict.token is None and (key := signing_key()) is not None:
         content = sign(content, Asked.of(call, run, record.info.id), key)
-    proof = f"-{digest_of(content.token)[:16]}" if content.token is not None else ""
-    refused = len(await refusals(record, run, call.asked))
-    return await record.send(run, content, key=f"approval-{call.asked}{proof}{f'-{refused}' if refused else ''}")
-
-
-async def refusals(record: Record, run: str, asked: int) -> list[str]:
-    """Read why each answer to a question about a call that does not count does not. Cost: reads the run."""
-    answers = [entry.content for entry in await record.read(run) if isinstance(entry.content, ApprovalContent)]
-    return [each.refused for each in answers if each.of == asked and each.refused is not None]
+    return await record.send(run, content, key=await approval_key(record, run, content))
 
 
 def signing_key() -> bytes | None:
-    """Read the key that the environment holds; None if it holds none. Raises Stop: it is no key, which is not shown."""
+    """Return the key in the environment; `None` if there is none. Raises Stop for a bad key, without showing it."""
     text = os.environ.get(VARIABLE, "").strip()
     try:
         key = bytes.fromhex(text)
     except ValueError:
         key = b""
-    if len(key) < LEAST and text:
+    if len(key) < KEY_BYTES and text:
         made = "python -c 'import secrets; print(secrets.token_hex(32))' makes one"
-        raise Stop(f"{VARIABLE} is no key: expected hexadecimal digits, at least {2 * LEAST} of them; {made}.")
+        raise Stop(f"{VARIABLE} is no key: expected hexadecimal digits, at least {2 * KEY_BYTES} of them; {made}.")
     return key or None
 
 
 def ask(call: Pending, agent: Agent, by: str) -> Verdict | None:
-    """Ask at the prompt; none if the person left without an answer."""
-    say(f"{call.name} asks to run, with:", BOLD)
+    """Ask at the prompt; `None` if the person left without an answer."""
+    say(f"{visible(call.name)} asks to run, with:", BOLD)
     for line in arguments(call):
         say(f"    {line}")
+    for remark in remarks([call.name, call.final_args]):
+        say(f"    {remark}", RED)
     while True:
         print(styled("Approve? [y/N/?] ", BOLD, sys.stderr), end="", file=sys.stderr, flush=True)
         line = sys.stdin.readline()
@@ -108,10 +103,11 @@ def arguments(call: Pending) -> list[str]:
     """Write the arguments, one below the other, and as a whole: a person answers for what stands there."""
     if not call.final_args:
         return ["no arguments"]
-    wide = min(20, max(len(name) for name in call.final_args))
+    args = visible_value(call.final_args)
+    wide = min(20, max(len(name) for name in args))
     lines = []
-    for name, value in call.final_args.items():
-        text = harmless(json.dumps(value, ensure_ascii=False, indent=2, default=str))
+    for name, value in args.items():
+        text = harmless(json_text(value, indent=2))
         if len(text) > MOST:
             text = f"{text[:MOST]}\n... and {len(text) - MOST:,} characters more: `gesta log RUN --raw` shows all"
         first, *rest = text.split("\n")
@@ -120,7 +116,7 @@ def arguments(call: Pending) -> list[str]:
 
 
 def explain(call: Pending, agent: Agent) -> None:
-    """Say what the answers mean, and what the tool says of itself."""
+    """Print what the answers mean, and the tool's description."""
     tool = agent.tool(call.name)
     if tool is not None and tool.description:
         say(f"    {call.name}: {tool.description}")

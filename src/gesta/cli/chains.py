@@ -16,7 +16,7 @@ from gesta.cli.options import OnRecord
 from gesta.cli.pages import reading
 from gesta.cli.talk import BOLD, Stop, harmless, json_line, put, put_all, say, styled
 from gesta.kinds import Kind
-from gesta.record import Record
+from gesta.record.record import Record
 from gesta.views.across import explain_run
 from gesta.views.lineage import Explanation, Node
 
@@ -73,7 +73,7 @@ class Page:
         self._over: dict[str, str] = {}
 
     def lines(self) -> Iterator[str]:
-        """Give the lines, and what was left out."""
+        """Yield the lines, and what was left out."""
         rows = list(self._rows())
         numbers = max((cell_len(number) for number, _, _ in rows), default=0)
         column = min(max((cell_len(head) for _, head, _ in rows), default=0), self._width // 3)
@@ -108,7 +108,7 @@ class Page:
         return kept
 
     def _rows(self) -> Iterator[tuple[str, str, Node]]:
-        """Give number, branch and node of each row, in the order of the tree."""
+        """Yield number, branch and node of each row, in the order of the tree."""
         target, roots = self._found.nodes[-1], []
         for node in self._kept.values():
             over = self._under(node) or (self._host(node.run) if node.run != target.run else None)

@@ -18,10 +18,10 @@ from gesta.cli.layout import table
 from gesta.cli.pages import reading
 from gesta.cli.record_options import AdoptOptions, GoneOptions
 from gesta.cli.talk import BOLD, DIM, FAILED, USAGE, Stop, count, json_line, put, put_all, say, short, styled, terminal
-from gesta.codec import decode_content
+from gesta.codec.rows import decode_content
 from gesta.errors import nearest
 from gesta.kinds import AttemptContent, ToolCallContent
-from gesta.record import Record
+from gesta.record.record import Record
 from gesta.store import RunRow
 
 SHOWN = 20
@@ -44,7 +44,7 @@ class Named(Struct, frozen=True):
 
 
 def adopt(options: AdoptOptions) -> int:
-    """Say that this copy, or these runs of it, are those that go on."""
+    """Declare that this copy, or these runs of it, go on."""
     address, by = options.target(), options.by or who()
 
     async def work() -> int:
@@ -102,7 +102,7 @@ async def _open_at(record: Record, mark: int) -> list[RunRow]:
 
 
 def gone(options: GoneOptions) -> int:
-    """Say that a process has ended, or list the processes that matter."""
+    """Declare that a process has ended, or list the processes that matter."""
     if options.process is None:
         reading(options, partial(_list_all, options))
         return 0

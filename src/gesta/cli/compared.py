@@ -41,9 +41,10 @@ from gesta.compare.replaying import How, Replayed, Runs, replay_run
 from gesta.compare.words import call_text, divergence_lines, plain, sides
 from gesta.entry import Entry
 from gesta.errors import AgentError, GestaError
-from gesta.outcome import Outcome
-from gesta.record import Record
+from gesta.events import Outcome
+from gesta.record.record import Record
 from gesta.store import RunRow
+from gesta.stores.common import private
 
 
 def replay(options: ReplayOptions) -> int:
@@ -143,7 +144,7 @@ def _usage(read: Any, text: str) -> Any:
 
 
 async def _acting(record: Record, base: RunRow, agent: Agent, options: ForkOptions) -> Agent:
-    """Give the agent that goes on, changed as was asked for."""
+    """Return the agent that goes on, changed as was asked for."""
     if options.model == "recorded":
         return forks.recorded_model(await record.read(base.run), agent)
     if options.model or options.base_url:
@@ -152,7 +153,7 @@ async def _acting(record: Record, base: RunRow, agent: Agent, options: ForkOptio
 
 
 def _told(options: ForkOptions, fork: Fork, ended: Outcome | None, guesses: list[int]) -> None:
-    """Say what became of a fork, and what to type next."""
+    """Print what became of a fork, and what to type next."""
     base, made = fork.base, fork.run
     if ended is not None and ended.end is not None and not fork.went_on:
         say(
@@ -235,7 +236,7 @@ def _effects(facts: differences.Facts) -> str:
 
 
 def _mark(effect: differences.Effect) -> str:
-    """Say of a call that was not tried why not."""
+    """Return why a call was not tried."""
     if effect.fired:
         return ""
     return " [not done]" if effect.outcome is None else " [from the record]"
@@ -304,7 +305,8 @@ def _add(options: CaseOptions) -> int:
     path = Path(options.to) / f"{name}.jsonl"
     text = cases.written(made)
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, encoding="utf-8")
+    with open(path, "w", encoding="utf-8", opener=private) as file:
+        file.write(text)
     entries = sum(len(each) for each in made.runs.values())
     facts = {"case": str(path), "entries": entries, "bytes": len(text.encode())}
     put(json_line(facts) if options.json else f"{path}: {count(entries, 'entry')}, {len(text.encode()):,} bytes")

@@ -6,10 +6,10 @@ from gesta.cli.compare_options import CaseOptions, DiffOptions, ForkOptions, Rep
 
 @command(ReplayOptions, example="gesta replay last agent.py:agent")
 def replay(options: ReplayOptions) -> int:
-    """Take a run again with the code of today; nothing is done.
+    """Replay a run with the code of today, without effects.
 
-    Models and tools say what is on record. Exit code 1, with the first entry that is another one and both sides of
-    it, where the code goes another way. A tool that is named by --live runs, and its results are compared.
+    Models and tools answer what is on record. If the code goes another way, the exit code is 1, and both sides of the
+    first different entry are shown. A tool that is named by --live runs, and its results are compared.
     """
     from gesta.cli import compared
 

@@ -8,21 +8,35 @@ import sys
 from collections.abc import Awaitable, Callable
 from contextlib import redirect_stdout
 from dataclasses import dataclass
+from typing import TextIO, cast
 
 import anyio
 
 from gesta.address import open_record
 from gesta.agent import Agent
-from gesta.approver import Approver
 from gesta.cli.approving import Verdict, ask, letter, who
 from gesta.cli.options import quoted
-from gesta.cli.talk import ANSWERED, BOLD, DOUBT, FAILED, INTERRUPTED, LIMIT, WAITING, complain, say, short, terminal
+from gesta.cli.talk import (
+    ANSWERED,
+    BOLD,
+    DOUBT,
+    FAILED,
+    INTERRUPTED,
+    LIMIT,
+    WAITING,
+    Screen,
+    complain,
+    say,
+    short,
+    terminal,
+)
 from gesta.cli.voice import Voice, call_text
 from gesta.cli.waits import Open, open_calls
+from gesta.decide.approval import Approver
 from gesta.errors import GestaError
-from gesta.event import Event, Listener
-from gesta.outcome import Outcome
-from gesta.record import Record
+from gesta.events import Event, Listener, Outcome
+from gesta.record.record import Record
+from gesta.text.visible import remarks, visible
 
 Work = Callable[[Record, Listener], Awaitable[Outcome]]
 
@@ -76,8 +90,12 @@ def work(job: Job, voice: Voice, first: Work) -> int:
 
 
 def _stretch(job: Job, voice: Voice, do: Work) -> tuple[Outcome, list[Open]]:
-    with redirect_stdout(sys.stderr):  # what a tool prints is talk
-        return anyio.run(_turn, job, voice, do)
+    printed = Screen(sys.stderr)  # what a tool prints is talk; of its own, so that no other words come between
+    try:
+        with redirect_stdout(cast("TextIO", printed)):
+            return anyio.run(_turn, job, voice, do)
+    finally:
+        printed.end()
 
 
 async def _turn(job: Job, voice: Voice, do: Work) -> tuple[Outcome, list[Open]]:
@@ -106,7 +124,7 @@ async def _hang_up(agent: Agent) -> None:
 
 
 def _answers(job: Job, open_: list[Open]) -> list[tuple[Open, Verdict]]:
-    """Get an answer to each approval that the turn waits for; none if nobody is there to ask."""
+    """Return an answer to each approval that the turn waits for; an empty list if nobody is there to ask."""
     waiting = [each for each in open_ if each.what == "approval" and not each.refused]
     asked = [(each, each.call) for each in waiting if each.call is not None]
     if job.yes:
@@ -137,7 +155,7 @@ def _interrupted(job: Job, run: str | None) -> int:
 
 
 def _report(job: Job, outcome: Outcome, open_: list[Open]) -> int:
-    """Say why there is no answer, where there is none, and what to type next."""
+    """Print the reason for a missing answer, and what to type next. Returns the exit code."""
     if outcome.reason == "waiting":
         return _waiting(job, outcome, open_)
     if outcome.error is not None:
@@ -176,15 +194,16 @@ def _why(each: Open) -> str:
         return STANDING[each.what]
     if each.call is None or each.what == "question":
         due = f"Waiting until {each.text}; `gesta work` goes on with it then."
-        return f"A question: {each.text}" if each.what == "question" else due
+        return "\n".join([f"A question: {visible(each.text)}", *remarks(each.text)]) if each.what == "question" else due
+    noticed = remarks([each.call.name, each.call.final_args])
     shown = short(call_text(each.call.name, each.call.final_args), MOST)
     match each.what:
         case "approval":
-            refused = f"\nAn answer to it does not count: {each.refused}" if each.refused else ""
-            return f"Waiting for approval of {shown} (call {each.seq}).{refused}"
+            refused = [f"An answer to it does not count: {visible(each.refused)}"] if each.refused else []
+            return "\n".join([f"Waiting for approval of {shown} (call {each.seq}).", *noticed, *refused])
         case "doubt":
-            text = IN_DOUBT if each.declared else UNDECLARED
-            return f"Outcome unknown: {shown} (call {each.seq}). {text.format(tool=each.call.name)}"
+            text = (IN_DOUBT if each.declared else UNDECLARED).format(tool=visible(each.call.name))
+            return "\n".join([f"Outcome unknown: {shown} (call {each.seq}). {text}", *noticed])
         case _:
             process = each.call.last.process if each.call.last is not None else None
             return (

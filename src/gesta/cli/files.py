@@ -9,14 +9,16 @@ from pathlib import Path
 import anyio
 
 from gesta.address import open_record, remote
-from gesta.audit import RUNS, UNREADABLE, Flaw, Head, head_of
 from gesta.cli.approving import who
 from gesta.cli.options import ExportOptions, ImportOptions, PushOptions, VerifyOptions
 from gesta.cli.pages import reading
 from gesta.cli.talk import DIM, FAILED, Stop, complain, count, harmless, json_harmless, json_line, put, say, terminal
 from gesta.errors import GestaError, NoRecord, nearest
-from gesta.record import Record
-from gesta.tombstone import told
+from gesta.integrity.tombstones import pruning_notes
+from gesta.integrity.verify import RUNS, UNREADABLE, Head, Report, head_of
+from gesta.record.record import Record
+from gesta.stores.common import private
+from gesta.text.redactor import SECRETS
 
 FORMATS = ("gesta", "agent-catalog", "trig", "nquads")
 """What `export` writes."""
@@ -28,8 +30,9 @@ def verify(options: VerifyOptions) -> int:
         raise Stop(f"{options.keep!r} is the name of a record, and heads are none. Name a file: --keep heads.txt")
     kept = _kept(options.head or ())
 
-    async def check(record: Record) -> tuple[list[Flaw], set[str], dict[str, int]]:
-        flaws = await record.verify(*kept)
+    async def check(record: Record) -> tuple[Report, set[str], dict[str, int]]:
+        found = await record.report(*kept)
+        flaws = found.flaws
         try:
             runs = {str(run) for run, _ in (await record.store.sql(RUNS)).rows}
         except UNREADABLE:
@@ -37,30 +40,33 @@ def verify(options: VerifyOptions) -> int:
                 raise
             runs = set()
         if flaws:
-            return flaws, runs, {}
+            return found, runs, {}
         heads = await record.heads() if options.keep is not None else []
         if options.keep is not None:
             _write_heads(options.keep, heads)
         entries = (await record.store.sql("SELECT count(*) FROM entries")).rows[0][0]  # a fork's own are all it has
-        gone = sum(len(each.value.runs) for each in await told(record.store))
+        gone = sum(len(each.value.runs) for each in await pruning_notes(record.store))
         facts = {"entries": int(entries), "flaws": 0, "pruned": gone, "heads": sum(map(len, kept)), "kept": len(heads)}
-        return [], runs, {"runs": len(runs), **facts}
+        return found, runs, {"runs": len(runs), **facts}
 
-    flaws, runs, facts = reading(options, check, options.file)
+    found, runs, facts = reading(options, check, options.file)
+    flaws = found.flaws
     for flaw in flaws:
         if options.json:
             put(json_line({"run": flaw.run, "seq": flaw.seq, "what": flaw.what}))
         else:
             put(harmless(f"run {flaw.run}: {flaw.what}" if flaw.run else flaw.what))
+    for note in found.notes:
+        say(harmless(note), DIM)
     if flaws:
         say(_broken({flaw.run for flaw in flaws if flaw.run}, runs))
         return FAILED
-    put(json_line(facts) if options.json else harmless(_whole(facts, options.keep)))
+    put(json_line({**facts, "notes": found.notes}) if options.json else harmless(_whole(facts, options.keep)))
     return 0
 
 
 def _broken(broken: set[str], runs: set[str]) -> str:
-    """Say how many runs were changed, and how many are gone of which a head was kept; none where none can be read."""
+    """Return a sentence on how many runs were changed, and how many with a kept head are gone."""
     if not runs:
         return "It is not whole."
     said = [f"Changed since it was written: {count(len(broken & runs), 'run')} of {len(runs):,}."] * bool(broken & runs)
@@ -115,7 +121,7 @@ def _write_heads(path: str, heads: Iterable[Head]) -> None:
         target = Path(path).resolve()
         beside = target.with_name(f"{target.name}.{os.getpid()}.new")
         try:
-            with beside.open("w", encoding="utf-8") as file:
+            with open(beside, "w", encoding="utf-8", opener=private) as file:
                 file.write(text)
                 file.flush()
                 os.fsync(file.fileno())
@@ -145,7 +151,7 @@ def export(options: ExportOptions) -> None:
         raise Stop(f"{options.output!r} is the name of a record, and JSON lines are none. Name a file: -o run.jsonl")
 
     async def write(record: Record) -> None:
-        lines = await _lines(record, options.run, options.format)
+        lines = _clean(await _lines(record, options.run, options.format))
         if options.output is None or options.output == "-":
             shown = json_harmless if terminal(sys.stdout) else str
             async for line in lines:
@@ -160,9 +166,24 @@ def export(options: ExportOptions) -> None:
     reading(options, write)
 
 
+async def _clean(lines: AsyncIterator[str]) -> AsyncIterator[str]:
+    """Yield lines without the secrets of this process. An older record, or somebody else's, may hold some."""
+    hidden = 0
+    async for line in lines:
+        clean = SECRETS.text(line)
+        hidden += clean is not line
+        yield clean
+    if hidden:
+        say(
+            f"{count(hidden, 'line')} held a secret of this process, and was written without it"
+            ": what has a digest on record does not fit that any more."
+        )
+
+
 async def _lines(record: Record, named: str | None, format: str) -> AsyncIterator[str]:
-    """Give a run in a format, or all of them."""
-    from gesta.bridges import agent_catalog, jsonl
+    """Yield a run in a format, or all of them."""
+    from gesta.bridges import jsonl
+    from gesta.compat.agent_catalog.export import export_run as activity_log
 
     run = (await record.find(named)).run if named is not None else None
     if format in ("trig", "nquads"):
@@ -172,7 +193,7 @@ async def _lines(record: Record, named: str | None, format: str) -> AsyncIterato
     if format == "gesta":
         return jsonl.export_all(record) if run is None else jsonl.export_run(record, run)
     runs = [row.run for row in await record.store.runs()] if run is None else [run]
-    return (line for each in runs async for line in agent_catalog.export_run(record, each))
+    return (line for each in runs async for line in activity_log(record, each))
 
 
 def import_(options: ImportOptions) -> int:
@@ -197,14 +218,25 @@ def import_(options: ImportOptions) -> int:
         return failed
 
     failed = anyio.run(read)
+    if not failed and options.format is None:  # whatever failed said so already
+        _name_broken()
     if made and failed == len(options.files):
         Path(address).unlink(missing_ok=True)  # nothing was imported, so nothing is left behind
     return FAILED if failed else 0
 
 
+def _name_broken() -> None:
+    """Name installed importers of others that nothing can be read with."""
+    from gesta.importers.known import formats
+
+    for name, why in formats().broken.items():
+        say(f"An installed importer cannot be used: {name!r}, {why}", DIM)
+
+
 async def _import(record: Record, path: str, options: ImportOptions) -> None:
-    from gesta.bridges.foreign import ODDITIES
-    from gesta.bridges.importing import import_file
+    from gesta.importers.file import import_file
+    from gesta.importers.foreign import ODDITIES
+    from gesta.importers.source import ImportBounds
 
     shows = terminal(sys.stderr)
 
@@ -212,7 +244,8 @@ async def _import(record: Record, path: str, options: ImportOptions) -> None:
         if shows:
             print(f"\r{Path(path).name}: {count(done, 'entry')} ...", end="", file=sys.stderr, flush=True)
 
-    found = await import_file(record, path, options.format, progress)
+    bounds = ImportBounds(value=options.largest_value, file=options.largest_file)
+    found = await import_file(record, path, options.format, progress, bounds=bounds)
     if shows:
         print("\r\x1b[K", end="", file=sys.stderr)
     if options.json:

@@ -11,25 +11,33 @@ from typing import Any
 
 from rich.cells import cell_len, chop_cells
 
-from gesta.bridges.agent_catalog import export_run
 from gesta.cli.layout import fold, page_width, wrap
 from gesta.cli.options import LogOptions
 from gesta.cli.pages import heading, reading
 from gesta.cli.talk import BOLD, Stop, count, harmless, json_harmless, json_line, put, put_all, short, styled
 from gesta.cli.voice import call_text
+from gesta.compat.agent_catalog.export import export_run
+from gesta.compat.kodeagent.codeact import CodeActHistoryFormatter
+from gesta.compat.kodeagent.history import HistoryFormatter
+from gesta.compat.kodeagent.llm_message import LLMMessage, text_of
+from gesta.compat.kodeagent.react import ReActHistoryFormatter
+from gesta.compat.langchain.lc import to_lc
+from gesta.compat.langchain.steps import (
+    AgentAction,
+    AgentActionMessageLog,
+    AgentFinish,
+    AgentStep,
+    Round,
+    rounds,
+    steps,
+)
+from gesta.compat.langroid.task_log import COLUMNS, Row, task_log, tsv
 from gesta.entry import Entry
 from gesta.errors import nearest
-from gesta.formatter import observation_text
-from gesta.formatters.codeact import CodeActHistoryFormatter
-from gesta.formatters.history import HistoryFormatter
-from gesta.formatters.llm_message import LLMMessage, text_of
-from gesta.formatters.react import ReActHistoryFormatter
 from gesta.kinds import BeginContent, ToolResultContent
-from gesta.record import Record
+from gesta.prompt.formatter import observation_text
+from gesta.record.record import Record
 from gesta.store import RunRow
-from gesta.views.lc import to_lc
-from gesta.views.steps import AgentAction, AgentActionMessageLog, AgentFinish, AgentStep, Round, rounds, steps
-from gesta.views.task_log import COLUMNS, Row, task_log, tsv
 
 FORMATS = ("tsv",)
 FEW = 6
@@ -57,7 +65,7 @@ def log(options: LogOptions) -> None:
 
 
 def _chosen(options: LogOptions) -> str:
-    """Name the form that is wanted. Raises Stop where there is none, or it does not go with another option."""
+    """Return the chosen form. Raises Stop if there is no such form, or if it does not fit another option."""
     form, named = options.form or "task", "--as" if options.form is not None else "--format"
     clashes = {
         f"{named} and --raw": options.raw,
@@ -82,7 +90,10 @@ def columns(headings: Cells, rows: Sequence[Cells], *, everything: bool) -> Iter
 
     Unless all is asked for, that one is folded, and the others are cut where they take more than half of the page.
     """
+    if not headings:
+        return
     most = page_width()
+    rows = [[observation_text(cell) for cell in row] for row in rows]
     *left, last = headings
     cells = [[harmless(cell).replace("\n", "\\n").replace("\t", "\\t") for cell in row[:-1]] for row in rows]
     widths = [max(map(cell_len, column)) for column in zip(left, *cells, strict=True)]
@@ -106,7 +117,7 @@ def _fitted(cell: str, width: int) -> str:
 
 # ---------------------------------------------------------------------------------------------------- activity
 async def activity(record: Record, row: RunRow, options: LogOptions) -> Iterable[str]:
-    """Give agent-catalog's activity log."""
+    """Return agent-catalog's activity log."""
     lines = [line.rstrip("\n") async for line in export_run(record, row.run)]
     if options.json:
         return map(json_harmless, lines)
@@ -150,7 +161,7 @@ def _told(content: dict[str, Any]) -> str:
 
 # ------------------------------------------------------------------------------------------------------- steps
 async def actions(record: Record, row: RunRow, options: LogOptions) -> Iterable[str]:
-    """Give LangChain's actions, steps and finishes."""
+    """Return LangChain's actions, steps and finishes."""
     entries = await record.read(row.run)
     if options.json:
         return (json_harmless(to_lc(step)) for step in steps(entries))
@@ -159,7 +170,7 @@ async def actions(record: Record, row: RunRow, options: LogOptions) -> Iterable[
 
 
 def _turns(entries: list[Entry]) -> Iterator[Iterator[Cells]]:
-    """Give the rows of each turn; turn 0 is what was done before the first."""
+    """Yield the rows of each turn; turn 0 is what was done before the first."""
     begins = [n for n, each in enumerate(entries) if isinstance(each.content, BeginContent)]
     begins = [n for n in begins if getattr(entries[n].content, "role", None) == "turn"]
     known = {step.action.entry: step.action for step in steps(entries) if isinstance(step, AgentStep)}
@@ -181,7 +192,7 @@ def _steps(entries: list[Entry], known: dict[str | None, AgentAction]) -> list[A
 
 
 def _shapes(turn: int, found: list[AgentStep | AgentFinish]) -> Iterator[Cells]:
-    """Give the rows of some steps; actions of one reply stand under the message log that they share."""
+    """Yield the rows of some steps; actions of one reply stand under the message log that they share."""
     number = str(turn or "")
     for item in rounds(found):
         if isinstance(item, AgentFinish):
@@ -209,7 +220,7 @@ def _said(item: Round, number: int) -> str | None:
 
 # -------------------------------------------------------------------------------------------------------- task
 async def task(record: Record, row: RunRow, options: LogOptions) -> Iterable[str]:
-    """Give the log of a task, with those of its sub-tasks."""
+    """Return the log of a task, with those of its sub-tasks."""
     runs, entries = await record.store.runs(), await record.read(row.run)
     below = [row.run]
     for run in below:
@@ -232,7 +243,7 @@ def _task(row: Row) -> dict[str, Any]:
 
 # --------------------------------------------------------------------------------------------- react and codeact
 def histories(formatter: HistoryFormatter) -> Callable[[Record, RunRow, LogOptions], Awaitable[Iterable[str]]]:
-    """Give the history that a formatter makes."""
+    """Return the history that a formatter makes."""
 
     async def history(record: Record, row: RunRow, options: LogOptions) -> Iterable[str]:
         messages = formatter.history(await record.read(row.run))
@@ -245,7 +256,7 @@ def histories(formatter: HistoryFormatter) -> Callable[[Record, RunRow, LogOptio
 
 
 def _message(message: LLMMessage) -> Iterator[Cells]:
-    """Give the rows of a message: thought, action and arguments, or code; observation; answer."""
+    """Yield the rows of a message: thought, action and arguments, or code; observation; answer."""
     text = text_of(message.get("content"))
     match message:
         case {"tool_calls": [{"function": {"name": name, "arguments": arguments}}, *_]}:

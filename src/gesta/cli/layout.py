@@ -12,7 +12,7 @@ WIDEST = 120
 
 
 def page_width() -> int:
-    """Give the columns of the terminal; where there is none, of a page."""
+    """Return the columns of the terminal, or of a page if there is no terminal."""
     return min(max(shutil.get_terminal_size((100, 24)).columns, 40), WIDEST)
 
 

@@ -15,11 +15,11 @@ from gesta.address import open_record
 from gesta.agent import Agent
 from gesta.cli.approving import Verdict, letter, signing_key, who
 from gesta.cli.options import AnswerOptions, ApproveOptions, CancelOptions, OnRecord, ResolveOptions, quoted
-from gesta.cli.talk import FAILED, Stop, count, json_line, put, say, short
+from gesta.cli.talk import FAILED, RED, Stop, count, json_line, put, say, short
 from gesta.cli.voice import call_text
 from gesta.cli.waits import awaits_approval, where_it_waits
-from gesta.codec import decode_content
-from gesta.entry import Entry, utc_text
+from gesta.codec.rows import decode_content
+from gesta.entry import Entry, fold, utc_text
 from gesta.errors import RunHeld
 from gesta.kinds import (
     AnswerContent,
@@ -30,11 +30,12 @@ from gesta.kinds import (
     SignalContent,
 )
 from gesta.models.scripted import scripted
-from gesta.pending import WAITS, Pending
-from gesta.record import Record
-from gesta.standing import RunState, RunView
+from gesta.record.inbox import calls_in_doubt, misfit
+from gesta.record.record import Record
+from gesta.state.calls import Pending
+from gesta.state.run import RunState, RunView
 from gesta.store import RunRow
-from gesta.view import fold
+from gesta.text.visible import remarks, visible
 
 MOST = 1000
 """Characters of a call that are shown; `gesta log RUN --all` shows all."""
@@ -56,7 +57,7 @@ class Found:
 
 
 def approve(options: ApproveOptions) -> None:
-    """Answer the calls that wait for a person. Raises Stop: none waits, or it is not said which."""
+    """Answer the calls that wait for a person. Raises Stop if no call waits, or if it is unclear which is meant."""
 
     async def answer(found: Found) -> None:
         verdict, signed = _verdict(options), signing_key() is not None
@@ -75,7 +76,7 @@ def approve(options: ApproveOptions) -> None:
         for call in calls:
             if not await letter(found.record, found.row.run, call, verdict):
                 raise Stop(f"This answer to call {call.seq} was sent before. {_next(options, found)}", FAILED)
-            _told(options, verdict.verdict, call, found, how)
+            _told(options, verdict.verdict, call, found, how=how, args=verdict.args)
             if call.asked in found.answered:
                 say("Another answer to it waits already; the first one that counts decides.")
         left = len(open_) - len(calls)
@@ -86,7 +87,7 @@ def approve(options: ApproveOptions) -> None:
 
 def _in_time(calls: list[Pending], options: ApproveOptions, found: Found) -> list[Pending]:
     """Leave out the calls whose request has expired. Raises Stop: one of them is meant, or no other waits."""
-    now = found.record.holder.clock()
+    now = found.record.turns.clock()
     late = [call for call in calls if call.expires is not None and call.expires <= now]
     if options.call is not None:
         late = [call for call in late if call.seq == options.call]
@@ -118,7 +119,7 @@ def _verdict(options: ApproveOptions) -> Verdict:
 
 
 def _token(path: str) -> str:
-    """Read a token. Raises Stop: there is none."""
+    """Read a token from a file. Raises Stop if the file holds no token."""
     try:
         token = Path(path).read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
@@ -130,17 +131,19 @@ def _token(path: str) -> str:
 
 
 def answer(options: AnswerOptions) -> None:
-    """Answer a question. Raises Stop: none waits, it is not said which, or the answer does not fit."""
+    """Answer a question. Raises Stop if no question waits, if several do, or if the answer does not fit."""
 
     async def tell(found: Found) -> None:
-        asked = dict(found.state.questions)
+        run, asked = found.row.run, dict(found.state.questions)
+        if not asked:
+            raise Stop(f"Run {run} waits for no answer: {_standing(found.state)}.", FAILED)
+        named = "".join(f"\n  --question {seq}  {short(visible(each.value), MOST)}" for seq, each in asked.items())
         if options.call is not None:
             asked = {seq: content for seq, content in asked.items() if seq == options.call}
         if not asked:
-            raise Stop(f"Run {found.row.run} waits for no answer: {_standing(found.state)}.", FAILED)
+            raise Stop(f"Question {options.call} of run {run} is not among those that wait:{named}")
         if len(asked) > 1:
-            named = "".join(f"\n  --question {seq}  {short(each.value, MOST)}" for seq, each in asked.items())
-            raise Stop(f"{len(asked)} questions of run {found.row.run} wait. Say which:{named}")
+            raise Stop(f"{len(asked)} questions of run {run} wait. Say which:{named}")
         ((seq, question),) = asked.items()
         value = _fitting(options.text, question)
         content = AnswerContent(of=seq, value=value, by=options.by or who())
@@ -163,30 +166,41 @@ def _fitting(text: str, question: QuestionContent) -> Any:
     value = _json("The answer", text)
     problem = misfit(value, question.schema)
     if problem is not None:
-        raise Stop(f"The answer {problem}. The question was: {question.value}")
+        raise Stop(f"The answer {problem}. The question was: {visible(question.value)}")
     return value
 
 
+EARLY = "What was begun may still be at work, and happen after you looked. When it has ended, look and say it again."
+
+
 def resolve(options: ResolveOptions) -> None:
-    """Settle a doubt. Raises Stop: there is none, or it is not said which."""
+    """Settle a doubt. Raises Stop if there is no doubt, or if it is not clear which is meant."""
     result = _json("--result", options.result)
 
     async def settle(found: Found) -> None:
-        call = _one(_doubts(found.state), options.call, found, "doubt")
+        call = _one(calls_in_doubt(found.state), options.call, found, "doubt")
         assert call.last is not None
         if call.last.doubt is None:
             await _nobody_writes(found)
         content = ResolutionContent(of=call.last.seq, verdict=options.verdict, by=options.by or who(), result=result)
-        if not await found.record.send(found.row.run, content, key=f"resolution-{call.last.seq}"):
+        key = f"resolution-{call.last.seq}{'-over' if call.last.over else ''}"
+        if not await found.record.send(found.row.run, content, key=key):
             raise Stop(f"The doubt about call {call.seq} was settled before. {_next(options, found)}", FAILED)
         _told(options, options.verdict, call, found)
+        if (
+            options.verdict != "done"
+            and call.last.process is not None
+            and call.last.effect is not None
+            and not call.last.over
+        ):
+            say(EARLY)
         say(_next(options, found))
 
-    _with_run(options, options.run, settle, lambda state: bool(_doubts(state)))
+    _with_run(options, options.run, settle, lambda state: bool(calls_in_doubt(state)))
 
 
 def cancel(options: CancelOptions) -> None:
-    """End the open turn of a run. Raises Stop: none is open."""
+    """End the open turn of a run. Raises Stop if no turn is open."""
 
     async def end(found: Found) -> None:
         turn = found.state.turn
@@ -208,15 +222,9 @@ def cancel(options: CancelOptions) -> None:
 
 
 async def _end_turn(found: Found) -> str:
-    """Take the signal in and end the turn, since nobody else is there to do it; no agent acts for that."""
+    """Read the signal and end the turn, since no other process does it. No agent is needed for that."""
     outcome = await found.record.resume(found.row.run, Agent(found.row.name, scripted()))
     return outcome.reason
-
-
-def _doubts(state: RunState) -> list[Pending]:
-    """Give the calls that nobody knows the outcome of; one that waits for a child run is none."""
-    calls = (call for call in state.calls.values() if call.in_doubt(state.head))
-    return [call for call in calls if call.last is not None and call.last.doubt != WAITS]
 
 
 def _with_run(
@@ -251,7 +259,7 @@ def _hint(entries: list[Entry]) -> str:
 
 
 def _one(calls: list[Pending], wanted: int | None, found: Found, what: str) -> Pending:
-    """Choose the call that is meant. Raises Stop: none, or several."""
+    """Return the call that is meant. Raises Stop if there is no such call, or if there are several."""
     run = found.row.run
     named = "".join(f"\n  --call {call.seq}  {_shown(call)}" for call in calls)
     if not calls:
@@ -277,11 +285,17 @@ def _standing(state: RunState) -> str:
     return "its turn is open and can be resumed"
 
 
-def _told(options: OnRecord, said: str, call: Pending, found: Found, how: str = "") -> None:
+def _told(
+    options: OnRecord, said: str, call: Pending, found: Found, *, how: str = "", args: dict[str, Any] | None = None
+) -> None:
+    """Repeat what was said about a call, with the arguments that it runs with."""
+    args = call.final_args if args is None else args
     if options.json:
         put(json_line({"run": found.row.run, "call": call.seq, "tool": call.name, "said": said}))
     else:
-        say(f"{said}{how}: {_shown(call)}")
+        say(f"{said}{how}: {short(call_text(call.name, args), MOST)}")
+        for remark in remarks([call.name, args]):
+            say(remark, RED)
 
 
 def _shown(call: Pending) -> str:
@@ -300,36 +314,6 @@ def _json(what: str, text: str | None) -> Any:
     except ValueError as error:
         as_text = f"{what} '\"sent\"'" if what.startswith("-") else "'\"sent\"'"
         raise Stop(f"{what} is {text!r}, expected JSON ({error}). Text goes in quotes: {as_text}") from error
-
-
-TYPES: dict[str, tuple[type, ...]] = {
-    "string": (str,),
-    "integer": (int,),
-    "number": (int, float),
-    "boolean": (bool,),
-    "object": (dict,),
-    "array": (list,),
-    "null": (type(None),),
-}
-
-
-def misfit(value: Any, schema: dict[str, Any]) -> str | None:
-    """Say why a value does not fit a JSON Schema, by its type, its choices and its members; None where it does."""
-    wanted = schema.get("type")
-    if isinstance(wanted, str) and wanted in TYPES:
-        right = isinstance(value, TYPES[wanted]) and (wanted == "boolean" or not isinstance(value, bool))
-        if not right:
-            return f"is {json.dumps(value)[:80]}, expected JSON of type {wanted}"
-    if "enum" in schema and value not in schema["enum"]:
-        return f"is {json.dumps(value)[:80]}, expected one of {', '.join(map(json.dumps, schema['enum']))}"
-    if isinstance(value, dict):
-        missing = [name for name in schema.get("required", ()) if name not in value]
-        if missing:
-            return f"lacks {', '.join(missing)}"
-        for name, part in schema.get("properties", {}).items():
-            if name in value and isinstance(part, dict) and (problem := misfit(value[name], part)):
-                return f"has a {name!r} that {problem}"
-    return None
 
 
 async def _nobody_writes(found: Found) -> None:

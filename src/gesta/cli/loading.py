@@ -6,6 +6,7 @@ What goes wrong in that file is its author's to mend, so the author's own line i
 import importlib
 import importlib.util
 import linecache
+import os
 import sys
 import traceback
 from collections.abc import Sequence
@@ -17,7 +18,7 @@ from types import CodeType, ModuleType
 import msgspec
 
 from gesta.agent import Agent
-from gesta.approver import Approver
+from gesta.decide.approval import Approver
 from gesta.errors import BadAddress, nearest
 
 FORM = "Write FILE.py:NAME, as in agent.py:agent, or dotted.module:NAME."
@@ -27,7 +28,7 @@ def load(address: str) -> Agent:
     """Import the agent at an address.
 
     Raises:
-        BadAddress: there is none; the message says what is there instead.
+        BadAddress: there is no such agent. The message says what is there instead.
     """
     return _found(address)[2]
 
@@ -36,7 +37,7 @@ def load_all(addresses: Sequence[str]) -> tuple[list[Agent], Approver | None]:
     """Import agents, and the Approver of the record that they work on: what one of their files names `approver`.
 
     Raises:
-        BadAddress: there is no such agent, what a file names `approver` is none, or two files have different ones.
+        BadAddress: there is no such agent, `approver` in a file is not an Approver, or two files have different ones.
     """
     agents, found = list[Agent](), dict[str, Approver]()
     for address in addresses:
@@ -72,18 +73,18 @@ def _approver(place: str, module: ModuleType) -> Approver | None:
     if made is None or isinstance(made, Agent):
         return None
     if not callable(getattr(made, "refuses", None)):
-        expected = "expected an Approver such as gesta.approver.SignedApprovals({...})"
+        expected = "expected an Approver such as gesta.decide.approval.SignedApprovals({...})"
         raise BadAddress(f"`approver` in {place} is of type {type(made).__name__}, {expected}.")
     approver: Approver = made
     return approver
 
 
 def _is_file(place: str) -> bool:
-    return place.endswith(".py") or "/" in place or "\\" in place or Path(place).is_file()
+    return place.endswith(".py") or "/" in place or "\\" in place or os.path.isfile(place)  # noqa: PTH113 - it raises for no name
 
 
 def _no_name(address: str) -> str:
-    """Say which agents are in a file that was named without one."""
+    """Return which agents are in a file that was named without one."""
     if not _is_file(address):
         return f"{address!r} names no agent. {FORM}"
     return f"{address!r} names a file, but no agent in it. {_listed(_agents(_file(address)), address)}"
@@ -110,8 +111,8 @@ class _AsItStands(SourceFileLoader):
 def _file(place: str) -> ModuleType:
     """Import a file as Python would run it: its own folder comes first where modules are looked for."""
     path = Path(place)
-    if not path.is_file():
-        there = [each.name for each in path.parent.glob("*.py")] if path.parent.is_dir() else []
+    if not os.path.isfile(place):  # noqa: PTH113 - as above
+        there = [each.name for each in path.parent.glob("*.py")] if os.path.isdir(path.parent) else []  # noqa: PTH112
         raise BadAddress(f"No file {place!r} in {Path.cwd()}.{nearest(path.name, there)} {FORM}")
     full = path.resolve()
     name = full.stem if full.stem.isidentifier() and full.stem not in sys.modules else f"_agent_file_{full.stem}"
@@ -146,7 +147,7 @@ def _dotted(place: str) -> ModuleType:
 
 
 def _broken(place: str, error: BaseException) -> str:
-    """Say what failed and show the line of the user's that did it."""
+    """Return what failed and show the line of the user's that did it."""
     what = f"{place} does not import: {type(error).__name__}: {error}"
     if isinstance(error, SystemExit):
         what = f"{place} ended the program while it was imported. Put what runs it under `if __name__ == '__main__':`."
@@ -168,7 +169,7 @@ def _where(error: BaseException) -> tuple[str, int, str] | None:
 
 
 def _is_users(filename: str) -> bool:
-    """Tell whether a file is neither ours, nor a library's, nor Python's own."""
+    """Return whether a file is neither ours, nor a library's, nor Python's own."""
     if filename.startswith("<"):
         return False
     path = Path(filename).resolve()

@@ -16,7 +16,7 @@ def runs(options: RunsOptions) -> None:
 
 
 @command(LogOptions, example="gesta log last")
-def log(options: LogOptions) -> None:
+def log(options: LogOptions) -> int | None:
     """Read a run as a conversation, calls and results included.
 
     --as shows it in a form of another system: activity (agent-catalog), steps (LangChain), task (Langroid; also with
@@ -25,11 +25,11 @@ def log(options: LogOptions) -> None:
     if options.form is None and options.format is None:
         from gesta.cli import pages
 
-        pages.log(options)
-    else:
-        from gesta.cli import forms
+        return pages.log(options)
+    from gesta.cli import forms
 
-        forms.log(options)
+    forms.log(options)
+    return None
 
 
 @command(SqlOptions, example="gesta sql 'SELECT kind, count(*) FROM entries GROUP BY kind'")

@@ -44,13 +44,13 @@ class OnRecord(Common):
         return f" --record {quoted(self.record)}" if self.record else ""
 
     def target(self, *, new: bool = False) -> str:
-        """Say which record is written.
+        """Return which record is written.
 
         Args:
-            new: whether it is made if there is none.
+            new: whether a record that does not exist is created.
 
         Raises:
-            NoRecord: there is none.
+            NoRecord: there is no record.
         """
         address = self.record or os.environ.get(VARIABLE) or DEFAULT
         if "://" not in address:
@@ -63,10 +63,10 @@ class OnRecord(Common):
         return address
 
     def source(self, named: str | None = None) -> str:
-        """Say which record is read: the one named, else the nearest above this folder.
+        """Return which record is read: the one named, else the nearest above this folder.
 
         Raises:
-            NoRecord: there is none.
+            NoRecord: there is no record.
         """
         address = named or self.record or os.environ.get(VARIABLE) or nearest_record()
         if "://" not in address and not Path(address).is_file():
@@ -75,7 +75,10 @@ class OnRecord(Common):
 
 
 By = Annotated[
-    str | None, typer.Option("--by", metavar="NAME", help="Who answers; by default you.", show_default=False)
+    str | None,
+    typer.Option(
+        "--by", metavar="NAME", help="Who answers; by default you. A claim: nothing checks it.", show_default=False
+    ),
 ]
 Call = Annotated[
     int | None, typer.Option("--call", metavar="N", help="Which call, if several wait.", show_default=False)
@@ -200,6 +203,9 @@ class SqlOptions(OnRecord):
 
     query: Annotated[str, typer.Argument(metavar="QUERY", help="One SELECT.", show_default=False)]
     csv: Annotated[bool, typer.Option("--csv", help="Write comma-separated values.")] = False
+    seconds: Annotated[float, typer.Option("--seconds", min=0, help="It may take so long; 0 for no bound.")] = 60.0
+    rows: Annotated[int, typer.Option("--rows", min=0, help="So many may come; 0 for no bound.")] = 1_000_000
+    size: Annotated[int, typer.Option("--size", min=0, help="Bytes of all that comes; 0 for no bound.")] = 256 * 2**20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -246,6 +252,12 @@ class ImportOptions(OnRecord):
         str | None,
         typer.Option("--format", metavar="NAME", help="What it is; by default found out.", show_default=False),
     ] = None
+    largest_value: Annotated[
+        int, typer.Option("--largest-value", metavar="N", min=1, help="Characters of one value or line of it.")
+    ] = 64 * 2**20
+    largest_file: Annotated[int, typer.Option("--largest-file", metavar="N", min=1, help="Bytes of it, unpacked.")] = (
+        16 * 2**30
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -267,8 +279,8 @@ def nearest_record() -> str:
     """Find `runs.gesta` in this folder or above it, or else the only record in this folder.
 
     Raises:
-        NoRecord: there is none.
-        Stop: there are several.
+        NoRecord: there is no record.
+        Stop: there are several records.
     """
     here = Path.cwd()
     for folder in (here, *here.parents):

@@ -14,8 +14,10 @@ from gesta.cli.layout import page_width, table
 from gesta.cli.options import LogOptions, OnRecord, RunsOptions, SqlOptions
 from gesta.cli.talk import (
     BOLD,
+    FAILED,
     Stop,
     colours,
+    complain,
     dollars,
     harmless,
     json_harmless,
@@ -28,17 +30,17 @@ from gesta.cli.talk import (
     terminal,
 )
 from gesta.cli.transcript import Transcript
-from gesta.codec import encode_content
+from gesta.codec.rows import encode_content
 from gesta.entry import Entry, Row, utc_text
-from gesta.errors import nearest
-from gesta.forking import rows_of
+from gesta.errors import BrokenRecord, nearest
 from gesta.kinds import ChatCompletionContent, Kind
-from gesta.log import entry_of
-from gesta.record import Record
-from gesta.standing import RunState, RunView
-from gesta.store import RunRow
-from gesta.turn import Turn
-from gesta.usage import tokens
+from gesta.log.journal import entry_of, in_record
+from gesta.log.shared import rows_of
+from gesta.model.usage import tokens
+from gesta.record.record import Record
+from gesta.state.run import UNFIT, RunState, RunView
+from gesta.state.turn import Turn
+from gesta.store import QueryBounds, RunRow, Table
 
 T = TypeVar("T")
 
@@ -57,9 +59,25 @@ def reading(options: OnRecord, do: Callable[[Record], Awaitable[T]], named: str 
 
     async def main() -> T:
         async with open_record(address, readonly=True) as record:
-            return await do(record)
+            try:
+                return await do(record)
+            except UNFIT as error:
+                raise await _misfit(record) or error from error
 
     return anyio.run(main)
+
+
+async def _misfit(record: Record) -> BrokenRecord | None:
+    """Find the first entry with a member of another type than its kind declares, which a view could not take."""
+    for row in await record.store.runs():
+        for entry in await record.read(row.run):
+            for field in msgspec.structs.fields(entry.content):
+                try:
+                    msgspec.convert(getattr(entry.content, field.name), field.type, from_attributes=True)
+                except UNFIT as error:
+                    found = f"entry {entry.id}: {field.name} of its {entry.kind} is not of its type ({error})"
+                    return BrokenRecord(record.info.address, found)
+    return None
 
 
 def runs(options: RunsOptions) -> None:
@@ -68,7 +86,7 @@ def runs(options: RunsOptions) -> None:
     async def facts(record: Record) -> list[dict[str, Any]]:
         rows = sorted(await record.store.runs(), key=lambda row: (row.last_at, row.pos), reverse=True)
         return [
-            _facts(row, await record.read(row.run)) | (await _size(record, row.run) if options.size else {})
+            await _known(record, row) | (await _size(record, row.run) if options.size else {})
             for row in rows[: options.limit]
         ]
 
@@ -110,6 +128,14 @@ def runs(options: RunsOptions) -> None:
         say("There is no run in this record yet.")
 
 
+async def _known(record: Record, row: RunRow) -> dict[str, Any]:
+    """Return what is listed of a run; of one that cannot be read, why."""
+    try:
+        return _facts(row, await record.read(row.run))
+    except BrokenRecord as error:
+        return _facts(row, []) | {"stands": f"cannot be read: {error.found}"}
+
+
 async def _size(record: Record, run: str) -> dict[str, int]:
     """Count the bytes that a run's rows hold, and its large values; what indexes and pages take is not in it."""
     ((rows,),) = (await record.store.sql(ROW_BYTES, (run,))).rows
@@ -146,7 +172,7 @@ def _facts(row: RunRow, entries: list[Entry]) -> dict[str, Any]:
 
 
 def standing(state: RunState) -> str:
-    """Say how a run stands, as somebody sees it who does not write it."""
+    """Return how a run stands, as somebody sees it who does not write it."""
     turn = state.turn
     if turn is None:
         return "recorded"
@@ -160,27 +186,33 @@ def standing(state: RunState) -> str:
     return f"open: no result of {', '.join(call.name for call in started)}" if started else "open"
 
 
-def log(options: LogOptions) -> None:
-    """Show a run as a transcript, as stored, or as JSON lines."""
+def log(options: LogOptions) -> int:
+    """Show a run as a transcript, as stored, or as JSON lines; go on behind an entry that cannot be read."""
     kinds = kinds_of(options.kinds)
 
-    async def show(record: Record) -> None:
+    async def show(record: Record) -> int:
+        code = 0
         row = await record.find(options.run)
         page = Transcript(width=page_width(), colour=colours(sys.stdout), everything=options.all)
         if not (options.json or options.raw):
             put(styled(harmless(heading(row)), BOLD, sys.stdout))
         async for stored in _rows(record, row.run, follow=options.follow):
             if kinds is None or stored.kind in kinds:
-                _show(options, page, stored, await entry_of(record.store, stored))
+                try:
+                    _show(options, page, stored, None if options.raw else await entry_of(record.store, stored))
+                except BrokenRecord as error:
+                    complain(in_record(record.store, error))
+                    code = FAILED
         put_all(page.close())
+        return code
 
-    reading(options, show)
+    return reading(options, show)
 
 
-def _show(options: LogOptions, page: Transcript, stored: Row, entry: Entry) -> None:
-    if options.raw:
-        cells = (str(stored.seq), stored.at, str(stored.span), stored.causes, stored.content, stored.annotations or "")
-        put_all([json_harmless("\t".join(cells))])
+def _show(options: LogOptions, page: Transcript, stored: Row, entry: Entry | None) -> None:
+    if entry is None:
+        cells = (stored.seq, stored.at, stored.span, stored.causes, stored.content, stored.annotations or "")
+        put_all([json_harmless("\t".join(map(str, cells)))])
     elif options.json:
         put_all([entry_line(entry)])
     else:
@@ -190,13 +222,13 @@ def _show(options: LogOptions, page: Transcript, stored: Row, entry: Entry) -> N
 
 
 def heading(row: RunRow) -> str:
-    """Say which run it is, in one line."""
+    """Return which run it is, in one line."""
     parent = f"  child of {row.parent_run}" if row.parent_run else ""
     return f"run {row.run}  session {row.session}  agent {row.name}{parent}  begun {row.at[:10]} {row.at[11:19]} UTC"
 
 
 async def _rows(record: Record, run: str, *, follow: bool) -> AsyncIterator[Row]:
-    """Give the rows of a run, and go on as they come if that is wanted."""
+    """Yield the rows of a run, and go on as they come if that is wanted."""
     seq = pos = 0
     while rows := await rows_of(record.store, run, seq, limit=PAGE):
         for row in rows:
@@ -239,7 +271,13 @@ def kinds_of(text: str | None) -> set[str] | None:
 
 def sql(options: SqlOptions) -> None:
     """Answer a query as a table, CSV or JSON lines."""
-    answer = reading(options, lambda record: record.store.sql(options.query))
+
+    async def asked(record: Record) -> Table:
+        seconds, rows, size = options.seconds or None, options.rows or None, options.size or None
+        record.store.queries = QueryBounds(seconds=seconds, rows=rows, size_bytes=size)
+        return await record.store.sql(options.query)
+
+    answer = reading(options, asked)
     if options.json:
         put_all(json_line(dict(zip(answer.columns, map(_plain, row), strict=True))) for row in answer.rows)
     elif options.csv:

@@ -59,6 +59,14 @@ class BackupOptions(OnRecord):
 
 
 @dataclass(frozen=True, kw_only=True)
+class RepairOptions(OnRecord):
+    """What `repair` takes."""
+
+    file: Annotated[str | None, typer.Argument(metavar="FILE", help="The record.", show_default=False)] = None
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False
+
+
+@dataclass(frozen=True, kw_only=True)
 class PruneOptions(OnRecord):
     """What `prune` takes."""
 

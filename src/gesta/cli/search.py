@@ -9,7 +9,7 @@ from gesta.cli.record_options import FindOptions, StatsOptions
 from gesta.cli.talk import BOLD, Stop, colours, harmless, json_line, put, put_all, say, styled
 from gesta.cli.times import point
 from gesta.errors import nearest
-from gesta.record import Record
+from gesta.record.record import Record
 from gesta.stores.words import CLOSING, KINDS, OPENING, Hit, Wanted
 from gesta.stores.words import find as look
 from gesta.views.stats import Numbers

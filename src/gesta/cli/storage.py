@@ -12,16 +12,20 @@ from gesta.cli.pages import reading
 from gesta.cli.record_options import BackupOptions, HoldOptions, PruneOptions
 from gesta.cli.talk import BOLD, DIM, FAILED, USAGE, Stop, count, json_line, put, put_all, say, short, styled, terminal
 from gesta.cli.times import point
-from gesta.errors import WriteFailed
-from gesta.record import Record
+from gesta.errors import RecordBusy, WriteFailed
+from gesta.integrity.tombstones import Hold, holds
+from gesta.record.record import Record
 from gesta.store import RunRow
 from gesta.stores.pruning import Choice, Gone, Plan, Pruner, Staying, plan
 from gesta.stores.pruning import hold as keep
 from gesta.stores.pruning import prune as take_away
-from gesta.tombstone import Hold, holds
 
 SHOWN = 20
 """Runs that are listed of each kind; of more, how many they are."""
+STAYS = (
+    "So what was pruned may still stand in the file or its log. End what has it open, and run the same command again "
+    "with --yes."
+)
 
 
 def sizes(number: int) -> str:
@@ -60,7 +64,7 @@ def backup(options: BackupOptions) -> None:
 
 
 def prune(options: PruneOptions) -> int:
-    """Say what goes, ask, and take it away."""
+    """Return what goes, ask, and take it away."""
     if not (options.runs or options.before or options.session or options.keep):
         raise Stop("Say what goes: gesta prune RUN, --before 90d, --session NAME, or --keep 100 and nothing older.")
     address, before = options.target(), point(options.before, "--before")
@@ -77,7 +81,7 @@ def prune(options: PruneOptions) -> int:
                 _show(found)
             if not found.groups:
                 say("Nothing is pruned.")
-                return 0
+                return await _told(record, options, Gone()) if options.yes else 0
             if not _agreed(options, found):
                 return USAGE
             gone = await take_away(record.store, found, Pruner(by=options.by or who(), reason=options.reason))
@@ -125,21 +129,23 @@ def _why(each: Staying) -> str:
 
 
 async def _told(record: Record, options: PruneOptions, gone: Gone) -> int:
-    """Give the space back, and say what went."""
-    freed, words = 0, ""
-    if gone.runs:
-        try:
-            freed = await record.store.shrink()
-            words = f", {sizes(freed)} freed" if freed > 0 else ""
-        except WriteFailed:
-            words = "; somebody is using the record, so its file keeps its size, and the space is used again"
+    """Have the file written anew, so that nothing of what was pruned stands in it; say what went, and what did not."""
+    freed, words, erased = 0, "", True
+    try:
+        freed = await record.store.shrink()
+        words = f", {sizes(freed)} freed" if freed > 0 else ""
+    except WriteFailed as failure:
+        erased = False
+        say("Another program is reading the record just now." if isinstance(failure, RecordBusy) else str(failure))
+        say(STAYS)
     for each in gone.staying:
         say(_why(each))
     if options.json:
-        put(json_line({"runs": gone.runs, "entries": gone.entries, "freed": freed, "stayed": len(gone.staying)}))
-    else:
+        facts = {"runs": gone.runs, "entries": gone.entries, "freed": freed, "stayed": len(gone.staying)}
+        put(json_line(facts | {"erased": erased}))
+    elif gone.runs:
         put(f"{count(gone.runs, 'run')}, {count(gone.entries, 'entry')} pruned{words}")
-    return FAILED if gone.staying else 0
+    return FAILED if gone.staying or not erased else 0
 
 
 def hold(options: HoldOptions) -> None:

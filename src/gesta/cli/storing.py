@@ -1,7 +1,7 @@
-"""Commands that keep a record in shape: `backup`, `adopt`, `gone`, `prune`, `hold`."""
+"""Commands that keep a record in shape: `backup`, `adopt`, `gone`, `prune`, `hold`, `repair`."""
 
 from gesta.cli.app import command
-from gesta.cli.record_options import AdoptOptions, BackupOptions, GoneOptions, HoldOptions, PruneOptions
+from gesta.cli.record_options import AdoptOptions, BackupOptions, GoneOptions, HoldOptions, PruneOptions, RepairOptions
 
 
 @command(BackupOptions, example="gesta backup copy.gesta")
@@ -19,7 +19,7 @@ def backup(options: BackupOptions) -> None:
 
 @command(AdoptOptions, example="gesta adopt --record copy.gesta --by ann --yes")
 def adopt(options: AdoptOptions) -> int:
-    """Say that a copy is the record that goes on, after a restore.
+    """Declare that a copy is the record that goes on, after a restore.
 
     In a copy, turns that were open when it was made start no call that has effects: the record that was copied may go
     on with them. Adopt the copy only when that record, and every other copy of it, is used no more. Look first at what
@@ -35,7 +35,7 @@ def adopt(options: AdoptOptions) -> int:
 
 @command(GoneOptions, example="gesta gone 6f2c81d0a94be357 --by ann --yes")
 def gone(options: GoneOptions) -> int:
-    """Say that a process has ended, where that cannot be looked up.
+    """Declare that a process has ended, if Gesta cannot find out.
 
     No second attempt of a call with effects begins while the process that made the first may still be at work. Whether
     a process lives is known on its own machine only. Make sure that it has ended, and with it what it started, before
@@ -49,7 +49,7 @@ def gone(options: GoneOptions) -> int:
 
 @command(PruneOptions, example="gesta prune --before 90d --keep 100 --yes")
 def prune(options: PruneOptions) -> int:
-    """Take old runs away for good, whole, after saying which.
+    """Remove old runs for good, each whole, after listing them.
 
     A run stays while its turn is open, while it is held (`gesta hold`), and while a run that stays refers to it. Each
     leaves a tombstone, which `gesta verify` knows. Exit code 1 if one that you named stays; nothing is done then.
@@ -68,3 +68,16 @@ def hold(options: HoldOptions) -> None:
     from gesta.cli import storage
 
     storage.hold(options)
+
+
+@command(RepairOptions, example="gesta repair runs.gesta --yes")
+def repair(options: RepairOptions) -> int:
+    """Remove from a record what others put on its tables.
+
+    Triggers, views and indexes that no release of Gesta made are shown first, each with its text, and none of them is
+    run. Gesta's own views and indexes are put back where they are missing. No entry and no table is changed. Exit code
+    1 if something is left that keeps the record from being opened.
+    """
+    from gesta.cli import repairing
+
+    return repairing.repair(options)

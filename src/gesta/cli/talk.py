@@ -13,6 +13,7 @@ from contextlib import suppress
 from typing import Any, TextIO
 
 from gesta.errors import GestaError
+from gesta.text.redactor import SECRETS, Flow
 
 HOSTILE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
@@ -24,6 +25,34 @@ ANSWERED, FAILED, USAGE, WAITING, LIMIT, DOUBT, INTERRUPTED, BROKEN_PIPE = 0, 1,
 """Exit codes."""
 
 RED, DIM, BOLD, PLAIN = "31", "2", "1", "0"
+
+
+class Screen:
+    """A stream that people read, without the secrets of this process, whoever writes to it."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream, self._flow = stream, Flow(SECRETS)
+
+    def write(self, text: str) -> int:
+        """Write text; what may be the beginning of a secret waits for what follows."""
+        self._stream.write(self._flow.feed(text))
+        return len(text)
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        """Write lines."""
+        for line in lines:
+            self.write(line)
+
+    def end(self) -> None:
+        """Write what still waits: nothing follows."""
+        left = self._flow.feed("", last=True)
+        with suppress(OSError, ValueError):
+            if left:
+                self._stream.write(left)
+
+    def __getattr__(self, name: str) -> Any:
+        """Be the stream in all else."""
+        return getattr(self._stream, name)
 
 
 class Stop(GestaError):
@@ -46,7 +75,13 @@ def _escaped(found: re.Match[str]) -> str:
 
 def json_line(value: Any) -> str:
     """Write a value as one line of JSON in which no character steers a terminal."""
-    return json_harmless(json.dumps(value, ensure_ascii=False, default=str))
+    try:
+        text = json.dumps(value, ensure_ascii=False, default=str)
+    except ValueError:  # an integer that Python refuses to write in decimal
+        from gesta.prompt.formatter import numbers_in_hex, observation_text
+
+        text = json.dumps(numbers_in_hex(value), ensure_ascii=False, default=observation_text)
+    return json_harmless(text)
 
 
 def json_harmless(text: str) -> str:
@@ -60,29 +95,29 @@ def _json_escaped(found: re.Match[str]) -> str:
 
 
 def colours(stream: TextIO) -> bool:
-    """Tell whether a stream is a terminal that wants colours."""
+    """Return whether a stream is a terminal that wants colours."""
     return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb" and terminal(stream)
 
 
 def terminal(stream: TextIO) -> bool:
-    """Tell whether somebody sits at the other end."""
+    """Return whether somebody sits at the other end."""
     return not stream.closed and stream.isatty()
 
 
 def styled(text: str, style: str, stream: TextIO) -> str:
-    """Give text in a style, where the stream shows styles."""
+    """Return text in a style, where the stream shows styles."""
     return f"\x1b[{style}m{text}\x1b[{PLAIN}m" if colours(stream) else text
 
 
 def say(text: str, style: str | None = None) -> None:
-    """Say something to the person, on stderr."""
+    """Print a message to the person, on stderr."""
     text = harmless(text)
     with suppress(BrokenPipeError):
         print(styled(text, style, sys.stderr) if style else text, file=sys.stderr, flush=True)
 
 
 def complain(error: BaseException) -> None:
-    """Say what went wrong."""
+    """Print what went wrong, on stderr."""
     text = harmless(str(error) or type(error).__name__)
     print(f"{styled('error:', RED, sys.stderr)} {text}", file=sys.stderr, flush=True)
 
@@ -111,5 +146,5 @@ def dollars(usd: float | None) -> str:
 
 def short(text: str, most: int) -> str:
     """Cut text to one line of at most `most` characters."""
-    line = " ".join(text.split())
+    line = " ".join(SECRETS.text(text).split())  # before it is cut
     return line if len(line) <= most else f"{line[: most - 3]}..."

@@ -10,7 +10,7 @@ UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
 def point(text: str | None, option: str) -> str | None:
-    """Give a time as rows hold it. Raises Stop for what is none."""
+    """Return a time as rows hold it. Raises Stop for a text that is not a time."""
     if text is None:
         return None
     now = datetime.now(UTC)

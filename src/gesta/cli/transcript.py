@@ -5,14 +5,15 @@ place here. Nothing of what is shown can steer a terminal.
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple, assert_never
 
 from gesta.cli.layout import fold, wrap
 from gesta.cli.talk import BOLD, DIM, PLAIN, RED, count, dollars, harmless, short
 from gesta.cli.voice import call_text
+from gesta.codec.rows import encode_content
 from gesta.entry import Entry, utc_text
-from gesta.formatter import observation_text
+from gesta.errors import BrokenRecord
 from gesta.kinds import (
     AnswerContent,
     ApprovalContent,
@@ -45,9 +46,11 @@ from gesta.kinds import (
     ToolResultContent,
     UserContent,
 )
-from gesta.pending import UNKNOWN_END
-from gesta.standing import RunState, RunView
-from gesta.usage import tokens
+from gesta.model.usage import tokens
+from gesta.prompt.formatter import observation_text
+from gesta.state.calls import UNKNOWN_END
+from gesta.state.run import UNFIT, RunState, RunView
+from gesta.text.visible import visible
 from gesta.views.lineage import summary_text
 
 CYAN, GREEN, YELLOW, BLUE = "36", "32", "33", "34"
@@ -83,8 +86,18 @@ class Transcript:
         self._said: Entry | None = None
         self._begun: Entry | None = None
 
-    def add(self, entry: Entry) -> Iterator[str]:
-        """Give the lines of one entry."""
+    def add(self, entry: Entry) -> Iterable[str]:
+        """Return the lines of one entry."""
+        return self._shown(entry, self._added)
+
+    def _shown(self, entry: Entry, show: Callable[[Entry], Iterator[str]]) -> Iterable[str]:
+        """Show an entry, as it is stored where a member of it is of another type than its kind declares."""
+        try:
+            return list(show(entry))
+        except (BrokenRecord, *UNFIT):
+            return self._lines(entry, Line(str(entry.kind), encode_content(entry.content, None), RED))
+
+    def _added(self, entry: Entry) -> Iterator[str]:
         self._state = self._view.apply(self._state, entry)
         content = entry.content
         if self._said is not None and not isinstance(content, ThoughtContent | BudgetContent):
@@ -106,17 +119,20 @@ class Transcript:
                 yield from self._lines(entry, self.line(entry))
 
     def close(self) -> Iterator[str]:
-        """Give what was held back."""
+        """Yield the lines that were held back."""
         if self._said is not None:
             yield from self._reply(self._said)
             self._said = None
 
     def line(self, entry: Entry) -> Line:
-        """Say what is shown of one entry."""
+        """Return what is shown of one entry."""
         return line_of(entry, self._state.turn.name if self._state.turn is not None else "assistant")
 
-    def every(self, entry: Entry) -> Iterator[str]:
-        """Give the lines of one entry by itself, whatever stands around it."""
+    def every(self, entry: Entry) -> Iterable[str]:
+        """Return the lines of one entry by itself, whatever stands around it."""
+        return self._shown(entry, self._alone)
+
+    def _alone(self, entry: Entry) -> Iterator[str]:
         self._state = self._view.apply(self._state, entry)
         yield from self._lines(entry, self.line(entry))
 
@@ -182,7 +198,7 @@ class Transcript:
 
 
 def line_of(entry: Entry, agent: str) -> Line:
-    """Say what is shown of any entry."""
+    """Return what is shown of any entry."""
     match entry.content:
         case SystemContent(value=text):
             return Line("system", text, DIM)
@@ -205,12 +221,12 @@ def line_of(entry: Entry, agent: str) -> Line:
             again = f"; tried again after {wait_s:g} s" if wait_s is not None else ""
             return Line("fault", f"{error.type} (of {of}): {error.message}{again}", RED)
         case ApprovalContent(verdict=verdict, by=by, refused=str(refused)):
-            return Line(verdict, f"by {by}, which does not count: {refused}", RED)
+            return Line(verdict, visible(f"by {by}, which does not count: {refused}"), RED)
         case ApprovalContent(verdict=verdict, by=by, reason=reason, args=args):
             changed = f", with {shown(args)}" if args is not None else ""
-            return Line(verdict, f"by {by}{changed}{f': {reason}' if reason else ''}", YELLOW)
+            return Line(verdict, visible(f"by {by}{changed}{f': {reason}' if reason else ''}"), YELLOW)
         case QuestionContent(value=text):
-            return Line("question", text, YELLOW, MANY)
+            return Line("question", visible(text), YELLOW, MANY)
         case AnswerContent(value=value, by=by):
             return Line("answer", f"{shown(value)} (by {by})", YELLOW, MANY)
         case SignalContent(name=name, by=by, reason=reason):
@@ -229,7 +245,7 @@ def line_of(entry: Entry, agent: str) -> Line:
 
 
 def scope(content: BeginContent | EndContent | EdgeContent | KeyValueContent) -> Line:
-    """Say what is shown of a scope and what is noted in it."""
+    """Return what is shown of a scope and what is noted in it."""
     match content:
         case BeginContent(name=name, role=role, state=state):
             kind = f" ({role})" if role else ""
@@ -249,7 +265,7 @@ def scope(content: BeginContent | EndContent | EdgeContent | KeyValueContent) ->
 
 
 def work(content: DecisionContent | PlanContent | RetrievalContent | ArtifactContent | CompactionContent) -> Line:
-    """Say what is shown of thinking that leaves a trace."""
+    """Return what is shown of thinking that leaves a trace."""
     match content:
         case DecisionContent(choice=choice, candidates=candidates, rationale=rationale):
             return Line("decision", f"{choice} of {', '.join(candidates)}{f': {rationale}' if rationale else ''}")
@@ -275,7 +291,7 @@ def machinery(
     | TimerContent
     | BudgetContent,
 ) -> Line:
-    """Say in one dim line what is shown of an entry that only the machinery needs."""
+    """Return one dim line about an entry that only Gesta itself needs."""
     match content:
         case RequestHeaderContent(tools=tools, meta=meta):
             meta = meta or {}
@@ -300,7 +316,7 @@ def machinery(
 
 
 def completion(content: ChatCompletionContent) -> Line:
-    """Say in one dim line how a model replied."""
+    """Return one dim line about a model's reply."""
     counts = tokens(content.usage)
     parts = [
         content.model or "model",

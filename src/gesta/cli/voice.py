@@ -13,8 +13,7 @@ from anyio.abc import ObjectReceiveStream
 
 from gesta.cli.talk import DIM, RED, count, dollars, harmless, json_line, say, short, terminal
 from gesta.entry import Entry
-from gesta.event import Event
-from gesta.formatter import observation_text
+from gesta.events import Event, Outcome
 from gesta.kinds import (
     ApprovalContent,
     AttemptContent,
@@ -25,17 +24,18 @@ from gesta.kinds import (
     ToolCallContent,
     ToolResultContent,
 )
-from gesta.outcome import Outcome
-from gesta.pending import LOST
-from gesta.record import Record
-from gesta.result import plain
+from gesta.perform.result import plain
+from gesta.prompt.formatter import observation_text
+from gesta.record.record import Record
+from gesta.state.calls import LOST
+from gesta.text.visible import visible, visible_value
 
 WIDTH = 160
 """Characters of a call or a result that are shown while it goes on."""
 
 
 class Voice:
-    """Says what happens in one run."""
+    """Prints what happens in one run."""
 
     def __init__(self, *, as_json: bool, run: str | None = None, after: int | None = None) -> None:
         self.run = run
@@ -49,7 +49,7 @@ class Voice:
         self._taken_back = ""
 
     async def follow(self, record: Record, events: ObjectReceiveStream[Event]) -> None:
-        """Say what comes, until the stream of events ends."""
+        """Print events as they come, until their stream ends."""
         async for event in events:
             self.run = self.run or event.run
             if self._json:
@@ -60,19 +60,30 @@ class Voice:
                 self._break()
             if not self._json and event.run == self.run and (event.seq is not None or event.type == "retract"):
                 self._told = (event.seq or 1) - 1 if self._told is None else self._told
-                await self._catch_up(record, event.run)
+                await self._catch_up(record, event)
             elif not self._json and event.type == "observation" and event.seq is None:
                 self._break()
                 say(f"  · {short(event.content, WIDTH)}", DIM)
         if not self._json and self.run is not None and self._told is not None:
-            await self._catch_up(record, self.run)
+            await self._catch_up(record)
 
-    async def _catch_up(self, record: Record, run: str) -> None:
-        """Say what was put on record since the last time."""
+    async def _catch_up(self, record: Record, event: Event | None = None) -> None:
+        """Print what was put on record since the last call.
+
+        Args:
+            event: what is said up to its entry and the calls that were made with it, or of a retract up to what came
+                of its request: the record may be far ahead of the words.
+        """
         assert self._told is not None
-        entries = await record.read(run, self._told)
+        assert self.run is not None
+        entries = await record.read(self.run, self._told)
         calling = {cause for entry in entries if isinstance(entry.content, ToolCallContent) for cause in entry.causes}
+        over = False
         for entry in entries:
+            if over or (event is not None and _beyond(entry, event)):
+                break
+            came = isinstance(entry.content, ChatCompletionContent | FaultContent)
+            over = came and event is not None and event.type == "retract" and event.message in entry.causes
             self._told = entry.seq
             line, style = entry_line(entry)
             if isinstance(entry.content, ChatCompletionContent) and entry.seq in calling:
@@ -102,7 +113,7 @@ class Voice:
             self._broken = True
 
     def end(self, outcome: Outcome) -> None:
-        """Give the answer, as far as it was not shown yet. Raises BrokenPipeError if nobody reads it."""
+        """Print the part of the answer that was not shown yet. Raises BrokenPipeError if nobody reads it."""
         shown = "".join(self._shown)
         self._break()
         if self._json:
@@ -113,6 +124,13 @@ class Voice:
             say(summary(outcome), DIM)
         if self._broken:
             raise BrokenPipeError
+
+
+def _beyond(entry: Entry, event: Event) -> bool:
+    """Return whether an entry was written after the one of an event, and is no call that a model made with it."""
+    if event.seq is None or entry.seq <= event.seq:
+        return False
+    return not (isinstance(entry.content, ToolCallContent) and event.seq in entry.causes)
 
 
 def summary(outcome: Outcome) -> str:
@@ -128,13 +146,18 @@ def summary(outcome: Outcome) -> str:
 
 
 def call_text(name: str, args: dict[str, Any]) -> str:
-    """Write a call as one would in Python: `weather(city="Rome")`."""
-    written = (f"{key}={json.dumps(value, ensure_ascii=False, default=str)}" for key, value in args.items())
-    return f"{name}({', '.join(written)})"
+    """Write a call as one would in Python, `weather(city="Rome")`, with each character seen for what it is."""
+    written = (f"{key}={json_text(value)}" for key, value in visible_value(args).items())
+    return f"{visible(name)}({', '.join(written)})"
+
+
+def json_text(value: Any, indent: int | None = None) -> str:
+    """Write a value, in which each character is seen already, as JSON."""
+    return json.dumps(value, ensure_ascii=False, indent=indent, default=lambda each: visible(str(each)))
 
 
 def entry_line(entry: Entry) -> tuple[str, str]:
-    """Say in one line what an entry tells somebody who watches, and in which style; empty if nothing."""
+    """Return a line about an entry for a person who watches, and its style; an empty line for most entries."""
     match entry.content:
         case ToolCallContent(tool_name=name, tool_args=args, status="error", meta=meta):
             return short(f"→ {call_text(name, args)}  malformed: {(meta or {}).get('error', '')}", WIDTH), RED

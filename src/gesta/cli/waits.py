@@ -4,14 +4,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from gesta.cli.approving import refusals
 from gesta.cli.talk import FAILED, Stop
 from gesta.entry import utc_text
+from gesta.events import Outcome
 from gesta.kinds import TimerContent
-from gesta.outcome import Outcome
-from gesta.pending import WAITS, Pending
-from gesta.record import Record
-from gesta.standing import RunState
+from gesta.record.inbox import refusals
+from gesta.record.record import Record
+from gesta.state.calls import WAITS, Pending, Try
+from gesta.state.run import RunState
 from gesta.store import RunRow
 
 
@@ -41,7 +41,7 @@ async def open_calls(record: Record, outcome: Outcome) -> list[Open]:
         call = state.calls.get(each.call)
         if each.what == "child":
             found += await _below(record, run)
-        elif each.what == "question":
+        elif each.what == "question" or each.what == "budget":  # noqa: PLR1714 - mypy narrows by this alone
             asked = state.questions.get(each.of or 0)
             found += [Open(run, "question", each.of or 0, call, asked.value)] if asked is not None else []
         elif each.what == "timer":
@@ -65,13 +65,20 @@ async def _below(record: Record, run: str) -> list[Open]:
     for call in state.calls.values():
         if awaits_approval(call):
             found.append(Open(run, "approval", call.seq, call, refused=await _refused(record, run, call)))
-        elif call.last is not None and call.last.verdict is None and call.last.doubt != WAITS:
-            found.append(Open(run, "doubt", call.seq, call))
+        elif call.last is not None and call.last.doubt != WAITS and call.last.verdict != "done":
+            found.append(Open(run, _about(call.last), call.seq, call))
     session = state.opened.session if state.opened is not None else None
     for row in await record.store.runs(session):
         if row.parent_run == run:
             found += await _below(record, row.run)
     return found
+
+
+def _about(last: Try) -> Literal["doubt", "running"]:
+    """Return what is to be known of an attempt: its outcome, or first its end."""
+    if last.verdict is not None:  # it goes on by itself when the attempt has ended
+        return "running"
+    return "doubt" if last.doubt is not None or last.over or last.looked else "running"
 
 
 async def _refused(record: Record, run: str, call: Pending) -> str:
@@ -80,7 +87,7 @@ async def _refused(record: Record, run: str, call: Pending) -> str:
 
 
 def awaits_approval(call: Pending) -> bool:
-    """Say whether a person was asked about a call and has not answered."""
+    """Return whether a person was asked about a call and has not answered."""
     return call.asked is not None and call.approval is None
 
 

@@ -13,18 +13,19 @@ from gesta.cli.layout import fold, page_width, wrap
 from gesta.cli.options import ShowOptions
 from gesta.cli.pages import heading, reading
 from gesta.cli.talk import BOLD, DIM, Stop, count, harmless, json_line, put, put_all, say, styled
-from gesta.codec import encode_content
+from gesta.codec.rows import encode_content
 from gesta.entry import Entry, utc_text
-from gesta.formatter import Formatter
 from gesta.kinds import ChatCompletionContent, CompactionContent, Kind, RequestContent, RequestHeaderContent
 from gesta.message import Message, part_text
-from gesta.model import Request, native_by
+from gesta.model.request import Request, native_by
+from gesta.model.usage import tokens
 from gesta.models.hosted import hosted, recorded
 from gesta.models.http import HttpModel, Secret
 from gesta.models.providers import PROVIDERS
-from gesta.prompt import Prompt, Shown, header_of, prompt_at
-from gesta.record import Record
-from gesta.usage import tokens
+from gesta.prompt.blocks import Prompt, Shown, header_of, prompt_at
+from gesta.prompt.formatter import Formatter
+from gesta.record.record import Record
+from gesta.text.visible import visible_value
 from gesta.views.losses import losses, told
 
 FEW = 4
@@ -108,9 +109,13 @@ class Overheard:
         return block
 
     def still(self, prompt: Prompt) -> list[Message]:
-        """Give those that the prompt still has."""
+        """Return those that the prompt still has."""
         left = {(shown.sources, block) for shown, block in zip(prompt.shown, prompt.blocks, strict=True)}
         return [message for made, message in self.messages.items() if made in left]
+
+
+DECIDED = frozenset({Kind.ToolCall, Kind.Question, Kind.Approval, Kind.Answer, Kind.Resolution})
+"""Kinds about which a person decides, or by which a person did: each character of them is seen for what it is."""
 
 
 def sent(entries: Sequence[Entry], seq: int, options: ShowOptions) -> Sent:
@@ -149,7 +154,7 @@ def sent(entries: Sequence[Entry], seq: int, options: ShowOptions) -> Sent:
 
 
 def _last_header(entries: Sequence[Entry], seq: int) -> RequestHeaderContent:
-    """Give the header that holds where nothing was asked."""
+    """Return the header that holds where nothing was asked."""
     found = [entry.content for entry in entries if entry.seq < seq and isinstance(entry.content, RequestHeaderContent)]
     return found[-1] if found else RequestHeaderContent()
 
@@ -181,6 +186,8 @@ def _entry(entry: Entry, *, as_json: bool) -> Iterable[str]:
     content = json.loads(encode_content(entry.content, None))
     if as_json:
         return [json_line({**facts, "content": content})]
+    if entry.kind in DECIDED:
+        content = visible_value(content)
     told = [f"{key}: {json.dumps(value, ensure_ascii=False, default=str)}" for key, value in facts.items() if value]
     return map(harmless, [*told, *json.dumps(content, indent=2, ensure_ascii=False).split("\n")])
 

@@ -10,7 +10,7 @@ from gesta.cli.loading import load_all
 from gesta.cli.options import WorkOptions
 from gesta.cli.talk import ANSWERED, BROKEN_PIPE, FAILED, RED, count, json_line, put, say, short
 from gesta.errors import message_of
-from gesta.outcome import Outcome
+from gesta.events import Outcome
 from gesta.worker import Failed, Worker
 
 MOST = 500

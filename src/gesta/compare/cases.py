@@ -13,15 +13,15 @@ import msgspec
 from msgspec import Struct
 
 from gesta.agent import Agent
-from gesta.codec import decode_content, encode_content
+from gesta.codec.rows import decode_content, encode_content
 from gesta.compare.replaying import How, Runs, replay_run
 from gesta.compare.same import difference
 from gesta.compare.words import divergence_lines
-from gesta.entry import Entry, utc_text, utc_time
+from gesta.entry import Cause, Entry, utc_text, utc_time
 from gesta.errors import AgentError, BrokenRecord
 from gesta.kinds import ChatCompletionContent
-from gesta.models.providers import PROVIDERS
-from gesta.record import Record
+from gesta.record.record import Record
+from gesta.text.redactor import SECRETS
 
 FORMAT = 1
 """Of the lines."""
@@ -47,7 +47,7 @@ class Line(Struct, frozen=True, kw_only=True, omit_defaults=True):
     seq: int
     at: str
     span: int
-    causes: list[Any] = []
+    causes: list[Cause] = []
     content: msgspec.Raw
     annotations: dict[str, Any] | None = None
 
@@ -70,21 +70,15 @@ async def taken(record: Record, run: str) -> dict[str, list[Entry]]:
 
 
 def written(case: Case) -> str:
-    """Write a case as text. Raises AgentError where it holds the key of a provider."""
+    """Write a case as text, without the secrets of this process."""
     lines = [msgspec.json.encode(case.head).decode()]
     lines += [_line(entry) for entries in case.runs.values() for entry in entries]
-    text = "\n".join(lines) + "\n"
-    for provider in PROVIDERS.values():
-        key = os.environ.get(provider.key_variable or "")
-        if key and key in text:
-            raise AgentError(
-                f"The run holds the text of {provider.key_variable}. It was not written: a case has no secrets."
-            )
-    return text
+    SECRETS.add_environment(os.environ)
+    return SECRETS.text("\n".join(lines) + "\n")
 
 
 def read(path: str | os.PathLike[str]) -> Case:
-    """Read a case. Raises BrokenRecord where a line is none."""
+    """Read a case from a file. Raises BrokenRecord for a line that cannot be read."""
     runs: dict[str, list[Entry]] = {}
     number = 1
     try:
@@ -97,7 +91,7 @@ def read(path: str | os.PathLike[str]) -> Case:
             runs[entry.run].append(entry)
         if made.run not in runs:
             raise ValueError(f"there is no entry of run {made.run!r}")
-    except (ValueError, msgspec.MsgspecError, BrokenRecord) as error:
+    except (ValueError, msgspec.MsgspecError, BrokenRecord, RecursionError) as error:
         raise BrokenRecord(str(path), f"line {number}: {error}") from error
     return Case(made, runs)
 
@@ -155,7 +149,7 @@ def _entry(line: Line) -> Entry:
         seq=line.seq,
         at=utc_time(line.at),
         span=line.span,
-        causes=tuple(cause if isinstance(cause, int) else (str(cause[0]), int(cause[1])) for cause in line.causes),
+        causes=tuple(line.causes),
         content=decode_content(bytes(line.content).decode(), {}),
         annotations=line.annotations,
     )
@@ -168,6 +162,6 @@ def cases_in(paths: Iterable[Path]) -> list[Path]:
 
 
 def is_case(path: Path) -> bool:
-    """Say whether a file is a case, by how it begins."""
+    """Return whether a file is a case, by how it begins."""
     with path.open(encoding="utf-8", errors="replace") as file:
         return file.read(len(MARK)).replace(" ", "") == MARK

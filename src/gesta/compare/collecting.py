@@ -19,7 +19,7 @@ class CaseFile(pytest.File):
     """A file that is a case."""
 
     def collect(self) -> Iterator[pytest.Item]:
-        """Give its one test."""
+        """Yield its one test."""
         yield CaseItem.from_parent(self, name=self.path.stem)
 
 
@@ -40,7 +40,7 @@ class CaseItem(pytest.Item):
         return super().repr_failure(excinfo, style)
 
     def reportinfo(self) -> tuple[Any, int, str]:
-        """Say where the case stands."""
+        """Return where the case stands."""
         return self.path, 0, f"case {self.name}"
 
 

@@ -23,15 +23,17 @@ from gesta.kinds import (
     ToolCallContent,
     ToolResultContent,
 )
-from gesta.standing import RunState, RunView
-from gesta.turn import Turn
-from gesta.usage import tokens
+from gesta.model.usage import tokens
+from gesta.state.run import RunState, RunView
+from gesta.state.turn import Turn
 
 FOLLOW = frozenset(
     {Kind.Request, Kind.Attempt, Kind.Budget, Kind.Edge, Kind.ApprovalRequest, Kind.Begin, Kind.Artifact, Kind.Timer}
 )
 """Kinds that follow from others, or say where others lie."""
-LINKS = frozenset({"call", "of", "tool_call_id", "header", "extra", "meta"})
+LINKS = frozenset(
+    {"call", "of", "tool_call_id", "header", "extra", "meta", "child", "copy_of", "corrects", "run", "tokens"}
+)
 """Members that point to other entries, or are not what is said; a header's meta is."""
 
 
@@ -97,7 +99,7 @@ def compare(before: Sequence[Entry], after: Sequence[Entry]) -> Compared:
 
 
 def facts(entries: Sequence[Entry]) -> Facts:
-    """Say what came of a run."""
+    """Return what came of a run."""
     contents = [entry.content for entry in entries]
     results = {each.call: each.outcome for each in reversed(contents) if isinstance(each, ToolResultContent)}
     fork = next(
@@ -131,7 +133,7 @@ def _effect(entry: Entry, results: Mapping[Any, str | None], tried: Iterable[int
 
 
 def _usd(entries: Iterable[Entry]) -> float | None:
-    """Add up what turns cost; none where an account was not kept, or a price is unknown."""
+    """Add up what turns cost; `None` where an account was not kept, or a price is unknown."""
     state, turns = RunState(), dict[int, Turn]()
     for entry in entries:
         state = RunView().apply(state, entry)
@@ -148,10 +150,10 @@ def _shown(entry: Entry) -> bool:
 
 
 def said(entry: Entry) -> dict[str, Any]:
-    """Give what an entry says, without what links it to others."""
+    """Return what an entry says, without what links it to others."""
     found = counted(entry)
-    keep = entry.kind is Kind.RequestHeader
-    return {name: value for name, value in found.items() if keep or name not in LINKS}
+    kept = "meta" if entry.kind is Kind.RequestHeader else ""
+    return {name: value for name, value in found.items() if name == kept or name not in LINKS}
 
 
 def _key(entry: Entry) -> str:

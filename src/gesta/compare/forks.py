@@ -14,12 +14,13 @@ from msgspec import Struct
 
 from gesta.address import bind
 from gesta.agent import Agent
-from gesta.codec import decode_content
+from gesta.codec.rows import decode_content
 from gesta.compare.outside import FROM, begins_turn, opens
 from gesta.compare.same import told
 from gesta.compare.texts import changed, json_of, nothing
 from gesta.entry import GENESIS, Cause, Entry, run_id
 from gesta.errors import AgentError, RunError, nearest
+from gesta.events import Outcome
 from gesta.kinds import (
     ApprovalContent,
     ApprovalRequestContent,
@@ -36,12 +37,11 @@ from gesta.kinds import (
     ToolCallContent,
     UserContent,
 )
-from gesta.log import Journal
+from gesta.log.journal import Journal
 from gesta.models.replay import replay
-from gesta.opening import Opening
-from gesta.outcome import Outcome
-from gesta.prompt import rebuild
-from gesta.record import Record
+from gesta.prompt.blocks import rebuild
+from gesta.record.record import Record
+from gesta.state.opening import Opening
 from gesta.store import RunRow
 
 CHANGEABLE = (
@@ -103,12 +103,12 @@ async def fork(record: Record, base: RunRow, how: Fork) -> RunRow:
     forked = Forked(run=base.run, seq=shared, digest=digest.hex(), live=list(how.live) or None)
     made = Opened(session=session, name=opened.name, record=store.info.id, base=forked)
     run = run_id(store.info.id, session, opened.name)
-    async with record.holder.leases.leased(run) as lease:
+    async with record.turns.leases.leased(run) as lease:
         if lease.head:
             raise RunError(
                 f"There is a run {opened.name!r} in session {session!r} already. Name another: --session NAME."
             )
-        journal = Journal(store, msgspec.structs.replace(lease, head=shared, digest=digest), record.holder.clock)
+        journal = Journal(store, msgspec.structs.replace(lease, head=shared, digest=digest), record.turns.clock)
         begin = journal.write(BeginContent(name="fork", role="fork", opened=made), 0)
         journal.write(EndContent(), begin.seq)
         _write(journal, own, base.run)
@@ -117,7 +117,7 @@ async def fork(record: Record, base: RunRow, how: Fork) -> RunRow:
 
 
 async def go_on(record: Record, fork: RunRow, agent: Agent) -> Outcome:
-    """Take a fork to the end of what people said to its base, or until it waits for somebody.
+    """Run a fork through all that people said to its base, or until it waits for somebody.
 
     Raises:
         NoRun: nobody said anything.
@@ -137,7 +137,7 @@ async def go_on(record: Record, fork: RunRow, agent: Agent) -> Outcome:
             turn = said[entry.span - 1].content
             assert isinstance(turn, BeginContent)
             opening = Opening(name=fork.name, session=fork.session, content=entry.content, key=turn.key)
-            ended = await record.holder.take(agent, opening, None)
+            ended = await record.turns.take(agent, opening, None)
     return ended or await record.resume(fork.run, agent)
 
 
@@ -154,7 +154,7 @@ def recorded_model(entries: Sequence[Entry], agent: Agent) -> Agent:
 
 
 def asked_otherwise(base: Sequence[Entry], fork: Sequence[Entry]) -> list[int]:
-    """Give the requests of a fork that are not on record of its base; none where the base has no request, as imported.
+    """Return the requests of a fork that its base does not have; an empty list if the base has no requests at all.
 
     What a recorded model says to them, it said to something else.
     """
@@ -176,7 +176,7 @@ async def _session(record: Record, base: RunRow) -> str:
 
 
 def _parts(entries: Sequence[Entry], how: Fork) -> tuple[int, list[Entry]]:
-    """Say how many entries are shared, and give those that come in place of the next. Raises AgentError."""
+    """Return how many entries are shared, and the entries that replace the next ones. Raises AgentError."""
     seqs = sorted({each.seq for each in how.changes})
     if len(seqs) > 1:
         raise AgentError(
@@ -227,14 +227,14 @@ def _allow(entries: Sequence[Entry], entry: Entry, made: Content, how: Fork) -> 
 
 
 def _together(entries: Sequence[Entry], at: int) -> int:
-    """Give the last entry of what was written at once: a turn begins with what opens it, and a reply is one."""
+    """Return the last entry of what was written at once: a turn begins with what opens it, and a reply is one."""
     if 0 < at < len(entries) and begins_turn(entries[at - 1]) and opens(entries, entries[at]):
         return at + 1
     return _end_of_reply(entries, at)
 
 
 def _end_of_reply(entries: Sequence[Entry], at: int) -> int:
-    """Give the last entry of the reply that an entry is part of: a reply is one."""
+    """Return the last entry of the reply that an entry is part of: a reply is one."""
     while 0 < at < len(entries) and entries[at].kind in REPLY and entries[at - 1].kind in (*REPLY, Kind.ChatCompletion):
         at += 1
     return at
@@ -254,7 +254,7 @@ def _set(content: dict[str, Any], change: Change) -> None:
 
 
 def _replaced(value: Any, steps: list[str], new: Any) -> Any:
-    """Give a value with another one in it. Raises LookupError."""
+    """Return a copy of a value with one member replaced. Raises LookupError."""
     if not steps:
         return new
     if isinstance(value, str):  # JSON as text, as many tools give it

@@ -5,7 +5,6 @@ that a process ended. A request, a call, an answer come from the agent, and are 
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from gesta.entry import Entry
 from gesta.kinds import (
@@ -23,11 +22,11 @@ from gesta.kinds import (
     ToolResultContent,
     UserContent,
 )
-from gesta.pending import EXPIRED
-from gesta.turn import AGENT
+from gesta.state.calls import EXPIRED
+from gesta.state.turn import AGENT
 
 FROM = "from"
-"""Annotation of what a fork took over from its base, and extra of a result that it was answered with."""
+"""Annotation of what a fork took over from its base."""
 RECONCILED = "reconcile of "
 """How who settled a doubt is named, where that is a tool."""
 SAID = frozenset({Kind.Fault, Kind.Signal, Kind.Approval, Kind.Answer, Kind.Resolution})
@@ -35,7 +34,7 @@ SAID = frozenset({Kind.Fault, Kind.Signal, Kind.Approval, Kind.Answer, Kind.Reso
 
 
 def by_tool(entry: Entry) -> int | None:
-    """Give the attempt whose tool gave this result; none of any other entry."""
+    """Return the attempt whose tool gave this result; `None` of any other entry."""
     content = entry.content
     if not isinstance(content, ToolResultContent) or content.outcome not in ("ok", "error"):
         return None
@@ -44,7 +43,7 @@ def by_tool(entry: Entry) -> int | None:
 
 
 def by_letter(entries: Sequence[Entry], entry: Entry) -> bool:
-    """Say whether an entry came by letter: somebody said it, and whoever held the run wrote it down."""
+    """Return whether an entry came by letter: somebody said it, and whoever held the run wrote it down."""
     match entry.content:
         case ApprovalContent(by=by):
             return by != EXPIRED
@@ -54,14 +53,14 @@ def by_letter(entries: Sequence[Entry], entry: Entry) -> bool:
             return _in_turn(entries, entry)
         case ToolResultContent() as content:
             alone = entry.causes == (content.call,)
-            return content.outcome == "late" or (alone and (content.outcome == "ok" or _told(content.extra)))
+            return content.outcome == "late" or (alone and (content.outcome == "ok" or _told(content)))
         case UserContent():
             return not opens(entries, entry)
     return False
 
 
 def from_outside(entries: Sequence[Entry], entry: Entry) -> bool:
-    """Say whether an entry came from outside.
+    """Return whether an entry came from outside.
 
     Args:
         entries: all before it; entry `seq` at place `seq - 1`.
@@ -84,24 +83,24 @@ def from_outside(entries: Sequence[Entry], entry: Entry) -> bool:
     return entry.kind is Kind.User and not opens(entries, entry)
 
 
-def _told(extra: Mapping[str, Any] | None) -> bool:
-    """Say whether a result tells what a tool raised, or where it was taken from: no placeholder does."""
-    return extra is not None and not extra.keys().isdisjoint((FROM, "error"))
+def _told(content: ToolResultContent) -> bool:
+    """Return whether a result tells what a tool raised, or what it was copied from: no placeholder does."""
+    return content.error is not None or content.copy_of is not None
 
 
 def opens(entries: Sequence[Entry], entry: Entry) -> bool:
-    """Say whether a message is what opened its turn."""
+    """Return whether a message is what opened its turn."""
     before = entries[entry.seq - 2] if entry.seq > 1 else None
     return before is not None and begins_turn(before) and before.seq == entry.span
 
 
 def begins_turn(entry: Entry) -> bool:
-    """Say whether a turn begins with an entry."""
+    """Return whether a turn begins with an entry."""
     return isinstance(entry.content, BeginContent) and entry.content.role == "turn"
 
 
 def _in_turn(entries: Sequence[Entry], entry: Entry) -> bool:
-    """Say whether an entry lies in a turn of an agent, at any depth."""
+    """Return whether an entry lies in a turn of an agent, at any depth."""
     seen: Mapping[int, Entry] = {each.seq: each for each in (entry,)}
     span = entry.span
     while True:
@@ -115,7 +114,7 @@ def _in_turn(entries: Sequence[Entry], entry: Entry) -> bool:
 
 
 def _while_tried(entries: Sequence[Entry], entry: Entry) -> bool:
-    """Say whether an entry was written while a tool was tried, or about what was."""
+    """Return whether an entry was written while a tool was tried, or about what was."""
     own = [cause for cause in entry.causes if isinstance(cause, int)]
     first = entries[own[0] - 1] if own else None
     if first is None:

@@ -2,20 +2,20 @@
 
 import json
 import zlib
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable
 from typing import Any, ParamSpec
 
 from msgspec.structs import replace
 
 from gesta.agent import Agent
 from gesta.compare.stage import Stage
-from gesta.context import Context
 from gesta.errors import BadArguments
-from gesta.kinds import RequestHeaderContent, ToolResultContent
+from gesta.function_tool.context import Context
+from gesta.function_tool.tool import InThread, Tool
+from gesta.kinds import Error, RequestHeaderContent, ToolResultContent
 from gesta.message import Message
-from gesta.model import Delta, Envelope, Model, Parser, Reply, Request
-from gesta.result import Told
-from gesta.tooling import InThread, Tool
+from gesta.model.request import Envelope, Given, Model, Parser, Piece, Request
+from gesta.perform.result import DocumentedResult
 
 P = ParamSpec("P")
 CONTEXT = "gesta_replayed_context"
@@ -27,7 +27,6 @@ class PlayedModel:
 
     def __init__(self, stage: Stage, model: Model) -> None:
         self._stage, self._model = stage, model
-        self._heard = Heard(model.parser)
 
     @property
     def name(self) -> str:
@@ -47,14 +46,14 @@ class PlayedModel:
         """Turn a header into what stands around the blocks."""
         return self._model.envelope(header)
 
-    async def send(self, request: Request) -> AsyncGenerator[bytes, None]:
-        """Yield the bytes that came, where they were kept."""
+    async def send(self, request: Request) -> AsyncGenerator[Piece, None]:
+        """Yield the bytes that came, where they were kept, or else what was read from them."""
         answer, content = self._stage.answer()
         native = (content.meta or {}).get("native")
         if answer.raw is not None:
             yield zlib.decompress(answer.raw)
             return
-        self._heard.reply = replace(
+        yield replace(
             answer.reply,
             model=content.model,
             finish_reason=content.finish_reason,
@@ -63,28 +62,7 @@ class PlayedModel:
 
     def parser(self) -> Parser:
         """Make a reader for one reply."""
-        self._heard = Heard(self._model.parser)
-        return self._heard
-
-
-class Heard:
-    """Reads a reply from its bytes, or gives the one that is on record."""
-
-    def __init__(self, parser: Callable[[], Parser]) -> None:
-        self.reply: Reply | None = None
-        self._make = parser
-        self._parser: Parser | None = None
-
-    def feed(self, data: bytes) -> list[Delta]:
-        """Take the next bytes."""
-        self._parser = self._parser or self._make()
-        return self._parser.feed(data)
-
-    def close(self) -> Reply:
-        """Give the reply."""
-        if self.reply is not None:
-            return self.reply
-        return (self._parser or self._make()).close()
+        return Given(self._model.parser)
 
 
 class PlayedTool(Tool, frozen=True, kw_only=True, eq=False):
@@ -93,8 +71,11 @@ class PlayedTool(Tool, frozen=True, kw_only=True, eq=False):
     stage: Stage
     real: Tool
 
-    async def invoke(self, arguments: dict[str, Any], context: Context, in_thread: InThread | None = None) -> Any:
-        """Give the result that is on record; of one that may be run, what it gives now."""
+    async def invoke(
+        self, arguments: dict[str, Any], context: Context | None, in_thread: InThread | None = None
+    ) -> Any:
+        """Return the result on record; for a live tool, what it returns now."""
+        assert context is not None, "a played tool takes a context"
         if self.agent is not None:
             return await self.real.invoke(arguments, context, in_thread)
         attempt = _attempt(context)
@@ -133,18 +114,17 @@ async def nobody(*_: Any) -> None:
 
 
 def _attempt(context: Context) -> int:
-    """Give the attempt that a tool is told of."""
+    """Return the attempt that a tool is told of."""
     return int(context.explain_id.rpartition(".")[2])
 
 
 def given(content: ToolResultContent) -> Any:
-    """Give what a tool returned, or raise what it raised, so that the same result comes of it."""
-    extra = {name: value for name, value in (content.extra or {}).items() if name != "state"}
+    """Return what a tool returned, or raise what it raised, so that the same result comes of it."""
     if content.outcome == "ok":
-        return Told(content.tool_result, extra) if extra else content.tool_result
-    error = extra.get("error")
-    if isinstance(error, Mapping):
-        raise type(str(error.get("type")), (Exception,), {})(str(error.get("message", "")))
+        value, document = content.tool_result, content.document
+        return value if document is None else DocumentedResult(value, document)
+    if isinstance(content.error, Error):
+        raise type(content.error.type, (Exception,), {})(content.error.message)
     raise BadArguments(text(content.tool_result))
 
 

@@ -18,10 +18,9 @@ from gesta.compare.outside import begins_turn, by_tool, from_outside, opens
 from gesta.compare.played import PlayedModel, played
 from gesta.compare.same import MISSING, Difference
 from gesta.compare.stage import Found, Stage
-from gesta.desk import Desk, Task, Told
-from gesta.entry import Entry
+from gesta.entry import Entry, fold
 from gesta.errors import AgentError, GestaError, OtherProgram
-from gesta.holder import Holder
+from gesta.events import Outcome
 from gesta.kinds import (
     AttemptContent,
     BeginContent,
@@ -32,13 +31,12 @@ from gesta.kinds import (
     ToolCallContent,
     UserContent,
 )
+from gesta.loop import outcome_of, take_in
 from gesta.models.hosted import hosted
-from gesta.opening import Opening
-from gesta.outcome import Outcome
-from gesta.run import outcome_of, take_in
-from gesta.spending import ALLOWANCE
-from gesta.standing import RunView
-from gesta.view import fold
+from gesta.perform.execution import LiveRun, Task, TurnCaller
+from gesta.record.turns import Turns
+from gesta.state.opening import Opening
+from gesta.state.run import RunView
 
 
 class Divergence(Struct, frozen=True):
@@ -47,9 +45,9 @@ class Divergence(Struct, frozen=True):
     run: str
     seq: int
     recorded: Entry | None
-    """What is on record; none where the replay does something after the end."""
+    """What is on record; `None` if the replay goes on after the end of the record."""
     replayed: Entry | None
-    """What the code does; none where it does nothing."""
+    """What the code does; `None` if it does nothing."""
     difference: Difference
     """Where they differ, by a JSON path in the content, or `span` or `causes`."""
 
@@ -72,7 +70,7 @@ class Replayed(Struct, frozen=True):
         return next((each.divergence for each in self.every() if each.divergence is not None), None)
 
     def every(self) -> list["Replayed"]:
-        """Give this and all below."""
+        """Return this and all below."""
         return [self, *(one for each in self.below for one in each.every())]
 
 
@@ -93,7 +91,7 @@ Runs = Mapping[str, Sequence[Entry]]
 
 
 async def replay_run(runs: Runs, run: str, agent: Agent, how: How | None = None) -> Replayed:
-    """Take a run again, with those below it: no effect, no model, no key.
+    """Replay a run and the runs below it: without effects, without a model, without a key.
 
     Args:
         runs: the entries of the run and of those below it, each from its first.
@@ -134,7 +132,7 @@ class Rehearsal:
         self._called: dict[str, Agent] = {}
 
     async def play(self, agent: Agent) -> Replayed:
-        """Take it again, process after process."""
+        """Replay the run, process after process."""
         stage = self.stage
         tools = [played(stage, tool) for tool in agent.tools]
         model = PlayedModel(stage, agent.asked()) if agent.model != "" else agent.model
@@ -151,7 +149,7 @@ class Rehearsal:
         return self._ended(None)
 
     def agents(self, agent: Agent) -> dict[str, Agent]:
-        """Give the agent of each run that a task was handed to."""
+        """Return the agent of each run that a task was handed to."""
         found = {}
         for run, entries in self._runs.items():
             opened = _opened(entries)
@@ -162,7 +160,7 @@ class Rehearsal:
         return found | self._called
 
     async def _earlier(self, agent: Agent) -> bool:
-        """Let a process begin at an earlier entry, where one may have begun that did more at once."""
+        """Start a process at an earlier entry, in case the process on record did more in one step."""
         stage, reached, found = self.stage, self.stage.done, self.stage.found
         for head in range(reached - 1, max(reached - EARLIER, self._shared) - 1, -1):
             gone = stage.back(head)
@@ -175,7 +173,7 @@ class Rehearsal:
         return False
 
     def _taken_over(self) -> bool:
-        """Take over what comes next, if it is nobody's code that it comes from."""
+        """Copy the next entry, if no code writes such entries, and return whether it was copied."""
         entry = self.stage.next
         if entry is None or not (from_outside(self._entries, entry) or self._by_lot(entry)):
             return False
@@ -183,7 +181,7 @@ class Rehearsal:
         return True
 
     def _gave_other(self) -> bool:
-        """Say whether the process was ended because a tool that is run gave something else."""
+        """Return whether the process was ended because a tool that is run gave something else."""
         found = self.stage.found
         if found is None or found[0].kind is not found[1].kind:
             return False
@@ -193,7 +191,7 @@ class Rehearsal:
         return isinstance(call, ToolCallContent) and call.tool_name in self.stage.live
 
     def _by_lot(self, entry: Entry) -> bool:
-        """Say whether a decision was drawn by lot: nothing but its options can be the same again."""
+        """Return whether a decision was drawn by lot: nothing but its options can be the same again."""
         found = self.stage.found
         old, made = entry.content, found[1].content if found is not None else None
         if not isinstance(old, DecisionContent) or not isinstance(made, DecisionContent):
@@ -201,16 +199,16 @@ class Rehearsal:
         return old.candidates == made.candidates and old.rationale is None and made.rationale is None
 
     async def _live(self, agent: Agent) -> GestaError | None:
-        """Let a process begin, and go on until it is ended, or its turn ends or waits."""
-        stage, holder = self.stage, Understudy(self)
+        """Start a process, and run it until it is ended, or until its turn ends or waits."""
+        stage, turns = self.stage, Understudy(self)
         state = fold(RunView(), stage.made)
         try:
             if state.open:
-                await holder.resume(agent, stage.run, None)
+                await turns.resume(agent, stage.run, None)
             else:
                 begin = next((each for each in self._entries[stage.done :] if begins_turn(each)), None)
                 if begin is not None:
-                    await holder.take(agent, self._opens(begin), None)
+                    await turns.take(agent, self._opens(begin), None)
         except GestaError as failure:
             if not stage.stopped and not isinstance(failure, OtherProgram):
                 raise
@@ -218,7 +216,7 @@ class Rehearsal:
         return None
 
     def _opens(self, begin: Entry) -> Opening:
-        """Say what opened a turn."""
+        """Return what opened a turn."""
         content, opened = begin.content, self.stage.opened
         assert isinstance(content, BeginContent)
         said = self._entries[begin.seq] if begin.seq < len(self._entries) else None
@@ -233,13 +231,13 @@ class Rehearsal:
             key=content.key,
             parent_run=opened.parent_run,
             causes=said.causes if said is not None else (),
-            allowance=(content.extra or {}).get(ALLOWANCE),
+            allowance=content.allowance,
             depth=opened.depth,
             doubts=opened.doubts,
         )
 
     async def child(self, agent: Agent, task: Task) -> Outcome | None:
-        """Give what a child run gave, once it is its turn; none where it came to no end here."""
+        """Return what a child run gave, once it is its turn; `None` where it came to no end here."""
         assert isinstance(task.cause, tuple)
         after = self._entries[task.cause[1] :]
         waits = next((each for each in after if isinstance(each.content, FaultContent) and self._of(each, task)), None)
@@ -264,12 +262,12 @@ class Rehearsal:
                 self._called[run] = agent
 
     def _of(self, fault: Entry, task: Task) -> bool:
-        """Say whether a fault is of the attempt in which a task was handed over."""
+        """Return whether a fault is of the attempt in which a task was handed over."""
         assert isinstance(fault.content, FaultContent) and isinstance(task.cause, tuple)
         return fault.content.of in self._entries[task.cause[1] - 1].causes
 
     def _divergence(self, failure: GestaError | None, before: Found | None) -> Divergence:
-        """Say what the last two processes did in place of what is on record; the nearer one is told."""
+        """Return what the last two processes did in place of what is on record; the nearer one is told."""
         entry, found, run = self.stage.next, self.stage.found, self.stage.run
         if before is not None and entry is not None and before[0].seq == entry.seq:
             same = found is not None and found[1].kind == entry.kind
@@ -285,37 +283,37 @@ class Rehearsal:
         return Replayed(run=stage.run, entries=stage.done, divergence=divergence, made=tuple(stage.made))
 
 
-class Understudy(Holder):
+class Understudy(Turns):
     """Holds the run of a rehearsal; other runs are not entered, what they gave is on record."""
 
     def __init__(self, rehearsal: Rehearsal) -> None:
         super().__init__(rehearsal.stage, lambda agent: agent, rehearsal.stage.now)
         self._rehearsal = rehearsal
 
-    async def child(self, agent: Agent, task: Task, desk: Desk) -> Outcome:
-        """Give what a child run gave; one that had come to no end waits."""
-        desk.absorb()
-        await desk.log.durable()
+    async def child(self, agent: Agent, task: Task, live: LiveRun) -> Outcome:
+        """Return what a child run gave; one that had come to no end waits."""
+        live.absorb()
+        await live.log.durable()
         ended = await self._rehearsal.child(agent, task)
         if ended is not None:
             return ended
         assert isinstance(task.cause, tuple)
-        run = await self.child_run(task.name, desk)
+        run = await self.child_run(task.name, live)
         return Outcome(run=run, session=self._rehearsal.stage.opened.session, turn=0, reason="waiting")
 
     @asynccontextmanager
-    async def held(self, run: str, agent: Agent, told: Told, above: str | None = None) -> AsyncIterator[Desk]:
+    async def held(self, run: str, agent: Agent, told: TurnCaller, above: str | None = None) -> AsyncIterator[LiveRun]:
         """Hold the run; the stage looks at what is written, committed or not."""
-        async with super().held(run, agent, told, above) as desk:
-            self._rehearsal.stage.journal = desk.log.journal
-            yield desk
+        async with super().held(run, agent, told, above) as live:
+            self._rehearsal.stage.journal = live.log.journal
+            yield live
 
-    async def call_off(self, desk: Desk, names: Sequence[str] | None = None) -> None:
+    async def call_off(self, live: LiveRun, names: Sequence[str] | None = None) -> None:
         """Do nothing: how other runs were ended is on their own record."""
 
-    async def _note_change(self, agent: Agent, desk: Desk) -> None:
+    async def _note_change(self, agent: Agent, live: LiveRun) -> None:
         """Write nothing: which code went on with a turn is on record."""
-        await take_in(desk)
+        await take_in(live)
 
 
 def _opening(entry: Entry) -> bool:

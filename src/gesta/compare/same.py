@@ -9,11 +9,11 @@ from typing import Any
 
 from msgspec import Struct
 
-from gesta.acts import NAME
-from gesta.codec import encode_content
+from gesta.codec.rows import encode_content
 from gesta.compare.texts import json_of
 from gesta.entry import Entry, utc_time
 from gesta.kinds import Content, Kind
+from gesta.state.steps import NOTE_NAME
 
 CHANCE: Mapping[Kind, tuple[str, ...]] = {
     Kind.ChatCompletion: ("latency_ms", "meta.raw_zlib"),
@@ -21,7 +21,7 @@ CHANCE: Mapping[Kind, tuple[str, ...]] = {
     Kind.Begin: ("agent",),
     Kind.End: ("error.traceback",),
     Kind.Fault: ("error.traceback", "shown_chars"),
-    Kind.ToolResult: ("extra.error.traceback",),
+    Kind.ToolResult: ("error.traceback",),
     Kind.ApprovalRequest: ("expires",),
     Kind.Approval: ("sent_at", "token"),
     Kind.Timer: ("due_at",),
@@ -54,13 +54,13 @@ MISSING = _Missing()
 
 
 def told(content: Content) -> dict[str, Any]:
-    """Give a content as the JSON that is stored, large values included."""
+    """Return a content as the JSON that is stored, large values included."""
     found: dict[str, Any] = json.loads(encode_content(content, None))
     return found
 
 
 def counted(entry: Entry) -> dict[str, Any]:
-    """Give what counts of an entry's content."""
+    """Return what counts of an entry's content."""
     found = told(entry.content)
     for path in CHANCE.get(entry.kind, ()):
         _drop(found, path.split("."))
@@ -70,7 +70,7 @@ def counted(entry: Entry) -> dict[str, Any]:
 
 
 def difference(before: Entry, after: Entry, *, prompts: bool = True) -> Difference | None:
-    """Give the first difference between two entries of one seq; none if they are the same.
+    """Return the first difference between two entries of one seq; `None` if they are the same.
 
     Args:
         prompts: False where how a model was asked does not count.
@@ -92,7 +92,7 @@ def difference(before: Entry, after: Entry, *, prompts: bool = True) -> Differen
 
 
 def differences(before: Any, after: Any, path: str = "$") -> Iterator[Difference]:
-    """Give every place at which two JSON values differ, in order; also in texts that are JSON, as many tools give."""
+    """Yield every place at which two JSON values differ, in order; also in texts that are JSON, as many tools give."""
     match before, after:
         case dict(), dict():
             for key in dict.fromkeys([*before, *after]):
@@ -117,7 +117,7 @@ def _parsed(before: Any, after: Any) -> tuple[Any, Any]:
 
 
 def _drop(value: Any, path: list[str]) -> None:
-    """Take a member away, and what is empty without it."""
+    """Remove a member, and what is empty without it."""
     if not isinstance(value, dict):
         return
     if len(path) > 1:
@@ -127,8 +127,8 @@ def _drop(value: Any, path: list[str]) -> None:
 
 
 def _clock(entry: Entry, value: Any) -> bool:
-    """Say whether a note is a time that was read from the clock."""
-    if not entry.annotations or NAME not in entry.annotations or not isinstance(value, str):
+    """Return whether a note is a time that was read from the clock."""
+    if not entry.annotations or NOTE_NAME not in entry.annotations or not isinstance(value, str):
         return False
     try:
         return utc_time(value).tzinfo is not None

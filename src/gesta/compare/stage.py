@@ -12,13 +12,13 @@ from typing import Any
 import anyio
 import msgspec
 
-from gesta.blob import Blobs
-from gesta.codec import encode_content, from_row, to_row
+from gesta.codec.blobs import Blobs
+from gesta.codec.rows import encode_content, from_row, to_row
 from gesta.compare.outside import RECONCILED, by_letter, by_tool, from_outside
 from gesta.compare.same import Difference, difference
-from gesta.context import Done, NotDone
 from gesta.entry import GENESIS, Entry, Row, utc_text
 from gesta.errors import BrokenRecord, WriteFailed
+from gesta.function_tool.context import Done, NotDone
 from gesta.kinds import (
     AttemptContent,
     ChatCompletionContent,
@@ -29,11 +29,11 @@ from gesta.kinds import (
     ResolutionContent,
     ToolResultContent,
 )
-from gesta.late import LATE
-from gesta.log import Journal
+from gesta.log.journal import Journal
 from gesta.models.replay import Recorded, recorded
-from gesta.pending import UNSETTLED
-from gesta.store import Batch, BlobRow, Effect, Info, Lease, Letter, RunRow, Table
+from gesta.perform.late import LATE
+from gesta.state.calls import UNSETTLED
+from gesta.store import Batch, BlobRow, Foreign, Info, Lease, Letter, QueryBounds, RunRow, Table, TransactionalEffect
 
 GATE = 50  # looks at whether something's turn has come, while nothing else happens
 BESIDE = frozenset({Kind.ToolResult, Kind.Fault, Kind.Edge, Kind.Budget, Kind.Begin, Kind.End})
@@ -44,6 +44,8 @@ Found = tuple[Entry, Entry, Difference]
 
 class Stage:
     """The record of one run, as far as that was taken again."""
+
+    queries = QueryBounds()
 
     def __init__(
         self, entries: Sequence[Entry], opened: Opened, *, prompts: bool = True, live: Collection[str] = ()
@@ -71,7 +73,7 @@ class Stage:
 
     @property
     def info(self) -> Info:
-        """Say what the record said of itself in which the run was made."""
+        """Return what the record said of itself in which the run was made."""
         return Info(self.opened.record, "replay", utc_text(self.recorded[0].at))
 
     @property
@@ -85,18 +87,18 @@ class Stage:
         return self.recorded[self.done] if self.done < len(self.recorded) else None
 
     def now(self) -> datetime:
-        """Tell the time at which the next entry was written."""
+        """Return the time at which the next entry was written."""
         return (self.next or self.recorded[-1]).at
 
     def copy(self, entry: Entry) -> None:
-        """Take over the next entry as it is on record."""
+        """Copy the next entry as it is on record."""
         prev = self._rows[-1].digest if self._rows else GENESIS
         _, row = to_row(entry, prev, bytes(16), self._kept.keep)
         self._blobs |= {name: BlobRow(name, salt, data) for name, salt, data in self._kept.take()}
         self._add(entry, msgspec.structs.replace(row, run=entry.shared_from or entry.run))
 
     def back(self, head: int) -> list[tuple[Entry, Row]]:
-        """Take back what was taken again after `head`, and give it."""
+        """Remove what was replayed after `head`, and return it."""
         gone = list(zip(self.made[head:], self._rows[head:], strict=True))
         del self.made[head:], self._rows[head:]
         return gone
@@ -133,7 +135,7 @@ class Stage:
             self._add(entry, row)
         return self.done
 
-    async def transact(self, effect: Effect) -> None:
+    async def transact(self, effect: TransactionalEffect) -> None:
         """Compare what a transactional tool is said to have done; nothing is done to its tables."""
         batch, _ = effect.work(NoTables())
         await self.append(batch)
@@ -144,7 +146,7 @@ class Stage:
         return rows[:limit]
 
     async def runs(self, session: str | None = None, name: str | None = None) -> list[RunRow]:
-        """Give the run, also before its first entry: who looks for it is to find it by its id."""
+        """Return the run, also before its first entry: who looks for it is to find it by its id."""
         opened, at = self.opened, utc_text(self.recorded[0].at)
         row = RunRow(self.run, opened.session, opened.name, opened.record, opened.parent_run, at, self.done, at, 1)
         return [row] if session in (None, row.session) and name in (None, row.name) else []
@@ -154,7 +156,7 @@ class Stage:
         return self.done, self._rows[-1].digest if self._rows else GENESIS
 
     async def lease(self, run: str, *, mirror: bool = False) -> Lease:
-        """Let a new writer begin."""
+        """Start a new writer."""
         self._epoch += 1
         self.stopped, self.found = False, None
         return Lease(run, f"replay {self._epoch}", self._epoch, *(await self.head(run)))
@@ -203,7 +205,7 @@ class Stage:
         return False
 
     async def inbox(self, run: str) -> list[Letter]:
-        """Give what comes next on record, as far as that came by letter."""
+        """Return what comes next on record, as far as that came by letter."""
         found: list[Letter] = []
         for entry in self.recorded[self._written :]:
             if not by_letter(self.recorded, entry):
@@ -231,6 +233,10 @@ class Stage:
         """Nothing can be broken."""
         return []
 
+    async def foreign(self) -> Foreign:
+        """Nothing stands beside the rows."""
+        return Foreign()
+
     async def close(self) -> None:
         """Do nothing."""
 
@@ -239,7 +245,7 @@ class Stage:
         raise self.stop()
 
     def answer(self) -> tuple[Recorded, ChatCompletionContent]:
-        """Give the answer that comes next on record. Raises WriteFailed where none does."""
+        """Return the answer that comes next on record. Raises WriteFailed if there is no next answer."""
         entry = self.next
         if entry is None:
             self.over = True
@@ -248,7 +254,7 @@ class Stage:
         return self._answers[entry.id], entry.content
 
     def result_at_once(self, attempt: int) -> ToolResultContent:
-        """Give the result that was committed with an attempt. Raises WriteFailed where it was not."""
+        """Return the result that was committed with an attempt. Raises WriteFailed where it was not."""
         entry = self._results.get(attempt)
         if entry is None or entry.seq != attempt + 1:
             raise self.stop()
@@ -256,7 +262,7 @@ class Stage:
         return entry.content
 
     async def result(self, attempt: int) -> ToolResultContent:
-        """Give the result of an attempt once it comes next on record. Raises WriteFailed where it does not."""
+        """Return the result of an attempt once it comes next on record. Raises WriteFailed where it does not."""
         entry = self._results.get(attempt)
         if entry is None or not await self.comes(entry.seq - 1):
             raise self.stop()
@@ -264,12 +270,12 @@ class Stage:
         return entry.content
 
     def called(self, attempt: int) -> list[tuple[str, str]]:
-        """Give the agents that a tool called in an attempt, each with what it was asked."""
+        """Return the agents that a tool called in an attempt, each with what it was asked."""
         edges = [each for each in self.recorded if isinstance(each.content, EdgeContent) and each.causes == (attempt,)]
         return [(edge.content.dest[0], str(edge.content.payload)) for edge in edges]  # type: ignore[union-attr]
 
     def settled(self, attempt: int) -> Any:
-        """Give what a tool said when it was asked what became of an attempt. Raises WriteFailed where it was not."""
+        """Return what a tool said when it was asked what became of an attempt. Raises WriteFailed where it was not."""
         entry = self.recorded[self._written] if self._written < len(self.recorded) else None
         content = entry.content if entry is not None else None
         if isinstance(content, ResolutionContent) and content.of == attempt and content.by.startswith(RECONCILED):

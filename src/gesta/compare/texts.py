@@ -51,7 +51,7 @@ def changed(text: str, steps: Sequence[str], value: Any) -> str:
 
 
 def nothing(value: Any, step: str) -> LookupError:
-    """Say that a value has no such member."""
+    """Return the error that a value has no such member."""
     return LookupError(f"{json.dumps(value, default=str)[:EXCERPT]} has no {step!r}")
 
 
@@ -77,7 +77,7 @@ def _changed(text: str, steps: Sequence[str], value: Any, whole: str) -> str:
 
 
 def _members(text: str, begin: int) -> Iterator[Member]:
-    """Give the members of the object or list that begins there."""
+    """Yield the members of the object or list that begins there."""
     at, place = _after_gap(text, begin + 1), 0
     while text[at] not in "}]":
         start, key = at, str(place)
@@ -115,7 +115,7 @@ def _written(value: Any, like: str) -> str:
 
 
 def _compact(text: str) -> bool:
-    """Say whether a text has commas or colons, and no spaces beside them."""
+    """Return whether a text has commas or colons, and no spaces beside them."""
     bare = STRING.sub("", text)
     return any(each in bare for each in ",:") and not any(map(str.isspace, bare))
 

@@ -14,7 +14,7 @@ MOST, BEFORE = 160, 30
 
 
 def divergence_lines(found: Divergence, entries: list[Entry]) -> list[str]:
-    """Say where a replay goes another way."""
+    """Return where a replay goes another way."""
     entry = found.recorded or found.replayed
     assert entry is not None
     head = f"entry {found.seq} of run {found.run}, {_what(entry, entries)}: {found.difference.path}"
@@ -25,7 +25,7 @@ def divergence_lines(found: Divergence, entries: list[Entry]) -> list[str]:
 
 
 def sides(difference: Difference) -> Iterator[tuple[str, str]]:
-    """Give both sides of a difference, each with its mark."""
+    """Yield both sides of a difference, each with its mark."""
     before, after = (_text(value) for value in (difference.before, difference.after))
     alike = next((place for place, pair in enumerate(zip(before, after, strict=False)) if pair[0] != pair[1]), 0)
     start = max(0, alike - BEFORE) if max(len(before), len(after)) > MOST else 0
@@ -35,7 +35,7 @@ def sides(difference: Difference) -> Iterator[tuple[str, str]]:
 
 
 def plain(value: Any) -> Any:
-    """Give a side of a difference as JSON has it; nothing is null."""
+    """Return a side of a difference as JSON has it; nothing is null."""
     return None if value is MISSING else value
 
 

@@ -23,7 +23,7 @@ you would refund, and wait until the customer agrees. Amounts are in euros. Neve
 
 
 def its_shop(context: gesta.Context) -> Path:
-    """Say where the shop of this call's session lies."""
+    """Return where the shop of this call's session lies."""
     return shop.place(context.record, context.session)
 
 
@@ -46,7 +46,7 @@ def refund_policy() -> str:
 
 
 def find_refund(key: str, context: gesta.Context) -> gesta.Done | gesta.NotDone:
-    """Say whether the refund with this key was booked: what `reconcile` asks after a crash."""
+    """Return whether the refund with this key was booked: what `reconcile` asks after a crash."""
     booked = shop.booked_as(its_shop(context), key)
     return gesta.Done(booked) if booked is not None else gesta.NotDone()
 

@@ -13,9 +13,9 @@ import msgspec
 
 import gesta
 from gesta import demo
-from gesta.crashing.witness import die
 from gesta.demo import shop
 from gesta.demo.driver import drive, staffed
+from gesta.testing.crashes.witness import die
 
 P = ParamSpec("P")
 
@@ -40,7 +40,7 @@ def killed_before_commit(order_id: int, amount: str, reason: str, context: gesta
 
 
 def doomed(agent: gesta.Agent, when: str) -> gesta.Agent:
-    """Give the agent with a refund tool that kills."""
+    """Return the agent with a refund tool that kills."""
     function = killed_after(demo.refund.function) if when == "after" else killed_before_commit
     refund = msgspec.structs.replace(demo.refund, function=function)
     tools = [refund if tool.name == refund.name else tool for tool in agent.tools]

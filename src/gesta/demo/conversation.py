@@ -8,9 +8,9 @@ tokens are what such a conversation takes; nothing was bought.
 from collections.abc import Callable
 
 import gesta
-from gesta.asking import DENIED
+from gesta.decide.open_call import DENIED
 from gesta.demo.shop import MISSING
-from gesta.model import Model, Reply, ReplyCall, Request
+from gesta.model.request import Model, Reply, ReplyCall, Request
 
 MESSAGES = (
     "Hello, the reading lamp I ordered from you arrived with a broken shade. Can you help?",
@@ -34,7 +34,7 @@ def _said(text: str, tokens: tuple[int, int], *calls: ReplyCall) -> Reply:
 
 
 def _by_what_happened(usual: Reply, denied: Reply | None = None) -> Callable[[Request], Reply]:
-    """Give the answer that fits what the tools brought back."""
+    """Return a function that chooses the answer by what the tools returned."""
 
     def choose(request: Request) -> Reply:
         if any(MISSING.encode() in block for block in request.blocks):

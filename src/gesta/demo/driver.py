@@ -22,7 +22,7 @@ def key(place: int) -> str:
 
 
 def staffed(live: str | None, base_url: str | None, pause_s: float = 0.0) -> gesta.Agent:
-    """Give the agent, with a live model in place of the replay if one is named. Raises BadAddress and NoKey."""
+    """Return the agent, with a live model in place of the replay if one is named. Raises BadAddress and NoKey."""
     if base_url and not live:
         raise BadAddress("A base URL says where, but not which model. Add --model NAME, by that server's name for it.")
     chosen = address.model(live, base_url) if live else model(pause_s)
@@ -30,7 +30,7 @@ def staffed(live: str | None, base_url: str | None, pause_s: float = 0.0) -> ges
 
 
 def awaits_approval(outcome: gesta.Outcome) -> bool:
-    """Say whether a person's approval is all that a turn waits for."""
+    """Return whether a person's approval is all that a turn waits for."""
     return bool(outcome.waiting) and all(waiting.what == "approval" for waiting in outcome.waiting)
 
 

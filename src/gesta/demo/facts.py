@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from gesta.entry import Entry
 from gesta.kinds import ChatCompletionContent, RequestContent, ToolCallContent
-from gesta.usage import tokens
+from gesta.model.usage import tokens
 
 
 class Usage(Struct):
@@ -21,7 +21,7 @@ class Usage(Struct):
 
     @property
     def text(self) -> str:
-        """Say it in a line."""
+        """Return the fact as one line."""
         if self.answered == self.unknown:
             return "unknown"
         known = f"{self.given:,} in, {self.taken:,} out"

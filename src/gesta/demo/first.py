@@ -57,7 +57,7 @@ async def _answer(stage: Stage, outcome: gesta.Outcome, verdict: Verdict) -> Non
 
 
 def _asked(stage: Stage, outcome: gesta.Outcome) -> Verdict | None:
-    """Ask for the approval; none if nobody is there to be asked."""
+    """Ask for the approval; `None` if nobody is there to be asked."""
     if stage.choices.yes:
         return Verdict("approved", "--yes")
     if not stage.choices.interactive:

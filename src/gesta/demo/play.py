@@ -76,7 +76,7 @@ def _play(stage: Stage) -> int:
 
 
 def _judged(stage: Stage, outcome: gesta.Outcome) -> int:
-    """Give the exit code of an outcome, and say why if it is no answer."""
+    """Return the exit code of an outcome, and say why if it is no answer."""
     if outcome.reason == "answered":
         return ANSWERED
     said = outcome.error.message if outcome.error is not None else f"waits for {outcome.waiting}"
@@ -86,7 +86,7 @@ def _judged(stage: Stage, outcome: gesta.Outcome) -> int:
 
 
 async def _close(stage: Stage) -> None:
-    """Say what it took, where everything is, and what may be tried next."""
+    """Print the cost, where the files are, and what to try next."""
     async with gesta.open(stage.choices.address) as record:
         took = usage([entry for session in stage.sessions for entry in await stage.entries(record, session)])
     live, voice = bool(stage.choices.live), stage.voice

@@ -12,11 +12,11 @@ from typing import TypeVar
 import anyio
 
 import gesta
-from gesta.crashing.witness import KILL
 from gesta.demo import shop
 from gesta.demo.driver import drive
 from gesta.demo.facts import bought_again
 from gesta.demo.stage import Stage, Verdict
+from gesta.testing.crashes.witness import KILL
 
 R = TypeVar("R")
 
@@ -34,7 +34,7 @@ AGAIN = (
 
 
 async def play_second(stage: Stage, session: str, verdict: Verdict) -> gesta.Outcome | None:
-    """Play the part; none if the child process came to another end than the one it was meant to."""
+    """Play the part; `None` if the child process came to another end than the one it was meant to."""
     stage.open_shop(session)
     stage.voice.heading(f"Part 2: killed in the middle of the refund (session {session})")
     stage.voice.line()
@@ -88,7 +88,7 @@ def _not_killed(stage: Stage, code: int) -> None:
 
 
 async def _tell_of_kill(stage: Stage, record: gesta.Record, session: str, code: int) -> None:
-    """Say what the killed process left behind: in the shop, and on record."""
+    """Print what the killed process left behind, in the shop and on record."""
     voice, booked = stage.voice, _rows(shop.count(stage.shop(session)))
     voice.line()
     name = f" ({signal.Signals(-code).name})" if code < 0 else ""
@@ -107,7 +107,7 @@ async def _tell_of_kill(stage: Stage, record: gesta.Record, session: str, code: 
 
 
 async def _tell_counts(stage: Stage, record: gesta.Record, session: str) -> None:
-    """Say how often the refund was made, and whether an answer of the model was paid for twice."""
+    """Print how often the refund was made, and whether an answer of the model was paid for twice."""
     counted, entries = shop.count(stage.shop(session)), await stage.entries(record, session)
     text = f"refunds fired: {counted.fired}, model calls bought again: {bought_again(entries)}"
     stage.voice.line(text, "bold")

@@ -45,13 +45,13 @@ class Count(Struct, frozen=True):
 
 
 def place(record: str, session: str) -> Path:
-    """Say where a session's copy of the shop lies: beside the record."""
+    """Return where a session's copy of the shop lies: beside the record."""
     name = re.sub(r"[^\w.-]", "_", f"{Path(record).stem}-{session}.shop.db")
     return Path(record).with_name(name)
 
 
 def witness(shop: Path) -> Path:
-    """Say where the lines about refunds lie that were set out upon."""
+    """Return the path of the file that lists the refunds that were started."""
     return shop.with_name(shop.name + ".fired")
 
 
@@ -162,7 +162,7 @@ def book(shop: Path, refund: Refund, commit: Commit = sqlite3.Connection.commit)
 
 
 def booked_as(shop: Path, key: str) -> dict[str, Any] | None:
-    """Look a refund up by the key of its call; none if it was not booked."""
+    """Return the refund with the key of a call; `None` if it was not booked."""
     with opened(shop) as connection:
         row = connection.execute("SELECT * FROM refunds WHERE key = ? ORDER BY id", [key]).fetchone()
         if row is None:
@@ -180,7 +180,7 @@ def count(shop: Path) -> Count:
 
 
 def _paid(connection: sqlite3.Connection, order_id: int) -> tuple[int, str]:
-    """Give what was paid for an order, in cents, and how."""
+    """Return what was paid for an order, in cents, and how."""
     payments = connection.execute("SELECT amount_cents, method FROM payments WHERE order_id = ?", [order_id]).fetchall()
     return sum(payment["amount_cents"] for payment in payments), payments[0]["method"] if payments else "nothing"
 

@@ -79,15 +79,15 @@ class Stage:
         return f"gesta resume last {' '.join(words)}{self.choices.named}"
 
     def agent(self, pause_s: float = 0.0) -> gesta.Agent:
-        """Give the agent with the model that was chosen. Raises BadAddress and NoKey."""
+        """Return the agent with the model that was chosen. Raises BadAddress and NoKey."""
         return staffed(self.choices.model, self.choices.base_url, pause_s)
 
     def shop(self, session: str) -> Path:
-        """Say where a session's shop lies."""
+        """Return where a session's shop lies."""
         return shop.place(self.choices.address, session)
 
     async def free_number(self) -> int:
-        """Give the first number after those of earlier showings; makes the record if there is none."""
+        """Return the next number of a showing. Creates the record if it does not exist."""
         async with gesta.open(self.choices.address) as record:
             named = [re.fullmatch(r"demo-(\d{1,9})(-crash)?", row.session) for row in await record.store.runs()]
         number = max((int(found[1]) for found in named if found), default=0) + 1
@@ -96,7 +96,7 @@ class Stage:
         return number
 
     def open_shop(self, session: str) -> None:
-        """Give a session its copy of the shop. Raises WriteFailed."""
+        """Make a session's copy of the shop. Raises WriteFailed."""
         try:
             shop.copy(self.shop(session))
         except OSError as error:
@@ -104,7 +104,7 @@ class Stage:
         self.sessions.append(session)
 
     async def entries(self, record: gesta.Record, session: str, after: int = 0) -> list[Entry]:
-        """Read the entries of a session's run, those after `after`; none as long as it has no run."""
+        """Return the entries of a session's run after `after`; an empty list while it has no run."""
         rows = await record.store.runs(session)
         return await record.read(rows[0].run, after) if rows else []
 
@@ -115,5 +115,5 @@ class Stage:
             transcript.show(entry, spoken=spoken)
 
     def transcript(self, session: str) -> Transcript:
-        """Give what tells a session's run."""
+        """Return what tells a session's run."""
         return self._transcripts.setdefault(session, Transcript(self.voice))

@@ -17,11 +17,11 @@ from gesta.kinds import (
     ToolResultContent,
     UserContent,
 )
-from gesta.pending import LOST, UNKNOWN_END
+from gesta.state.calls import LOST, UNKNOWN_END
 
 
 class Transcript:
-    """Tells one run."""
+    """Prints one run."""
 
     def __init__(self, voice: Voice) -> None:
         self.seen = 0
@@ -41,7 +41,7 @@ class Transcript:
         return described(self._calls[seq])
 
     def show(self, entry: Entry, *, spoken: bool = True) -> None:
-        """Say what an entry tells, if it tells something here.
+        """Print a line about an entry, if it matters here.
 
         Args:
             spoken: also what customer and agent said; not where that was heard already.

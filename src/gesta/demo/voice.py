@@ -11,14 +11,14 @@ from rich.console import Console
 from rich.text import Text
 
 from gesta.cli.talk import harmless
-from gesta.event import Event
+from gesta.events import Event
 
 INDENT, WIDTH = 10, 80
 CUSTOMER, AGENT = ("customer", "bold cyan"), ("agent", "bold green")
 
 
 class Voice:
-    """Says things on a console, in at most 80 columns."""
+    """Prints text on a console, in at most 80 columns."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -35,23 +35,23 @@ class Voice:
         self._put("-" * cell_len(text), "dim")
 
     def paragraph(self, text: str, style: str = "") -> None:
-        """Say something in whole lines."""
+        """Print a paragraph."""
         for line in textwrap.wrap(harmless(text), self._width):
             self._put(line, style)
 
     def line(self, text: str = "", style: str = "") -> None:
-        """Say one line as it is, however long: something to be copied, or looked for."""
+        """Print one line as it is, however long: a text to be copied or searched."""
         self._put(text, style)
 
     def note(self, text: str) -> None:
-        """Say in passing what happened, on one dim line."""
+        """Print a note on one dim line."""
         self.close()
         text = " ".join(harmless(text).split())
         most = self._width - INDENT
         self._put(" " * INDENT + (text if len(text) <= most else f"{text[: most - 3]}..."), "dim")
 
     def fact(self, name: str, text: str, style: str = "yellow") -> None:
-        """Say one fact that was looked up, under its name."""
+        """Print one fact with its name."""
         self.close()
         lines = textwrap.wrap(harmless(text), self._width - INDENT)
         for place, line in enumerate(lines or [""]):
@@ -59,12 +59,12 @@ class Voice:
             self._console.print(Text.assemble((head, self._style(style)), self._fit(line)), soft_wrap=True)
 
     def person(self, who: tuple[str, str], text: str) -> None:
-        """Say what somebody said."""
+        """Print what a person or the agent said."""
         self.words(text, who)
         self.close()
 
     def words(self, text: str, who: tuple[str, str] = AGENT) -> None:
-        """Say more of what somebody is saying; words are kept whole."""
+        """Print more words of the same speaker. Words are not broken."""
         if not self._column and text:
             self._console.print(Text(f"{who[0]:>{INDENT - 2}}  ", self._style(who[1])), end="", soft_wrap=True)
             self._column = INDENT
@@ -105,7 +105,7 @@ class Voice:
         self._console.print(Text(self._fit(harmless(text)), self._style(style)), soft_wrap=True)
 
     def _style(self, style: str) -> str:
-        """Give the style, where styles are wanted."""
+        """Return the style, where styles are wanted."""
         return "" if self._plain else style
 
     def _fit(self, text: str) -> str:
@@ -113,7 +113,7 @@ class Voice:
         return text.encode(self._console.encoding, "replace").decode(self._console.encoding)
 
     def hear(self, event: Event) -> None:
-        """Say the words of an answer as they come, and take back those that turn out to be none."""
+        """Print the words of an answer as they come, and note those that are retracted."""
         if event.type == "answer" and event.content:
             self.words(event.content)
         elif event.type == "retract" and self._column:

@@ -1,15 +1,4 @@
 """Makers of the spine's `Formatter`."""
 
-ORDER = (
-    "tool_calls",
-    "llm_message",
-    "history",
-    "react",
-    "codeact",
-    "text_form",
-    "react_text",
-    "codeact_text",
-    "json_text",
-    "transcript",
-    "repair",
-)
+ORDER = ("tool_calls", "text_form", "react_text", "codeact_text", "json_text", "transcript", "repair")
+"""Each file may import those before it."""

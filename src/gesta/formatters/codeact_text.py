@@ -9,11 +9,13 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from gesta.formatters.codeact import CODE_ACT_PSEUDO_TOOL_NAME, code_of
 from gesta.formatters.text_form import FENCE, LineReader, TextForm, described, marker
 from gesta.message import Call
-from gesta.model import Reply, ReplyCall
+from gesta.model.request import Reply, ReplyCall
+from gesta.prompt.formatter import observation_text
 
+CODE_ACT_PSEUDO_TOOL_NAME = "code_execution"
+"""The tool whose call is a piece of code."""
 PYTHON = frozenset({"python", "python3", "py", "tool_code"})
 TAG, TAG_SO_FAR = re.compile(" {0,3}<code>"), re.compile(" {0,3}(?:<(?:c(?:o(?:d(?:e)?)?)?)?)?")
 END_TAG = re.compile(r"</code>[ \t]*\r?\n?$")
@@ -37,7 +39,7 @@ class CodeActReader(LineReader):
         """Whether a fence is open that holds no code."""
 
     def counts(self, part: str) -> bool:
-        """Say no inside code."""
+        """Return False inside code."""
         return self.part != "code"
 
     def enter(self, part: str) -> None:
@@ -66,7 +68,7 @@ class CodeActReader(LineReader):
         return super().opens(line, whole=True)
 
     def body(self, text: str) -> None:
-        """Take words of a part."""
+        """Add words of a part."""
         if self.part != "code":
             super().body(text)
             return
@@ -75,7 +77,7 @@ class CodeActReader(LineReader):
             self._end_row()
 
     def calls(self, reply: Reply) -> list[ReplyCall]:
-        """Give the call of the code, if there is any."""
+        """Return the call of the code, if there is any."""
         if self.part == "code" and self._row:
             self._end_row()
         if self._code is None:
@@ -122,3 +124,13 @@ class CodeActText(TextForm):
         functions = [described(tool) for tool in tools if tool.get("name") != CODE_ACT_PSEUDO_TOOL_NAME]
         heading = ["The code may call these functions:"] if functions else []
         return "\n\n".join(text for text in (*runs, *heading, *functions) if text)
+
+
+def code_of(name: str, args: Mapping[str, Any]) -> str:
+    """Write a call as Python: `look(x=1)`."""
+    try:
+        if all(str(key).isidentifier() for key in args):
+            return f"{name}({', '.join(f'{key}={value!r}' for key, value in args.items())})"
+        return f"{name}(**{dict(args)!r})"
+    except (ValueError, RecursionError):  # numbers of too many digits, values too deep
+        return f"{name}(**{observation_text(dict(args))})"

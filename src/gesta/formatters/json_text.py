@@ -9,11 +9,11 @@ import re
 
 import msgspec
 
-from gesta.formatter import observation_text
 from gesta.formatters.text_form import UNKNOWN, TextForm
 from gesta.message import Call
-from gesta.model import Delta, Reply, ReplyCall
-from gesta.scan import Found, objects
+from gesta.model.request import Delta, Reply, ReplyCall
+from gesta.prompt.formatter import observation_text
+from gesta.text.objects import TextObject, objects
 
 NAMED = re.compile(r"[\"']?request[\"']?\s*:\s*[\"']([A-Za-z0-9_-]{1,64})[\"']")
 """The name of a tool in an object that cannot be read."""
@@ -33,7 +33,7 @@ class JsonReader:
         self._held = self._begun = False
 
     def feed(self, text: str) -> list[Delta]:
-        """Take the next words, and give those before anything that may be an object."""
+        """Read the next words, and return those before anything that may be a JSON object."""
         self._words.append(text)
         if self._held:
             return []
@@ -46,7 +46,7 @@ class JsonReader:
         return [Delta("text", told)] if told else []
 
     def close(self, reply: Reply) -> Reply:
-        """Give the reply with its text and calls as read."""
+        """Return the reply with its text and calls as read."""
         text = "".join(self._words)
         calls = [(found, call) for found in objects(text) if (call := _call(found, text)) is not None]
         if not calls:
@@ -74,7 +74,7 @@ class JsonText(TextForm):
         return observation_text({"request": ""} | call.args | {"request": call.name})
 
 
-def _call(found: Found, text: str) -> ReplyCall | None:
+def _call(found: TextObject, text: str) -> ReplyCall | None:
     """Read one object as a call, if it is one."""
     if found.value is None:
         named = NAMED.search(text, found.start, found.end)

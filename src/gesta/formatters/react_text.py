@@ -10,10 +10,10 @@ import re
 from collections.abc import Callable
 from typing import ClassVar
 
-from gesta.formatter import observation_text
 from gesta.formatters.text_form import UNKNOWN, LineReader, TextForm, marker
 from gesta.message import Call
-from gesta.model import Reply, ReplyCall
+from gesta.model.request import Reply, ReplyCall
+from gesta.prompt.formatter import observation_text
 
 NO_ACTION = frozenset({"", "none", "n/a", "finish"})
 """What models write as the action of an answer."""
@@ -38,14 +38,14 @@ class Bracketed:
         self.start: int | None = None
         self.end: int | None = None
         self.quote = ""
-        """The quotation mark of the string that is open, or none."""
+        """The quotation mark of the open string; empty outside of strings."""
         self._opening = re.compile(f"[{re.escape(opening)}]")
         self._read = 0
         self._depth = 0
         self._escaped = False
 
     def feed(self, text: str) -> None:
-        """Take the next words. Cost: linear."""
+        """Read the next words. Cost: linear."""
         at = 0
         while at < len(text) and self.end is None:
             if self._escaped:
@@ -94,7 +94,7 @@ class Action:
         self.args, self.value = [], Bracketed("{[")
 
     def add(self, text: str) -> None:
-        """Take the next words."""
+        """Add the next words."""
         (self.name if self.args is None else self.args).append(text)
         self.value.feed(text)
 
@@ -107,7 +107,7 @@ class Action:
         return next((line for line in lines if line), "")
 
     def call(self) -> ReplyCall:
-        """Give the call; arguments that cannot be read stay as they are."""
+        """Return the call; arguments that cannot be read stay as they are."""
         name, text = self.title, "".join(self.name if self.args is None else self.args)
         if len(name) > NAMED:
             return ReplyCall(UNKNOWN, f"{name}\n{text}" if self.args else text.strip())
@@ -121,7 +121,7 @@ class Action:
 
 
 def an_object(text: str) -> str:
-    """Give the JSON object that a text in brackets means, or the text."""
+    """Return the JSON object that a text in brackets means, or the text."""
     reads: tuple[Callable[[], object], ...] = (
         lambda: json.loads(text),
         lambda: json.loads(TOKEN.sub(_as_json, text), strict=False),
@@ -167,7 +167,7 @@ class ReActReader(LineReader):
         self.actions: list[Action] = []
 
     def counts(self, part: str) -> bool:
-        """Say no inside a string, and to what has no action before it."""
+        """Return False inside a string, and for an input without an action before it."""
         if self.part in ("action", "args") and self.actions[-1].value.quote:
             return False
         return self.part == "action" if part == "args" else part != "observation" or bool(self.actions)
@@ -185,14 +185,14 @@ class ReActReader(LineReader):
             self.stop()
 
     def body(self, text: str) -> None:
-        """Take words of a part."""
+        """Add words of a part."""
         if self.part in ("action", "args"):
             self.actions[-1].add(text)
         else:
             super().body(text)
 
     def calls(self, reply: Reply) -> list[ReplyCall]:
-        """Give the actions, in order."""
+        """Return the actions, in order."""
         return [action.call() for action in self.actions]
 
 

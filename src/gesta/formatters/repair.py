@@ -9,7 +9,7 @@ LONGEST = 16_000
 
 
 def repair(text: str) -> dict[str, Any] | None:
-    """Read a text as the JSON object that it was meant to be; None where nobody can tell. Total.
+    """Read a text as the JSON object that it was meant to be; `None` where nobody can tell. Total.
 
     What was cut off is not repaired: nobody knows what would have followed. Nor is a text beyond 16,000 characters.
     """

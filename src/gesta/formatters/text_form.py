@@ -15,14 +15,14 @@ from typing import Any, ClassVar
 import msgspec
 
 from gesta.entry import Entry
-from gesta.formatter import observation_text
 from gesta.formatters.tool_calls import NAME, State, ToolCalls
 from gesta.kinds import RequestHeaderContent
 from gesta.message import Call, Message
-from gesta.model import Delta, Reply, ReplyCall
+from gesta.model.request import Delta, Reply, ReplyCall
+from gesta.prompt.formatter import observation_text
 
 UNKNOWN = "unknown"
-"""The name of a call that has none which could be read."""
+"""The name of a call whose name cannot be read."""
 FENCE = re.compile(r" {0,3}`{3,12}[ \t]{0,3}([a-zA-Z0-9_+-]{0,16})[ \t]{0,3}\r?\n")
 FENCE_SO_FAR = re.compile(r" {0,3}(?:`{0,2}|`{3,12}[ \t]{0,3}[a-zA-Z0-9_+-]{0,16}[ \t]{0,3}\r?)")
 LOOSE = re.ASCII | re.IGNORECASE
@@ -56,7 +56,7 @@ class Words:
         return "".join(self._told + self._held).strip()
 
     def add(self, text: str) -> str:
-        """Take the next words, and give what may be told now."""
+        """Read the next words, and return those that may be shown now."""
         body = text.rstrip()
         if not body:
             self._held.append(text)
@@ -67,7 +67,7 @@ class Words:
         return self._told[-1]
 
     def fence(self, line: str) -> str:
-        """Take a line that is a fence."""
+        """Read a line that is a fence."""
         self._fenced = not self._fenced
         if not self._fenced:
             return self.add(line)
@@ -75,7 +75,7 @@ class Words:
         return ""
 
     def end(self) -> bool:
-        """Drop what was held back, and say whether a fence was among it."""
+        """Drop what was held back, and return whether a fence was among it."""
         held, self._held, self._fenced = self._held, [], False
         return any("`" in text for text in held)
 
@@ -95,7 +95,7 @@ class LineReader(ABC):
         self._wrapped = False
         """Whether a fence was opened around the parts."""
         self._line = ""
-        """A line whose beginning is not known to be a marker, or none."""
+        """A line whose beginning may still become a marker; empty if there is no such line."""
         self._inside = False
         """Whether the next words go on with a line."""
         self._marked = False
@@ -104,7 +104,7 @@ class LineReader(ABC):
         self._fresh: dict[str, list[str]] = {"thought": [], "text": []}
 
     def feed(self, text: str) -> list[Delta]:
-        """Take the next words, and give what of them a listener may hear already."""
+        """Read the next words, and return those that a listener may hear already."""
         at = 0
         while at < len(text):
             free = self.part == "cut" or (self.part == "answer" and not self._wrapped)  # where lines mean nothing
@@ -120,7 +120,7 @@ class LineReader(ABC):
         return [delta for delta in (Delta("thought", thought), Delta("text", words)) if delta.text]
 
     def close(self, reply: Reply) -> Reply:
-        """Give the reply with its text, thought and calls as read."""
+        """Return the reply with its text, thought and calls as read."""
         if self._line:
             self._begin_line(whole=True)
         calls = self.calls(reply)
@@ -139,11 +139,11 @@ class LineReader(ABC):
 
     @abstractmethod
     def calls(self, reply: Reply) -> list[ReplyCall]:
-        """Give the calls that were read."""
+        """Return the calls that were read."""
 
     @abstractmethod
     def counts(self, part: str) -> bool:
-        """Say whether a marker of this part counts where it stands; asked in every part but the answer."""
+        """Return whether a marker of this part counts where it stands; asked in every part but the answer."""
 
     def enter(self, part: str) -> None:
         """Start a part."""
@@ -167,7 +167,7 @@ class LineReader(ABC):
         return 0 if whole or FENCE_SO_FAR.fullmatch(line) is None else None
 
     def body(self, text: str) -> None:
-        """Take words of a part; never more than one line at once."""
+        """Add words of a part; never more than one line at once."""
         self._tell(self.part, self._words().add(text))
 
     def stop(self) -> None:
@@ -246,7 +246,7 @@ class TextForm(ABC):
         return "\n\n".join(map(described, tools))
 
     def dress(self, header: RequestHeaderContent) -> RequestHeaderContent:
-        """Say in the instructions which tools there are and how to write a call."""
+        """Return the header with instructions that list the tools and say how to write a call."""
         meta: dict[str, Any] = {**(header.meta or {}), "tools_in": "text"}
         if header.tools:
             rules = explained(self.prompt).replace("{tools}", self.listed(header.tools))
@@ -258,7 +258,7 @@ class TextForm(ABC):
         return State()
 
     def format(self, entries: Sequence[Entry], state: State) -> list[Message]:
-        """Give the messages of one segment: those of native calls, in words."""
+        """Return the messages of one segment: those of native calls, in words."""
         made: list[Message] = []
         results: list[Message] = []
         for message in ToolCalls().format(entries, state):

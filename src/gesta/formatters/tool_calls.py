@@ -7,12 +7,12 @@ repeated ids and late answers would break if messages were taken from the log as
 import hashlib
 import re
 from collections.abc import Callable, Iterator, Sequence
+from operator import itemgetter
 from typing import Any
 
 from msgspec import Struct, field
 
 from gesta.entry import Entry
-from gesta.formatter import observation_text
 from gesta.kinds import (
     AssistantContent,
     BeginContent,
@@ -25,12 +25,14 @@ from gesta.kinds import (
     UserContent,
 )
 from gesta.message import Call, Message, Native
+from gesta.prompt.formatter import observation_text
 
 UNANSWERED = "This call has no result on record."
 ID = re.compile(r"[!-~]{1,40}")
 """Ids that every provider takes back; some refuse longer ones."""
 NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 """Names of functions that providers take; a model may write others."""
+CALL: Callable[[tuple[int, Call]], Call] = itemgetter(1)
 MOST = 128
 """Calls that a message of Chat Completions may have: "array too long", openai/openai-dotnet#317, 2024-12-31."""
 
@@ -59,7 +61,7 @@ class State(Struct):
     """Messages that came while calls were open."""
     messages: list[Message] = field(default_factory=list)
     most: int | None = None
-    """Calls that a message may have; none where calls are not sent as such."""
+    """Calls that a message may have; `None` if calls are not sent as calls."""
 
 
 class ToolCalls:
@@ -72,11 +74,10 @@ class ToolCalls:
         return State(most=MOST)
 
     def format(self, entries: Sequence[Entry], state: State) -> list[Message]:
-        """Give the messages of one segment."""
+        """Return the messages of one segment."""
         for entry in entries:
-            handle = HANDLERS.get(entry.kind)
-            if handle is not None:
-                handle(entry, entry.content, state)
+            if (kind := entry.content.kind) in HANDLERS:
+                HANDLERS[kind](entry, entry.content, state)
         _close(state)
         messages, state.messages = state.messages, []
         return messages
@@ -86,7 +87,7 @@ class ToolCalls:
         return header
 
     def reader(self) -> None:
-        """Make none: calls come natively."""
+        """Return `None`: the provider reports calls itself."""
 
 
 def _begin(_entry: Entry, content: BeginContent, state: State) -> None:
@@ -94,7 +95,7 @@ def _begin(_entry: Entry, content: BeginContent, state: State) -> None:
 
 
 def _system(entry: Entry, content: SystemContent, state: State) -> None:
-    task, state.child = state.child or "from" in (content.extra or {}), False
+    task, state.child = state.child or content.source is not None, False
     _say(state, Message(role="user" if task else "system", text=content.value, sources=(entry.seq,)))
 
 
@@ -166,7 +167,7 @@ def _said(turn: Open, start: int, calls: Sequence[tuple[int, Call]]) -> Iterator
     yield Message(
         role="assistant",
         text="" if start else turn.text,
-        calls=tuple(call for _, call in calls),
+        calls=tuple(map(CALL, calls)),
         native=turn.native if len(calls) == len(turn.calls) else None,
         sources=tuple(turn.sources[before + start if start else 0 : before + start + len(calls)]),
     )

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from gesta.entry import Entry
-from gesta.formatter import observation_text
 from gesta.formatters.tool_calls import State, ToolCalls
 from gesta.kinds import RequestHeaderContent
 from gesta.message import Message
+from gesta.prompt.formatter import observation_text
 
 
 class Transcript:
@@ -25,7 +25,7 @@ class Transcript:
         return State()
 
     def format(self, entries: Sequence[Entry], state: State) -> list[Message]:
-        """Give the messages of one segment."""
+        """Return the messages of one segment."""
         return [_told(message) for message in ToolCalls().format(entries, state)]
 
     def dress(self, header: RequestHeaderContent) -> RequestHeaderContent:
@@ -33,7 +33,7 @@ class Transcript:
         return replace(header, meta={**(header.meta or {}), "tools_in": "text"})
 
     def reader(self) -> None:
-        """Make none: all is text."""
+        """Return `None`: there are no calls, only text."""
 
 
 def _told(message: Message) -> Message:

@@ -3,6 +3,7 @@
 ORDER = (
     "jsontext",
     "faults",
+    "bounds",
     "sse",
     "parts",
     "settings",

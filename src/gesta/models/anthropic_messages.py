@@ -17,16 +17,16 @@ from typing import Any, ClassVar
 
 from msgspec import Struct
 
+from gesta.function_tool.output import ASKED
 from gesta.kinds import Part, RequestHeaderContent
 from gesta.message import Call, Message
-from gesta.model import Envelope
+from gesta.model.request import Envelope
 from gesta.models.anthropic_reply import AnthropicParser
 from gesta.models.anthropic_schema import arguments, held
 from gesta.models.chat_completions import NOT_IN_NAMES
 from gesta.models.jsontext import compact
 from gesta.models.parts import note
 from gesta.models.settings import ELSEWHERE, SERVER_TOOLS, refuse_own
-from gesta.output import ASKED
 
 OWN = ("model", "system", "messages", "tools", "stream")
 """Members of a body that settings may not name."""
@@ -109,7 +109,7 @@ class AnthropicDialect(Struct, frozen=True):
         return AnthropicParser()
 
     def _kept(self, message: Message) -> list[dict[str, Any]]:
-        """Give an own reply back as it was, with its thinking and the results of the provider's tools, if it is one."""
+        """Return the provider's own reply as it was, with thinking and its tools' results, if the message holds one."""
         native = message.native
         if native is None or native.by != f"{self.encoder} {self.model}" or not isinstance(native.items, list):
             return []
@@ -143,12 +143,12 @@ def _hold(wanted: dict[str, Any], members: dict[str, Any]) -> list[dict[str, Any
 
 
 def _text(text: str) -> list[dict[str, Any]]:
-    """Make the part of a text; a blank one is refused, so it has none."""
+    """Return the parts for a text: one part, or no part for a blank text, which the provider refuses."""
     return [{"type": "text", "text": text}] if text.strip() else []
 
 
 def _id_of(item: Any) -> str:
-    """Say which call of one of the provider's tools an item is, answers, or was made by; empty if none."""
+    """Return the id of the call of a provider's tool that an item belongs to; empty if there is no such call."""
     found = [item.get(name) for name in ("tool_use_id", "tool_id", "id")] if isinstance(item, dict) else []
     return next((id for id in found if isinstance(id, str)), "")
 
@@ -214,7 +214,7 @@ def _part(part: Part) -> list[dict[str, Any]]:
 
 
 def _read(given: bytes, media: str) -> str | None:
-    """Read a file of text; none where it is none, or blank."""
+    """Return the text of a file; `None` if it is not text, or blank."""
     if not media.startswith("text/") and media not in TEXTS:
         return None
     try:
@@ -225,7 +225,7 @@ def _read(given: bytes, media: str) -> str | None:
 
 
 def _id(id: str) -> str:
-    """Give an id that is taken back: an odd one becomes one made of it."""
+    """Return an id that the provider accepts. An odd id is replaced by a hash of it."""
     return id if ID.fullmatch(id) else f"call_{hashlib.sha256(id.encode('utf-8', 'surrogatepass')).hexdigest()[:32]}"
 
 

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from gesta.model import Delta, Reply, ReplyCall
+from gesta.model.request import Delta, Reply, ReplyCall
 from gesta.models.faults import bad_reply, excerpt, provider_fault
 from gesta.models.gathered import Gathered
 from gesta.models.incoming import Incoming
@@ -42,7 +42,7 @@ class Block:
         self.place = place
 
     def add(self, delta: dict[str, Any]) -> None:
-        """Take the next piece."""
+        """Add the next piece."""
         for name, value in delta.items():
             if name == "partial_json" and isinstance(value, str):
                 self._json.append(value)
@@ -52,7 +52,7 @@ class Block:
                 self._given[name] = value
 
     def whole(self) -> dict[str, Any]:
-        """Give the block."""
+        """Return the block."""
         made = dict(self._given)
         for name, pieces in self._pieces.items():
             before = made.get(name)
@@ -68,7 +68,7 @@ class Block:
         return made
 
     def call(self) -> ReplyCall:
-        """Give the call that it is; no arguments at all are an empty object."""
+        """Return the call that it is; no arguments at all are an empty object."""
         made = self.whole()
         id, name, given = made.get("id"), made.get("name"), made.get("input")
         args = given if isinstance(given, str) else exact({} if given is None else given).decode()
@@ -77,7 +77,7 @@ class Block:
         return ReplyCall(name if isinstance(name, str) else "", args or "{}", id or None)
 
     def kept(self) -> dict[str, Any] | None:
-        """Give what of it is wanted back; citations are not, nor is thinking that is not signed."""
+        """Return the part of the block to send back later: no citations, and no thinking without a signature."""
         made = self.whole()
         if self.kind == "tool_use":
             caller = made.get("caller")
@@ -111,7 +111,7 @@ class AnthropicParser(Incoming):
         return self._done
 
     def take_whole(self, body: Any, data: bytes) -> None:
-        """Take a whole message."""
+        """Read a whole message."""
         if isinstance(body, list) and body:
             body = body[0]
         if not isinstance(body, dict):
@@ -129,7 +129,7 @@ class AnthropicParser(Incoming):
         self._end(body)
 
     def take_event(self, event: Any, name: bytes) -> list[Delta]:
-        """Take one event."""
+        """Read one event."""
         return self._event(event, failed=name == b"error")
 
     def check_end(self) -> None:
@@ -138,10 +138,10 @@ class AnthropicParser(Incoming):
             found = "The stream ended without a reason to stop and without `message_stop`."
             raise self.lost(found, begun=self._begun)
         if not self._begun:
-            raise bad_reply(f"Expected a message in the stream, found {excerpt(self.first)}.")
+            raise bad_reply(f"Expected a message in the stream, found {excerpt(self.beginning)}.")
 
     def reply(self) -> Reply:
-        """Give what came."""
+        """Return the reply, as far as it came."""
         kept = [item for block in self._blocks if (item := block.kept()) is not None]
         plain = all(item["type"] == "text" or item == {"type": "tool_use"} for item in kept)
         told = self._said.reply(model=self._model, usage=self._usage)
@@ -169,7 +169,7 @@ class AnthropicParser(Incoming):
         return []
 
     def _message(self, message: dict[str, Any]) -> list[Delta]:
-        """Take a message: all of it, or how a stream of it begins."""
+        """Read a message: all of it, or the beginning of its stream."""
         self._begun = True
         if self._model is None and isinstance(model := message.get("model"), str):
             self._model = model or None
@@ -202,7 +202,7 @@ class AnthropicParser(Incoming):
         return self._words(block, delta)
 
     def _words(self, block: Block, members: dict[str, Any]) -> list[Delta]:
-        """Say what the members of a block, or of a piece of one, have for a reader."""
+        """Return what the members of a block, or of a piece of one, have for a reader."""
         kind: Literal["text", "thinking"] = "thinking" if block.kind == "thinking" else "text"
         words = members.get(kind)
         if not isinstance(words, str) or not words or block.kind.endswith(("tool_use", "tool_result")):
@@ -221,7 +221,7 @@ class AnthropicParser(Incoming):
             self._usage = known | told
 
     def _end(self, message: dict[str, Any]) -> list[Delta]:
-        """Take the reason why the model stopped; what the provider says of a refusal is text, as a refusal is."""
+        """Read the reason why the model stopped. The provider's words about a refusal count as text."""
         finish, details = message.get("stop_reason"), message.get("stop_details")
         if finish is None:
             return []

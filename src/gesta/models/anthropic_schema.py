@@ -34,7 +34,7 @@ def arguments(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def held(schema: dict[str, Any]) -> dict[str, Any] | None:
-    """Make a schema one that an answer can be held to; none where it would no longer mean the same."""
+    """Make a schema one that an answer can be held to; `None` where it would no longer mean the same."""
     try:
         _refuse_cycles(schema)
         return _node(schema)
@@ -43,7 +43,7 @@ def held(schema: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _node(node: Any) -> dict[str, Any]:
-    """Take over one schema. Raises ValueError where it cannot be."""
+    """Return one schema in the provider's form. Raises ValueError if there is no such form."""
     if not isinstance(node, dict):
         raise ValueError("no grammar takes just any value")  # noqa: TRY004 - the caller's word for a bad schema
     kept: dict[str, Any] = {
@@ -74,7 +74,7 @@ def _node(node: Any) -> dict[str, Any]:
 
 
 def _keep(kept: dict[str, Any], name: str, value: Any) -> bool:
-    """Take over one member, if it is taken."""
+    """Copy one member, if the provider accepts it, and return whether it did."""
     if name in OPEN:
         if value is not False:
             raise ValueError("an object of any keys would become an empty one")

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from gesta.kinds import Part, RequestHeaderContent
 from gesta.message import Message
-from gesta.model import Delta, Envelope, Reply
+from gesta.model.request import Delta, Envelope, Reply
 from gesta.models.faults import bad_reply, excerpt, provider_fault
 from gesta.models.gathered import Gathered
 from gesta.models.incoming import Incoming
@@ -121,7 +121,7 @@ def _content(message: Message) -> Any:
 
 
 def part_of(part: Part) -> dict[str, Any] | None:
-    """Write an image, a sound or a file; none for what cannot be sent, also where nobody says what it is."""
+    """Write an image, a sound or a file; `None` for what cannot be sent, also where nobody says what it is."""
     url = part.url or (data_url(part) if isinstance(part.data, bytes) and part.media_type else None)
     if part.type == "text" or url is None:
         return None
@@ -160,7 +160,7 @@ class ChatParser(Incoming):
         self._usage: dict[str, Any] | None = None
 
     def take_whole(self, body: Any, data: bytes) -> None:
-        """Take a whole reply."""
+        """Read a whole reply."""
         if isinstance(body, list) and body:
             body = body[0]
         if isinstance(body, dict):
@@ -169,7 +169,7 @@ class ChatParser(Incoming):
             raise bad_reply(f"Expected a choice in the reply, found {excerpt(data)}.")
 
     def take_event(self, event: Any, name: bytes) -> list[Delta]:
-        """Take one chunk."""
+        """Read one chunk."""
         return self._chunk(event, failed=name == b"error")
 
     def check_end(self) -> None:
@@ -177,10 +177,10 @@ class ChatParser(Incoming):
         if self._gathered.finish is None and not self.marked:
             raise self.lost("The stream ended without a reason to stop and without [DONE].", begun=self._chosen)
         if not self._chosen:
-            raise bad_reply(f"Expected a choice in the stream, found {excerpt(self.first)}.")
+            raise bad_reply(f"Expected a choice in the stream, found {excerpt(self.beginning)}.")
 
     def reply(self) -> Reply:
-        """Give what came."""
+        """Return the reply, as far as it came."""
         made = self._gathered.reply(model=self._model, usage=self._usage, keep=self._keep)
         native = self._kept.native()
         return made if native is None else replace(made, native=native)

@@ -9,7 +9,9 @@ from typing import Any
 
 from gesta.errors import ModelFault
 from gesta.models.jsontext import compact
+from gesta.text.redactor import SECRETS
 
+AROUND = 4000  # bytes that are looked at beyond the end of an excerpt, for a secret that it would cut in two
 PERMANENT = frozenset(
     {
         *("insufficient_quota", "context_length_exceeded", "model_not_found", "invalid_prompt", "content_filter"),
@@ -24,13 +26,13 @@ RESAMPLED = frozenset({"tool_use_failed"})
 
 
 def retryable(status: int) -> bool:
-    """Tell whether the same request may fare better a little later."""
+    """Return whether the same request may fare better a little later."""
     return status in (408, 409, 429) or status >= 500
 
 
 def excerpt(data: bytes, size: int = 200) -> str:
     """Show the first bytes of what came, for a message."""
-    text = data[:size].decode("utf-8", "replace")
+    text = SECRETS.bytes(data[: size + AROUND])[:size].decode("utf-8", "replace")
     return repr(text) + (f" and {len(data) - size} bytes more" if len(data) > size else "")
 
 
@@ -85,7 +87,7 @@ def _asked_wait_s(details: Any) -> float | None:
 def _word(value: Any) -> str:
     if isinstance(value, int) and 0 <= value < 1000:
         return str(value)
-    return value.strip()[:100] if isinstance(value, str) else ""
+    return SECRETS.text(value).strip()[:100] if isinstance(value, str) else ""
 
 
 def _message(error: dict[str, Any]) -> str:
@@ -93,4 +95,4 @@ def _message(error: dict[str, Any]) -> str:
     text = found if isinstance(found, str) else compact(found or error).decode() if error else ""
     meta = error.get("metadata")
     more = meta.get("raw") if isinstance(meta, dict) else error.get("failed_generation")  # OpenRouter; Groq
-    return f"{text}: {more}"[:2000] if isinstance(more, str) else text[:2000]
+    return SECRETS.message(f"{text}: {more}" if isinstance(more, str) else text)[:2000]

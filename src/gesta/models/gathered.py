@@ -9,7 +9,7 @@ Source: OpenAI API reference, "Chat Completions", "Streaming", read 2026-11; rec
 
 from typing import Any, Literal
 
-from gesta.model import Delta, Reply, ReplyCall
+from gesta.model.request import Delta, Reply, ReplyCall
 from gesta.models.jsontext import compact, paired, read
 
 
@@ -27,7 +27,7 @@ class _Slot:
         return bool(self.name or self.args or self.id)
 
     def whole(self) -> bool:
-        """Tell whether the arguments are complete; looked at once, or a long stream would cost its square."""
+        """Return whether the arguments are complete; looked at once, or a long stream would cost its square."""
         if self.asked:
             return False
         self.asked = True
@@ -38,7 +38,7 @@ class _Slot:
         return True
 
     def begins_another(self, id: str | None, name: str, args: str) -> bool:
-        """Tell whether a piece under this call's index is in truth the next call.
+        """Return whether a piece under this call's index is in truth the next call.
 
         Some servers number all parallel calls 0; others repeat id or name on every piece, or make a new id for each.
         """
@@ -49,7 +49,7 @@ class _Slot:
         return bool(self.args) and (name != self.name or (args.startswith("{") and self.whole()))
 
     def add(self, id: str | None, name: str, args: str) -> None:
-        """Take the next piece."""
+        """Add the next piece."""
         self.id = self.id or id
         if name != self.name:
             self.name += name
@@ -59,7 +59,7 @@ class _Slot:
             self.args.append(args)
 
     def call(self) -> ReplyCall:
-        """Give what came; no arguments at all are an empty object."""
+        """Return what came; no arguments at all are an empty object."""
         return ReplyCall(self.name, "".join(self.args) or "{}", self.id)
 
 
@@ -76,7 +76,7 @@ class Gathered:
         self._by_id: dict[str, _Slot] = {}
 
     def message(self, message: dict[str, Any]) -> None:
-        """Take a whole message."""
+        """Add a whole message."""
         self.words(message)
         for call in _dicts(message.get("tool_calls")):
             self._calls.append(_slot(call))
@@ -84,7 +84,7 @@ class Gathered:
             self._calls.append(_slot({"function": legacy}))
 
     def delta(self, delta: dict[str, Any]) -> list[Delta]:
-        """Take a piece of a message and give what a listener may see of it."""
+        """Add a piece of a message, and return what a listener may see of it."""
         deltas = self.words(delta)
         if calls := delta.get("tool_calls"):
             for call in _dicts(calls):
@@ -94,7 +94,7 @@ class Gathered:
         return deltas
 
     def words(self, message: dict[str, Any]) -> list[Delta]:
-        """Take thought, content and refusal, in this order."""
+        """Add thought, content and refusal, in this order."""
         deltas: list[Delta] = []
         if thought := message.get("reasoning_content") or message.get("reasoning"):
             self._say("thought", thought, deltas)
@@ -105,12 +105,12 @@ class Gathered:
         return deltas
 
     def end(self, finish: str) -> list[Delta]:
-        """Take the reason why the model stopped, and give what was held back."""
+        """Add the reason why the model stopped, and return what was held back."""
         self.finish = finish
         return self._flush() if self._held else []
 
     def reply(self, *, model: str | None = None, usage: dict[str, Any] | None = None, keep: bool = True) -> Reply:
-        """Give what came."""
+        """Return what came."""
         if self._held:
             self._flush()
         return Reply(
@@ -150,7 +150,7 @@ class Gathered:
         return deltas
 
     def _part(self, type: Literal["text", "thought"], part: Any, deltas: list[Delta]) -> None:
-        """Take one part of a content that is a list; Mistral's `thinking` parts hold a list again."""
+        """Add one part of a content that is a list. Mistral's `thinking` parts hold a list again."""
         if isinstance(part, str):
             self._say(type, part, deltas)
         elif isinstance(part, dict):

@@ -18,16 +18,16 @@ from urllib.parse import quote
 
 from msgspec import Struct
 
+from gesta.function_tool.output import ASKED
 from gesta.kinds import Part, RequestHeaderContent
 from gesta.message import Call, Message
-from gesta.model import Envelope
+from gesta.model.request import Envelope
 from gesta.models.chat_completions import NOT_IN_NAMES
 from gesta.models.gemini_reply import GeminiParser
 from gesta.models.gemini_schema import arguments, held
 from gesta.models.jsontext import compact
 from gesta.models.parts import note
 from gesta.models.settings import ELSEWHERE, SERVER_TOOLS, refuse_own
-from gesta.output import ASKED
 
 OWN = ("model", "contents", "systemInstruction", "tools", "stream")
 """Members that settings may not name."""
@@ -129,7 +129,7 @@ class GeminiDialect(Struct, frozen=True):
         return GeminiParser()
 
     def _kept(self, message: Message) -> list[dict[str, Any]]:
-        """Give an own reply back as it was, with its signatures and what the provider ran, if it is one."""
+        """Return the provider's own reply as it was, with signatures and what it ran, if the message holds one."""
         native = message.native
         if native is None or native.by != f"{self.encoder} {self.model}" or not isinstance(native.items, list):
             return []
@@ -152,7 +152,7 @@ class GeminiDialect(Struct, frozen=True):
         return [*_text(message.text), *notes, *[self._call(call) for call in message.calls]]
 
     def _signed(self, parts: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Say of the first call that it has no signature, where one is demanded."""
+        """Return the parts with a placeholder signature on the first call, if the provider demands a signature."""
         place = next((place for place, part in enumerate(parts) if "functionCall" in part), None)
         if place is not None and self.recent and not parts[place].get("thoughtSignature"):
             parts[place] = parts[place] | {"thoughtSignature": UNSIGNED}
@@ -180,7 +180,7 @@ class GeminiDialect(Struct, frozen=True):
 
 
 def _sorted(*settings: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Tell members of the body from those of its `generationConfig`; these may be spelled with underscores, too."""
+    """Divide settings into members of the body and of its `generationConfig`, also those spelled with underscores."""
     members, config = dict[str, Any](), dict[str, Any]()
     for given in settings:
         for name, value in given.items():
@@ -214,13 +214,13 @@ def _text(text: str) -> list[dict[str, Any]]:
 
 
 def _name(name: str) -> str:
-    """Give a name that a function may have: no digit or dash comes first."""
+    """Return a name that a function may have: no digit or dash comes first."""
     made = NOT_IN_NAMES.sub("_", name)[:64] or "_"
     return made if made[0].isalpha() or made[0] == "_" else f"_{made[:63]}"
 
 
 def _part(part: Part, *, in_result: bool = False) -> dict[str, Any] | None:
-    """Write a file, in itself or by its address; none where it is not taken."""
+    """Write a file, in itself or by its address; `None` where it is not taken."""
     media = (part.media_type or "").partition(";")[0].strip().lower()
     given = bytes(part.data) if isinstance(part.data, bytes | bytearray) else b""
     url = part.url or ""

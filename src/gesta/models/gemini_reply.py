@@ -14,7 +14,7 @@ from typing import Any, Literal
 import msgspec
 
 from gesta.errors import ModelFault
-from gesta.model import Delta, Reply, ReplyCall
+from gesta.model.request import Delta, Reply, ReplyCall
 from gesta.models.faults import bad_reply, excerpt, provider_fault
 from gesta.models.gathered import Gathered
 from gesta.models.incoming import Incoming
@@ -54,7 +54,7 @@ class GeminiParser(Incoming):
         self._usage: dict[str, Any] | None = None
 
     def take_whole(self, body: Any, data: bytes) -> None:
-        """Take a whole reply, or a list of chunks."""
+        """Read a whole reply, or a list of chunks."""
         for chunk in body if isinstance(body, list) else [body]:
             known = isinstance(chunk, dict) and "candidates" not in chunk
             self._chunk(chunk, failed=known and ("message" in chunk or "detail" in chunk))
@@ -62,7 +62,7 @@ class GeminiParser(Incoming):
             raise bad_reply(f"Expected a candidate in the reply, found {excerpt(data)}.")
 
     def take_event(self, event: Any, name: bytes) -> list[Delta]:
-        """Take one chunk."""
+        """Read one chunk."""
         return self._chunk(event, failed=name == b"error")
 
     def check_end(self) -> None:
@@ -71,7 +71,7 @@ class GeminiParser(Incoming):
             raise self.lost("The stream ended without a reason to stop.", begun=self._chosen)
 
     def reply(self) -> Reply:
-        """Give what came."""
+        """Return the reply, as far as it came."""
         self._close_text()
         plain = all(item.keys() == {"text"} or item == {"functionCall": {}} for item in self._native)
         told = self._said.reply(model=self._model, usage=self._usage)

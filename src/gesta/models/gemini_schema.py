@@ -29,7 +29,7 @@ def arguments(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def held(schema: dict[str, Any]) -> dict[str, Any] | None:
-    """Make a schema one that an answer can be held to; none where it goes on for ever.
+    """Make a schema one that an answer can be held to; `None` where it goes on for ever.
 
     References are unrolled: a cycle has to lead through a member that may be missing.
     """
@@ -70,7 +70,7 @@ def adapted(node: Any) -> Any:
 
 
 def _choices(made: dict[str, Any], values: Any) -> None:
-    """Take over the values that are allowed: strings or numbers can be listed, for others their type has to do."""
+    """Add the allowed values to a schema. Strings and numbers are listed; for other values the type has to do."""
     by_type: dict[str | None, list[Any]] = {}
     for value in values if isinstance(values, list) else ():
         by_type.setdefault(NAMES.get(type(value)), []).append(value)

@@ -1,10 +1,12 @@
 """Models by address: the dialect that a host speaks, and the sender that reaches it."""
 
+import os
 from collections.abc import Mapping
 from typing import Any, get_args
 
 from gesta.errors import BadAddress
 from gesta.models.anthropic_messages import AnthropicDialect
+from gesta.models.bounds import VARIABLE, bounds_of
 from gesta.models.chat_completions import ChatDialect
 from gesta.models.gemini import GeminiDialect
 from gesta.models.http import Dialect, HttpModel
@@ -26,10 +28,12 @@ def http_model(
     Raises:
         BadAddress: no such provider, or no base URL that one could use.
         NoKey: the provider needs a key and its variable is not set.
-        AgentError: settings that the body does not leave to the user.
+        AgentError: a bound in `GESTA_REPLY_BOUNDS` that is none, or settings that the body does not leave to the user.
     """
     provider, name = locate(address, base_url)
-    model = HttpModel(dialect(provider, name, settings, stream=stream), provider, key=key, headers=headers)
+    bounds = bounds_of(os.environ.get(VARIABLE, ""))
+    made = dialect(provider, name, settings, stream=stream)
+    model = HttpModel(made, provider, key=key, headers=headers, bounds=bounds)
     model.check()
     return model
 

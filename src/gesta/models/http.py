@@ -9,6 +9,7 @@ import functools
 import os
 import ssl
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from http.cookiejar import CookieJar, DefaultCookiePolicy
@@ -25,18 +26,17 @@ from msgspec import Struct
 from gesta.errors import AgentError, ModelFault, NoKey
 from gesta.kinds import RequestHeaderContent
 from gesta.message import Message
-from gesta.model import Envelope, Parser, Request
+from gesta.model.request import Envelope, Parser, Request
+from gesta.models.bounds import Bounds, Inflow
 from gesta.models.faults import provider_fault
 from gesta.models.jsontext import read
 from gesta.models.providers import Provider
+from gesta.text.redactor import HEADER, SECRETS, scrub
 
 T = TypeVar("T")
 
 ERROR_BYTES = 64 * 1024
 """How much of an error's body is read."""
-
-SECRET_WORDS = ("authorization", "cookie", "key", "secret", "token")
-"""A header whose name holds one of them is shown without its value."""
 
 
 class Dialect(Protocol):
@@ -62,17 +62,6 @@ class Dialect(Protocol):
 
     def parser(self) -> Parser:
         """As of `Model`."""
-
-
-class Timeouts(Struct, frozen=True, kw_only=True):
-    """How long is waited. A reasoning model may be silent for minutes before its first word."""
-
-    connect_s: float = 10.0
-    read_s: float = 300.0
-    """Between two pieces of a reply."""
-    write_s: float = 60.0
-    total_s: float | None = 1200.0
-    """For the whole reply."""
 
 
 class Secret(Struct, frozen=True):
@@ -122,12 +111,15 @@ class HttpModel:
         *,
         key: str | None = None,
         headers: Mapping[str, str] | None = None,
-        timeouts: Timeouts = Timeouts(),  # noqa: B008 - frozen
+        bounds: Bounds = Bounds(),  # noqa: B008 - frozen
         clock: Callable[[], datetime] = _now,
     ) -> None:
-        self.dialect, self.provider, self.timeouts = dialect, provider, timeouts
+        self.dialect, self.provider, self.bounds = dialect, provider, bounds
         self._key, self._clock = key, clock
         self._headers = {name.lower(): value for name, value in (headers or {}).items()}
+        SECRETS.add(provider.key_variable or "key", key or "")
+        SECRETS.add_headers(self._headers)
+        SECRETS.add_address(provider.url)
         self._clients: WeakKeyDictionary[Any, tuple[httpx2.AsyncClient, AsyncGenerator[None, None]]]
         self._clients = WeakKeyDictionary()
         url, (path, _, query) = urlsplit(provider.url), dialect.path.partition("?")
@@ -137,7 +129,7 @@ class HttpModel:
 
     def __repr__(self) -> str:
         """Show name and address; a query may hold a secret."""
-        return f"HttpModel({self.name!r}, {self.url.partition('?')[0]!r})"
+        return SECRETS.message(f"HttpModel({self.name!r}, {self.url.partition('?')[0]!r})")
 
     @property
     def name(self) -> str:
@@ -161,11 +153,17 @@ class HttpModel:
         """Make a reader for one reply."""
         return self.dialect.parser()
 
+    def within(self, bounds: Bounds) -> "HttpModel":
+        """Make the same model with other bounds."""
+        return HttpModel(
+            self.dialect, self.provider, key=self._key, headers=self._headers, bounds=bounds, clock=self._clock
+        )
+
     def check(self) -> None:
-        """Look whether there is a key where one is needed.
+        """Check that there is a key if the provider needs one.
 
         Raises:
-            NoKey: there is none.
+            NoKey: there is no key.
             AgentError: it holds characters that no header can carry.
         """
         self._found_key()
@@ -174,6 +172,7 @@ class HttpModel:
         """Show exactly what `send` will send, secrets marked. Pure."""
         headers: dict[str, str | Secret] = {
             "accept": "text/event-stream, application/json",
+            "accept-encoding": "gzip",
             "content-type": "application/json",
             "user-agent": USER_AGENT,
         }
@@ -183,7 +182,7 @@ class HttpModel:
             prefix = "Bearer " if header == "authorization" else ""
             headers[header] = Secret(self.provider.key_variable or "key", prefix)
         for name, value in self._headers.items():
-            headers[name] = Secret(name) if any(word in name for word in SECRET_WORDS) else value
+            headers[name] = Secret(name) if HEADER.search(name) else value
         return Wire("POST", self.url, tuple(headers.items()), request.body())
 
     async def send(self, request: Request) -> AsyncGenerator[bytes, None]:
@@ -191,11 +190,12 @@ class HttpModel:
 
         Raises:
             NoKey: the provider needs a key and its variable is not set.
-            ModelFault: no reply: the provider's error, `timeout`, `connection`, `redirect` or `bad-reply`.
+            ModelFault: no reply: the provider's error, `timeout`, `connection`, `redirect`, `bad-reply` or
+                `reply-too-large`.
         """
         wire, begun = self.wire(request), False
         headers = self._resolved(wire)
-        deadline = anyio.current_time() + (self.timeouts.total_s or float("inf"))
+        deadline = anyio.current_time() + (self.bounds.total_s or float("inf"))
         client = await self._client()
         try:
             sent = client.build_request(wire.method, wire.url, headers=headers, content=wire.body)
@@ -203,10 +203,11 @@ class HttpModel:
             try:
                 if not response.is_success:
                     raise await self._refusal(response, deadline)
-                pieces = response.aiter_bytes()
+                pieces, inflow = response.aiter_raw(), self._inflow(response)
                 while (data := await self._within(deadline, anext(pieces, None))) is not None:
                     begun = begun or bool(data)
-                    yield data
+                    for piece in inflow.take(data):
+                        yield piece
             finally:
                 with anyio.move_on_after(5, shield=True):
                     await response.aclose()
@@ -224,10 +225,10 @@ class HttpModel:
             await open_end.aclose()
 
     async def _client(self) -> httpx2.AsyncClient:
-        """Give the connections of the running event loop: those of another one can not be used in it."""
+        """Return the connections of the running event loop: those of another one can not be used in it."""
         loop = _loop()
         if loop not in self._clients:
-            limits = self.timeouts
+            limits = self.bounds
             client = httpx2.AsyncClient(
                 verify=_tls(),
                 timeout=httpx2.Timeout(
@@ -245,6 +246,7 @@ class HttpModel:
         variable = self.provider.key_variable
         key = self._key if self._key is not None else os.environ.get(variable, "") if variable else ""
         key = key.strip()
+        SECRETS.add(variable or "key", key)
         if not key.isascii() or not (key + "x").isprintable():
             raise AgentError(
                 f"The key for {self.provider.name!r} holds characters that no HTTP header can carry. "
@@ -266,32 +268,37 @@ class HttpModel:
                 headers[name] = value.prefix + key
         return headers
 
+    def _inflow(self, response: httpx2.Response) -> Inflow:
+        found = response.headers
+        return Inflow(self.bounds, self.name, found.get("content-encoding", ""), found.get("content-type", ""))
+
     async def _within(self, deadline: float, work: Awaitable[T]) -> T:
         try:
             with anyio.fail_after(deadline - anyio.current_time()):
                 return await work
         except TimeoutError as exc:
-            total_s = self.timeouts.total_s
-            raise ModelFault("timeout", f"{self.name}: the reply took longer than {total_s} s.", retry=True) from exc
+            total_s = self.bounds.total_s
+            found = f"{self.name}: the reply took longer than {total_s} s, which is Bounds(total_s={total_s})."
+            raise ModelFault("timeout", found, retry=True) from exc
 
     async def _refusal(self, response: httpx2.Response, deadline: float) -> ModelFault:
         """Read what came with a status that is no success."""
         status, headers = response.status_code, response.headers
         if response.is_redirect:
-            where = headers.get("location", "").partition("?")[0]
+            where = SECRETS.message(headers.get("location", "")).partition("?")[0]
             return ModelFault(
                 "redirect",
                 f"{self.name}: {self.url.partition('?')[0]!r} answered {status}, which leads to {where!r}. Redirects "
                 "are not followed, since the key would go along. Give the final address as base URL.",
                 http_status=status,
             )
-        data = b""
-        try:
-            pieces = response.aiter_bytes()
-            while len(data) < ERROR_BYTES and (piece := await self._within(deadline, anext(pieces, None))) is not None:
-                data += piece
-        except httpx2.HTTPError:
-            pass  # the status says enough
+        data, pieces = b"", response.aiter_raw()
+        with suppress(httpx2.HTTPError):  # the status says enough
+            while len(data) < ERROR_BYTES and (raw := await self._within(deadline, anext(pieces, None))) is not None:
+                data += raw
+        with suppress(ModelFault):
+            data = b"".join(self._inflow(response).take(data[:ERROR_BYTES]))[:ERROR_BYTES]
+        data = SECRETS.bytes(data)  # before anything is cut
         try:
             body = read(data)
         except ValueError:
@@ -301,22 +308,16 @@ class HttpModel:
         hint = f" The key was read from {variable}." if status == 401 and variable and not self._key else ""
         return ModelFault(
             fault.type,
-            self._told(f"{self.name}: HTTP {status}: {fault.message}{hint}"),
+            f"{self.name}: HTTP {status}: {fault.message}{hint}",
             http_status=status,
             retry=fault.retry,
             retry_after_s=fault.retry_after_s,
         )
 
-    def _told(self, text: str) -> str:
-        """Take secrets out of a text: some servers repeat the key that they refuse."""
-        for secret in (self._key or os.environ.get(self.provider.key_variable or "", ""), *self._headers.values()):
-            if len(secret) >= 8:
-                text = text.replace(secret.strip(), "***")
-        return text
-
     def _fault(self, exc: Exception) -> ModelFault:
-        """Say what became of a request, for every error of the library."""
-        found = self._told(f"{type(exc).__name__}: {exc}" if str(exc) else type(exc).__name__)
+        """Return the fault for an error of the HTTP library."""
+        scrub(exc)
+        found = f"{type(exc).__name__}: {exc}" if str(exc) else type(exc).__name__
         at = self.url.partition("?")[0]
         match exc:
             case httpx2.TimeoutException():

@@ -7,13 +7,15 @@ from abc import ABC, abstractmethod
 from typing import Any
 
 from gesta.errors import ModelFault
-from gesta.model import Delta, Reply
+from gesta.model.request import Delta, Reply
 from gesta.models.faults import bad_reply, excerpt, lost_stream
 from gesta.models.jsontext import read
 from gesta.models.sse import Event, Events
 
 BLANK = b" \t\r\n\xef\xbb\xbf"
 """What may stand before a reply: keep-alive lines and a byte order mark."""
+FIRST = 1000
+"""Bytes of a stream that are kept to be shown if it turns out not to be a stream of events."""
 MARK = b"[DONE]"
 """Ends the events of many servers."""
 
@@ -21,7 +23,7 @@ MARK = b"[DONE]"
 class Incoming(ABC):
     """A reader of one reply.
 
-    Deltas join to the text of the reply as far as it came in complete events; a whole reply has none, and what an
+    Deltas join to the text of the reply as far as it came in complete events. A whole reply has no deltas, and what an
     event without its empty line held at the very end is in the reply alone.
     """
 
@@ -29,13 +31,13 @@ class Incoming(ABC):
         self.whole: list[bytes] | None = None
         """Pieces of a reply that is no stream."""
         self.first = b""
-        """How a stream began."""
+        """How a stream began, at most `FIRST` bytes, however it was cut."""
         self.marked = False
         """Whether the server said that its events are over."""
         self._events: Events | None = None
 
     def feed(self, data: bytes) -> list[Delta]:
-        """Take the next bytes.
+        """Read the next bytes.
 
         Raises:
             ModelFault: the stream holds an error, or an event that is no JSON.
@@ -50,11 +52,13 @@ class Incoming(ABC):
             if data[0] in b"{[":
                 self.whole = [data]
                 return []
-            self.first, self._events = data[:1000], Events()
+            self._events = Events()
+        if len(self.first) < FIRST:
+            self.first += data[: FIRST - len(self.first)]
         return self._take(self._events.feed(data))
 
     def close(self) -> Reply:
-        """Give the reply.
+        """Return the reply.
 
         Raises:
             ModelFault: `lost-stream` when the bytes end early, `bad-reply` when they are no reply, else what the reply
@@ -79,21 +83,26 @@ class Incoming(ABC):
         """Whether nothing that follows in the stream is part of the reply."""
         return self.marked
 
+    @property
+    def beginning(self) -> bytes:
+        """How the stream began, for a message; only its first line where it is over: what else came is chance."""
+        return self.first.splitlines()[0] if self.over else self.first
+
     def lost(self, found: str, *, begun: bool) -> ModelFault:
         """Make the fault of a stream that ended early, or that never was one."""
-        if self._events is not None and self._events.strange and not begun:
-            return bad_reply(f"Expected JSON or server-sent events, found {excerpt(self.first)}.")
+        if self._events is not None and self._events.strange and not (begun or self.over):
+            return bad_reply(f"Expected JSON or server-sent events, found {excerpt(self.beginning)}.")
         return lost_stream(found)
 
     # of one dialect
 
     @abstractmethod
     def take_whole(self, body: Any, data: bytes) -> None:
-        """Take a whole reply, read from these bytes. Raises ModelFault for what is none."""
+        """Read a whole reply, parsed from these bytes. Raises ModelFault if it is not a reply."""
 
     @abstractmethod
     def take_event(self, event: Any, name: bytes) -> list[Delta]:
-        """Take one event of a stream, and give what a listener may hear of it. Raises ModelFault for an error."""
+        """Read one event of a stream, and return what a listener may hear of it. Raises ModelFault for an error."""
 
     @abstractmethod
     def check_end(self) -> None:
@@ -101,7 +110,7 @@ class Incoming(ABC):
 
     @abstractmethod
     def reply(self) -> Reply:
-        """Give what came."""
+        """Return the reply, as far as it came."""
 
     def _take(self, events: list[Event]) -> list[Delta]:
         deltas: list[Delta] = []

@@ -72,7 +72,7 @@ def read(data: bytes) -> Any:
 
 
 def read_all(texts: Sequence[bytes]) -> list[Any]:
-    """Read several JSON texts, as `read` does, in one go where none of them is odd. Raises ValueError."""
+    """Read several JSON texts, as `read` does, in one go if all of them are plain. Raises ValueError."""
     try:
         found = DECODER.decode(b"[" + b",".join(texts) + b"]")
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):

@@ -22,7 +22,7 @@ class Kept:
         """Of each call, what its pieces are known by."""
 
     def take(self, message: Mapping[str, Any]) -> None:
-        """Take a message, or a piece of one."""
+        """Add a message, or a piece of a message."""
         if not self._names:
             return
         _merge(self._message, message, self._names)
@@ -32,10 +32,10 @@ class Kept:
                 _merge(self._call(call), call, self._names)
 
     def native(self) -> dict[str, Any] | None:
-        """Give what is to be sent back; only a reply with calls has it."""
+        """Return what has to be sent back to the provider later; `None` for a reply without calls."""
         if not self._calls or not (self._message or any(self._calls)):
             return None
-        return {"message": self._message, "calls": self._calls}
+        return {"message": _flat(self._message), "calls": [_flat(call) for call in self._calls]}
 
     def _call(self, call: Mapping[str, Any]) -> dict[str, Any]:
         index, id = call.get("index"), call.get("id")
@@ -64,8 +64,8 @@ def _merge(whole: dict[str, Any], piece: Mapping[str, Any], names: Sequence[str]
         found, known = piece.get(name), whole.get(name)
         if found is None or found == "":
             continue
-        if isinstance(known, str) and isinstance(found, str):
-            whole[name] = known + found
+        if isinstance(found, str):
+            whole[name] = _joined(known, found)
         elif isinstance(known, list) and isinstance(found, list):
             for item in found:
                 _add(known, item)
@@ -85,8 +85,35 @@ def _add(items: list[Any], item: Any) -> None:
         items.append(_copy(item))
         return
     for name, value in item.items():
-        old = last.get(name)
-        last[name] = old + value if name in SPOKEN and isinstance(old, str) and isinstance(value, str) else value
+        last[name] = _joined(last.get(name), value) if name in SPOKEN and isinstance(value, str) else value
+
+
+class _Text:
+    """A text while its pieces come; joined once, for joining at each piece would cost the square of its length."""
+
+    def __init__(self, *parts: str) -> None:
+        self.parts = list(parts)
+
+
+def _joined(known: Any, found: str) -> _Text:
+    """Return a text with one more piece; anything but a text gives way to it."""
+    if isinstance(known, _Text):
+        known.parts.append(found)
+        return known
+    return _Text(known, found) if isinstance(known, str) else _Text(found)
+
+
+def _flat(members: dict[str, Any]) -> dict[str, Any]:
+    """Return members, and those of the objects in their lists, with their texts joined."""
+    found = _texts(members)
+    for name, each in found.items():
+        if isinstance(each, list):
+            found[name] = [_texts(item) if isinstance(item, dict) else item for item in each]
+    return found
+
+
+def _texts(members: dict[str, Any]) -> dict[str, Any]:
+    return {name: "".join(each.parts) if isinstance(each, _Text) else each for name, each in members.items()}
 
 
 def _copy(item: Any) -> Any:

@@ -11,8 +11,8 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from gesta.errors import MissingExtra
+from gesta.model.usage import tokens
 from gesta.models.providers import PROVIDERS
-from gesta.usage import tokens
 
 FLAVOURS = ("chat", "default")
 """How the list calls the ways in which a provider counts tokens; Chat Completions is one of these."""
@@ -44,7 +44,7 @@ class Listed:
             raise MissingExtra("A budget in US dollars", self.library, "prices")
 
     def usd(self, usage: dict[str, Any]) -> float | None:
-        """Give the US dollars for a usage; None for a model or usage that the list does not know."""
+        """Return the US dollars for a usage; `None` for a model or usage that the list does not know."""
         if not self.dated:
             return None
         from genai_prices import calc_price
@@ -71,7 +71,7 @@ class Listed:
 
 
 def listed(name: str, *, needed: bool = False) -> Listed | None:
-    """Find the price of `provider:model`; None for a host of one's own.
+    """Find the price of `provider:model`; `None` for a host of one's own.
 
     Args:
         needed: whether somebody counts on it.

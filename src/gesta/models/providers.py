@@ -10,6 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gesta.errors import BadAddress, nearest
+from gesta.text.redactor import SECRETS
 
 Speaks = Literal["chat-completions", "responses", "anthropic-messages", "gemini"]
 
@@ -42,7 +43,7 @@ class Provider(Struct, frozen=True):
             usable = False
         if not usable:
             raise BadAddress(
-                f"{self.url!r} is no base URL. Write one as https://api.example.com/v1 or http://localhost:8000/v1."
+                f"{SECRETS.address(self.url)!r} is no base URL. Write one as https://api.example.com/v1 or http://localhost:8000/v1."
             )
         if "@" in url.netloc:
             raise BadAddress(

@@ -22,7 +22,7 @@ from gesta.kinds import (
     ThoughtContent,
     ToolCallContent,
 )
-from gesta.model import Reply, ReplyCall, Request
+from gesta.model.request import Reply, ReplyCall, Request
 from gesta.models.chat_completions import ChatParser
 from gesta.models.gathered import Gathered
 from gesta.models.jsontext import exact
@@ -36,12 +36,12 @@ class Recorded(Struct):
     id: str
     reply: Reply
     digest: str | None
-    """Of the body that it answered, in hex; none when its request is not on record."""
+    """Digest of the body that it answered, in hex; `None` if its request is not on record."""
     raw: bytes | None
-    """What the provider sent, packed by zlib; none when it was not kept."""
+    """What the provider sent, packed by zlib; `None` if it was not kept."""
 
     def answer(self) -> Reply | bytes:
-        """Give the bytes that were recorded if they are Chat Completions with this text, else the reply."""
+        """Return the bytes that were recorded if they are Chat Completions with this text, else the reply."""
         if self.raw is None:
             return self.reply
         parser = ChatParser()

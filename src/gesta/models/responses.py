@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from gesta.kinds import Part, RequestHeaderContent
 from gesta.message import Message
-from gesta.model import Envelope
+from gesta.model.request import Envelope
 from gesta.models.jsontext import ENCODER, compact
 from gesta.models.parts import data_url, note
 from gesta.models.responses_items import again, call_id, call_item
@@ -131,7 +131,7 @@ def _written(item: dict[str, Any]) -> bytes:
 
 
 def _content(message: Message) -> str | list[dict[str, Any]]:
-    """Give the text or, with images and files in it, the parts."""
+    """Return the text or, with images and files in it, the parts."""
     shown = [_shown(part) for part in message.parts]
     if message.role == "system" or not any(shown):
         return _words(message)
@@ -145,7 +145,7 @@ def _content(message: Message) -> str | list[dict[str, Any]]:
 
 
 def _words(message: Message) -> str:
-    """Give the text, with that of its parts and notes of what is none."""
+    """Return the text of a message and its parts, with notes in place of parts that are not text."""
     if not message.parts:
         return message.text
     texts = [_text(part) for part in message.parts]
@@ -188,7 +188,7 @@ def _tool(tool: dict[str, Any]) -> dict[str, Any]:
 
 
 def parameters(schema: Any) -> dict[str, Any]:
-    """Give the schema of a tool as one of a plain object, which is all that the API takes."""
+    """Return the schema of a tool as one of a plain object, which is all that the API takes."""
     given = schema if isinstance(schema, dict) else {}
     kept = {name: value for name, value in given.items() if name not in REFUSED}
     properties = kept.get("properties")
@@ -203,7 +203,7 @@ def answer_format(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def closed_schema(schema: Any) -> dict[str, Any] | None:
-    """Close every object in a schema, as strict answers need; None where it says what strict answers cannot.
+    """Close every object in a schema, as strict answers need; `None` where it says what strict answers cannot.
 
     No property that may be left out becomes one that must be there: such a schema is not for strict answers.
     """

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from gesta.message import Call
-from gesta.model import ReplyCall
+from gesta.model.request import ReplyCall
 from gesta.models.chat_completions import NOT_IN_NAMES
 from gesta.models.jsontext import compact, paired
 
@@ -94,17 +94,17 @@ class Said:
 
 
 def text_of(item: dict[str, Any]) -> str:
-    """Give the words of a message, refusals too."""
+    """Return the words of a message, refusals too."""
     return "".join(_texts(item.get("content"), "text", "refusal", "transcript"))
 
 
 def thought_of(item: dict[str, Any]) -> str:
-    """Give what is to be seen of an item of reasoning: itself, or else its summary."""
+    """Return what is to be seen of an item of reasoning: itself, or else its summary."""
     return "".join(_texts(item.get("content"), "text")) or APART.join(_texts(item.get("summary"), "text"))
 
 
 def call_of(item: dict[str, Any], member: str) -> ReplyCall | None:
-    """Read a call; none where nothing of it is there. Input that is any text becomes the argument `input`."""
+    """Read a call; `None` where nothing of it is there. Input that is any text becomes the argument `input`."""
     name, found, id = item.get("name"), item.get(member), item.get("call_id") or item.get("id")
     if isinstance(found, str):
         found = paired(found)
@@ -120,7 +120,7 @@ def call_of(item: dict[str, Any], member: str) -> ReplyCall | None:
 
 
 def _texts(found: Any, *names: str) -> list[str]:
-    """Give the texts of a list of parts, or the one that stands for it; empty ones are none."""
+    """Return the texts of a list of parts, or of a single part. Empty texts are left out."""
     texts: list[str] = []
     for part in found if isinstance(found, list) else (found,):
         inner = [part.get(name) for name in names] if isinstance(part, dict) else [part]
@@ -139,7 +139,7 @@ def call_item(call: Call, kept: dict[str, Any] | None = None) -> dict[str, Any]:
 
 
 def call_id(id: str | None) -> str:
-    """Give the id of a call, or one made of it where it would be refused."""
+    """Return the id of a call, or one made of it where it would be refused."""
     if id is not None and ID.fullmatch(id):
         return id
     return "call_" + hashlib.sha256((id or "").encode("utf-8", "surrogatepass")).hexdigest()[:40]
@@ -176,7 +176,7 @@ def again(items: Any, calls: Sequence[Call], *, stored: bool) -> list[dict[str, 
 
 
 def _reasoning(item: dict[str, Any], own: dict[str, str], *, stored: bool) -> list[dict[str, Any]]:
-    """Write reasoning, if there is any in it: one item or none."""
+    """Return the items for reasoning: one item, or an empty list if there is no reasoning in it."""
     summary = item.get("summary")
     head = {"type": "reasoning", **own, "summary": summary if isinstance(summary, list) else []}
     for name in ("encrypted_content", "content"):
@@ -186,7 +186,7 @@ def _reasoning(item: dict[str, Any], own: dict[str, str], *, stored: bool) -> li
 
 
 def _item(item: dict[str, Any], own: dict[str, str], left: Any) -> dict[str, Any] | None:
-    """Write any other item; none where it may not stand as it is."""
+    """Write any other item; `None` where it may not stand as it is."""
     type, text = item.get("type"), item.get("content")
     if type == "function_call":
         return call_item(next(left), {**own, **_chosen(item, "namespace")})

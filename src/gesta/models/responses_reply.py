@@ -12,7 +12,7 @@ Source: OpenAI API reference, "Responses", "Create" and "Streaming", read 2026-1
 from typing import Any, Literal
 
 from gesta.errors import ModelFault
-from gesta.model import Delta, Reply
+from gesta.model.request import Delta, Reply
 from gesta.models.faults import bad_reply, excerpt, provider_fault
 from gesta.models.incoming import Incoming
 from gesta.models.jsontext import paired
@@ -54,7 +54,7 @@ class _Slot:
         """Whether a listener is shown its reasoning or a summary of it: what came first."""
 
     def finished(self) -> dict[str, Any]:
-        """Give the item, filled from its pieces where it came empty."""
+        """Return the item, filled from its pieces where it came empty."""
         item, kinds = dict(self.item), {kind for kind, _ in self.parts}
         if not isinstance(item.get("type"), str) and kinds:
             item["type"] = TYPES[next(kind for kind in TYPES if kind in kinds)]
@@ -108,12 +108,12 @@ class _Voice:
         return [Delta(self.type, told)]
 
     def shown(self) -> str:
-        """Give all of it."""
+        """Return the whole text."""
         return "".join(self.pieces) + self.held
 
 
 def _after(shown: str, said: str) -> str:
-    """Give what is said, beginning with what was shown: of two stories neither is dropped."""
+    """Return the final text, beginning with the text already shown. If they differ, both are kept."""
     if said.startswith(shown):
         return said
     return shown if said in shown else shown + APART + said
@@ -138,7 +138,7 @@ class ResponsesParser(Incoming):
         return self._final is not None or self.marked
 
     def take_whole(self, body: Any, data: bytes) -> None:
-        """Take a whole response. Raises ModelFault, `background` for one that is not made yet."""
+        """Read a whole response. Raises ModelFault; its type is `background` for a response that is not ready yet."""
         if isinstance(body, list) and body:
             body = body[0]
         if isinstance(body, dict):
@@ -153,7 +153,7 @@ class ResponsesParser(Incoming):
         self._final = body
 
     def take_event(self, event: Any, name: bytes) -> list[Delta]:
-        """Take one event."""
+        """Read one event."""
         return self._event(event, name.decode("utf-8", "replace"))
 
     def check_end(self) -> None:
@@ -165,7 +165,7 @@ class ResponsesParser(Incoming):
             raise self.lost(found, begun=bool(self._slots or self._last))
 
     def reply(self) -> Reply:
-        """Give what came."""
+        """Return the reply, as far as it came."""
         final = self._final or {}
         said, usage, status = self._said(final), final.get("usage"), final.get("status")
         if status == "incomplete":
@@ -221,7 +221,7 @@ class ResponsesParser(Incoming):
         return []
 
     def _respond(self, type: str, response: dict[str, Any]) -> None:
-        """Take the response as it stands; the last one is kept."""
+        """Read the response as it is so far. The last one is kept."""
         if isinstance(model := response.get("model"), str):
             self._model = model or None
         self._last, status = response, response.get("status")
@@ -262,7 +262,7 @@ class ResponsesParser(Incoming):
         Args:
             event: it has the index and, of a piece, the id.
             item: has the id of an item that is added or done.
-            added: which of these it is; None for a piece.
+            added: which of these it is; `None` for a piece.
         """
         id, index = item.get("id") or event.get("item_id"), event.get("output_index")
         id, index = id if isinstance(id, str) else None, index if isinstance(index, int) else None

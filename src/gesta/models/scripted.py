@@ -1,7 +1,7 @@
 """A model that says what it is told to: for first steps, tests and demonstrations, with no key and no network.
 
 It keeps no counter: item `answered` of the script answers a request, so a script goes on after a crash where it was.
-Its replies are Chat Completions bytes, cut into several deltas, and are read by the same code as a provider's.
+Its requests are Chat Completions bytes. Its replies are in no bytes: they come as they were made, with several deltas.
 
     gesta.scripted(
         gesta.call("weather", city="Rome"),                                  # one call of a tool
@@ -24,10 +24,10 @@ from msgspec import Struct
 from gesta.errors import AgentError, ModelFault, ScriptExhausted
 from gesta.kinds import RequestHeaderContent
 from gesta.message import Message
-from gesta.model import Envelope, Parser, Reply, ReplyCall, Request
+from gesta.model.request import Delta, Envelope, Given, Parser, Piece, Reply, ReplyCall, Request
 from gesta.models.chat_completions import ChatDialect, ChatParser
 from gesta.models.faults import retryable
-from gesta.models.jsontext import exact
+from gesta.models.jsontext import exact, read
 
 PIECES, PIECE = 16, 16
 """A text is sent in at most so many pieces, of at least so many characters."""
@@ -49,7 +49,7 @@ class Fault(Struct, frozen=True, kw_only=True):
     """The item whose characters those are."""
 
     def error(self) -> ModelFault:
-        """Give what is raised."""
+        """Return the error to raise."""
         return ModelFault(
             self.type,
             self.message,
@@ -72,7 +72,7 @@ def call(name: str, /, **args: Any) -> ReplyCall:
     """Make a call of a tool; its keywords are the tool's arguments, whatever they are named.
 
     A call has no id of its own, as with many servers. For one with an id, or with arguments that are no JSON, write
-    `gesta.model.ReplyCall("weather", '{"city": "Rome"}', "call_1")`.
+    `gesta.model.request.ReplyCall("weather", '{"city": "Rome"}', "call_1")`.
     """
     return ReplyCall(name, exact(args).decode())
 
@@ -116,7 +116,7 @@ def fault(
 
     Args:
         what: an HTTP status, or a type such as `lost-stream` or `timeout`.
-        times: how many tries; None for all of them.
+        times: how many tries; `None` for all of them.
         after: characters of the next item that are shown first, as when a stream is lost.
         retry: whether to try again; by default as with a provider.
         retry_after_s: pause that is asked for.
@@ -171,10 +171,10 @@ class Script:
                 self.answers.append(item)
 
     def choose(self, request: Request) -> Item:
-        """Give the item for a request, or the fault that this try of it meets.
+        """Return the item for a request, or the fault that this try of it meets.
 
         Raises:
-            ScriptExhausted: there is none.
+            ScriptExhausted: the script has no item for it.
         """
         place = request.answered
         item = self.answers[place] if place < len(self.answers) else None
@@ -190,7 +190,7 @@ class Script:
 
 
 class Keyless:
-    """A model whose replies come from Python; it speaks Chat Completions all the same."""
+    """A model whose replies come from Python; it is asked in Chat Completions all the same."""
 
     def __init__(
         self,
@@ -222,11 +222,15 @@ class Keyless:
         return self._dialect.envelope(header)
 
     def parser(self) -> Parser:
-        """Make a reader for one reply; bytes that were made here are not worth keeping."""
+        """Make a reader for one reply."""
+        return Given(self._read)
+
+    def _read(self) -> Parser:
+        """Make a reader for bytes; those that were made here are not worth keeping."""
         return ChatParser(keep=self._keep)
 
-    async def send(self, request: Request) -> AsyncGenerator[bytes, None]:
-        """Yield the bytes of the item that answers.
+    async def send(self, request: Request) -> AsyncGenerator[Piece, None]:
+        """Yield the item that answers, after its words in pieces where it streams.
 
         Raises:
             ModelFault: the item is a fault.
@@ -242,21 +246,21 @@ class Keyless:
             if not (cut.after and self._dialect.stream and cut.of is not None):
                 raise cut.error()
             item = await self._settled(cut.of, request)
-        answer, model = as_reply(item, f"Answer {request.answered + 1} of model {self.name!r}"), self._dialect.model
-        pieces = lines(answer, model) if self._dialect.stream else whole(answer, model)
+        answer = as_reply(item, f"Answer {request.answered + 1} of model {self.name!r}")
         if cut is not None:
-            pieces = lines(Reply(text=answer.text[: cut.after]), model, ended=False)
-        for data in pieces:
+            answer = Reply(text=answer.text[: cut.after])
+        for delta in deltas(answer) if self._dialect.stream else ():
             if self._pause_s:
                 await anyio.sleep(self._pause_s)
-            yield data
+            yield delta
         if cut is not None:
             raise cut.error()
+        yield finished(answer, self._dialect.model)
 
     async def _settled(self, item: Any, request: Request) -> Any:
         while callable(item):
             item = item(request)
-            if inspect.isawaitable(item):
+            if item.__class__ is not Reply and inspect.isawaitable(item):
                 item = await item
         return item
 
@@ -283,10 +287,10 @@ def check(item: Any, what: str) -> None:
 
 
 def as_reply(item: Any, what: str) -> Reply:
-    """Write an item as a reply.
+    """Return an item of a script as a reply.
 
     Raises:
-        AgentError: it is none.
+        AgentError: it is not an item of a script.
         ModelFault: it is a fault, where one was not awaited.
     """
     if isinstance(item, str):
@@ -307,52 +311,30 @@ def _shown(value: Any) -> str:
     return f"{text if len(text) <= 80 else text[:77] + '...'} ({type(value).__name__})"
 
 
-def lines(answer: Reply, name: str, *, ended: bool = True) -> Iterator[bytes]:
-    """Write a reply as server-sent events, in pieces; `name` is the model that it names unless it says another."""
-    head = b'data: {"object":"chat.completion.chunk","model":' + exact(_said(answer.model, name))
-    delta = head + b',"choices":[{"index":0,"delta":{'
-    end = b'},"finish_reason":null}]}\n\n'
+def deltas(answer: Reply) -> Iterator[Delta]:
+    """Cut what a listener may hear of a reply into pieces."""
     if answer.thought:
-        yield delta + b'"reasoning_content":' + exact(answer.thought) + end
+        yield Delta("thought", answer.thought)
     text = answer.text
     size = max(PIECE, -(-len(text) // PIECES))
     for start in range(0, len(text), size):
-        yield delta + b'"content":' + exact(text[start : start + size]) + end
-    for index, one in enumerate(answer.calls):
-        yield delta + b'"tool_calls":[' + exact(_call(one, index)) + b"]" + end
-    if ended:
-        reason = _said(answer.finish_reason, "tool_calls" if answer.calls else "stop")
-        last = head + b',"choices":[{"index":0,"delta":{},"finish_reason":' + exact(reason) + b"}]}\n\n"
-        if answer.usage is not None:
-            last += head + b',"choices":[],"usage":' + exact(answer.usage) + b"}\n\n"
-        yield last + b"data: [DONE]\n\n"
+        yield Delta("text", text[start : start + size])
 
 
-def whole(answer: Reply, name: str) -> Iterator[bytes]:
-    """Write a reply as one JSON object."""
-    message: dict[str, Any] = {"role": "assistant", "content": answer.text}
-    if answer.thought:
-        message["reasoning_content"] = answer.thought
-    if answer.calls:
-        message["tool_calls"] = [_call(one, None) for one in answer.calls]
-    reason = _said(answer.finish_reason, "tool_calls" if answer.calls else "stop")
-    body: dict[str, Any] = {
-        "object": "chat.completion",
-        "model": _said(answer.model, name),
-        "choices": [{"index": 0, "message": message, "finish_reason": reason}],
-    }
-    if answer.usage is not None:
-        body["usage"] = answer.usage
-    yield exact(body)
-
-
-def _said(found: str | None, otherwise: str) -> str:
-    """Take what a reply says, also when it says that there was nothing."""
-    return otherwise if found is None else found
-
-
-def _call(one: ReplyCall, index: int | None) -> dict[str, Any]:
-    written: dict[str, Any] = {} if index is None else {"index": index}
-    if one.id is not None:
-        written["id"] = one.id
-    return written | {"type": "function", "function": {"name": one.name, "arguments": one.args}}
+def finished(answer: Reply, name: str) -> Reply:
+    """Make a reply as it is read from a provider's bytes: with a model, a reason, and arguments for each call."""
+    calls = answer.calls
+    for one in calls:  # at each reply: a generator takes longer
+        if not one.args:
+            calls = tuple(msgspec.structs.replace(one, args=one.args or "{}") for one in calls)
+            break
+    reason = "tool_calls" if calls else "stop"
+    return Reply(
+        text=answer.text,
+        calls=calls,
+        thought=answer.thought or None,
+        model=name if answer.model is None else answer.model or None,
+        finish_reason=answer.finish_reason or (reason if answer.finish_reason is None else None),
+        usage=None if answer.usage is None else read(exact(answer.usage)),
+        keep=False,
+    )

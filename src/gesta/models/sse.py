@@ -8,7 +8,7 @@ the standard: `close` gives the last event also when the empty line after it is 
 FIELDS = (b"event", b"id", b"retry", b"data")
 
 Event = tuple[bytes, bytes]
-"""Its name, empty when it has none, and its data."""
+"""The name of an event, empty if it has no name, and its data."""
 
 
 class Events:
@@ -23,7 +23,7 @@ class Events:
         self._cr = False
 
     def feed(self, data: bytes) -> list[Event]:
-        """Take the next bytes and give the events that are complete."""
+        """Read the next bytes, and return the events that are complete."""
         if (
             data.startswith(b"data: ")
             and data.endswith(b"\n\n")
@@ -60,7 +60,7 @@ class Events:
         return events
 
     def close(self) -> list[Event]:
-        """Give what was begun and not ended, if anything: its data may be cut."""
+        """Return the event that was begun and not ended, if there is one. Its data may be cut."""
         if self._line:
             self._field(b"".join(self._line))
             self._line.clear()

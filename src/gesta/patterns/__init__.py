@@ -1,30 +1,4 @@
-"""Ways for agents to work together, and what passes between them."""
+"""Ways for agents to work together: functions over the verbs."""
 
-ORDER = (
-    "facts",
-    "tool_message",
-    "orchestration",
-    "signals",
-    "chat_document",
-    "done_sequences",
-    "toolset",
-    "chat_config",
-    "home",
-    "working",
-    "histories",
-    "messages",
-    "responding",
-    "chat",
-    "task_rules",
-    "task_steps",
-    "task",
-    "roles",
-    "summariser",
-    "react",
-    "plan",
-    "supervisor",
-    "router",
-    "requests",
-    "context",
-    "pattern",
-)
+ORDER = ("roles", "summariser", "react", "plan", "supervisor", "router")
+"""Each file may import those before it."""

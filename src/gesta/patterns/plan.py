@@ -14,11 +14,11 @@ import anyio
 from msgspec import Struct
 
 from gesta.agent import Agent
+from gesta.function_tool.tool import Tool
 from gesta.kinds import PlanContent, Step
-from gesta.model import Model
+from gesta.model.request import Model
 from gesta.patterns.roles import BadAnswer, Prompts, ask, heir, offer, role, synthesise, take
-from gesta.tooling import Tool
-from gesta.verbs import Result, Verbs
+from gesta.workflow.verbs import Result, Verbs
 
 
 class Planned(Struct, frozen=True):
@@ -85,7 +85,7 @@ async def carry_out(verbs: Verbs, worker: Agent, steps: Sequence[Step], plan: in
 
 
 def _task(step: Step, used: Sequence[tuple[str, Result]]) -> dict[str, Any]:
-    """Say what a step is to do, and what it builds on."""
+    """Return the task of a step, with the results that it builds on."""
     task: dict[str, Any] = {"goal": step.goal}
     if step.tool_hint:
         task["tool_hint"] = step.tool_hint
@@ -112,7 +112,7 @@ def read_plan(text: str, *, most: int) -> list[Step]:
 
 
 def _wrong(steps: Sequence[Step]) -> str | None:
-    """Say why the dependencies of a plan cannot be followed."""
+    """Return why the dependencies of a plan cannot be followed."""
     for place, step in enumerate(steps):
         for other in step.depends_on or ():
             if not 0 <= other < len(steps):
@@ -125,7 +125,7 @@ def _wrong(steps: Sequence[Step]) -> str | None:
 
 
 def in_order(steps: Sequence[Step]) -> list[Step]:
-    """Let each step depend on the one before it."""
+    """Return the steps, each depending on the one before it."""
     return [
         Step(goal=step.goal, tool_hint=step.tool_hint, depends_on=[n - 1] if n else None)
         for n, step in enumerate(steps)

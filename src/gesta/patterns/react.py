@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from typing import Literal
 
 from gesta.agent import Agent
-from gesta.model import Model
-from gesta.tooling import Tool
+from gesta.function_tool.tool import Tool
+from gesta.model.request import Model
 
 
 def react(

@@ -19,9 +19,9 @@ from msgspec import Struct
 
 from gesta.agent import Agent, Unanswered
 from gesta.entry import Cause
-from gesta.scan import objects
-from gesta.tooling import Tool
-from gesta.verbs import Result, Verbs
+from gesta.function_tool.tool import Tool
+from gesta.text.objects import objects
+from gesta.workflow.verbs import Result, Verbs
 
 T = TypeVar("T")
 Prompts = Mapping[str, str]
@@ -86,7 +86,7 @@ def role(verbs: Verbs, name: str, prompts: Prompts | None = None, tools: Sequenc
 
 
 def heir(agent: Agent, own: Agent) -> Agent:
-    """Give an agent the groups and the state of the pattern's agent that it works for, where that one has any."""
+    """Return an agent with the groups and the state of the pattern's agent, if that agent has any."""
     groups = own.groups if own.groups is not None else agent.groups
     return msgspec.structs.replace(agent, groups=groups, state=own.state or agent.state)
 
@@ -158,7 +158,7 @@ async def synthesise(verbs: Verbs, question: str, found: Sequence[tuple[str, Res
 
 
 def answer_of(said: Result) -> str:
-    """Give the answer of an act. Raises Unanswered."""
+    """Return the answer of a step. Raises Unanswered."""
     if not said.ok:
         raise Unanswered(f"{said.name} ended with reason {said.reason}: {said.text}")
     return said.text

@@ -17,9 +17,9 @@ from gesta.agent import Agent
 from gesta.entry import Entry
 from gesta.errors import AgentError, nearest
 from gesta.kinds import DecisionContent
-from gesta.model import Model
+from gesta.model.request import Model
 from gesta.patterns.roles import Asked, BadAnswer, Prompts, answer_of, ask, heir, role, take
-from gesta.verbs import Verbs
+from gesta.workflow.verbs import Verbs
 
 GENERAL = "general"
 """The kind of task that any message is."""
@@ -30,7 +30,7 @@ class TaskType(Struct, frozen=True):
 
     description: str = ""
     valid_patterns: list[str] = []
-    """Patterns that are good for it; none stands for all."""
+    """Names of the patterns that suit such a task; an empty list means all."""
     framing: str = ""
     """What the instructions of the chosen pattern say beside their own."""
 

@@ -3,7 +3,7 @@
 import hashlib
 
 from gesta.agent import Agent
-from gesta.model import Model
+from gesta.model.request import Model
 from gesta.patterns.roles import Prompts, prompt
 
 NAME = "summarise"

@@ -13,11 +13,11 @@ import anyio
 from msgspec import Struct
 
 from gesta.agent import Agent
+from gesta.function_tool.tool import Tool
 from gesta.kinds import PlanContent, Step
-from gesta.model import Model
+from gesta.model.request import Model
 from gesta.patterns.roles import BadAnswer, Prompts, ask, heir, offer, role, synthesise, take
-from gesta.tooling import Tool
-from gesta.verbs import Result, Verbs
+from gesta.workflow.verbs import Result, Verbs
 
 
 class Goals(Struct, frozen=True):

@@ -1,16 +1,27 @@
 """What every store does alike: it looks a batch over before taking it, and follows its own news."""
 
+import os
 import secrets
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any
 
 import anyio
 
+from gesta.codec.blobs import SALT
 from gesta.entry import Row
-from gesta.forking import base_of
-from gesta.store import Batch
+from gesta.errors import BrokenRecord
+from gesta.log.shared import base_of
+from gesta.store import Batch, BlobRow
 
 PAGE = 500  # rows that a tail gives at once, at most
+PRIVATE = 0o600
+"""Mode of a file that holds what is on record; SQLite gives its log and its shared memory the mode of the file."""
 FIRST_S, LONGEST_S = 0.005, 0.2  # a tail looks this soon after news, and this seldom when there is none
+
+
+def private(path: str | os.PathLike[str], flags: int = os.O_RDWR | os.O_CREAT) -> int:
+    """Open a file, and make it so that nobody but its user may read it: an `opener` for `open`. Raises OSError."""
+    return os.open(path, flags, PRIVATE)
 
 
 def new_id() -> str:
@@ -44,6 +55,23 @@ def forks(batch: Batch) -> bool:
     return base is not None and base.seq == batch.head
 
 
+def blob_of(address: str, run: str, name: str, rows: Sequence[tuple[Any, ...]]) -> BlobRow:
+    """Return the blob that a query found.
+
+    Raises:
+        BrokenRecord: the run has no such blob, or the length of its salt is wrong.
+    """
+    if not rows:
+        raise BrokenRecord(address, f"run {run!r} has no blob {name!r}")
+    blob = BlobRow(*rows[0])
+    if not (isinstance(blob.salt, bytes) and isinstance(blob.data, bytes)):
+        raise BrokenRecord(address, f"blob {name!r} of run {run!r}: column salt or data holds another type")
+    if len(blob.salt) != SALT:
+        found = f"its salt has {len(blob.salt)} bytes, expected {SALT}"
+        raise BrokenRecord(address, f"blob {name!r} of run {run!r} was changed: {found}")
+    return blob
+
+
 class News:
     """A bell for those who follow a store from its own event loop."""
 
@@ -59,7 +87,7 @@ class News:
             self._bell = None
 
     def close(self) -> None:
-        """Tell all who listen that nothing will come any more."""
+        """Wake all listeners: no more entries will come."""
         self.over = True
         self.ring()
 
@@ -71,7 +99,7 @@ class News:
 
 
 async def follow(page: Callable[[int, int], list[Row]], news: News, after: int) -> AsyncIterator[list[Row]]:
-    """Give pages of rows by pos for ever, until the store is closed.
+    """Yield pages of rows by pos for ever, until the store is closed.
 
     Own commits ring the bell. Those of other processes are looked for, the more seldom the longer nothing came.
     """

@@ -16,6 +16,7 @@ from typing import Any
 import apsw
 
 from gesta.errors import GestaError
+from gesta.stores.sqlite_door import examined, read
 from gesta.stores.tables import PRAGMAS, READING, TABLES
 
 OWN = frozenset(
@@ -39,6 +40,8 @@ SCHEMA = frozenset({"sqlite_master", "sqlite_schema", "sqlite_temp_master", "sql
 """SQLite writes these itself, as part of statements that change the schema, and refuses anybody else."""
 TELLING = PRAGMAS | {"data_version"}
 """Pragmas that change nothing; SQLite's full text search asks the last one by itself."""
+CHANGING = frozenset({apsw.SQLITE_INSERT, apsw.SQLITE_UPDATE, apsw.SQLITE_DELETE})
+"""What changes rows, and no schema; the schema's own rows are changed by other actions too."""
 STEPS = 20_000  # of SQLite's machine between two looks at the clock
 ENDED = (
     "A statement has ended the whole transaction (ON CONFLICT ROLLBACK, RAISE(ROLLBACK), a full disk or a write that "
@@ -58,13 +61,15 @@ class Sql:
         self._thread = threading.get_ident()
         self._over = ""
         self.refused = ""
+        self.makes = False
+        """Whether a statement changed the schema."""
 
     def __call__(self, statement: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Run one statement, and return its rows.
 
         Raises:
             Refused: it would reach beyond the tool's own tables, time is up, or the transaction was ended.
-            Exception: what SQLite raises: a constraint that is broken, a statement that is none.
+            Exception: what SQLite raises: a violated constraint, or a statement that is not SQL.
         """
         if threading.get_ident() != self._thread:
             raise Refused(f"A transactional tool may not run statements in another thread: {statement:.200}")
@@ -85,6 +90,10 @@ class Sql:
         """Raise what keeps the statements so far from being committed; see `Statements.check`."""
         if not self._connection.in_transaction:
             raise Refused(f"{ENDED}.")
+        if self.makes:
+            strange = examined(read(self._connection))
+            for each in (*strange.refused, *strange.aside):
+                raise Refused(f"A transactional tool may not make {each}: it reaches into what is Gesta's own.")
         if self._connection.status(apsw.SQLITE_DBSTATUS_DEFERRED_FKS)[0]:
             raise Refused(
                 "A foreign key (DEFERRABLE INITIALLY DEFERRED) refers to a row that is not there now that the tool has "
@@ -96,18 +105,21 @@ class Sql:
         """Refuse what reaches beyond, until the block is left; and every statement from then on."""
         ends = time.monotonic() + timeout_s if timeout_s is not None else None
         self._connection.authorizer = self._allow
+        self._connection.config(apsw.SQLITE_DBCONFIG_ENABLE_TRIGGER, 1)
         if ends is not None:
             self._connection.set_progress_handler(lambda: time.monotonic() > ends, STEPS)
         try:
             yield
         finally:
             self._over = "The tool has returned, and its transaction is over"
+            self._connection.config(apsw.SQLITE_DBCONFIG_ENABLE_TRIGGER, 0)
             self._connection.authorizer = None
             self._connection.set_progress_handler(None)
 
     def _allow(self, action: int, first: str | None, second: str | None, database: str | None, *_: str | None) -> int:
         if action in READING or (action == apsw.SQLITE_PRAGMA and (first or "").casefold() in TELLING):
             return int(apsw.SQLITE_OK)
+        self.makes |= action not in CHANGING
         names = {name.casefold() for name in (first, second) if name is not None}
         own = sorted(name for name in names if name in NAMES or name.startswith(PREFIX))
         if action in CONTROL:

@@ -16,8 +16,20 @@ import msgspec
 
 from gesta.entry import GENESIS, Row, utc_text
 from gesta.errors import BrokenRecord, LeaseLost, RecordError, RunHeld, RunMirrored, WriteFailed
-from gesta.log import Clock, utc_now
-from gesta.store import Batch, BlobRow, Effect, Info, Lease, Letter, Prune, RunRow, Table
+from gesta.log.journal import Clock, utc_now
+from gesta.store import (
+    Batch,
+    BlobRow,
+    Foreign,
+    Info,
+    Lease,
+    Letter,
+    Prune,
+    QueryBounds,
+    RunRow,
+    Table,
+    TransactionalEffect,
+)
 from gesta.stores.common import News, checked, follow, forks, new_id
 from gesta.stores.effects import Sql
 from gesta.stores.tables import ADD_BLOB, ADD_LETTER, ADD_RECORD, FORMAT, ROW, TABLES, ask
@@ -37,6 +49,7 @@ class MemoryStore:
     def __init__(self, *, clock: Clock = utc_now, new_id: Callable[[], str] = new_id) -> None:
         self._clock = clock
         self._owner = new_id()
+        self.queries = QueryBounds()
         self._info = Info(new_id(), ADDRESS, utc_text(clock()))
         self._rows: list[Row] = []
         self._runs: dict[str, list[Row]] = {}
@@ -63,7 +76,7 @@ class MemoryStore:
         return self._info
 
     async def append(self, batch: Batch) -> int:
-        """Take a batch and return the pos of its last row; 0 if it has none.
+        """Append a batch, and return the pos of its last row; 0 if the batch has no rows.
 
         Raises:
             LeaseLost: the lease is no longer held, or the run or inbox is not as the batch expects.
@@ -92,7 +105,7 @@ class MemoryStore:
         self._news.ring()
         return placed[-1].pos if placed else 0
 
-    async def transact(self, effect: Effect) -> None:
+    async def transact(self, effect: TransactionalEffect) -> None:
         """Do a work on tables beside the record and take its entries; see `Store.transact`."""
         self._open(writing=True)
         if self._own is None:
@@ -138,7 +151,7 @@ class MemoryStore:
         return found
 
     async def get_blob(self, run: str, name: str) -> BlobRow:
-        """Read a blob. Raises BrokenRecord if there is none."""
+        """Return a blob. Raises BrokenRecord if the run has no such blob."""
         self._open()
         if (run, name) not in self._blobs:
             raise BrokenRecord(ADDRESS, f"run {run!r} has no blob {name!r}")
@@ -170,7 +183,7 @@ class MemoryStore:
         return list(self._inbox.get(run, ()))
 
     async def lease(self, run: str, *, mirror: bool = False) -> Lease:
-        """Take the right to write; see `Store.lease`. Raises RunHeld while somebody has it, and RunMirrored."""
+        """Acquire the right to write; see `Store.lease`. Raises RunHeld while somebody else has it, and RunMirrored."""
         self._open(writing=True)
         head, digest = self._head(run)
         epoch, since = self._leases.get(run, (0, ""))
@@ -184,7 +197,7 @@ class MemoryStore:
         return Lease(run, self._owner, epoch + 1, head, digest)
 
     async def release(self, lease: Lease) -> None:
-        """Give the right back; a lease that is no longer held is let be."""
+        """Release the right to write. A lease that is no longer held is ignored."""
         if self._leases.get(lease.run, (0, ""))[0] == lease.epoch and lease.owner == self._owner:
             self._held.discard(lease.run)
 
@@ -236,7 +249,7 @@ class MemoryStore:
             self._tables.execute(ADD_RECORD, (self._info.id, FORMAT, self._info.created_at))
         self._tables.authorizer = None
         self._fill(self._tables)
-        return ask(self._tables, query, parameters)
+        return ask(self._tables, query, parameters, self.queries)
 
     async def shrink(self) -> int:
         """Nothing is kept of what was pruned."""
@@ -246,6 +259,10 @@ class MemoryStore:
     async def damage(self) -> list[str]:
         """Nothing can be broken."""
         return []
+
+    async def foreign(self) -> Foreign:
+        """Nothing stands beside the rows."""
+        return Foreign()
 
     async def close(self) -> None:
         """End the record; closing twice does nothing."""
@@ -329,5 +346,5 @@ class MemoryStore:
 
 
 def text(value: Any) -> str | None:
-    """Give a value of a JSON object as SQLite's json_extract would."""
+    """Return a value of a JSON object as SQLite's json_extract would."""
     return value if value is None or isinstance(value, str) else msgspec.json.encode(value).decode()

@@ -24,8 +24,8 @@ except ImportError as missing:  # also where psycopg finds no libpq
     raise MissingExtra("A record in PostgreSQL", "psycopg", "postgres") from missing
 
 from gesta.entry import Row, utc_text
-from gesta.log import utc_now
-from gesta.store import Batch, BlobRow, Effect, Info, Lease, Letter, RunRow, Table
+from gesta.log.journal import utc_now
+from gesta.store import Batch, BlobRow, Foreign, Info, Lease, Letter, QueryBounds, RunRow, Table, TransactionalEffect
 from gesta.stores.common import LONGEST_S, PAGE, News, checked, new_id
 from gesta.stores.postgres_holding import Holding
 from gesta.stores.postgres_open import (
@@ -72,6 +72,7 @@ class InlinePostgresStore:
     def __init__(self, info: Info, writer: Writer | None, reader: Reader, holding: Holding) -> None:
         self.reader = reader
         """The synchronous core of all that reads."""
+        self.queries = QueryBounds()
         self._info = info
         self._holding = holding
         self._closed = False
@@ -91,7 +92,7 @@ class InlinePostgresStore:
         failover: Failover | None = None,
         tool_role: str | None = None,
     ) -> Self:
-        """Open a record, making it if there is none. Cost: 15 ms, 50 ms to make one, and more over a network.
+        """Open a record, and create it if it does not exist. Cost: 15 ms, 50 ms to make one, and more over a network.
 
         Args:
             address: as libpq reads it, `postgresql://user@host:5432/database`; `?schema=NAME` says which record.
@@ -160,7 +161,7 @@ class InlinePostgresStore:
         """Commit a batch; see `Store.append`. Raises also ValueError: the rows do not follow each other."""
         return int(await self._write(checked(batch), synced=any(row.kind in SETTLED for row in batch.rows)))
 
-    async def transact(self, effect: Effect) -> None:
+    async def transact(self, effect: TransactionalEffect) -> None:
         """Do a work and commit its entries with it; see `Store.transact`. In place: nothing else runs meanwhile."""
         (outcome,) = self.writer.commit((effect,), synced=True)
         if isinstance(outcome, GestaError):
@@ -204,7 +205,7 @@ class InlinePostgresStore:
         return await self._read(partial(self.reader.inbox, run))
 
     async def lease(self, run: str, *, mirror: bool = False) -> Lease:
-        """Take the right to write; see `Store.lease`.
+        """Acquire the right to write; see `Store.lease`.
 
         A lease is not synced by itself: the first commit that is, is after it in the same log.
         """
@@ -212,7 +213,7 @@ class InlinePostgresStore:
         return lease
 
     async def release(self, lease: Lease) -> None:
-        """Give the right back; see `Store.release`. A commit that fails is made up for by the next one."""
+        """Release the right to write; see `Store.release`. If the commit fails, the next one does it."""
         self.writer.leave(lease)
         with suppress(WriteFailed):
             await self._write(lease, synced=False)
@@ -245,7 +246,7 @@ class InlinePostgresStore:
         return self._holding.keep()
 
     def descriptor(self) -> int | None:
-        """Return a descriptor that keeps this process counted as living; `None` where there is none."""
+        """Return a descriptor that keeps this process counted as living; `None` if no descriptor is needed."""
         return self._holding.presence.descriptor if self._holding.holds else None
 
     async def tail(self, after: int = 0) -> AsyncIterator[list[Row]]:
@@ -273,15 +274,19 @@ class InlinePostgresStore:
 
     async def sql(self, query: str, parameters: Sequence[Any] = ()) -> Table:
         """Answer a reading query; see `Store.sql`. Raises RecordError."""
-        return self.reader.ask(self.reader.connect(), query, parameters)
+        return self.reader.ask(self.reader.connect(), query, parameters, self.queries)
 
     async def shrink(self) -> int:
-        """Give space back, as far as the server does while others use it; see `Store.shrink`."""
+        """Free space, as far as the server can while others use it; see `Store.shrink`."""
         return await self._wait(self.writer.shrink)
 
     async def damage(self) -> list[str]:
-        """Say what the server finds damaged; see `Store.damage`."""
+        """Return what the server finds damaged; see `Store.damage`."""
         return await self._wait(self.reader.damage)
+
+    async def foreign(self) -> Foreign:
+        """Return what is in the schema that Gesta did not make; see `Store.foreign`."""
+        return await self._wait(self.reader.foreign)
 
     async def close(self) -> None:
         """Free all leases and close the connections; see `Store.close`."""
@@ -345,7 +350,7 @@ class PostgresStore(InlinePostgresStore):
         """
         return int(await self._write(checked(batch), synced=True))
 
-    async def transact(self, effect: Effect) -> None:
+    async def transact(self, effect: TransactionalEffect) -> None:
         """Do a work and commit its entries with it; see `Store.transact`. What has to be waited for comes before."""
         if not self.writer.ready():
             await self._wait(partial(self.writer.commit, (), synced=False))
@@ -355,7 +360,7 @@ class PostgresStore(InlinePostgresStore):
         """Answer a reading query in a thread; one whose caller is cancelled is interrupted. Raises RecordError."""
         connection = await to_thread.run_sync(self.reader.connect, limiter=self._asking)
         try:
-            work = partial(self.reader.ask, connection, query, parameters)
+            work = partial(self.reader.ask, connection, query, parameters, self.queries)
             return await to_thread.run_sync(work, abandon_on_cancel=True, limiter=self._asking)
         except anyio.get_cancelled_exc_class():
             with suppress(psycopg.Error):  # it may have ended meanwhile

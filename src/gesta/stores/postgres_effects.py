@@ -59,7 +59,7 @@ class PostgresSql:
 
         Raises:
             Refused: it would reach beyond the tool's own tables, or time is up.
-            Exception: what PostgreSQL raises: a constraint that is broken, a statement that is none.
+            Exception: what PostgreSQL raises: a violated constraint, or a statement that is not SQL.
         """
         if self.over:
             raise Refused(f"The tool has returned, and its transaction is over: {statement:.200}")

@@ -24,6 +24,7 @@ from typing import Protocol
 
 import psycopg
 
+from gesta.stores.common import private
 from gesta.stores.postgres_open import Connection, Place, connect, number, standing
 from gesta.stores.presence import Presence
 
@@ -129,7 +130,7 @@ class Holding:
         return end
 
     def forget(self) -> None:
-        """Give up a forked child's copies, so that they do not keep a dead parent alive."""
+        """Close the copies in a forked child, so that they do not make a dead parent look alive."""
         if self._presence is not None:
             with suppress(OSError):
                 os.close(self._presence.descriptor)
@@ -160,10 +161,11 @@ def present() -> tuple[Presence, str]:
 
 
 def locked(path: Path) -> tuple[Presence, str]:
-    """Lock a byte of a file of processes, making the file if there is none. Raises OSError."""
+    """Lock a byte of a file of processes, and create the file if it does not exist. Raises OSError."""
     if not path.exists():
         made = path.with_name(f"{FILE}.{secrets.token_hex(8)}")
-        made.write_text(secrets.token_hex(NAMED // 2), encoding="ascii")
+        with open(made, "w", encoding="ascii", opener=private) as file:
+            file.write(secrets.token_hex(NAMED // 2))
         try:
             with suppress(FileExistsError):  # another process was faster
                 os.link(made, path)
@@ -201,7 +203,7 @@ class Forgets(Protocol):
     """Something that a forked child gives up."""
 
     def forget(self) -> None:
-        """Give it up."""
+        """Close this copy, in a forked child."""
 
 
 def watch_forks(one: Forgets) -> None:

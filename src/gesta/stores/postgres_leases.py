@@ -10,7 +10,7 @@ from typing import Any
 
 from gesta.entry import GENESIS, utc_text
 from gesta.errors import LeaseLost, RunHeld, RunMirrored
-from gesta.log import utc_now
+from gesta.log.journal import utc_now
 from gesta.store import Lease
 from gesta.stores.postgres_holding import Holding
 from gesta.stores.postgres_open import Connection, number
@@ -30,11 +30,11 @@ MIRROR = "UPDATE leases SET mirror_of = $4 WHERE run = $1 AND owner = $2 AND epo
 
 
 def take(connection: Connection, holding: Holding, work: Take) -> Lease:
-    """Take a run for this process, and have it stand as in use.
+    """Acquire the lease of a run for this process, and mark the run as in use.
 
     Raises:
         RunHeld: it is in use here, or its owner's session lives.
-        RunMirrored: it is a mirror, and was not asked for as one.
+        RunMirrored: the run is a mirror, and `work` does not ask for a mirror.
     """
     run, presence, me = work.run, holding.presence, holding.process
     last = rows(connection, "SELECT seq, digest FROM entries WHERE run = $1 ORDER BY seq DESC LIMIT 1", run)

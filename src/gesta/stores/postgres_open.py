@@ -27,8 +27,10 @@ from gesta.errors import (
     WriteFailed,
 )
 from gesta.store import Info
+from gesta.stores.postgres_door import admit
 from gesta.stores.postgres_tables import ADD_RECORD, DROP_VIEWS, MARK, MIGRATIONS, TABLES, VIEWS, VIEWS_DIGEST
 from gesta.stores.tables import FORMAT
+from gesta.text.redactor import SECRETS, scrub
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 
@@ -123,7 +125,7 @@ def located(address: str, busy_s: float = BUSY_S) -> Place:
     if not re.fullmatch(r"[a-z_][a-z0-9_]{0,62}", schema):
         raise BadAddress(f"No schema can be named {schema!r}: letters a to z, digits and _, at most 63.")
     shown = "&".join(part for part in parts if not re.match(r"(ssl)?password=", part))
-    bare = re.sub(r"(//[^/@:]*):[^/@]*@", r"\1@", base)
+    bare = SECRETS.address(base).replace(":***@", "@")
     try:
         given = conninfo_to_dict(base + (f"?{plain}" if plain else ""))
     except psycopg.ProgrammingError as error:
@@ -139,6 +141,7 @@ def located(address: str, busy_s: float = BUSY_S) -> Place:
 def told(error: Exception, address: str, *, writing: bool) -> RecordError:
     """Put what psycopg raised into words of ours; raise the answer `from` the error."""
     words = next((words for kind, words in WORDS if isinstance(error, kind)), type(error).__name__)
+    scrub(error)
     first = next(iter(str(error).splitlines()), "")
     found = f"{words} ({first})" if first else words
     if isinstance(error, DAMAGED + FOREIGN):
@@ -204,7 +207,7 @@ def number(name: str) -> int:
 
 
 def there(connection: Connection, place: Place) -> bool:
-    """Tell whether a record stands there. Raises psycopg.Error."""
+    """Return whether a record stands there. Raises psycopg.Error."""
     query = """SELECT 1 FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace
         WHERE nspname = $1 AND relname = 'record'"""  # to_regclass may remember that there was none
     return bool(connection.execute(query, (place.schema,)).fetchall())
@@ -243,16 +246,17 @@ class Found(Struct, frozen=True):
 
 
 def identity(connection: Connection, place: Place) -> Found:
-    """Read what a record says of itself.
+    """Return what a record says about itself.
 
     Raises:
         psycopg.Error: it cannot be read.
-        NoRecord: there is none.
+        NoRecord: there is no record at this place.
         BrokenRecord: it is no record.
         NewerRecord: a later release made it.
     """
     if not there(connection, place):
         raise NoRecord(place.address)
+    admit(connection, place.schema, place.address)
     try:
         rows = connection.execute("SELECT to_jsonb(record) FROM record").fetchall()
     except FOREIGN as error:

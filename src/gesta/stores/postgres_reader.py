@@ -2,12 +2,13 @@
 
 Synchronous, and under a lock: every method may be called from any thread. A connection that was lost is opened anew,
 for as long as the server is waited for, and the query is asked once more: reading changes nothing. A user's query
-has a transaction of its own that can only read, and is one statement, so that none can leave that transaction.
+has a transaction of its own that can only read, and is one statement, so that no query can leave that transaction.
 """
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from decimal import Decimal
 from threading import Event, Lock
 from typing import Any, TypeVar
@@ -17,12 +18,14 @@ from psycopg import errors
 from psycopg.types.string import TextLoader
 
 from gesta.entry import GENESIS, Row
-from gesta.errors import BrokenRecord, RecordError, ServerGone
-from gesta.store import BlobRow, Info, Lease, Letter, RunRow, Table
+from gesta.errors import RecordError, ServerGone
+from gesta.store import BlobRow, Foreign, Info, Lease, Letter, QueryBounds, RunRow, Table
+from gesta.stores.common import blob_of
+from gesta.stores.postgres_door import BESIDE, TABLES, VIEWS
 from gesta.stores.postgres_open import DAMAGED, Connection, Place, connect, kind_of, told
 from gesta.stores.postgres_tables import INDEXED, placed
 from gesta.stores.postgres_transaction import channel
-from gesta.stores.tables import ROW
+from gesta.stores.tables import ROW, UNBOUND, gather
 
 ASKING_S = 0.05  # between tries to reach a server that is away
 T = TypeVar("T")
@@ -74,9 +77,7 @@ class Reader:
     def get_blob(self, run: str, name: str) -> BlobRow:
         """Read a blob; see `Store.get_blob`."""
         rows = self._all("SELECT name, salt, data FROM blobs WHERE run = $1 AND name = $2", run, name)
-        if not rows:
-            raise BrokenRecord(self._place.address, f"run {run!r} has no blob {name!r}")
-        return BlobRow(*rows[0])
+        return blob_of(self._place.address, run, name, rows)
 
     def holds(self, lease: Lease) -> bool:
         """Return whether a lease is still held; see `Store.holds`."""
@@ -100,6 +101,11 @@ class Reader:
                 found.append(str(error.__cause__))
         return found
 
+    def foreign(self) -> Foreign:
+        """Return what else stands in the schema; see `Store.foreign`."""
+        rows = self._all(BESIDE, self._place.schema, TABLES, VIEWS)
+        return Foreign(beside=tuple(str(one) for (one,) in rows))
+
     def connect(self) -> Connection:
         """Open a connection for one query of a user. Raises RecordError."""
         connection = self._patiently(lambda: connect(self._place, readonly=True))
@@ -107,7 +113,9 @@ class Reader:
             connection.adapters.register_loader(name, TextLoader)  # as it is written
         return connection
 
-    def ask(self, connection: Connection, query: str, parameters: Sequence[Any] = ()) -> Table:
+    def ask(
+        self, connection: Connection, query: str, parameters: Sequence[Any], bounds: QueryBounds = UNBOUND
+    ) -> Table:
         """Answer a user's query on a connection that `connect` gave, and close it.
 
         Args:
@@ -117,19 +125,20 @@ class Reader:
             RecordError: the query would write, the server cannot make sense of it, or it was interrupted.
         """
         try:
+            if bounds.seconds is not None:
+                connection.execute(f"SET statement_timeout = {max(1, round(1000 * bounds.seconds))}")
             connection.execute("BEGIN READ ONLY")
-            # prepared: of text with several statements, the server would carry out all, a COMMIT among them
-            cursor = connection.execute(placed(query, len(parameters)), tuple(parameters), prepare=True)
-            if cursor.description is None:
-                return Table((), [])
-            rows = [tuple(plain(cell) for cell in row) for row in cursor]
-            return Table(tuple(column.name for column in cursor.description), rows)
+            return _answer(connection, (placed(query, len(parameters)), tuple(parameters)), bounds)
         except errors.ReadOnlySqlTransaction as error:
             raise RecordError(
                 f"Refused: {query!r} would change the record, or reach beyond it. Only reading queries are answered; "
                 "a record changes through its runs alone."
             ) from error
         except (psycopg.Error, UnicodeError, TypeError, ValueError, OverflowError) as error:
+            if isinstance(error, errors.QueryCanceled) and "statement timeout" in str(
+                error
+            ):  # it has no code of its own
+                raise bounds.passed(query, "seconds") from error
             if connection.closed or isinstance(error, DAMAGED):
                 raise told(error, self._place.address, writing=False) from error
             raise RecordError(f"Cannot answer {query!r}: {error}.") from error
@@ -163,7 +172,7 @@ class Reader:
             raise RecordError(f"{self._place.address!r} was opened before this process was forked. Open it again here.")
 
     def _all(self, query: str, *values: Any) -> list[Any]:
-        """Give all rows of a query. Raises RecordError and BrokenRecord."""
+        """Return all rows of a query. Raises RecordError and BrokenRecord."""
         if any(isinstance(value, str) and not sayable(value) for value in values):
             return []
         with self._turn:
@@ -197,13 +206,36 @@ class Reader:
                     raise told(error, self._place.address, writing=False) from error
 
 
+def _answer(connection: Connection, asked: tuple[str, tuple[Any, ...]], bounds: QueryBounds) -> Table:
+    """Answer a query, row by row where their number or size has a bound. Raises RecordError, psycopg.Error."""
+    cursor, rows = connection.cursor(), list[tuple[Any, ...]]()
+    if bounds.rows is not None or bounds.size_bytes is not None:
+        with suppress_nothing_told():
+            gather((tuple(map(plain, row)) for row in cursor.stream(*asked)), rows, bounds, asked[0])
+    if not rows:  # also: a stream without rows does not say which columns there are
+        # prepared: of text with several statements, the server would carry out all, a COMMIT among them
+        cursor.execute(*asked, prepare=True)
+        rows = [tuple(map(plain, row)) for row in cursor] if cursor.description is not None else []
+    return Table(tuple(column.name for column in cursor.description or ()), rows)
+
+
+@contextmanager
+def suppress_nothing_told() -> Iterator[None]:
+    """Ignore the error of a statement that returns no rows. Raises psycopg.Error for every other error."""
+    try:
+        yield
+    except psycopg.ProgrammingError as error:
+        if error.sqlstate is not None:
+            raise
+
+
 def sayable(text: str) -> bool:
-    """Tell whether PostgreSQL can hold a text: none on record has U+0000 or half a surrogate pair."""
+    """Return whether PostgreSQL can hold a text. It holds neither U+0000 nor half a surrogate pair."""
     return "\0" not in text and not any("\ud800" <= sign <= "\udfff" for sign in text)
 
 
 def plain(cell: Any) -> Any:
-    """Give a value as SQLite would: text, a number, bytes or None."""
+    """Return a value as SQLite would: text, a number, bytes or `None`."""
     if isinstance(cell, Decimal):
         return int(cell) if cell.is_finite() and cell == cell.to_integral_value() else float(cell)
     return cell if isinstance(cell, str | int | float | bytes | None) else str(cell)

@@ -162,7 +162,7 @@ ADD_BLOBS = """INSERT INTO blobs(run, name, salt, data) SELECT $1, * FROM unnest
     ON CONFLICT DO NOTHING"""
 
 
-PRUNE = tuple(statement.replace("?", "$1") for statement in SQLITE_PRUNE)
+PRUNE = tuple(statement.replace("?", "$1").replace("main.", "") for statement in SQLITE_PRUNE)
 
 
 def placed(query: str, count: int) -> str:

@@ -11,7 +11,7 @@ from msgspec.structs import astuple
 
 from gesta.entry import Row, utc_text
 from gesta.errors import GestaError, LeaseLost
-from gesta.log import utc_now
+from gesta.log.journal import utc_now
 from gesta.store import Batch, Info, Lease, Letter, Prune
 from gesta.stores.common import forks
 from gesta.stores.postgres_holding import Holding
@@ -55,7 +55,7 @@ class Transaction:
             ((self._pos,),) = last.fetchall()
 
     def happened(self, works: Sequence[Work], outcomes: Sequence[Any]) -> bool:
-        """Return whether a transaction is on record whose commit was asked for. All of its works are, or none is."""
+        """Return whether a transaction whose commit was requested is on record. It is there whole, or not at all."""
         for work, outcome in zip(works, outcomes, strict=True):
             if isinstance(work, Batch) and work.rows and isinstance(outcome, int):
                 last = work.rows[-1]

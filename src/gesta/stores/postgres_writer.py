@@ -21,7 +21,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from gesta.errors import BrokenRecord, GestaError, ServerGone, WriteFailed
-from gesta.store import Batch, Effect, Info, Lease
+from gesta.store import Batch, Info, Lease, TransactionalEffect
 from gesta.stores.common import checked
 from gesta.stores.postgres_effects import PostgresSql
 from gesta.stores.postgres_holding import Holding, silence, watch_forks
@@ -145,7 +145,7 @@ class Writer:
                 self._connection.close()
 
     def forget(self) -> None:
-        """Give up a forked child's copy of the connection, so that it does not keep a dead parent alive."""
+        """Close a forked child's copy of the connection, so that it does not make a dead parent look alive."""
         silence(self._connection)
 
     def _commit(self, works: Sequence[Work], *, synced: bool) -> list[Any]:
@@ -194,7 +194,7 @@ class Writer:
         """Make the transaction, unless an earlier try has made it."""
         works, connection = trial.works, self._reach(trial)
         runs = [work.lease.run for work in works if isinstance(work, Batch)]
-        runs += [work.run for work in works if isinstance(work, Effect)]
+        runs += [work.run for work in works if isinstance(work, TransactionalEffect)]
         runs += [gone.lease.run for work in works if isinstance(work, Batch) for gone in work.prunes]
         transaction = Transaction(connection, self.info, self.holding, self._server)
         transaction.begin(runs, synced=synced)
@@ -206,8 +206,10 @@ class Writer:
         self._disown(trial)
         if trial.played:
             raise ServerGone(self._place.address, "the connection was lost in the commit of a tool's effect")
-        effects = {place for place, work in enumerate(works) if isinstance(work, Effect)}
-        works = trial.works = [self._transact(work, trial) if isinstance(work, Effect) else work for work in works]
+        effects = {place for place, work in enumerate(works) if isinstance(work, TransactionalEffect)}
+        works = trial.works = [
+            self._transact(work, trial) if isinstance(work, TransactionalEffect) else work for work in works
+        ]
         with connection.pipeline():
             for place, work in enumerate(works):
                 trial.outcomes.append(outcome := transaction.carry_out(work))
@@ -263,7 +265,7 @@ class Writer:
         return self._connection
 
     def _undo(self) -> bool:
-        """Leave a failed transaction, and tell whether the connection was lost."""
+        """Leave a failed transaction, and return whether the connection was lost."""
         with suppress(psycopg.Error):
             if not self._connection.closed:
                 self._connection.rollback()
@@ -284,7 +286,7 @@ class Writer:
         self._connection.execute("COMMIT")
         self._returned(given)
 
-    def _transact(self, effect: Effect, trial: Trial) -> Batch:
+    def _transact(self, effect: TransactionalEffect, trial: Trial) -> Batch:
         """Do an effect, and return what it says of itself; what it did is undone where it says so."""
         trial.played = True
         tables = PostgresSql(self._connection, self._place.schema, self._options.tool_role, effect.timeout_s)

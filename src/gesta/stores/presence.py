@@ -31,6 +31,9 @@ if sys.platform == "win32":
             return False
         return True
 
+    def share(descriptor: int, byte: int) -> None:
+        """Do nothing: such a lock is never shared."""
+
     def unlock(descriptor: int, byte: int) -> None:
         """Free a byte that was locked through this descriptor. Raises OSError."""
         os.lseek(descriptor, byte, os.SEEK_SET)
@@ -63,6 +66,10 @@ else:
         except OSError:
             return False
         return True
+
+    def share(descriptor: int, byte: int) -> None:
+        """Lock a byte beside others that share it. Raises OSError."""
+        fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, request(fcntl.F_RDLCK, byte))
 
     def unlock(descriptor: int, byte: int) -> None:
         """Free a byte that was locked through this descriptor. Raises OSError."""

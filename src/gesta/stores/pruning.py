@@ -10,17 +10,18 @@ import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack
+from typing import Any
 
 import msgspec
 from msgspec import Struct
 
 from gesta.entry import run_id
-from gesta.errors import LeaseLost, RunHeld
+from gesta.errors import BrokenRecord, LeaseLost, RunHeld
+from gesta.integrity.tombstones import HOLD, NAME, PRUNED, SESSION, Hold, Places, Pruned, Tombstone, holds, stretches
 from gesta.kinds import BeginContent, KeyValueContent, Opened
-from gesta.log import Clock, Journal, Log, closing, open_root, utc_now
-from gesta.opening import shielded
+from gesta.log.journal import Clock, Journal, Log, closing, open_root, utc_now
+from gesta.state.opening import shielded
 from gesta.store import Lease, Prune, RunRow, Store
-from gesta.tombstone import HOLD, NAME, PRUNED, SESSION, Hold, Places, Pruned, Tombstone, holds, stretches
 
 TOGETHER = 20_000
 """Entries that go in one commit, if they do not belong together anyway."""
@@ -86,7 +87,7 @@ class Gone(Struct):
 
 
 async def plan(store: Store, choice: Choice) -> Plan:
-    """Say what would go, and what stays that fits. Cost: reads the kinds and causes of all entries."""
+    """Return which runs to remove, and which chosen runs have to stay. Cost: reads kind and causes of all entries."""
     ((pos,),) = (await store.sql(LAST)).rows
     rows = {row.run: row for row in await store.runs() if (row.session, row.name) != (SESSION, NAME)}
     letters = {str(run): (str(at), int(count)) for run, at, count in (await store.sql(LETTERS)).rows}
@@ -121,7 +122,7 @@ def _held(hold: Hold) -> str:
 
 
 def _below(runs: Iterable[str], rows: dict[str, RunRow]) -> set[str]:
-    """Give runs and all that they called."""
+    """Return runs and all their child runs."""
     found, children = set[str](), defaultdict[str | None, list[str]](list)
     for row in rows.values():
         children[row.parent_run].append(row.run)
@@ -135,46 +136,51 @@ def _below(runs: Iterable[str], rows: dict[str, RunRow]) -> set[str]:
 
 
 async def _references(store: Store, rows: dict[str, RunRow]) -> dict[str, set[str]]:
-    """Give for each run those that it refers to: by whom and whom it was called, its base, what it was made from."""
+    """Return for each run the runs that it refers to: parent and children, its base, and those of its causes."""
     found = defaultdict[str, set[str]](set)
     for row in rows.values():
         if row.parent_run is not None:
             found[row.run].add(row.parent_run)
             found[row.parent_run].add(row.run)
     for run, causes in (await store.sql(CAUSES)).rows:
-        found[str(run)] |= _caused(causes)
+        found[str(run)] |= _caused(_read(store, run, causes))
     for run, content in (await store.sql(FORKS)).rows:
-        found[str(run)] |= _based(content)
+        found[str(run)] |= _based(_read(store, run, content))
     return {run: others - {run} for run, others in found.items()}
 
 
-def _caused(causes: str) -> set[str]:
+def _read(store: Store, run: str, text: str) -> Any:
+    """Read what an entry refers to. Raises BrokenRecord: nothing may go while that is not known."""
+    try:
+        return json.loads(text)
+    except (RecursionError, TypeError, ValueError) as error:
+        raise BrokenRecord(store.info.address, f"what run {run!r} refers to cannot be read ({error})") from error
+
+
+def _caused(causes: Any) -> set[str]:
     """Name the other runs among the causes of an entry."""
-    return {str(each[0]) for each in json.loads(causes) if isinstance(each, list)}
+    return {str(each[0]) for each in causes if isinstance(each, list) and each} if isinstance(causes, list) else set()
 
 
-def _base(content: str) -> tuple[str, int] | None:
-    """Give the run and seq that a begin's run was forked from, if it was."""
-    opened = json.loads(content).get("opened")
+def _base(content: Any) -> tuple[str, int] | None:
+    """Return the run and seq that a begin's run was forked from, if it was."""
+    opened = content.get("opened") if isinstance(content, dict) else None
     base = opened.get("base") if isinstance(opened, dict) else None
-    return (str(base.get("run")), int(base.get("seq") or 0)) if isinstance(base, dict) else None
+    return (str(base.get("run")), base["seq"]) if isinstance(base, dict) and isinstance(base.get("seq"), int) else None
 
 
-def _based(content: str) -> set[str]:
-    base = _base(content)
-    return {base[0]} if base is not None else set()
+def _based(content: Any) -> set[str]:
+    return {base[0] for base in (_base(content),) if base is not None}
 
 
 async def _open(store: Store) -> set[str]:
     """Name the runs in which a turn has no end; a fork may end one that its base had begun."""
-    begun, ended = (
-        defaultdict[str, set[int]](set),
-        {(run, span): seq for run, span, seq in (await store.sql(ENDS)).rows},
-    )
+    begun = defaultdict[str, set[int]](set)
+    ended = {(run, span): seq for run, span, seq in (await store.sql(ENDS)).rows if isinstance(seq, int)}
     for run, seq in (await store.sql(TURNS)).rows:
         begun[str(run)].add(int(seq))
     found = {run for run, seqs in begun.items() if any((run, seq) not in ended for seq in seqs)}
-    forks = {str(run): _base(content) for run, content in (await store.sql(FORKS)).rows}
+    forks = {str(run): _base(_read(store, run, content)) for run, content in (await store.sql(FORKS)).rows}
     bases = {run: base for run, base in forks.items() if base is not None}
     for fork in bases:
         heirs = [fork]  # it, and those between it and the run in which the turn was begun
@@ -203,7 +209,7 @@ def _spread(stays: dict[str, str], refers: dict[str, set[str]]) -> None:
 
 
 def _chain(run: str, kept: dict[str, str]) -> Iterator[str]:
-    """Give a run, the one that keeps it, the one that keeps that, and so on."""
+    """Yield a run, the one that keeps it, the one that keeps that, and so on."""
     yield run
     while run in kept:
         run = kept[run]
@@ -219,7 +225,7 @@ def _named(runs: Sequence[str]) -> str:
 
 
 def _groups(going: list[RunRow], refers: dict[str, set[str]]) -> Iterator[list[RunRow]]:
-    """Give runs by what belongs together, so that no commit leaves one that refers to what is gone."""
+    """Yield groups of runs that refer to each other, so that no commit leaves a reference to a removed run."""
     beside, rows = defaultdict[str, set[str]](set), {row.run: row for row in going}
     for run in rows:
         for other in refers.get(run, ()):
@@ -250,10 +256,10 @@ class Pruner(Struct, frozen=True, kw_only=True):
 
 
 async def prune(store: Store, what: Plan, pruner: Pruner, progress: Callable[[int], None] = lambda _: None) -> Gone:
-    """Take away what a plan says, group by group, each whole or not at all.
+    """Remove the runs of a plan, group by group. Each group is removed whole or not at all.
 
     Args:
-        progress: is told how many runs went, now and then.
+        progress: called now and then with the number of runs removed so far.
 
     Raises:
         WriteFailed: the record cannot be written; what went before is gone, and its tombstones say so.
@@ -307,7 +313,7 @@ async def _still(store: Store, groups: list[list[_Going]], what: Plan, gone: Gon
     named = defaultdict[str, set[str]](set)
     for run, causes, content in (await store.sql(NEWS, (what.pos,))).rows:
         if run not in asked:
-            for other in (_caused(causes) | _based(content)) & asked:
+            for other in (_caused(_read(store, run, causes)) | _based(_read(store, run, content))) & asked:
                 named[other].add(str(run))
     kept = []
     for group in groups:
@@ -355,8 +361,6 @@ def _stone(each: _Going, entries: int) -> Tombstone:
     row = each.row
     return Tombstone(
         run=row.run,
-        session=row.session,
-        name=row.name,
         parent_run=row.parent_run,
         at=row.at,
         last_at=row.last_at,

@@ -1,9 +1,9 @@
 """Commits that are shared: what comes together from one event loop is carried out in one transaction.
 
 The first to come leads, yields once so that others can join, and commits for all of them. While a commit waits in a
-thread, the next group gathers. A write that is cancelled before a commit has begun with it never happened, and raises
-the cancellation. One that is cancelled later is seen through and returns; the cancellation is raised where the task
-waits next. A lease that is given back is seen through always.
+thread, the next group gathers. A run that writes alone commits at once, for a while. A write that is cancelled before
+a commit has begun with it never happened, and raises the cancellation. One that is cancelled later is seen through and
+returns; the cancellation is raised where the task waits next. A lease that is given back is seen through always.
 """
 
 import sys
@@ -18,13 +18,14 @@ from anyio.lowlevel import checkpoint
 from msgspec import Struct
 
 from gesta.errors import GestaError, WriteFailed
-from gesta.store import Batch, Effect, Lease, Letter
+from gesta.store import Batch, Lease, Letter, TransactionalEffect
 from gesta.stores.common import News
 
 GROUP = 256  # works in one commit, at most
 HASTY = 4  # as many batches, or fewer, are committed in place while the disk is quick
 QUICK_S = 0.001  # a thread costs 0.1 ms of processor time, so a quicker disk is not worth one
 FADING = 0.7  # of what a slow commit counts, with each one after it
+YIELD_S = 0.005  # others have the event loop so often, also beside a run that never waits
 AGAIN_S = 0.002  # between two looks at a thread whose end cannot be awaited
 
 
@@ -55,7 +56,7 @@ class Adopt(Struct, frozen=True):
     by: str
 
 
-Work = Batch | Letter | Take | Lease | Effect | Mirror | Declare | Adopt
+Work = Batch | Letter | Take | Lease | TransactionalEffect | Mirror | Declare | Adopt
 """What a commit carries: a lease among works is one that is given back."""
 AtOnce = Callable[[Sequence[Work], bool], list[Any] | None]
 """Carries out works as `Commits.commit`, synced or not; `None`, and nothing done, where it would wait for others."""
@@ -83,7 +84,7 @@ class Ticket:
         self.bell: anyio.Event | None = None
 
     def settle(self, outcome: Any) -> None:
-        """Say what came of it; may be called from a thread."""
+        """Set the outcome of a work. May be called from any thread."""
         self.outcome, self.settled = outcome, True
 
     async def wait(self) -> None:
@@ -114,12 +115,21 @@ class Sharing:
         self._queue: list[Ticket] = []
         self._leading = False
         self._slowest_s = 0.0  # of the last synced commits, fading
+        self._last = ""  # run of the last batch
+        self._yields_at = 0.0  # from then on the next commit lets others have the loop before it
         self._carrying = threading.Lock()
         self._thread = anyio.CapacityLimiter(1)  # threads of its own, for tools may have used up the others
 
     async def share(self, commits: Commits, work: Work, *, synced: bool) -> Any:
         """Carry out a work together with those of others, and give what came of it. Raises what it alone met."""
-        ticket = Ticket(work, synced=(synced and commits.synced) or (isinstance(work, Batch) and work.synced))
+        if isinstance(work, Batch):
+            synced = (synced and commits.synced) or work.synced
+            outcomes = self._alone(work, synced=synced)
+            if outcomes is not None:
+                if isinstance(outcomes[0], GestaError):
+                    raise outcomes[0]
+                return outcomes[0]
+        ticket = Ticket(work, synced=synced and (commits.synced or isinstance(work, Batch)))
         self._queue.append(ticket)
         try:
             await self._settle(commits, ticket)
@@ -133,6 +143,29 @@ class Sharing:
             raise ticket.outcome
         return ticket.outcome
 
+    def _alone(self, batch: Batch, *, synced: bool) -> list[Any] | None:
+        """Commit in place what comes from the run that committed last, while nobody else waits for a commit.
+
+        It yields to nobody, so that this is done for a short time only. None, and nothing was done, where others
+        wait, or it would have to wait for others.
+        """
+        last, self._last = self._last, batch.lease.run
+        if last != self._last or self._queue or self._leading or self._remote or self._at_once is None:
+            return None
+        began = time.perf_counter()
+        slow = synced and self._slowest_s > QUICK_S
+        if slow or began > self._yields_at or not self._carrying.acquire(blocking=False):
+            return None
+        try:
+            outcomes = self._at_once((batch,), synced)
+        finally:
+            self._carrying.release()
+        if synced:
+            self._slowest_s = max(time.perf_counter() - began, FADING * self._slowest_s)
+        if outcomes is not None:
+            self._ring.ring()
+        return outcomes
+
     async def _settle(self, commits: Commits, ticket: Ticket) -> None:
         while not ticket.settled:
             await (ticket.wait() if self._leading else self._lead(commits))
@@ -143,6 +176,7 @@ class Sharing:
         group: list[Ticket] = []
         try:
             await checkpoint()
+            self._yields_at = time.perf_counter() + YIELD_S
             group, self._queue = self._queue[:GROUP], self._queue[GROUP:]
             if group and (self._slow(group) or not self._carry(commits, group, waiting=False)):
                 await self._in_thread(commits, group)
@@ -187,7 +221,7 @@ class Sharing:
             cancel_again(error)
 
     def _slow(self, group: list[Ticket]) -> bool:
-        """Tell whether to commit in a thread: the disk is slow, or there are others whose work can go on meanwhile."""
+        """Return whether to commit in a thread: the disk is slow, or others have work that can go on meanwhile."""
         disk = any(ticket.synced for ticket in group) and (len(group) > HASTY or self._slowest_s > QUICK_S)
         return self._remote or disk
 

@@ -18,8 +18,8 @@ from msgspec.structs import replace
 
 from gesta.entry import Row, utc_text
 from gesta.errors import BrokenRecord, GestaError, NoRecord, RecordError, WriteFailed
-from gesta.log import Clock, utc_now
-from gesta.store import Batch, BlobRow, Effect, Info, Lease, Letter, RunRow, Table
+from gesta.log.journal import Clock, utc_now
+from gesta.store import Batch, BlobRow, Foreign, Info, Lease, Letter, QueryBounds, RunRow, Table, TransactionalEffect
 from gesta.stores.common import News, checked, follow, new_id
 from gesta.stores.sharing import Adopt, Declare, Mirror, Sharing, Take, Work
 from gesta.stores.sqlite_guard import Guard, held
@@ -38,7 +38,7 @@ from gesta.stores.sqlite_open import (
     turn_on_log,
 )
 from gesta.stores.sqlite_reader import Reader
-from gesta.stores.sqlite_saving import saved_beside
+from gesta.stores.sqlite_saving import refuse_lost, refuse_missing, refuse_saved
 from gesta.stores.sqlite_writer import Terms, Writer
 
 Durability = Literal["synced", "normal"]
@@ -58,6 +58,7 @@ class InlineSqliteStore:
         self.path = path
         self.reader = reader
         """The synchronous core of all that reads."""
+        self.queries = QueryBounds()
         self._info = info
         self._writer = writer
         self._news = News()
@@ -72,7 +73,7 @@ class InlineSqliteStore:
         clock: Clock = utc_now,
         busy_s: float = 60.0,
     ) -> Self:
-        """Open a record, making it if there is none. Cost: 1 ms, and 10 ms to make one.
+        """Open a record, and create it if it does not exist. Cost: 1 ms, and 10 ms to make one.
 
         Args:
             durability: `synced` waits for the disk at each commit. `normal` does not: loss of power, or a crash of
@@ -86,7 +87,7 @@ class InlineSqliteStore:
             NoRecord: there is nothing to read.
             BrokenRecord: something else lies there, or damaged bytes; it was not changed.
             NewerRecord: a later release made it; it was not changed.
-            WriteFailed: it can be made or written neither here nor by this user.
+            WriteFailed: it can be made or written neither here nor by this user, or its last commits lie elsewhere.
         """
         path = located(address, readonly=readonly)
         try:
@@ -95,11 +96,8 @@ class InlineSqliteStore:
                 if not there:
                     raise BrokenRecord(str(path), "it is empty")
                 return cls(path, steady(path, lambda: read_identity(path)), None, Reader(path, still=True))
-            saved = None if there else saved_beside(path)
-            if saved is not None:
-                raise WriteFailed(
-                    str(path), f"it was taken away while it was written, and saved into {saved!r}; move it"
-                )
+            if not there:
+                refuse_missing(path)
             return cls(path, *opened(path, Terms(durability == "synced", clock, busy_s), new=not there))
         except (apsw.Error, OSError, UnicodeError) as error:
             raise told(error, str(path), writing=not readonly) from error
@@ -125,7 +123,7 @@ class InlineSqliteStore:
         """Commit a batch; see `Store.append`. Raises also ValueError: the rows do not follow each other."""
         return int(await self._write(checked(batch), synced=any(row.kind in SETTLED for row in batch.rows)))
 
-    async def transact(self, effect: Effect) -> None:
+    async def transact(self, effect: TransactionalEffect) -> None:
         """Do a work and commit its entries with it; see `Store.transact`. In place: nothing else runs meanwhile."""
         (outcome,) = self.writer.commit((effect,))
         self._news.ring()
@@ -173,7 +171,7 @@ class InlineSqliteStore:
         return self.reader.inbox(run) if waiting is None else waiting
 
     async def lease(self, run: str, *, mirror: bool = False) -> Lease:
-        """Take the right to write; see `Store.lease`.
+        """Acquire the right to write; see `Store.lease`.
 
         A lease is not synced by itself: the first commit that is, is after it in the same log.
         """
@@ -181,7 +179,7 @@ class InlineSqliteStore:
         return lease
 
     async def release(self, lease: Lease) -> None:
-        """Give the right back; see `Store.release`. Never fails: what cannot be committed now is tried again."""
+        """Release the right to write; see `Store.release`. Never fails: a commit that fails is tried again later."""
         if self._writer is None or not self._writer.leave(lease):
             return
         try:
@@ -232,15 +230,19 @@ class InlineSqliteStore:
 
     async def sql(self, query: str, parameters: Sequence[Any] = ()) -> Table:
         """Answer a reading query; see `Store.sql`. Raises RecordError."""
-        return self.reader.ask(self.reader.connect(), query, parameters)
+        return self.reader.ask(self.reader.connect(), query, parameters, self.queries)
 
     async def shrink(self) -> int:
         """Write the file anew without what is free in it; see `Store.shrink`. In place. Cost: reads and writes all."""
         return self.writer.shrink()
 
     async def damage(self) -> list[str]:
-        """Say what SQLite finds broken in its file; see `Store.damage`."""
+        """Return what SQLite finds broken in its file; see `Store.damage`."""
         return self.reader.damage()
+
+    async def foreign(self) -> Foreign:
+        """Return what is in the file that Gesta did not make; see `Store.foreign`."""
+        return self.reader.foreign()
 
     async def close(self) -> None:
         """Free all leases and close the file; see `Store.close`."""
@@ -281,9 +283,9 @@ class SqliteStore(InlineSqliteStore):
             WriteFailed: nothing was committed.
             ValueError: the rows do not follow each other.
         """
-        return int(await self._write(checked(batch), synced=True))
+        return int(await self.sharing.share(self._writer or self.writer, checked(batch), synced=True))
 
-    async def transact(self, effect: Effect) -> None:
+    async def transact(self, effect: TransactionalEffect) -> None:
         """Do a work and commit its entries with it, in place; others who write are waited for in a thread."""
         while (outcomes := self.writer.at_once((effect,))) is None:
             await to_thread.run_sync(self.writer.wait, limiter=self._closing)
@@ -295,7 +297,7 @@ class SqliteStore(InlineSqliteStore):
         """Answer a reading query in a thread; one whose caller is cancelled is interrupted. Raises RecordError."""
         connection = self.reader.connect()
         try:
-            work = partial(self.reader.ask, connection, query, parameters)
+            work = partial(self.reader.ask, connection, query, parameters, self.queries)
             return await to_thread.run_sync(work, abandon_on_cancel=True, limiter=self._asking)
         except anyio.get_cancelled_exc_class():
             with suppress(apsw.Error):  # it may have ended meanwhile
@@ -326,16 +328,19 @@ def opened(path: Path, terms: Terms, *, new: bool) -> tuple[Info, Writer, Reader
     connection: apsw.Connection | None = None
     try:
         with guard.hold.turn.waited(str(path), terms.busy_s):
+            refuse_lost(path, guard)
             connection = connect_writing(path, synced=terms.synced)
             if new:
                 make(connection, Info(new_id(), str(path), utc_text(terms.clock())))
             identity(connection, path)
+            refuse_saved(connection, path)
             migrate(connection, path)
             turn_on_log(connection, path)
             guard.begin()
             reader = Reader(path, still=False)
         return identity(connection, path), Writer(path, connection, guard, terms), reader
     except BaseException:
+        guard.end()
         if connection is not None:
             disconnect(connection)
         guard.release()

@@ -13,6 +13,8 @@ from pathlib import Path
 import apsw
 
 from gesta.errors import WriteFailed
+from gesta.stores.common import private
+from gesta.stores.sqlite_door import harden
 from gesta.stores.sqlite_open import busy, connect_reading, disconnect, identity, located, migrate, steady, told
 from gesta.stores.tables import FORMAT
 
@@ -50,6 +52,8 @@ def _made(path: Path, part: Path, progress: Callable[[int, int], None]) -> None:
     try:
         identity(reading, path)
         part.unlink(missing_ok=True)
+        os.close(private(part))
+        part.chmod(path.stat().st_mode & 0o777)
         writing = apsw.Connection(str(part))
         try:
             _copy(reading, writing, progress)
@@ -62,7 +66,7 @@ def _made(path: Path, part: Path, progress: Callable[[int, int], None]) -> None:
 
 def _copy(reading: apsw.Connection, writing: apsw.Connection, progress: Callable[[int, int], None]) -> None:
     reading.execute("BEGIN")
-    reading.execute("SELECT 1 FROM record").fetchall()  # from here on it is what it is now
+    reading.execute("SELECT 1 FROM main.record").fetchall()  # from here on it is what it is now
     with writing.backup("main", reading, "main") as copy:
         while not copy.done:
             copy.step(PAGES)
@@ -72,20 +76,20 @@ def _copy(reading: apsw.Connection, writing: apsw.Connection, progress: Callable
 
 def mark(copy: apsw.Connection, path: Path) -> None:
     """Write down up to which place a record was copied, and leave one file, nothing beside it. Raises apsw.Error."""
-    copy.config(apsw.SQLITE_DBCONFIG_ENABLE_TRIGGER, 0)  # whoever wrote the record may have put some there
+    harden(copy)  # whoever wrote the record may have put triggers there
     free(copy)
     if copy.pragma("user_version") < FORMAT:
-        copy.execute("DELETE FROM owners")  # format 1 cannot say who has ended
+        copy.execute("DELETE FROM main.owners")  # format 1 cannot say who has ended
         migrate(copy, path)
-    copy.execute("UPDATE record SET mark = (SELECT coalesce(max(pos), 0) FROM entries), adopted_by = NULL")
+    copy.execute("UPDATE main.record SET mark = (SELECT coalesce(max(pos), 0) FROM main.entries), adopted_by = NULL")
     copy.pragma("journal_mode", "delete")
 
 
 def free(copy: apsw.Connection) -> None:
     """Write down that nobody holds a run of a copy: who does it in the other file cannot write this one."""
-    copy.execute("UPDATE leases SET owner = NULL")
+    copy.execute("UPDATE main.leases SET owner = NULL")
     if copy.pragma("user_version") > 1:
-        copy.execute("DELETE FROM owners WHERE gone_by IS NULL")
+        copy.execute("DELETE FROM main.owners WHERE gone_by IS NULL")
 
 
 def _keep(part: Path, made: Path) -> None:

@@ -6,13 +6,19 @@ SQLite in our process, such as that of the module sqlite3, cuts the index of the
 sqlite.org/howtocorrupt.html, sections 2.2 and 2.2.1. We take our lock again and look for our log at each commit, and
 refuse the second copy. Windows has other locks.
 
+Who writes shares one byte of the file more, LOG, which nothing but its end takes away. So whoever opens the file sees
+that another process writes it whose log is no longer beside it, and goes no further.
+
 All stores of this process that write one file share a `Hold`: two descriptors, which are closed last, for the locks by
 which other processes see this one and wait for it.
 """
 
 import errno
+import gc
 import os
+import struct
 import sys
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
@@ -23,13 +29,22 @@ from urllib.parse import unquote, urlsplit
 import apsw
 
 from gesta.errors import RecordError
-from gesta.stores.presence import Presence
+from gesta.stores.common import PRIVATE
+from gesta.stores.presence import Presence, free, share, unlock
 from gesta.stores.sqlite_open import OPENING
-from gesta.stores.sqlite_turn import Turn
+from gesta.stores.sqlite_turn import NEXT, Turn
 
 SHARED_FIRST, SHARED_SIZE = 0x40000002, 510  # the bytes that SQLite locks; sqlite.org/fileformat.html, 1.2
 
+LOG = NEXT - 1
+"""The byte that all share who write to the log."""
+INDEX = struct.Struct("=12xB3xI76xI")
+"""Of the index of a log: whether it is whole, frames in the log, frames moved; sqlite.org/walformat.html, 2.1."""
+
 UNWRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS)
+
+ENDING_S = (0.001, 0.01, 0.1)
+"""Seconds between looks at a thread that still counts, though what it did has been told: it drops its mark last."""
 
 File = tuple[int, int]
 
@@ -38,10 +53,14 @@ class Hold:
     """A file that stores of this process write."""
 
     def __init__(self, path: Path) -> None:
-        """Open it twice, making it if there is none. Raises OSError."""
+        """Open the file twice, and create it if it does not exist. Raises OSError."""
         self.process = os.getpid()
         self.path = path
         self.stores = 0
+        self.logs = 0
+        """Stores of this process that write to the log."""
+        self.log: File | None = None
+        """Which log that is."""
         self.kept = 0
         """Threads that count for this process, as `Store.keep` says."""
         self.left = (0, 0)
@@ -79,6 +98,19 @@ class Hold:
         os.close(self.descriptor)
 
 
+def indexed(path: Path) -> tuple[int, int] | None:
+    """Read how many frames the log of a file has, and how many of them were moved into the file; `None`: no index.
+
+    Nothing in this process may have the index open, for this would drop its locks.
+    """
+    try:
+        with path.with_name(f"{path.name}-shm").open("rb") as file:
+            whole, frames, moved = INDEX.unpack(file.read(INDEX.size))
+    except (OSError, struct.error):
+        return None
+    return (frames, moved) if whole else (0, 0)
+
+
 _HOLDS: dict[File, Hold] = {}
 
 
@@ -86,9 +118,9 @@ class Guard:
     """The part of one writing store in the hold on its file, and the log that it writes to."""
 
     def __init__(self, path: Path) -> None:
-        """Hold the file, making it if there is none. Raises OSError, and RecordError as `refuse_first`."""
+        """Hold the file, and create it if it does not exist. Raises OSError, and RecordError as `refuse_first`."""
         watch()
-        self._path, self._log = path, f"{path}-wal"
+        self._path, self._name, self._log = path, str(path), f"{path}-wal"
         self._ours: File | None = None
         with OPENING:
             refuse_first(path)
@@ -101,21 +133,47 @@ class Guard:
 
     def begin(self) -> None:
         """Note which log lies beside the file, now that SQLite has opened it. Raises OSError."""
-        self._ours = identified(self._log)
+        self._ours = self.hold.log = identified(self._log)
+        with OPENING:
+            share(self.hold.descriptor, LOG)
+            self.hold.logs += 1
         self._note()
 
+    def alone(self) -> bool:
+        """Return whether no other process writes to the log."""
+        return free(self.hold.descriptor, LOG)
+
+    def beside(self) -> bool:
+        """Return whether the log that others write lies beside the file, or what the dead wrote is in one of both.
+
+        Called in turn, before SQLite opens the file. An index that nobody uses may be older than its log: a loss of
+        power does that. So an empty log is believed then, and one that is missing is not.
+        """
+        try:
+            log = Path(self._log).stat()
+        except OSError:
+            log = None
+        if self.hold.logs:
+            return log is not None and (log.st_dev, log.st_ino) == self.hold.log
+        index = (0, 0) if opened_here(self._path) else indexed(self._path)
+        if not self.alone():
+            return log is not None and index is not None and (log.st_size > 0 or not index[0])
+        return log is not None or index is None or index[0] <= index[1]
+
     def stands(self) -> bool:
-        """Take the lock again, and return whether file and log are still those that we write. Cost: 10 us."""
+        """Lock the file again, and return whether file and log are still those that we write. Cost: 10 us."""
         try:
             relock(self.hold.descriptor)
-            return identified(self._log) == self._ours and identified(self._path) == self._file
+            log, file = os.stat(self._log), os.stat(self._name)  # noqa: PTH116 - as `identified`, at each commit
+            return (log.st_dev, log.st_ino) == self._ours and (file.st_dev, file.st_ino) == self._file
         except OSError:
             return False
 
     def reached(self) -> bool:
         """Return whether what was just committed went to a log that others see. Cost: 6 us."""
         try:
-            if identified(self._log) != self._ours:
+            log = os.stat(self._log)  # noqa: PTH116 - as `identified`, at each commit
+            if (log.st_dev, log.st_ino) != self._ours:
                 return False
             self._note()
         except OSError:
@@ -129,10 +187,30 @@ class Guard:
         except OSError:
             return False
         ours = (found.st_dev, found.st_ino) == self._file and (found.st_mtime_ns, found.st_size) == self.hold.left
-        return ours and not Path(self._log).exists()
+        try:
+            return ours and not Path(self._log).stat().st_size  # who reads here may have made an empty one
+        except OSError:
+            return ours
+
+    def clear(self) -> None:
+        """Remove what is left of our log beside the file, after all was saved elsewhere; nobody else's is touched."""
+        with suppress(OSError):
+            if identified(self._log) != self._ours:
+                return
+        for name in (self._log, f"{self._path}-shm"):
+            Path(name).unlink(missing_ok=True)
+
+    def end(self) -> None:
+        """Write to the log no more; twice does nothing. Before SQLite closes the file, for it may remove the log."""
+        with OPENING:
+            if self._ours is not None:
+                self._ours = None
+                self.hold.logs -= 1
+                if not self.hold.logs:
+                    unlock(self.hold.descriptor, LOG)
 
     def release(self) -> None:
-        """Let the file go, after SQLite has closed it; while others here have it open, it stays held."""
+        """Release the file after SQLite has closed it. It stays held while others in this process have it open."""
         with OPENING:
             self.hold.stores -= 1
             sweep()
@@ -165,12 +243,12 @@ else:
 
 
 def opened(path: Path) -> int:
-    """Open a file for reading and writing, making it if there is none; no subprocess inherits it.
+    """Open a file for reading and writing, and create it if it does not exist. No subprocess inherits it.
 
     Raises OSError, and apsw.ReadOnlyError where it may only be read.
     """
     try:
-        return os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0), 0o644)
+        return os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0), PRIVATE)
     except OSError as error:
         if error.errno in UNWRITABLE and path.exists():
             raise apsw.ReadOnlyError("it can be opened with readonly=True") from error
@@ -184,7 +262,7 @@ def identified(path: str | Path) -> File:
 
 
 def held(path: Path) -> Hold | None:
-    """Return what stores of this process share that write a file; `None` when none does."""
+    """Return what the stores of this process share that write a file; `None` if no store writes it."""
     with suppress(OSError):
         return _HOLDS.get(identified(path))
     return None
@@ -236,15 +314,28 @@ def refuse_second(event: str, values: tuple[Any, ...]) -> None:
         file = identified(unquote(urlsplit(name).path) if name.startswith("file:") else name)
     except (OSError, TypeError, ValueError):
         return
-    with OPENING:
-        sweep()
-        if file not in _HOLDS:
-            return
+    if not _in_use(file):
+        return
     raise RecordError(
         f"{name!r} is open here, and the module sqlite3 has a copy of SQLite of its own: two in one "
         "process destroy each other's locks. Ask `record.store.sql`, use `apsw.Connection` (the copy that Gesta "
         "uses), or close the record first. Other processes may use any SQLite."
     )
+
+
+def _in_use(file: File) -> bool:
+    """Return whether a store of this process writes a file; a thread that is just ending is waited for."""
+    for wait_s in ENDING_S:
+        with OPENING:
+            sweep()
+            hold = _HOLDS.get(file)
+            if hold is None:
+                return False
+            if hold.stores:
+                return True
+        gc.collect()  # what an exception kept alive may be all that is left
+        time.sleep(wait_s)
+    return True
 
 
 def refuse_first(path: Path) -> None:

@@ -13,17 +13,17 @@ from typing import Any
 import apsw
 
 from gesta.entry import GENESIS, utc_text
-from gesta.errors import RunHeld, RunMirrored
-from gesta.log import Clock
+from gesta.errors import BrokenRecord, RunHeld, RunMirrored
+from gesta.log.journal import Clock
 from gesta.store import Lease
 from gesta.stores.presence import Presence
 from gesta.stores.sharing import Declare, Take
 
-GIVE_BACK = "UPDATE leases SET owner = NULL WHERE run = ? AND owner = ? AND epoch = ?"
-SHOW = "INSERT OR IGNORE INTO owners(owner, process, host, since) VALUES(?, ?, ?, ?)"
-TAKE = """INSERT INTO leases(run, owner, epoch, since) VALUES(?1, ?2, ?3, ?4)
+GIVE_BACK = "UPDATE main.leases SET owner = NULL WHERE run = ? AND owner = ? AND epoch = ?"
+SHOW = "INSERT OR IGNORE INTO main.owners(owner, process, host, since) VALUES(?, ?, ?, ?)"
+TAKE = """INSERT INTO main.leases(run, owner, epoch, since) VALUES(?1, ?2, ?3, ?4)
 ON CONFLICT(run) DO UPDATE SET owner = ?2, epoch = ?3, since = ?4"""
-DECLARE = """INSERT INTO owners(owner, process, host, since, gone_by) VALUES(?1, 0, '', ?2, ?3)
+DECLARE = """INSERT INTO main.owners(owner, process, host, since, gone_by) VALUES(?1, 0, '', ?2, ?3)
 ON CONFLICT(owner) DO UPDATE SET gone_by = coalesce(gone_by, ?3)"""
 
 
@@ -59,9 +59,6 @@ class Leases:
 
         Returns the epoch of each by run, for `committed`.
         """
-        self._took = {}
-        if not self.presence.back:
-            return {}
         given = dict(self.presence.back)
         for run, epoch in given.items():
             self._cursor.execute(GIVE_BACK, (run, self.presence.process, epoch))
@@ -75,14 +72,21 @@ class Leases:
             for run, epoch in self._took.items():
                 self.presence.take(run, epoch)
             self._mine |= self._took
+            self._took = {}
+
+    def forget(self) -> None:
+        """Forget what was taken in a transaction that is not committed."""
+        self._took = {}
 
     def take(self, wish: Take) -> Lease:
-        """Take a lease. Raises RunHeld and RunMirrored, before anything is written."""
+        """Acquire a lease. Raises RunHeld and RunMirrored, before anything is written."""
         run, process = wish.run, self.presence.process
-        last = self._first("SELECT seq, digest FROM entries WHERE run = ? ORDER BY seq DESC LIMIT 1", run)
+        last = self._first("SELECT seq, digest FROM main.entries WHERE run = ? ORDER BY seq DESC LIMIT 1", run)
         head, digest = last or (0, GENESIS)
-        query = "SELECT epoch, since, owner, mirror_of FROM leases WHERE run = ?"
+        query = "SELECT epoch, since, owner, mirror_of FROM main.leases WHERE run = ?"
         epoch, since, owner, mirror_of = self._first(query, run) or (0, "", None, None)
+        if not (isinstance(head, int) and isinstance(digest, bytes) and isinstance(epoch, int)):
+            raise BrokenRecord(f"run {run}", "the seq or digest of its last entry, or its epoch, holds another type")
         if mirror_of is not None and not wish.mirror:
             raise RunMirrored(run, mirror_of)
         if owner == process:
@@ -105,25 +109,29 @@ class Leases:
     def hide(self) -> None:
         """Forget what people were told of this process, for it uses the file no more."""
         if self._shown:
-            self._cursor.execute("DELETE FROM owners WHERE owner = ? AND gone_by IS NULL", (self.presence.process,))
+            self._cursor.execute(
+                "DELETE FROM main.owners WHERE owner = ? AND gone_by IS NULL", (self.presence.process,)
+            )
 
     def _gone(self, process: str) -> bool | None:
-        if self._first("SELECT 1 FROM owners WHERE owner = ? AND gone_by IS NOT NULL", process):
+        if self._first("SELECT 1 FROM main.owners WHERE owner = ? AND gone_by IS NOT NULL", process):
             return True
         return self.presence.gone(process)
 
     def _told(self, process: str) -> str:
         """Name a process for a person."""
-        number, host = self._first("SELECT process, host FROM owners WHERE owner = ?", process) or (0, "")
+        number, host = self._first("SELECT process, host FROM main.owners WHERE owner = ?", process) or (0, "")
         return f"process {number} on {host}" if number else f"process {process!r}"
 
     def _show(self, now: str) -> None:
         """Write down which process this is, for people. The first time, clean up after the dead."""
         if not self._shown:
-            known: Sequence[Any] = self._cursor.execute("SELECT owner FROM owners WHERE gone_by IS NULL").fetchall()
+            known: Sequence[Any] = self._cursor.execute(
+                "SELECT owner FROM main.owners WHERE gone_by IS NULL"
+            ).fetchall()
             for (owner,) in known:
                 if self.presence.gone(owner):
-                    self._cursor.execute("DELETE FROM owners WHERE owner = ?", (owner,))
+                    self._cursor.execute("DELETE FROM main.owners WHERE owner = ?", (owner,))
             self._shown = True
         self._cursor.execute(SHOW, (self.presence.process, os.getpid(), socket.gethostname(), now))
 

@@ -8,14 +8,16 @@ of it is closed, SQLite's included.
 import os
 import threading
 import time
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
 import apsw
 
-from gesta.errors import BrokenRecord, NewerRecord, NoRecord, RecordBusy, RecordError, WriteFailed
+from gesta.errors import BadAddress, BrokenRecord, NewerRecord, NoRecord, RecordBusy, RecordError, SetAside, WriteFailed
 from gesta.store import Info
+from gesta.stores.sqlite_door import admit, harden
 from gesta.stores.tables import ADD_RECORD, APPLICATION_ID, FORMAT, MIGRATIONS, TABLES
 
 BUSY_MS = 5000  # how long who reads or opens waits for others
@@ -60,7 +62,7 @@ def told(error: Exception, address: str, *, writing: bool) -> RecordError:
 
 
 def sniff(path: Path) -> bool:
-    """Tell whether a record lies there, without changing anything; an empty file is none yet, and may become one.
+    """Return whether a record lies there, without changing anything. An empty file is not a record yet.
 
     Raises:
         BrokenRecord: it is something else, or cannot be read.
@@ -83,6 +85,8 @@ def sniff(path: Path) -> bool:
     if header[:16] != MAGIC:
         raise BrokenRecord(str(path), f"it is no SQLite database, but begins with {bytes(header[:16])!r}")
     refuse_others(path, int.from_bytes(header[68:72], "big"), int.from_bytes(header[60:64], "big"))
+    if header[59] > 1:
+        raise BrokenRecord(str(path), "its text is UTF-16, and every release of Gesta writes UTF-8")
     return True
 
 
@@ -95,21 +99,22 @@ def refuse_others(path: Path, application: int, format: int) -> None:
 
 
 def connect_writing(path: Path, *, synced: bool) -> apsw.Connection:
-    """Open a file for reading and writing, making it if there is none. Raises apsw.Error."""
+    """Open a file for reading and writing, or create it. Raises apsw.Error, BrokenRecord."""
     with OPENING:
         connection = apsw.Connection(str(path))
     if connection.readonly("main"):  # SQLite opens it all the same, and fails at the first append
         connection.close()
         raise apsw.ReadOnlyError("it can be opened with readonly=True")
-    connection.set_busy_timeout(BUSY_MS)
-    connection.execute(f"PRAGMA trusted_schema = OFF; PRAGMA synchronous = {'FULL' if synced else 'NORMAL'}")
+    enter(connection, path)
+    connection.execute(f"PRAGMA synchronous = {'FULL' if synced else 'NORMAL'}")
+    connection.execute("PRAGMA secure_delete = ON")  # what is pruned, or taken out of an inbox, stays in no free page
     connection.execute("PRAGMA fullfsync = ON")  # macOS; no effect elsewhere
     connection.execute("PRAGMA foreign_keys = ON")  # those of transactional tools; the record's tables have none
     return connection
 
 
 def connect_reading(path: Path, *, still: bool) -> apsw.Connection:
-    """Open a file for reading alone. Raises apsw.Error.
+    """Open a file for reading alone. Raises apsw.Error, BrokenRecord.
 
     Args:
         still: nobody writes it, so it is read without locks, and nothing is put beside it. See `steady`.
@@ -117,9 +122,28 @@ def connect_reading(path: Path, *, still: bool) -> apsw.Connection:
     flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
     with OPENING:
         connection = apsw.Connection(path.as_uri() + ("?immutable=1" if still else ""), flags=flags)
-    connection.set_busy_timeout(BUSY_MS)
-    connection.execute("PRAGMA trusted_schema = OFF; PRAGMA query_only = ON")
+    enter(connection, path)
+    connection.execute("PRAGMA query_only = ON")
     return connection
+
+
+def enter(connection: apsw.Connection, path: Path) -> None:
+    """Have a fresh connection trust nothing in its file, and look at what that holds; close it where that is refused.
+
+    Raises:
+        apsw.Error: the file cannot be read. BrokenRecord: what it holds is refused.
+    """
+    try:
+        connection.set_busy_timeout(BUSY_MS)
+        harden(connection)
+        aside = admit(connection, str(path)).aside
+        if aside:
+            warnings.warn(SetAside(str(path), list(map(str, aside))), stacklevel=2)
+    except BaseException as error:
+        disconnect(connection)
+        if isinstance(error, UnicodeDecodeError):
+            raise BrokenRecord(str(path), "what describes its tables is no text") from error
+        raise
 
 
 def disconnect(connection: apsw.Connection) -> None:
@@ -160,10 +184,10 @@ def migrate(connection: apsw.Connection, path: Path) -> None:
         for statement in MIGRATIONS:
             connection.execute(statement)
         # a lease whose owner does not stand there was given back when that owner closed the record
-        connection.execute("UPDATE leases SET owner = NULL WHERE owner NOT IN (SELECT owner FROM owners)")
-        connection.execute("UPDATE owners SET gone_by = 'gesta, which found that nobody had the record open'")
-        connection.execute("UPDATE leases SET owner = NULL")  # 0.1.0 forgot owners that had died, not their leases
-        connection.execute(f"UPDATE record SET format = {FORMAT}; PRAGMA user_version = {FORMAT}")  # noqa: S608
+        connection.execute("UPDATE main.leases SET owner = NULL WHERE owner NOT IN (SELECT owner FROM main.owners)")
+        connection.execute("UPDATE main.owners SET gone_by = 'gesta, which found that nobody had the record open'")
+        connection.execute("UPDATE main.leases SET owner = NULL")  # 0.1.0 forgot owners that had died, not their leases
+        connection.execute(f"UPDATE main.record SET format = {FORMAT}; PRAGMA user_version = {FORMAT}")  # noqa: S608
     connection.execute("COMMIT")
 
 
@@ -184,20 +208,25 @@ def turn_on_log(connection: apsw.Connection, path: Path) -> None:
             time.sleep(AGAIN_S)
     if mode != "wal":
         raise WriteFailed(str(path), f"this file system cannot keep a write-ahead log (journal mode {mode!r})")
-    connection.execute("SELECT 1 FROM record").fetchall()  # only now does the log lie beside the file
+    connection.execute("SELECT 1 FROM main.record").fetchall()  # only now does the log lie beside the file
 
 
 def identity(connection: apsw.Connection, path: Path) -> Info:
     """Read what a record says of itself, once more with what the header says. Raises apsw.Error and as `sniff`."""
     refuse_others(path, connection.pragma("application_id"), connection.pragma("user_version"))
     try:
-        first = connection.pragma("user_version") == 1  # read as it is, by who only reads
-        rows = connection.execute(f"SELECT id, created_at, {'NULL' if first else 'mark'} FROM record").fetchall()  # noqa: S608
+        header = connection.pragma("user_version")  # format 1 is read as it is, by who only reads
+        mark_of = "NULL" if header == 1 else "mark"
+        rows = connection.execute(f"SELECT id, created_at, {mark_of}, format FROM main.record").fetchall()  # noqa: S608
     except apsw.SQLError as error:
         raise BrokenRecord(str(path), f"its tables are not those of a record ({error})") from error
+    except UnicodeDecodeError as error:
+        raise BrokenRecord(str(path), f"what it says of itself is no UTF-8 text ({error})") from error
     if not rows:
         raise BrokenRecord(str(path), "it has lost its own id")
-    id, created_at, mark = rows[0]
+    id, created_at, mark, format = rows[0]
+    if format != header:
+        raise BrokenRecord(str(path), f"its header says format {header}, and its tables say {format}")
     return Info(str(id), str(path), str(created_at), mark if isinstance(mark, int) else None)
 
 
@@ -205,10 +234,13 @@ def located(address: str | os.PathLike[str], *, readonly: bool) -> Path:
     """Find the file itself behind links and relative names, so that all who mean it meet at one place.
 
     Raises:
-        NoRecord: there is none to read.
-        WriteFailed: there is no folder to make one in.
+        NoRecord: there is no record to read.
+        WriteFailed: there is no folder to create a record in.
     """
-    path = Path(address).resolve()
+    try:
+        path = Path(address).resolve()
+    except ValueError as error:  # a name that no file can have
+        raise BadAddress(f"{str(address)!r} is no name of a file: {error}.") from error
     if readonly and not path.exists():
         raise NoRecord(str(path))
     if not path.parent.is_dir():
@@ -217,7 +249,7 @@ def located(address: str | os.PathLike[str], *, readonly: bool) -> Path:
 
 
 def busy(path: Path) -> bool:
-    """Tell whether somebody writes the file, or died while writing: a log with something in it lies beside it."""
+    """Return whether somebody writes the file, or died while writing: a log with something in it lies beside it."""
     try:
         return os.stat(f"{path}-wal").st_size > 0  # noqa: PTH116 - called before each reading of a still file
     except OSError:
@@ -225,7 +257,7 @@ def busy(path: Path) -> bool:
 
 
 def stamp(path: Path) -> tuple[int, int, int] | None:
-    """Give what changes when a file that nobody was writing is written after all; None while somebody writes it."""
+    """Return what changes when a file that nobody was writing is written after all; None while somebody writes it."""
     found = os.stat(path)  # noqa: PTH116 - see `busy`
     return None if busy(path) else (found.st_mtime_ns, found.st_size, found.st_ino)
 

@@ -6,8 +6,11 @@ written; when somebody does write it after all, that shows, and it is read as a 
 """
 
 import os
+import stat
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
+from glob import escape
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +18,13 @@ import apsw
 
 from gesta.entry import GENESIS, Row
 from gesta.errors import BrokenRecord, RecordError
-from gesta.store import BlobRow, Letter, RunRow, Table
+from gesta.store import BlobRow, Foreign, Letter, QueryBounds, RunRow, Table
+from gesta.stores.common import blob_of
+from gesta.stores.sqlite_door import KNOWN, SCHEMA, Schema, as_objects, examined
 from gesta.stores.sqlite_open import connect_reading, disconnect, stamp, steady, told
+from gesta.stores.sqlite_saving import SAVED
 from gesta.stores.sqlite_writer import WAITING
-from gesta.stores.tables import ROW, ask
+from gesta.stores.tables import ROW, RUNS, UNBOUND, ask, escaped
 
 EVERY = 2**63 - 1
 
@@ -37,18 +43,20 @@ class Reader:
 
     def read(self, run: str, after: int = 0, until: int | None = None, limit: int | None = None) -> list[Row]:
         """Rows of a run by seq; see `Store.read`. Cost: 20 us, and 1.5 us a row."""
-        query = f"SELECT {ROW}, pos FROM entries WHERE run = ? AND seq > ? AND seq <= ? ORDER BY seq LIMIT ?"  # noqa: S608
+        query = f"SELECT {ROW}, pos FROM main.entries WHERE run = ? AND seq > ? AND seq <= ? ORDER BY seq LIMIT ?"  # noqa: S608
         values = (run, after, EVERY if until is None else until, -1 if limit is None else limit)
         return [Row(*row) for row in self._all(query, values)]
 
     def page(self, after: int, limit: int) -> list[Row]:
         """Rows of all runs by pos, more than `after`, at most `limit`."""
-        query = f"SELECT {ROW}, pos FROM entries WHERE pos > ? ORDER BY pos LIMIT ?"  # noqa: S608 - constants
+        query = f"SELECT {ROW}, pos FROM main.entries WHERE pos > ? ORDER BY pos LIMIT ?"  # noqa: S608 - constants
         return [Row(*row) for row in self._all(query, (after, limit))]
 
     def head(self, run: str) -> tuple[int, bytes]:
         """Seq and digest of the last entry; see `Store.head`."""
-        rows = self._all("SELECT seq, digest FROM entries WHERE run = ? ORDER BY seq DESC LIMIT 1", (run,))
+        rows = self._all("SELECT seq, digest FROM main.entries WHERE run = ? ORDER BY seq DESC LIMIT 1", (run,))
+        if rows and not (isinstance(rows[0][0], int) and isinstance(rows[0][1], bytes)):
+            raise BrokenRecord(str(self._path), f"entry {run}.{rows[0][0]}: column seq or digest holds another type")
         return rows[0] if rows else (0, GENESIS)
 
     def runs(self, session: str | None = None, name: str | None = None) -> list[RunRow]:
@@ -56,29 +64,50 @@ class Reader:
         asked = [(column, value) for column, value in (("session", session), ("name", name)) if value is not None]
         where = " AND ".join(f"{column} = ?" for column, _ in asked) or "true"
         columns = "run, session, name, record, parent_run, at, head, last_at, pos"
-        query = f"SELECT {columns} FROM runs WHERE {where} ORDER BY pos"  # noqa: S608 - column names of ours
-        return [RunRow(*row) for row in self._all(query, tuple(value for _, value in asked))]
+        query = f"SELECT {columns} FROM ({RUNS}) WHERE {where} ORDER BY pos"  # noqa: S608 - column names of ours
+        return [_run(*row) for row in self._all(query, tuple(value for _, value in asked))]
 
     def get_blob(self, run: str, name: str) -> BlobRow:
         """Read a blob; see `Store.get_blob`."""
-        rows = self._all("SELECT name, salt, data FROM blobs WHERE run = ? AND name = ?", (run, name))
-        if not rows:
-            raise BrokenRecord(str(self._path), f"run {run!r} has no blob {name!r}")
-        return BlobRow(*rows[0])
+        rows = self._all("SELECT name, salt, data FROM main.blobs WHERE run = ? AND name = ?", (run, name))
+        return blob_of(str(self._path), run, name, rows)
 
     def damage(self) -> list[str]:
-        """What SQLite finds broken; see `Store.damage`."""
-        return [str(line) for (line,) in self._all("PRAGMA integrity_check(20)", ()) if line != "ok"]
+        """What SQLite finds broken; see `Store.damage`.
+
+        Beside tables of others only Gesta's are looked at: it would work out their checks and indexes, which may be
+        anybody's.
+        """
+        found = self.schema()
+        tables = [name for name in sorted(KNOWN) if found.beside and KNOWN[name][0].type == "table"]
+        there = {name for (name,) in self._all("SELECT name FROM main.sqlite_master WHERE type = 'table'", ())}
+        queries = [f"PRAGMA main.integrity_check({name})" for name in tables if name in there]
+        lines = [line for query in queries or ["PRAGMA main.integrity_check(20)"] for (line,) in self._all(query, ())]
+        return [str(line) for line in lines if line != "ok"][:20]
+
+    def foreign(self) -> Foreign:
+        """Return what Gesta did not make; see `Store.foreign`."""
+        found = self.schema()
+        listed = self._all("SELECT 1 FROM main.sqlite_master WHERE name = 'gesta_tables'", ())
+        names = {name for (name,) in self._all("SELECT name FROM main.gesta_tables", ())} if listed else set()
+        tools = [each for each in found.beside if each.table in names or each.name in names]
+        others = [each for each in found.beside if each not in tools]
+        aside, beside, made = (tuple(map(str, part)) for part in (found.aside, others, tools))
+        return Foreign(aside, beside, made, _shared(self._path))
+
+    def schema(self) -> Schema:
+        """Sort out what the file holds; see `Store.foreign`."""
+        return examined(as_objects(self._all(SCHEMA, ())))
 
     def inbox(self, run: str) -> list[Letter]:
-        """Letters that wait; see `Store.inbox`. Cost: 10 us when there is none."""
+        """Return the letters that wait; see `Store.inbox`. Cost: 10 us if no letter waits."""
         return [Letter(*row) for row in self._all(WAITING, (run,))]
 
     def declared(self, process: str) -> bool:
         """Return whether a person said that a process has ended."""
         if not self._all("SELECT 1 FROM pragma_table_info('owners') WHERE name = 'gone_by'", ()):
             return False  # a record of format 1
-        return bool(self._all("SELECT 1 FROM owners WHERE owner = ? AND gone_by IS NOT NULL", (process,)))
+        return bool(self._all("SELECT 1 FROM main.owners WHERE owner = ? AND gone_by IS NOT NULL", (process,)))
 
     def connect(self) -> apsw.Connection:
         """Open a connection for one query of a user. Raises RecordError."""
@@ -88,14 +117,16 @@ class Reader:
         except apsw.Error as error:
             raise told(error, str(self._path), writing=False) from error
 
-    def ask(self, connection: apsw.Connection, query: str, parameters: Sequence[Any] = ()) -> Table:
+    def ask(
+        self, connection: apsw.Connection, query: str, parameters: Sequence[Any], bounds: QueryBounds = UNBOUND
+    ) -> Table:
         """Answer a user's query on a connection that `connect` gave, and close it.
 
         Raises:
-            RecordError: the query would write, SQLite cannot make sense of it, or it was interrupted.
+            RecordError: the query would write, goes beyond a bound, makes no sense to SQLite, or was interrupted.
         """
         try:
-            return ask(connection, query, parameters)
+            return ask(connection, query, parameters, bounds)
         except apsw.Error as error:
             raise told(error, str(self._path), writing=False) from error
         finally:
@@ -119,7 +150,7 @@ class Reader:
             raise RecordError(f"{str(self._path)!r} was opened before this process was forked. Open it again here.")
 
     def _all(self, query: str, values: tuple[Any, ...]) -> list[Any]:
-        """Give all rows of a query, so that no reading is left open. Raises RecordError and BrokenRecord."""
+        """Return all rows of a query, so that no reading is left open. Raises RecordError and BrokenRecord."""
         with self._turn:
             self._open()
             try:
@@ -128,8 +159,17 @@ class Reader:
                 return steady(self._path, lambda: self._all_still(query, values))
             except UnicodeEncodeError:  # half a surrogate pair, which no text on record can hold
                 return []
+            except UnicodeDecodeError as odd:
+                return self._all_escaped(query, values, odd)
             except (apsw.Error, OSError) as error:
                 raise told(error, str(self._path), writing=False) from error
+
+    def _all_escaped(self, query: str, values: tuple[Any, ...], odd: UnicodeDecodeError) -> list[Any]:
+        """Return the rows of a query of which a text is no UTF-8: its bytes stand in it as lone surrogates."""
+        try:
+            return list(escaped(self._connection, query, values, odd))
+        except apsw.Error as error:
+            raise told(error, str(self._path), writing=False) from error
 
     def _all_still(self, query: str, values: tuple[Any, ...]) -> list[Any]:
         now = stamp(self._path)
@@ -138,3 +178,21 @@ class Reader:
             self._stamp = now
             self._connect()
         return self._rows.execute(query, values).fetchall()
+
+
+def _run(*row: Any) -> RunRow:
+    """Make the row of a run of what stands in its first content, which may be of any type. Total."""
+    texts = [cell if isinstance(cell, str | None) else str(cell) for cell in row]
+    run, session, name, record, parent, at, _, last_at, _ = [*texts]
+    head, pos = (cell if isinstance(cell, int) else 0 for cell in (row[6], row[8]))
+    return RunRow(str(run), str(session), str(name), str(record), parent, str(at), head, str(last_at), pos)
+
+
+def _shared(path: Path) -> tuple[str, ...]:
+    """Return which files of a record others may read or write: its file, its log, and saved copies of both."""
+    files = [path, *sorted(path.parent.glob(f"{escape(path.stem)}{SAVED}*{escape(path.suffix)}"))]
+    modes = {}
+    for each in [found for file in files for found in (file, Path(f"{file}-wal"))]:
+        with suppress(OSError):  # gone by now
+            modes[each] = stat.S_IMODE(each.stat().st_mode)
+    return tuple(f"{each.name} (mode {mode:04o})" for each, mode in modes.items() if mode & 0o077)

@@ -32,7 +32,7 @@ class Turn:
         self._here = threading.Lock()
 
     def taken_at_once(self) -> bool:
-        """Take the turn if nobody has it and nobody waits, and return whether that is so. Cost: 2 us."""
+        """Return whether the right to commit is free, and take it if so. Cost: 2 us."""
         if not self._here.acquire(blocking=False):
             return False
         if free(self.descriptor, NEXT) and taken(self.descriptor, TURN):
@@ -77,7 +77,7 @@ class Turn:
             self.release()
 
     def release(self) -> None:
-        """Let the next one write."""
+        """Pass the right to commit to the next writer."""
         unlock(self.descriptor, TURN)
         self._here.release()
 
@@ -95,5 +95,5 @@ def left(until: float) -> float:
 
 
 def busy(who: str, busy_s: float) -> str:
-    """Say who wrote for longer than was waited."""
+    """Return who wrote for longer than was waited."""
     return f"{who} been writing to it without a pause for {busy_s:g} s, the `busy_s` of gesta.open"

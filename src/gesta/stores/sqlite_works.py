@@ -4,20 +4,24 @@ Each looks at the database before it writes, so one that is refused fails alone.
 remembered, and used while SQLite's data version says that nobody else has written since.
 """
 
+from operator import attrgetter
 from typing import Any
 
 import apsw
-from msgspec.structs import astuple
 
-from gesta.entry import utc_text
+from gesta.entry import Row, utc_text
 from gesta.errors import GestaError, LeaseLost
-from gesta.log import Clock
-from gesta.store import Batch, Effect, Lease, Letter, Prune
+from gesta.log.journal import Clock
+from gesta.store import Batch, Lease, Letter, Prune, TransactionalEffect
 from gesta.stores.common import checked, forks
 from gesta.stores.effects import Sql
 from gesta.stores.sharing import Adopt, Declare, Mirror, Take, Work
+from gesta.stores.sqlite_door import examined, read
 from gesta.stores.sqlite_leases import Leases
-from gesta.stores.tables import ADD_BLOB, ADD_ROW, FORGET_WORDS, PRUNE, WORDS_KNOWN
+from gesta.stores.tables import ADD_BLOB, ADD_ROW, FORGET_WORDS, LIST_TOOL, PRUNE, TOOLS, UNLIST_TOOL, WORDS_KNOWN
+
+COLUMNS = attrgetter(*Row.__struct_fields__[:-1])
+"""Takes what is stored of a row; its pos is given by SQLite."""
 
 
 class Works:
@@ -42,15 +46,16 @@ class Works:
         return given
 
     def forget(self) -> None:
-        """Forget what others may have changed."""
+        """Forget what others may have changed, and what a transaction did that is not committed."""
         self._heads.clear()
+        self.leases.forget()
 
     def carry_out(self, work: Work) -> Any:
         """Carry out a work; return what it gave, or the GestaError that it met before it had written anything.
 
         Raises whatever an effect raises, which may have written.
         """
-        if isinstance(work, Effect):
+        if isinstance(work, TransactionalEffect):
             return self._transact(work)
         try:
             match work:
@@ -66,11 +71,11 @@ class Works:
                     return None  # each transaction begins with those that were given back
                 case Mirror():
                     self._allow(work.lease)
-                    self._one.execute("UPDATE leases SET mirror_of = ? WHERE run = ?", (work.of, work.lease.run))
+                    self._one.execute("UPDATE main.leases SET mirror_of = ? WHERE run = ?", (work.of, work.lease.run))
                 case Declare():
                     self.leases.declare(work)
                 case Adopt():
-                    self._one.execute("UPDATE record SET mark = NULL, adopted_by = ?", (work.by,))
+                    self._one.execute("UPDATE main.record SET mark = NULL, adopted_by = ?", (work.by,))
         except GestaError as refused:
             return refused
 
@@ -84,24 +89,26 @@ class Works:
             self._take_in(run, set(batch.letters))
         if batch.blobs:
             self._many.executemany(ADD_BLOB, [(run, blob.name, blob.salt, blob.data) for blob in batch.blobs])
-        self._many.executemany(ADD_ROW, [astuple(row)[:-1] for row in rows])
+        self._many.executemany(ADD_ROW, map(COLUMNS, rows))
         self._heads[run] = (lease.owner, lease.epoch, rows[-1].seq if rows else batch.head)
         pos = self._connection.last_insert_rowid() if rows else 0
         for gone in batch.prunes:  # after the rows, so that their places lie behind all that were ever given
             self._prune(gone.lease.run)
         return pos
 
-    def _transact(self, effect: Effect) -> int:
+    def _transact(self, effect: TransactionalEffect) -> int:
         """Do an effect, and append what it says of itself; nothing that it did is kept where it says so.
 
         A statement may have ended the whole transaction: then a new one takes what the effect says.
         """
-        sql = Sql(self._connection)
+        sql, before = Sql(self._connection), self._tables()
         self._one.execute("SAVEPOINT effect")
         with sql.guarded(effect.timeout_s):
             batch, kept = effect.work(sql)
         if kept:
             sql.check()  # the work has done so; what it has not checked is never committed
+            if sql.makes:
+                self._list(before)
         elif self._connection.in_transaction:
             self._one.execute("ROLLBACK TO effect")
         if self._connection.in_transaction:
@@ -112,17 +119,30 @@ class Works:
             self.begin()
         return self._append(checked(batch))
 
+    def _tables(self) -> set[str]:
+        return {each.name for each in examined(read(self._connection)).beside if each.type == "table"}
+
+    def _list(self, before: set[str]) -> None:
+        """Write down which tables a tool has made, and which it has dropped."""
+        now = self._tables()
+        if now == before:
+            return
+        if not self._one.execute("SELECT 1 FROM main.sqlite_master WHERE name = 'gesta_tables'").fetchall():
+            self._one.execute(TOOLS)
+        self._many.executemany(LIST_TOOL, [(name,) for name in sorted(now - before)])
+        self._many.executemany(UNLIST_TOOL, [(name,) for name in sorted(before - now)])
+
     def _allow_prune(self, gone: Prune) -> None:
         """Refuse to take a run away that is not ours, or to which something was added meanwhile."""
         self._allow_batch(Batch(gone.lease, gone.lease.head, ()))
-        waiting = {one for (one,) in self._one.execute("SELECT id FROM inbox WHERE run = ?", (gone.lease.run,))}
+        waiting = {one for (one,) in self._one.execute("SELECT id FROM main.inbox WHERE run = ?", (gone.lease.run,))}
         if waiting != set(gone.letters):
             raise LeaseLost(gone.lease.run, f"letters {sorted(gone.letters)} in its inbox", f"{sorted(waiting)}")
 
     def _prune(self, run: str) -> None:
         self._heads.pop(run, None)
         if self._one.execute(WORDS_KNOWN).fetchall():
-            self._one.execute(FORGET_WORDS, (run,))
+            self._one.execute(FORGET_WORDS)
         for statement in PRUNE:
             self._one.execute(statement, (run,))
 
@@ -135,7 +155,9 @@ class Works:
 
     def _allow(self, lease: Lease) -> int | None:
         """Refuse a writer that is no longer the writer; return the head of its run."""
-        query = "SELECT owner, epoch, (SELECT max(seq) FROM entries WHERE run = ?1) FROM leases WHERE run = ?1"
+        query = (
+            "SELECT owner, epoch, (SELECT max(seq) FROM main.entries WHERE run = ?1) FROM main.leases WHERE run = ?1"
+        )
         rows = self._one.execute(query, (lease.run,)).fetchall()
         owner, epoch, last = rows[0] if rows else (None, 0, None)
         if (owner, epoch) != (lease.owner, lease.epoch):
@@ -144,16 +166,16 @@ class Works:
         return last
 
     def _take_in(self, run: str, letters: set[int]) -> None:
-        waiting = {one for (one,) in self._one.execute("SELECT id FROM inbox WHERE run = ?", (run,))}
+        waiting = {one for (one,) in self._one.execute("SELECT id FROM main.inbox WHERE run = ?", (run,))}
         if letters - waiting:
             raise LeaseLost(run, f"letters {sorted(letters - waiting)} in its inbox", "them taken in before")
-        self._many.executemany("DELETE FROM inbox WHERE id = ?", [(one,) for one in letters])
+        self._many.executemany("DELETE FROM main.inbox WHERE id = ?", [(one,) for one in letters])
 
     def _send(self, letter: Letter) -> bool:
-        self._one.execute("INSERT OR IGNORE INTO inbox_keys(run, key) VALUES(?, ?)", (letter.run, letter.key))
+        self._one.execute("INSERT OR IGNORE INTO main.inbox_keys(run, key) VALUES(?, ?)", (letter.run, letter.key))
         if not self._connection.changes():
             return False
         self.quiet.discard(letter.run)
         values = (letter.run, letter.key, letter.content, utc_text(self._clock()))
-        self._one.execute("INSERT INTO inbox(run, key, content, at) VALUES(?, ?, ?, ?)", values)
+        self._one.execute("INSERT INTO main.inbox(run, key, content, at) VALUES(?, ?, ?, ?)", values)
         return True

@@ -20,8 +20,8 @@ import apsw
 from msgspec import Struct
 
 from gesta.errors import GestaError, RecordBusy, WriteFailed
-from gesta.log import Clock
-from gesta.store import Batch, Effect, Lease, Letter
+from gesta.log.journal import Clock
+from gesta.store import Batch, Lease, Letter, TransactionalEffect
 from gesta.stores.sharing import Work
 from gesta.stores.sqlite_guard import Guard
 from gesta.stores.sqlite_leases import Leases
@@ -32,8 +32,9 @@ from gesta.stores.sqlite_works import Works
 
 CLOSING_S = 0.1  # how long a closing store waits for readers, before it leaves the log beside the file
 LAST_S = 5.0  # how long it waits to say which leases are free; when the process ends, others see it anyway
+READERS_S = 2.0  # how long it waits for readers, to write the file anew
 RETRY_S = 0.5  # between two tries to give leases back whose commit failed
-WAITING = "SELECT run, key, content, at, id FROM inbox WHERE run = ? ORDER BY id"
+WAITING = "SELECT run, key, content, at, id FROM main.inbox WHERE run = ? ORDER BY id"
 FAULTY = (
     *(apsw.ConstraintError, apsw.TooBigError, apsw.MismatchError, apsw.BindingsError, apsw.SQLError),
     *(TypeError, ValueError, OverflowError),
@@ -113,7 +114,8 @@ class Writer:
         if not self._turn.acquire(blocking=False):
             return None
         try:
-            self._usable()
+            if self._closed or os.getpid() != self._process:
+                self._usable()
             if not self._queue.taken_at_once():
                 return None
             try:
@@ -173,7 +175,7 @@ class Writer:
             if not rows:
                 self._works.quiet.add(run)
             return [Letter(*row) for row in rows]
-        except (apsw.Error, UnicodeEncodeError):
+        except (apsw.Error, UnicodeError):  # the reader says what is wrong
             return None
         finally:
             self._turn.release()
@@ -198,6 +200,7 @@ class Writer:
             try:
                 with suppress(apsw.Error):
                     failure = self._put_away(patience_s)
+                self._guard.end()
                 disconnect(self._connection)
             finally:
                 if ours:
@@ -210,13 +213,14 @@ class Writer:
         """Write the file anew without what is free in it; return the bytes by which it became smaller.
 
         Raises:
-            WriteFailed: somebody else is writing or reading it just now.
+            WriteFailed: somebody else is writing or reading it just now, so what was pruned may stand in it still.
         """
         until = time.monotonic() + self._terms.busy_s
         with self._waited(until):
             self._until = until
             self._begin(synced=self.synced)
             self._one.execute("ROLLBACK")
+            self._until = time.monotonic() + min(self._terms.busy_s, READERS_S)
             try:
                 self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
                 before = self._path.stat().st_size
@@ -244,7 +248,7 @@ class Writer:
         return RecordBusy(str(self._path), busy(who, self._terms.busy_s))
 
     def _patient(self, _count: int) -> bool:
-        """Say to SQLite whether to try again to get a lock that another program has."""
+        """Return whether SQLite should try again to get a lock that another program holds."""
         if time.monotonic() >= self._until:
             return False
         time.sleep(AGAIN_S)
@@ -258,17 +262,22 @@ class Writer:
 
     def _full_for(self, works: Sequence[Work], synced: bool) -> bool:  # noqa: FBT001
         """Return whether a commit of these works waits for the disk."""
-        return (synced and self.synced) or any([isinstance(work, Batch) and work.synced for work in works])  # noqa: C419
+        if synced and self.synced:
+            return True
+        for work in works:  # noqa: SIM110 - at each commit: a generator takes longer
+            if isinstance(work, Batch) and work.synced:
+                return True
+        return False
 
     def _commit(self, works: Sequence[Work], *, synced: bool) -> list[Any]:
         self._begin(synced=synced)
         try:
-            given = self._works.begin()
-            outcomes = [self._works.carry_out(work) for work in works]
+            given = self._works.begin() if self._leases.presence.back else {}
+            outcomes = list(map(self._works.carry_out, works))
             self._one.execute("COMMIT")
         except BaseException as error:
             self._undo()
-            if not isinstance(error, apsw.Error) and any(isinstance(work, Effect) for work in works):
+            if not isinstance(error, apsw.Error) and any(isinstance(work, TransactionalEffect) for work in works):
                 raise
             if not isinstance(error, Exception):
                 raise
@@ -284,7 +293,10 @@ class Writer:
             raise self._gone()
         self._leases.committed(given)
         self._seen = self._connection.data_version()
-        self.commits += any(not isinstance(outcome, GestaError) for outcome in outcomes)
+        for outcome in outcomes:
+            if not isinstance(outcome, GestaError):
+                self.commits += 1
+                break
         return outcomes
 
     def _begin(self, *, synced: bool) -> None:
@@ -323,6 +335,8 @@ class Writer:
             self._connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)  # what another one wrote stays
             told_of = self._lost is not None or not self._path.parent.exists()
             return None if told_of or in_file(self._connection, self._guard, self._path) else self._gone()
+        if not self._guard.alone():  # our copy of SQLite may think that we are, and take the log away from the others
+            self._connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
         self._until = time.monotonic() + patience_s
         last = self._guard.hold.stores == 1 and not self._guard.hold.kept
         with suppress(apsw.Error, GestaError):

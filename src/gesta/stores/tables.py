@@ -5,14 +5,15 @@ it says is read from the entries, and there is no second truth. The partial inde
 opened runs without looking at any other entry. What else is known of a record are views; see `views`.
 """
 
-from collections.abc import Sequence
+import time
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import apsw
 
 from gesta.errors import RecordError
-from gesta.store import Table
-from gesta.stores.views import EACH, VIEWS
+from gesta.store import QueryBounds, Table
+from gesta.stores.views import EACH, OLDER, VIEWS
 
 APPLICATION_ID = 0x67657374
 """`gest`: stands in the header of the file, and tells a record from any other SQLite database."""
@@ -20,7 +21,23 @@ APPLICATION_ID = 0x67657374
 FORMAT = 2
 """Of the tables; stands in the header as `user_version`. The format of entries has its own number."""
 
-TABLES = """
+RUNS = """SELECT
+    first.run AS run,
+    json_extract(first.content, '$.opened.session') AS session,
+    json_extract(first.content, '$.opened.name') AS name,
+    json_extract(first.content, '$.opened.record') AS record,
+    json_extract(first.content, '$.opened.parent_run') AS parent_run,
+    first.at AS at,
+    last.seq AS head,
+    last.at AS last_at,
+    first.pos AS pos
+FROM entries AS first INDEXED BY opened
+JOIN entries AS last
+    ON last.run = first.run AND last.seq = (SELECT max(seq) FROM entries AS every WHERE every.run = first.run)
+WHERE first.kind = 'begin' AND json_extract(first.content, '$.opened.session') IS NOT NULL"""
+"""What each run is, read from the begin that opened it and from its last entry."""
+
+TABLES = f"""
 CREATE TABLE record(
     one INTEGER PRIMARY KEY CHECK (one = 1),
     id TEXT NOT NULL,
@@ -51,20 +68,7 @@ CREATE INDEX opened ON entries(json_extract(content, '$.opened.session'), json_e
 WHERE kind = 'begin' AND json_extract(content, '$.opened.session') IS NOT NULL;
 
 CREATE VIEW runs AS
-SELECT
-    first.run AS run,
-    json_extract(first.content, '$.opened.session') AS session,
-    json_extract(first.content, '$.opened.name') AS name,
-    json_extract(first.content, '$.opened.record') AS record,
-    json_extract(first.content, '$.opened.parent_run') AS parent_run,
-    first.at AS at,
-    last.seq AS head,
-    last.at AS last_at,
-    first.pos AS pos
-FROM entries AS first INDEXED BY opened
-JOIN entries AS last
-    ON last.run = first.run AND last.seq = (SELECT max(seq) FROM entries AS every WHERE every.run = first.run)
-WHERE first.kind = 'begin' AND json_extract(first.content, '$.opened.session') IS NOT NULL;
+{RUNS};
 
 CREATE TABLE blobs(
     id INTEGER PRIMARY KEY,
@@ -116,27 +120,83 @@ MIGRATIONS = (
 )
 """Statements that bring the tables of format 1 to format 2; then the format is set, so that 0.1.0 writes no more."""
 
+
+def _first(text: str) -> str:
+    """Write tables of this format as format 1 had them."""
+    for statement in MIGRATIONS:
+        text = text.replace(f",\n    {statement.partition(' COLUMN ')[2]}", "")
+    return text
+
+
+def _migrated(text: str) -> str:
+    """Write tables of format 1 as SQLite has them when they were brought to this format."""
+    for statement in MIGRATIONS:
+        table, _, column = statement.removeprefix("ALTER TABLE ").partition(" ADD COLUMN ")
+        head, made, rest = text.partition(f"CREATE TABLE {table}(")
+        text = head + made + rest.replace("\n) STRICT", "\n, ) STRICT", 1).replace(") STRICT", f"{column}, ) STRICT", 1)
+    return text.replace(", ) STRICT", ") STRICT")
+
+
+def _made(text: str) -> list[str]:
+    """Cut statements apart, and write each as SQLite keeps it."""
+    return [one.replace(" IF NOT EXISTS", "") for one in map(str.strip, text.split(";\n")) if one]
+
+
+WORDS = """
+CREATE VIRTUAL TABLE gesta_words
+    USING fts5(text, content = '', contentless_delete = 1, tokenize = 'unicode61 remove_diacritics 2');
+CREATE TABLE gesta_words_known(one INTEGER PRIMARY KEY CHECK (one = 1), pos INTEGER NOT NULL, form INTEGER NOT NULL);
+"""
+"""The index of words that a large record keeps; see `words`."""
+TOOLS = "CREATE TABLE gesta_tables(name TEXT PRIMARY KEY) STRICT"
+"""Lists the tables that transactional tools made; it is made with the first of them."""
+SHADOWS = """
+CREATE TABLE 'gesta_words_data'(id INTEGER PRIMARY KEY, block BLOB);
+CREATE TABLE 'gesta_words_idx'(segid, term, pgno, PRIMARY KEY(segid, term)) WITHOUT ROWID;
+CREATE TABLE 'gesta_words_docsize'(id INTEGER PRIMARY KEY, sz BLOB, origin INTEGER);
+CREATE TABLE 'gesta_words_config'(k PRIMARY KEY, v) WITHOUT ROWID;
+"""
+"""What SQLite makes for it, word by word."""
+OWN_VIEWS = {"runs": f"CREATE VIEW runs AS\n{RUNS}", **EACH}
+"""The text of each view that a record has, by its name."""
+OWN_INDEXES = {heading.split()[2]: heading for heading in _made(TABLES) if heading.startswith("CREATE INDEX")}
+"""The text of each index that a record has, by its name."""
+VIEWED = frozenset(OWN_VIEWS)
+EVERY_RELEASE = frozenset(
+    _made(TABLES + _first(TABLES) + _migrated(_first(TABLES)) + VIEWS + OLDER + ";\n" + TOOLS + ";\n" + WORDS + SHADOWS)
+)
+"""What stands in the schema of a record, as each release made it. Whoever changes a text adds a format and keeps the
+old text here."""
+
 TABLES += VIEWS
 
 ROW = "run, seq, kind, at, span, causes, version, content, annotations, salt, digest"
 """The columns of a `Row`, in its order, without pos."""
 
-ADD_ROW = f"INSERT INTO entries({ROW}) VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-ADD_BLOB = "INSERT OR IGNORE INTO blobs(run, name, salt, data) VALUES(?, ?, ?, ?)"
-ADD_LETTER = "INSERT INTO inbox(id, run, key, content, at) VALUES(?, ?, ?, ?, ?)"
-ADD_RECORD = "INSERT INTO record(one, id, format, created_at) VALUES(1, ?, ?, ?)"
+ADD_ROW = f"INSERT INTO main.entries({ROW}) VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+ADD_BLOB = "INSERT OR IGNORE INTO main.blobs(run, name, salt, data) VALUES(?, ?, ?, ?)"
+ADD_LETTER = "INSERT INTO main.inbox(id, run, key, content, at) VALUES(?, ?, ?, ?, ?)"
+ADD_RECORD = "INSERT INTO main.record(one, id, format, created_at) VALUES(1, ?, ?, ?)"
 
 PRUNE = (
-    "DELETE FROM entries WHERE run = ?",
-    "DELETE FROM blobs WHERE run = ?",
-    "DELETE FROM inbox WHERE run = ?",
-    "DELETE FROM inbox_keys WHERE run = ?",
-    "UPDATE leases SET owner = NULL, mirror_of = NULL WHERE run = ?",
+    "DELETE FROM main.entries WHERE run = ?",
+    "DELETE FROM main.blobs WHERE run = ?",
+    "DELETE FROM main.inbox WHERE run = ?",
+    "DELETE FROM main.inbox_keys WHERE run = ?",
+    "UPDATE main.leases SET owner = NULL, mirror_of = NULL WHERE run = ?",
 )
-"""What takes a run away; its epoch stays, so an old writer is refused for ever. The index of words is told before."""
+"""What takes a run away; its epoch stays, so an old writer is refused for ever. The index of words goes before."""
 
-WORDS_KNOWN = "SELECT 1 FROM sqlite_schema WHERE name = 'gesta_words'"
-FORGET_WORDS = "DELETE FROM gesta_words WHERE rowid IN (SELECT pos FROM entries WHERE run = ?)"
+LIST_TOOL = "INSERT OR IGNORE INTO main.gesta_tables(name) VALUES(?)"
+UNLIST_TOOL = "DELETE FROM main.gesta_tables WHERE name = ?"
+
+WORDS_KNOWN = "SELECT 1 FROM main.sqlite_master WHERE name = 'gesta_words'"
+FORGET_WORDS = "DROP TABLE main.gesta_words; DROP TABLE IF EXISTS main.gesta_words_known"
+"""The index is made anew by who looks for words next: one that only deletes keeps the words in its pages."""
+
+STEPS = 10_000
+"""Of SQLite's machine, some 100 us, after which it is looked whether a query takes too long."""
+UNBOUND = QueryBounds(seconds=None)
 
 READING = {
     apsw.SQLITE_SELECT,
@@ -154,6 +214,18 @@ UNANSWERABLE = (
 """What the query or its parameters are to blame for."""
 
 
+def gather(found: Iterable[Any], rows: list[Any], bounds: QueryBounds, query: str) -> None:
+    """Add rows to a list, which may be emptied meanwhile. Raises RecordError beyond a bound."""
+    size = 0
+    for row in found:
+        size = size * bool(rows) + sum(len(cell) for cell in row if isinstance(cell, str | bytes))
+        rows.append(row)
+        if bounds.rows is not None and len(rows) > bounds.rows:
+            raise bounds.passed(query, "rows")
+        if bounds.size_bytes is not None and size > bounds.size_bytes:
+            raise bounds.passed(query, "size_bytes")
+
+
 def only_reading(action: int, first: str | None, _second: str | None, *_where: str | None) -> int:
     """Allow what reads, for SQLite's authorizer; all else is refused, also inside views and triggers."""
     reading = action in READING or (action == apsw.SQLITE_PRAGMA and (first or "").lower() in PRAGMAS)
@@ -164,23 +236,56 @@ def put_views(connection: apsw.Connection) -> None:
     """Put the views of this release over those that a record lacks or has otherwise, on this connection alone.
 
     Raises:
-        apsw.Error: the file is broken or locked.
+        RecordError: what stands there is no text. apsw.Error: the file is broken or locked.
     """
-    schema = connection.execute("SELECT name, sql FROM main.sqlite_schema WHERE type = 'view'").fetchall()
+    try:
+        schema = connection.execute("SELECT name, sql FROM main.sqlite_master WHERE type = 'view'").fetchall()
+    except UnicodeDecodeError as error:
+        raise RecordError(f"The text of a view in this record is no UTF-8: {error}.") from error
     found = {str(name): text for name, text in schema}
-    other = [text for name, text in EACH.items() if found.get(name) != text.replace(" IF NOT EXISTS", "")]
-    if other:
+    if any(found.get(name) != text.replace(" IF NOT EXISTS", "") for name, text in OWN_VIEWS.items()):
         connection.execute("PRAGMA query_only = OFF")  # also temporary views count as writing
-        for text in other:
+        for text in OWN_VIEWS.values():  # all of them, for a view of the file reads other views of the file
             connection.execute(text.replace("CREATE VIEW", "CREATE TEMP VIEW"))
         connection.execute("PRAGMA query_only = ON")
 
 
-def ask(connection: apsw.Connection, query: str, parameters: Sequence[Any] = ()) -> Table:
+def escaped(
+    connection: apsw.Connection, query: str, parameters: Sequence[Any], found: UnicodeDecodeError
+) -> Iterator[tuple[Any, ...]]:
+    """Answer one SELECT of which a text is no UTF-8, as was found: each byte that does not fit is a lone surrogate.
+
+    SQLite takes any bytes for text, and whoever reads them as text loses the whole answer.
+
+    Raises:
+        RecordError: there are several statements. apsw.Error: as the query by itself does.
+    """
+    cursor = connection.execute(query, tuple(parameters))
+    names = [f"c{number}" for number, _ in enumerate(cursor.get_description())]
+    cursor.close(force=True)
+    kinds = ", ".join(f"typeof({name})" for name in names)
+    cells = ", ".join(f"CASE typeof({name}) WHEN 'text' THEN CAST({name} AS BLOB) ELSE {name} END" for name in names)
+    wrapped = f"WITH asked({', '.join(names)}) AS ({query}) SELECT {kinds}, {cells} FROM asked"  # noqa: S608
+    try:
+        rows = connection.execute(wrapped, tuple(parameters))
+    except apsw.SQLError as error:
+        wrong = f"a text is no UTF-8 ({found}). CAST(… AS BLOB) gives its bytes"
+        raise RecordError(f"Cannot answer {query!r}: {wrong}.") from error
+    for row in rows:
+        yield tuple(map(_decoded, row[: len(names)], row[len(names) :]))
+
+
+def _decoded(kind: Any, cell: Any) -> Any:
+    return cell.decode("utf-8", "surrogateescape") if kind == "text" else cell
+
+
+def ask(
+    connection: apsw.Connection, query: str, parameters: Sequence[Any] = (), bounds: QueryBounds = UNBOUND
+) -> Table:
     """Answer a query with all its rows. Of several statements, the last one that has columns is told.
 
     Raises:
-        RecordError: the query would change something, or SQLite cannot make sense of it.
+        RecordError: the query would change something, goes beyond a bound, or SQLite cannot make sense of it.
         apsw.Error: the file is broken, locked or not readable.
     """
     columns: tuple[str, ...] = ()
@@ -191,14 +296,29 @@ def ask(connection: apsw.Connection, query: str, parameters: Sequence[Any] = ())
         columns = tuple(name for name, _ in cursor.get_description())
         return True
 
-    rows: list[tuple[Any, ...]] = []
+    def late() -> bool:
+        return bounds.seconds is not None and time.monotonic() > begun + bounds.seconds
+
+    rows, begun = list[tuple[Any, ...]](), time.monotonic()
     put_views(connection)
     connection.authorizer = only_reading
+    connection.set_progress_handler(late, STEPS)
+    if bounds.size_bytes is not None:  # also of what a query makes of its own, and of what it only looks at
+        connection.limit(apsw.SQLITE_LIMIT_LENGTH, bounds.size_bytes)
     cursor = connection.cursor()
     cursor.exec_trace = note
     try:
-        for row in cursor.execute(query, tuple(parameters)):
-            rows.append(row)  # noqa: PERF402 - `note` clears them between statements
+        try:
+            gather(cursor.execute(query, tuple(parameters)), rows, bounds, query)
+        except UnicodeDecodeError as error:
+            rows.clear()
+            gather(escaped(connection, query, parameters, error), rows, bounds, query)
+    except apsw.InterruptError as error:
+        if late():
+            raise bounds.passed(query, "seconds") from error
+        raise
+    except apsw.TooBigError as error:
+        raise bounds.passed(query, "size_bytes") from error
     except apsw.AuthError as error:
         raise RecordError(
             f"Refused: {query!r} would change the record, or reach beyond it. Only reading queries are answered; "

@@ -204,7 +204,8 @@ CREATE VIEW IF NOT EXISTS doubts AS
 SELECT a.run, c.seq AS call, json_extract(c.content, '$.tool_name') AS tool, a.seq AS attempt, a.at FROM entries AS a
 JOIN entries AS c ON c.run = a.run AND c.seq = CAST(json_extract(a.content, '$.of') AS INTEGER)
 WHERE a.kind = 'attempt'
-AND coalesce(json_extract(a.content, '$.effect'), json_extract(a.content, '$.extra.effect')) = 'once'
+AND CASE a.version WHEN 1 THEN json_extract(a.content, '$.extra.effect') ELSE json_extract(a.content, '$.effect') END
+    = 'once'
 AND NOT EXISTS (
     SELECT 1 FROM entries o WHERE o.run = a.run AND o.seq > a.seq AND o.kind IN ('tool-result', 'resolution', 'attempt')
    AND CAST(coalesce(json_extract(o.content, '$.of'), json_extract(o.content, '$.call')) AS INTEGER) IN (c.seq, a.seq));
@@ -216,3 +217,10 @@ AND NOT EXISTS (
 
 EACH = {text.split(maxsplit=6)[5]: text for text in map(str.strip, VIEWS.split(";\n")) if text}
 """The text of each view, by its name."""
+
+_JOINED, _ASKED = (
+    EACH["doubts"].split("\nAND NOT EXISTS")[0].split("\nAND ")[0],
+    "json_extract(a.content, '$.extra.effect')",
+)
+OLDER = f"{_JOINED} AND {_ASKED} = 'once' AND NOT EXISTS{EACH['doubts'].split('AND NOT EXISTS')[1]}"
+"""Views as earlier releases made them, where they are others: `doubts` of 0.1.0."""

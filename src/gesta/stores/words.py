@@ -14,7 +14,7 @@ from typing import Any
 import apsw
 from msgspec import Struct
 
-from gesta.codec import blob_names, from_row
+from gesta.codec.rows import blob_names, from_row
 from gesta.entry import Row
 from gesta.errors import GestaError, RecordError
 from gesta.kinds import (
@@ -27,10 +27,12 @@ from gesta.kinds import (
     ToolResultContent,
     UserContent,
 )
-from gesta.log import entry_of
+from gesta.log.journal import entry_of
+from gesta.prompt.formatter import observation_text
 from gesta.store import Store
 from gesta.stores.sqlite import InlineSqliteStore
-from gesta.stores.tables import ROW
+from gesta.stores.sqlite_open import enter
+from gesta.stores.tables import ROW, WORDS
 
 KINDS = ("system", "user", "assistant", "chat-completion", "thought", "tool-call", "tool-result")
 """Of entries in which words are found."""
@@ -45,11 +47,6 @@ OPENING, CLOSING = "\x02", "\x03"
 """Around what was found, in a snippet."""
 
 LISTED = ", ".join(f"'{kind}'" for kind in KINDS)
-TABLES = """
-CREATE VIRTUAL TABLE gesta_words
-    USING fts5(text, content = '', contentless_delete = 1, tokenize = 'unicode61 remove_diacritics 2');
-CREATE TABLE gesta_words_known(one INTEGER PRIMARY KEY CHECK (one = 1), pos INTEGER NOT NULL, form INTEGER NOT NULL);
-"""
 DROP = "DROP TABLE IF EXISTS gesta_words; DROP TABLE IF EXISTS gesta_words_known;"
 NEXT = f"""SELECT {ROW}, pos FROM entries WHERE pos > ? AND kind IN ({LISTED}) ORDER BY pos LIMIT {CHUNK}"""  # noqa: S608
 MEMORY = "CREATE TABLE entries(pos INTEGER PRIMARY KEY, run TEXT, seq INTEGER, kind TEXT, at TEXT);"
@@ -90,7 +87,7 @@ async def find(store: Store, wanted: Wanted, *, keep_from: int | None = SMALL) -
     """Find words in a record.
 
     Args:
-        keep_from: more entries than so many, and a record in a file keeps its index, if it can be written; none: never.
+        keep_from: number of entries from which on a record in a file keeps its index; `None` means never.
 
     Raises:
         GestaError: there is no word to look for.
@@ -122,7 +119,7 @@ async def find(store: Store, wanted: Wanted, *, keep_from: int | None = SMALL) -
 def compiled(words: str) -> str:
     """Write what a person typed as a query of FTS5. Raises GestaError where there is no word in it."""
     parts: list[str] = []
-    for phrase, word in re.findall(r'"([^"]*)"|(\S+)', words):
+    for phrase, word in re.findall(r'"([^"]*)"|(\S+)', sayable(words)):
         text, prefix = (phrase, "") if phrase else (word.rstrip("*"), "*" if word.endswith("*") else "")
         if word == "OR" and parts and parts[-1] != "OR":
             parts.append("OR")
@@ -136,7 +133,7 @@ def compiled(words: str) -> str:
 
 
 def text_of(content: Content) -> str:
-    """Give what can be found of a content."""
+    """Return what can be found of a content."""
     match content:
         case UserContent() | AssistantContent() | SystemContent() | ThoughtContent():
             text = told(content.value)
@@ -159,7 +156,7 @@ def told(value: Any) -> str:
         return ", ".join(f"{told(key)}: {told(each)}" for key, each in value.items())
     if isinstance(value, list | tuple):
         return ", ".join(map(told, value))
-    return "" if value is None else str(value)
+    return "" if value is None else observation_text(value)
 
 
 def shown(text: str, asked: str) -> str:
@@ -205,7 +202,7 @@ def _places(
 
 
 async def _index(store: Store, keep_from: int | None) -> apsw.Connection:
-    """Give a connection with an index up to the last entry."""
+    """Return a connection with an index up to the last entry."""
     if keep_from is not None and isinstance(store, InlineSqliteStore):
         with suppress(apsw.Error):  # it cannot be written, or only later: read what is there
             connection = _kept(store.path, keep_from)
@@ -215,15 +212,16 @@ async def _index(store: Store, keep_from: int | None) -> apsw.Connection:
 
 
 def _kept(path: Path, keep_from: int) -> apsw.Connection | None:
-    """Fill the index that a record keeps, and give a connection to it; none where one is not worth it.
+    """Fill the index that a record keeps, and give a connection to it; `None` where one is not worth it.
 
     Raises:
         apsw.Error: it cannot be written.
     """
     connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
     try:
+        enter(connection, path)
         connection.set_busy_timeout(WAIT_MS)
-        connection.execute("PRAGMA trusted_schema = OFF; PRAGMA synchronous = NORMAL")
+        connection.execute("PRAGMA synchronous = NORMAL; PRAGMA secure_delete = ON")
         known = connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'gesta_words_known'").fetchall()
         if not known and _last(connection) <= keep_from:
             connection.close(force=True)
@@ -271,18 +269,18 @@ def _all(connection: apsw.Connection, query: str, values: Sequence[Any] = ()) ->
 
 
 def _started(connection: apsw.Connection) -> int:
-    """Give the place up to which an index knows the words, making it if there is none of this form."""
+    """Return the place up to which an index knows the words. An index that does not exist is created."""
     known = connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'gesta_words_known'").fetchall()
     found = _all(connection, "SELECT pos FROM gesta_words_known WHERE form = ?", (FORM,)) if known else []
     if found:
         return int(found[0][0])
-    connection.execute(DROP + TABLES)
+    connection.execute(DROP + WORDS)
     connection.execute("INSERT INTO gesta_words_known VALUES(1, 0, ?)", (FORM,))
     return 0
 
 
 def _texts(rows: Sequence[Row], blobs: Any) -> Iterator[tuple[int, str]]:
-    """Give the text of each row that has one; what cannot be read has none."""
+    """Yield the text of each row that has text. A row that cannot be read has no text."""
     for row in rows:
         with suppress(RecordError):
             found = {str(name): bytes(data) for each in blob_names(row) for name, data in blobs(row, each)}
@@ -293,7 +291,7 @@ def _texts(rows: Sequence[Row], blobs: Any) -> Iterator[tuple[int, str]]:
 async def _made(store: Store) -> apsw.Connection:
     """Make an index in memory, of what may fit."""
     memory, pos, held = apsw.Connection(":memory:"), 0, dict[str, list[tuple[str, bytes]]]()
-    memory.execute(MEMORY + TABLES)
+    memory.execute(MEMORY + WORDS)
     while rows := [Row(*row) for row in (await store.sql(NEXT, (pos,))).rows]:
         held.clear()
         for row in rows:
@@ -303,7 +301,13 @@ async def _made(store: Store) -> apsw.Connection:
         with memory:
             texts = list(_texts(rows, lambda _, name: held.get(name, [])))
             memory.executemany("INSERT INTO gesta_words(rowid, text) VALUES(?, ?)", texts)
-            facts = [(row.pos, row.run, row.seq, row.kind, row.at) for row in rows]
+            facts = [
+                [
+                    sayable(cell) if isinstance(cell, str) else cell
+                    for cell in (row.pos, row.run, row.seq, row.kind, row.at)
+                ]
+                for row in rows
+            ]
             memory.executemany("INSERT INTO entries VALUES(?, ?, ?, ?, ?)", facts)
         pos = rows[-1].pos
     return memory

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from gesta.tooling import Tool
+from gesta.function_tool.tool import Tool
 
 SCHEMA = {
     "type": "object",

@@ -1,3 +1,4 @@
 """Folds over entries: each file answers one question about a run."""
 
-ORDER = ("steps", "lc", "task_log", "lineage", "across", "prov", "losses", "stats")
+ORDER = ("lineage", "across", "prov", "losses", "stats")
+"""Each file may import those before it."""

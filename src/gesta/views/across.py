@@ -4,11 +4,10 @@ What an entry was made from may lie in other runs: the work of a child, or the p
 are read as causes lead to them, and no others.
 """
 
-from gesta.entry import Entry
+from gesta.entry import Entry, fold
 from gesta.errors import GestaError
-from gesta.origins import Key
-from gesta.record import Record
-from gesta.view import fold
+from gesta.lineage import Key
+from gesta.record.record import Record
 from gesta.views.lineage import Explanation, Lineage, Node, State, explanation, nodes_of
 
 
@@ -42,7 +41,7 @@ async def explain_run(record: Record, run: str, seq: int | None = None) -> Expla
 
 
 async def all_nodes(record: Record, run: str | None = None) -> tuple[tuple[Node, ...], State]:
-    """Give the nodes of a run and those in other runs that they were made from, and what was folded; or of all runs."""
+    """Return the nodes of a run, or of all runs, with the nodes elsewhere that they were made from, and the state."""
     state = State()
     for each in [run] if run is not None else [row.run for row in await record.store.runs()]:
         fold(Lineage(), await record.read(each), state)

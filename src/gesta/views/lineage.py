@@ -2,7 +2,7 @@
 
 `explain` walks from an entry along causes and links to all that entered its prompts, and what stands between two nodes
 (requests, attempts) is left out: Question ← Analysis ← ToolUse ← Observation ← … ← Conclusion. The place of each kind
-stands in `gesta.origins`. `unexplained` says where that would fail. Causes that an importer inferred are counted apart,
+stands in `gesta.lineage`. `unexplained` says where that would fail. Causes that an importer inferred are counted apart,
 and so are words that answer nobody.
 """
 
@@ -11,12 +11,10 @@ from collections.abc import Iterable, Iterator
 from msgspec import Struct, field
 
 from gesta import kinds
-from gesta.entry import Entry
-from gesta.formatter import given_text, observation_text
+from gesta.entry import Entry, fold
 from gesta.kinds import Kind
-from gesta.origins import PLACES, Key, NodeType, Origin, Place, derived
-from gesta.turn import NULL, UNSUMMED
-from gesta.view import fold
+from gesta.lineage import PLACES, Key, NodeType, Origin, Place, derived
+from gesta.prompt.formatter import given_text, observation_text
 
 
 class Node(Struct, frozen=True):
@@ -30,7 +28,7 @@ class Node(Struct, frozen=True):
     kind: Kind
     text: str
     status: str | None = None
-    """Outcome of a result, verdict of a person; none where all is well or the entry does not say."""
+    """Outcome of a result, or verdict of a person; `None` if all is well, or if the entry does not say."""
     derived_from: tuple[str, ...] = ()
     """Ids of the nodes that it was made from, without those that these were made from."""
     inferred: bool = False
@@ -45,7 +43,7 @@ class Explanation(Struct, frozen=True):
     nodes: tuple[Node, ...]
     """What each derives from comes before it; the entry itself is the last."""
     questions: tuple[str, ...] = ()
-    """Ids of what it answers: the questions of its turn, else the last before; none for words that answer nobody."""
+    """Ids of the questions that it answers: those of its turn, else the last before; empty if it answers nobody."""
     complete: bool = True
     """Whether causes lead from it to those."""
     elsewhere: tuple[Key, ...] = ()
@@ -78,11 +76,11 @@ class State(Struct):
     lacks: dict[str, str] = field(default_factory=dict)
 
     def links(self, key: Key) -> tuple[Key, ...]:
-        """Give what an entry was made from, as it says."""
+        """Return what an entry was made from, as it says."""
         return self.origins[key[0]].links[key[1]]
 
     def kind(self, key: Key) -> Kind | None:
-        """Give the kind of an entry; none of one in a run that was not given."""
+        """Return the kind of an entry; `None` of one in a run that was not given."""
         return self.entries[key].kind if key in self.entries else None
 
 
@@ -94,7 +92,7 @@ class Lineage:
         return State()
 
     def apply(self, state: State, entry: Entry) -> State:
-        """Take one entry in. Entries of several runs may come in any order of the runs."""
+        """Add one entry. The runs may come in any order."""
         key, place = (entry.run, entry.seq), PLACES.get(entry.kind)
         origin = state.origins.setdefault(entry.run, Origin())
         origin.add(entry)
@@ -137,14 +135,14 @@ def explanation(state: State, target: Key) -> Explanation:
 
 
 def nodes_of(state: State, run: str | None = None) -> tuple[tuple[Node, ...], tuple[Key, ...]]:
-    """Give the nodes of a run, or of all, with what they were made from; and causes in runs that were not given."""
+    """Return the nodes of a run, or of all, with what they were made from; and causes in runs that were not given."""
     own = [key for key in state.entries if run in (None, key[0])]
     wanted = _closure(state, own, max((seq for _, seq in own), default=0) + 1)
     return _nodes(state, list(_ordered(state, wanted))), _elsewhere(state, wanted)
 
 
 def unexplained(entries: Iterable[Entry]) -> Unexplained:
-    """Say what of some runs is not explained. Cost: linear in the entries."""
+    """Return what of some runs is not explained. Cost: linear in the entries."""
     state = fold(Lineage(), entries)
     numbers = {key: place for place, key in enumerate(key for asked in state.questions.values() for key in asked)}
     reached: dict[Key, int] = {}
@@ -164,7 +162,7 @@ def _inferred(entry: Entry) -> bool:
 
 
 def _missing(state: State, entry: Entry, place: Place | None) -> str | None:
-    """Say what an entry lacks."""
+    """Return what an entry lacks."""
     if place is None:
         return "a place in the table of kinds"
     known = {state.kind(link) for link in state.links((entry.run, entry.seq))}
@@ -197,7 +195,7 @@ def _elsewhere(state: State, wanted: Iterable[Key]) -> tuple[Key, ...]:
 
 
 def _ordered(state: State, wanted: Iterable[Key]) -> Iterator[Key]:
-    """Give entries in the order of the store, but each after what it was made from."""
+    """Yield entries in the order of the store, but each after what it was made from."""
     within, begun, done = set(wanted), set[Key](), set[Key]()
     left = sorted(within, key=lambda key: (state.entries[key].pos, key[1], key[0]), reverse=True)
     while left:
@@ -260,7 +258,7 @@ def _text(state: State, entry: Entry) -> str:
             return summary_text(content)
         case kinds.EndContent(state=None, error=kinds.Error(message=message)):
             return message
-        case kinds.EndContent(state=None) as content if NULL in (content.extra or {}):
+        case kinds.EndContent(state=None, null=True):
             return given_text(None)
         case kinds.EndContent(state=None):
             inside = state.origins[entry.run].inside.get(entry.span, [])
@@ -274,13 +272,12 @@ def _text(state: State, entry: Entry) -> str:
 
 def summary_text(content: kinds.CompactionContent) -> str:
     """Write what stands for what was left out, and why that is no summary where one was to be; empty for nothing."""
-    failed = (content.extra or {}).get(UNSUMMED)
-    why = f"no summary: {failed.get('reason')} (run {failed.get('run')})" if isinstance(failed, dict) else None
+    why = f"no summary: {content.error.message} (run {content.run})" if content.error is not None else None
     return "\n".join(each for each in (content.summary, why) if each)
 
 
 def _status(content: kinds.Content) -> str | None:
-    """Tell an outcome, a verdict or how a turn ended, where that is more than that all is well."""
+    """Return an outcome, a verdict, or how a turn ended; `None` if all is well."""
     names = ("outcome", "verdict", "reason", "status")
     said = next((each for name in names if (each := getattr(content, name, None))), None)
     return None if said in ("ok", "success", "answered") else said

@@ -35,7 +35,7 @@ def losses(entries: Sequence[Entry], messages: Sequence[Message], by: str = "") 
     """Count what is lost of entries in the messages that were made from them.
 
     Args:
-        by: whose native items are understood, as `gesta.model.native_by` says it; empty for nobody's.
+        by: whose native items are understood, as `gesta.model.request.native_by` says it; empty for nobody's.
     """
     found: Counter[str] = Counter()
     shown = {seq for message in messages for seq in message.sources}
@@ -71,5 +71,5 @@ def losses(entries: Sequence[Entry], messages: Sequence[Message], by: str = "") 
 
 
 def told(found: Mapping[str, int]) -> list[str]:
-    """Say what is lost, a line for each."""
+    """Return what is lost, a line for each."""
     return [f"{count} x {name}: {LOSSES[name]}" for name, count in found.items()]

@@ -15,9 +15,11 @@ from urllib.parse import quote
 
 from gesta import kinds
 from gesta.entry import Entry, utc_text
-from gesta.formatter import observation_text
+from gesta.errors import BrokenRecord
 from gesta.kinds import Kind
-from gesta.usage import tokens
+from gesta.model.usage import tokens
+from gesta.prompt.formatter import DECIMAL_BITS, numbers_in_hex, observation_text
+from gesta.state.run import UNFIT
 from gesta.views.lineage import Node, State
 
 TG = "https://trustgraph.ai/ns/"
@@ -78,23 +80,30 @@ class Quad(NamedTuple):
 
 
 def quads(nodes: Sequence[Node], state: State) -> Iterator[Quad]:
-    """Say what each node is, and what it was made from.
+    """Yield what each node is, and what it was made from.
 
     Args:
         nodes: with those that they derive from, as `views.across.all_nodes` gives them.
         state: what was folded of their entries.
+
+    Raises:
+        BrokenRecord: a content holds other types than its kind declares.
     """
     names = names_of(state)
     told = set[Quad]()
     for node in nodes:
-        for quad in _of(node, names, state) if node.id in names else ():
+        try:
+            made = list(_of(node, names, state)) if node.id in names else []
+        except UNFIT as error:
+            raise BrokenRecord(f"entry {node.id}", f"a member is not of its type ({error!r})") from error
+        for quad in made:
             if quad not in told:
                 told.add(quad)
                 yield quad
 
 
 def names_of(state: State) -> dict[str, str]:
-    """Give each node the IRI of its entity, by id. A lone call and the analysis that made it are one entity."""
+    """Return each node the IRI of its entity, by id. A lone call and the analysis that made it are one entity."""
     names: dict[str, str] = {}
     taken = set[str]()
     for run, origin in state.origins.items():
@@ -148,12 +157,12 @@ def literal(value: Any) -> Term:
     match value:
         case bool():
             return Term("literal", str(value).lower(), XSD + "boolean")
-        case int():
+        case int() if value.bit_length() <= DECIMAL_BITS:
             return Term("literal", str(value), XSD + "integer")
         case float():
             return Term("literal", repr(value), XSD + "double")
         case _:
-            return Term("literal", SURROGATE.sub("\ufffd", str(value)))
+            return Term("literal", SURROGATE.sub("\ufffd", str(numbers_in_hex(value))))
 
 
 def document_iri(hit: kinds.Hit) -> str:
@@ -165,7 +174,7 @@ def document_iri(hit: kinds.Hit) -> str:
 
 
 def _of(node: Node, names: dict[str, str], state: State) -> Iterator[Quad]:
-    """Give what is said of one node."""
+    """Yield what is said of one node."""
     name, entry = names[node.id], state.entries[node.run, node.seq]
     types = [] if node.type == "Thought" else [PROV + "Entity"]
     for type_ in [*types, *(TG + each for each in TYPES.get(node.type, ()))]:
@@ -195,14 +204,14 @@ def _of(node: Node, names: dict[str, str], state: State) -> Iterator[Quad]:
 
 
 def _facts(node: Node, entry: Entry, state: State) -> Iterator[tuple[str, Any]]:
-    """Give what a node says in the predicates of the vocabulary."""
+    """Yield what a node says in the predicates of the vocabulary."""
     content = entry.content
     match content:
         case kinds.UserContent() | kinds.SystemContent():
             yield TG + "query", node.text
-        case kinds.DecisionContent(choice=choice, rationale=why, extra=extra):
+        case kinds.DecisionContent(choice=choice, rationale=why, task_type=task):
             yield TG + "pattern", choice
-            if isinstance(task := (extra or {}).get("task_type"), str) and task:
+            if task:
                 yield TG + "taskType", task
             if why:
                 yield TG + "reasoning", why
@@ -263,7 +272,7 @@ def _label(node: Node, entry: Entry, state: State) -> str:
 
 
 def _document(node: Node, name: str) -> str | None:
-    """Name the document that holds what a node says; none where the vocabulary has words for it."""
+    """Name the document that holds what a node says; `None` where the vocabulary has words for it."""
     match node.type:
         case "Conclusion":
             return name.replace("/final", "/answer")
@@ -275,7 +284,7 @@ def _document(node: Node, name: str) -> str | None:
 
 
 def _passages(node: Node, name: str, entry: Entry) -> Iterator[Quad]:
-    """Give the passages that a retrieval found."""
+    """Yield the passages that a retrieval found."""
     assert isinstance(entry.content, kinds.RetrievalContent)
     yield _quad(name, TG + "query", literal(entry.content.query))
     yield _quad(name, TG + "chunkCount", literal(len(entry.content.hits)))
@@ -289,7 +298,7 @@ def _passages(node: Node, name: str, entry: Entry) -> Iterator[Quad]:
 
 
 def _spent(completion: kinds.ChatCompletionContent) -> Iterator[tuple[str, Any]]:
-    """Give what a model call took; what is not known is left out."""
+    """Yield what a model call took; what is not known is left out."""
     if completion.latency_ms is not None:
         yield TG + "llmDurationMs", round(completion.latency_ms)
     if counted := tokens(completion.usage):
@@ -300,7 +309,7 @@ def _spent(completion: kinds.ChatCompletionContent) -> Iterator[tuple[str, Any]]
 
 
 def _offered(state: State, completion: Entry) -> Iterator[str]:
-    """Give the names of the tools that a model could use."""
+    """Yield the names of the tools that a model could use."""
     for request in _causes(state, completion):
         if isinstance(request.content, kinds.RequestContent):
             header = state.entries.get((request.run, request.content.header))
@@ -309,7 +318,7 @@ def _offered(state: State, completion: Entry) -> Iterator[str]:
 
 
 def _goal(entry: Entry, state: State) -> str:
-    """Say what a span was to find or do: what it handed over, else its name."""
+    """Return what a span was to find or do: what it handed over, else its name."""
     inside = [each.content for key, each in state.entries.items() if key[0] == entry.run and each.span == entry.span]
     handed = next((each.payload for each in inside if isinstance(each, kinds.EdgeContent)), None)
     if handed is not None:
@@ -318,7 +327,7 @@ def _goal(entry: Entry, state: State) -> str:
 
 
 def _maker(state: State, entry: Entry) -> str:
-    """Give the id of the analysis that a call or thought belongs to, or of the call or question that was answered."""
+    """Return the id of the analysis that a call or thought belongs to, or of the call or question that was answered."""
     if entry.kind in (Kind.ToolCall, Kind.Thought):
         made = (each.id for each in _causes(state, entry) if each.kind is Kind.ChatCompletion)
         return next(made, "")
@@ -327,12 +336,12 @@ def _maker(state: State, entry: Entry) -> str:
 
 
 def _failed(node: Node, entry: Entry) -> bool:
-    """Say whether a tool or a turn went wrong."""
+    """Return whether a tool or a turn went wrong."""
     return node.type in ("Observation", *PARTS) and getattr(entry.content, "status", None) == "error"
 
 
 def _causes(state: State, entry: Entry) -> list[Entry]:
-    """Give the entries of its run that an entry was made from."""
+    """Return the entries of its run that an entry was made from."""
     links = state.links((entry.run, entry.seq))
     return [state.entries[key] for key in links if key[0] == entry.run and key in state.entries]
 

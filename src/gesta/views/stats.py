@@ -13,11 +13,11 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
-from gesta.entry import utc_time
-from gesta.forking import base_in
+from gesta.entry import VERSION, utc_time
 from gesta.kinds import Forked
+from gesta.log.shared import base_in
+from gesta.model.usage import tokens
 from gesta.store import Store
-from gesta.usage import tokens
 
 By = Literal["day", "agent", "model", "tool"]
 KINDS = ("request-header", "request", "chat-completion", "fault", "budget", "tool-call", "attempt", "tool-result")
@@ -25,7 +25,7 @@ FAILED = frozenset({"error", "denied", "interrupted", "unknown"})
 """Outcomes of a call that did not go well; a late result is a second one and not counted."""
 PERCENTILES = (50, 90, 99)
 PAGE = 20_000
-ROWS = f"""SELECT pos, run, seq, kind, at, content, annotations FROM entries
+ROWS = f"""SELECT pos, run, seq, kind, at, content, annotations, version FROM entries
     WHERE pos > ? AND kind IN ({", ".join(f"'{kind}'" for kind in KINDS)})
     ORDER BY pos LIMIT ?"""  # noqa: S608
 BASES = """SELECT run, content FROM entries
@@ -44,7 +44,7 @@ class Numbers(Struct):
     unknown_usage: int = 0
     """Answers without a count of tokens."""
     usd: float | None = None
-    """Of those answers whose price is known; none if none is."""
+    """US dollars of the answers whose price is known; `None` if no price is known."""
     unpriced: int = 0
     """Answers that no price is on record of."""
     calls: int = 0
@@ -56,7 +56,7 @@ class Numbers(Struct):
     """Of answers; of tools, from an attempt to its result."""
 
     def facts(self) -> dict[str, Any]:
-        """Give them as JSON has them, with what follows from them."""
+        """Return them as JSON has them, with what follows from them."""
         found = {name: getattr(self, name) for name in self.__struct_fields__ if name != "latencies_ms"}
         found["usd"] = None if self.usd is None else round(self.usd, 9)
         found["error_rate"] = round(self.errors / done, 6) if (done := self.calls - self.unanswered) else None
@@ -65,7 +65,7 @@ class Numbers(Struct):
 
 
 class Mark(Struct):
-    """What is read of annotations, and of the extra members of a result."""
+    """What is read of annotations, and of what version 0.1.0 wrote beside a result."""
 
     origin: Any = msgspec.field(default=None, name="from")
     """In a fork: the entry that it took over."""
@@ -86,7 +86,9 @@ class Told(Struct):
     tool_call_id: Any = None
     status: Any = None
     outcome: Any = None
-    extra: msgspec.Raw = msgspec.Raw()
+    copy_of: Any = None
+    before: msgspec.Raw = msgspec.field(default=msgspec.Raw(), name="extra")
+    """Read in entries of format 1 only, where it holds what `copy_of` is since."""
 
 
 class Row(Struct, frozen=True):
@@ -99,6 +101,7 @@ class Row(Struct, frozen=True):
     at: str
     content: str
     annotations: str | None = None
+    version: int = VERSION
 
 
 class Call(Struct):
@@ -162,10 +165,12 @@ class Stats:
         self._runs: dict[str, Standing] = {}
 
     def add(self, row: Row) -> None:
-        """Take a row in. Total: what cannot be read counts nothing."""
+        """Add a row. Total: what cannot be read counts as nothing."""
         try:
             told = _TOLD.decode(row.content)
-        except (msgspec.MsgspecError, RecursionError):
+        except (msgspec.MsgspecError, RecursionError, TypeError, ValueError):
+            return
+        if not (isinstance(row.seq, int) and isinstance(row.at, str) and isinstance(row.run, str)):
             return
         run = self._runs.get(row.run) or self._begun(row.run)
         counted = self._since <= row.at and (not self._until or row.at < self._until)
@@ -205,7 +210,7 @@ class Stats:
         return found
 
     def _of(self, row: Row, model: str) -> list[Numbers]:
-        """Give the numbers that an entry about a model counts in: none by tool."""
+        """Return the counters that an entry about a model adds to, which excludes those by tool."""
         names = {"day": row.at[:10], "agent": self._agents.get(row.run, UNKNOWN), "model": model}
         return [self.groups.setdefault(names[self.by], Numbers())] if self.by in names else []
 
@@ -258,7 +263,7 @@ class Stats:
             first = found.shared or found
             again, found.done, first.answered = first.answered, True, True
             failed = (told.outcome or told.status) in FAILED
-            taken = run.forked and _marked(told.extra)
+            taken = run.forked and (told.copy_of is not None if row.version > 1 else _marked(told.before))
             took = between_ms(found.began, row.at)
             for group in self._groups(found):
                 group.unanswered -= not again
@@ -272,26 +277,26 @@ class Stats:
 
 
 def _line(run: Standing | None) -> Iterator[Standing]:
-    """Give a run and those that it goes on from."""
+    """Yield a run and those that it goes on from."""
     while run is not None:
         yield run
         run = run.base
 
 
 def _holder(run: Standing, seq: int) -> Standing:
-    """Give the one that wrote an entry which a run holds: itself, or one that it goes on from."""
+    """Return the one that wrote an entry which a run holds: itself, or one that it goes on from."""
     while run.base is not None and seq <= run.shared:
         run = run.base
     return run
 
 
 def _header(run: Standing, seq: Any) -> str:
-    """Give the model that a header names."""
+    """Return the model that a header names."""
     return _holder(run, seq).models.get(seq, UNKNOWN) if isinstance(seq, int) else UNKNOWN
 
 
 def _model(run: Standing, seq: int) -> str:
-    """Give the model that a run had when it held so many entries."""
+    """Return the model that a run had when it held so many entries."""
     run = _holder(run, seq)
     return next((model for since, model in reversed(run.spoke) if since <= seq), "")
 
@@ -303,7 +308,7 @@ def _speaks(run: Standing, seq: int, model: str) -> None:
 
 
 def _marked(said: str | msgspec.Raw | None) -> bool:
-    """Say whether annotations or extra members name an entry that this one was taken from."""
+    """Return whether members name an entry that this one was taken from."""
     try:
         return said is not None and _MARK.decode(said).origin is not None
     except (msgspec.MsgspecError, RecursionError):
@@ -333,7 +338,7 @@ def _call(run: Standing, told: Told) -> Call | None:
 
 
 def between_ms(began: str, ended: str) -> float | None:
-    """Give the milliseconds between two times as rows hold them; none if one is missing or none."""
+    """Return the milliseconds between two times as rows hold them; `None` if one is missing or cannot be read."""
     try:
         return round((utc_time(ended) - utc_time(began)).total_seconds() * 1000, 3) if began else None
     except ValueError:
@@ -341,7 +346,7 @@ def between_ms(began: str, ended: str) -> float | None:
 
 
 def percentile(ordered: Sequence[float], percent: int) -> float | None:
-    """Give the least value that so many percent do not exceed: the nearest rank; none of nothing."""
+    """Return the percentile of some values by nearest rank; `None` if there are no values."""
     return ordered[ceil(len(ordered) * percent / 100) - 1] if ordered else None
 
 

@@ -1,0 +1,12 @@
+"""Entries become rows and rows entries: total encoding, canonical bytes, the digest chain, large values."""
+
+from gesta.codec.rows import canonical, decode_content, digest_of, encode_content, link, seal, verify
+
+__all__ = ["canonical", "decode_content", "digest_of", "encode_content", "link", "seal", "verify"]
+
+ORDER = (
+    "upcasts",
+    "rows",
+    "blobs",
+)
+"""Files in reading order: each imports only those before it."""

@@ -1,0 +1,162 @@
+"""A run as an activity log of agent-catalog: one line an entry.
+
+Kinds and fields that agent-catalog does not know become key-values and members of `extra`. A run that was imported from
+such a log gives the lines that came in.
+"""
+
+import json
+from collections.abc import AsyncIterator
+from datetime import datetime
+from hashlib import sha256
+from typing import Any
+
+import msgspec
+
+from gesta.codec.rows import PythonValue as Unheld
+from gesta.codec.rows import Secret
+from gesta.entry import Entry, utc_text
+from gesta.errors import BrokenRecord, NoRun
+from gesta.importers.agent_catalog import ANY, FIELDS, MEMBERS, NAME, Line, full, line_of
+from gesta.kinds import BeginContent, KeyValueContent, ToolCallContent, ToolResultContent
+from gesta.prompt.formatter import numbers_in_hex
+from gesta.record.record import Record
+from gesta.state.run import UNFIT
+
+
+async def export_run(record: Record, run: str) -> AsyncIterator[str]:
+    """Yield a run as lines that agent-catalog reads, each with its end; of an imported one, the lines that came in.
+
+    Raises:
+        NoRun: there is no run of that id.
+        BrokenRecord: an entry or blob is not as it was written.
+    """
+    entries = await record.read(run)
+    if not entries:
+        raise NoRun(run, [row.run for row in await record.store.runs()])
+    writer = _Writer(entries)
+    for entry in entries:
+        try:
+            line = writer.line(entry)
+        except UNFIT as error:
+            raise BrokenRecord(f"entry {entry.id}", f"a member is not of its type ({error!r})") from error
+        if line is not None:
+            yield (line if isinstance(line, str) else json.dumps(line, separators=(",", ":"))) + "\n"
+
+
+def plain(value: Any) -> Any:
+    """Return a value as agent-catalog writes it: what JSON cannot hold is the text that Python shows of it."""
+    match value:
+        case dict():
+            return {plain(key) if isinstance(key, str) else repr(key): plain(each) for key, each in value.items()}
+        case list() | tuple():
+            return [plain(each) for each in value]
+        case set() | frozenset():
+            return sorted((plain(each) for each in value), key=_same)
+        case str():
+            return value.encode("utf-8", "backslashreplace").decode()
+        case None | bool() | int():
+            return numbers_in_hex(value)
+        case float():
+            return value if abs(value) < float("inf") else repr(value)
+        case datetime():
+            return value.isoformat()
+        case Unheld():
+            return plain(value.repr)
+        case Secret():
+            return f"<secret {value.name}>"
+        case _:
+            return plain(msgspec.to_builtins(value)) if isinstance(value, msgspec.Struct) else repr(value)
+
+
+class _Writer:
+    """The entries of one run, on their way out."""
+
+    def __init__(self, entries: list[Entry]) -> None:
+        self._begins = {entry.seq: entry for entry in entries if isinstance(entry.content, BeginContent)}
+        self._paths: dict[int, list[str]] = {}
+        self._notes: dict[int, Line] = {}
+        self._ids = {e.seq: e.content.tool_call_id for e in entries if isinstance(e.content, ToolCallContent)}
+        first = entries[0].content
+        self._session: Any = (
+            first.opened.session if isinstance(first, BeginContent) and first.opened else entries[0].run
+        )
+        agents = (begin.content.agent for begin in self._begins.values() if isinstance(begin.content, BeginContent))
+        agent = next((agent for agent in agents if agent is not None), None)
+        version = {"identifier": agent.digest, "is_dirty": False} if agent else {"is_dirty": True}
+        self._version: Any = {"timestamp": utc_text(entries[0].at), **version, "version_system": "raw"}
+        for begin in self._begins.values():
+            self._enter(begin)
+        about = next((e.content for e in entries[:2] if isinstance(e.content, KeyValueContent)), None)
+        if about is not None and about.key == NAME and isinstance(about.value, dict):
+            self._session, self._version = about.value.get("session"), about.value.get("catalog_version")
+            self._imported = True
+        else:
+            self._imported = False
+
+    def line(self, entry: Entry) -> Line | str | None:
+        """Return the line of an entry; `None` where it stands for no line of the import that made it."""
+        notes = dict(entry.annotations or {})
+        only = notes.pop(NAME, None)
+        if self._imported and isinstance(only, dict):
+            return self._as_it_came(entry, notes, only)
+        if self._imported and "entry" in (notes.get("inferred") or ()):
+            return None
+        merged = {**self._notes.get(entry.span, {}), **notes}
+        return {
+            "identifier": entry.id,
+            "span": {"session": plain(self._session), "name": plain(self._paths.get(entry.span, []))},
+            "timestamp": utc_text(entry.at),
+            "content": self._content(entry),
+            **({"annotations": plain(merged)} if merged else {}),
+            "catalog_version": self._version,
+        }
+
+    def _as_it_came(self, entry: Entry, notes: Line, only: Line) -> Line | str:
+        if "line" in only:
+            return str(only["line"])
+        notes.pop("inferred", None)
+        line = {"identifier": only["identifier"], "annotations": notes, "span": {"name": self._paths[entry.span]}}
+        back = line_of(entry.content, line | {"timestamp": utc_text(entry.at)}, self._session, self._version)
+        back |= {key: value for key, value in only.items() if key != "without"}
+        gone = only.get("without", ())
+        return {key: back[key] for key in (*MEMBERS, *(set(back) - set(MEMBERS))) if key in back and key not in gone}
+
+    def _enter(self, begin: Entry) -> None:
+        content = begin.content
+        assert isinstance(content, BeginContent)
+        self._paths[begin.seq] = [*self._paths.get(content.parent or 0, []), content.name]
+        self._notes[begin.seq] = {**self._notes.get(content.parent or 0, {}), **(content.annotations or {})}
+
+    def _content(self, entry: Entry) -> Line:
+        """Return a content as agent-catalog knows it; what it does not know is folded into `extra`."""
+        content = entry.content
+        kind, fields = str(content.kind), content.__struct_fields__
+        values = {name: getattr(content, name) for name in fields if name != "extra"}
+        extra = dict(content.extra or {})
+        if kind not in FIELDS:
+            told = {name: value for name, value in values.items() if value is not None}
+            return full({"kind": "key-value", "key": kind, "value": plain(told)}, plain(extra) or None)
+        known = {name: values.pop(name) for name in FIELDS[kind]}
+        if isinstance(content, ToolCallContent):
+            known["tool_call_id"] = self._call_id(entry.seq, entry.run)
+        if isinstance(content, ToolResultContent) and content.call in self._ids:
+            known["tool_call_id"] = self._call_id(content.call, entry.run)
+        for tool in (known.get("tools") or ()) if kind == "request-header" else ():
+            tool |= {"description": tool.get("description") or "", "args_schema": tool.get("args_schema") or {}}
+        more = {name: value for name, value in values.items() if value not in (None, [], ())}
+        more |= {"causes": [_id(cause, entry.run) for cause in entry.causes]} if entry.causes else {}
+        clash = {name: more.pop(name) for name in [*more] if name in extra}
+        extra |= more | ({"gesta": clash} if clash else {})
+        shown = {name: plain(value) for name, value in known.items() if value is not None or ANY.get(kind) == name}
+        return full({"kind": kind, **shown}, plain(extra) or None)
+
+    def _call_id(self, seq: int, run: str) -> str:
+        return self._ids[seq] or "call_" + sha256(f"{run}.{seq}".encode()).hexdigest()[:8]
+
+
+def _id(cause: Any, run: str) -> str:
+    return f"{run}.{cause}" if isinstance(cause, int) else ".".join(map(str, cause))
+
+
+def _same(value: Any) -> str:
+    return json.dumps(value, sort_keys=True)

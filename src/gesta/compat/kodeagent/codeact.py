@@ -1,0 +1,36 @@
+"""CodeAct: a message is a thought with code, or an answer; code is sent as a call of a tool that there is not."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from gesta.compat.kodeagent.history import ChatMessage, HistoryFormatter
+from gesta.formatters.codeact_text import CODE_ACT_PSEUDO_TOOL_NAME, code_of
+
+__all__ = ["CODE_ACT_PSEUDO_TOOL_NAME", "CodeActHistoryFormatter"]
+
+
+class CodeActHistoryFormatter(HistoryFormatter):
+    """Formatter of CodeAct histories; a native call of a tool is shown as the code that calls it."""
+
+    def should_format_as_tool_call(self, msg: ChatMessage) -> bool:
+        """Return whether an assistant message has code. An answer, even an empty one, has no code."""
+        coded = bool(getattr(msg, "code", None))
+        return msg.role == "assistant" and coded and getattr(msg, "final_answer", None) is None
+
+    def format_tool_call(self, msg: ChatMessage, state: dict[str, Any]) -> dict[str, Any]:
+        """Make a tool call of code."""
+        arguments = json.dumps({"code": getattr(msg, "code", None) or ""})
+        return self._tool_call(msg, state, CODE_ACT_PSEUDO_TOOL_NAME, arguments)
+
+    def view(self, msg: ChatMessage, args: Mapping[str, Any]) -> ChatMessage:
+        """Set the code of a call that was read from the record."""
+        return msg if msg.code else msgspec.structs.replace(msg, code=code_of(str(msg.action), args))
+
+    def _get_tool_call_metadata(self, msg: ChatMessage) -> dict[str, Any]:
+        return {"_code": getattr(msg, "code", None)}
+
+    def _get_extra_metadata(self, msg: ChatMessage) -> dict[str, Any]:
+        return self._get_tool_call_metadata(msg)

@@ -1,0 +1,31 @@
+"""ReAct: a message is a thought with an action and its arguments, or an answer; an action is sent as a tool call."""
+
+from typing import Any
+
+from gesta.compat.kodeagent.history import ChatMessage, HistoryFormatter
+
+FINISH = "FINISH"
+"""The action of an answer."""
+
+
+class ReActHistoryFormatter(HistoryFormatter):
+    """Formatter of ReAct histories."""
+
+    def should_format_as_tool_call(self, msg: ChatMessage) -> bool:
+        """Return whether an assistant message has an action. An answer, even an empty one, has no action."""
+        action, args = getattr(msg, "action", None), getattr(msg, "args", None)
+        called = bool(action) and not (action == FINISH and args is None)
+        return msg.role == "assistant" and called and getattr(msg, "final_answer", None) is None
+
+    def format_tool_call(self, msg: ChatMessage, state: dict[str, Any]) -> dict[str, Any]:
+        """Make a tool call of an action."""
+        return self._tool_call(msg, state, str(msg.action), getattr(msg, "args", None) or "{}")
+
+    def _get_tool_call_metadata(self, msg: ChatMessage) -> dict[str, Any]:
+        return {"_action": getattr(msg, "action", None), "_args": getattr(msg, "args", None)}
+
+    def _get_final_answer_metadata(self, msg: ChatMessage) -> dict[str, Any]:
+        return {"_action": getattr(msg, "action", None) or FINISH}
+
+    def _get_extra_metadata(self, msg: ChatMessage) -> dict[str, Any]:
+        return self._get_tool_call_metadata(msg)

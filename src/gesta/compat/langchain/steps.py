@@ -1,0 +1,400 @@
+"""Actions, observations and finishes, as LangChain agents keep them, out of any run and back into contents.
+
+No LangChain is needed. Fields, positional construction and `messages` are theirs; more stands where theirs loses
+something: `entry` says which call an action is, `outcome` how it ended, and a native call's answer keeps its id.
+Contract: two actions are the same only if they are one entry; nothing here, nor in `lc`, merges what is merely equal.
+"""
+
+import hashlib
+import re
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from typing import Any, Literal
+
+from msgspec import Struct, field
+from msgspec.structs import asdict, force_setattr, replace
+
+from gesta.entry import Entry
+from gesta.kinds import AssistantContent, ChatCompletionContent, Content, Status, ToolCallContent, ToolResultContent
+from gesta.prompt.formatter import observation_text
+
+UNANSWERED = "This call has no result on record."  # the words of the formatter of tool calls
+ONE = "__arg1"  # LangChain's name for the argument of a tool that takes a text
+CODE = "code_execution"  # name of the call that code in a text stands for
+CALLING = ("tool_calls", "tool_use", "function_call")  # finish reasons of replies with native calls
+ID = re.compile(r"[!-~]{1,40}")
+
+Outcome = Literal["ok", "error", "denied", "interrupted", "unknown", "late", "unanswered"]
+
+
+class Shape(Struct, frozen=True):
+    """What all shapes share."""
+
+    @classmethod
+    def is_lc_serializable(cls) -> bool:
+        """Return True: it has an lc form."""
+        return True
+
+    @classmethod
+    def get_lc_namespace(cls) -> list[str]:
+        """Return the path of its class in lc forms."""
+        return ["langchain", "schema", "agent"]
+
+
+class LogMessage(Shape, frozen=True):
+    """One message of a message log, with LangChain's fields."""
+
+    type: str
+    """`ai`, `human`, `system`, `tool`, `function`, `chat`, `remove`, or the name of a chunk class."""
+    content: str | list[Any]
+    name: str | None = None
+    id: str | None = None
+    tool_call_id: str | None = None
+    tool_calls: Sequence[dict[str, Any]] = ()
+    """Each `{name, args, id}`."""
+    rest: dict[str, Any] = field(default_factory=dict)
+    """Every other field, such as `additional_kwargs` or `invalid_tool_calls`."""
+
+    def __post_init__(self) -> None:
+        calls = ({name: call.get(name) for name in ("name", "args", "id")} for call in self.tool_calls)
+        force_setattr(self, "tool_calls", tuple({**call, "type": "tool_call"} for call in calls))
+
+    @classmethod
+    def get_lc_namespace(cls) -> list[str]:
+        """Return the path of its class in lc forms."""
+        return ["langchain", "schema", "messages"]
+
+
+class AgentAction(Shape, frozen=True):
+    """A request to execute a tool."""
+
+    tool: str
+    tool_input: str | dict[str, Any]
+    """Text where the model wrote text: of a tool of one argument, or arguments that are no JSON object."""
+    log: str
+    """The model's whole text before it was parsed; of a native call also a line that names the call."""
+    type: Literal["AgentAction", "AgentActionMessageLog"] = "AgentAction"
+    entry: str | None = None
+    """Id of the tool-call entry that it was read from."""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.tool_input, str | dict):
+            raise TypeError(f"tool_input of {self.tool!r} is {self.tool_input!r}; expected a text or a dict")
+
+    @property
+    def messages(self) -> Sequence[LogMessage]:
+        """What the model said."""
+        return [LogMessage("ai", self.log)]
+
+
+class AgentActionMessageLog(AgentAction, frozen=True, kw_only=True):
+    """An action with the messages that it was parsed from."""
+
+    message_log: Sequence[LogMessage]
+    type: Literal["AgentAction", "AgentActionMessageLog"] = "AgentActionMessageLog"
+    tool_call_id: str | None = None
+    """Of a native tool call, as in LangChain's `ToolAgentAction`; calls of one reply share one log."""
+
+    def __post_init__(self) -> None:
+        AgentAction.__post_init__(self)
+        force_setattr(self, "message_log", tuple(self.message_log))
+
+    @property
+    def messages(self) -> Sequence[LogMessage]:
+        """What the model said."""
+        return self.message_log
+
+
+class AgentStep(Shape, frozen=True):
+    """An action and what came of it."""
+
+    action: AgentAction
+    observation: Any
+    outcome: Outcome | None = None
+    """None where it is not known."""
+
+    @property
+    def messages(self) -> Sequence[LogMessage]:
+        """The observation as the model reads it: of a native call a tool message, which keeps the call's id."""
+        text, action = observation_text(self.observation), self.action
+        if not isinstance(action, AgentActionMessageLog):
+            return [LogMessage("human", text)]
+        if action.tool_call_id is None:
+            return [LogMessage("function", text, name=action.tool)]
+        named = {"additional_kwargs": {"name": action.tool}}
+        return [LogMessage("tool", text, tool_call_id=action.tool_call_id, rest=named)]
+
+
+class AgentFinish(Shape, frozen=True):
+    """What an agent gives back in the end."""
+
+    return_values: dict[str, Any]
+    """`output` is the answer."""
+    log: str
+    """The model's whole text."""
+    type: Literal["AgentFinish"] = "AgentFinish"
+
+    @property
+    def messages(self) -> Sequence[LogMessage]:
+        """What the model said."""
+        return [LogMessage("ai", self.log)]
+
+
+class Asked(Struct):
+    """One call of a reply."""
+
+    content: ToolCallContent
+    call_id: str | None
+    entry: str | None = None
+    result: ToolResultContent | None = None
+
+
+class Made(Struct):
+    """A reply, with all that was made of it."""
+
+    text: str = ""
+    span: int = 0
+    reason: str | None = None
+    kept: dict[str, Any] | None = None
+    """Actions that do not follow from its text and calls, as `contents` wrote them."""
+    calls: list[Asked] = field(default_factory=list)
+    answer: AssistantContent | None = None
+    late: "tuple[Made, int, ToolResultContent] | None" = None  # only that: one more result of a call
+
+    def message_log(self) -> tuple[LogMessage, ...]:
+        """Return the messages that its actions were parsed from."""
+        calls, invalid = [], []
+        for asked in self.calls:
+            name, meta = asked.content.tool_name, asked.content.meta or {}
+            if isinstance(raw := meta.get("raw_args"), str):
+                error = {"name": name, "args": raw, "error": meta.get("error")}
+                invalid.append({"type": "invalid_tool_call", "id": asked.call_id, **error})
+            else:
+                calls.append({"name": name, "args": asked.content.tool_args, "id": asked.call_id})
+        rest = {"invalid_tool_calls": invalid} if invalid else {}
+        return (LogMessage("ai", self.text, tool_calls=calls, rest=rest),)
+
+    def actions(self) -> list[AgentAction]:
+        """Return the actions of its calls: as `contents` kept them, else as they follow from what was written."""
+        with suppress(KeyError, TypeError, ValueError):  # what was kept may be anything by now, or nothing
+            return self._kept(self.kept or {})
+        native = len(self.calls) > 1 or self.reason in CALLING or any(each.content.tool_call_id for each in self.calls)
+        names = ["" if each.content.tool_name == CODE else each.content.tool_name for each in self.calls]
+        parsed = not native and bool(self.text) and any(name in self.text for name in names)
+        said = None if parsed else self.message_log()
+        return [_action(self.text, asked, said) for asked in self.calls]
+
+    def _kept(self, kept: dict[str, Any]) -> list[AgentAction]:
+        """Return the actions that `contents` kept. Raises KeyError, TypeError, ValueError for what it did not."""
+        log = tuple(LogMessage(**each) for each in kept["message_log"])
+        return [
+            (AgentActionMessageLog(**own, message_log=log) if "tool_call_id" in own else AgentAction(**own))
+            for own in ({**own, "entry": asked.entry} for own, asked in zip(kept["actions"], self.calls, strict=True))
+        ]
+
+    def steps(self) -> list[AgentStep | AgentFinish]:
+        """Return the steps of its calls, then the finish if it was an answer."""
+        if self.late is not None:
+            made, place, result = self.late
+            return [replace(_step(made.actions()[place], result), outcome="late")]
+        pairs = zip(self.actions(), self.calls, strict=True)
+        found: list[AgentStep | AgentFinish] = [_step(action, asked.result) for action, asked in pairs]
+        if self.answer is not None or (not self.calls and self.text.strip()):
+            value = self.text if self.answer is None else self.answer.value
+            values = self.answer.return_values if self.answer is not None else None
+            found.append(AgentFinish({"output": value} if values is None else values, self.text))
+        return found
+
+
+class State(Struct):
+    """What was read so far."""
+
+    items: list[Made] = field(default_factory=list)
+    completions: dict[int, Made] = field(default_factory=dict)
+    calls: dict[int, tuple[Made, int]] = field(default_factory=dict)  # reply, and place in it, by seq
+    used: set[str] = field(default_factory=set)  # ids of calls
+    last: Made = field(default_factory=lambda: Made(span=-1))
+
+    def add(self, made: Made) -> Made:
+        """Add a reply."""
+        self.items.append(made)
+        self.last = made
+        return made
+
+
+def steps(entries: Iterable[Entry]) -> list[AgentStep | AgentFinish]:
+    """Read what an agent did out of a run's entries; a call without result is `unanswered`, a late one its own step."""
+    state = State()
+    for entry in entries:
+        match entry.content:
+            case ChatCompletionContent() as made:
+                state.add(Made(made.output, entry.span, made.finish_reason, made.actions))
+                state.completions[entry.seq] = state.last
+            case ToolCallContent() as call:
+                _call(state, entry, call)
+            case ToolResultContent() as result:
+                _result(state, result)
+            case AssistantContent() as answer:
+                _answer(state, entry, answer)
+    return [step for made in state.items for step in made.steps()]
+
+
+def _reply(state: State, entry: Entry) -> Made | None:
+    """Find the completion among an entry's causes."""
+    known = state.completions
+    return next((known[cause] for cause in entry.causes if isinstance(cause, int) and cause in known), None)
+
+
+def _call(state: State, entry: Entry, content: ToolCallContent) -> None:
+    caused, last = _reply(state, entry), state.last
+    made = caused or last
+    if not caused and (last.answer or last.span != entry.span or any(asked.result for asked in last.calls)):
+        made = state.add(Made(span=entry.span))
+    made.calls.append(Asked(content, _call_id(state, entry.run, content.tool_call_id), entry.id))
+    state.calls[entry.seq] = made, len(made.calls) - 1
+
+
+def _call_id(state: State, run: str, own: str | None) -> str:
+    """Keep the provider's own id unless it is missing, odd or was used before; else derive it as formatters do."""
+    if not (own and ID.fullmatch(own) and own not in state.used):
+        digest = hashlib.sha256(f"{run}|{len(state.calls) + 1}".encode()).hexdigest()
+        own = next(made for end in range(8, 65) if (made := f"call_{digest[:end]}") not in state.used)
+    state.used.add(own)
+    return own
+
+
+def _result(state: State, content: ToolResultContent) -> None:
+    """Add a result to its call, found by seq or id, else to the first call of the last reply without a result."""
+    found = state.calls.get(content.call or 0)
+    if content.call is None:
+        waits = [(state.last, n) for n, asked in enumerate(state.last.calls) if asked.result is None]
+        every = [*waits, *reversed(state.calls.values())] if content.tool_call_id is not None else []
+        named = (each for each in every if each[0].calls[each[1]].content.tool_call_id == content.tool_call_id)
+        found = next(named, waits[0] if waits else None)
+    if found is None:
+        unknown = ToolCallContent(tool_name="unknown", tool_args={})
+        found = Made(calls=[Asked(unknown, content.tool_call_id, result=content)]), 0
+    made, place = found
+    if made.calls[place].result is None:
+        made.calls[place].result = content
+    else:
+        state.items.append(Made(late=(made, place, content)))
+
+
+def _answer(state: State, entry: Entry, content: AssistantContent) -> None:
+    made = _reply(state, entry) or (None if state.last.calls else state.last)
+    if made is None or made.answer is not None or made.span != entry.span:
+        made = state.add(Made(content.value, entry.span))
+    made.answer = content
+
+
+def _action(text: str, asked: Asked, log: tuple[LogMessage, ...] | None) -> AgentAction:
+    """Make the action of a call, without a message log if it was parsed from text."""
+    call, raw = asked.content, (asked.content.meta or {}).get("raw_args")
+    one = call.tool_args.get(ONE) if len(call.tool_args) == 1 else None
+    tool_input = next((each for each in (raw, one) if isinstance(each, str)), call.tool_args)
+    if log is None:
+        return AgentAction(call.tool_name, tool_input, text, entry=asked.entry)
+    line = f"Invoking: `{call.tool_name}` with `{observation_text(tool_input)}`"
+    line = f"{text}\n{line}" if text else line
+    ids: dict[str, Any] = {"tool_call_id": asked.call_id, "entry": asked.entry}
+    return AgentActionMessageLog(call.tool_name, tool_input, line, message_log=log, **ids)
+
+
+def _step(action: AgentAction, result: ToolResultContent | None) -> AgentStep:
+    if result is None:
+        return AgentStep(action, UNANSWERED, "unanswered")
+    outcome: Outcome | None = result.outcome or ("ok" if result.status == "success" else result.status)
+    return AgentStep(action, result.tool_result, outcome)
+
+
+class Round(Struct):
+    """Steps of one reply."""
+
+    first: AgentAction
+    asked: list[dict[str, Any]]  # calls of the reply, as its last message has them
+    steps: dict[int, AgentStep] = field(default_factory=dict)  # by the place of their call, else at 0
+
+    def claim(self, step: AgentStep) -> bool:
+        """Add a step if it belongs to a call here without a step, and return whether it does. Equal rounds stay two."""
+        action = step.action
+        if not isinstance(action, AgentActionMessageLog) or action.messages != self.first.messages:
+            return False
+        key, value = ("name", action.tool) if action.tool_call_id is None else ("id", action.tool_call_id)
+        free = [n for n, call in enumerate(self.asked) if n not in self.steps and call.get(key) == value]
+        exact = [n for n in free if self.asked[n]["args"] in (action.tool_input, {ONE: action.tool_input})]
+        if free:
+            self.steps[(exact or free)[0]] = step
+        return bool(free)
+
+
+def rounds(steps: Iterable[AgentStep | AgentFinish]) -> list[Round | AgentStep | AgentFinish]:
+    """Gather the steps of each reply; a step alone is a result that came late."""
+    found: list[Round | AgentStep | AgentFinish] = []
+    for step in steps:
+        if isinstance(step, AgentFinish) or step.outcome == "late":
+            found.append(step)
+            continue
+        if found and isinstance(last := found[-1], Round) and last.claim(step):
+            continue
+        log = step.action.messages if isinstance(step.action, AgentActionMessageLog) else ()
+        said = log[-1] if log else LogMessage("ai", "")
+        made = Round(step.action, [*said.tool_calls, *said.rest.get("invalid_tool_calls", ())])
+        if not made.claim(step):  # of no call that its messages know
+            made = Round(step.action, [], {0: step})
+        found.append(made)
+    return found
+
+
+def contents(steps: Iterable[AgentStep | AgentFinish]) -> list[Content]:
+    """Return what a run of these steps would write, so that `steps` reads them back. Results name their calls by id."""
+    found: list[Content | None] = []
+    for item in rounds(steps):
+        if isinstance(item, Round):
+            made = _made(item)
+            found += [ChatCompletionContent(output=made.text, actions=made.kept)]
+            found += [asked.content for asked in made.calls]
+            found += [_written(step) for step in item.steps.values()]
+        elif isinstance(item, AgentStep):
+            found.append(_written(item))
+        else:
+            values = item.return_values
+            text = observation_text(values.get("output"))
+            more = None if values == {"output": text} else values
+            found += [ChatCompletionContent(output=item.log), AssistantContent(value=text, return_values=more)]
+    return [content for content in found if content is not None]
+
+
+def _made(round_: Round) -> Made:
+    """Turn a round back into the reply that it was made of; what does not follow from that is kept."""
+    first = round_.first
+    log = first.messages if isinstance(first, AgentActionMessageLog) else ()
+    text = log[-1].content if log else first.log
+    made = Made(text=text if isinstance(text, str) else "")
+    own = getattr(first, "tool_call_id", None)
+    calls = round_.asked or [{"name": first.tool, "args": first.tool_input, "id": own, "type": "tool_call"}]
+    for n, call in enumerate(calls):
+        args, meta = call["args"], None
+        if isinstance(args, str):
+            broken = call["type"] == "invalid_tool_call"
+            args, meta = ({}, {"raw_args": args, "error": call.get("error")}) if broken else ({ONE: args}, None)
+        id_, step = call["id"], round_.steps.get(n)
+        status: Status = "error" if meta else "success"
+        content = ToolCallContent(tool_name=call["name"], tool_args=args, tool_call_id=id_, status=status, meta=meta)
+        made.calls.append(Asked(content, id_, None if step is None else step.action.entry))
+    derived = made.actions()
+    wanted = [round_.steps[n].action if n in round_.steps else each for n, each in enumerate(derived)]
+    if wanted != derived:
+        names = "tool", "tool_input", "log", "tool_call_id"
+        kept = [{name: getattr(each, name) for name in names if hasattr(each, name)} for each in wanted]
+        made.kept = {"message_log": [asdict(message) for message in log], "actions": kept}
+    return made
+
+
+def _written(step: AgentStep) -> ToolResultContent | None:
+    """Return the result that a step's observation was, if it was one."""
+    if step.outcome == "unanswered":
+        return None
+    outcome, call_id = step.outcome, getattr(step.action, "tool_call_id", None)
+    status: Status | None = None if outcome is None else "success" if outcome in ("ok", "late") else "error"
+    return ToolResultContent(tool_result=step.observation, tool_call_id=call_id, status=status, outcome=outcome)

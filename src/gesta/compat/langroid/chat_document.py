@@ -1,0 +1,366 @@
+"""A chat document is what one responder of a task says to the next: data, with who said it and to whom.
+
+Ids are those of entries, so there is no registry and nothing to free. A document goes to a model as neutral messages,
+and every call that waits for a result gets exactly one, also where the document says nothing of it. A document that is
+kept is `to_state` of it: JSON values, from which `from_state` makes it again with the tools of the agent.
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from types import SimpleNamespace
+from typing import Any, get_args, get_origin
+
+import msgspec
+from msgspec import Struct, field
+
+from gesta.compat.langchain.steps import UNANSWERED
+from gesta.compat.langroid.entities import Entity, StatusCode
+from gesta.compat.langroid.facts import fits, shaped
+from gesta.compat.langroid.signals import (
+    AT,
+    DONE,
+    NO_ANSWER,
+    PASS,
+    PASS_TO,
+    SEND_TO,
+    USER_QUIT_STRINGS,
+    parse_recipient,
+)
+from gesta.compat.langroid.task_log import LogFields
+from gesta.compat.langroid.tool_message import ToolForm, address_in, message_of, message_state, to_json, values_of
+from gesta.kinds import Part
+from gesta.message import Call, Message
+from gesta.model.request import Reply
+from gesta.perform.result import plain
+from gesta.prompt.formatter import observation_text
+from gesta.text.objects import objects
+
+__all__ = ["AT", "DONE", "NO_ANSWER", "PASS", "PASS_TO", "SEND_TO", "USER_QUIT_STRINGS"]
+__all__ += ["ChatDocAttachment", "ChatDocMetaData", "ChatDocument", "Entity", "LLMFunctionCall", "LogFields"]
+__all__ += ["OpenAIToolCall", "StatusCode", "from_ChatDocument", "from_state", "process_tool_results", "to_state"]
+
+Tools = Mapping[str, type[ToolForm]]
+"""Classes of tool messages by their name."""
+TOGETHER = "Answered together with the call before it."
+NUMBER = re.compile(r"[+-]?(\d+)(\.\d*)?([eE][+-]?\d+)?|[+-]?\.\d+([eE][+-]?\d+)?", re.ASCII)
+BOOLEANS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+
+
+class LLMFunctionCall(Struct):
+    """A name and arguments that a model wrote."""
+
+    name: str
+    arguments: dict[str, Any] | None = None
+    """The arguments; `None` if they are not a JSON object."""
+    raw: str | None = None
+    """The arguments as text, if they are not a JSON object."""
+
+
+class OpenAIToolCall(Struct, kw_only=True):
+    """A call that a model made natively."""
+
+    id: str | None = None
+    type: str = "function"
+    function: LLMFunctionCall
+
+
+class ChatDocAttachment(SimpleNamespace):
+    """Anything else that goes along: subclass it, or give any keywords; its values are kept as JSON."""
+
+
+class ChatDocMetaData(Struct, kw_only=True):
+    """Who said it, to whom, and how it came about."""
+
+    sender: Entity
+    sender_name: str = ""
+    recipient: str = ""
+    """Name of whom it is for; empty for anybody."""
+    block: Entity | None = None
+    """Who may not answer."""
+    id: str = ""
+    """Id of its entry; empty until it is on record."""
+    parent_id: str = ""
+    """Id of what it answers."""
+    source: str = ""
+    oai_tool_id: str = ""
+    """Call that the content is the one result of."""
+    calls: list[int] = field(default_factory=list)
+    """Seqs of the calls that it makes, in its run."""
+    usage: dict[str, Any] | None = None
+    finish_reason: str | None = None
+    displayed: bool = False
+    """Whether a person has seen it."""
+    status: StatusCode | None = None
+    tools_from_agent: bool = False
+    """Whether its tools are a model's or a program's, and not a person's."""
+    tainted: bool = False
+    """Whether words from outside are in it."""
+
+
+class ChatDocument(Struct, kw_only=True):
+    """What one responder says to the next."""
+
+    content: str = ""
+    content_any: Any = None
+    """A value, where it is more than its text."""
+    reasoning: str = ""
+    files: list[Part] = field(default_factory=list)
+    oai_tool_calls: list[OpenAIToolCall] | None = None
+    oai_tool_id2result: dict[str, str] | None = None
+    """Several results by the id of their call, in the order of the calls."""
+    oai_tool_choice: str | dict[str, Any] = "auto"
+    """For the next request to a model: `auto`, `none`, `required`, or a specific tool."""
+    function_call: LLMFunctionCall | None = None
+    """The form before native calls; a model is shown it as text."""
+    tool_messages: list[Any] = field(default_factory=list)
+    metadata: ChatDocMetaData
+    attachment: ChatDocAttachment | None = None
+
+    def __str__(self) -> str:
+        meta, fields = self.metadata, self.log_fields()
+        name = f"[{meta.sender_name}]" if meta.sender_name else ""
+        to = f" => {meta.recipient}" if meta.recipient else ""
+        tool = f" {fields.tool_type}[{fields.tool}]:" if fields.tool_type else ""
+        return f"{meta.sender}{name}{to}:{tool} {self.content}"
+
+    @staticmethod
+    def from_str(text: str) -> "ChatDocument":
+        """Return a document of a person's words. `TO[name]:` at their beginning is an address."""
+        recipient, content = parse_recipient(text)
+        meta = ChatDocMetaData(sender=Entity.USER, recipient=recipient, tainted=True)
+        return ChatDocument(content=content, metadata=meta)
+
+    @staticmethod
+    def from_LLMResponse(  # noqa: N802 - the name that users know
+        response: Reply,
+        displayed: bool = False,  # noqa: FBT001, FBT002 - as above
+        tools: Tools | None = None,
+        *,
+        recognize_recipient_in_content: bool = True,
+    ) -> "ChatDocument":
+        """Return a document of a model's reply. `tools` show whether a `recipient` is an address or a tool's field."""
+        content = response.text.strip()
+        content = "" if content in ('""', "''") else content
+        calls = [OpenAIToolCall(id=call.id, function=_function(call.name, call.args)) for call in response.calls]
+        addresses = [address_in(call.function.name, call.function.arguments or {}, tools or {}) for call in calls]
+        recipient = next(filter(None, addresses), "")
+        if not recipient and recognize_recipient_in_content:
+            recipient, content = _addressee(content, tools or {})
+        meta = ChatDocMetaData(
+            sender=Entity.LLM,
+            recipient=recipient,
+            usage=response.usage,
+            finish_reason=response.finish_reason,
+            displayed=displayed,
+            tools_from_agent=True,
+        )
+        reasoning = response.thought or ""
+        return ChatDocument(content=content, reasoning=reasoning, oai_tool_calls=calls or None, metadata=meta)
+
+    @staticmethod
+    def from_LLMMessage(message: Message, sender_name: str = "", recipient: str = "") -> "ChatDocument":  # noqa: N802
+        """Return a document of a message in a history. A tool's result counts as the model's side, as in Langroid."""
+        sender = {"user": Entity.USER, "system": Entity.SYSTEM}.get(message.role, Entity.LLM)
+        calls = [OpenAIToolCall(id=c.id, function=LLMFunctionCall(c.name, dict(c.args))) for c in message.calls]
+        meta = ChatDocMetaData(
+            sender=sender,
+            sender_name=sender_name,
+            recipient=recipient,
+            oai_tool_id=message.call_id or "",
+            tools_from_agent=sender is Entity.LLM,
+        )
+        files = list(message.parts)
+        return ChatDocument(content=message.text, files=files, oai_tool_calls=calls or None, metadata=meta)
+
+    @staticmethod
+    def to_LLMMessage(  # noqa: N802 - the name that users know
+        message: "str | ChatDocument", oai_tools: Sequence[OpenAIToolCall] | None = None
+    ) -> list[Message]:
+        """Make the messages that a model reads: one for each call in `oai_tools`, which wait, then what is left."""
+        if isinstance(message, str):
+            message = ChatDocument(content=message, metadata=ChatDocMetaData(sender=Entity.USER))
+        pending = {_id(call, n): call.function.name for n, call in enumerate(oai_tools or ())}
+        results, rest = _results(message, list(pending))
+        made = [Message(role="tool", text=results[id_], call_id=id_, name=pending[id_]) for id_ in pending]
+        said = message.metadata.sender
+        calls = message.oai_tool_calls or []
+        if said is Entity.LLM:
+            own = [
+                Call(_id(call, n), call.function.name, call.function.arguments or {}) for n, call in enumerate(calls)
+            ]
+            shown = [message.function_call] if message.function_call else []
+        else:
+            own, shown = [], [call.function for call in calls]
+            shown += [message.function_call] if message.function_call else []
+        lines = [f"{each.name} {each.raw or json.dumps(each.arguments, ensure_ascii=False)}" for each in shown]
+        text = "\n".join(filter(None, [rest, *lines]))
+        if text or own or message.files or not made:
+            role: Any = {Entity.LLM: "assistant", Entity.SYSTEM: "system"}.get(said, "user")
+            made.append(Message(role=role, text=text, parts=tuple(message.files), calls=tuple(own)))
+        return made
+
+    def get_json_tools(self) -> list[str]:
+        """Name the tools that the content tries to use, as JSON."""
+        names = [(one.value or {}).get("request") for one in objects(self.content)] if "request" in self.content else []
+        return [name for name in names if isinstance(name, str)]
+
+    get_tool_names = get_json_tools
+
+    def log_fields(self) -> LogFields:
+        """Return what the log of a task says of it."""
+        meta, type_, names = self.metadata, "", list[str]()
+        if self.function_call is not None:
+            type_, names = "FUNC", [self.function_call.name]
+        elif self.oai_tool_calls:
+            type_, names = "OAI_TOOL", [call.function.name for call in self.oai_tool_calls]
+        elif meta.sender is not Entity.SYSTEM and (names := self.get_json_tools()):
+            type_ = "TOOL"
+        return LogFields(
+            sender_entity=meta.sender.name,
+            sender_name=meta.sender_name,
+            recipient=meta.recipient,
+            block=meta.block.name if meta.block is not None else "",
+            tool_type=type_,
+            tool=",".join(names),
+            content=self.content,
+        )
+
+
+def process_tool_results(
+    results: str, id2result: Mapping[str, str] | None, tool_calls: Sequence[OpenAIToolCall] | None = None
+) -> tuple[str, dict[str, str] | None, str | None]:
+    """Pair what came of tools with the calls of a model that wait: each call gets one result.
+
+    Results go by the id of their call. As many that name other calls as there are calls go by their order, since
+    another agent's model has made those ids; else they are text.
+
+    Returns:
+        Text, results by id if there are several calls, and the id of the call if it is one.
+    """
+    pending = [_id(call, n) for n, call in enumerate(tool_calls or ())]
+    given = dict(id2result or {})
+    if not given and pending:
+        given, results = dict.fromkeys(pending, TOGETHER) | {pending[0]: results}, ""
+    elif len(given) == len(pending) and not given.keys() & set(pending):
+        given = dict(zip(pending, given.values(), strict=True))
+    others = "\n\n".join(filter(None, [results, *(given[key] for key in given if key not in pending)]))
+    paired = {id_: given.get(id_, UNANSWERED) for id_ in pending}
+    if len(pending) == 1 and not others:
+        return paired[pending[0]], None, pending[0]
+    return others, paired or None, None
+
+
+def from_ChatDocument(msg: ChatDocument, output_type: Any) -> Any:  # noqa: N802 - the name that users know
+    """Find a value of a type: in `content_any`, in the text, among the tool messages, in a field of one; else None.
+
+    A record holds `content_any` as JSON: a struct, a dataclass or a pydantic model is made of that, and last of all of
+    a text that is nothing but JSON.
+    """
+    if msg.content_any is not None and (value := shaped(msg.content_any, output_type)) is not None:
+        return value
+    if output_type in (str, int, float, bool) and (found := _in_text(msg.content, output_type)) is not None:
+        return found
+    if isinstance(output_type, type) and (
+        same := [each for each in msg.tool_messages if isinstance(each, output_type)]
+    ):
+        return same[0]
+    item = get_args(output_type)[:1] if get_origin(output_type) is list else ()
+    if item and (same := [each for each in msg.tool_messages if fits(each, item[0])]):
+        return same
+    fields = (value for each in msg.tool_messages for value in values_of(each).values())
+    found = next((value for value in fields if fits(value, output_type)), None)
+    return _in_json(msg.content, output_type) if found is None else found
+
+
+def to_state(doc: ChatDocument) -> dict[str, Any]:
+    """Write a document as JSON values; a value of `content_any` that has no JSON form is left to the record."""
+    state: dict[str, Any] = msgspec.to_builtins(
+        msgspec.structs.replace(doc, content_any=None, tool_messages=[], attachment=None)
+    )
+    given = {
+        "content_any": plain(doc.content_any),
+        "tool_messages": [message_state(each) for each in doc.tool_messages],
+        "attachment": None if doc.attachment is None else plain(vars(doc.attachment)),
+    }
+    return state | given
+
+
+def from_state(state: Mapping[str, Any], tools: Tools) -> ChatDocument:
+    """Make a document of what `to_state` gave.
+
+    Raises:
+        BadTool: it holds a message of a tool that is not among `tools`.
+        BadArguments: such a message no longer fits its class.
+    """
+    given = dict(state)
+    any_, messages, attached = (given.pop(key, None) for key in ("content_any", "tool_messages", "attachment"))
+    doc = msgspec.convert(given, ChatDocument)
+    doc.content_any = any_
+    doc.tool_messages = [message_of(each, tools) for each in messages or ()]
+    doc.attachment = None if attached is None else ChatDocAttachment(**attached)
+    return doc
+
+
+def _id(call: OpenAIToolCall, place: int) -> str:
+    return call.id or f"call_{place + 1}"
+
+
+def _function(name: str, text: str) -> LLMFunctionCall:
+    """Read a call as a model wrote it; some put the word functions before the name."""
+    name = re.sub(r"^functions[.: ]+(?=.)", "", name.strip())
+    try:
+        value = json.loads(text, strict=False) if text.strip() else {}
+    except (ValueError, RecursionError):
+        value = None
+    known = isinstance(value, dict)
+    return LLMFunctionCall(name, value if known else None, None if known else text)
+
+
+def _addressee(text: str, tools: Tools) -> tuple[str, str]:
+    """Find for whom a text is, by its beginning or a `recipient` in its JSON, and take the beginning off."""
+    recipient, rest = parse_recipient(text)
+    if not recipient and "recipient" in text:
+        values = [found.value for found in objects(text) if found.value]
+        found = (address_in(str(value.get("request", "")), value, tools) for value in values)
+        recipient = next(filter(None, found), "")
+    return recipient, rest
+
+
+def _results(doc: ChatDocument, pending: list[str]) -> tuple[dict[str, str], str]:
+    """Return a result for each waiting call, and the remaining text: the content, or what replaces it."""
+    given = dict(doc.oai_tool_id2result or {})
+    text = doc.content or ("" if doc.content_any is None else observation_text(plain(doc.content_any)))
+    text = text or ("" if given else "\n".join(map(to_json, doc.tool_messages)))
+    one = doc.metadata.oai_tool_id
+    if one not in pending and doc.metadata.sender is Entity.AGENT and len(pending) == 1 and not given:
+        one = pending[0]
+    if one in pending and one not in given:
+        given[one], text = text, ""
+    others = [given[key] for key in given if key not in pending]
+    return {key: given.get(key, UNANSWERED) for key in pending}, "\n\n".join(filter(None, [text, *others]))
+
+
+def _in_json(text: str, type_: Any) -> Any:
+    """Read a text as nothing but JSON of a type."""
+    try:
+        value = msgspec.json.decode(text) if text.lstrip()[:1] in ("{", "[") else None
+    except msgspec.DecodeError:
+        value = None
+    return None if value is None else shaped(value, type_)
+
+
+def _in_text(text: str, type_: type) -> Any:
+    """Read a text as nothing but a value of a type."""
+    text = text.strip() if type_ is not str else text
+    number = NUMBER.fullmatch(text)
+    if type_ is str:
+        return text or None
+    if type_ is bool:
+        return BOOLEANS.get(text.lower())
+    if number is None or (type_ is int and (number[1] is None or number[2] or number[3])):
+        return None
+    try:
+        return type_(text)
+    except ValueError:  # more digits than Python takes
+        return None

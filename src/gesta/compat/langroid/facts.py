@@ -1,0 +1,172 @@
+"""What a class of tool messages tells is read once: its name, its purpose, its schema, and the check of arguments.
+
+A struct is read as the signature of a tool is, so both take the same types and say the same of what is wrong; a
+pydantic model says all of it itself, and is not imported here.
+"""
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+import msgspec
+from msgspec import NODEFAULT, Struct
+
+from gesta.errors import BadArguments
+from gesta.function_tool.context import Context
+from gesta.function_tool.signature import MOST, close, read_signature, unknown_members
+from gesta.function_tool.tool import Tool
+
+RESERVED = ("request", "purpose")
+"""Fields that are the class's own: no model fills them."""
+AGAIN = "Correct every field named here and send the whole {name!r} message again."
+
+
+class Facts(Struct, frozen=True, kw_only=True):
+    """What is read of a class once."""
+
+    name: str
+    purpose: str
+    fields: frozenset[str]
+    """What a model may fill."""
+    defaults: dict[str, Any]
+    schema: dict[str, Any]
+    """JSON Schema of an object, complete in itself, without the reserved fields."""
+    build: Callable[[Mapping[str, Any]], Any]
+    """Arguments to a message. Raises BadArguments."""
+
+
+def facts_of(cls: type) -> Facts:
+    """Read a class, once. Raises BadTool if it can not be told to a model."""
+    found = cls.__dict__.get("_facts")
+    if not isinstance(found, Facts):
+        found = _struct_facts(cls) if issubclass(cls, Struct) else _model_facts(cls)
+        type.__setattr__(cls, "_facts", found)
+    return found
+
+
+def _struct_facts(cls: type[Struct]) -> Facts:
+    own = {field.name: field for field in msgspec.structs.fields(cls)}
+    defaults = {
+        name: field.default if field.default is not NODEFAULT else field.default_factory()
+        for name, field in own.items()
+        if not (field.default is NODEFAULT and field.default_factory is NODEFAULT)
+    }
+    name = str(defaults.get("request", ""))
+    described = [
+        inspect.Parameter(
+            key,
+            inspect.Parameter.KEYWORD_ONLY,
+            annotation=field.type,
+            default=defaults.get(key, inspect.Parameter.empty),
+        )
+        for key, field in own.items()
+        if key not in RESERVED
+    ]
+
+    def fields() -> None: ...
+
+    fields.__signature__ = inspect.Signature(described)  # type: ignore[attr-defined]  # what `inspect` reads
+    signature = read_signature(fields, name or cls.__name__, Context)
+    for part in signature.schema.get("$defs", {}).values():
+        _pin(part)
+    check = Tool(name=name, args_schema=signature.schema, function=fields, parameters=signature.parameters)
+    names = frozenset(own) - set(RESERVED)
+
+    def build(args: Mapping[str, Any]) -> Any:
+        try:
+            return cls(**check.arguments(_own(args, names)))
+        except (BadArguments, TypeError, ValueError) as wrong:
+            said = str(wrong) if isinstance(wrong, BadArguments) else f"Arguments of {name!r}: {wrong}"
+            raise BadArguments(f"{said.rstrip('.')}. {AGAIN.format(name=name)}") from wrong
+
+    purpose = str(defaults.get("purpose", ""))
+    return Facts(name=name, purpose=purpose, fields=names, defaults=defaults, schema=signature.schema, build=build)
+
+
+def _model_facts(cls: Any) -> Facts:
+    """Read a pydantic model, by what it says of itself."""
+    own: Mapping[str, Any] = cls.model_fields
+    defaults = {
+        key: field.get_default(call_default_factory=True) for key, field in own.items() if not field.is_required()
+    }
+    name, whole = str(defaults.get("request", "")), cls.model_json_schema()
+    properties = {key: value for key, value in whole.get("properties", {}).items() if key not in RESERVED}
+    for each in properties.values():
+        each.pop("title", None)
+    required = [key for key in whole.get("required", ()) if key not in RESERVED]
+    schema: dict[str, Any] = {"type": "object", "properties": properties, "required": required}
+    schema |= {} if (more := cls.model_config.get("extra") == "allow") else {"additionalProperties": False}
+    for part in whole.get("$defs", {}).values():
+        _pin(part)
+    schema |= {"$defs": whole["$defs"]} if "$defs" in whole else {}
+    close(schema)
+
+    def build(args: Mapping[str, Any]) -> Any:
+        given = _own(args, properties if not more else (*properties, *args))
+        wrong = [f"Unknown argument - at `$.{key}`" for key in given if key not in properties and not more]
+        wrong += islice(unknown_members(given, {"properties": properties}, schema.get("$defs", {}), "$"), MOST)
+        try:
+            message = cls.model_validate({key: given[key] for key in given if more or key in properties})
+        except ValueError as exc:
+            found: Any = exc.errors() if hasattr(exc, "errors") else [{"msg": str(exc), "loc": ()}]
+            wrong += [f"{each['msg']} - at `{'.'.join(['$', *map(str, each['loc'])])}`" for each in found]
+        if wrong:
+            raise BadArguments(f"Arguments of {name!r}: {'; '.join(wrong[:MOST])}. {AGAIN.format(name=name)}")
+        return message
+
+    names, purpose = frozenset(properties), str(defaults.get("purpose", ""))
+    return Facts(name=name, purpose=purpose, fields=names, defaults=defaults, schema=schema, build=build)
+
+
+def _own(args: Mapping[str, Any], names: Any) -> dict[str, Any]:
+    """Leave out what is not for the tool."""
+    return {key: value for key, value in args.items() if key not in RESERVED and (key != "recipient" or key in names)}
+
+
+def _pin(part: dict[str, Any]) -> None:
+    """Fix the name of a tool inside a tool in its schema, and remove its purpose."""
+    properties = part.get("properties", {})
+    if {"request", "purpose"} <= properties.keys() and isinstance(properties["request"].get("default"), str):
+        del properties["purpose"]
+        properties["request"] = {"type": "string", "enum": [properties["request"]["default"]]}
+        part["required"] = ["request", *part.get("required", ())]
+
+
+def shaped(value: Any, type_: Any) -> Any:
+    """Return a value that is of a type, or what its JSON form makes of one; `None` if it is neither."""
+    if fits(value, type_):
+        return value
+    if not isinstance(value, Mapping | list) or not (get_origin(type_) or isinstance(type_, type)):
+        return None
+    try:
+        if hasattr(type_, "model_validate"):
+            return type_.model_validate(value)
+        return msgspec.convert(value, type_)
+    except (msgspec.MsgspecError, TypeError, ValueError):
+        return None
+
+
+def fits(value: Any, type_: Any) -> bool:
+    """Return whether a value is of a type, down to what containers hold. Nothing is converted: True is no number."""
+    origin, args = get_origin(type_), get_args(type_)
+    if type_ is Any or type_ is object:
+        return True
+    if origin is Annotated:
+        return fits(value, args[0])
+    if origin in (Union, UnionType):
+        return any(fits(value, option) for option in args)
+    if origin is Literal:
+        return any(value == option and type(value) is type(option) for option in args)
+    if type_ is None or type_ in (int, float):
+        return type(value) is (type_ or type(None))
+    if not isinstance(origin or type_, type) or not isinstance(value, origin or type_):
+        return False
+    if issubclass(origin or type_, Mapping):
+        return all(fits(part, arg) for pair in value.items() for part, arg in zip(pair, args, strict=False))
+    if origin is tuple and args[-1:] != (...,):
+        return len(value) == len(args) and all(map(fits, value, args))
+    return (
+        all(fits(item, args[0]) for item in value) if args and isinstance(value, Sequence | set | frozenset) else True
+    )

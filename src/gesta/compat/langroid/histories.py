@@ -1,0 +1,200 @@
+"""The history of a chat agent is what its model would be shown now: it is read from the record, and changed by it.
+
+What changes it writes a `compaction`, which hides messages, and where one is replaced, an entry that stands in its
+place. Nothing is deleted. A call and its results are hidden together, so that no history is left that a provider
+would refuse.
+"""
+
+import math
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar, cast
+
+from gesta.compat.langroid.facts import facts_of
+from gesta.compat.langroid.tool_message import ToolForm
+from gesta.compat.langroid.working import Seat, Working
+from gesta.entry import Cause, Entry
+from gesta.kinds import (
+    AssistantContent,
+    CompactionContent,
+    Content,
+    SystemContent,
+    ToolCallContent,
+    ToolResultContent,
+    UserContent,
+)
+from gesta.log.journal import read
+from gesta.message import Message
+from gesta.model.request import Unasked
+from gesta.prompt.blocks import Prompt
+
+T = TypeVar("T")
+BYTES_A_TOKEN = 4
+"""Of plain English text, about."""
+
+
+class Whole(Unasked):
+    """Keeps messages as they are, where a model would encode them."""
+
+    def encode(self, message: Message) -> bytes:
+        """Keep it."""
+        return cast("bytes", message)
+
+
+class Histories(Working):
+    """A chat agent's history."""
+
+    @property
+    def task_messages(self) -> list[Message]:
+        """What every conversation begins with: the system message, and the user message if there is one."""
+        seat = self._seat.agent if self._seat is not None else self.home.record.turns.bind(self.describe())
+        header = seat.formats().dress(seat.header())
+        messages = [Message(role="system", text=str((header.meta or {}).get("instructions", "")))]
+        if self.settings.user_message:
+            messages.append(Message(role="user", text=self.settings.user_message))
+        return messages
+
+    @property
+    def message_history(self) -> list[Message]:
+        """All that the model would be shown now, the system message first."""
+        return self.wait_for(self.message_history_async, "message_history_async")
+
+    async def message_history_async(self) -> list[Message]:
+        """Read the history. Cost: the whole run."""
+        async with self.working() as seat:
+            return [self.task_messages[0], *await self._shown(seat)]
+
+    def init_message_history(self) -> None:
+        """Begin anew: hide all that was said."""
+        self.wait_for(lambda: self.clear_history_async(1), "clear_history_async")
+
+    def clear_history(self, start: int = -2, end: int = -1) -> None:
+        """Hide messages from `start` to `end`, both included; a negative start counts from the end. Never the first."""
+        self.wait_for(lambda: self.clear_history_async(start, end), "clear_history_async")
+
+    async def clear_history_async(self, start: int = -2, end: int = -1) -> None:
+        """Hide messages; see `clear_history`."""
+        async with self.working() as seat:
+            shown = [None, *await self._shown(seat)]
+            first = max(start + len(shown), 0) if start < 0 else start
+            last = end + len(shown) if end < 0 else end
+            first = max(first, 1)
+            while first < len(shown) and first > 1 and (one := shown[first]) is not None and one.role == "tool":
+                first -= 1  # a result is hidden with its call
+            seqs = [seq for one in shown[first : last + 1] if one is not None for seq in one.sources]
+            if seqs:
+                self._write(seat, CompactionContent(from_seq=min(seqs), to_seq=max(seqs)))
+
+    def update_history(self, message: str, response: str) -> None:
+        """Add a message and its answer."""
+        self.wait_for(lambda: self.update_history_async(message, response), "update_history_async")
+
+    async def update_history_async(self, message: str, response: str) -> None:
+        """Add a message and its answer."""
+        async with self.working() as seat:
+            said = self._write(seat, UserContent(value=message, history=True))
+            self._write(seat, AssistantContent(value=response, history=True), said.seq)
+
+    def update_last_message(self, message: str, role: str = "user") -> None:
+        """Replace the last message of a role, as when a long prompt is to be remembered by its question."""
+        self.wait_for(lambda: self.update_last_message_async(message, role), "update_last_message_async")
+
+    async def update_last_message_async(self, message: str, role: str = "user") -> None:
+        """Replace the last message of a role; see `update_last_message`."""
+        async with self.working() as seat:
+            found = [one for one in await self._shown(seat) if one.role == role and one.sources]
+            if not found:
+                return
+            seqs = found[-1].sources
+            hidden = self._write(seat, CompactionContent(from_seq=min(seqs), to_seq=max(seqs)))
+            made: dict[str, Content] = {
+                "user": UserContent(value=message, history=True),
+                "assistant": AssistantContent(value=message, history=True),
+            }
+            self._write(seat, made.get(role, SystemContent(value=message, history=True)), hidden.seq)
+
+    def last_message_with_role(self, role: str) -> Message | None:
+        """Return the last message of a role."""
+        return next((one for one in reversed(self.message_history) if one.role == role), None)
+
+    def nth_message_idx_with_role(self, role: str, n: int) -> int:
+        """Return the place of the n-th message of a role, from 1; -1 if there are fewer. The system message is at 0."""
+        places = [place for place, one in enumerate(self.message_history) if one.role == role]
+        return places[n - 1] if 0 < n <= len(places) else -1
+
+    def augment_system_message(self, message: str) -> None:
+        """Add to the system message; the next request has a header of its own."""
+        self.config.system_message += f"\n\n{message}"
+
+    def message_history_str(self, i: int | None = None) -> str:
+        """Write the history, the message at place `i`, or for a negative `i` the last ones."""
+        history = self.message_history
+        shown = history if i is None else history[i:] if i < 0 else history[i : i + 1]
+        return "\n".join(f"{one.role}: {one.text}{_calls(one)}" for one in shown)
+
+    def chat_num_tokens(self, messages: Sequence[Message] | None = None) -> int:
+        """Estimate the tokens of messages, by default of the history: their bytes divided by four, and four each."""
+        history = self.message_history if messages is None else messages
+        return sum(4 + math.ceil(len((one.text + _calls(one)).encode()) / BYTES_A_TOKEN) for one in history)
+
+    def json_format_rules(self) -> str:
+        """Return how to write the tools that the model may use, as JSON in its text."""
+        usable = [cls for name, cls in self.llm_tools_map.items() if name in self.llm_tools_usable]
+        if not usable:
+            return ""
+        told = "\n\n".join(cls.json_instructions(tool=True) for cls in usable)
+        return ToolForm.json_group_instructions().replace("{json_instructions}", told)
+
+    def tool_instructions(self) -> str:
+        """Return what else the model should know of its tools."""
+        usable = [cls for name, cls in self.llm_tools_map.items() if name in self.llm_tools_usable]
+        told = [f"{facts_of(cls).name}: {cls.instructions()}" for cls in usable if cls.instructions()]
+        return "\n".join(told)
+
+    def sample_multi_round_dialog(self) -> str:
+        """Write a dialogue in which two of the tools are used."""
+        usable = [cls for name, cls in self.llm_tools_map.items() if name in self.llm_tools_usable]
+        pairs = [(cls.usage_examples(random=True), facts_of(cls).name) for cls in usable[:2]]
+        return "\n\n".join(f"Assistant: {example}\nUser: Result from {name}" for example, name in pairs)
+
+    def wait_for(self, work: Callable[[], Awaitable[T]], twin: str) -> T:
+        """Do asynchronous work in an event loop of its own; see `Home.wait_for`."""
+        return self.home.wait_for(work, twin)
+
+    async def _shown(self, seat: Seat) -> list[Message]:
+        """Read what the model would be shown now, without the system message."""
+        await seat.live.log.durable()
+        store, run = self.home.record.store, seat.live.log.run
+        if seat.verbs is not None:
+            store = seat.live.log.journal.store
+        prompt = Prompt(seat.agent.formats(), Whole())
+        for entry in await read(store, run):
+            prompt.add(entry)
+        prompt.close()
+        return cast("list[Message]", prompt.blocks)
+
+    def put(self, seat: Seat, message: Message, calls: dict[str, int]) -> None:
+        """Write a message of another history; `calls` are the seqs of those made so far, by their ids."""
+        text = message.text
+        match message.role:
+            case "user":
+                self._write(seat, UserContent(value=text, parts=list(message.parts) or None, history=True))
+            case "tool":
+                seq = calls.get(message.call_id or "", 0)
+                self._write(seat, ToolResultContent(call=seq, tool_result=text, outcome="ok"), seq)
+            case "assistant":
+                if text:
+                    self._write(seat, AssistantContent(value=text, history=True))
+                for call in message.calls:
+                    made = ToolCallContent(tool_name=call.name, tool_args=dict(call.args), tool_call_id=call.id)
+                    calls[call.id] = self._write(seat, made).seq
+            case _:
+                self._write(seat, SystemContent(value=text, history=True))
+
+    def _write(self, seat: Seat, content: Content, *causes: Cause) -> Entry:
+        entry = seat.live.write(content, *causes)
+        seat.live.absorb()
+        return entry
+
+
+def _calls(message: Message) -> str:
+    return "".join(f" {call.name}({call.args})" for call in message.calls)

@@ -1,0 +1,73 @@
+"""Where the runs of a chat agent lie: a record and a session; without a record, one of its own in memory.
+
+The one file of this folder that opens a record, and so the one that imports the edge that knows how.
+"""
+
+import os
+import weakref
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any, TypeVar
+
+import anyio
+
+from gesta.address import bind, drive, inline_store
+from gesta.errors import GestaError
+from gesta.model.request import Model
+from gesta.record.record import Record
+from gesta.store import Store
+
+T = TypeVar("T")
+
+
+def _close(store: Store) -> None:
+    """Close a store that nobody uses any more, at the latest when the program ends."""
+    drive(store.close())
+
+
+class Home:
+    """A record and a session."""
+
+    def __init__(self, record: Record | str | None = None, session: str = "") -> None:
+        self._given = record
+        self._record: Record | None = record if isinstance(record, Record) else None
+        self._models: dict[str, Model] = {}
+        self.session = session or f"s-{os.urandom(4).hex()}"
+
+    @property
+    def record(self) -> Record:
+        """The record, opened when it is first needed."""
+        if self._record is None:
+            store = inline_store(self._given if isinstance(self._given, str) else ":memory:")
+            self._record = Record(store, partial(bind, models=self._models))
+            weakref.finalize(self._record, _close, store)
+        return self._record
+
+    async def rest(self) -> None:
+        """Free what models hold that belongs to this event loop."""
+        models, self._models = list(self._models.values()), self._models
+        self._models.clear()
+        for made in models:
+            await getattr(made, "aclose", anyio.lowlevel.checkpoint)()
+
+    def wait_for(self, work: Callable[[], Awaitable[T]], twin: str) -> T:
+        """Do asynchronous work in an event loop of its own.
+
+        Raises:
+            GestaError: an event loop is running in this thread; `twin` names what to await there.
+        """
+        try:
+            anyio.get_current_task()
+        except anyio.NoEventLoopError:
+            pass
+        else:
+            raise GestaError(f"An event loop is running here, so this call would block it. Write: await {twin}(...).")
+
+        async def main() -> Any:
+            try:
+                return await work()
+            finally:
+                await self.rest()
+
+        done: T = anyio.run(main)
+        return done

@@ -1,0 +1,216 @@
+"""What a response writes in a live run: what came in, what the model said, what tools gave.
+
+The functions here are the three responses of a chat agent below its methods. Each is called again when it was broken
+off, with what it has on record already, and does only what is missing.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from gesta.compat.langroid.chat_document import (
+    ChatDocMetaData,
+    ChatDocument,
+    Entity,
+    LLMFunctionCall,
+    OpenAIToolCall,
+    Tools,
+    from_state,
+    process_tool_results,
+)
+from gesta.compat.langroid.facts import facts_of
+from gesta.compat.langroid.tool_message import arguments_of, attempt
+from gesta.compat.langroid.working import Seat, leave
+from gesta.decide.move import Finish, Wait, asks_again, decide_calls, decide_request
+from gesta.decide.open_call import NEVER
+from gesta.entry import Cause, Entry
+from gesta.kinds import (
+    ChatCompletionContent,
+    SystemContent,
+    ThoughtContent,
+    ToolCallContent,
+    ToolResultContent,
+    UserContent,
+)
+from gesta.loop import step
+from gesta.model.request import Reply, ReplyCall
+from gesta.prompt.formatter import observation_text
+from gesta.state.calls import Pending
+
+
+def id_of(text: str) -> tuple[str, int] | None:
+    """Return the run and seq of an entry's id; `None` if the text is not an id."""
+    run, _, seq = text.rpartition(".")
+    return (run, int(seq)) if run and seq.isdigit() else None
+
+
+def cause_of(id: str, run: str) -> tuple[Cause, ...]:
+    """Return an entry as a cause in a run; an empty tuple if the text is not an id."""
+    key = id_of(id)
+    return () if key is None else ((key[1] if key[0] == run else key),)
+
+
+def take_in_document(seat: Seat, doc: ChatDocument) -> None:
+    """Write a message that comes from elsewhere: results of calls that wait, and what is left, as text."""
+    live, key = seat.live, id_of(doc.metadata.id)
+    if key is not None and key[0] == live.log.run:
+        return
+    causes: tuple[Cause, ...] = (key,) if key is not None else ()
+    waiting = list(live.state.calls.values())
+    text, person = doc.content, doc.metadata.sender == Entity.USER and key is None
+    if waiting and not person:
+        calls = [OpenAIToolCall(id=str(call.seq), function=LLMFunctionCall(call.name)) for call in waiting]
+        if doc.oai_tool_id2result and text == together(doc.oai_tool_id2result):
+            text = ""  # the results say it
+        text, several, one = process_tool_results(text, doc.oai_tool_id2result, calls)
+        results = several or ({one: text} if one is not None else {})
+        text = "" if one is not None else text
+        for call in waiting:
+            content = ToolResultContent(call=call.seq, tool_result=results.get(str(call.seq), NEVER), outcome="ok")
+            live.write(content, call.seq, *causes)
+    files = doc.files or None
+    if person:
+        live.write(UserContent(value=text, parts=files))
+    elif text or files or not waiting:
+        name = doc.metadata.sender_name or str(doc.metadata.sender)
+        live.write(SystemContent(value=text, parts=files, source=[name]), *causes)
+    live.absorb()
+
+
+async def ask(seat: Seat) -> list[Entry]:
+    """Ask the model until it has said something, and give the entries of that; an empty reply counts in the end."""
+    live, agent, entries = seat.live, seat.agent, list[Entry]()
+    before, turn = live.state.answered, live.state.turn
+    assert turn is not None
+    while live.state.answered == before or asks_again(agent, turn):
+        move, entries = await step(agent, live, decide_request)
+        if isinstance(move, Wait | Finish):
+            raise leave(seat, move)
+    return entries
+
+
+def said(seat: Seat, done: Sequence[Entry], tools: Tools, output: Any = None) -> ChatDocument:
+    """Make the document of what the model said last."""
+    completions = [entry for entry in done if isinstance(entry.content, ChatCompletionContent)]
+    entry, calls = completions[-1], [each for each in done if isinstance(each.content, ToolCallContent)]
+    content = entry.content
+    assert isinstance(content, ChatCompletionContent)
+    thoughts = [each.content.value for each in done if isinstance(each.content, ThoughtContent)]
+    native = seat.agent.formats().reader() is None
+    made = [
+        ReplyCall(call.tool_name, (call.meta or {}).get("raw_args") or observation_text(call.tool_args), f"{each.seq}")
+        for each in calls
+        if isinstance(call := each.content, ToolCallContent)
+    ]
+    reply = Reply(
+        text=content.output if made and not native else seat.agent.answer_text(content.output),
+        calls=tuple(made),
+        thought="\n".join(thoughts) or None,
+        finish_reason=content.finish_reason,
+        usage=content.usage,
+    )
+    recognize = seat.config.recognize_recipient_in_content
+    doc = ChatDocument.from_LLMResponse(reply, tools=tools, recognize_recipient_in_content=recognize)
+    if not native:
+        doc.oai_tool_calls = None
+    for each in calls:
+        call = each.content
+        assert isinstance(call, ToolCallContent)
+        tried = attempt(call.tool_name, call.tool_args, tools)
+        if call.status != "error" and tried.tool is not None:
+            doc.tool_messages.append(tried.tool)
+            doc.metadata.calls.append(each.seq)
+    if output is not None and not calls:
+        try:
+            doc.content_any = msgspec.json.decode(doc.content, type=output)
+        except msgspec.DecodeError:
+            doc.content_any = None  # the text is all that there is
+    doc.metadata.id = entry.id
+    return doc
+
+
+def call_of(seat: Seat, doc: ChatDocument) -> None:
+    """Write the tool messages of a document from elsewhere as calls of this run, so that they can be carried out."""
+    key = id_of(doc.metadata.id)
+    own = key is not None and key[0] == seat.live.log.run
+    if not (own and doc.metadata.sender == Entity.LLM and (doc.metadata.calls or doc.oai_tool_calls)):
+        above = id_of(doc.metadata.parent_id)
+        made_of = [(above[0], seq) for seq in doc.metadata.calls] if above is not None else []
+        given = cause_of(doc.metadata.id, seat.live.log.run)
+        for place, message in enumerate(doc.tool_messages):
+            content = ToolCallContent(tool_name=facts_of(type(message)).name, tool_args=arguments_of(message))
+            seat.done.append(seat.live.write(content, *given, *made_of[place : place + 1]))
+        seat.live.absorb()
+
+
+def refuse(seat: Seat, calls: Sequence[Pending], text: str) -> list[Entry]:
+    """Answer calls with an error in place of carrying them out."""
+    made = []
+    for call in calls:
+        said = text.replace("{name}", call.name)
+        content = ToolResultContent(call=call.seq, tool_result=said, status="error", outcome="error")
+        made.append(seat.live.write(content, call.seq))
+    seat.live.absorb()
+    return made
+
+
+async def handle(seat: Seat, handled: Collection[str]) -> list[Entry]:
+    """Carry out the calls of tools that are handled here, and give their results as entries.
+
+    Calls that the model did not generate well are answered with what is wrong. Raises what `leave` gives where one
+    waits for somebody.
+    """
+    live, made = seat.live, list[Entry]()
+    own = msgspec.structs.replace(seat.agent, tools=[tool for tool in seat.agent.tools if tool.name in handled])
+    for call in [call for call in live.state.calls.values() if not call.good]:
+        made += refuse(seat, [call], call.error or NEVER)
+    while any(call.name in handled for call in live.state.calls.values()):
+        move, entries = await step(own, live, decide_calls)
+        made += entries
+        if isinstance(move, Wait | Finish):
+            raise leave(seat, move)
+        if move is None:
+            left = [call for call in live.state.calls.values() if call.name in handled]
+            made += refuse(seat, left, NEVER)
+    return [each for each in made if isinstance(each.content, ToolResultContent)]
+
+
+def answered(seat: Seat, results: Sequence[Entry], tools: Tools, name: str) -> ChatDocument:
+    """Make the document of what tools gave: one result is its content, several go by their calls and in their order."""
+    results = sorted(results, key=lambda each: getattr(each.content, "call", None) or 0)  # some came before a crash
+    contents = [each.content for each in results if isinstance(each.content, ToolResultContent)]
+    documents = [each.document for each in contents if isinstance(each.document, Mapping)]
+    handed = _handed(seat)
+    alone = len(contents) == 1 and len(handed) < 2
+    if len(contents) == 1 and documents:
+        doc = from_state(documents[0], tools)
+    else:
+        meta = ChatDocMetaData(sender=Entity.AGENT, tools_from_agent=True)
+        texts = {str(handed.get(each.call or 0, each.call)): observation_text(each.tool_result) for each in contents}
+        doc = ChatDocument(metadata=meta)
+        if alone:
+            value = contents[0].tool_result
+            doc.content, doc.content_any = next(iter(texts.values())), None if isinstance(value, str) else value
+            doc.metadata.oai_tool_id = next(iter(texts))
+        else:
+            doc.oai_tool_id2result = texts
+            written = seat.agent.formats().reader() is not None or handed
+            doc.content = together(texts) if written else ""
+    doc.metadata.id, doc.metadata.sender_name = results[-1].id, doc.metadata.sender_name or name
+    return doc
+
+
+def together(results: Mapping[str, str]) -> str:
+    """Write several results as one text."""
+    return "\n\n".join(results.values())
+
+
+def _handed(seat: Seat) -> dict[int, int]:
+    """Return the calls that the calling run handed over: its results go by the seqs that they have there."""
+    opened = seat.live.state.opened
+    above = opened.parent_run if opened is not None else None
+    calls = [each for each in seat.done if isinstance(each.content, ToolCallContent)]
+    return {
+        each.seq: cause[1] for each in calls for cause in each.causes if isinstance(cause, tuple) and cause[0] == above
+    }

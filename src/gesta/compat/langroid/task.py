@@ -1,0 +1,376 @@
+"""A task has an agent, and other tasks, answer each other until it is done; its result is a document or a typed value.
+
+A task that runs is a run of its own, each answer in it an act on record, and each sub-task a child run. So a task that
+was killed is run again with the same message, and goes on in the middle of the answer that was broken off; what was
+said is not asked for again, what was done is not done again.
+"""
+
+import copy
+from typing import Any
+
+import msgspec
+
+from gesta.agent import Agent, Answer
+from gesta.codec.rows import encode_content
+from gesta.compat.langroid.chat import ChatAgent
+from gesta.compat.langroid.chat_config import TaskConfig
+from gesta.compat.langroid.chat_document import ChatDocument, Entity, StatusCode, from_ChatDocument, from_state
+from gesta.compat.langroid.facts import facts_of
+from gesta.compat.langroid.home import Home
+from gesta.compat.langroid.orchestration import TOOLS
+from gesta.compat.langroid.responding import id_of
+from gesta.compat.langroid.task_rules import Rules, TaskRules
+from gesta.compat.langroid.task_steps import Steps, short
+from gesta.compat.langroid.tool_message import ToolForm, to_json
+from gesta.compat.langroid.working import BY_HAND, end_by_hand
+from gesta.decide.move import Finish
+from gesta.entry import utc_text
+from gesta.errors import GestaError
+from gesta.events import Outcome
+from gesta.kinds import AssistantContent, CompactionContent, Error, Reason, SignalContent, UserContent
+from gesta.policy import Budget
+from gesta.prompt.formatter import observation_text
+from gesta.record.record import Record
+from gesta.state.opening import Opening
+from gesta.store import Letter
+from gesta.workflow.act import Stopped
+from gesta.workflow.verbs import Verbs
+
+__all__ = ["StatusCode", "Task", "TaskConfig"]
+
+REASONS: dict[StatusCode, Reason] = {
+    StatusCode.KILL: "cancelled",
+    StatusCode.ERROR: "failed",
+    StatusCode.MAX_TOKENS: "budget",
+    StatusCode.STALLED: "limit",
+    StatusCode.INF_LOOP: "limit",
+    StatusCode.MAX_TURNS: "limit",
+}
+"""How the turn of a task ends that has no result; all else is answered."""
+
+
+class Task(Steps, eq=False):
+    """An agent with a goal, and the tasks that it may hand work to."""
+
+    def __post_init__(self) -> None:
+        """Make an agent if the task has none, and set its name. Raises GestaError for a value that is not an agent."""
+        self.agent = self.agent if self.agent is not None else ChatAgent()
+        if not isinstance(self.agent, ChatAgent):
+            raise GestaError(f"Task: agent is {type(self.agent).__name__}, expected a ChatAgent.")
+        self.name = self.name or self.agent.config.name
+
+    def add_sub_task(self, task: Any) -> None:
+        """Add a task, a pair of a task and its settings as a sub-task, or a list of either; they are asked in order.
+
+        Raises:
+            GestaError: it is something else, or a sub-task has that name already.
+        """
+        if isinstance(task, list):
+            for each in task:
+                self.add_sub_task(each)
+            return
+        sub, config = task if isinstance(task, tuple) else (task, None)
+        if not isinstance(sub, Task):
+            raise GestaError(f"add_sub_task: found {type(sub).__name__}, expected a Task or (Task, TaskConfig).")
+        if sub.name.lower() in {each.name.lower() for each in self.sub_tasks}:
+            raise GestaError(f"Two sub-tasks of {self.name!r} are named {sub.name!r}. Give one another name.")
+        if config is not None:
+            sub = sub.twin()
+            sub.as_sub = config
+        self.sub_tasks.append(sub)
+
+    def clone(self, i: int = 0) -> "Task":
+        """Return a task like this, with agents and sub-tasks of its own, named `name-i`."""
+        other = self.twin()
+        other.agent, other.name = self.chat.clone(i), f"{self.name}-{i}"
+        other.sub_tasks = [each.clone(i) for each in self.sub_tasks]
+        places = {id(old): new for old, new in zip(self.sub_tasks, other.sub_tasks, strict=True)}
+        other.done_if_response = [places.get(id(each), each) for each in self.done_if_response]
+        other.done_if_no_response = [places.get(id(each), each) for each in self.done_if_no_response]
+        return other
+
+    def __getitem__(self, return_type: Any) -> "Task":
+        """Return the same task with a type that its result is to have: `task[int]`."""
+        other = self.twin()
+        other.default_return_type = return_type
+        return other
+
+    def twin(self) -> "Task":
+        """Return a copy of the task that runs nowhere."""
+        other = copy.copy(self)
+        other.playing, other.verbs, other.sub_tasks = False, None, list(self.sub_tasks)
+        return other
+
+    # running
+
+    def run(  # the names that users know, here and below
+        self,
+        msg: Any = None,
+        turns: int = -1,
+        caller: "Task | None" = None,
+        max_cost: float = 0,
+        max_tokens: int = 0,
+        session_id: str = "",
+        allow_restart: bool = True,  # noqa: FBT001, FBT002
+        return_type: Any = None,
+        key: str | None = None,
+    ) -> Any:
+        """Run the task to its end; see `run_async`."""
+        return self.chat.wait_for(
+            lambda: self.run_async(
+                msg, turns, caller, max_cost, max_tokens, session_id, allow_restart, return_type, key
+            ),
+            "run_async",
+        )
+
+    async def run_async(
+        self,
+        msg: Any = None,
+        turns: int = -1,
+        caller: "Task | None" = None,
+        max_cost: float = 0,
+        max_tokens: int = 0,
+        session_id: str = "",
+        allow_restart: bool = True,  # noqa: FBT001, FBT002
+        return_type: Any = None,
+        key: str | None = None,
+    ) -> Any:
+        """Run the task to its end, or go on with a run of the same message that was broken off.
+
+        Args:
+            msg: text, a document, a tool message or any value; `None` for the task's user message.
+            turns: steps at most; -1 for any number.
+            caller: a task that it is to answer: then no person is needed to end it.
+            max_cost: US dollars that it may cost with all that it calls; 0 for any sum. See `gesta.Budget`.
+            max_tokens: tokens of this run at most, and of each sub-task's run; 0 for any number.
+            session_id: session of the record; by default the agent's.
+            allow_restart: whether `restart` counts.
+            return_type: type of the result; by default `default_return_type`, or else a document.
+            key: a key that the task's run already has gives that turn's result, or goes on with it.
+
+        Returns:
+            The result, or None where there is none; `status` says why.
+
+        Raises:
+            GestaError: the task failed, or waits for somebody.
+            TurnOpen: another message is being worked on.
+        """
+        self._free()
+        doc = self._message(msg)
+        if doc is not None and doc.metadata.recipient.lower() not in ("", self.name.lower()):
+            return None
+        self.session = session_id or self.chat.home.session
+        self.rules = Rules(
+            turns=turns, max_tokens=max_tokens, max_cost=max_cost, restart=allow_restart and self.restart
+        )
+        ended = await self._take(doc, caller, key)
+        return self._result_of(ended, return_type or self.default_return_type)
+
+    async def _take(self, doc: ChatDocument | None, caller: "Task | None" = None, key: str | None = None) -> Outcome:
+        """Run the turn that a message opens, or continue it."""
+        record, agent = self.chat.home.record, self.as_agent(caller)
+        run = await record.turns.run_of(self.session, self.name)
+        turn = (await record.state(run)).turn
+        text = doc.content or "\n".join(map(to_json, doc.tool_messages)) if doc is not None else ""
+        if turn is not None and turn.reason is None:
+            if turn.key == BY_HAND:
+                await end_by_hand(record, run, record.turns.bind(agent))
+            elif key is None and turn.task == text:
+                return await record.resume(run, agent)
+        content = None
+        if doc is not None:
+            more = doc.tool_messages or doc.content_any is not None or doc.metadata.sender != Entity.USER
+            content = UserContent(value=text, parts=doc.files or None, document=short(doc) if more else None)
+        opening = Opening(name=self.name, session=self.session, content=content, key=key)
+        return await record.turns.take(agent, opening, None)
+
+    def _result_of(self, ended: Outcome[Any], return_type: Any) -> Any:
+        """Read the result of a run from its outcome."""
+        if ended.reason == "waiting":
+            what = ", ".join(each.text for each in ended.waiting)
+            raise GestaError(f"Task {self.name!r} waits for {what}: see run {ended.run}, then run it again.")
+        if ended.reason != "answered":
+            known = {str(each) for each in StatusCode}
+            name = ended.error.type if ended.error is not None and ended.error.type in known else "ERROR"
+            name = {"cancelled": "KILL", "budget": name if name != "ERROR" else "MAX_COST"}.get(ended.reason, name)
+            self.status = StatusCode(name)
+            if self.status is StatusCode.ERROR:
+                raise GestaError(f"Task {self.name!r} failed: {ended.error.message if ended.error else ended.reason}")
+            return None
+        doc = from_state(ended.value, self.all_tools())
+        self.status = doc.metadata.status
+        if return_type is None or return_type is ChatDocument:
+            return doc
+        return from_ChatDocument(doc, return_type)
+
+    def as_agent(self, caller: "TaskRules | None", *, first: bool = True) -> Agent:
+        """Return the frozen description of the task: its agent's, with the task as its program.
+
+        Args:
+            caller: the task that runs it.
+            first: whether that asks it for the first time in its own run.
+        """
+        task = self
+
+        async def program(verbs: Verbs, _text: str) -> Answer:
+            task._free()
+            if caller is not None:
+                own = (task.as_sub or task.config).restart_as_subtask
+                restart = own or (first and caller.forgets)
+                task.rules = Rules(restart=restart, max_tokens=caller.rules.max_tokens)
+            task.playing = True
+            try:
+                return await task.play(verbs, caller)
+            finally:
+                task.playing = False
+
+        settings = self.settings
+        if caller is None and self.rules.max_cost:
+            budget = msgspec.structs.replace(settings.policy.budget or Budget(), usd=self.rules.max_cost)
+            settings = msgspec.structs.replace(settings, policy=msgspec.structs.replace(settings.policy, budget=budget))
+        return self.chat.describe(settings, program)
+
+    async def play(self, verbs: Verbs, caller: "TaskRules | None") -> Answer:
+        """Run steps until the task is done. This is the program of its run."""
+        self.begin(verbs, caller, self.all_tools())
+        self.forgets = self.rules.restart
+        if self.forgets:
+            self._forget(verbs)
+        self.init()
+        status = await self._steps(self.turns(self.rules.turns))
+        result = self.result(status)
+        if result is None:
+            reason = REASONS.get(status, "limit")
+            raise Stopped(Finish(reason, Error(type=str(status), message=f"Task {self.name!r} ended with {status}.")))
+        key = id_of(self.pending_message.metadata.id) if self.pending_message is not None else None
+        verbs.sources = ((key[1] if key[0] == verbs.live.log.run else key),) if key is not None else ()
+        if self.erase_substeps:
+            self._erase(verbs, result)
+        text = result.content or "\n".join(map(to_json, result.tool_messages))  # a person is shown something
+        return Answer(text, short(result))
+
+    async def _steps(self, turns: int) -> StatusCode:
+        """Run steps until the task is done, or `turns` steps are run, and return how it ended."""
+        taken = 0
+        while taken != self.rules.pause:
+            await self.step_async()
+            done, status = self.done()
+            if done:
+                return status
+            taken += 1
+            if 0 < turns <= taken:
+                return StatusCode.FIXED_TURNS
+            if self.loops():
+                return StatusCode.INF_LOOP
+        raise self.verbs.wait(())
+
+    def _free(self) -> None:
+        if self.playing:
+            raise GestaError(f"Task {self.name!r} is at work in run {self.verbs.live.log.run}. Clone it for another.")
+
+    def turns(self, given: int) -> int:
+        """Return the largest number of steps; -1 for any number."""
+        if self.single_round:
+            return 2 if self.llm_delegate else 1
+        return given
+
+    def step(self) -> None:
+        """Run one step, after `init`. Earlier steps stay on record. `run` with that message takes the rest."""
+        self.rules = msgspec.structs.replace(self.rules, pause=self.rules.pause + 1)
+        self.chat.wait_for(lambda: self._take(self.handed), "run_async")
+
+    def init(self, msg: Any = None) -> ChatDocument | None:
+        """Make the message that the task begins with; by hand, begin with one and take no step yet."""
+        if not self.playing:
+            self.handed, self.session = self._message(msg), self.session or self.chat.home.session
+            self.rules = Rules(restart=self.restart, pause=0)
+            self.chat.wait_for(lambda: self._take(self.handed), "run_async")
+            return self.pending_message
+        live = self.verbs.live
+        turn = live.state.turn
+        assert turn is not None
+        written = self.verbs.handed()
+        state = getattr(written.content, "document", None) if written is not None else None
+        if isinstance(state, dict):
+            known = [each for each in state.get("tool_messages", ()) if each.get("request") in self.known]
+            doc = from_state({**state, "tool_messages": known}, self.known)
+            doc.metadata.sender, doc.metadata.recipient, doc.metadata.block = Entity.USER, "", None
+            doc.metadata.parent_id = doc.metadata.id
+        elif turn.question:
+            doc = ChatDocument.from_str(turn.task)
+        else:
+            return None
+        doc.metadata.id = f"{live.log.run}.{turn.question}"
+        self.pending_message, self.pending_sender = doc, Entity.USER
+        self.trail.append(doc)
+        return doc
+
+    def _forget(self, verbs: Verbs) -> None:
+        """Hide what was said in earlier turns."""
+        turn = verbs.live.state.turn
+        assert turn is not None
+        if turn.begin > 1:
+            verbs.note("restart", CompactionContent(from_seq=1, to_seq=turn.begin - 1))
+
+    def _erase(self, verbs: Verbs, result: ChatDocument) -> None:
+        """Hide what was said between the question and the result, which stays, in its own words or as an answer."""
+        live, last = verbs.live, self.pending_message
+        key = id_of(last.metadata.id) if last is not None else None
+        said = last is not None and last.metadata.sender == Entity.LLM and not last.metadata.calls
+        to = key[1] - 1 if said and key is not None else live.log.journal.head
+        hidden = verbs.note("erase", CompactionContent(from_seq=verbs.question + 1, to_seq=to))[1]
+        if not said and self.caller is not None:
+            content = AssistantContent(value=result.content or observation_text(short(result)), history=True)
+            verbs.keep("kept", content, [hidden.seq, *verbs.sources])
+
+    def _message(self, msg: Any) -> ChatDocument | None:
+        """Make a document of what a run is given; without anything it begins with its user message."""
+        if msg is None:
+            msg = self.settings.user_message
+        if msg is None or isinstance(msg, ChatDocument):
+            return msg
+        if isinstance(msg, str):
+            return ChatDocument.from_str(msg)
+        if isinstance(msg, ToolForm):
+            return self.chat.create_user_response(to_json(msg), tool_messages=[msg])
+        return self.chat.create_user_response(msg)
+
+    # the rest
+
+    def all_tools(self) -> dict[str, type[ToolForm]]:
+        """Return the classes of tool messages that can be in its documents, by name."""
+        own = {facts_of(cls).name: cls for cls in TOOLS} | self.chat.llm_tools_map
+        for sub in self.sub_tasks:
+            own = sub.all_tools() | own
+        return own
+
+    def reset_all_sub_tasks(self) -> None:
+        """Forget what was said, here and in all sub-tasks."""
+        self.chat.init_state()
+        for sub in self.sub_tasks:
+            sub.reset_all_sub_tasks()
+
+    def kill(self) -> None:
+        """End the task, and what it called, at their next step."""
+        record, session = self.chat.home.record, self.session or self.chat.home.session
+        Home(record).wait_for(lambda: kill_session(record, session, self.name), "kill_session")
+
+    @classmethod
+    def kill_session(cls, session_id: str, record: Record) -> None:
+        """End what runs in a session of a record, at its next step."""
+        Home(record).wait_for(lambda: kill_session(record, session_id), "kill_session")
+
+
+async def kill_session(record: Record, session_id: str, task: str | None = None) -> None:
+    """Cancel the open turns of a session: of all its runs, or of a task and the runs below it."""
+    rows, ended = await record.store.runs(session_id), set[str]()
+    for row in rows:  # parents come before what they called
+        if task is not None and not (row.parent_run in ended or (row.parent_run is None and row.name == task)):
+            continue
+        ended.add(row.run)
+        state = await record.state(row.run)
+        if state.open and state.turn is not None:
+            content = SignalContent(name="cancel", by="kill")
+            key = f"kill-{state.turn.begin}"
+            at = utc_text(record.turns.clock())
+            await record.store.send(Letter(row.run, key, encode_content(content, None), at))

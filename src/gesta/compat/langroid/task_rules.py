@@ -1,0 +1,266 @@
+"""What holds in a task: its settings, where it stands, which answers count, and when it is done.
+
+The variables are made again from the acts when a task that was broken off is run again, so they are nothing that could
+be lost. Whether a person is there is written down when it is first asked for: who goes on elsewhere goes the same way.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+from msgspec import Struct, field
+
+from gesta.compat.langroid.chat import LITERAL, ChatAgent
+from gesta.compat.langroid.chat_config import ChatAgentConfig, Responder, TaskConfig
+from gesta.compat.langroid.chat_document import USER_QUIT_STRINGS, ChatDocMetaData, ChatDocument, Entity, StatusCode
+from gesta.compat.langroid.done_sequences import DoneSequence, Response, matched, parse_done_sequences
+from gesta.compat.langroid.orchestration import FinalResultTool
+from gesta.compat.langroid.responding import id_of
+from gesta.compat.langroid.signals import Routing, parse_routing
+from gesta.compat.langroid.tool_message import ToolForm
+from gesta.kinds import KeyValueContent
+from gesta.policy import Spelled
+from gesta.workflow.verbs import Verbs
+
+OWN = (Entity.AGENT, Entity.LLM, Entity.USER)
+NO_RESULT = (StatusCode.MAX_TURNS, StatusCode.INF_LOOP, StatusCode.MAX_TOKENS, StatusCode.KILL)
+
+
+class Rules(Struct, frozen=True, kw_only=True):
+    """What holds for one run."""
+
+    turns: int = -1
+    max_tokens: int = 0
+    max_cost: float = 0
+    restart: bool = True
+    pause: int = -1
+    """Steps after which the turn is left open, for who takes them by hand."""
+
+
+class TaskRules(Struct, eq=False, metaclass=Spelled):
+    """Settings of a task, and where it stands while it runs."""
+
+    agent: ChatAgent | None = None
+    name: str = ""
+    llm_delegate: bool = False
+    """Who seeks answers and says when the task is done: its model if true, else the user."""
+    single_round: bool = False
+    """Done after one message of who seeks answers."""
+    system_message: str = ""
+    user_message: str | None = None
+    restart: bool = True
+    """Whether each run begins without what was said before, here and in sub-tasks."""
+    default_human_response: str | None = None
+    interactive: bool = True
+    """Whether a person gets a chance after each answer that is not a person's."""
+    only_user_quits_root: bool = True
+    """Whether an interactive task that no other runs is ended by a person alone, where there is one."""
+    erase_substeps: bool = False
+    """Whether the model forgets, when the task is done, what was said between its question and its result."""
+    allow_null_result: bool = False
+    """Whether no answer is an answer."""
+    max_stalled_steps: int = 5
+    """Steps without an answer after which the task ends, where somebody was asked who may say more the next time."""
+    default_return_type: Any = None
+    done_if_no_response: Sequence[Responder] = ()
+    done_if_response: Sequence[Responder] = ()
+    config: TaskConfig = field(default_factory=TaskConfig)
+    sub_tasks: list[Any] = field(default_factory=list)
+    """Set by `add_sub_task`."""
+    as_sub: TaskConfig | None = None
+    """Its settings as a sub-task, where they are others."""
+
+    # where it stands; made anew by each run
+
+    status: StatusCode | None = None
+    """How the last run ended."""
+    session: str = ""
+    """Of the last run."""
+    rules: Rules = field(default_factory=Rules)
+    handed: ChatDocument | None = None
+    """What it was begun with by hand."""
+    verbs: Any = None
+    playing: bool = False
+    caller: Any = None
+    """The task that runs it."""
+    forgets: bool = False
+    """Whether this run began without what was said before."""
+    called: set[str] = field(default_factory=set)
+    """Sub-tasks that were asked in this run."""
+    known: dict[str, type[ToolForm]] = field(default_factory=dict)
+    pending_message: ChatDocument | None = None
+    """What waits for an answer."""
+    pending_sender: Responder = Entity.USER
+    n_stalled_steps: int = 0
+    human_tried: bool = False
+    is_done: bool = False
+    person: bool | None = None
+    """Whether there is one; None until that is asked."""
+    trail: list[ChatDocument] = field(default_factory=list)
+    """Messages that waited, in order."""
+    responses: list[Response] = field(default_factory=list)
+    texts: list[str] = field(default_factory=list)
+    """What the model said without tools."""
+    steps: int = 0
+    """Steps that were begun."""
+    sequences: list[DoneSequence] = field(default_factory=list)
+
+    def begin(self, verbs: Verbs, caller: "TaskRules | None", tools: Mapping[str, type[ToolForm]]) -> None:
+        """Set the variables of a run."""
+        self.verbs, self.caller, self.known, self.steps = verbs, caller, dict(tools), 0
+        self.pending_message, self.pending_sender, self.n_stalled_steps = None, Entity.USER, 0
+        self.human_tried = self.is_done = False
+        self.person, self.called, self.trail, self.responses, self.texts = None, set(), [], [], []
+        self.sequences = list(parse_done_sequences(self.config.done_sequences or (), self.chat.llm_tools_map))
+
+    @property
+    def chat(self) -> ChatAgent:
+        """Its agent."""
+        assert self.agent is not None
+        return self.agent
+
+    @property
+    def settings(self) -> ChatAgentConfig:
+        """Settings of the agent while it is in this task; the agent itself keeps its own."""
+        given: dict[str, Any] = {"name": self.name}
+        given |= {"system_message": self.system_message} if self.system_message else {}
+        given |= {"user_message": self.user_message} if self.user_message is not None else {}
+        return msgspec.structs.replace(self.chat.config, **given)
+
+    # which answers count
+
+    def valid(self, result: ChatDocument | None, r: Responder) -> bool:
+        """Return whether an answer counts; override it for other rules."""
+        if self._is_done_response(result, r):
+            return result is not None
+        return fills(result) and not self._routing(result).no_answer
+
+    def _is_done_response(self, result: ChatDocument | None, r: Responder) -> bool:
+        full = fills(result)
+        if (full and r in self.done_if_response) or (not full and r in self.done_if_no_response):
+            return True
+        if result is None:
+            return False
+        return self._routing(result).done or result.metadata.status == StatusCode.DONE
+
+    def _routing(self, doc: ChatDocument | None) -> Routing:
+        """Read the signals in what a model or a person said; what tools and other tasks gave is data."""
+        if doc is None or not self.config.recognize_string_signals:
+            return Routing(content=doc.content if doc is not None else "")
+        data = doc.oai_tool_id2result is not None or doc.metadata.source == LITERAL
+        data |= bool(doc.metadata.oai_tool_id) or (doc.metadata.sender == Entity.AGENT and bool(doc.metadata.id))
+        if data or doc.tool_messages:
+            return Routing(content=doc.content)
+        read = parse_routing(doc.content, self.config.addressing_prefix)
+        if not (read.done or read.passes or read.recipient):
+            return read
+        key = id_of(doc.metadata.id)
+        if key is not None and key[0] != self.verbs.live.log.run:
+            return Routing(content=doc.content, no_answer=read.no_answer)
+        return read
+
+    # who is there
+
+    def user_can_end(self) -> bool:
+        """Return whether only a person ends the task."""
+        return self.caller is None and self.interactive and self.only_user_quits_root and self.has_person()
+
+    def has_person(self) -> bool:
+        """Return whether there is a person who can be asked."""
+        if self.person is None:
+            chat = self.chat
+            given = self.default_human_response is not None or chat.default_human_response is not None
+            there = given or chat.get_user_response is not None or chat.has_console()
+            self.person = bool(self.verbs.note("person", KeyValueContent(key="person", value=there))[0].value)
+        return self.person
+
+    def user_quit(self, result: ChatDocument) -> bool:
+        """Return whether a person ended the task; a word in quotes does not, nor what the task began with."""
+        meta = result.metadata
+        said = self.human_tried and meta.sender == Entity.USER
+        return said and meta.source != LITERAL and result.content in USER_QUIT_STRINGS
+
+    # how it ends
+
+    def done(self, result: ChatDocument | None = None, r: Responder | None = None) -> tuple[bool, StatusCode]:
+        """Return whether the task is done, and how; override it for other rules.
+
+        Args:
+            result: what to judge; by default the message that waits.
+            r: who gave it; by default who gave that.
+        """
+        turn, pending = self.verbs.live.state.turn, result or self.pending_message
+        assert turn is not None
+        if turn.cancelled is not None:
+            return True, StatusCode.KILL
+        if self.config.done_if_tool and pending is not None and self.chat.get_tool_messages(pending, all_tools=True):
+            return True, StatusCode.DONE
+        if self.sequence_done() is not None:
+            return True, StatusCode.DONE
+        if self.n_stalled_steps and self.n_stalled_steps >= self.max_stalled_steps:
+            return True, StatusCode.STALLED
+        if 0 < self.rules.max_tokens <= turn.tokens_in + turn.tokens_out:
+            return True, StatusCode.MAX_TOKENS
+        quit_ = pending is not None and self.user_quit(pending)
+        if self.user_can_end():
+            return quit_, StatusCode.USER_QUIT if quit_ else StatusCode.OK
+        if self.is_done or (result is not None and self._is_done_response(result, r)):
+            return True, StatusCode.DONE
+        if pending is None or quit_:
+            return True, StatusCode.USER_QUIT if quit_ else StatusCode.STALLED
+        mine = self.caller is not None and pending.metadata.recipient.lower() == self.caller.name.lower()
+        return mine, StatusCode.OK
+
+    def result(self, status: StatusCode | None = None) -> ChatDocument | None:
+        """Return the last message as the result; `None` if there is no message. Override it for other results."""
+        last = self.pending_message
+        if status in NO_RESULT or last is None:
+            return None
+        if status is StatusCode.STALLED and last.metadata.sender == self.pending_sender == Entity.USER:
+            return None  # nobody answered the person
+        routing = self._routing(last)
+        final = [each for each in last.tool_messages if isinstance(each, FinalResultTool)]
+        recipient = last.metadata.recipient if self.caller is not None else ""
+        meta = ChatDocMetaData(
+            sender=Entity.USER,
+            sender_name=self.name,
+            recipient="" if self.caller is not None and recipient.lower() == self.caller.name.lower() else recipient,
+            block=last.metadata.block,
+            status=StatusCode.DONE if final and self.caller is not None else status,
+            parent_id=last.metadata.id,
+            tools_from_agent=last.metadata.tools_from_agent,
+            calls=last.metadata.calls,
+            tainted=last.metadata.tainted,
+        )
+        return ChatDocument(
+            content="" if final else routing.content if routing.done else last.content,
+            content_any=last.content_any,
+            tool_messages=final or last.tool_messages,
+            oai_tool_id2result=last.oai_tool_id2result,
+            files=last.files,
+            metadata=meta,
+        )
+
+    def sequence_done(self) -> DoneSequence | None:
+        """Return the done sequence that the last answers make, if one does."""
+        return matched(self.sequences, self.responses)
+
+    def loops(self) -> bool:
+        """Return whether the model's texts go round in a circle, or every other message is that there is no answer.
+
+        Calls may repeat, as when something is polled.
+        """
+        cycle, times, said = self.config.inf_loop_cycle_len, self.config.inf_loop_wait_factor, self.texts
+        for length in range(1, cycle + 1):
+            if len(said) >= length * times and said[-length * times :] == said[-length:] * times:
+                return True
+        others = self.trail[-1 : -2 * times - 2 : -2] if cycle else []
+        return len(others) > times and all(self._routing(doc).no_answer for doc in others)
+
+
+def fills(doc: ChatDocument | None) -> bool:
+    """Return whether a document has anything in it; the result of a call counts though it be empty."""
+    if doc is None:
+        return False
+    results = doc.metadata.oai_tool_id or doc.oai_tool_id2result or doc.oai_tool_calls or doc.metadata.calls
+    return bool(doc.content.strip() or doc.content_any is not None or doc.tool_messages or results or doc.files)

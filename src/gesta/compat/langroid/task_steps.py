@@ -1,0 +1,265 @@
+"""One step of a task: who can answer the message that waits is asked in turn, until somebody's answer is valid.
+
+What somebody answered is an act on record, named by the step and by who it is, so a step that was broken off goes on
+with the one who was being asked, also in code that has changed since.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from gesta.compat.langroid.chat import ONE_TOOL, ChatAgent
+from gesta.compat.langroid.chat_config import Responder
+from gesta.compat.langroid.chat_document import ChatDocument, Entity, StatusCode, from_state, to_state
+from gesta.compat.langroid.done_sequences import Response
+from gesta.compat.langroid.facts import facts_of
+from gesta.compat.langroid.orchestration import Effect, FinalResultTool, effect_of
+from gesta.compat.langroid.responding import id_of
+from gesta.compat.langroid.signals import NO_ANSWER
+from gesta.compat.langroid.task_rules import OWN, TaskRules
+from gesta.compat.langroid.tool_message import ToolForm, to_json
+from gesta.compat.langroid.working import Seat
+from gesta.entry import Cause
+from gesta.kinds import ChatCompletionContent, Content, EndContent, SystemContent, ToolResultContent, UserContent
+from gesta.perform.execution import LiveRun
+from gesta.prompt.formatter import observation_text
+from gesta.state.steps import Act
+
+
+class Steps(TaskRules, eq=False):
+    """A task that can take a step."""
+
+    async def step_async(self) -> None:
+        """Ask who can answer in turn, until an answer is valid."""
+        self.steps += 1
+        self.is_done, tried, no_answer = False, self.human_tried, None
+        self.human_tried = False
+        pending = self.pending_message
+        if pending is not None and not self._known(pending.metadata.recipient):
+            text = f"Invalid recipient: {pending.metadata.recipient}"
+            await self._accept(Entity.AGENT, self.chat.create_agent_response(text))
+            return
+        attempted = pending is not None and self.chat.has_tool_message_attempt(pending)
+        people: list[Responder] = [] if tried or attempted else [Entity.USER]
+        may_change = False
+        for r in [*people, Entity.AGENT, Entity.LLM, *self.sub_tasks]:
+            if not self._can_respond(r):
+                continue
+            may_change |= r != Entity.AGENT
+            self.human_tried = r is Entity.USER
+            result = await self._response(r)
+            self._remember(r, result)
+            routing = self._routing(result)
+            if result is not None and routing.no_answer:
+                no_answer = r, result
+            if routing.passes and not routing.recipient:
+                self.is_done = routing.done
+                if self.is_done:
+                    return
+                continue
+            self.is_done = self._is_done_response(result, r)
+            if self.valid(result, r):
+                await self._accept(r, result)
+                return
+            if self.is_done:
+                return
+        if no_answer is not None:
+            await self._accept(*no_answer)
+            return
+        self.n_stalled_steps += 1
+        if self.allow_null_result:
+            self.pending_sender = Entity.LLM if self.pending_sender == Entity.USER else Entity.USER
+            self.pending_message = self.chat.response_template(self.pending_sender, NO_ANSWER)
+        elif not may_change:
+            self.n_stalled_steps = max(self.n_stalled_steps, self.max_stalled_steps)
+
+    async def _response(self, r: Responder) -> ChatDocument | None:
+        """Have one responder answer, as an act: what is on record of it is not done again."""
+        name = f"{self.steps}. {r if r in OWN else r.name}"
+        if r not in OWN:
+            return await self._sub_response(r, name)
+        if r == Entity.AGENT and self._idle():
+            return None
+        respond = dict(self.chat.entity_responders_async())[r]
+        pending = self.pending_message
+
+        async def work(live: LiveRun, act: Act) -> tuple[EndContent, tuple[Cause, ...]]:
+            seat = Seat(live, self.verbs.agent, self.settings, self.verbs, act.entries)
+            seat.interactive, seat.default_human_response = self.interactive, self.default_human_response
+            with self.chat.at(seat):
+                doc = await respond(pending)
+            if doc is None:
+                return EndContent(), ()
+            self._interpret(doc)
+            key = id_of(doc.metadata.id)
+            return EndContent(state=slim(doc, live, act)), (key[1],) if key and key[0] == live.log.run else ()
+
+        act = await self.verbs.act(name, work)
+        state = act.end.state if act.end is not None else None
+        return None if state is None else whole(state, act, self.known)
+
+    async def _sub_response(self, sub: Any, name: str) -> ChatDocument | None:
+        """Have a sub-task answer, in a run of its own that goes on."""
+        pending = self.pending_message or self.chat.create_user_response("")
+        if len(pending.metadata.calls) > 1 and not self.config.allow_subtask_multi_oai_tools:
+            names = [facts_of(type(each)).name for each in pending.tool_messages]
+            said = [ONE_TOOL.replace("{name}", each) for each in names]
+            results = dict(zip(map(str, pending.metadata.calls), said, strict=False))
+            return self.chat.create_agent_response(oai_tool_id2result=results)
+        text = pending.content or "\n".join(map(to_json, pending.tool_messages))
+        content = SystemContent(value=text, parts=pending.files or None, document=short(pending))
+        key = id_of(pending.metadata.id)
+        causes = [key[1] if key[0] == self.verbs.live.log.run else key] if key is not None else []
+        agent = sub.as_agent(self, first=sub.name not in self.called)
+        self.called.add(sub.name)
+        result = await self.verbs.go_on(agent, content, name, thread=sub.name, causes=causes)
+        if result.reason == "failed":
+            doc = self.chat.create_user_response(f"Task {sub.name!r} failed: {result.text}")
+        elif not result.ok or not isinstance(result.value, Mapping):
+            return None
+        else:
+            doc = from_state(result.value, self.known | sub.all_tools())
+        doc.metadata.sender_name = sub.name
+        final = any(isinstance(each, FinalResultTool) for each in doc.tool_messages)
+        doc.metadata.status = StatusCode.DONE if final else None
+        cause = self.verbs.live.state.acts.named[name].entries[-1].causes[0]
+        doc.metadata.id = f"{cause[0]}.{cause[1]}" if isinstance(cause, tuple) else ""
+        return doc
+
+    def _interpret(self, doc: ChatDocument) -> None:
+        """Do what a message that steers the task says: give content, pass on what waits, or address somebody."""
+        found = [(each, effect) for each in doc.tool_messages if (effect := effect_of(each)) is not None]
+        if doc.metadata.sender != Entity.AGENT or not found:
+            return
+        message, effect = found[0]
+        if effect.gives == "pending":
+            before = next((each for each in reversed(self.trail) if not _passes(each)), None)
+            doc.content = before.content if before is not None else ""
+            doc.tool_messages = list(before.tool_messages) if before is not None else []
+            doc.metadata.block = Entity.LLM if not effect.to and not effect.ends else None
+        elif effect.gives == "content":
+            value = getattr(message, "content", "")
+            doc.content = observation_text(value) if value is not None else ""
+            doc.content_any = None if isinstance(value, str) else value
+            doc.tool_messages = list(getattr(message, "tools", ()))
+        else:
+            doc.content, doc.tool_messages = "", [message]
+        if effect.speaker == "LLM":
+            doc.metadata.sender = Entity.LLM
+        doc.metadata.recipient = str(getattr(message, effect.to)) if effect.to else doc.metadata.recipient
+        doc.metadata.status = StatusCode.DONE if effect.ends else None
+
+    async def _accept(self, r: Responder, result: ChatDocument | None) -> None:
+        """Make an answer the message that waits."""
+        assert result is not None
+        routing = self._routing(result)
+        if routing.recipient:
+            to_self = routing.passes
+            if to_self and self.pending_message is not None:
+                result = msgspec.structs.replace(self.pending_message, metadata=result.metadata)
+            else:
+                result.content = routing.content
+            result.metadata.recipient = routing.recipient
+        self.pending_sender = r
+        self.pending_message = result
+        self.trail.append(result)
+        self.n_stalled_steps = 0
+        if r == Entity.LLM and not self.chat.has_tool_message_attempt(result):
+            self.texts.append(str(result))
+
+    def _remember(self, r: Responder, result: ChatDocument | None) -> None:
+        """Keep what done sequences look at."""
+        doc = result
+        tools = [facts_of(type(each)).name for each in doc.tool_messages] if doc is not None else []
+        tools += [type(each).__name__ for each in doc.tool_messages] if doc is not None else []
+        sender = str(doc.metadata.sender) if doc is not None else str(r) if r in OWN else r.name
+        self.responses.append(
+            Response(
+                sender=sender,
+                responder="" if r in OWN else r.name,
+                tools=tools,
+                content=doc.content if doc is not None else "",
+                none=doc is None,
+            )
+        )
+
+    # who can answer
+
+    def _can_respond(self, r: Responder) -> bool:
+        pending = self.pending_message
+        own = isinstance(r, Entity)
+        if r is self.pending_sender or (own and r == self.pending_sender):
+            return False
+        to = pending.metadata.recipient.lower() if pending is not None else ""
+        block = pending.metadata.block if pending is not None else None
+        if own and block is not None and block == r:
+            return False
+        if r is Entity.USER:
+            asked = (self.interactive and to in ("", self.name.lower())) or to == "user"
+            return asked and self.has_person()
+        if to not in ("", *((self.name.lower(), str(r).lower()) if own else (r.name.lower(),))):
+            return False
+        if own:
+            return True
+        sub: Any = r
+        return pending is None or bool(sub.chat.can_respond(pending))
+
+    def _idle(self) -> bool:
+        """Return whether the agent's own methods have nothing to do with the message that waits."""
+        chat = self.chat
+        own = (chat.agent_response_async, ChatAgent.agent_response_async)
+        own_fallback = (chat.handle_message_fallback, ChatAgent.handle_message_fallback)
+        known = all(getattr(mine, "__func__", mine) is theirs for mine, theirs in (own, own_fallback))
+        return (
+            known and chat.config.handle_llm_no_tool is None and not chat.has_tool_message_attempt(self.pending_message)
+        )
+
+    def _known(self, recipient: str) -> bool:
+        names = {"", self.name.lower(), *(str(each).lower() for each in OWN), *(t.name.lower() for t in self.sub_tasks)}
+        names |= {self.caller.name.lower()} if self.caller is not None else set()
+        return recipient.lower() in names
+
+
+def _passes(doc: ChatDocument) -> bool:
+    effects = [effect_of(each) for each in doc.tool_messages]
+    return any(isinstance(each, Effect) and each.gives == "pending" for each in effects)
+
+
+def slim(doc: ChatDocument, live: LiveRun, act: Act) -> dict[str, Any]:
+    """Write a document for the record: without what is empty, and without text that stands in its own entry."""
+    live.absorb()
+    state = {**short(doc), "content": doc.content}
+    if doc.content == _own_text(doc.metadata.id, act):
+        del state["content"]
+    return state
+
+
+def short(doc: ChatDocument) -> dict[str, Any]:
+    """Write a document for the record, without what is empty."""
+    state = to_state(doc)
+    if doc.oai_tool_choice == "auto":
+        del state["oai_tool_choice"]
+    return _filled(state | {"metadata": _filled(state["metadata"])})
+
+
+def _filled(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in values.items() if value or isinstance(value, dict)}
+
+
+def whole(state: Mapping[str, Any], act: Act, tools: Mapping[str, type[ToolForm]]) -> ChatDocument:
+    """Make a document of what `slim` wrote."""
+    own = _own_text(str(state.get("metadata", {}).get("id", "")), act)
+    return from_state({"content": own, **state}, tools)
+
+
+def _own_text(id: str, act: Act) -> str:
+    key = id_of(id)
+    found = [each.content for each in act.entries if key is not None and each.seq == key[1]]
+    content: Content | None = found[0] if found else None
+    match content:
+        case ChatCompletionContent(output=text) | UserContent(value=text) | SystemContent(value=text):
+            return text
+        case ToolResultContent(tool_result=value):
+            return observation_text(value)
+    return ""

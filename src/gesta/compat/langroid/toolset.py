@@ -1,0 +1,272 @@
+"""Which tools an agent knows, which its model may use, and which it handles itself: settings, no state of a run.
+
+A handler is found when a tool is enabled: a method of the agent named as the tool, else the tool's own `handle` or
+`response`. It may be async, and may take the agent, the document, and the `Context` of its call.
+"""
+
+import inspect
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from gesta.agent import Agent
+from gesta.compat.langroid.chat_document import ChatDocMetaData, ChatDocument, Entity, to_state
+from gesta.compat.langroid.facts import facts_of
+from gesta.compat.langroid.orchestration import effect_of
+from gesta.compat.langroid.tool_message import ToolForm, as_tool, as_tool_class, contexts, to_json
+from gesta.errors import BadTool
+from gesta.function_tool.context import Context
+from gesta.function_tool.tool import Effect, Tool
+from gesta.kinds import RequestHeaderContent
+from gesta.perform.result import DocumentedResult, plain
+
+Classes = type | Sequence[type] | None
+"""One class of tool messages, several, or None for all that are known."""
+Handler = Callable[[Any, Context], Any]
+"""Takes a message, and the context of its call."""
+"""Extra of an entry: the chat document that it stands for, beside its text."""
+
+
+class Described(Agent, frozen=True, kw_only=True):
+    """The frozen description of a chat agent: it knows more tools than its model is told of."""
+
+    usable: frozenset[str] = frozenset()
+    forced: str | None = None
+    """Tool that the model must use."""
+    schema: dict[str, Any] | None = None
+    """JSON schema of its answers."""
+
+    def header(self) -> RequestHeaderContent:
+        """Make what holds for its requests, with those tools alone that its model may use."""
+        header = super().header()
+        tools = [tool for tool in header.tools or () if tool["name"] in self.usable]
+        meta = dict(header.meta or {})
+        if self.forced is not None:
+            choice = {"type": "function", "function": {"name": self.forced}}
+            meta["settings"] = {**meta.get("settings", {}), "tool_choice": choice}
+        return msgspec.structs.replace(header, tools=tools or None, output=self.schema, meta=meta)
+
+
+class Toolset:
+    """The tools of a chat agent."""
+
+    def __init__(self) -> None:
+        self.llm_tools_map: dict[str, type[ToolForm]] = {}
+        """Classes by the name of the tool: all that are known."""
+        self.llm_tools_usable: set[str] = set()
+        self.llm_tools_handled: set[str] = set()
+        self.llm_tool_forced: str | None = None
+        self._handlers: dict[str, Handler] = {}
+        self._terse: set[str] = set()
+        """Tools of which the model is told no fields that have defaults."""
+        self._made: dict[type, tuple[Any, Tool]] = {}
+        """Tools as they were made last, by class, with what they were made of."""
+        self._document: ChatDocument | None = None
+        """What is being handled."""
+
+    @property
+    def llm_tools_known(self) -> set[str]:
+        """Names of all tools."""
+        return set(self.llm_tools_map)
+
+    def enable_message(
+        self,
+        message_class: Classes,
+        use: bool = True,  # noqa: FBT001, FBT002 - the names that users know, here and below
+        handle: bool = True,  # noqa: FBT001, FBT002
+        force: bool = False,  # noqa: FBT001, FBT002
+        require_recipient: bool = False,  # noqa: FBT001, FBT002
+        include_defaults: bool = True,  # noqa: FBT001, FBT002
+    ) -> None:
+        """Allow the model to use tools, the agent to handle them, or both; `None` stands for all known tools.
+
+        Args:
+            force: whether the model must use the tool, until another tool is enabled.
+            require_recipient: whether the model must also name a recipient.
+            include_defaults: whether the model is shown fields that have defaults.
+
+        Raises:
+            TypeError: a class stands where a switch is expected.
+            BadTool: no class of tool messages, one without a name, another of the same name, or without a handler.
+        """
+        for name, given in (("use", use), ("handle", handle)):
+            if isinstance(given, type):
+                raise TypeError(f"{name} is {given.__name__}; for several classes write enable_message([A, B])")
+        self.llm_tool_forced = None
+        for cls in self._classes(message_class):
+            known = as_tool_class(cls)
+            known = known.require_recipient() if require_recipient and use else known
+            name = self._know(known)
+            if use and not known._allow_llm_use:  # noqa: SLF001 - a setting of the class
+                raise BadTool(f"{known.__name__} is for programs: no model may use it. Write use=False.")
+            self._handlers.pop(name, None)
+            if handle:
+                self._handlers[name] = self._handler(known)
+            _set(self.llm_tools_usable, name, on=use)
+            _set(self.llm_tools_handled, name, on=handle)
+            _set(self._terse, name, on=not include_defaults)
+            if force:
+                self.llm_tool_forced = name
+
+    def enable_message_handling(self, message_class: Classes = None) -> None:
+        """Handle tools, whether or not the model may use them."""
+        for cls in self._classes(message_class):
+            name = self._know(as_tool_class(cls))
+            self._handlers[name] = self._handler(self.llm_tools_map[name])
+            self.llm_tools_handled.add(name)
+
+    def disable_message_handling(self, message_class: Classes = None) -> None:
+        """Handle these tools no more."""
+        self.llm_tools_handled -= {facts_of(as_tool_class(cls)).name for cls in self._classes(message_class)}
+
+    def disable_message_use(self, message_class: Classes) -> None:
+        """Forbid the model to use these tools."""
+        self.llm_tools_usable -= {facts_of(as_tool_class(cls)).name for cls in self._classes(message_class)}
+
+    def disable_message_use_except(self, message_class: type) -> None:
+        """Forbid the model to use any tool but this one."""
+        self.llm_tools_usable &= {facts_of(as_tool_class(message_class)).name}
+
+    def own_tools(self) -> None:
+        """Make what a copy of an agent shares with it the copy's own; handlers are looked for anew."""
+        self.llm_tools_map, self._terse = dict(self.llm_tools_map), set(self._terse)
+        self.llm_tools_usable, self.llm_tools_handled = set(self.llm_tools_usable), set(self.llm_tools_handled)
+        self._handlers = {name: self._handler(self.llm_tools_map[name]) for name in self.llm_tools_handled}
+        self._made = {}
+
+    def unhandled_tools(self) -> set[str]:
+        """Name the tools that are known and not handled."""
+        return self.llm_tools_known - self.llm_tools_handled
+
+    def tools(self, *, in_text: bool) -> list[Tool]:
+        """Make the tools of the frozen description.
+
+        Args:
+            in_text: whether the model writes its calls as text, and so is shown examples.
+        """
+        return [self._tool(cls, in_text=in_text) for cls in self.llm_tools_map.values()]
+
+    def _classes(self, given: Classes) -> Iterable[type]:
+        if given is None:
+            return list(self.llm_tools_map.values())
+        return list(given) if isinstance(given, Sequence) else [given]
+
+    def _know(self, cls: type[ToolForm]) -> str:
+        name = facts_of(cls).name
+        if not name:
+            raise BadTool(f'{cls.__name__!r} has no name to call it by. Write `request: str = "..."` in it.')
+        known = self.llm_tools_map.get(name)
+        if known is not None and _place(known) != _place(cls):
+            raise BadTool(f"Two tools are named {name!r}: {known.__name__} and {cls.__name__}. Name one otherwise.")
+        self.llm_tools_map[name] = cls
+        return name
+
+    def _handler(self, cls: type[ToolForm]) -> Handler:
+        """Find what handles the messages of a class. Raises BadTool."""
+        name = cls._handler or facts_of(cls).name
+        for own in (getattr(self, f"{name}_async", None), getattr(self, name, None)):
+            if callable(own):
+                return self._fitted(own, 1, contexts(own))
+        for word in ("handle_async", "handle", "response_async", "response"):
+            if callable(getattr(cls, word, None)):
+                return self._of_message(word, getattr(cls, word))
+        if effect_of_class(cls) is not None:
+            return lambda message, _context: message
+        need = f"a method `{name}` of the agent, or `handle` of {cls.__name__}"
+        raise BadTool(f"Nothing handles {name!r}; expected {need}, or enable_message(..., handle=False).")
+
+    def _fitted(self, function: Callable[..., Any], taken: int, told: Collection[str]) -> Handler:
+        """Return a function of the message and the context; what else it takes are the agent and the document.
+
+        Args:
+            told: parameters that get the context.
+        """
+        parameters = list(inspect.signature(function).parameters.values())
+        extra = [each.name for each in parameters[taken:] if each.kind is not inspect.Parameter.VAR_KEYWORD]
+        alone = [each.name for each in parameters[taken:] if each.kind is inspect.Parameter.KEYWORD_ONLY]
+        types = set(type(self).__mro__) - {object}
+        agents = {
+            each.name
+            for each in parameters[taken:]
+            if each.name == "agent" or each.annotation in [*types, *(cls.__name__ for cls in types)]
+        }
+
+        def call(message: Any, context: Context) -> Any:
+            more = {name: self if name in agents else context if name in told else self._document for name in extra}
+            named = {name: more.pop(name) for name in alone}
+            return function(message, *more.values(), **named) if taken else function(*more.values(), **named)
+
+        async def waiting(message: Any, context: Context) -> Any:
+            return await call(message, context)
+
+        return waiting if inspect.iscoroutinefunction(function) else call
+
+    def _of_message(self, word: str, method: Callable[..., Any]) -> Handler:
+        """Return the message's own method."""
+        told = contexts(method)
+
+        def call(message: Any, context: Context) -> Any:
+            return self._fitted(getattr(message, word), 0, told)(message, context)
+
+        async def waiting(message: Any, context: Context) -> Any:
+            return await call(message, context)
+
+        return waiting if inspect.iscoroutinefunction(method) else call
+
+    def _tool(self, cls: type[ToolForm], *, in_text: bool) -> Tool:
+        """Make the tool of a class, or give the one that was made of the same."""
+        name = facts_of(cls).name
+        effect: Effect | None = "pure" if effect_of_class(cls) is not None else cls._tool_effect
+        told = (cls.instructions(), cls.usage_examples() if in_text else "")
+        spec = cls.llm_function_schema(defaults=name not in self._terse)  # asked each time: a class may tell otherwise
+        made_of = (self._handlers.get(name), effect, cls._tool_approval, told, spec)
+        known = self._made.get(cls)
+        if known is None or known[0] != made_of:
+            description = "\n".join(filter(None, [spec.description, *told]))
+            handed = self._handed(cls, effect)
+            tool = msgspec.structs.replace(handed, description=description, args_schema=spec.parameters)
+            known = self._made[cls] = made_of, tool
+        return known[1]
+
+    def _handed(self, cls: type[ToolForm], effect: Effect | None) -> Tool:
+        """Make a tool that hands its messages to what handles them now."""
+        name = facts_of(cls).name
+        handler = self._handlers.get(name)
+
+        def handle(message: Any, context: Context) -> Any:
+            assert handler is not None, f"{name!r} is handled by somebody else"
+            return self._returned(handler(message, context), name, context)
+
+        async def waiting(message: Any, context: Context) -> Any:
+            assert handler is not None
+            return self._returned(await handler(message, context), name, context)
+
+        return as_tool(cls, waiting if inspect.iscoroutinefunction(handler) else handle, effect)
+
+    def _returned(self, value: Any, name: str, context: Context) -> Any:
+        """Write what a handler gave so that the record has it whole: documents and tool messages beside their text."""
+        if isinstance(value, ToolForm):
+            other = facts_of(type(value)).name
+            if other != name and other in self.llm_tools_handled and effect_of(value) is None:
+                return self._returned(self._handlers[other](value, context), other, context)
+            meta = ChatDocMetaData(sender=Entity.AGENT, tools_from_agent=True)
+            value = ChatDocument(tool_messages=[value], metadata=meta)
+        if isinstance(value, ChatDocument):
+            text = value.content or "\n".join(map(to_json, value.tool_messages))
+            return DocumentedResult(text, to_state(value))
+        return "" if value is None else plain(value)
+
+
+def effect_of_class(cls: type) -> Any:
+    """Return how a class of messages steers its task; `None` if it is a tool like any other."""
+    return getattr(cls, "_effect", None)
+
+
+def _place(cls: type) -> tuple[str, str]:
+    """Return where a class stands; one that was made again, or of another, stands where that does."""
+    return cls.__module__, cls.__qualname__
+
+
+def _set(names: set[str], name: str, *, on: bool) -> None:
+    (names.add if on else names.discard)(name)

@@ -1,0 +1,72 @@
+"""What a step of a pattern is given: who is told, how it goes on, and the services that it works with."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import datetime
+from typing import Any, Protocol
+
+from msgspec import Struct
+
+from gesta.compat.trustgraph.requests import AgentRequest, AgentResponse
+from gesta.log.journal import utc_now
+
+Respond = Callable[[AgentResponse], Awaitable[None]]
+Next = Callable[[AgentRequest], Awaitable[None]]
+Flow = Callable[[str], Any]
+"""Gives a service by its name."""
+Say = Callable[..., Awaitable[None]]
+USER_AWARE = ("structured-query-request", "row-embeddings-query-request")
+"""Services that are told for whom they work."""
+
+
+class Action(Struct, frozen=True, kw_only=True):
+    """What an agent decided to do, and what it saw then."""
+
+    thought: str = ""
+    name: str
+    arguments: dict[str, Any] = {}
+    observation: str = ""
+
+
+class UserAwareContext:
+    """A flow that knows for whom it works, and who listens."""
+
+    def __init__(self, flow: Flow, user: str, respond: Respond | None = None, streaming: bool = False) -> None:  # noqa: FBT001, FBT002 - as its users write it
+        self._flow, self._user = flow, user
+        self.respond = respond
+        self.streaming = streaming
+        self.current_explain_uri: str | None = None
+        """Id of the entry that what is done now hangs under."""
+        self.key = ""
+        """Idempotency key, 64 hex: the same however often the turn is taken up."""
+        self.clock: Callable[[], datetime] = utc_now
+        self.cancelled: Callable[[], bool] = lambda: False
+
+    def __call__(self, service_name: str) -> Any:
+        """Return a service, with the name of its user if it wants one."""
+        client = self._flow(service_name)
+        if service_name in USER_AWARE:
+            client._current_user = self._user  # noqa: SLF001 - the name that these services read
+        return client
+
+
+class Prompted(Protocol):
+    """A service that answers prompts."""
+
+    async def prompt(
+        self,
+        id: str,
+        variables: Mapping[str, Any],
+        streaming: bool = False,  # noqa: FBT001, FBT002 - as its users write it
+        chunk_callback: Callable[[str, bool], Awaitable[None]] | None = None,
+    ) -> str:
+        """Answer a prompt, telling the words as they come."""
+
+
+def teller(kind: str, respond: Respond, streaming: bool, message_id: str) -> Say:  # noqa: FBT001 - as its users write it
+    """Make what tells something in pieces when streaming, else whole."""
+
+    async def tell(text: str, is_final: bool = False) -> None:  # noqa: FBT001, FBT002 - as its users write it
+        last = is_final if streaming else True
+        await respond(AgentResponse(message_type=kind, content=text, end_of_message=last, message_id=message_id))
+
+    return tell

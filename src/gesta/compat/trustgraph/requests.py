@@ -1,0 +1,258 @@
+"""TrustGraph's messages as structs: what asks an agent, what it tells, and their place on the record.
+
+JSON in and out, by its wire rules: a response leaves out what is empty, but for its two flags; where two names were in
+use (`message_type` and `chunk_type`) both are read, and the newer is written. A request carries a whole history because
+its services keep none; here the record does, so `request_of` reads it off, and `contents_of` gives what a history from
+elsewhere says as contents. What of it has no place here is kept as it is and does nothing: see docs/patterns.md.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Self
+
+import msgspec
+from msgspec import Struct
+
+from gesta.agent import Agent
+from gesta.compat.langchain.steps import AgentAction, AgentStep, contents, steps
+from gesta.entry import Entry
+from gesta.events import Event
+from gesta.kinds import (
+    BeginContent,
+    ChatCompletionContent,
+    Content,
+    EndContent,
+    PlanContent,
+    SystemContent,
+    ToolResultContent,
+    UserContent,
+)
+from gesta.model.usage import tokens
+from gesta.prompt.formatter import observation_text
+
+RETRIEVAL = "urn:graph:retrieval"
+"""The graph that explanations are in."""
+FAILED = "agent-error"
+
+
+class PlanStep(Struct, kw_only=True):
+    """A step of a plan in a history."""
+
+    goal: str = ""
+    tool_hint: str = ""
+    depends_on: list[int] = []
+    status: str = "pending"
+    """pending, running, completed or failed."""
+    result: str = ""
+
+
+class HistoryStep(Struct, kw_only=True):
+    """What was thought, done and seen; TrustGraph's `AgentStep`."""
+
+    thought: str = ""
+    action: str = ""
+    arguments: dict[str, Any] = {}
+    """Typed, as they were executed."""
+    observation: str = ""
+    step_type: str = ""
+    """Empty, plan, execute, synthesise or subagent-completion."""
+    plan: list[PlanStep] = []
+    subagent_results: dict[str, str] = {}
+    """Answers by goal."""
+
+
+class AgentRequest(Struct, kw_only=True):
+    """What asks an agent for its next step."""
+
+    question: str
+    state: str = ""
+    group: list[str] | None = None
+    """Groups of tools; `None` means `default`, an empty list no tool at all."""
+    history: list[HistoryStep] = []
+    user: str = ""
+    collection: str = "default"
+    streaming: bool = False
+    session_id: str = ""
+    conversation_id: str = ""
+    pattern: str = ""
+    task_type: str = ""
+    framing: str = ""
+    correlation_id: str = ""
+    """Not empty: a sub-agent is asked."""
+    parent_session_id: str = ""
+    subagent_goal: str = ""
+    expected_siblings: int = 0
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Self:
+        """Read one; unknown members are let go. Raises msgspec.ValidationError, which names the path."""
+        return msgspec.json.decode(text, type=cls)
+
+    def to_json(self) -> str:
+        """Write one, whole."""
+        return msgspec.json.encode(self).decode()
+
+
+class Problem(Struct, kw_only=True):
+    """What went wrong."""
+
+    type: str = FAILED
+    message: str = ""
+
+
+class Used(Struct, frozen=True):
+    """What models were used for."""
+
+    in_token: int | None = None
+    """None where the provider of one reply did not count."""
+    out_token: int | None = None
+    model: str | None = None
+    """Of the last reply."""
+
+
+class AgentResponse(Struct, kw_only=True):
+    """What an agent tells while it works."""
+
+    message_type: str
+    """thought, action, observation, answer, explain or error; `retract` takes back words, which only Gesta does."""
+    content: str = ""
+    end_of_message: bool = False
+    end_of_dialog: bool = False
+    message_id: str = ""
+    explain_id: str = ""
+    explain_graph: str = ""
+    explain_triples: list[Any] = []
+    error: Problem | None = None
+    in_token: int | None = None
+    out_token: int | None = None
+    model: str | None = None
+
+    @property
+    def final(self) -> bool:
+        """Whether it is the last."""
+        return self.end_of_dialog
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Self:
+        """Read one, of either spelling. Raises msgspec.ValidationError, which names the path."""
+        given = msgspec.json.decode(text, type=dict[str, Any])
+        kind = given.pop("chunk_type", None)
+        return msgspec.convert(given if kind is None else {"message_type": kind, **given}, cls)
+
+    def to_json(self) -> str:
+        """Write one: what is empty is left out, but for the two flags."""
+        given = msgspec.to_builtins(self)
+        kept = {name: value for name, value in given.items() if value not in ("", None, [])}
+        return msgspec.json.encode(kept).decode()
+
+
+def request_of(entries: Iterable[Entry], *, before: int | None = None) -> AgentRequest:
+    """Read off a run what would ask for its next step: the question of its last turn and all that was done in it.
+
+    Args:
+        before: seq; as the run stood before that entry.
+    """
+    known = [entry for entry in entries if before is None or entry.seq < before]
+    opened = next((each.content.opened for each in known if isinstance(each.content, BeginContent)), None)
+    assert opened is not None, "a run begins with its opening"
+    begun = [place for place, each in enumerate(known) if _opens(each.content)]
+    turn = known[begun[-1] :] if begun else known
+    request = AgentRequest(question="", session_id=known[0].run, conversation_id=opened.session)
+    request.history = [history_step(each) for each in steps(turn) if isinstance(each, AgentStep)]
+    request.history += _planned(turn)
+    for entry in turn:
+        content = entry.content
+        if isinstance(content, UserContent | SystemContent) and not request.question:
+            request.question, request.user = content.value, getattr(content, "user_id", None) or request.user
+        request.state = _state(content) or request.state
+    if opened.parent_run is not None:
+        request.correlation_id = request.parent_session_id = opened.parent_run
+        request.subagent_goal = request.question
+    return request
+
+
+def history_step(step: AgentStep) -> HistoryStep:
+    """Write a step of a run as an item of a history."""
+    action, observation = step.action, observation_text(step.observation)
+    arguments = action.tool_input if isinstance(action.tool_input, dict) else {"input": action.tool_input}
+    thought = next((said.content for said in action.messages if isinstance(said.content, str)), "")
+    return HistoryStep(thought=thought, action=action.tool, arguments=arguments, observation=observation)
+
+
+def contents_of(history: Iterable[HistoryStep]) -> list[Content]:
+    """Return the contents that a history stands for, in order: replies, calls and their results."""
+    acted = [each for each in history if each.action and each.step_type != "subagent-completion"]
+    return contents(
+        [AgentStep(AgentAction(each.action, each.arguments, each.thought), each.observation) for each in acted]
+    )
+
+
+def agent_for(request: AgentRequest, patterns: Mapping[str, Agent], otherwise: Agent) -> Agent:
+    """Return the agent that a request names, else `otherwise` (a router), with the request's groups and state."""
+    agent = patterns.get(request.pattern, otherwise)
+    said = "\n\n".join(text for text in (agent.instructions, request.framing) if text)
+    groups = agent.groups if request.group is None else tuple(request.group)
+    return msgspec.structs.replace(agent, groups=groups, state=request.state or agent.state, instructions=said)
+
+
+def used_of(entries: Iterable[Entry]) -> Used:
+    """Sum up what models were used for, in child runs too where their entries are given."""
+    replies = [each.content for each in entries if isinstance(each.content, ChatCompletionContent)]
+    counts = [count for each in replies if (count := tokens(each.usage)) is not None]
+    model = next((each.model for each in reversed(replies) if each.model), None)
+    if len(counts) < len(replies):
+        return Used(model=model)
+    return Used(sum(each.input for each in counts), sum(each.output for each in counts), model)
+
+
+def response_of(event: Event, used: Used | None = None) -> AgentResponse:
+    """Write an event as a response; the last one tells what was used, where that is given."""
+    response = AgentResponse(message_type=event.type, content=event.content)
+    response.end_of_message, response.end_of_dialog = event.end_of_message, event.end_of_dialog
+    if event.explain_id is not None:
+        response.explain_id, response.explain_graph = event.explain_id, RETRIEVAL
+    elif event.message or event.seq:
+        response.message_id = f"{event.run}.{event.message or event.seq}"
+    if event.type == "error":
+        response.error = Problem(message=event.content)
+    if event.end_of_dialog and used is not None:
+        response.in_token, response.out_token, response.model = used.in_token, used.out_token, used.model
+    return response
+
+
+def responses_of(events: Iterable[Event], used: Used | None = None) -> list[AgentResponse]:
+    """Write the events of a turn as responses."""
+    return [response_of(event, used) for event in events]
+
+
+def _opens(content: Content) -> bool:
+    return isinstance(content, BeginContent) and content.role == "turn"
+
+
+def _state(content: Content) -> str:
+    """Read the state that a tool left the run in."""
+    return content.state if isinstance(content, ToolResultContent) and isinstance(content.state, str) else ""
+
+
+def _planned(turn: Iterable[Entry]) -> list[HistoryStep]:
+    """Read the last plan of a turn, and what came of its steps; of a decomposition, the answers by goal."""
+    found: list[PlanStep] = []
+    divided = False
+    places: dict[int, int] = {}
+    for entry in turn:
+        match entry.content:
+            case PlanContent(steps=planned, role=role):
+                divided = role == "decomposition"
+                found = [
+                    PlanStep(goal=each.goal, tool_hint=each.tool_hint or "", depends_on=each.depends_on or [])
+                    for each in planned
+                ]
+            case BeginContent(name=name, role="step" | "finding") if name.rpartition(" ")[2].isdecimal():
+                places[entry.seq] = int(name.rpartition(" ")[2])
+            case EndContent(status=status, state=value, error=error) if places.get(entry.span, -1) in range(len(found)):
+                step = found[places[entry.span]]
+                step.status = "completed" if status == "success" else "failed"
+                step.result = observation_text(value) if error is None else error.message
+    if divided:
+        results = {each.goal: each.result for each in found if each.status != "pending"}
+        return [HistoryStep(step_type="synthesise", subagent_results=results)]
+    return [HistoryStep(step_type="plan", plan=found)] if found else []

@@ -1,0 +1,139 @@
+"""What contents are made of: their tags, what all of them share, and the values that stand inside them.
+
+A value has no tag of its own and is never on record by itself. `gesta.kinds` holds the contents, and hands these names
+on: import them from there.
+"""
+
+import enum
+from typing import Any, Literal, Self
+
+from msgspec import Struct
+
+Status = Literal["success", "error"]
+Reason = Literal["answered", "failed", "limit", "budget", "cancelled"]
+
+
+class Kind(enum.StrEnum):
+    """The tag of a content."""
+
+    def __new__(cls, value: str, doc: str) -> Self:
+        """Make a member that is its tag and carries its own docstring."""
+        member = str.__new__(cls, value)
+        member._value_ = value
+        member.__doc__ = doc
+        return member
+
+    System = "system", "Text that the application made: a template filled in, the task of a child run."
+    ToolCall = "tool-call", "Arguments that a model made for a tool."
+    ToolResult = "tool-result", "What came of a tool call."
+    ChatCompletion = "chat-completion", "What a model generated, before any post-processing."
+    RequestHeader = "request-header", "Tools, output schema, model and settings of the requests after it."
+    User = "user", "What a person sent."
+    Assistant = "assistant", "What the person was shown."
+    Begin = "begin", "A span starts."
+    End = "end", "A span ends."
+    Edge = "edge", "One unit of work calls another, or hands over to it."
+    KeyValue = "key-value", "Anything the user wants on the record under a name."
+    Request = "request", "A model is about to be asked."
+    Thought = "thought", "Reasoning."
+    Attempt = "attempt", "The effect of a tool call is about to be tried."
+    Fault = "fault", "A try that failed and is not the answer."
+    Decision = "decision", "A routing choice."
+    Plan = "plan", "Steps that are to be taken."
+    Retrieval = "retrieval", "What was looked up, down to the passage."
+    ApprovalRequest = "approval-request", "A person is asked whether a call may run."
+    Approval = "approval", "A person answered about a call."
+    Question = "question", "A person is asked anything else."
+    Answer = "answer", "A person answered a question."
+    Signal = "signal", "The run was told something from outside."
+    Timer = "timer", "The run wants to be woken."
+    Resolution = "resolution", "Somebody or something settled a doubt."
+    Budget = "budget", "Money and tokens set aside before, settled after."
+    Artifact = "artifact", "A file that a tool or code made."
+    Compaction = "compaction", "A summary is shown instead of a range of entries."
+
+
+class Part(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One piece of a message: text, or an image or file."""
+
+    type: Literal["text", "image", "file"]
+    text: str | None = None
+    data: Any = None
+    """The bytes of an image or file; large ones are kept as a blob."""
+    url: str | None = None
+    """Where it lies, for whoever is asked to fetch it."""
+    blob: str | None = None
+    """Name of a blob in this run that holds it."""
+    media_type: str | None = None
+    name: str | None = None
+
+
+class Error(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What went wrong, as data."""
+
+    type: str
+    """Class of the exception, or a short name of ours such as `timeout`."""
+    message: str
+    http_status: int | None = None
+    traceback: str | None = None
+
+
+class Forked(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a fork goes on from."""
+
+    run: str
+    seq: int
+    """Seq of the last entry that the fork shares; 0 if it shares no entry."""
+    digest: str = ""
+    """Of that entry, in hex: the fork is chained to it."""
+    live: list[str] | None = None
+    """Tools that may do what is not on record of the base, beside the pure ones."""
+
+
+class Opened(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What makes a run: stands on its first begin."""
+
+    session: str
+    name: str
+    record: str
+    """Id of the record where the run was made; it stays when the run is copied elsewhere."""
+    parent_run: str | None = None
+    base: Forked | None = None
+    """Of a fork: the run that it goes on from."""
+    depth: int = 0
+    """Number of runs above this one."""
+    doubts: list[str] | None = None
+    """Names of tools with a call of unknown outcome in a run above: each call of them needs approval here."""
+
+
+class AgentRef(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Which agent took a turn. Never imported from here: `hint` is for people."""
+
+    name: str
+    digest: str
+    """SHA-256 of the agent's description, in hex."""
+    hint: str | None = None
+
+
+class Step(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One step of a plan."""
+
+    goal: str
+    tool_hint: str | None = None
+    depends_on: list[int] | None = None
+    """Places of other steps in the plan, from 0."""
+
+
+class Hit(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One passage that a retrieval found."""
+
+    document: str
+    chunk: str | None = None
+    score: float | None = None
+
+
+class Base(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind"):
+    """What all contents share."""
+
+    extra: dict[str, Any] | None = None
+    """Additional data of users and importers, any Python values: nothing in Gesta reads a member of it."""

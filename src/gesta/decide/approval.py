@@ -1,0 +1,183 @@
+"""An approval counts if it came before its request expired, and if the program's Approver accepts it.
+
+The name in an approval is a claim: whoever can put a letter into an inbox can write any name. An `Approver` checks who
+approves. The program that opens the record gives it, with its keys; neither is ever read from the record. Each approval
+is judged once, by whoever takes its letter in, and the judgement is part of the entry: `sent_at` and `refused`.
+`SignedApprovals` is the first Approver: a token that fits one call, its arguments and one answer.
+"""
+
+import hmac
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any, Protocol
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from gesta.codec.rows import as_recorded, canonical, digest_of
+from gesta.entry import fold, utc_text, utc_time
+from gesta.errors import AgentError, message_of
+from gesta.kinds import ApprovalContent
+from gesta.log.journal import read
+from gesta.state.calls import Pending
+from gesta.state.run import RunView
+from gesta.store import Letter, Store
+from gesta.text.redactor import SECRETS
+
+KEY_BYTES = 16
+"""Bytes of a key, at least."""
+FORM = "gesta approval 1"  # changed with what is signed, so that a token of one form never fits another
+
+
+class Asked(Struct, frozen=True, kw_only=True):
+    """The one tool call that a person is asked about: what an approval is bound to."""
+
+    record: str
+    """Id of the record."""
+    run: str
+    request: int
+    """Seq of the approval-request."""
+    call: int
+    """Seq of the tool call."""
+    tool: str
+    args: dict[str, Any]
+    """The arguments that the model made."""
+    expires: datetime | None = None
+
+    @classmethod
+    def of(cls, call: Pending, run: str, record: str) -> "Asked":
+        """Return what was asked about a call that waits, in the run and the record with these ids."""
+        assert call.asked is not None, f"nobody was asked about call {call.seq}"
+        return cls(
+            record=record,
+            run=run,
+            request=call.asked,
+            call=call.seq,
+            tool=call.name,
+            args=call.args,
+            expires=call.expires,
+        )
+
+    @property
+    def args_digest(self) -> str:
+        """SHA-256 of the canonical arguments, in hex, as the approval-request has it."""
+        return digest_of(self.args)
+
+
+class Approver(Protocol):
+    """A check whether an approval counts: a port of one method."""
+
+    def refuses(self, approval: ApprovalContent, asked: Asked) -> str | None:
+        """Return why an approval does not count, `None` if it does. It is not awaited, so it must not wait."""
+
+
+def judged_approval(
+    approval: ApprovalContent, letter: Letter, calls: Iterable[Pending], record: str, approver: Approver | None
+) -> ApprovalContent:
+    """Return an approval as it is written down: with the store's time, and with why it does not count if it does not.
+
+    Args:
+        letter: the letter that it came in; one without a time comes from a replay and was judged before.
+        calls: those of the run that have no result.
+        record: id of the record.
+        approver: `None` where the name in an approval is believed.
+    """
+    if not letter.at:
+        return approval
+    approval = replace(approval, sent_at=utc_time(letter.at), refused=None)
+    call = next((call for call in calls if call.asked == approval.of), None)
+    if call is None:
+        return approval
+    about = Asked.of(call, letter.run, record)
+    return replace(approval, refused=_expired(letter.at, about) or _refused(approval, about, approver))
+
+
+def _expired(at: str, about: Asked) -> str | None:
+    if about.expires is None or utc_time(at) < about.expires:
+        return None
+    return f"It came at {at}, and the request had expired at {utc_text(about.expires)}."
+
+
+def _refused(approval: ApprovalContent, about: Asked, approver: Approver | None) -> str | None:
+    if approver is None:
+        return None
+    try:
+        return approver.refuses(approval, about)
+    except Exception as failure:  # noqa: BLE001 - what cannot be checked does not count
+        return f"The Approver raised {type(failure).__name__}: {message_of(failure)}"
+
+
+async def asked(store: Store, run: str) -> list[Asked]:
+    """Read which calls of a run wait for an approval, in the order of the calls. Cost: reads the run."""
+    state = fold(RunView(), await read(store, run))
+    waiting = (call for call in state.calls.values() if call.asked is not None and call.approval is None)
+    return [Asked.of(call, run, store.info.id) for call in waiting]
+
+
+def sign(approval: ApprovalContent, asked: Asked, key: bytes) -> ApprovalContent:
+    """Return the approval with a token that fits this answer to this request alone. Raises AgentError: no key.
+
+    Source: RFC 2104 (HMAC) over SHA-256.
+    """
+    approval = as_recorded(approval)
+    return replace(approval, token=_token(approval, asked, _checked_key(approval.by, key)))
+
+
+def _token(approval: ApprovalContent, about: Asked, key: bytes) -> str:
+    """Digest all that an approval means: what is asked, and every member of the answer that somebody reads."""
+    expires = utc_text(about.expires) if about.expires is not None else None
+    call = [about.record, about.run, about.request, about.call, about.tool, about.args_digest, expires]
+    args = digest_of(approval.args) if approval.args is not None else None
+    answer = [approval.verdict, approval.by, args, approval.reason, digest_of(approval.result)]
+    return hmac.new(key, canonical([FORM, *call, *answer]), "sha256").hexdigest()
+
+
+def _checked_key(name: str, key: bytes) -> bytes:
+    """Return the key of an approver. Raises AgentError for a value that cannot be a key."""
+    if not isinstance(key, bytes):
+        found = f"is of type {type(key).__name__}, expected bytes: bytes.fromhex(...) reads one from text."
+        raise AgentError(f"The key of {name!r} {found}")
+    if len(key) < KEY_BYTES:
+        found = f"has {len(key)} bytes, expected at least {KEY_BYTES}: secrets.token_bytes(32) makes one."
+        raise AgentError(f"The key of {name!r} {found}")
+    for text in (key.hex(), key.hex().upper(), key.decode("ascii", "replace")):
+        SECRETS.add(f"approval-key-{name}", text)
+    return key
+
+
+class SignedApprovals:
+    """An Approver that counts an approval only with a token made by `sign` with the key of whoever it names."""
+
+    def __init__(self, keys: Mapping[str, bytes]) -> None:
+        """Keep the keys: by the name in `ApprovalContent.by`, at least 16 bytes each. Raises AgentError."""
+        if not keys:
+            raise AgentError(
+                "SignedApprovals has no keys, so that nobody could approve anything. Give it one for each name."
+            )
+        self._keys = {name: _checked_key(name, key) for name, key in keys.items()}
+
+    def __eq__(self, other: object) -> bool:
+        """Return whether both know the same names by the same keys."""
+        return isinstance(other, SignedApprovals) and self._keys == other._keys
+
+    def __hash__(self) -> int:
+        """Hash the names."""
+        return hash(frozenset(self._keys))
+
+    def refuses(self, approval: ApprovalContent, asked: Asked) -> str | None:
+        """Return why an approval does not count. Two tokens are compared in a time that says nothing about them."""
+        if approval.token is None:
+            return (
+                "It has no token, and this program counts signed approvals alone. "
+                "Set GESTA_APPROVAL_KEY for `gesta approve`, or pass --token-file."
+            )
+        key = self._keys.get(approval.by)
+        if key is None:
+            return f"The program has no key of {approval.by!r}."
+        token = approval.token.encode("utf-8", "surrogatepass")
+        if hmac.compare_digest(token, _token(approval, asked, key).encode()):
+            return None
+        return (
+            "Its token was made for another call or another answer, or with another key. "
+            "Sign exactly what is asked: gesta.decide.approval.asked(record.store, run) reads it."
+        )

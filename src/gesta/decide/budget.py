@@ -1,0 +1,170 @@
+"""What a turn can afford follows from its budget, from what the run above allows it, and from what it has spent.
+
+Nothing here asks or writes: `decide` reads it before a request, `ask` writes down what it sets aside and settles.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Struct
+
+from gesta.agent import Agent
+from gesta.kinds import BudgetContent, Error, QuestionContent
+from gesta.model.usage import tokens
+from gesta.policy import Budget
+from gesta.state.account import BYTES, Amount, Spent, number
+from gesta.state.run import RunState
+
+REPLY = ("max_completion_tokens", "max_tokens", "max_output_tokens", "maxOutputTokens")
+"""Settings that bound a reply."""
+ALMOST = 1e-9
+"""Dollars that adding up may be wrong by."""
+
+
+class Overrun(Struct, frozen=True):
+    """The next request would take a turn beyond a bound."""
+
+    axis: Literal["tokens", "usd"]
+    bound: float
+    counted: float
+    """Spent, or set aside."""
+    need: float
+    allowed: bool
+    """Whether the bound is the run's above."""
+
+    @property
+    def text(self) -> str:
+        """What was found."""
+        whose = "what the run above allows it" if self.allowed else "its budget"
+        bound, counted, need = (_shown(self.axis, each) for each in (self.bound, self.counted, self.need))
+        found = f"of {bound}, {counted} are spent or set aside, and the next request may take {need}"
+        return f"The turn reached {whose}: {found}."
+
+    @property
+    def error(self) -> Error:
+        """How the turn ends."""
+        hint = "Raise Budget.{}, or bound each reply: settings={{'max_tokens': ...}}."
+        return Error(type=self.axis, message=f"{self.text} {hint.format(self.axis)}")
+
+    @property
+    def question(self) -> QuestionContent:
+        """What a person is asked, where the policy says so."""
+        unit = "US dollars" if self.axis == "usd" else "tokens"
+        return QuestionContent(
+            value=f"{self.text} How many more {unit} may it spend? 0 ends it.",
+            schema={"type": "number", "minimum": 0},
+            raises=self.axis,
+        )
+
+
+def _shown(axis: str, value: float) -> str:
+    return f"${value:.4f}" if axis == "usd" else f"{value:,.0f} tokens"
+
+
+def account(own: Budget | None, state: RunState) -> Budget | None:
+    """Return the budget of the open turn, within what its parent run allows; `None` if no account is kept."""
+    assert state.turn is not None
+    allowed = state.turn.spending.allowed
+    if allowed is None:
+        return own
+    made = own or Budget(
+        request_usd=number(allowed.get("request_usd"), Budget().request_usd),
+        request_tokens=int(number(allowed.get("request_tokens"), Budget().request_tokens)),
+    )
+    bounds = {name: _least(getattr(made, name), allowed.get(name)) for name in ("usd", "tokens")}
+    return msgspec.structs.replace(made, **bounds)
+
+
+def _least(own: float | None, allowed: Any) -> float | None:
+    return min((each for each in (own, allowed) if each is not None), default=None)
+
+
+def need(agent: Agent, budget: Budget, state: RunState) -> Amount:
+    """Return the most that the next request can cost: the prompt as it is now, and the longest reply."""
+    prompt = state.weight.tokens
+    if not state.weight.counted:
+        header = agent.offering(state.tool_state).header()
+        prompt += len(msgspec.json.encode([header.tools, header.meta], enc_hook=repr)) // BYTES
+    bounds = (agent.settings.get(name) for name in REPLY)
+    reply = next((each for each in bounds if isinstance(each, int)), budget.request_tokens)
+    usd = _price(agent, {"prompt_tokens": prompt, "completion_tokens": reply})
+    return Amount(prompt + reply, budget.request_usd if usd is None else usd)
+
+
+def overrun(agent: Agent, state: RunState) -> Overrun | None:
+    """Return the limit that the next request would exceed; `None` if it exceeds no limit."""
+    budget = account(agent.policy.budget, state)
+    if budget is None or (budget.usd is None and budget.tokens is None):
+        return None
+    assert state.turn is not None
+    spending = state.turn.spending
+    counted, wanted = spending.counted, need(agent, budget, state)
+    axes: tuple[Literal["usd"], Literal["tokens"]] = ("usd", "tokens")
+    for axis in axes:
+        bound = getattr(budget, axis)
+        if bound is None:
+            continue
+        have, more, next_ = (getattr(each, axis) for each in (counted, spending.more, wanted))
+        if have + next_ > bound + more + ALMOST:
+            allowed = getattr(agent.policy.budget, axis, None) != bound
+            return Overrun(axis, bound + more, have, next_, allowed)
+    return None
+
+
+def reserved(agent: Agent, state: RunState) -> dict[str, Any] | None:
+    """Return the amount to reserve for the next request; `None` if no account is kept."""
+    budget = account(agent.policy.budget, state)
+    return None if budget is None else msgspec.to_builtins(need(agent, budget, state))
+
+
+def settled(agent: Agent, held: Mapping[str, Any], usage: dict[str, Any] | None) -> dict[str, Any]:
+    """Return what a reply cost. An unknown cost counts as the reserved amount."""
+    counts = tokens(usage)
+    usd = _price(agent, usage) if usage is not None and counts is not None else None
+    spent: dict[str, Any] = {"tokens": counts.input + counts.output if counts is not None else None, "usd": usd}
+    if None in spent.values():
+        spent["counted"] = {name: held[name] if value is None else value for name, value in spent.items()}
+    if usd is not None and agent.price is not None:
+        spent["prices"] = agent.price.dated
+    return spent
+
+
+def share(own: Budget | None, state: RunState, among: int) -> dict[str, Any] | None:
+    """Return what one of `among` child runs may spend. An equal share stays with the turn itself."""
+    budget = account(own, state)
+    if budget is None:
+        return None
+    assert state.turn is not None
+    spending = state.turn.spending
+    given: dict[str, Any] = {"request_usd": budget.request_usd, "request_tokens": budget.request_tokens}
+    if budget.tokens is not None:
+        left = budget.tokens + spending.more.tokens - spending.counted.tokens
+        given["tokens"] = max(0, left // (1 + among))
+    if budget.usd is not None:
+        rest = budget.usd + spending.more.usd - spending.counted.usd
+        given["usd"] = max(0.0, math.floor(rest / (1 + among) * 1e6) / 1e6)
+    return given
+
+
+def returned(edge: int, allowance: Mapping[str, Any] | None, spent: Spent | None) -> BudgetContent | None:
+    """Return what a child run spent of its allowance; `None` if neither run keeps an account."""
+    if spent is None and allowance is None:
+        return None
+    found: dict[str, Any] = {"tokens": 0, "usd": 0.0}
+    if spent is not None:
+        found = {"tokens": spent.tokens, "usd": spent.usd}
+        if spent.usd is None:
+            found["counted"] = {"tokens": spent.tokens, "usd": spent.counted_usd}
+    return BudgetContent(of=edge, spent=found)
+
+
+def _price(agent: Agent, usage: dict[str, Any]) -> float | None:
+    if agent.price is None:
+        return None
+    try:
+        usd = number(agent.price.usd(usage), -1.0)
+    except Exception:  # noqa: BLE001 - a price that cannot be said is unknown; it must not break the turn
+        return None
+    return None if usd < 0 else round(usd, 9)

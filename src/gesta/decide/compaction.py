@@ -1,0 +1,82 @@
+"""Which part of a prompt that has grown too large is left out: first old results of tools, then old turns, whole.
+
+It follows from the policy, the folded state and the prompt alone, so a run that was killed goes on alike.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from gesta.agent import Agent
+from gesta.kinds import CompactionContent
+from gesta.policy import Compact
+from gesta.prompt.blocks import Prompt
+from gesta.state.run import RunState
+
+FREED = 0.1
+"""Part of the bound that has to be freed: a prompt that changes is a prompt that no provider has in its cache."""
+MADE = "[This result was left out to save space. The call was made: do not make it again to read this.]"
+"""In place of a result whose call may have had an effect."""
+
+
+def too_large(agent: Agent, state: RunState) -> bool:
+    """Return whether the policy wants the next prompt smaller."""
+    rule = agent.policy.compact
+    return rule is not None and state.weight.tokens > rule.at_tokens
+
+
+def old_results(agent: Agent, state: RunState, prompt: Prompt) -> list[CompactionContent]:
+    """Return a compaction for each result that is to be left out; empty where that would not free enough."""
+    rule = agent.policy.compact
+    assert rule is not None
+    places, found = list(_results(rule, prompt)), list[CompactionContent]()
+    for place in places if _worth(rule, state, prompt, places) else ():
+        shown = prompt.shown[place]
+        tool, size = agent.tool(shown.tool or ""), _tokens(state, prompt, [place])
+        said = None if tool is not None and tool.effect == "pure" else MADE
+        first, last = min(shown.sources), max(shown.sources)
+        found.append(CompactionContent(from_seq=first, to_seq=last, summary=said, tokens=size))
+    return found
+
+
+def old_turns(agent: Agent, state: RunState, prompt: Prompt) -> CompactionContent | None:
+    """Return the compaction of the old turns to be left out, without a summary; `None` to leave no turn out."""
+    rule = agent.policy.compact
+    assert rule is not None
+    places = list(_turns(rule, state, prompt))
+    if not places or not _worth(rule, state, prompt, places):
+        return None
+    seqs = [seq for place in places for seq in prompt.shown[place].sources]
+    return CompactionContent(from_seq=min(seqs), to_seq=max(seqs), tokens=_tokens(state, prompt, places))
+
+
+def _results(rule: Compact, prompt: Prompt) -> Iterator[int]:
+    """Yield the places of old results that are large; what came since the last reply stays, for nobody has read it."""
+    shown = prompt.shown
+    read = max((place for place, each in enumerate(shown) if each.role == "assistant"), default=0)
+    results = [place for place, each in enumerate(shown) if each.observes]
+    for place in results[: max(0, len(results) - rule.keep_results)] if rule.results_over is not None else ():
+        assert rule.results_over is not None
+        seqs = shown[place].sources
+        together = max(seqs) - min(seqs) < len(seqs)  # nothing else lies between them
+        large = len(prompt.blocks[place]) > rule.results_over and not shown[place].left_out
+        if large and together and place < read:
+            yield place
+
+
+def _turns(rule: Compact, state: RunState, prompt: Prompt) -> Iterator[int]:
+    """Yield the places of old turns; what the application said before the first stays."""
+    kept = state.began[-rule.keep_turns - 1 :][0]
+    leading = True
+    for place, each in enumerate(prompt.shown):
+        leading = leading and each.role == "system"
+        if not leading and each.sources and max(each.sources) < kept:
+            yield place
+
+
+def _worth(rule: Compact, state: RunState, prompt: Prompt, places: Sequence[int]) -> bool:
+    return _tokens(state, prompt, places) >= FREED * rule.at_tokens
+
+
+def _tokens(state: RunState, prompt: Prompt, places: Sequence[int]) -> int:
+    """Estimate the tokens of some blocks from those of the whole prompt."""
+    sizes = [len(block) for block in prompt.blocks]
+    return state.weight.tokens * sum(sizes[place] for place in places) // max(1, sum(sizes))

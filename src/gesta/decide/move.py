@@ -1,0 +1,272 @@
+"""What to do next follows from the agent and the folded state alone, at every prefix of every log.
+
+Whoever holds the lease folds and decides: the process that began, one that resumes after a crash, another worker.
+So resume, take-over and approval need no machinery of their own.
+"""
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from gesta.agent import Agent
+from gesta.decide.budget import overrun
+from gesta.decide.compaction import too_large
+from gesta.decide.open_call import Blocking, course, placeholder
+from gesta.entry import Cause
+from gesta.errors import BadArguments, ModelFault
+from gesta.kinds import Error, Reason, ToolResultContent
+from gesta.policy import Limits
+from gesta.state.calls import DEPTH, Pending
+from gesta.state.run import RunState
+from gesta.state.turn import Turn
+
+
+class Ask(Struct, frozen=True):
+    """Ask the model."""
+
+    compact: bool = False
+    """Whether the prompt is too large: what of it is left out first is in `decide.compaction`; then it is decided anew.
+    """
+
+
+class Correct(Struct, frozen=True):
+    """Write down for the model what is wrong with its last answer."""
+
+    text: str
+
+
+class Close(Struct, frozen=True):
+    """Answer what is still open before the next request, so that every history sent is valid."""
+
+    results: tuple[ToolResultContent, ...]
+    """A placeholder for each open call."""
+    lost: int | None = None
+    """Seq of a request that a crash cut off."""
+
+
+class Pause(Struct, frozen=True):
+    """Wait before the model is asked again, because the last try failed."""
+
+    failed_at: datetime
+    wait_s: float
+    """Counted from `failed_at`; not longer than this from now, whatever the clock says."""
+
+
+class Use(Struct, frozen=True):
+    """Carry tool calls out."""
+
+    run: tuple[Pending, ...]
+    """To be tried at once; those beyond the policy's cap come in the next move."""
+    settle: tuple[Pending, ...] = ()
+    """In doubt or resolved: to be settled without trying."""
+
+
+class Waiting(Struct, frozen=True):
+    """Something that the run waits for."""
+
+    what: Literal["approval", "doubt", "running", "child", "question", "budget", "timer", "resume", "deaths", "copy"]
+    """`approval`, `question`, `doubt`: a person's word. `running`: the end of an attempt whose process may still work.
+    `budget`: a person's answer whether the turn may spend more. `child`: a run below. `timer`: a time. `resume`: its
+    program stopped waiting for it. `deaths`: a person's resume, after too many processes died in it.
+    `copy`: `gesta adopt`, for this record is a copy."""
+    call: int
+    """Seq of the tool call; 0 for what a program waits for."""
+    tool: str
+    """Name of the tool, or of what a program calls."""
+    of: int | None = None
+    """Seq of the approval-request, or of the attempt in doubt."""
+    declared: bool = True
+    """Whether the tool's author said what its effect is."""
+    run: str | None = None
+    """The child run in which somebody has to answer; `None` for the run itself."""
+
+    @property
+    def text(self) -> str:
+        """What it waits for, in a few words."""
+        return f"{self.what} of {self.tool}" if self.tool else self.what
+
+
+class Wait(Struct, frozen=True):
+    """Leave the turn open until somebody answers."""
+
+    what: tuple[Waiting, ...]
+
+
+class Finish(Struct, frozen=True):
+    """End the turn."""
+
+    reason: Reason
+    error: Error | None = None
+    value: Any = None
+    """What a program gave; the answer of a model is on record."""
+    text: str | None = None
+    """That value for people, where it is not simply shown."""
+    causes: tuple[Cause, ...] = ()
+    """Of that value."""
+
+
+Move = Ask | Correct | Close | Pause | Use | Wait | Finish
+Decider = Callable[[Agent, RunState], Move | None]
+"""Says what comes next; `None` where that is for a program to say."""
+
+
+def decide(agent: Agent, state: RunState) -> Move:
+    """Return the next move of the open turn. Pure."""
+    turn = state.turn
+    assert turn is not None and turn.reason is None, "there is no open turn to decide in"
+    if turn.assistant is not None:
+        return Finish("answered")
+    return decide_calls(agent, state) or _answer(agent, state, turn) or decide_request(agent, state)
+
+
+def decide_calls(agent: Agent, state: RunState) -> Use | Wait | Finish | None:
+    """Return how the open calls go on; `None` where no call can go on and nobody is waited for."""
+    turn = state.turn
+    assert turn is not None
+    limits, over = agent.policy.limits, _over(turn)
+    if over is not None:
+        return over
+    if turn.deaths >= agent.policy.deaths:
+        return Wait((Waiting("deaths", 0, ""),))
+    if limits.calls is not None and turn.calls > limits.calls:
+        return _limit("calls", limits.calls)
+    return _calls(agent, state)
+
+
+def decide_request(agent: Agent, state: RunState) -> Move:
+    """Return how the model is asked next: what comes before it, or why it is not asked."""
+    turn = state.turn
+    assert turn is not None
+    stop = _over(turn) or _bounded(agent, turn) or _afford(agent, state)
+    if stop is not None:
+        return stop
+    lost = state.asked.seq if state.asked is not None and state.asked.open else None
+    if state.calls or lost is not None:
+        return Close(tuple(placeholder(agent, call) for call in state.calls.values()), lost)
+    if turn.retry_at is not None:
+        return Pause(*turn.retry_at)
+    return Ask(compact=too_large(agent, state))
+
+
+def decide_act(agent: Agent, state: RunState, name: str) -> Finish | Wait | None:
+    """Return why a program's turn does not do an act now; `None` where it may."""
+    turn, bound = state.turn, agent.policy.limits.calls
+    assert turn is not None
+    over = _over(turn)
+    if over is not None:
+        return over
+    if bound is not None and name not in state.acts.named and len(state.acts.named) >= bound:
+        return _limit("calls", bound)
+    if state.copied:  # whatever it does may be done in the record that was copied, too
+        return Wait((Waiting("copy", 0, name),))
+    return None
+
+
+def depth_error(limits: Limits, state: RunState) -> Error | None:
+    """Return what ends a turn which would call an agent deeper than its policy allows; `None` if it may call one."""
+    opened, most = state.opened, limits.depth
+    if opened is None or opened.depth < most:
+        return None
+    found = f"This run has {opened.depth} runs above it; agents may call agents {most} deep"
+    return Error(type=DEPTH, message=f"{found}. Raise Policy(limits=Limits(depth={most})) if that is meant.")
+
+
+def retry_wait_s(agent: Agent, turn: Turn, fault: ModelFault) -> float | None:
+    """Return the seconds after which a try that failed is made again; `None` where it is not."""
+    retry, failed = agent.policy.retry, turn.faults + 1
+    return retry.wait_s(failed, fault.retry_after_s) if fault.retry and failed < retry.tries else None
+
+
+def _over(turn: Turn) -> Finish | None:
+    """Return the end of a turn that is not to go on, whatever it is doing."""
+    if turn.cancelled is not None:
+        return Finish("cancelled", Error(type="cancelled", message=f"cancelled by {turn.cancelled}"))
+    if turn.fatal is not None:
+        return Finish("failed", turn.fatal)
+    if turn.limit is not None:
+        return Finish("limit", turn.limit)
+    return None
+
+
+def _calls(agent: Agent, state: RunState) -> Use | Wait | None:
+    """Carry on with the open calls of this turn, if one can go on or waits for somebody."""
+    turn = state.turn
+    assert turn is not None
+    run, settle, waits = [], [], []
+    for call in state.current():
+        found = course(agent, call, state)
+        if found == "run":
+            run.append(call)
+        elif found == "settle":
+            settle.append(call)
+        elif found != "close":
+            waits.append(_waiting(agent, call, found))
+        # else the placeholder before the next request answers it
+    if run or settle:
+        return Use(tuple(run[: max(1, agent.policy.parallel)]), tuple(settle))
+    return Wait(tuple(waits)) if waits else None
+
+
+def _waiting(agent: Agent, call: Pending, what: Blocking) -> Waiting:
+    tool = agent.tool(call.name)
+    attempt = call.last.seq if call.last is not None else None
+    of = {"approval": call.asked, "question": call.question}.get(what, attempt)
+    child = call.last.child if call.last is not None and what == "child" else None
+    return Waiting(what, call.seq, call.name, of, tool is None or tool.declared, child)
+
+
+def _answer(agent: Agent, state: RunState, turn: Turn) -> Move | None:
+    """Return what comes of a reply without calls; `None` where there is none, or an empty one is asked for again."""
+    if turn.reply is None:
+        return None
+    if turn.empty:
+        return _empty(agent, turn)
+    if agent.answer_type is None:
+        return Finish("answered")
+    try:
+        agent.answer_type.read(agent.answer_text(turn.text))
+    except BadArguments as wrong:
+        if turn.corrections >= agent.policy.retry.corrections:
+            return Finish("failed", Error(type="BadAnswer", message=str(wrong)))
+        return _bounded(agent, turn) or _afford(agent, state) or Correct(str(wrong))
+    return Finish("answered")
+
+
+def _empty(agent: Agent, turn: Turn) -> Finish | None:
+    if asks_again(agent, turn):
+        return None
+    message = f"The model answered with nothing (no text, no tool call) {turn.empty} times in a row."
+    return Finish("failed", Error(type="EmptyReply", message=message))
+
+
+def asks_again(agent: Agent, turn: Turn) -> bool:
+    """Return whether the last reply was empty, and another is asked for."""
+    return 0 < turn.empty <= agent.policy.retry.empty
+
+
+def _bounded(agent: Agent, turn: Turn) -> Finish | None:
+    """Stop where the next request or its calls would go beyond a limit."""
+    limits = agent.policy.limits
+    for name, count, bound in (("requests", turn.requests, limits.requests), ("calls", turn.calls, limits.calls)):
+        if bound is not None and count >= bound:
+            return _limit(name, bound)
+    return None
+
+
+def _afford(agent: Agent, state: RunState) -> Wait | Finish | None:
+    """Stop, or wait for a person, where the next request would take the turn beyond its budget."""
+    over = overrun(agent, state)
+    if over is None or state.turn is None:
+        return None
+    budget, spending = agent.policy.budget, state.turn.spending
+    if budget is not None and budget.when_spent == "ask" and not spending.refused:
+        return Wait((Waiting("budget", 0, "", of=spending.asked),))
+    return Finish("budget", over.error)
+
+
+def _limit(name: str, bound: int) -> Finish:
+    found = f"The turn reached its limit of {bound} {name}"
+    todo = f"Raise Policy(limits=Limits({name}={bound})) if it needs more."
+    return Finish("limit", Error(type=name, message=f"{found}. {todo}"))

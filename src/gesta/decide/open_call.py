@@ -1,0 +1,141 @@
+"""How one open call goes on: it is tried, settled, waited for, or answered with a placeholder.
+
+A placeholder says to the model what is known: that the call was denied, that it never ran, or that nobody knows.
+"""
+
+from typing import Literal
+
+from gesta.agent import Agent
+from gesta.errors import nearest
+from gesta.function_tool.tool import Tool
+from gesta.kinds import ToolResultContent
+from gesta.state.calls import EFFECTS, EXPIRED, WAITS, Pending, Try
+from gesta.state.run import RunState
+
+NEVER = "This call was not carried out."
+DENIED = "A person did not allow this call."
+INTERRUPTED = "This call was interrupted and has no result. It only reads, so it may be made again."
+UNKNOWN = (
+    "The outcome of this call is unknown: it was started, and nobody can say whether it happened. Do not assume "
+    "either, and do not make it again without a person's consent."
+)
+Blocking = Literal["approval", "doubt", "running", "child", "question", "copy"]
+Course = Literal["run", "settle", "close"] | Blocking
+"""How a call goes on: `close` leaves it to a placeholder before the next request."""
+
+
+def course(agent: Agent, call: Pending, state: RunState) -> Course:
+    """Return how one open call goes on."""
+    assert state.turn is not None
+    found = _alone(agent, call, state)
+    if found != "run":
+        return found
+    if call.seq < state.turn.begin:  # of an ended turn nothing is tried again
+        return "close"
+    tool = agent.tool(call.name)
+    if state.copied and tool is not None and tool.effect != "pure":
+        return "copy"
+    return "run"
+
+
+def _alone(agent: Agent, call: Pending, state: RunState) -> Course:
+    """Return how a call would go on, were it of the open turn and the record no copy."""
+    tool = agent.tool(call.name)
+    if not call.good:
+        return "close"
+    if call.last is not None and call.last.verdict is not None:
+        return _resolved(tool, call, call.last, state.since)
+    if call.last is not None and call.last.doubt == WAITS:
+        return "child" if call.last.seq > state.since or tool is None else "run"
+    if call.running(state.since):
+        return "running"
+    if call.in_doubt(state.since):
+        return _doubt(agent, call, state)
+    if call.answer is not None or (call.approval is not None and call.approval.verdict == "answered"):
+        return "settle"
+    if tool is None or (call.approval is not None and call.approval.verdict == "denied"):
+        return "close"
+    if tool.asks:
+        return "question"
+    if call.approval is not None:
+        return "run"
+    return "approval" if tool.approval or call.repeats or call.name in state.doubts() else "run"
+
+
+def effect_of(tool: Tool | None, last: Try) -> str:
+    """Return the effect policy under which a call in doubt is treated: the stricter of the tool's then and now."""
+    if tool is None or last.effect in EFFECTS:
+        return "once"
+    if tool.effect == "pure" and last.effect == "idempotent":
+        return "idempotent"
+    return tool.effect
+
+
+def _resolved(tool: Tool | None, call: Pending, last: Try, since: int) -> Course:
+    """Believe that it did not happen only of what is over: nobody can know what another process is still doing."""
+    if awaits_end(tool, last):
+        return "settle" if call.unlooked(since) else "running"
+    return "run" if last.verdict == "retry" and tool is not None else "settle"
+
+
+def awaits_end(tool: Tool | None, last: Try) -> bool:
+    """Return whether a resolution counts only when the attempt has ended: until then, the effect may happen yet."""
+    if last.verdict == "done" or last.over or last.void or last.doubt == WAITS:
+        return False
+    if last.process is None:  # of format 1: nobody will ever know more than who said so
+        return False
+    effect = effect_of(tool, last)
+    return effect != "pure" and not (effect == "idempotent" and last.verdict == "retry")
+
+
+def _doubt(agent: Agent, call: Pending, state: RunState) -> Course:
+    tool, last = agent.tool(call.name), call.last
+    assert last is not None
+    if tool is not None and tool.agent is not None:  # its run is on record, and goes on where it was
+        return "run"
+    effect = effect_of(tool, last)
+    left = call.attempts - call.waited < agent.policy.attempts and not last.expired
+    if effect == "pure":
+        return "run" if left else "close"
+    if effect == "idempotent" and left and call.seq > (state.turn.begin if state.turn is not None else 0):
+        return "run"
+    if call.unlooked(state.since):
+        return "settle"
+    if tool is not None and tool.reconcile is not None and not (last.asked_over if last.over else last.asked):
+        return "settle"
+    return "doubt" if tool is None or tool.on_doubt == "ask" else "close"
+
+
+def placeholder(agent: Agent, call: Pending) -> ToolResultContent:
+    """Return the placeholder for a call without a result, so that every history sent is valid."""
+    text, outcome = _placeholder(agent, call)
+    return ToolResultContent(call=call.seq, tool_result=text, status="error", outcome=outcome)
+
+
+def _placeholder(agent: Agent, call: Pending) -> tuple[str, Literal["error", "denied", "interrupted", "unknown"]]:
+    if not call.good:
+        return call.error or NEVER, "error"
+    if call.approval is not None and call.approval.verdict == "denied":
+        said = "" if call.approval.by == EXPIRED else "They said: "
+        reason = f" {said}{call.approval.reason}" if call.approval.reason else ""
+        return DENIED + reason, "denied"
+    if call.last is None:
+        tool = agent.tool(call.name)
+        return (NEVER, "interrupted") if tool is not None else (no_such_tool(agent, call.name), "error")
+    tool = agent.tool(call.name)
+    if tool is not None and only_reads(tool) and effect_of(tool, call.last) in ("pure", "idempotent"):
+        return INTERRUPTED, "interrupted"
+    return UNKNOWN, "unknown"
+
+
+def only_reads(tool: Tool) -> bool:
+    """Return whether nothing outside changes however often a tool is called; of an agent, whether all its tools do."""
+    if tool.agent is not None:
+        return tool.agent.program is None and all(map(only_reads, tool.agent.tools))
+    return tool.effect == "pure"
+
+
+def no_such_tool(agent: Agent, name: str) -> str:
+    """Return a sentence that a tool does not exist, and which tools do."""
+    names = [tool.name for tool in agent.tools]
+    return f"There is no tool {name!r}.{nearest(name, names)} Tools: {', '.join(names) or 'none'}."

@@ -1,0 +1,144 @@
+"""An answer of a type: its schema is what a model is told, and what it wrote is checked before the turn may end.
+
+The type is read as the argument of a tool is, so it takes what tools take. What does not fit goes back to the model as
+a correction that names every path, as often as the policy says.
+"""
+
+import json
+import re
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Generic, Literal, overload
+
+from msgspec import Struct
+from msgspec.structs import force_setattr
+
+from gesta.errors import BadArguments, BadTool
+from gesta.function_tool.tool import Tool, tool
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    T = TypeVar("T", covariant=True, default=str)  # noqa: PLC0105 - users read it in what checkers say
+    V = TypeVar("V")
+    TypeOf = type[V]  # `type` is also a field
+else:
+    from typing import TypeVar
+
+    T = TypeVar("T")
+
+By = Literal["native", "tool", "prompt"]
+ANSWER = "answer"
+"""Name of the tool that takes the answer, where a tool does."""
+FENCED = re.compile(r"\s*```[a-zA-Z]*\s*\n(.*?)\n?\s*```\s*", re.DOTALL)
+EXCERPT = 200  # characters of an answer that the model is shown again
+WANTED = "Give a standard type, dataclass, TypedDict, Struct or pydantic model that JSON can hold, at module level."
+ASKED = "Answer with one JSON value that fits this schema, and with nothing else:\n"
+
+
+class Output(Struct, Generic[T], frozen=True, eq=False):
+    """What an answer has to be."""
+
+    type: Any
+    """Any type that an argument of a tool may have."""
+    by: By = "native"
+    """Whether the provider holds the model to it, a tool takes it, or the instructions ask for it."""
+    schema: dict[str, Any] = {}
+    """JSON Schema of an object, complete in itself; made of the type."""
+    taker: Tool | None = None
+    """Checks it; made of the type."""
+
+    if TYPE_CHECKING:
+
+        @overload
+        def __init__(self: "Output[V]", type: "TypeOf[V]", by: By = "native") -> None: ...
+        @overload
+        def __init__(self, type: Any, by: By = "native") -> None: ...
+        def __init__(self, type: Any, by: By = "native") -> None: ...
+
+    def __post_init__(self) -> None:
+        """Read the type. Raises BadTool."""
+
+        def answer(value: Any) -> Any:
+            return value
+
+        answer.__annotations__ = {"value": self.type}
+        try:
+            taker = tool(answer, name=ANSWER, effect="pure")
+        except BadTool as wrong:
+            found = f"output={self.type!r:.60} is no type for an answer ({wrong.__cause__ or wrong})"
+            raise BadTool(f"{found}. {WANTED}") from wrong
+        properties, defs = taker.args_schema["properties"]["value"], taker.args_schema.get("$defs", {})
+        own = defs.get(properties.get("$ref", "").removeprefix("#/$defs/"), properties)
+        plain = own.get("type") == "object"
+        inner = {**own, **({"$defs": defs} if defs else {})} if plain else taker.args_schema
+        force_setattr(self, "schema", {"additionalProperties": False, **inner} if plain else inner)
+        force_setattr(self, "taker", taker)
+
+    @property
+    def wrapped(self) -> bool:
+        """Whether the type is no object, so that the answer is the member `value` of one."""
+        assert self.taker is not None
+        return self.schema is self.taker.args_schema
+
+    def read(self, text: str) -> Any:
+        """Read an answer as a value of the type.
+
+        Raises:
+            BadArguments: it does not fit; the text is for the model.
+        """
+        try:
+            given = _answer_json(text)
+        except (ValueError, RecursionError) as wrong:
+            raise BadArguments(f"The answer is no JSON ({wrong}); it began {text[:EXCERPT]!r}") from wrong
+        return self._fitting(given if self.wrapped else {"value": given}, shown=self.wrapped)
+
+    def given(self, value: Any) -> Any:
+        """Read what stands on record, or a program gave, as a value of the type: plain JSON, or the text of an answer.
+
+        Raises:
+            BadArguments: it does not fit.
+        """
+        try:
+            return self.read(value) if isinstance(value, str) else self._fitting({"value": value})
+        except BadArguments:
+            if isinstance(value, str):
+                with suppress(BadArguments):
+                    return self._fitting({"value": value})
+            raise
+
+    def _fitting(self, args: Any, *, shown: bool = False) -> Any:
+        """Check what the taker takes; `shown` says whether the model knows the member `value`. Raises BadArguments."""
+        assert self.taker is not None
+        try:
+            return self.taker.arguments(args)["value"]
+        except BadArguments as wrong:
+            told = str(wrong).replace(f"Arguments of {ANSWER!r}", "The answer does not fit")
+            raise BadArguments(told if shown else told.replace("$.value", "$")) from wrong
+
+    def plain(self, text: str) -> Any:
+        """Read an answer that fits as plain JSON."""
+        given = _answer_json(text)
+        return given["value"] if self.wrapped else given
+
+    def tool(self) -> dict[str, Any]:
+        """Describe the tool that takes the answer, as a header does."""
+        return {"name": ANSWER, "description": "Give the answer.", "args_schema": self.schema}
+
+    def asked(self) -> str:
+        """Ask for it in words."""
+        return ASKED + json.dumps(self.schema, ensure_ascii=False)
+
+
+def _answer_json(text: str) -> Any:
+    """Read JSON, in a code fence or not."""
+    found = FENCED.fullmatch(text)
+    return json.loads(found[1] if found else text)
+
+
+def output_of(given: Any) -> Output[Any] | None:
+    """Return a type as an `Output`; `None` stays `None`. Raises BadTool for a value that is not a type."""
+    if given is None or isinstance(given, Output):
+        return given
+    if isinstance(given, dict | str):
+        raise BadTool(f"output is {given!r:.60}, expected a type, such as a dataclass, a TypedDict or list[int].")
+    return Output(given)

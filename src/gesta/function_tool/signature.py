@@ -1,0 +1,243 @@
+"""A signature is read once, into a type that arguments are converted to and the schema that a model sees.
+
+Standard types, dataclasses, TypedDicts and structs are what msgspec knows; pydantic models say themselves what they
+take, without being imported here. What cannot be told to a model is refused when the tool is made, with what to write.
+"""
+
+import functools
+import inspect
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from itertools import islice
+from types import CellType, NoneType, SimpleNamespace
+from typing import Annotated, Any, Optional, Union, get_args, get_type_hints
+
+import msgspec
+from msgspec import UNSET, Struct
+
+from gesta.errors import BadTool, nearest
+
+NUMBER = int | float
+JSON_TYPES: Mapping[Any, Any] = {
+    "string": str,
+    "boolean": bool,
+    "null": NoneType,
+    "integer": NUMBER,
+    "number": NUMBER,
+    "array": list | tuple,
+    "object": Mapping,
+}
+MOST = 20
+"""Unknown members that are told of at most."""
+BOUNDS = ("gt", "ge", "lt", "le", "multiple_of", "min_length", "max_length", "pattern")
+"""Constraints, as msgspec, annotated-types and pydantic name them."""
+
+
+class Signature(Struct, frozen=True):
+    """What a function takes, as a model is told."""
+
+    parameters: type[Struct]
+    """What arguments are converted to; those left out are UNSET."""
+    schema: dict[str, Any]
+    """JSON Schema of an object, complete in itself."""
+    hidden: tuple[str, ...]
+    """Parameters that a model never sees."""
+    document: str
+    """Docstring, without its indent."""
+
+
+def read_signature(function: Any, name: str, hide: type) -> Signature:
+    """Read what a function takes; parameters annotated `hide` are hidden. Raises BadTool."""
+    inner, target = unwrapped(function)
+    hints = _hints(function, name)
+    hidden = tuple(key for key, (hint, _) in hints.items() if hide in (hint, *get_args(hint)))
+    typed = {key: _typed(*hints[key]) for key in hints if key not in hidden}
+    fields = [(key, hint, UNSET) for key, (hint, _) in typed.items()]
+    parameters = msgspec.defstruct("Arguments", fields, kw_only=True, forbid_unknown_fields=True)
+    schema = _schema(parameters, name)
+    for key, (_, text) in typed.items():
+        shown = schema["properties"][key]
+        if text:
+            shown["description"] = text
+        if (default := hints[key][1]) is inspect.Parameter.empty:
+            schema["required"].append(key)
+            continue
+        with suppress(Exception):  # a default that JSON cannot hold is not shown
+            raw = msgspec.json.encode(default, enc_hook=lambda value: value.model_dump(mode="json"))
+            if raw != b"null" or default is None:  # infinity
+                shown["default"] = msgspec.json.decode(raw)
+    return Signature(parameters, schema, hidden, inspect.cleandoc(target.__doc__ or inner.__doc__ or ""))
+
+
+def named(function: Any) -> str:
+    """Return the name of a function, or of the class of a callable object."""
+    inner, _ = unwrapped(function)
+    return str(getattr(inner, "__name__", type(inner).__name__))
+
+
+def unwrapped(function: Any) -> tuple[Any, Any]:
+    """Return what a `partial` calls, and the function that holds its docstring and annotations."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    return function, function if hasattr(function, "__name__") else type(function).__call__
+
+
+def _hints(function: Any, name: str) -> dict[str, tuple[Any, Any]]:
+    """Return the type and default of each parameter that a `partial` leaves open."""
+    try:
+        signature, scope = inspect.signature(function), inspect.unwrap(unwrapped(function)[1])
+        cells = dict(zip(scope.__code__.co_freevars, scope.__closure__ or (), strict=True))
+        known = {key: cell.cell_contents for key, cell in cells.items() if cell != CellType()}
+    except (AttributeError, TypeError, ValueError) as exc:
+        raise BadTool(f"Tool {name!r}: {function!r} shows no parameters ({exc}). Wrap it in a `def`.") from exc
+    hints: dict[str, tuple[Any, Any]] = {}
+    for p in signature.parameters.values():
+        if p.name in getattr(function, "keywords", ()):
+            continue
+        if p.annotation is p.empty:
+            hint = "str" if p.default in (None, p.empty) else type(p.default).__name__
+            todo = (
+                f"tool(thing.{name}), with an object"
+                if p.name in ("self", "cls")
+                else f"`{p.name}: {hint}`, or what it is"
+            )
+            raise BadTool(f"Tool {name!r}: parameter {p.name!r} has no type to tell a model. Write {todo}.")
+        if p.kind not in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY):
+            raise BadTool(f"Tool {name!r}: a model names each argument, so `{p}` will not do. Write plain parameters.")
+        if hasattr(p.default, "default_factory") and hasattr(p.default, "metadata"):
+            todo = f"`{p.name}: Annotated[..., Field(...)] = ...`"
+            raise BadTool(f"Tool {name!r}: the default of {p.name!r} is a pydantic Field. Write {todo}.")
+        try:
+            turns = SimpleNamespace(__annotations__={p.name: p.annotation})
+            hints[p.name] = get_type_hints(turns, scope.__globals__, known, include_extras=True)[p.name], p.default
+        except Exception as exc:
+            raise BadTool(f"Tool {name!r}: type of {p.name!r} not found ({exc}). Define it at module level.") from exc
+    return hints
+
+
+def _typed(hint: Any, default: Any) -> tuple[Any, str | None]:
+    """Return the type as msgspec checks it, and the description in its annotation."""
+    text: str | None = None
+    bounds: dict[str, Any] = {}
+    for item in getattr(hint, "__metadata__", ()):
+        for part in (item, *getattr(item, "metadata", ())):
+            said = part if isinstance(part, str) else getattr(part, "description", getattr(part, "documentation", None))
+            text = said if isinstance(said, str) else text
+            if not isinstance(part, msgspec.Meta):
+                bounds |= {key: value for key in BOUNDS if (value := getattr(part, key, None)) is not None}
+    if bounds:
+        options = get_args(get_args(hint)[0])
+        some: Any = Union[tuple(each for each in options if each is not NoneType)] if NoneType in options else hint  # noqa: UP007
+        bound = Annotated[some, msgspec.Meta(**bounds)]
+        hint = Optional[bound] if NoneType in options else bound  # noqa: UP045
+    return Optional[hint] if default is None and hint is not Any else hint, text  # noqa: UP045 - a value, not a type
+
+
+def _schema(parameters: type[Struct], name: str) -> dict[str, Any]:
+    """Return a JSON schema that holds the schemas of all its parts."""
+    prefixes: dict[Any, int] = {}
+    parts: dict[str, Any] = {}
+
+    def foreign(type_: Any) -> dict[str, Any]:
+        if type_ is object:
+            return {"description": "Any JSON value."}  # msgspec takes an empty schema for none
+        if not hasattr(type_, "model_json_schema"):
+            raise TypeError(f"found {type_!r}")
+        prefix = f"{re.sub(r'[^A-Za-z0-9]', '_', type_.__name__)}{prefixes.setdefault(type_, len(prefixes)) or ''}_"
+        schema: dict[str, Any] = type_.model_json_schema(ref_template=f"#/$defs/{prefix}{{model}}")
+        parts.update({prefix + key: value for key, value in schema.pop("$defs", {}).items()})
+        return schema
+
+    make = functools.partial(msgspec.json.schema_components, schema_hook=foreign, ref_template="#/$defs/{name}")
+    for field in msgspec.structs.fields(parameters):
+        try:
+            make([field.type])
+        except Exception as exc:
+            wanted = (
+                "Take standard types, dataclasses, TypedDicts, Structs or pydantic models, or fix it with partial()."
+            )
+            raise BadTool(f"Tool {name!r}: {field.name!r} is no type for JSON ({exc}). {wanted}") from exc
+    (ref,), defs = make([parameters])
+    own = defs.pop(ref["$ref"].removeprefix("#/$defs/"))
+    schema = {"type": "object", "properties": own["properties"], "required": []}
+    schema |= {"$defs": defs | parts} if defs or parts else {}
+    close(schema)
+    return schema
+
+
+def close(schema: Any) -> None:
+    """Have every object of a schema that names its members, and says nothing of others, take no others."""
+    if not isinstance(schema, dict):
+        return
+    if "properties" in schema:
+        schema.setdefault("additionalProperties", False)
+    if "prefixItems" in schema and "items" not in schema:
+        schema.setdefault("maxItems", len(schema["prefixItems"]))
+    for part in _parts(schema):
+        close(part)
+
+
+def _parts(schema: dict[str, Any]) -> Iterator[Any]:
+    """Yield the schemas that a schema is made of."""
+    for name in ("properties", "$defs"):
+        yield from schema.get(name, {}).values()
+    for name in ("anyOf", "oneOf", "allOf", "prefixItems"):
+        yield from schema.get(name, ())
+    for name in ("items", "additionalProperties"):
+        yield schema.get(name)
+
+
+def unknown_members(value: Any, schema: Any, defs: Mapping[str, Any], path: str) -> Iterator[str]:
+    """Yield what is wrong with each member of a value, at any depth, that a closed schema does not name.
+
+    Args:
+        defs: what `$ref` points to.
+        path: of the value, for the texts.
+    """
+    schema = _referenced(schema, defs)
+    if options := schema.get("anyOf", schema.get("oneOf")):
+        found = (
+            list(islice(unknown_members(value, each, defs, path), MOST))
+            for each in options
+            if _may_be(value, each, defs)
+        )
+        yield from min(found, key=len, default=[])
+    for part in schema.get("allOf", ()):
+        yield from unknown_members(value, part, defs, path)
+    if isinstance(value, Mapping):
+        named, rest = schema.get("properties", {}), schema.get("additionalProperties")
+        for key, item in value.items():
+            if key not in named and rest is False:
+                known = f" Known: {', '.join(map(repr, named)) or 'none'}."
+                yield f"Unknown member - at `{path}.{key}`.{nearest(str(key)[:100], named) or known}"
+            elif part := named.get(key, rest):
+                yield from unknown_members(item, part, defs, f"{path}.{key}")
+    elif isinstance(value, list | tuple):
+        first, rest = schema.get("prefixItems", []), schema.get("items")
+        for place, item in enumerate(value):
+            if place >= len(first) and first and not rest:
+                yield f"Unknown member - at `{path}[{place}]`."
+            elif part := first[place] if place < len(first) else rest:
+                yield from unknown_members(item, part, defs, f"{path}[{place}]")
+
+
+def _referenced(schema: Any, defs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the schema that a reference points to; of `true` and `false` one that says nothing."""
+    found = defs.get(schema.get("$ref", "").removeprefix("#/$defs/"), schema) if isinstance(schema, dict) else {}
+    return found if isinstance(found, dict) else {}
+
+
+def _may_be(value: Any, schema: Any, defs: Mapping[str, Any], deep: int = 1) -> bool:
+    """Return whether a value may be of one option of several: by JSON types and tags, its members' too."""
+    schema = _referenced(schema, defs)
+    kind = JSON_TYPES.get(str(schema.get("type")), object)
+    allowed = schema.get("enum", [schema["const"]] if "const" in schema else [value])
+    if not isinstance(value, kind) or (isinstance(value, bool) and kind is NUMBER) or value not in allowed:
+        return False
+    if not deep or not isinstance(value, Mapping):
+        return True
+    named = schema.get("properties", {})
+    return all(name in value for name in schema.get("required", ())) and all(
+        _may_be(value[name], part, defs, deep - 1) for name, part in named.items() if name in value
+    )

@@ -1,0 +1,329 @@
+"""A tool is a typed function that a model may call: its signature is both the schema and the check.
+
+The schema is made once, when the tool is. `arguments` turns what a model wrote into keyword arguments or raises
+`BadArguments`, which names every path that is wrong, so that the model can mend all in one go. Types are strict
+JSON (`"5"` is no integer), except that 5.0 is 5. Who says nothing about the effect of a tool gets `once`, with
+`declared` False. A docstring is taken whole; `with_texts` is for who reads it closer.
+"""
+
+import functools
+import inspect
+import json
+import re
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypedDict, Unpack, get_args, overload
+
+import msgspec
+from anyio import to_thread
+from msgspec import UNSET, Struct, ValidationError
+
+from gesta.errors import BadArguments, BadTool, nearest
+from gesta.function_tool.context import Context, Reconcile
+from gesta.function_tool.signature import MOST, named, read_signature, unknown_members, unwrapped
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    F = TypeVar("F", covariant=True, default=Any)  # noqa: PLC0105 - users read it in what checkers say
+else:
+    from typing import TypeVar
+
+    F = TypeVar("F")
+G = TypeVar("G", bound=Callable[..., Any])
+
+Effect = Literal["pure", "idempotent", "once", "transactional"]
+OnDoubt = Literal["ask", "tell"]
+FLAT = ("string", "integer", "number", "boolean", "null")
+"""JSON types of values without members."""
+
+InThread = Callable[[Callable[[], Any]], Awaitable[Any]]
+
+
+class Tool(Struct, Generic[F], frozen=True, kw_only=True, eq=False, dict=True):
+    """A function as a model sees it, and what must be known to carry it out. Called, it is the function."""
+
+    name: str
+    description: str = ""
+    args_schema: dict[str, Any] = {}
+    """JSON Schema of an object, complete in itself."""
+    function: F
+    effect: Effect = "once"
+    declared: bool = False
+    """Whether the author said what the effect is."""
+    approval: bool = False
+    """Whether a person is asked before each call."""
+    expires_s: float | None = None
+    """Seconds after which an approval that nobody gave is a denial; None: it waits for ever."""
+    asks: bool = False
+    """Whether it is a person who carries it out: its arguments are the question, the answer is its result."""
+    answer_schema: dict[str, Any] | None = None
+    """JSON Schema of the answer, of one that a person carries out; None for any text."""
+    timeout_s: float | None = None
+    """Seconds from when the function starts; `None` for the policy's `tool_timeout_s`."""
+    reconcile: Reconcile | None = None
+    on_doubt: OnDoubt = "ask"
+    certain: tuple[type[BaseException], ...] = ()
+    """Exceptions that leave no doubt whether the effect happened, beside those of
+    `gesta.function_tool.doubt.CERTAIN`."""
+    key_s: float = 86_400.0
+    """Seconds for which the other side knows an idempotency key, from the first attempt on."""
+    group: tuple[str, ...] | list[str] = ()
+    """Groups that the tool belongs to; an empty tuple means `default`."""
+    applicable_states: tuple[str, ...] | list[str] = ()
+    """States in which the tool is offered; `*` or an empty tuple means all."""
+    state: str | None = None
+    """State that a run is in once it has succeeded."""
+    parameters: type[Struct] | None = None
+    """What arguments are converted to; None: values pass as they are, only their names are checked."""
+    context_names: tuple[str, ...] = ()
+    """Parameters that get the `Context`."""
+    agent: Any = None
+    """Of a tool that has another agent answer: that agent."""
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be carried out, and take the function's name and docstring."""
+        for option, value, known in (("effect", self.effect, Effect), ("on_doubt", self.on_doubt, OnDoubt)):
+            if value not in get_args(known):
+                expected = f"expected one of {_listed(get_args(known))}.{nearest(str(value), get_args(known))}"
+                raise BadTool(f"Tool {self.name!r}: {option} is {value!r}, {expected}")
+        for option, names in (("group", self.group), ("applicable_states", self.applicable_states)):
+            if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
+                raise BadTool(f"Tool {self.name!r}: {option} is {names!r}, expected a list of names.")
+        if self.state is not None and not isinstance(self.state, str):
+            raise BadTool(f"Tool {self.name!r}: state is {self.state!r}, expected a name.")
+        if self.timeout_s is not None and not (isinstance(self.timeout_s, int | float) and self.timeout_s > 0):
+            raise BadTool(f"Tool {self.name!r}: timeout_s is {self.timeout_s!r}, expected seconds above 0, or None.")
+        if not (isinstance(self.key_s, int | float) and self.key_s > 0):
+            raise BadTool(f"Tool {self.name!r}: key_s is {self.key_s!r}, expected seconds above 0.")
+        if not all(isinstance(each, type) and issubclass(each, BaseException) for each in self.certain):
+            raise BadTool(f"Tool {self.name!r}: certain is {self.certain!r}, expected classes of exceptions.")
+        if self.effect == "transactional" and not self.threaded:
+            raise BadTool(
+                f"Tool {self.name!r} is transactional and async; expected a plain function: it runs in a commit."
+            )
+        inner, target = unwrapped(self.function)
+        kept = {name: getattr(target, name, None) for name in ("__module__", "__qualname__", "__doc__")}
+        self.__dict__.update(kept, __name__=getattr(inner, "__name__", self.name), __wrapped__=self.function)
+
+    def __repr__(self) -> str:
+        """Show what tells it from others."""
+        return f"Tool({self.name!r}, effect={self.effect!r})"
+
+    if TYPE_CHECKING:  # so that checkers see the parameters of the function
+
+        @property
+        def __call__(self) -> F:
+            """Call the function as it was written."""
+    else:
+
+        def __call__(self, *args: Any, **kwargs: Any) -> Any:
+            """Call the function as it was written: nothing is checked, nothing recorded."""
+            return self.function(*args, **kwargs)
+
+    @functools.cached_property
+    def threaded(self) -> bool:
+        """Whether the function blocks, so that it runs in a worker thread."""
+        inner, target = unwrapped(self.function)
+        return not (inspect.iscoroutinefunction(inner) or inspect.iscoroutinefunction(target))
+
+    def offered(self, groups: Collection[str], state: str) -> bool:
+        """Return whether who may use these groups is offered it in this state."""
+        own = set(self.group or ("default",))
+        allowed = "*" in groups or not own.isdisjoint(groups)
+        return allowed and (not self.applicable_states or not {"*", state}.isdisjoint(self.applicable_states))
+
+    def arguments(self, args: Mapping[str, Any]) -> dict[str, Any]:
+        """Check and convert what a model wrote; what it left out is left to the function's defaults.
+
+        Raises:
+            BadArguments: they do not fit. Nothing else is raised, whatever `args` holds.
+        """
+        required = self.args_schema.get("required", ())
+        try:
+            kept = _converted(args, self.parameters)
+            if self.parameters and all(map(kept.__contains__, required)) and not (self.nested and self._unknown(args)):
+                return kept
+        except Exception:  # noqa: BLE001, S110 - converters of users' types raise anything; below it is said what it was
+            pass
+        if not isinstance(args, Mapping):
+            raise BadArguments(f"Arguments of {self.name!r}: Expected `object`, got `{type(args).__name__}` - at `$`")
+        properties, kept, wrong = self.args_schema.get("properties", {}), {}, []
+        for name, value in args.items():
+            if name not in properties and self.args_schema.get("additionalProperties") is False:
+                near = nearest(str(name), properties) or f" Known: {_listed(properties) or 'none'}."
+                wrong.append(f"Unknown argument - at `$.{name}`.{near}")
+                continue
+            try:
+                kept |= _converted({name: _integral(value) if self.parameters else value}, self.parameters)
+            except Exception as exc:  # noqa: BLE001 - as above
+                wrong += _problems(exc, name, self.args_schema)
+        wrong += [f"Missing argument - at `$.{name}`" for name in required if name not in args]
+        wrong += self._unknown(args) if self.parameters else []
+        if wrong:
+            shown = (text if len(text) < 500 else f"{text[:300]} ... {text[-100:]}" for text in wrong[:MOST])
+            raise BadArguments(f"Arguments of {self.name!r}: {'; '.join(shown)}")
+        return kept
+
+    @functools.cached_property
+    def nested(self) -> bool:
+        """Whether an argument may have members of its own."""
+        return any(not isinstance(each, dict) or each.get("type") not in FLAT for each in self._properties.values())
+
+    @property
+    def _properties(self) -> dict[str, Any]:
+        """Schema of each argument."""
+        found: dict[str, Any] = self.args_schema.get("properties", {})
+        return found
+
+    def _unknown(self, args: Mapping[str, Any]) -> list[str]:
+        """Return what is wrong with members of arguments that their types do not name: they would be dropped."""
+        known = {"properties": self._properties}
+        try:
+            return list(islice(unknown_members(args, known, self.args_schema.get("$defs", {}), "$"), MOST))
+        except RecursionError:
+            return ["Nested too deeply - at `$`"]
+
+    def with_texts(self, description: str, texts: Mapping[str, str]) -> "Tool[F]":
+        """Return a copy of the tool with a description, and with texts for parameters whose annotation has no text."""
+        properties = dict(self.args_schema.get("properties", {}))
+        for name in texts.keys() & properties.keys():
+            if isinstance(properties[name], dict):
+                properties[name] = {"description": texts[name]} | properties[name]
+        schema = self.args_schema | ({"properties": properties} if properties else {})
+        return msgspec.structs.replace(self, description=description, args_schema=schema)
+
+    async def invoke(
+        self, arguments: dict[str, Any], context: Context | None, in_thread: InThread | None = None
+    ) -> Any:
+        """Call the function with what `arguments` gave, in a worker thread unless it is async.
+
+        Args:
+            context: `None` only for a function without a context parameter.
+            in_thread: makes a call in a thread.
+
+        Raises:
+            BaseException: whatever the function raises.
+        """
+        if self.context_names:
+            arguments = arguments | dict.fromkeys(self.context_names, context)
+        function: Any = self.function
+        if not self.threaded:
+            return await function(**arguments)
+        call: Callable[[], Any] = functools.partial(function, **arguments)
+        if in_thread is None:
+            result = await to_thread.run_sync(call, abandon_on_cancel=True)
+        else:
+            result = await in_thread(call)
+        return await result if inspect.isawaitable(result) else result
+
+
+class ToolOptions(TypedDict, total=False):
+    """What `tool` takes: fields of `Tool`."""
+
+    name: str
+    effect: Effect
+    approval: bool
+    expires_s: float | None
+    reconcile: Reconcile | None
+    timeout_s: float | None
+    on_doubt: OnDoubt
+    certain: type[BaseException] | tuple[type[BaseException], ...]
+    key_s: float
+    group: str | tuple[str, ...] | list[str]
+    applicable_states: str | tuple[str, ...] | list[str]
+    state: str | None
+
+
+@overload
+def tool(function: G, /, **options: Unpack[ToolOptions]) -> Tool[G]: ...
+@overload
+def tool(**options: Unpack[ToolOptions]) -> Callable[[G], Tool[G]]: ...
+def tool(function: Any = None, /, **options: Unpack[ToolOptions]) -> Tool | Callable[[Callable[..., Any]], Tool]:
+    """Make a tool of a function, a bound method, a partial or a callable object; bare or with options.
+
+    Raises:
+        BadTool: it cannot be offered to a model; the message says what to write.
+    """
+    for option in options.keys() - ToolOptions.__annotations__.keys():
+        raise BadTool(f"tool() has no option {option!r}.{nearest(option, ToolOptions.__annotations__)}")
+    return functools.partial(_tool, options) if function is None else _tool(options, function)
+
+
+def _tool(options: ToolOptions, function: Any) -> Tool:
+    if not callable(function) or isinstance(function, Tool):
+        raise BadTool(f"tool() takes a function, not {function!r}. Write @tool(name='...') above a `def`.")
+    given = options.get("name")
+    name = named(function) if given is None else str(given)
+    if not re.fullmatch(r"[a-zA-Z0-9_-]{1,64}", name):
+        raise BadTool(f"Tool {name!r}: a name is 1 to 64 of a-z A-Z 0-9 _ -. Write @tool(name='...').")
+    signature = read_signature(function, name, Context)
+    facts: dict[str, Any] = {key: value for key, value in options.items() if key != "name"}
+    facts |= {each: (facts[each],) for each in ("group", "applicable_states") if isinstance(facts.get(each), str)}
+    facts |= {"certain": (facts["certain"],)} if isinstance(facts.get("certain"), type) else {}
+    facts |= {"declared": "effect" in options, "parameters": signature.parameters}
+    return Tool(
+        name=name,
+        description=signature.document,
+        args_schema=signature.schema,
+        function=function,
+        context_names=signature.hidden,
+        **facts,
+    )
+
+
+def _converted(args: Mapping[str, Any], parameters: type[Struct] | None) -> dict[str, Any]:
+    """Convert each argument that is there."""
+    if parameters is None:
+        return dict(args)
+    made = msgspec.convert(args, parameters, dec_hook=_foreign, str_keys=True)
+    return {key: value for key in parameters.__struct_fields__ if (value := getattr(made, key)) is not UNSET}
+
+
+class _Foreign(ValueError):
+    """Problems that a pydantic model found: (text, path in the model) of each."""
+
+
+def _foreign(type_: Any, value: Any) -> Any:
+    """Convert to what msgspec does not know: a pydantic model, by its strict reading of JSON."""
+    if type_ is object:
+        return value
+    try:
+        return type_.model_validate_json(json.dumps(value), strict=True)
+    except ValueError as exc:
+        found = exc.errors() if hasattr(exc, "errors") else [{"type": "missing", "msg": str(exc), "loc": ()}]
+        paths = ("".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in e["loc"]) for e in found)
+        got = ("" if e["type"] == "missing" else f", got {e['input']!r:.100}" for e in found)
+        raise _Foreign([(e["msg"] + what, path) for e, what, path in zip(found, got, paths, strict=True)]) from exc
+
+
+def _problems(exc: Exception, name: str, schema: dict[str, Any]) -> list[str]:
+    """Return what is wrong with one argument, and where."""
+    where = str(exc).rpartition(" - at `")[2].removesuffix("`")
+    if isinstance(exc.__cause__, _Foreign):
+        return [f"{text} - at `{where}{path}`" for text, path in exc.__cause__.args[0]]
+    if not isinstance(exc, ValidationError):
+        return [f"{type(exc).__name__}: {exc} - at `$.{name}`"]
+    options = _listed(_allowed(schema, re.findall(r"[^.\[\]]+|\.\.\.", where)[1:], schema.get("$defs", {})))
+    return [f"{exc}, expected one of {options}" if options else str(exc)]
+
+
+def _allowed(node: dict[str, Any], path: list[str], parts: dict[str, Any]) -> list[Any]:
+    """List the values that a schema names at a path."""
+    node = parts.get(node.get("$ref", "").removeprefix("#/$defs/"), node)
+    found = [value for option in node.get("anyOf", ()) for value in _allowed(option, path, parts)]
+    if not path:
+        return [*node.get("enum", ()), *found]
+    child = node.get("properties", {}).get(path[0]) or node.get("items") or node.get("additionalProperties")
+    return found + (_allowed(child, path[1:], parts) if isinstance(child, dict) else [])
+
+
+def _integral(value: Any) -> Any:
+    """Write 5.0 as 5: JSON does not tell them apart, models do not either."""
+    return json.loads(
+        json.dumps(value), parse_float=lambda text: int(float(text)) if float(text).is_integer() else float(text)
+    )
+
+
+def _listed(values: Iterable[Any]) -> str:
+    return ", ".join(map(repr, values))

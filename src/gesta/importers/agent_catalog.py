@@ -1,0 +1,266 @@
+"""agent-catalog: an activity log of JSON lines `{identifier, span, timestamp, content, annotations, catalog_version}`.
+
+The lines of one session become one run, in the order of the file; spans are rebuilt from the paths of names, and
+what the source does not say is marked as inferred. Nothing is lost: whatever a line says that its entry does not,
+stands in the entry's annotation `agent-catalog`, so an export gives the same lines back.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from hashlib import sha256
+from types import MappingProxyType
+from typing import Any, get_args
+
+import msgspec
+
+from gesta.entry import utc_text
+from gesta.importers.foreign import FIRST_YEAR, Foreign, ForeignEntry, Oddities, plain_name
+from gesta.importers.format import Format
+from gesta.importers.source import DECODER, BadImport, Source
+from gesta.kinds import (
+    BeginContent,
+    Content,
+    EndContent,
+    Error,
+    KeyValueContent,
+    ToolCallContent,
+    ToolResultContent,
+)
+
+NAME = "agent-catalog"
+"""Of the format, of the annotation that holds what only a line says, and of the key-value about a whole session."""
+UNREADABLE = "unreadable-message"
+"""Key of a line that is no log record, kept whole."""
+FIELDS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "system": ("value",),
+        "tool-call": ("tool_name", "tool_args", "tool_call_id", "status", "meta"),
+        "tool-result": ("tool_call_id", "tool_result", "status"),
+        "chat-completion": ("output", "meta"),
+        "request-header": ("tools", "output", "meta"),
+        "user": ("value", "user_id"),
+        "assistant": ("value",),
+        "begin": ("state",),
+        "end": ("state",),
+        "edge": ("source", "dest", "payload"),
+        "key-value": ("key", "value"),
+    }
+)
+"""What agent-catalog knows of each of its kinds, beside `kind` and `extra`; it leaves out what is null."""
+ANY = {"tool-result": "tool_result", "key-value": "value"}
+"""Fields that must be there, though null where the line does not have them."""
+KINDS = {kind.__struct_config__.tag: kind for kind in get_args(Content)}
+MEMBERS = ("identifier", "span", "timestamp", "content", "annotations", "catalog_version")
+Line = dict[str, Any]
+
+
+def read(source: Source, oddities: Oddities) -> Iterator[Foreign]:
+    """Read the sessions of a file, one at a time. Raises BadImport. Cost: the lines of the file are in memory."""
+    sessions: dict[str, list[bytes]] = {}
+    last = None
+    for number, data in enumerate(source.lines(), 1):
+        if data.strip():
+            session = _session(_line(data))
+            last = last if session is None else session
+            if last is None:
+                raise BadImport(source.path, f"line {number} is no log record: it has no span.session")
+            sessions.setdefault(last, []).append(data)
+    oddities["no-conversations"] += not sessions
+    for session, lines in sessions.items():
+        yield _Session(session, lines, oddities).foreign()
+
+
+class _Session:
+    """The lines of one session, on their way to be a run."""
+
+    def __init__(self, session: str, lines: list[bytes], oddities: Oddities) -> None:
+        self._session, self._lines, self._oddities = session, lines, oddities
+        self._entries: list[ForeignEntry] = []
+        self._open: dict[tuple[str, ...], list[int]] = {}
+        """Seqs of the open spans by path; of several with one path, the newest is last."""
+        self._calls: dict[int, tuple[str | None, int]] = {}
+        """Calls that wait for a result, by seq: their ids and spans."""
+        self._ids: set[str] = set()
+        self._at: datetime | None = None
+
+    def foreign(self) -> Foreign:
+        """Return the session as the entries that it becomes."""
+        first = next((line for line in map(_line, self._lines) if _session(line) is not None), {})
+        version = first.get("catalog_version")
+        self._at = _time(first.get("timestamp"))
+        self._add(BeginContent(name="import", role="import"), 1)
+        self._add(KeyValueContent(key=NAME, value={"session": self._session, "catalog_version": version}), 1)
+        self._add(EndContent(), 1)
+        for data in self._lines:
+            self._take(data, version)
+        for span in sorted((seq for seqs in self._open.values() for seq in seqs), reverse=True):
+            error = Error(type="unfinished", message="The source has no end of this span.")
+            self._add(EndContent(status="error", error=error), span)
+        self._oddities["unanswered-call"] += len(self._calls)
+        digest = sha256(b"\n".join(self._lines)).hexdigest()
+        name = plain_name(*_path(first)[:1]) or "agent"
+        return Foreign(id=plain_name(self._session) or digest[:16], name=name, digest=digest, entries=self._entries)
+
+    def _take(self, data: bytes, version: Any) -> None:
+        line = _line(data)
+        content = _content(line.get("content")) if _session(line) is not None else None
+        at = _time(line.get("timestamp"))
+        self._oddities["bad-time"] += at is None and "timestamp" in line
+        self._at = at or self._at
+        if content is None:
+            self._oddities[UNREADABLE] += 1
+            text = data.decode("utf-8", "surrogateescape")
+            span = self._span(_path(line))
+            self._add(KeyValueContent(key=UNREADABLE, value=text), span, notes={NAME: {"line": text}})
+            return
+        path, inferred = _path(line), [] if at else ["at"]
+        causes: tuple[int, ...] = ()
+        match content:
+            case ToolCallContent():
+                self._oddities["repeated-call-id"] += content.tool_call_id in self._ids
+                self._ids |= {content.tool_call_id} if content.tool_call_id else set()
+                span = self._span(path)
+                self._calls[len(self._entries) + 1] = (content.tool_call_id, span)
+            case ToolResultContent():
+                content, causes = self._answer(content, self._span(path))
+                inferred += ["call", "causes"] if causes else []
+        own = _notes(line)
+        back = line_of(content, line, self._session, version)
+        only = {key: line[key] for key in line if key not in back or _same(back[key]) != _same(line[key])}
+        gone = [key for key in back if key not in line]
+        only |= {"without": gone} if gone else {}
+        notes = own | {NAME: {"identifier": line.get("identifier")} | only}
+        if isinstance(content, BeginContent):
+            self._begin(content, path, notes, inferred)
+        else:
+            self._add(content, self._span(path), causes, notes, inferred)
+            if isinstance(content, EndContent):
+                self._open[path].pop()
+
+    def _answer(self, content: ToolResultContent, span: int) -> tuple[ToolResultContent, tuple[int, ...]]:
+        """Name the call that a result answers: by its id, or without one the first that waits in its span."""
+        own = content.tool_call_id
+        waiting = (seq for seq, (id, of) in self._calls.items() if (id == own if own is not None else of == span))
+        call = next(waiting, None)
+        self._oddities["missing-result-id"] += own is None
+        self._oddities["orphan-result"] += call is None
+        if call is None:
+            return content, ()
+        del self._calls[call]
+        return msgspec.structs.replace(content, call=call), (call,)
+
+    def _span(self, path: tuple[str, ...]) -> int:
+        """Return the open span of a path. If the source did not begin it, it is begun here."""
+        path = path or ("",)
+        if not self._open.get(path):
+            self._begin(BeginContent(), path, {}, None)
+        return self._open[path][-1]
+
+    def _begin(self, content: BeginContent, path: tuple[str, ...], notes: Line, inferred: list[str] | None) -> None:
+        path = path or ("",)
+        parent = self._span(path[:-1]) if len(path) > 1 else None
+        content = msgspec.structs.replace(content, name=path[-1], parent=parent)
+        seq = self._add(content, len(self._entries) + 1, (), notes, inferred)
+        self._open.setdefault(path, []).append(seq)
+
+    def _add(
+        self,
+        content: Content,
+        span: int,
+        causes: tuple[int, ...] = (),
+        notes: Line | None = None,
+        inferred: list[str] | None = None,
+    ) -> int:
+        """Add an entry; one that stands for no line is inferred as a whole."""
+        whole = [] if notes and NAME in notes else ["entry"]
+        told = (notes or {}) | ({"inferred": [*whole, *(inferred or [])]} if whole or inferred else {})
+        self._entries.append(ForeignEntry(content=content, span=span, causes=causes, annotations=told, at=self._at))
+        return len(self._entries)
+
+
+def full(content: Line, extra: Line | None) -> Line:
+    """Put `extra` where agent-catalog has it: first."""
+    return ({} if extra is None else {"extra": extra}) | content
+
+
+def line_of(content: Content, line: Line, session: Any, version: Any) -> Line:
+    """Return what an entry knows of the line that it came from, as an export will say it again."""
+    kind = str(content.kind)
+    told = {name: getattr(content, name) for name in FIELDS[kind]}
+    notes, at = _notes(line), _time(line.get("timestamp"))
+    return {
+        "identifier": line.get("identifier"),
+        "span": {"session": session, "name": list(_path(line))},
+        "timestamp": utc_text(at) if at else None,
+        "content": full({"kind": kind} | {name: told[name] for name in told if told[name] is not None}, content.extra),
+        **({"annotations": notes} if notes else {}),
+        "catalog_version": version,
+    }
+
+
+def _content(members: Any) -> Content | None:
+    """Read a content of one of the eleven kinds; `None` if it is not one."""
+    kind = members.get("kind") if isinstance(members, dict) else None
+    if not isinstance(kind, str) or kind not in FIELDS:
+        return None
+    given = {name: members[name] for name in (*FIELDS[kind], "extra") if name in members}
+    if kind in ANY:
+        given.setdefault(ANY[kind], None)
+    try:
+        content: Content = msgspec.convert(given | {"kind": kind}, KINDS[kind])
+    except (msgspec.MsgspecError, UnicodeError):
+        return None
+    return content
+
+
+def _line(data: bytes) -> Line:
+    """Read a line; one that is no JSON object is empty."""
+    try:
+        found = DECODER.decode(data.decode("utf-8", "surrogateescape").lstrip("\ufeff"))
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _session(line: Line) -> str | None:
+    span = line.get("span")
+    session = span.get("session") if isinstance(span, dict) else None
+    return session if isinstance(session, str) else None
+
+
+def _path(line: Line) -> tuple[str, ...]:
+    span = line.get("span")
+    names = span.get("name") if isinstance(span, dict) else None
+    return tuple(name for name in names if isinstance(name, str)) if isinstance(names, list) else ()
+
+
+def _notes(line: Line) -> Line:
+    """Return the annotations that an entry can have as its own: all but the two names that an import needs."""
+    notes = line.get("annotations")
+    return {key: notes[key] for key in notes if key not in (NAME, "inferred")} if isinstance(notes, dict) else {}
+
+
+def _time(text: Any) -> datetime | None:
+    try:
+        at = datetime.fromisoformat(text)
+        known = at.tzinfo is not None and at.astimezone(UTC).year >= FIRST_YEAR
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return at.astimezone(UTC) if known else None
+
+
+def _same(value: Any) -> str:
+    return json.dumps(value, sort_keys=True)
+
+
+FORMATS = (
+    Format(
+        NAME,
+        "JSON lines of an activity log, with `catalog_version`",
+        "object",
+        ("catalog_version",),
+        read,
+        sessions=True,
+    ),
+)

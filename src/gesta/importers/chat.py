@@ -1,0 +1,364 @@
+"""A chat transcript becomes turns: what was said and done, message by message, as entries with their causes.
+
+    begin turn, user, completion, (thought), calls, results, completion, assistant, end
+
+Every message has exactly one entry that stands for it, whose annotation `message` is its place in the source. A text of
+the assistant is an answer if no call comes with it. What the person did with tools of their own (`requestor: user`) is
+between the turns, in a span of role `user-tools`, as key-values `user-step`, `user-tool-call` and `user-tool-result`:
+an agent never saw it, and a formatter puts tool calls into its prompt wherever they stand. Last words that end the
+conversation ask nobody, so they open no turn but a span `closing`.
+"""
+
+import json
+from collections.abc import Collection
+from datetime import datetime
+from typing import Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from gesta.importers.foreign import ForeignEntry, Oddities
+from gesta.importers.unanswered import Waiting
+from gesta.kinds import (
+    AssistantContent,
+    BeginContent,
+    ChatCompletionContent,
+    Content,
+    EndContent,
+    Error,
+    KeyValueContent,
+    Reason,
+    RequestContent,
+    RequestHeaderContent,
+    Status,
+    SystemContent,
+    ThoughtContent,
+    ToolCallContent,
+    ToolResultContent,
+    UserContent,
+)
+
+NAMELESS = "?"
+"""Name of a tool that a call does not name."""
+
+
+class Made(Struct, frozen=True, kw_only=True):
+    """A tool call that somebody made."""
+
+    name: str | None
+    args: Any
+    """An object, or its JSON text; anything else is kept as no arguments at all."""
+    id: str | None
+    extra: dict[str, Any] | None = None
+    lost: bool = False
+    """Whether the source does not hold it: only its result shows that it was made."""
+    inferred: Collection[str] = ()
+    """What of it the reader concluded, where the source has it as text; such a call needs no id."""
+
+
+class Said(Struct, frozen=True, kw_only=True):
+    """One message."""
+
+    role: str
+    """system, user, assistant or tool."""
+    text: str = ""
+    calls: list[Made] = field(default_factory=list)
+    call_id: str | None = None
+    """Of a result: the call that it answers."""
+    result: Any = None
+    error: bool | None = None
+    """Of a result: whether the tool failed; `None` if the source does not say."""
+    by_user: bool = False
+    """Of a result: whether it answers the person and not the agent."""
+    inferred: Collection[str] = ()
+    """Of a result or completion: what else of it the reader concluded."""
+    tools: list[dict[str, Any]] | None = None
+    """Of instructions: what the model was offered with them."""
+    generated: bool = False
+    """Whether the source shows that a model made it; the first words of an assistant may be written beforehand."""
+    answers: bool = True
+    """Whether words without a call are an answer; an agent that works alone says some on the way."""
+    reasoning: str | None = None
+    model: str | None = None
+    """That made it, where the source names it for this message."""
+    finish_reason: str | None = None
+    usage: dict[str, Any] | None = None
+    meta: dict[str, Any] | None = None
+    at: datetime | None = None
+    sure: bool = False
+    """Whether that time is known with its zone."""
+    extra: dict[str, Any] | None = None
+
+
+class Chat:
+    """A conversation that is being written down."""
+
+    def __init__(self, name: str, oddities: Oddities, model: str | None = None) -> None:
+        self.entries: list[ForeignEntry] = []
+        self._name, self._oddities, self._model = name, oddities, model
+        self._place: int | None = None
+        """Place of the message that is being taken in, until an entry stands for it."""
+        self._at: datetime | None = None
+        self._sure = False
+        self._span, self._role = 0, ""
+        self._headed = self._started = self._asked = self._answered = False
+        self._before: list[int] = []
+        """What the next completion is made from: the questions, results or answer since the last."""
+        self._calls, self._user_calls = Waiting(), Waiting()
+        self._ids: set[str] = set()
+        self._open("import", "import")
+
+    def note(self, key: str, value: Any) -> None:
+        """Write down something about the conversation as a whole."""
+        self._write(KeyValueContent(key=key, value=value))
+
+    def header(
+        self,
+        instructions: str | None,
+        *,
+        tools: list[dict[str, Any]] | None = None,
+        extra: dict[str, Any] | None = None,
+        inferred: Collection[str] = (),
+    ) -> None:
+        """Write down what held for every request."""
+        self._headed = True
+        known = {"model": self._model, "instructions": instructions}
+        meta = {key: value for key, value in known.items() if value is not None} or None
+        self._write(RequestHeaderContent(tools=tools, meta=meta, extra=extra), inferred=inferred)
+
+    def take(self, said: Said, place: int | None) -> None:
+        """Add one message. `place` is `None` for what the source holds outside of its messages."""
+        self._place, self._at, self._sure = place, said.at, said.sure
+        match said.role:
+            case "system" if not self._started and not self._headed:
+                self.header(said.text, tools=said.tools, extra=said.extra)
+            case "system":
+                self._write(SystemContent(value=said.text, extra=said.extra))
+            case "user" if said.calls:
+                self._user_step(said)
+            case "user":
+                self._user(said)
+            case "assistant":
+                self._assistant(said)
+            case _ if said.by_user:
+                self._user_result(said)
+            case _:
+                self._result(said)
+
+    def add(
+        self,
+        content: Content,
+        causes: tuple[int, ...] = (),
+        *,
+        inferred: Collection[str] = (),
+        place: int | None = None,
+        when: tuple[datetime | None, bool] = (None, False),
+    ) -> int:
+        """Write down an entry of any kind where the conversation stands, and give its seq.
+
+        The next completion is made from a request alone, and from words of the application beside what was said.
+
+        Args:
+            place: of the message that it stands for.
+            when: its time, and whether that is sure.
+        """
+        asks, tells = isinstance(content, RequestContent), isinstance(content, SystemContent)
+        if asks and self._role != "turn":
+            self._turn()
+        self._place, (self._at, self._sure) = place, when
+        seq = self._write(content, causes, inferred)
+        if asks:
+            self._before = []
+        if asks or tells:
+            self._before.append(seq)
+        self._asked |= asks
+        self._answered |= isinstance(content, AssistantContent)
+        self._headed |= isinstance(content, RequestHeaderContent)
+        return seq
+
+    def unreadable(self, value: Any, place: int) -> None:
+        """Keep what is no message."""
+        self._place, self._at, self._sure = place, None, False
+        self._oddities["unreadable-message"] += 1
+        self._write(KeyValueContent(key="unreadable-message", value=value))
+
+    def finish(self, reason: Reason, error: Error | None = None, *, inferred: bool = False) -> list[ForeignEntry]:
+        """End the conversation, and its last turn for that reason; give all entries."""
+        self._give_up()
+        good: Status = "success" if reason == "answered" else "error"
+        if self._role != "turn":
+            self._close(EndContent(status=good, error=error))
+        elif reason == "answered" and not self._asked:
+            begin = self.entries[self._span - 1]
+            self.entries[self._span - 1] = replace(begin, content=BeginContent(name="closing", role="closing"))
+            self._close(EndContent())
+        else:
+            sure = not inferred and (self._answered or reason != "answered")
+            self._close(EndContent(status=good, reason=reason, error=error), () if sure else ("reason",))
+        return self.entries
+
+    def _user(self, said: Said) -> None:
+        if self._role != "turn" or self._asked:
+            self._turn()
+        self._started = True
+        seq = self._write(UserContent(value=said.text, extra=said.extra))
+        self._before.append(seq)
+
+    def _user_step(self, said: Said) -> None:
+        self._started = True
+        if self._role != "user-tools":
+            self._open("user", "user-tools")
+        self._user_calls.give_up()
+        step = self._write(KeyValueContent(key="user-step", value={"content": said.text}, extra=said.extra))
+        for made in said.calls:
+            value = {"id": made.id, "name": made.name, "arguments": made.args}
+            call = self._write(KeyValueContent(key="user-tool-call", value=value, extra=made.extra), (step,))
+            self._user_calls.add(call, made.id)
+
+    def _user_result(self, said: Said) -> None:
+        call, _ = self._user_calls.answer(said.call_id)
+        self._oddities["orphan-result"] += call is None
+        value = {"id": said.call_id, "content": said.result, "error": said.error}
+        causes = () if call is None else (call,)
+        self._write(KeyValueContent(key="user-tool-result", value=value, extra=said.extra), causes)
+
+    def _assistant(self, said: Said) -> None:
+        self._give_up()
+        if self._role != "turn":
+            self._turn()
+        greets = not (self._started or said.calls or said.generated)
+        self._started = self._asked = True
+        if greets:
+            self._before = [self._write(AssistantContent(value=said.text, extra=said.extra))]
+            self._answered = True
+            return
+        completion = self._completion(said)
+        for made in said.calls:
+            self._calls.add(self._call(made, completion), made.id)
+        self._answered = said.answers and not said.calls
+        self._before = [completion]
+        if self._answered:
+            self._write(AssistantContent(value=said.text), (completion,))
+
+    def _completion(self, said: Said) -> int:
+        content = ChatCompletionContent(
+            output=said.text,
+            model=said.model or self._model,
+            finish_reason=said.finish_reason,
+            usage=said.usage,
+            meta=said.meta,
+            extra=said.extra,
+        )
+        inferred = [*said.inferred, *(("causes",) if self._before else ())]
+        completion = self._write(content, tuple(self._before), inferred)
+        if said.reasoning is not None:
+            self._write(ThoughtContent(value=said.reasoning), (completion,))
+        return completion
+
+    def _call(self, made: Made, completion: int) -> int:
+        args, meta = arguments(made.args)
+        odd = {
+            "bad-arguments": meta is not None,
+            "call-without-name": not made.name and not made.lost,
+            "lost-call": made.lost,
+            "missing-call-id": not made.id and not made.lost and not made.inferred,
+            "repeated-call-id": made.id in self._ids,
+        }
+        self._oddities.update(name for name, found in odd.items() if found)
+        self._ids |= {made.id} if made.id else set()
+        content = ToolCallContent(
+            tool_name=made.name or NAMELESS,
+            tool_args=args,
+            tool_call_id=made.id,
+            status="error" if meta else "success",
+            meta=meta,
+            extra=made.extra,
+        )
+        return self._write(content, (completion,), ("tool_name", "tool_args") if made.lost else made.inferred)
+
+    def _result(self, said: Said) -> None:
+        if self._role != "turn":
+            self._turn()
+        self._started = True
+        call, late = self._calls.answer(said.call_id)
+        self._oddities["orphan-result"] += call is None
+        self._oddities["missing-result-id"] += said.call_id is None
+        failed, known = said.error, said.error is not None
+        if not known:
+            failed = isinstance(said.result, str) and said.result.startswith("Error")
+        content = ToolResultContent(
+            tool_result=said.result,
+            call=call,
+            tool_call_id=said.call_id,
+            status="error" if failed else "success",
+            outcome="late" if late else "error" if failed else "ok",
+            extra=said.extra,
+        )
+        by_order = ["call", "causes"] if said.call_id is None and call is not None else []
+        inferred = [*said.inferred, *by_order, *(() if known else ("status",))]
+        seq = self._write(content, () if call is None else (call,), inferred)
+        if self._before and isinstance(self.entries[self._before[0] - 1].content, ToolResultContent):
+            self._before.append(seq)
+        else:
+            self._before = [seq]
+
+    def _give_up(self) -> None:
+        self._oddities["unanswered-call"] += self._calls.give_up()
+
+    def _turn(self) -> None:
+        self._open(self._name, "turn")
+        self._asked = self._answered = False
+
+    def _open(self, name: str, role: str) -> None:
+        if self._role == "turn" and not self._answered:
+            self._oddities["unanswered-turn"] += 1
+            self._close(EndContent(status="error", reason="cancelled"), ("reason",))
+        elif self._role == "turn":
+            self._close(EndContent(reason="answered"))
+        elif self._role:
+            self._close(EndContent())
+        place, self._place = self._place, None
+        self._span = self._write(BeginContent(name=name, role=role))
+        self._place, self._role = place, role
+
+    def _close(self, end: EndContent, inferred: Collection[str] = ()) -> None:
+        now, last = (self._place, self._at, self._sure), self.entries[-1]
+        unsure = "at" in (last.annotations or {}).get("inferred", ())
+        self._place, self._at, self._sure = None, last.at, not unsure
+        self._write(end, (), inferred)
+        self._place, self._at, self._sure = now
+
+    def _write(self, content: Content, causes: tuple[int, ...] = (), inferred: Collection[str] = ()) -> int:
+        seq = len(self.entries) + 1
+        notes: dict[str, Any] = {} if self._place is None else {"message": self._place}
+        unsure = [*inferred, *(() if self._sure else ("at",))]
+        if unsure:
+            notes["inferred"] = unsure
+        self._place = None
+        span = seq if isinstance(content, BeginContent) else self._span
+        entry = ForeignEntry(content=content, span=span, causes=causes, annotations=notes or None, at=self._at)
+        self.entries.append(entry)
+        return seq
+
+
+def arguments(given: Any) -> tuple[dict[str, Any], dict[str, Any] | None]:
+    """Read the arguments of a call: an object, its JSON text, or nothing; of anything else tell what is wrong.
+
+    Returns:
+        The arguments, and `meta` of a call that was not generated well.
+    """
+    if given is None or given == "":
+        return {}, None
+    if isinstance(given, dict):
+        return given, None
+    error = f"the arguments are no JSON object but {type(given).__name__}"
+    if isinstance(given, str):
+        try:
+            read = json.loads(given, strict=False)
+        except (ValueError, RecursionError) as failure:
+            error = f"the arguments are no JSON: {failure}"
+        else:
+            if isinstance(read, dict):
+                return read, None
+            error = f"the arguments are no JSON object but {type(read).__name__}"
+    return {}, {"raw_args": given, "error": error}

@@ -1,0 +1,140 @@
+"""A file of any known format comes into a record: what it is, is seen from its content, and it comes in once.
+
+A foreign conversation becomes one run, in a session named after file and conversation, in one commit: half of one can
+not exist, and whoever imports again after a crash goes on where it stopped. The first span of the run, `import`, says
+where it came from and holds the digest of the source; a run of that name with another digest is another conversation
+of the same name, so this one gets a name with its digest. A file is read to its end before anything is written.
+"""
+
+import os
+from collections import Counter
+from datetime import datetime
+
+from msgspec.structs import replace
+
+from gesta.entry import run_id
+from gesta.importers.foreign import Foreign, Imported, Oddities, Progress, leased, plain_name
+from gesta.importers.format import Format
+from gesta.importers.known import find_format, named
+from gesta.importers.source import BadImport, ImportBounds, Source
+from gesta.kinds import BeginContent, Opened
+from gesta.log.journal import Journal, read, utc_now
+from gesta.record.record import Record
+
+CHANGED = "The file changed while it was read; what stands before that place is imported. Import it again."
+
+
+def _silent(_entries: int) -> None:
+    """Show no progress."""
+
+
+async def import_file(
+    record: Record,
+    path: str | os.PathLike[str],
+    format: str | None = None,
+    progress: Progress = _silent,
+    *,
+    bounds: ImportBounds = ImportBounds(),  # noqa: B008 - frozen
+) -> Imported:
+    """Import a file into a record. Entries that are there already are skipped. It may be packed with gzip or zstd.
+
+    Args:
+        format: name of its format; by default that is found by looking at its content.
+        progress: called now and then with the number of entries read so far.
+        bounds: how much of it is read.
+
+    Raises:
+        BadImport: it is larger than a bound, cannot be read, is of no known format, or something in it is not as it
+            must be; nothing of it was imported.
+        NewerRecord: a later release wrote it.
+        RunHeld: somebody is writing one of its runs.
+        WriteFailed: what was imported before that stays.
+
+    Cost: reads the file twice, and once more up to the member by which it is known. The memory of one conversation.
+    """
+    source = Source(path, bounds)
+    return await take(record, source, named(source, format) if format is not None else find_format(source), progress)
+
+
+async def take(record: Record, source: Source, found: Format, progress: Progress = _silent) -> Imported:
+    """Import a file of a known format into a record; see `import_file`."""
+    if found.take is not None:
+        return await found.take(record, source, progress)
+    assert found.read is not None
+    for _ in found.read(source, Counter()):
+        pass  # whatever is wrong with it shows now, before anything is written
+    try:
+        return await _import(record, source, found, progress)
+    except BadImport as error:
+        raise BadImport(source.path, error.found, CHANGED) from error
+
+
+async def _import(record: Record, source: Source, format: Format, progress: Progress) -> Imported:
+    assert format.read is not None
+    oddities: Oddities = Counter()
+    runs = entries = skipped = gone = 0
+    for foreign in format.read(source, oddities):
+        session = await _session(record, source, format, foreign, oddities)
+        written = 0
+        if session is not None:
+            origin = {"format": format.name, "file": source.name, "id": foreign.id, "digest": foreign.digest}
+            opened = Opened(session=session, name=foreign.name, record=record.info.id)
+            written = await _write(record, foreign, opened, origin)
+        entries, runs, skipped = entries + written, runs + bool(written), skipped + (not written)
+        gone += len(foreign.entries)
+        progress(gone)
+    counted = {name: count for name, count in sorted(oddities.items()) if count}
+    return Imported(runs=runs, entries=entries, skipped=skipped, format=format.name, oddities=counted)
+
+
+async def _session(record: Record, source: Source, format: Format, foreign: Foreign, oddities: Oddities) -> str | None:
+    """Choose a session for a conversation; `None` if it is on record already."""
+    plain = foreign.id if format.sessions else f"{plain_name(source.stem)}/{foreign.id}"
+    for name in (plain, f"{plain}~{foreign.digest[:8]}", f"{plain}~{foreign.digest}"):
+        rows = await record.store.runs(name)
+        if not rows:
+            return name
+        if await _digest(record, rows[0].run) == foreign.digest:
+            return None
+        oddities["other-conversation"] += name == plain
+    return None
+
+
+async def _digest(record: Record, run: str) -> str | None:
+    """Read the digest of the source that a run was imported from."""
+    first = (await read(record.store, run, until=1))[0].content
+    source = (first.annotations or {}).get("source") if isinstance(first, BeginContent) else None
+    digest = source.get("digest") if isinstance(source, dict) else None
+    return digest if isinstance(digest, str) else None
+
+
+class _SourceClock:
+    """A clock that shows the time of the entry that is being written."""
+
+    def __init__(self, foreign: Foreign) -> None:
+        self._now = next((entry.at for entry in foreign.entries if entry.at is not None), None) or utc_now()
+
+    def __call__(self) -> datetime:
+        return self._now
+
+    def set(self, at: datetime | None) -> None:
+        self._now = at or self._now
+
+
+async def _write(record: Record, foreign: Foreign, opened: Opened, origin: dict[str, str]) -> int:
+    """Write one conversation in one commit; nothing if somebody else did meanwhile."""
+    run = run_id(opened.record, opened.session, opened.name)
+    async with leased(record.store, run) as lease:
+        if lease.head:
+            return 0
+        clock = _SourceClock(foreign)
+        journal = Journal(record.store, lease, clock)
+        for entry in foreign.entries:
+            clock.set(entry.at)
+            content = entry.content
+            if journal.head == 0:
+                assert isinstance(content, BeginContent)
+                content = replace(content, opened=opened, annotations={"source": origin})
+            journal.write(content, entry.span, entry.causes, entry.annotations)
+        await journal.durable()
+    return len(foreign.entries)

@@ -1,0 +1,259 @@
+"""One message of whatever library: words, thoughts, calls and results, however that library writes them.
+
+Read are messages of OpenAI (chat and Responses), Anthropic, Gemini, LangChain, the Vercel AI SDK and OpenTelemetry's
+GenAI conventions, and texts that Python shows of a message. Some hold several messages, as results of tools in the
+words of a person. What is neither words nor call nor result stays in `extra`; a part that is no text, such as an image,
+is named in the words as `[image]` and stays in `extra` with all that stands beside it.
+"""
+
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from gesta.importers import python_text
+from gesta.importers.chat import Made, Said
+from gesta.importers.foreign import Members, Oddities
+
+ROLES: Mapping[str, str] = MappingProxyType(
+    {
+        **{role: role for role in ("system", "user", "assistant", "tool")},
+        "developer": "system",
+        "human": "user",
+        "ai": "assistant",
+        "model": "assistant",
+        "function": "tool",
+    }
+)
+"""What each library calls who speaks."""
+TEXTS = ("text", "input_text", "output_text", "summary_text", "refusal")
+THOUGHTS = ("thinking", "reasoning")
+CALLS = ("tool_use", "tool-call", "tool_call", "function_call")
+RESULTS = ("tool_result", "tool-result", "tool_call_response", "function_call_output")
+"""Types of parts and items."""
+ANSWERED = ("call_id", "tool_call_id", "tool_use_id", "toolCallId")
+IDS = (*ANSWERED, "id")
+NAMES = ("name", "toolName")
+ARGUMENTS = ("arguments", "args", "input")
+OUTCOMES = ("output", "response", "result", "content")
+HELD = ("content", "parts", "text")
+"""Members that hold the same under different names."""
+NOTHING = "None"
+"""What Python shows where a model gave no words."""
+GEMINI_CALL, GEMINI_RESULT = ("function_call", "functionCall"), ("function_response", "functionResponse")
+
+
+class Item(Struct, frozen=True):
+    """One element of a list of messages, which may hold several, or the description of a tool."""
+
+    raw: Any
+    said: list[Said]
+    tool: Any = None
+
+
+class Pieces(Struct):
+    """What the content of a message holds."""
+
+    texts: list[str] = field(default_factory=list)
+    thoughts: list[str] = field(default_factory=list)
+    calls: list[Made] = field(default_factory=list)
+    results: list[Said] = field(default_factory=list)
+    plain: bool = True
+    """Whether that is all that it says."""
+
+
+def item(raw: Any, by: str, oddities: Oddities) -> Item:
+    """Return the messages of one element of a list. Role `by` speaks if the element names no role."""
+    if isinstance(raw, str):
+        shown = python_text.fields(raw) if raw.startswith("role='") else {}
+        said = [replace(each, extra={"shown": raw}) for each in _message(shown, by, oddities)]
+        return Item(raw, said or [line(by, raw)])
+    if not isinstance(raw, dict):
+        return Item(raw, [])
+    content, kind = raw.get("content"), raw.get("type")
+    if raw.get("role") == "tool" and isinstance(content, dict) and content.get("type") == "function":
+        return Item(raw, [], content)
+    if "role" not in raw and kind in (*CALLS, *RESULTS, *THOUGHTS):
+        pieces = Pieces()
+        _part(raw, pieces, oddities)
+        thought = "\n".join(pieces.thoughts) or None
+        alone = Said(role="assistant", calls=pieces.calls, reasoning=thought, extra=None if pieces.plain else raw)
+        return Item(raw, pieces.results or [alone])
+    return Item(raw, _message(raw, by, oddities))
+
+
+def line(named: str, text: str) -> Said:
+    """Make a message of plain words."""
+    role = ROLES[named]
+    extra = None if role == named else {"role": named}
+    if role == "tool":
+        return Said(role=role, result=text, extra=extra)
+    return Said(role=role, text="" if text == NOTHING and role == "assistant" else text, extra=extra)
+
+
+def tools_of(given: list[Any]) -> Iterator[dict[str, Any]]:
+    """Yield the tools that a model was offered, as a header holds them."""
+    for tool in given:
+        declared = tool.get("function_declarations") if isinstance(tool, dict) else None
+        if isinstance(declared, list):
+            yield from tools_of([each for each in declared if isinstance(each, dict) and "name" in each])
+            continue
+        inner = tool.get("function") if isinstance(tool, dict) else None
+        found = inner if isinstance(inner, dict) else tool
+        if isinstance(found, dict) and isinstance(found.get("name"), str):
+            schema: Any = next(
+                (found[key] for key in ("parameters", "input_schema", "args_schema") if found.get(key)), {}
+            )
+            yield {"name": found["name"], "description": found.get("description") or "", "args_schema": schema}
+
+
+def words(value: Any) -> str | None:
+    """Return the words of instructions: a text, or a message in parts."""
+    pieces = Pieces()
+    _content(value.get("parts") if isinstance(value, dict) else value, pieces, Oddities())
+    return "\n".join(pieces.texts) or None
+
+
+def _message(raw: dict[str, Any], by: str, oddities: Oddities) -> list[Said]:
+    """Return the messages in an object: several if it holds tool results, an empty list if it is not a message."""
+    named = next((raw[key] for key in ("role", "type") if isinstance(raw.get(key), str)), by if "parts" in raw else "")
+    role = ROLES.get(named, "")
+    held = next((key for key in HELD if raw.get(key) is not None), "content")
+    calling = [key for key in ("tool_calls", "function_call", "additional_kwargs") if raw.get(key)]
+    if not role or not (held in raw or calling):
+        return []
+    members, pieces = Members(raw, oddities), Pieces()
+    if not (role == "tool" and _is_result(raw.get(held))):
+        _content(raw.get(held), pieces, oddities)
+        role = "assistant" if pieces.calls and role == "tool" else role  # some write calls down as if a tool made them
+    members.drop("role", role)
+    if role == "tool" and not pieces.results:
+        return [_result(raw, members, held, pieces)]
+    if pieces.plain and (role == "assistant" or not (pieces.calls or pieces.thoughts)):
+        members.take(held, object)
+    calls, kwargs = _called(members, oddities) if role == "assistant" else ([], None)
+    said = Said(
+        role=role,
+        text=("" if held == "parts" else "\n").join(pieces.texts),
+        calls=[*pieces.calls, *calls] if role == "assistant" else [],
+        reasoning=members.take("reasoning_content", str) or "\n".join(pieces.thoughts) or None,
+        finish_reason=members.take("finish_reason", str),
+        extra=(members.rest() or {}) | ({"additional_kwargs": kwargs} if kwargs else {}) or None,
+    )
+    alone = pieces.results and not (said.text or said.calls or said.reasoning)
+    if alone and said.extra is not None:  # beside the last result, what is said of all of them
+        pieces.results[-1] = replace(
+            pieces.results[-1], extra={**(pieces.results[-1].extra or {}), "beside": said.extra}
+        )
+    return [*pieces.results, *([] if alone else [said])]
+
+
+def _is_result(content: Any) -> bool:
+    """Whether what a tool gave is a value of its own, and neither words in parts nor a result in one."""
+    parts = content if isinstance(content, list) else []
+    known = all(isinstance(each, dict) and each.get("type") in (*TEXTS, *RESULTS) for each in parts)
+    return not (isinstance(content, str) or (parts and known))
+
+
+def _result(raw: dict[str, Any], members: Members, held: str, pieces: Pieces) -> Said:
+    result = raw.get(held) if _is_result(raw.get(held)) else "\n".join(pieces.texts)
+    if pieces.plain or _is_result(raw.get(held)):
+        members.take(held, object)
+    failed = raw.get("status") == "error" or raw.get("is_error") is True
+    call_id = _first(members, ANSWERED)
+    return Said(role="tool", call_id=call_id, result=result, error=failed or None, extra=members.rest())
+
+
+def _content(content: Any, pieces: Pieces, oddities: Oddities) -> None:
+    """Read what a message holds: words, or a list of parts, which may stand there as a text."""
+    inner = python_text.decoded(content) if isinstance(content, str) and content.startswith("[{") else None
+    if isinstance(inner, list) and inner and all(isinstance(each, dict) for each in inner):
+        if all(isinstance(each.get("function"), dict) for each in inner):
+            pieces.calls += [_call(each, oddities) for each in inner]
+            return
+        if all(each.keys() == {"type", "text"} and each["type"] == "text" for each in inner):
+            content, pieces.plain = inner, False
+    for part in content if isinstance(content, list) else [] if content is None else [content]:
+        _part(part, pieces, oddities)
+
+
+def _part(part: Any, pieces: Pieces, oddities: Oddities) -> None:
+    """Read one part of a message, or an item that stands for one."""
+    if isinstance(part, str):
+        pieces.texts.append(part)
+        return
+    if not isinstance(part, dict):
+        pieces.plain = False
+        return
+    members, kind = Members(part, oddities), part.get("type", "text")
+    text = next((part[name] for name in ("text", "content", "thinking") if isinstance(part.get(name), str)), None)
+    called, answered = _inside(part, GEMINI_CALL), _inside(part, GEMINI_RESULT)
+    if called is not None:
+        pieces.calls.append(_call(called, oddities))
+        pieces.plain &= len(part) == 1
+    elif answered is not None:
+        pieces.results.append(_answer(Members(answered, oddities)))
+        pieces.plain &= len(part) == 1
+    elif kind in CALLS:
+        members.drop("type", kind)
+        pieces.calls.append(_call(members.rest(), oddities))
+    elif kind in RESULTS:
+        members.drop("type", kind)
+        pieces.results.append(_answer(members))
+    elif text is not None and (kind in THOUGHTS or part.get("thought") is True):
+        pieces.thoughts.append(text)
+        pieces.plain &= len(part) <= 2
+    elif text is not None and kind in TEXTS:
+        pieces.texts.append(text)
+        pieces.plain &= len(part) <= ("type" in part) + 1
+    else:
+        pieces.texts += [f"[{kind}]"] if isinstance(kind, str) and kind not in THOUGHTS else []
+        pieces.plain = False
+
+
+def _inside(part: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any] | None:
+    return next((held for name in names if isinstance(held := part.get(name), dict)), None)
+
+
+def _called(members: Members, oddities: Oddities) -> tuple[list[Made], Any]:
+    """Remove and return the calls of a message, wherever its library puts them, and what else stood in that place."""
+    given = members.take("tool_calls", list) or []
+    more = None if given else members.take("additional_kwargs", dict)
+    inner = Members(more or {}, oddities)
+    given = given or inner.take("tool_calls", list) or []
+    function = members.take("function_call", dict)
+    return [_call(call, oddities) for call in [*given, *([function] if function else [])]], inner.rest()
+
+
+def _call(call: Any, oddities: Oddities) -> Made:
+    """Read a call in whatever form."""
+    if not isinstance(call, dict):
+        oddities["wrong-type"] += 1
+        return Made(name=None, args=None, id=None, extra={"call": call})
+    members = Members(call, oddities)
+    function = members.take("function", dict) if isinstance(call.get("function"), dict) else None
+    inner = members if function is None else Members(function, oddities)
+    for kind in ("function", "tool_call"):
+        members.drop("type", kind)
+    name, args = _first(inner, NAMES), None
+    for key in ARGUMENTS:
+        args = inner.take(key, object) if args is None else args
+    call_id = _first(members, IDS)
+    more = None if function is None else inner.rest()
+    rest = (members.rest() or {}) | ({"function": more} if more else {})
+    return Made(name=name, args=args, id=call_id, extra=rest or None)
+
+
+def _answer(members: Members) -> Said:
+    """Read a result in whatever form."""
+    call_id, result = _first(members, IDS), None
+    for key in OUTCOMES:
+        result = members.take(key, object) if result is None else result
+    return Said(role="tool", call_id=call_id, result=result, extra=members.rest())
+
+
+def _first(members: Members, keys: tuple[str, ...]) -> str | None:
+    """Remove and return the first of these members that is a text."""
+    return next((text for key in keys if (text := members.take(key, str))), None)

@@ -1,0 +1,217 @@
+"""Events of an Inspect AI sample stand where they happened: spans and steps as spans, approvals as such, others noted.
+
+A span lies in another or in the turn, and ends with it at the latest; what happens in one after its end lies where the
+run stands. A note is a key-value such as `sandbox-event`, with all that the event says but its kind and time. The raw
+call of a model stays as it is, references and all, since it repeats what every call before it said.
+"""
+
+from collections.abc import Collection, Mapping
+from types import MappingProxyType
+from typing import Any, Literal
+
+from gesta.codec.rows import digest_of
+from gesta.importers.chat import Chat
+from gesta.importers.foreign import ForeignEntry, Members, Oddities, plain_name
+from gesta.importers.inspect_message import Told, When, dig, kept
+from gesta.kinds import (
+    ApprovalContent,
+    ApprovalRequestContent,
+    BeginContent,
+    Content,
+    EndContent,
+    KeyValueContent,
+    ToolCallContent,
+)
+
+OWN_ROLES = ("init", "solvers", "solver", "scorers", "scorer")
+SPAN_ROLES: Mapping[str, str] = MappingProxyType(
+    {"agent": "agent", "handoff": "agent", "subtask": "task", "tool": "tool"} | {one: one for one in OWN_ROLES}
+)
+"""Roles of spans by their type; any other is of role `span`."""
+VERDICTS: Mapping[str, Literal["approved", "denied"]] = MappingProxyType(
+    {"approve": "approved", "modify": "approved", "reject": "denied", "terminate": "denied"}
+)
+"""Decisions about a call; all else decides nothing."""
+NESTED = 8
+"""Events inside of events that are gone into; what lies deeper stays a value."""
+SPANS = 256
+"""Spans that may be open at once; more are notes."""
+UNKNOWN: When = (None, False)
+
+
+class Events:
+    """The events of one sample that is being written down."""
+
+    def __init__(self, chat: Chat, told: Told, oddities: Oddities) -> None:
+        self._chat, self._told, self._oddities = chat, told, oddities
+        self._calls: dict[str, int] = {}
+        self._ids: dict[str, int] = {}
+        """Spans by their id, steps by type and name: the last of each."""
+        self._open: list[int] = []
+        """Spans inside the turn, each after the one that it lies in."""
+        self._parents: dict[int, int | None] = {}
+
+    def called(self, call_id: str | None, seq: int) -> None:
+        """Note where a call stands."""
+        self._calls[call_id or ""] = seq
+
+    def note(self, key: str, value: Any, causes: tuple[int, ...] = ()) -> None:
+        """Write something down where the run stands."""
+        made, refs = self._told.read(value)
+        self._write(KeyValueContent(key=key, value=made, extra=refs or None), self._here(), causes=causes)
+
+    def begin(self, name: str) -> None:
+        """Begin a span of our own that lies in no other."""
+        self._begin(BeginContent(name=name, role=name), "", UNKNOWN)
+
+    def close(self) -> None:
+        """End all spans that are open."""
+        for span in reversed(self._open):
+            self._write(EndContent(), span, inferred=("kind",))
+        self._open = []
+
+    def take(self, event: Any, depth: int = 0) -> None:
+        """Write down what an event tells."""
+        kind = dig(event, "event")
+        if not isinstance(event, dict) or not isinstance(kind, str):
+            self._oddities["wrong-type"] += 1
+            self.note("event", event)
+            return
+        apart = {"call"} if kind == "model" else {"events"} if inside(event, depth) else set()
+        made, refs = self._told.read({key: value for key, value in event.items() if key not in apart})
+        made = made | {key: event[key] for key in apart & event.keys() if key == "call"}
+        members = Members(made, self._oddities)
+        members.drop("event", kind)
+        when = members.time("timestamp")
+        if not self._span(made, members, refs, when):
+            span = self._ids.get(f"span {plain_name(event.get('span_id'))}", 0)
+            if span in self._open:
+                members.take("span_id", object)
+            span = span if span in self._open else self._here()
+            if not self._approval(made, members, refs, (span, when)):
+                key = f"{plain_name(kind).replace('_', '-')}-event"
+                self._write(KeyValueContent(key=key, value=members.rest() or {}, extra=refs or None), span, when)
+        self.inside(event, depth)
+
+    def inside(self, event: Any, depth: int = 0) -> None:
+        """Write down the events inside of an event, as older logs have them, in a span."""
+        events = inside(event, depth)
+        if events:
+            kind = "tool" if event["event"] == "tool" else "subtask"
+            name = plain_name(event.get("function" if kind == "tool" else "name")) or kind
+            span = self._begin(BeginContent(name=name, role=SPAN_ROLES[kind], parent=self._here()), "", UNKNOWN)
+            for each in events:
+                self.take(each, depth + 1)
+            self._end(span, EndContent(), UNKNOWN)
+
+    def _span(self, event: dict[str, Any], members: Members, refs: dict[str, Any], when: When) -> bool:
+        """Begin or end a span, if that is what an event tells."""
+        kind, id, type_, name = (plain_name(event.get(key)) for key in ("event", "id", "type", "name"))
+        action, key = kind.removeprefix("span_"), f"span {id}"
+        if kind == "step":
+            action, key = plain_name(event.get("action")), f"step {type_} {name}"
+        elif not kind.startswith("span_"):
+            return False
+        span = self._ids.get(key, 0)
+        if (action == "begin" and len(self._open) < SPANS) or (action == "end" and span in self._open):
+            members.drop("action", action)
+            members.drop("span_id", event.get("id"))
+            members.drop("name", name or None)
+            extra = kept(members.rest(), refs)
+            if action == "begin":
+                parent = self._ids.get(f"span {plain_name(event.get('parent_id'))}", 0)
+                parent = parent if parent in self._open else self._here()
+                role = SPAN_ROLES.get(type_, "span")
+                self._begin(BeginContent(name=name or role, role=role, parent=parent, extra=extra), key, when)
+            else:
+                self._end(span, EndContent(extra=extra), when)
+            return True
+        return False
+
+    def _approval(self, event: dict[str, Any], members: Members, refs: dict[str, Any], place: tuple[int, When]) -> bool:
+        """Write down that a call was allowed or not, if that is what an event tells.
+
+        Args:
+            place: the span that it is in, and its time.
+        """
+        decision, call_id = event.get("decision"), dig(event, "call", "id")
+        verdict = VERDICTS.get(decision) if isinstance(decision, str) else None
+        seq = self._calls.get(call_id) if isinstance(call_id, str) else None
+        if event.get("event") != "approval" or event.get("stage") == "result" or verdict is None or seq is None:
+            return False
+        call, (span, when) = self._chat.entries[seq - 1].content, place
+        assert isinstance(call, ToolCallContent)
+        asked = ApprovalRequestContent(of=seq, args_digest=digest_of(call.tool_args))
+        request = self._write(asked, span, when, (seq,), ("kind",))
+        by, reason = members.take("approver", str), members.take("explanation", str)
+        other = dig(event, "modified", "arguments")
+        approval = ApprovalContent(
+            of=request,
+            verdict=verdict,
+            by=by or "unknown",
+            args=other if isinstance(other, dict) and decision == "modify" else None,
+            reason=reason,
+            extra=kept(members.rest(), refs),
+        )
+        self._write(approval, span, when, (request,))
+        return True
+
+    def _begin(self, content: BeginContent, key: str, when: When) -> int:
+        span = self._write(content, 0, when)
+        self._open.append(span)
+        self._parents[span] = content.parent
+        self._ids[key] = span
+        return span
+
+    def _end(self, span: int, content: EndContent, when: When) -> None:
+        """End a span, and before it those in it."""
+        for each in reversed([one for one in self._open if self._lies(one, span)]):
+            self._open.remove(each)
+            self._write(content if each == span else EndContent(), each, when, (), () if each == span else ("kind",))
+
+    def _lies(self, one: int | None, span: int) -> bool:
+        while one is not None and one != span:
+            one = self._parents.get(one)
+        return one == span
+
+    def _here(self) -> int:
+        """Return the span in which the run stands."""
+        span = self._open[-1] if self._open else self._chat.entries[-1].span
+        while span not in self._open and (parent := self._parents.get(span)) is not None:
+            span = parent
+        return span
+
+    def _write(
+        self,
+        content: Content,
+        span: int,
+        when: When = UNKNOWN,
+        causes: tuple[int, ...] = (),
+        inferred: Collection[str] = (),
+    ) -> int:
+        seq = len(self._chat.entries) + 1
+        unsure = [*inferred, *(() if when[1] else ("at",))]
+        entry = ForeignEntry(
+            content=content,
+            span=seq if isinstance(content, BeginContent) else span,
+            causes=causes,
+            annotations={"inferred": unsure} if unsure else None,
+            at=when[0],
+        )
+        self._chat.entries.append(entry)
+        self._told.written(seq)
+        return seq
+
+
+def inside(event: Any, depth: int = 0) -> list[Any]:
+    """Return the events inside of an event that are to be gone into."""
+    events = dig(event, "events") if dig(event, "event") in ("tool", "subtask") and depth < NESTED else None
+    return events if isinstance(events, list) else []
+
+
+def judges(event: Any) -> bool:
+    """Whether an event is the beginning of scoring, after the run."""
+    if dig(event, "event") == "score":
+        return dig(event, "intermediate") is not True
+    begins = dig(event, "event") == "span_begin" or dig(event, "action") == "begin"
+    return begins and dig(event, "type") in ("scorers", "scorer")

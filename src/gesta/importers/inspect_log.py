@@ -1,0 +1,149 @@
+"""Inspect AI: evaluation logs, as a JSON document or as an `.eval` archive; one sample in one epoch is one run.
+
+    notes; turn: user, completion, (thought), calls, results, …, assistant, end; review: scores
+
+What the log says of the whole is a note `log` of every sample; what it lists sample by sample, of the first. A log
+without samples is one run of notes. An archive that was not finished has no `header.json`; a sample that is only
+summed up in one has at least its question. Arguments of the model that give access to an account are hidden.
+
+Source: UKGovernmentBEIS/inspect_ai, `log/_log.py`, `log/_recorders/eval.py` and `event/`, 2026-11.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+from gesta.importers.chat import Chat
+from gesta.importers.foreign import Foreign, Members, Oddities, digest_json, plain_name, same, without_keys
+from gesta.importers.format import Format
+from gesta.importers.inspect_message import dig
+from gesta.importers.inspect_sample import EMPTY, Log, Sample, ending
+from gesta.importers.source import BadImport, Source
+from gesta.kinds import Error, KeyValueContent, Reason
+
+LIST = "samples"
+HEADER, START, REDUCTIONS = "header.json", "_journal/start.json", "reductions.json"
+SUMMARIES, JOURNAL, SAMPLES = "summaries.json", "_journal/summaries/", "samples/"
+BY_SAMPLE = (("reductions",), ("results", "sample_reductions"), ("eval", "dataset", "sample_ids"), ("members",))
+"""Where a log lists its samples, or what is in its archive."""
+
+Object = dict[str, Any]
+Samples = Iterator[tuple[str, Any, list[Object]]]
+"""Of each sample where it stands, what it is, and what summaries say of it."""
+
+
+def read(source: Source, oddities: Oddities) -> Iterator[Foreign]:
+    """Read the samples of a log, one at a time. Raises BadImport."""
+    names = source.names()
+    members, samples = _archive(source, names) if names else _document(source)
+    spec = members.get("eval")
+    if not isinstance(spec, dict):
+        raise BadImport(source.path, "expected an evaluation log with 'eval', an object")
+    digest = digest_json(members)
+    members["eval"] = spec | {key: without_keys(spec[key]) for key in ("model_args",) if key in spec}
+    task = plain_name(spec.get("task")).rpartition("/")[2]
+    agent = plain_name(spec.get("solver")) or task or "agent"
+    at, _ = Members(spec, Counter()).time("created")
+    log = Log(agent, plain_name(spec.get("model")) or None, members.get("status") == "success", at)
+    note, ids = members, set[str]()
+    for place, (where, sample, summaries) in enumerate(samples):
+        if not isinstance(sample, dict):
+            raise BadImport(source.path, f"expected a sample, found {type(sample).__name__} at {where}")
+        own = plain_name(sample.get("id"), sample.get("epoch")) or str(place)
+        while own in ids:
+            own += f"~{place}"
+        ids.add(own)
+        more = [{key: each[key] for key in each if not same(sample.get(key), each[key])} for each in summaries]
+        more = [each for each in more if each]
+        entries = Sample(sample, log, oddities).tell({"log": note, "summary": more[0] if len(more) == 1 else more})
+        yield Foreign(id=own, name=agent, digest=digest_json(sample), entries=entries)
+        note = _short(members)
+    if not ids:
+        yield _alone(members, log, digest, oddities)
+
+
+def _document(source: Source) -> tuple[Object, Samples]:
+    """Read what a JSON document says beside its samples, and have these read."""
+    pieces = [piece for piece in source.pieces(LIST) if piece.place is None or not piece.key]
+    if any(not piece.key for piece in pieces):
+        raise BadImport(source.path, "expected a JSON object with 'eval', found something else")
+    samples = (piece for piece in source.pieces(LIST) if piece.place is not None)
+    return {piece.key: piece.value for piece in pieces}, ((piece.path, piece.value, []) for piece in samples)
+
+
+def _archive(source: Source, names: tuple[str, ...]) -> tuple[Object, Samples]:
+    """Read what an archive says beside its samples, and have these read."""
+    listed = [name for name in names if name.startswith(SAMPLES) and name.endswith(".json")]
+    journal = [name for name in names if name.startswith(JOURNAL) and name.endswith(".json")]
+    other = [name for name in names if name not in listed]
+    documents = source.members([name for name in other if name.endswith(".json")], together=True)
+    found = {each.path: each.value for each in documents}
+    header, start = found.pop(HEADER, None), found.pop(START, None)
+    members = dict(header if isinstance(header, dict) else start if isinstance(start, dict) else {})
+    if isinstance(header, dict) and isinstance(start, dict):
+        members["start"] = {key: value for key, value in start.items() if not same(header.get(key), value)}
+    members["reductions"] = found.pop(REDUCTIONS, members.get("reductions"))
+    summaries: dict[str, list[Object]] = {}
+    for name in [*journal, SUMMARIES]:
+        every = found.pop(name, [])
+        for each in every if isinstance(every, list) else [every]:
+            about = summaries.setdefault(_key(each), [])
+            about += [each] if isinstance(each, dict) and not any(same(each, one) for one in about) else []
+            if not isinstance(each, dict):
+                found.setdefault(name, []).append(each)
+    members["members"] = found | {name: None for name in other if not name.endswith(".json")}
+    members = {key: value for key, value in members.items() if value not in EMPTY}
+    return members, _unpacked(source, listed, summaries)
+
+
+def _unpacked(source: Source, names: list[str], summaries: dict[str, list[Object]]) -> Samples:
+    """Yield the samples of an archive, then those that are only summed up."""
+    for document in source.members(names):
+        yield document.path, document.value, summaries.pop(_key(document.value), [])
+    for about in summaries.values():
+        for place, each in enumerate(about[-1:]):
+            yield f"{SUMMARIES}[{place}]", each, about[:-1]
+
+
+def _key(sample: Any) -> str:
+    """Return which sample in which epoch this is, or is about."""
+    return digest_json([dig(sample, "id"), dig(sample, "epoch")])
+
+
+def _short(members: Object) -> Object:
+    """Leave out what a log lists of all its samples."""
+    made = dict(members)
+    for *path, last in BY_SAMPLE:
+        inside = made
+        for step in path:
+            if not isinstance(inside.get(step), dict):
+                break
+            inside[step] = dict(inside[step])
+            inside = inside[step]
+        else:
+            inside.pop(last, None)
+    return made
+
+
+def _alone(members: Object, log: Log, digest: str, oddities: Oddities) -> Foreign:
+    """Write down a log without samples."""
+    chat = Chat(log.agent, oddities, log.model)
+    for key, value in members.items():
+        if value not in EMPTY:
+            chat.add(KeyValueContent(key=key, value=value), when=(log.at, False))
+    status = plain_name(members.get("status")) or "unknown"
+    reason: Reason
+    reason, error = ending(members.get("error"), None)
+    if error is None and not log.whole:
+        reason = "failed" if status == "error" else "cancelled"
+        error = Error(type=status, message=f"The source says that its status is {status}.")
+    spec = members["eval"]
+    own = next((name for key in ("eval_id", "run_id", "task_id") if (name := plain_name(spec.get(key)))), "log")
+    return Foreign(id=own, name=log.agent, digest=digest, entries=chat.finish(reason, error))
+
+
+FORMATS = (
+    Format("inspect", "a log of Inspect AI", "object", ("status", "eval", "plan"), read),
+    Format("inspect", "an `.eval` archive of Inspect AI", "zip", (HEADER,), read),
+    Format("inspect", "one that was not finished", "zip", (START,), read),
+)

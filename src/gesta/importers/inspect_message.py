@@ -1,0 +1,321 @@
+"""What an Inspect AI sample says in several places is written once: long texts, messages, what made the messages.
+
+A reference `attachment://hash` (older `tc://hash`) gives way to its text and is kept in `extra.attachments`, by path.
+A message that is on record already is replaced by `{"message": place}`, if it is one of the conversation, or by
+`{"entry": seq}`, if it was first met in an event: every request repeats all messages before it, so a run would else
+grow with the square of its length. What a model or tool event says of its message goes to the completion or result;
+its tools and settings to the header; the rest to `extra.event`.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime
+from types import MappingProxyType
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from gesta.importers.chat import Made, Said
+from gesta.importers.foreign import Members, Oddities, digest_json, merged, plain_name, same
+
+ROLES = ("system", "user", "assistant", "tool")
+SCHEMES = ("attachment://", "tc://")
+REFS = "attachments"
+DEPTH = 32
+"""Containers in a row that are looked into; what lies deeper stays as it is."""
+OUTCOMES: Mapping[str, Literal["denied", "interrupted"]] = MappingProxyType(
+    {"approval": "denied", "cancelled": "interrupted"}
+)
+"""Types of a tool's error that say more than that it failed."""
+TOOL: Mapping[str, str] = MappingProxyType({"parameters": "args_schema"})
+"""Members of a tool that are named otherwise here."""
+
+When = tuple[datetime | None, bool]
+"""A time, and whether its zone is known."""
+
+
+class Heard(Struct, frozen=True, kw_only=True):
+    """A message, and what a transcript of a chat cannot say of it."""
+
+    said: Said
+    latency_ms: float | None = None
+    errors: tuple[str | None, ...] = ()
+    """Of each call: what was wrong with it."""
+    outcome: Literal["denied", "interrupted"] | None = None
+
+
+class Told:
+    """What a sample has said so far."""
+
+    def __init__(self, texts: Mapping[str, Any]) -> None:
+        self._texts = {key: text for key, text in texts.items() if isinstance(text, str)}
+        self._known: dict[str, dict[str, int]] = {}
+        self._fresh: list[str] = []
+
+    def read(self, value: Any) -> tuple[Any, dict[str, Any]]:
+        """Read a value; also give what is to be kept in `extra`: the references that were in it."""
+        refs: dict[str, str] = {}
+        made = self._read(value, "$", refs, 0)
+        return made, {REFS: refs} if refs else {}
+
+    def look(self, value: Any) -> Any:
+        """Read a value that is not written, only to see what it says."""
+        before = list(self._fresh)
+        made, _ = self.read(value)
+        self._fresh = before
+        return made
+
+    def stand(self, messages: list[Any]) -> None:
+        """Note what the messages of the conversation are."""
+        self._fresh = []
+        for place, message in enumerate(messages):
+            if is_message(message):
+                self._known.setdefault(digest_json(message), {"message": place})
+
+    def written(self, seq: int) -> None:
+        """Note that what was read since the last call stands in that entry."""
+        for digest in self._fresh:
+            self._known.setdefault(digest, {"entry": seq})
+        self._fresh = []
+
+    def _read(self, value: Any, path: str, refs: dict[str, str], depth: int) -> Any:
+        if isinstance(value, str):
+            text = next((self._texts.get(value.removeprefix(one)) for one in SCHEMES if value.startswith(one)), None)
+            if text is not None:
+                refs[path] = value
+            return value if text is None else text
+        if depth >= DEPTH or not isinstance(value, list | dict):
+            return value
+        if isinstance(value, list):
+            return [self._read(each, f"{path}[{place}]", refs, depth + 1) for place, each in enumerate(value)]
+        inside: dict[str, str] = {}
+        made = {key: self._read(each, f"{path}.{key}", inside, depth + 1) for key, each in value.items()}
+        if is_message(made):
+            digest = digest_json(made)
+            if digest in self._known:
+                return dict(self._known[digest])
+            self._fresh.append(digest)
+        refs |= inside
+        return made
+
+
+def is_message(value: Any) -> bool:
+    """Whether this is a message of a chat."""
+    return isinstance(value, dict) and value.get("role") in ROLES and "content" in value
+
+
+def dig(value: Any, *path: str | int) -> Any:
+    """Return what stands at a path; nothing if there is no such place."""
+    for step in path:
+        if isinstance(step, str):
+            value = value.get(step) if isinstance(value, dict) else None
+        else:
+            value = value[step] if isinstance(value, list) and step < len(value) else None
+    return value
+
+
+class Hearing(Struct, frozen=True):
+    """How the messages of one sample are read."""
+
+    told: Told
+    oddities: Oddities
+    calls: dict[str, dict[str, Any]]
+    """Calls by their id, as they came."""
+
+    def hear(self, message: Any, place: int, event: Any, refs: dict[str, Any]) -> Heard | None:
+        """Read a message; `None` if it is not a message.
+
+        Args:
+            event: the event that made it; `None` if no event made it.
+            refs: what is to be kept of references that were in it.
+        """
+        if not is_message(message):
+            return None
+        members, role = Members(message, self.oddities), message["role"]
+        members.take("role", str)
+        if role == "tool":
+            return self._result(message, members, event, refs)
+        text, reasoning = self._words(members, message["content"])
+        if role != "assistant":
+            return Heard(said=Said(role=role, text=text, extra=kept(members.rest(), refs)))
+        calls = [self._made(call) for call in members.take("tool_calls", list) or []]
+        made = Said(role=role) if event is None else self._generation(event, place, text)
+        shown = event is not None or message.get("source") == "generate"
+        members.drop("source", "generate")
+        members.drop("model", made.model)
+        model = made.model or members.take("model", str)
+        reasoning = reasoning or members.take("reasoning", str)
+        said = Said(
+            role=role,
+            text=text,
+            calls=[call for call, _ in calls],
+            generated=shown or model is not None or reasoning is not None,
+            reasoning=reasoning,
+            model=model,
+            finish_reason=made.finish_reason,
+            usage=made.usage,
+            meta=made.meta,
+            at=made.at,
+            sure=made.sure,
+            extra=kept(members.rest(), refs, made.extra),
+        )
+        return Heard(said=said, latency_ms=latency(event), errors=tuple(error for _, error in calls))
+
+    def _words(self, members: Members, content: Any) -> tuple[str, str | None]:
+        """Remove and return the text and reasoning of a message. A list of parts that says more stays where it is."""
+        text, reasoning, whole = words(content)
+        if whole:
+            members.take("content", object)
+        self.oddities["wrong-type"] += not (whole or isinstance(content, list))
+        return text, reasoning
+
+    def _made(self, call: Any) -> tuple[Made, str | None]:
+        """Read a call, and what was wrong with it."""
+        if not isinstance(call, dict):
+            self.oddities["wrong-type"] += 1
+            return Made(name=None, args=None, id=None, extra={"call": call}), None
+        members = Members(call, self.oddities)
+        members.drop("type", "function")
+        name, args, call_id = members.take("function", str), members.take("arguments", object), members.take("id", str)
+        error = members.take("parse_error", str)
+        return Made(name=name, args=args, id=call_id or None, extra=members.rest()), error or None
+
+    def _result(self, message: dict[str, Any], members: Members, event: Any, refs: dict[str, Any]) -> Heard:
+        content, error = message["content"], message.get("error")
+        text, _, whole = words(content)
+        result = text if isinstance(content, list) else content
+        if whole or not isinstance(content, list):
+            members.take("content", object)
+        call_id = members.take("tool_call_id", str) or None
+        call = self.calls.get(call_id or "", {})
+        members.drop("function", call.get("function"))
+        why = dig(error, "message")
+        shown = isinstance(why, str) and result in ("", None)
+        when, rest = ((None, False), None) if event is None else self._tool(event, message, call)
+        said = Said(
+            role="tool",
+            call_id=call_id,
+            result=why if shown else result,
+            error=error is not None,
+            inferred=("tool_result",) if shown else (),
+            at=when[0],
+            sure=when[1],
+            extra=kept(members.rest(), refs, {"event": rest} if rest else None),
+        )
+        kind = dig(error, "type")
+        return Heard(said=said, outcome=OUTCOMES.get(kind) if isinstance(kind, str) else None)
+
+    def _tool(self, event: Any, message: dict[str, Any], call: dict[str, Any]) -> tuple[When, dict[str, Any] | None]:
+        """Return when a tool was done, and what its event says more than message and call."""
+        apart = {"events"} if isinstance(event.get("events"), list) else set()
+        made, refs = self.told.read({key: value for key, value in event.items() if key not in apart})
+        members = Members(made, self.oddities)
+        known = {"event": "tool", "type": "function", "id": message.get("tool_call_id")}
+        known |= {key: call.get(key) for key in ("function", "arguments", "view")}
+        known |= {"result": message["content"], "error": message.get("error"), "message_id": message.get("id")}
+        for key, value in known.items():
+            members.drop(key, value)
+        when = done(members)
+        return when, kept(members.rest(), refs)
+
+    def _generation(self, event: Any, place: int, text: str) -> Said:
+        """Read what a model event says of the message that it made."""
+        apart = ("call", "tools", "config")  # the last two are in the header
+        made, refs = self.told.read({key: value for key, value in event.items() if key not in apart})
+        members = Members(made, self.oddities)
+        members.drop("event", "model")
+        members.drop("input", [{"message": before} for before in range(place)])
+        output = Members(members.take("output", dict) or {}, self.oddities)
+        usage, model = output.take("usage", dict), output.take("model", str)
+        finish = dig(made, "output", "choices", 0, "stop_reason")
+        finish = finish if isinstance(finish, str) else None
+        output.drop("completion", text)
+        seconds = dig(made, "output", "time")
+        if latency(event) is not None:
+            output.take("time", object)
+            members.drop("working_time", seconds)
+        output.drop("choices", [{"message": {"message": place}, "stop_reason": finish}])
+        raw, rest = _call(event.get("call"), seconds)
+        when = done(members)
+        parts = {"output": output.rest(), "call": rest}
+        more = kept(members.rest(), {key: value for key, value in parts.items() if value}, refs)
+        return Said(
+            role="assistant",
+            model=model,
+            finish_reason=finish,
+            usage=usage,
+            meta=None if raw is None else {"raw": raw},
+            at=when[0],
+            sure=when[1],
+            extra={"event": more} if more else None,
+        )
+
+
+def kept(*parts: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Put what is to be kept in `extra` together: references in one table, all else side by side if that can be."""
+    made: dict[str, Any] = {}
+    for part in parts:
+        more, refs = dict(part or {}), made.get(REFS)
+        if isinstance(refs, dict) and isinstance(more.get(REFS), dict):
+            made[REFS] = refs | more.pop(REFS)
+        made = merged(made, more)
+    return made or None
+
+
+def _call(call: Any, seconds: Any) -> tuple[Any, Any]:
+    """Return the reply of a provider in a raw call, and the rest of that call."""
+    if not isinstance(call, dict):
+        return None, call
+    known = ("response", "time") if same(call.get("time"), seconds) else ("response",)
+    return call.get("response"), {key: value for key, value in call.items() if key not in known and value is not None}
+
+
+def offer(event: Any, told: Told) -> tuple[list[dict[str, Any]] | None, dict[str, Any] | None, dict[str, Any]]:
+    """Return what a model was offered: tools, settings, and what else is to be kept of these."""
+    made, extra = told.read({key: dig(event, key) for key in ("tools", "config")})
+    given, config = made["tools"], made["config"]
+    if not isinstance(config, dict | None):
+        extra["config"], config = config, None
+    if not isinstance(given, list | None) or not all(isinstance(tool, dict) for tool in given or ()):
+        extra["tools"], given = given, None
+    tools = [{TOOL.get(key, key): value for key, value in tool.items()} for tool in given or ()]
+    return tools or None, config or None, extra
+
+
+def words(content: Any) -> tuple[str, str | None, bool]:
+    """Return the text of a content and its reasoning, and whether that is all it says.
+
+    Parts are lines; what is no text is named in a note such as `[image]`. Reasoning that nobody may read gives way to
+    its summary.
+    """
+    if content is None or isinstance(content, str):
+        return content or "", None, True
+    if not isinstance(content, list):
+        return "", None, False
+    lines, thoughts = [], []
+    for part in content:
+        kind = dig(part, "type")
+        if kind == "reasoning":
+            hidden = dig(part, "redacted") is True
+            thought = dig(part, "summary" if hidden else "reasoning")
+            thoughts += [thought] if isinstance(thought, str) else []
+        elif kind == "text" and isinstance(part.get("text"), str):
+            lines.append(part["text"])
+        else:
+            lines.append(f"[{plain_name(kind) or 'part'}]")
+    text, reasoning = "\n".join(lines), "\n".join(thoughts) or None
+    plain = [{"type": "reasoning", "reasoning": reasoning}] if reasoning else []
+    whole: tuple[list[Any], ...] = ([], plain, [*plain, {"type": "text", "text": text}])
+    return text, reasoning, any(same(content, one) for one in whole)
+
+
+def done(members: Members) -> When:
+    """Remove and return the time when an event was over. Older logs hold only that time."""
+    completed = members.time("completed")
+    return members.time("timestamp") if completed[0] is None else completed
+
+
+def latency(event: Any) -> float | None:
+    """Return how long a model took, in milliseconds."""
+    seconds = dig(event, "output", "time")
+    known = isinstance(seconds, int | float) and not isinstance(seconds, bool) and abs(seconds) < 1e9  # also not nan
+    return seconds * 1000.0 if known else None

@@ -1,0 +1,135 @@
+"""Which formats there are: Gesta's own, and those that installed distributions bring by an entry point.
+
+A distribution of others names its importer under `[project.entry-points."gesta.importers"]`, the name of the format
+on the left and its `FORMATS` on the right. One that cannot be loaded is named, and ends nothing.
+"""
+
+from collections.abc import Iterator
+from importlib.metadata import EntryPoint, entry_points
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from gesta.errors import GestaError, nearest
+from gesta.importers.foreign import Foreign, Oddities, Read
+from gesta.importers.format import Format
+from gesta.importers.source import BadImport, Source
+from gesta.kinds import BeginContent
+
+GROUP = "gesta.importers"
+OWN = {
+    "gesta": "gesta.bridges.jsonl",
+    "tau-bench": "gesta.importers.research.tau_bench",
+    "tau2-bench": "gesta.importers.research.tau2_bench",
+    "tau2-voice": "gesta.importers.research.tau2_voice",
+    "langfuse": "gesta.importers.langfuse",
+    "activegraph": "gesta.importers.research.activegraph",
+    "tau-bench-few-shot": "gesta.importers.research.tau_few_shot",
+    "who-and-when": "gesta.importers.research.who_and_when",
+    "agentdojo": "gesta.importers.research.agentdojo",
+    "mini-swe-agent": "gesta.importers.research.mini_swe_agent",
+    "swe-agent": "gesta.importers.research.swe_agent",
+    "inspect": "gesta.importers.inspect_log",
+    "swe-agent-interactions": "gesta.importers.research.swe_interactions",
+    "agent-catalog": "gesta.importers.agent_catalog",
+    "openai-chat": "gesta.importers.openai_chat",
+}
+"""Gesta's own, so that they are there too where it runs without having been installed. Of two formats that a file could
+be of, the first is taken."""
+
+
+class Known(Struct):
+    """The formats of this environment."""
+
+    formats: list[Format] = field(default_factory=list)
+    broken: dict[str, str] = field(default_factory=dict)
+    """Name of an entry point of others that cannot be used -> why."""
+
+    def words(self) -> str:
+        """Return the list of formats as text, for the error about a file of another format."""
+        text = f"Known formats: {', '.join(dict.fromkeys(known.name for known in self.formats))}."
+        return " ".join([text, *(f"Not usable: {name!r}, {why}." for name, why in self.broken.items())])
+
+
+def formats() -> Known:
+    """Load all formats: Gesta's own first, then those of others by name. Cost: imports every importer."""
+    known = Known([one for name in OWN for one in _own(name)])
+    for entry in _others():
+        _add(known, entry)
+    return known
+
+
+def find_format(source: Source) -> Format:
+    """Return the format of a file, found by its content. Raises BadImport."""
+    known = formats()
+    look = source.look([one.keys for one in known.formats if not one.vague])
+    for one in sorted(known.formats, key=lambda one: one.vague):
+        if look.form == one.form and set(one.keys).issubset(look.keys):
+            return one
+    raise BadImport(source.path, f"its format is not known; it is {look.found}", known.words())
+
+
+def named(source: Source, name: str) -> Format:
+    """Find a format by its name; only that one is loaded. Raises BadImport."""
+    if name in OWN:
+        return _own(name)[0]
+    known = formats()
+    for one in known.formats:
+        if one.name == name:
+            return one
+    if name in known.broken:
+        raise BadImport(source.path, f"the importer {name!r} cannot be used: {known.broken[name]}")
+    near = nearest(name, [one.name for one in known.formats])
+    raise BadImport(source.path, f"no format is named {name!r}.{near}".strip("."), known.words())
+
+
+def _own(name: str) -> tuple[Format, ...]:
+    """Load the formats of one of Gesta's importers."""
+    found: tuple[Format, ...] = EntryPoint(name, f"{OWN[name]}:FORMATS", GROUP).load()
+    return found
+
+
+def _others() -> list[EntryPoint]:
+    return sorted(entry_points(group=GROUP), key=lambda entry: (entry.name, entry.value))
+
+
+def _add(known: Known, entry: EntryPoint) -> None:
+    """Add the formats of an entry point of others, or say what is wrong with it."""
+    by = f"{entry.value} of {entry.dist.name}" if entry.dist is not None else entry.value
+    if entry.name in {one.name for one in known.formats}:
+        known.broken[entry.name] = f"{by}: there is a format of that name already"
+        return
+    try:
+        found = entry.load()
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever the module of others does when it is imported
+        known.broken[entry.name] = f"{by}: {type(error).__name__}: {error}"
+        return
+    made = found if isinstance(found, tuple) else (found,)
+    wrong = [one for one in made if not isinstance(one, Format) or one.name != entry.name or one.read is None]
+    if wrong or not made:
+        known.broken[entry.name] = (
+            f"{by}: expected a tuple of Format(name={entry.name!r}, read=…), found {found!r:.200}"
+        )
+        return
+    known.formats += [replace(one, read=guarded(one)) for one in made]
+
+
+def guarded(format: Format) -> Read:
+    """Make a reader of others one that fails as ours do: with `BadImport`, whatever it raises or gives."""
+    read = format.read
+    assert read is not None
+
+    def each(source: Source, oddities: Oddities) -> Iterator[Foreign]:
+        try:
+            for foreign in read(source, oddities):
+                if not foreign.entries or not isinstance(foreign.entries[0].content, BeginContent):
+                    raise TypeError(f"conversation {foreign.id!r} does not begin with a BeginContent")
+                yield foreign
+        except GestaError:
+            raise
+        except Exception as error:
+            raise BadImport(
+                source.path, f"the importer {format.name!r} failed: {type(error).__name__}: {error}"
+            ) from error
+
+    return each

@@ -1,0 +1,203 @@
+"""Langfuse: `{trace, observations}`, a tree of observations with inputs and outputs in the form of any framework.
+
+    begin turn, (begin agent, begin model, user, completion, calls, end, begin tool, result, end, …), assistant, end
+
+A trace is one run and one turn. Each observation is a span, with its role by its type and its own times; what it was
+given and gave are the states of its begin and end. Those of a generation are messages: what is new in its input stands
+in its span, and its state refers to what stands for the others. A generation in another is the same call, seen by
+another instrument, so it stays a span. What no form knows is kept whole as a key-value `unknown-form`.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from msgspec.structs import replace
+
+from gesta.importers import observed
+from gesta.importers.foreign import (
+    Foreign,
+    Members,
+    Oddities,
+    digest_json,
+    each_document,
+    plain_name,
+    same,
+    without_keys,
+)
+from gesta.importers.format import Format
+from gesta.importers.langfuse_generations import Generations
+from gesta.importers.observed import EVENT, MODEL, SPAN, TOOL, Observation
+from gesta.importers.python_text import decoded
+from gesta.importers.source import BadImport, Document, Source
+from gesta.importers.spans import UNENDED, UNREADABLE, Spans, When
+from gesta.kinds import BeginContent, EndContent, Error, KeyValueContent, Reason
+
+AGENT = "agent"
+"""Name of a run whose trace has no name."""
+FAILED = "ERROR"
+"""Level of what failed."""
+CUT = Error(type="unanswered", message="The source ends here, before an answer, and does not say why.")
+
+
+def read(source: Source, oddities: Oddities) -> Iterator[Foreign]:
+    """Read the traces of a file, one at a time. Raises BadImport."""
+
+    def trace(document: Document, words: str, oddities: Oddities) -> Foreign:
+        whole = document.value if isinstance(document.value, dict) else {}
+        if not isinstance(whole.get("trace"), dict) or not isinstance(whole.get("observations"), list):
+            found = f"expected a trace with its list of observations, found something else in {words}"
+            raise BadImport(source.path, found)
+        return _trace(document, whole, oddities)
+
+    return each_document(source, oddities, trace)
+
+
+def _trace(document: Document, whole: dict[str, Any], oddities: Oddities) -> Foreign:
+    trace, given = whole["trace"], whole["observations"]
+    name = plain_name(trace.get("name")) or AGENT
+    found = [
+        observed.observation(raw, place, oddities) if isinstance(raw, dict) else raw for place, raw in enumerate(given)
+    ]
+    run = _Run(name, trace, found, oddities)
+    more = {key: value for key, value in whole.items() if key not in ("trace", "observations")}
+    run.open({"path": document.path or None, **more})
+    for each, ends in observed.in_order(run.found):
+        (run.end if ends else run.begin)(each)
+    run.close()
+    own = plain_name(trace.get("id")) or plain_name(document.path) or str(document.place)
+    return Foreign(id=own, name=name, digest=digest_json(whole), entries=run.spans.entries)
+
+
+class _Run:
+    """A trace that is being written down."""
+
+    def __init__(self, name: str, trace: dict[str, Any], found: list[Any], oddities: Oddities) -> None:
+        self.spans = Spans()
+        self.found = [each for each in found if isinstance(each, Observation)]
+        observed.join(self.found, oddities)
+        self._unreadable = [each for each in found if not isinstance(each, Observation)]
+        self._name, self._trace, self._oddities = name, trace, oddities
+        self._generations = Generations(self.spans, oddities)
+        self._turn = 0
+        self._open: dict[int, int] = {}
+        """Seqs of the spans of observations, by their places."""
+
+    def open(self, more: dict[str, Any]) -> None:
+        """Write what holds for the whole trace, and begin its turn."""
+        members = Members(self._trace, self._oddities)
+        begins = [When(*members.time("timestamp")), *(each.begins for each in self.found)]
+        members.take("observations", object)
+        told = {**more, **(members.rest() or {}), "observations": self._doubled()}
+        self._oddities["unreadable-message"] += len(self._unreadable)
+        notes = _told({key: decoded(decoded(value)) for key, value in told.items()}).items()
+        self.spans.leading([*notes, *((UNREADABLE, raw) for raw in self._unreadable)])
+        first = next((when for when in begins if when.at is not None), When())
+        self._turn = self.spans.write(BeginContent(name=self._name, role="turn"), 0, first)
+
+    def begin(self, each: Observation) -> None:
+        """Write down that an observation began, and what it was given."""
+        above = self._open[each.parent.place] if each.parent is not None else self._turn
+        if each.role == EVENT:
+            told = _told({"input": each.input, "output": each.output, **self._extra(each)})
+            self.spans.write(
+                KeyValueContent(key=each.name or EVENT, value=told), above, each.begins, notes=_named(each)
+            )
+            self._open[each.place] = above
+            return
+        for outer in each.above if each.role == TOOL else ():
+            self._generations.reply(outer, self._open[outer.place], When(each.begins.at))  # given by then
+        call = self._generations.call_of(each) if each.role in (TOOL, SPAN) else None
+        nested = self._generations.nested(each)
+        self._oddities["nested-generation"] += nested
+        name = plain_name(each.name)
+        begin = BeginContent(
+            name=name or each.role,
+            role=each.role if call is None else TOOL,
+            state=each.input if nested or each.role != MODEL else None,
+            annotations=_named(each),
+            extra=_told({"name": each.name if each.name != name else None, **self._extra(each)}) or None,
+        )
+        causes, guessed = ((), ()) if call is None else ((call,), ("causes",))
+        seq = self._open[each.place] = self.spans.write(begin, above, each.begins, causes, guessed)
+        if each.role == MODEL and not nested:
+            state = self._generations.take(each, seq)
+            self.spans.change(seq, replace(begin, state=state, parent=above))
+
+    def end(self, each: Observation) -> None:
+        """Write down what an observation gave, and that it ended."""
+        if each.role == EVENT:
+            return
+        span, failure = self._open[each.place], _failure(each)
+        self._generations.reply(each, span, each.ends)
+        self._generations.result(each, span, failed=failure is not None)
+        unended = each.ends.at is None
+        self._oddities["unended-span"] += unended
+        error = failure or (UNENDED if unended else None)
+        state = None if each.role == MODEL and not self._generations.nested(each) else each.output
+        end = EndContent(state=state, status="error" if error else "success", error=error)
+        self.spans.write(end, span, each.ends)
+
+    def close(self) -> None:
+        """End the turn, with what was shown to the person."""
+        self._oddities["unanswered-call"] += self._generations.waiting
+        last = self.spans.entries[-1]
+        when = When(last.at, "at" not in (last.annotations or {}).get("inferred", ()))
+        roots = [each for each in self.found if each.parent is None and each.role != TOOL]
+        failure = next((error for each in roots if (error := _failure(each))), None)
+        if not self._generations.heard:  # nobody said anything
+            self.spans.change(self._turn, BeginContent(name=self._name, role="trace"))
+            self.spans.write(EndContent(status="error" if failure else "success", error=failure), self._turn, when)
+            return
+        given = [decoded(self._trace.get("output")), *(each.output for each in roots)]
+        answered = self._generations.shown(given, self._turn, when)
+        error = failure or (None if answered else CUT)
+        reason: Reason = "failed" if failure else "answered" if answered else "limit"
+        end = EndContent(status="error" if error else "success", reason=reason, error=error)
+        self.spans.write(end, self._turn, when, inferred=("reason",))
+
+    def _extra(self, each: Observation) -> dict[str, Any]:
+        """Return what is left of an observation."""
+        for key in ("projectId", "environment"):
+            each.members.drop(key, self._trace.get(key))
+        each.members.drop("traceId", self._trace.get("id"))
+        each.members.drop("level", "DEFAULT")
+        left = without_keys(each.members.rest() or {})
+        metadata = decoded(left.get("metadata"))
+        if isinstance(metadata, dict) and each.attributes:
+            metadata = {**metadata, "attributes": self._generations.kept(each)}
+        metadata = without_keys(metadata)
+        return _told({**left, "metadata": _told(metadata) if isinstance(metadata, dict) else metadata})
+
+    def _doubled(self) -> Any:
+        """Return what a trace says of its observations that these do not say themselves."""
+        given = self._trace.get("observations")
+        if not isinstance(given, list):
+            return given
+        known = {each.id: each.raw for each in self.found if each.id}
+        left = []
+        for raw in given:
+            own = known.get(raw["id"]) if isinstance(raw, dict) and isinstance(raw.get("id"), str) else None
+            more = raw if own is None else {key: value for key, value in raw.items() if not same(own.get(key), value)}
+            told = raw if own is None else _told({key: decoded(value) for key, value in more.items()})
+            left += [told if own is None else {"id": raw["id"], **told}] if told else []
+        return left or None
+
+
+def _named(each: Observation) -> dict[str, Any] | None:
+    """Name the observation that entries are from."""
+    return {"observation": each.id} if each.id else None
+
+
+def _failure(each: Observation) -> Error | None:
+    if each.raw.get("level") != FAILED:
+        return None
+    message = each.raw.get("statusMessage")
+    return Error(type=FAILED, message=message if isinstance(message, str) else "")
+
+
+def _told(members: dict[str, Any]) -> dict[str, Any]:
+    """Leave out the members that say nothing."""
+    return {key: value for key, value in members.items() if value is not None and value not in ("", [], {})}
+
+
+FORMATS = (Format("langfuse", "a `trace` with its `observations`", "object", ("trace", "observations"), read),)

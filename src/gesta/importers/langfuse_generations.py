@@ -1,0 +1,244 @@
+"""The generations and tools of a trace: what models were told and gave, and what came of the calls.
+
+A completion is due when its generation ends, or when a tool in it begins. A tool is seen to carry out the call of its
+id, of its name and arguments, or of its name; any span with the name and arguments of a call that waits is one.
+"""
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+from gesta.importers.chat import Said
+from gesta.importers.foreign import Oddities, same, without_keys
+from gesta.importers.framework_message import ROLES, tools_of
+from gesta.importers.langfuse_messages import INPUTS, OUTPUTS, Given, from_attributes, is_cut
+from gesta.importers.langfuse_messages import read as read_messages
+from gesta.importers.observed import MODEL, TOOL, Observation
+from gesta.importers.python_text import decoded
+from gesta.importers.retold import Hearing, Retold
+from gesta.importers.spans import Spans, When
+from gesta.kinds import AssistantContent, ChatCompletionContent, KeyValueContent, RequestHeaderContent
+
+UNKNOWN = "unknown-form"
+"""Key of what no form knows."""
+CALL_IDS, TOOL_NAMES = ("gen_ai.tool.call.id", "tool_call.id"), ("gen_ai.tool.name", "tool.name")
+NO_SETTINGS = ("created_at", "id", "instructions", "metadata", "model")
+"""Members of a request's parameters that are not settings, or that belong to one reply alone."""
+PROMPT, COMPLETION = ("prompt_tokens", "input_tokens"), ("completion_tokens", "output_tokens")
+
+
+class Generations:
+    """Generations and tools that are being written down."""
+
+    def __init__(self, spans: Spans, oddities: Oddities) -> None:
+        self._spans, self._oddities = spans, oddities
+        self._retold = Retold(spans, oddities)
+        self.heard: set[int] = set()
+        """Places of the generations whose messages are on record."""
+        self._gave: dict[int, Given] = {}
+        """What generations gave that is not written down yet."""
+        self._calls: dict[int, int] = {}
+        """Calls that tools carry out, by the places of those."""
+        self._asked: Observation | None = None
+        """The last that was told anything."""
+        self._answer: int | None = None
+        """Its completion, if it calls no tool."""
+
+    def nested(self, each: Observation) -> bool:
+        """Whether this is the same call as a generation around it."""
+        return each.role == MODEL and any(above.place in self.heard for above in each.above)
+
+    def take(self, each: Observation, span: int) -> Any:
+        """Write down what a generation was told, and give the state of its begin."""
+        told, gave = self._read(each, each.input, INPUTS), self._read(each, each.output, OUTPUTS)
+        for key, given, value in (("input", told, each.input), ("output", gave, each.output)):
+            if given is None and value is not None:
+                self._oddities[UNKNOWN] += 1
+                self._spans.write(KeyValueContent(key=UNKNOWN, value={key: value}), span, When(each.begins.at))
+        if gave is not None:
+            self._gave[each.place] = gave
+        if told is not None or gave is not None:
+            self.heard.add(each.place)
+        if told is None:
+            return None
+        self._asked, self._answer = each, None
+        when, headed = each.begins, self._header(each, told, gave, span)
+        return told.shown(self._retold.hear(told.items, Hearing(span, When(when.at)), headed=headed))
+
+    def reply(self, each: Observation, span: int, when: When) -> None:
+        """Write down what a generation gave, if it is due."""
+        gave = self._gave.pop(each.place, None)
+        if gave is None:
+            return
+        said = [one for one in gave.said if one.role == "assistant"]
+        made = Said(
+            role="assistant",
+            text="\n".join(one.text for one in said if one.text),
+            calls=[call for one in said for call in one.calls],
+            reasoning="\n".join(one.reasoning for one in said if one.reasoning) or None,
+        )
+        finish = gave.finish_reason or next((one.finish_reason for one in said if one.finish_reason), None)
+        completion = self._retold.give(made, _completion(each, made.text, gave, finish), Hearing(span, when))
+        self._answer = None if made.calls else completion
+
+    def call_of(self, each: Observation) -> int | None:
+        """Find the call that a tool or a span carries out."""
+        call_id = next((text for key in CALL_IDS if isinstance(text := each.attributes.get(key), str)), None)
+        names = [text for key in TOOL_NAMES if isinstance(text := each.attributes.get(key), str)]
+        call = self._retold.match(call_id, [*names, each.name][0], each.input, loose=each.role == TOOL)
+        if call is not None and call not in self._calls.values():
+            self._calls[each.place] = call
+        return self._calls.get(each.place)
+
+    def result(self, each: Observation, span: int, *, failed: bool) -> None:
+        """Write down what came of a call, unless that is known."""
+        if each.role != TOOL and each.place not in self._calls:
+            return
+        call = self._calls.get(each.place) or self.call_of(each)
+        if call is None:
+            self._oddities["orphan-result"] += each.output is not None
+        elif call in self._retold.waiting and (each.output is not None or failed):
+            given = read_messages(each.output, "tool", Oddities()) if each.output is not None else None
+            found = next((said for said in given.said if said.role == "tool"), None) if given is not None else None
+            said = Said(role="tool", result=each.output if found is None else found.result, error=failed)
+            self._retold.observe(call, said, Hearing(span, each.ends))
+
+    def shown(self, given: Iterable[Any], span: int, when: When) -> bool:
+        """Write down the answer, if there is one: the last completion, or what the trace gave in its place."""
+        answer = self._answer
+        if answer is None and self._asked is not None and not self._retold.waiting:
+            read = (read_messages(value, "assistant", Oddities()) for value in given if value is not None)
+            said = (one for each in read if each is not None for one in reversed(each.said))
+            text = next((one.text for one in said if one.role == "assistant" and one.text), None)
+            if text is not None:
+                made, content = Said(role="assistant", text=text), _completion(self._asked, text)
+                answer = self._retold.give(made, content, Hearing(span, When(when.at)), ("output",))
+        if answer is None:
+            return False
+        last = self._spans.entries[answer - 1].content
+        assert isinstance(last, ChatCompletionContent)
+        self._spans.write(AssistantContent(value=last.output), span, when, (answer,))
+        return True
+
+    @property
+    def waiting(self) -> int:
+        """How many calls have no result."""
+        return len(self._retold.waiting)
+
+    def kept(self, each: Observation) -> dict[str, Any]:
+        """Return the attributes of an observation that say more than its input and output."""
+        known = [decoded(value) for value in (each.input, each.output) if value is not None]
+        doubled = set[str]()
+        for value, starts, by in ((each.input, INPUTS, "user"), (each.output, OUTPUTS, "assistant")):
+            listed = from_attributes(each.attributes, starts)
+            one, other = (read_messages(held, by, Oddities()) for held in (value, listed))
+            if one is not None and other is not None and _same(one.said, other.said):
+                texts, items = _texts(value), each.attributes.items()
+                doubled |= {name for name, text in items if name.startswith(starts) and _is_in(text, texts)}
+        more = [(name, value) for name, value in each.attributes.items() if name not in doubled]
+        return {name: value for name, value in more if not any(same(decoded(value), held) for held in known)}
+
+    def _read(self, each: Observation, value: Any, starts: tuple[str, ...]) -> Given | None:
+        by = "user" if starts is INPUTS else "assistant"
+        if value is None:
+            value = from_attributes(each.attributes, starts)
+            if value is not None and by == "assistant" and is_cut(each.attributes, starts):
+                self._oddities["cut-message"] += 1
+                return None
+        given = read_messages(value, by, self._oddities) if value is not None else None
+        empty = given is not None and by == "assistant" and not any(said.role == by for said in given.said)
+        return None if empty else given
+
+    def _header(self, each: Observation, told: Given, gave: Given | None, span: int) -> bool:
+        """Write down what holds for a request, and return whether its first message is a part of that."""
+        first = told.said[0] if told.said else None
+        instructions = told.instructions or (gave.instructions if gave is not None else None)
+        headed = instructions is None and first is not None and first.role == "system"
+        extra = first.extra if first is not None and headed else None
+        tools = list(
+            tools_of([*told.tools, *(one.tool for one in told.items), *(gave.tools if gave is not None else ())])
+        )
+        settings = each.raw.get("modelParameters")
+        settings = without_keys(settings) if isinstance(settings, dict) else {}
+        meta = {
+            "model": _model(each),
+            "instructions": first.text if first is not None and headed else instructions,
+            "settings": {key: value for key, value in settings.items() if key not in NO_SETTINGS} or None,
+        }
+        known = {key: value for key, value in meta.items() if value is not None}
+        if known or tools:
+            content = RequestHeaderContent(tools=tools or None, meta=known or None, extra=extra)
+            self._retold.header(content, span, each.begins)
+        return headed
+
+
+def _completion(
+    each: Observation, text: str, gave: Given | None = None, finish_reason: str | None = None
+) -> ChatCompletionContent:
+    """Make the completion of a generation."""
+    details, seconds = each.raw.get("costDetails"), _number(each.raw.get("latency"))
+    cost = _number(details.get("total")) if isinstance(details, dict) else None
+    whole = None if gave is None or isinstance(gave.whole, str) else gave.whole
+    meta = {key: value for key, value in (("cost_usd", cost), ("raw", whole)) if value is not None}
+    return ChatCompletionContent(
+        output=text,
+        model=(gave.model if gave is not None else None) or _model(each),
+        finish_reason=finish_reason,
+        usage=_usage(gave.usage if gave is not None else None, each.raw.get("usageDetails")),
+        latency_ms=None if seconds is None else seconds * 1000,
+        meta=meta or None,
+    )
+
+
+def _same(told: list[Said], listed: list[Said]) -> bool:
+    """Whether two lists of messages say the same, instructions left aside."""
+    both = [[_plain(said) for said in every if said.role != "system"] for every in (told, listed)]
+    return same(both[0], both[1])
+
+
+def _texts(value: Any) -> set[str]:
+    """Gather the texts in a value, and in the values that they hold."""
+    found, left = set[str](), [value]
+    while left:
+        each = left.pop()
+        if isinstance(each, str) and each not in found:
+            found.add(each)
+            left.append(decoded(each))
+        elif isinstance(each, dict):
+            left += each.values()
+        elif isinstance(each, list):
+            left += each
+    return found
+
+
+def _is_in(text: Any, texts: set[str]) -> bool:
+    return isinstance(text, str) and (text in texts or text in ROLES)
+
+
+def _plain(said: Said) -> tuple[Any, ...]:
+    calls = [(made.id, made.name, decoded(made.args)) for made in said.calls]
+    return said.role, said.text, calls, said.call_id, decoded(said.result)
+
+
+def _model(each: Observation) -> str | None:
+    model = each.raw.get("model")
+    return model if isinstance(model, str) and model else None
+
+
+def _number(value: Any) -> float | None:
+    """Read a number that can be counted with."""
+    try:
+        number = float(value) if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
+    except OverflowError:
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _usage(given: dict[str, Any] | None, details: Any) -> dict[str, Any] | None:
+    """Return the usage that the provider named, else the one that was counted, under names that every reader knows."""
+    if given is not None and any(name in given for name in PROMPT) and any(name in given for name in COMPLETION):
+        return given
+    if not isinstance(details, dict) or not details:
+        return given
+    counts = {f"{key}_tokens": details[key] for key in ("input", "output") if _number(details.get(key)) is not None}
+    return {**details, **counts}

@@ -1,0 +1,229 @@
+"""The messages that a model was sent and its replies, read from the form of each framework.
+
+A trace holds whatever stood there: a list of messages, a request or a reply of OpenAI or Gemini, a state of LangGraph,
+arguments of a function, or plain words. `FORMS` is the table of them; the first that fits is used. The caller keeps
+whole what fits no form.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from msgspec import Struct, field
+
+from gesta.importers import framework_message
+from gesta.importers.chat import Said
+from gesta.importers.foreign import Oddities
+from gesta.importers.framework_message import Item
+from gesta.importers.python_text import decoded
+
+LINE = re.compile(r"(?:^|\n)(system|developer|user|assistant|tool): ")
+"""Where the next message begins in a text that lists them."""
+DEEPEST = 12
+"""Names in the path of an attribute."""
+INPUTS, OUTPUTS = ("llm.input_messages.", "gen_ai.prompt."), ("llm.output_messages.", "gen_ai.completion.")
+"""How attributes begin that hold messages one by one: of OpenInference, and of OpenTelemetry in its older form."""
+INSTRUCTIONS = ("system_instruction", "system", "instructions")
+
+
+class Given(Struct, kw_only=True):
+    """What a model was given, or gave."""
+
+    whole: Any
+    raws: list[Any] = field(default_factory=list)
+    """The messages as they stand there."""
+    by: str | None = None
+    """Role of messages that name no role themselves; `None` if it depends on the message."""
+    items: list[Item] = field(default_factory=list)
+    """The same, read."""
+    form: str = ""
+    """Its name in `FORMS`."""
+    key: str = ""
+    """Member that holds the list of items; empty if the whole is the list."""
+    instructions: str | None = None
+    tools: list[Any] = field(default_factory=list)
+    """As they stand there."""
+    model: str | None = None
+    usage: dict[str, Any] | None = None
+    finish_reason: str | None = None
+
+    @property
+    def said(self) -> list[Said]:
+        """All messages in it, in order."""
+        return [said for item in self.items for said in item.said]
+
+    def shown(self, references: list[Any]) -> Any:
+        """Return the whole again, with something else in place of each item."""
+        if self.key:
+            return {**self.whole, self.key: references}
+        return references if isinstance(self.whole, list) else self.whole
+
+
+Form = Callable[[Any], Given | None]
+
+
+def read(value: Any, by: str, oddities: Oddities) -> Given | None:
+    """Read what a model was given or gave; `None` if it is in no known form.
+
+    Args:
+        by: role of who says it where neither it nor its form says that: user, assistant or tool.
+    """
+    value = decoded(value)
+    for name, form in FORMS.items():
+        given = form(value)
+        if given is None:
+            continue
+        given.form = name
+        given.items += [framework_message.item(raw, given.by or by, oddities) for raw in given.raws]
+        if any(item.said or item.tool is not None for item in given.items):
+            return given
+    return None
+
+
+def from_attributes(attributes: Mapping[str, Any], starts: tuple[str, ...]) -> list[Any] | None:
+    """Return the messages that single attributes hold, such as `llm.input_messages.0.message.role`, if any."""
+    tree: dict[str, Any] = {}
+    for name, value in attributes.items():
+        start = next((start for start in starts if name.startswith(start)), None)
+        path = name[len(start or "") :].split(".", DEEPEST)
+        if start is not None and path[0].isdecimal() and len(path) > 1:
+            _put(tree, path, value)
+    found = [each for each in _in_order(tree) if isinstance(each, dict)]
+    return [_gathered(each.get("message", each)) for each in found] or None
+
+
+def is_cut(attributes: Mapping[str, Any], starts: tuple[str, ...]) -> bool:
+    """Whether the first of such messages are missing, as where only so many attributes were kept."""
+    firsts = tuple(f"{start}0." for start in starts)
+    return not any(name.startswith(firsts) for name in attributes)
+
+
+def _put(tree: dict[str, Any], path: list[str], value: Any) -> None:
+    for name in path[:-1]:
+        inner = tree.get(name)
+        if not isinstance(inner, dict):
+            inner = tree[name] = {}
+        tree = inner
+    tree[path[-1]] = value
+
+
+def _in_order(tree: Any) -> list[Any]:
+    """Return the values of numbered members."""
+    numbers = [name for name in tree if name.isdecimal() and len(name) < 10] if isinstance(tree, dict) else []
+    return [tree[name] for name in sorted(numbers, key=int)]
+
+
+def _gathered(message: Any) -> Any:
+    """Write a message of attributes as a chat has it."""
+    if not isinstance(message, dict):
+        return message
+    calls = [each.get("tool_call", each) for each in _in_order(message.get("tool_calls")) if isinstance(each, dict)]
+    parts = [each.get("message_content", each) for each in _in_order(message.get("contents")) if isinstance(each, dict)]
+    rest = {key: value for key, value in message.items() if key not in ("tool_calls", "contents")}
+    return rest | ({"content": parts} if parts else {}) | ({"tool_calls": calls} if calls else {})
+
+
+def _list(value: Any) -> Given | None:
+    return Given(whole=value, raws=value) if isinstance(value, list) else None
+
+
+def _request(key: str) -> Form:
+    """Make the reader of a request whose messages are a member."""
+
+    def form(value: Any) -> Given | None:
+        given = value.get(key) if isinstance(value, dict) else None
+        raws = [given] if isinstance(given, str | dict) else given
+        if not isinstance(raws, list):
+            return None
+        held = [part for part in (value, value.get("config")) if isinstance(part, dict)]
+        told = [framework_message.words(part[name]) for part in held for name in INSTRUCTIONS if part.get(name)]
+        tools = [tool for part in held for tool in _every(part.get("tools"))]
+        instructions = next((text for text in told if text), None)
+        return Given(whole=value, raws=raws, by="user", key=key, instructions=instructions, tools=tools)
+
+    return form
+
+
+def _choices(key: str, inner: str) -> Form:
+    """Make the reader of a reply with several candidates, of which the first is what the model gave."""
+
+    def form(value: Any) -> Given | None:
+        choices = value.get(key) if isinstance(value, dict) else None
+        first = choices[0] if isinstance(choices, list) and choices else None
+        return _reply(value, [first.get(inner)], first) if isinstance(first, dict) else None
+
+    return form
+
+
+def _responses(value: Any) -> Given | None:
+    if not isinstance(value, dict) or value.get("object") != "response":
+        return None
+    given = _reply(value, _every(value.get("output")), {})
+    given.instructions, given.tools = _text(value.get("instructions")), _every(value.get("tools"))
+    return given
+
+
+def _wrapped(key: str) -> Form:
+    """Make the reader of a reply whose one message is a member."""
+
+    def form(value: Any) -> Given | None:
+        inner = value.get(key) if isinstance(value, dict) else None
+        return _reply(value, [inner], value) if isinstance(inner, dict) else None
+
+    return form
+
+
+def _reply(value: dict[str, Any], raws: list[Any], first: dict[str, Any]) -> Given:
+    return Given(
+        whole=value,
+        raws=[raw for raw in raws if raw is not None],
+        by="assistant",
+        model=_text(value.get("model")) or _text(value.get("model_version")),
+        usage=next((each for key in ("usage", "usage_metadata") if isinstance(each := value.get(key), dict)), None),
+        finish_reason=_text(first.get("finish_reason")),
+    )
+
+
+def _single(value: Any) -> Given | None:
+    return Given(whole=value, raws=[value]) if isinstance(value, dict) else None
+
+
+def _lines(value: Any) -> Given | None:
+    if not isinstance(value, str) or LINE.match(value) is None:
+        return None
+    found = list(LINE.finditer(value))
+    ends = [line.start() for line in found[1:]] + [len(value)]
+    lines = [(line[1], value[line.end() : end]) for line, end in zip(found, ends, strict=True)]
+    return Given(whole=value, items=[Item(value, [framework_message.line(*each) for each in lines])])
+
+
+def _plain(value: Any) -> Given | None:
+    return Given(whole=value, raws=[value]) if isinstance(value, str) else None
+
+
+FORMS: Mapping[str, Form] = MappingProxyType(
+    {
+        "list of messages": _list,
+        "chat request": _request("messages"),
+        "Gemini request": _request("contents"),
+        "arguments": _request("args"),
+        "chat reply": _choices("choices", "message"),
+        "Gemini reply": _choices("candidates", "content"),
+        "Responses reply": _responses,
+        "choice": _wrapped("message"),
+        "event": _wrapped("content"),
+        "message": _single,
+        "lines": _lines,
+        "words": _plain,
+    }
+)
+"""In this order."""
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) and value else None
+
+
+def _every(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []

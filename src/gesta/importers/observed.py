@@ -1,0 +1,148 @@
+"""Observations of a trace as a tree, and the order in which they began and ended.
+
+Each names the one that it lies in. What lies in another neither begins before it nor ends after it, whatever their
+times say: those of parallel work, of late flushes and of other clocks overlap. Each keeps its own time all the same.
+"""
+
+from collections.abc import Iterator, Mapping
+from heapq import heapify, heappop, heappush
+from types import MappingProxyType
+from typing import Any
+
+from msgspec import Struct, field
+
+from gesta.importers.foreign import Members, Oddities
+from gesta.importers.python_text import decoded
+from gesta.importers.spans import When
+
+SPAN, MODEL, TOOL, EVENT = "span", "model", "tool", "event"
+ROLES: Mapping[str, str] = MappingProxyType(
+    {
+        "AGENT": "agent",
+        "CHAIN": "chain",
+        "EMBEDDING": "embedding",
+        "EVALUATOR": "evaluator",
+        "EVENT": EVENT,
+        "GENERATION": MODEL,
+        "GUARDRAIL": "guardrail",
+        "LLM": MODEL,
+        "RERANKER": "reranker",
+        "RETRIEVER": "retriever",
+        "TOOL": TOOL,
+    }
+)
+"""Roles of spans by the types of observations, and by the kinds of OpenInference."""
+OPERATIONS: Mapping[str, str] = MappingProxyType(
+    {"create_agent": "agent", "execute_tool": TOOL, "invoke_agent": "agent"}
+)
+"""Roles by the operations of OpenTelemetry."""
+
+
+class Observation(Struct, eq=False):
+    """One observation."""
+
+    place: int
+    """In the list of the file, from 0."""
+    id: str
+    name: str
+    role: str
+    begins: When
+    ends: When
+    input: Any
+    """As it stands there, read if it is a text that holds a value."""
+    output: Any
+    attributes: dict[str, Any]
+    """Of its metadata."""
+    members: Members
+    """What is left of it."""
+    raw: dict[str, Any]
+    parent: "Observation | None" = None
+    inside: list["Observation"] = field(default_factory=list)
+
+    @property
+    def above(self) -> Iterator["Observation"]:
+        """What it lies in, from the nearest on."""
+        above = self.parent
+        while above is not None:
+            yield above
+            above = above.parent
+
+
+def observation(raw: dict[str, Any], place: int, oddities: Oddities) -> Observation:
+    """Read one observation, by itself."""
+    members = Members(raw, oddities)
+    begins, ends = When(*members.time("startTime")), When(*members.time("endTime"))
+    metadata = decoded(raw.get("metadata"))
+    attributes = metadata.get("attributes") if isinstance(metadata, dict) else None
+    attributes = attributes if isinstance(attributes, dict) else {}
+    kind, name = raw.get("type"), members.take("name", str) or ""
+    for known in (*ROLES, "SPAN"):
+        members.drop("type", known)
+    return Observation(
+        place=place,
+        id=members.take("id", str) or "",
+        name=name,
+        role=_role(kind if isinstance(kind, str) else "", attributes),
+        begins=begins,
+        ends=ends,
+        input=decoded(members.take("input", object)),
+        output=decoded(members.take("output", object)),
+        attributes=attributes,
+        members=members,
+        raw=raw,
+    )
+
+
+def _role(kind: str, attributes: dict[str, Any]) -> str:
+    told = attributes.get("openinference.span.kind"), attributes.get("gen_ai.operation.name")
+    tool = TOOL if isinstance(attributes.get("gen_ai.tool.name"), str) else SPAN
+    named = [table.get(each) for table, each in zip((ROLES, OPERATIONS), told, strict=True) if isinstance(each, str)]
+    return next((role for role in (ROLES.get(kind), *named) if role is not None), tool)
+
+
+def join(found: list[Observation], oddities: Oddities) -> None:
+    """Link each observation to its parent. An observation whose parent is missing, or is itself, has no parent."""
+    known: dict[str, Observation] = {}
+    for each in found:
+        oddities["repeated-span-id"] += each.id in known
+        known.setdefault(each.id, each)
+    for each in found:
+        named = each.raw.get("parentObservationId")
+        parent = known.get(named) if isinstance(named, str) else None
+        if parent is None or parent is each or each in parent.above:
+            oddities["missing-parent"] += named is not None
+            continue
+        each.members.take("parentObservationId", str)
+        each.parent = parent
+        parent.inside.append(each)
+
+
+def in_order(found: list[Observation]) -> Iterator[tuple[Observation, bool]]:
+    """Yield what happened, in the order in which it did: observations that begin, and, with true, those that end."""
+    placed = {each.place: each for each in found}
+    waits = {each.place: len(each.inside) for each in found}
+    ready = [_begin(each) for each in found if each.parent is None]
+    heapify(ready)
+    while ready:
+        *_, place, ends = heappop(ready)
+        each = placed[place]
+        yield each, ends
+        if not ends:
+            for inner in each.inside:
+                heappush(ready, _begin(inner))
+            if not waits[place]:
+                heappush(ready, _end(each))
+        elif each.parent is not None:
+            waits[each.parent.place] -= 1
+            if not waits[each.parent.place]:
+                heappush(ready, _end(each.parent))
+
+
+def _begin(each: Observation) -> tuple[float, int, int, bool]:
+    at = each.begins.at
+    return (at.timestamp() if at is not None else 0.0), 1, each.place, False
+
+
+def _end(each: Observation) -> tuple[float, int, int, bool]:
+    at = each.ends.at or each.begins.at
+    return (at.timestamp() if at is not None else 0.0), 0, each.place, True

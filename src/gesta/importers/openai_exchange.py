@@ -1,0 +1,132 @@
+"""Requests and responses as of OpenAI's chat: what they say beside the messages, and how a message is known again.
+
+Every request holds the whole conversation, and providers' libraries send a message now as a text, now as a list of one
+part, with marks for a cache or without. So a message has a plain form, which says what it says and no more.
+"""
+
+from typing import Any
+
+from msgspec.structs import replace
+
+from gesta.importers.chat import Said
+from gesta.importers.foreign import Members, Oddities, merged, same
+from gesta.importers.openai_message import is_parts
+
+PLAIN = ("role", "content", "tool_calls", "tool_call_id", "function_call")
+"""Members of a message by which it is known again."""
+COUNTS = ("input_tokens", "output_tokens")
+Object = dict[str, Any]
+
+
+def left_of_choices(given: Any, message: dict[str, Any]) -> tuple[str | None, Any]:
+    """Return why a reply ended, and what its choices say beside the message that was taken from the first."""
+    if not (isinstance(given, list) and given and isinstance(given[0], dict)):
+        return None, given or None
+    first = dict(given[0])
+    finish, own = first.get("finish_reason"), first.get("message")
+    if isinstance(finish, str):
+        del first["finish_reason"]
+    if isinstance(own, dict) and same(_told(own), _told(message)):
+        del first["message"]
+    rest = {key: value for key, value in first.items() if value not in (None, {}) and (key, value) != ("index", 0)}
+    return finish if isinstance(finish, str) else None, ([first] if rest else []) + given[1:] or None
+
+
+def _told(members: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in members.items() if value is not None}
+
+
+def message_of(line: Object) -> Object | None:
+    """Return the message of a response: of its first choice, or of what was made of it."""
+    choices, outputs = _object(line.get("response")).get("choices"), line.get("outputs")
+    message = _object(_first(choices)).get("message")
+    output = _first(outputs)
+    if isinstance(message, dict):
+        return message | {"role": "assistant"}
+    if not isinstance(output, dict):
+        return None
+    return {"role": "assistant", "content": output.get("message"), "tool_calls": output.get("tool_calls")}
+
+
+def completion(words: Said, message: Object, members: Members, oddities: Oddities) -> Said:
+    """Read what a response says beside its message."""
+    members.drop("outputs", [{"message": words.text, "tool_calls": message.get("tool_calls") or []}])
+    reply = Members(members.take("response", dict) or {}, oddities)
+    finish, choices = left_of_choices(reply.take("choices", object), message)
+    model, usage = reply.take("model", str) or None, reply.take("usage", dict)
+    if model is None:
+        model = members.take("model", str) or None
+    if usage is None:
+        counts = {key: members.take(key, int) for key in COUNTS}
+        usage = {key: count for key, count in counts.items() if count is not None} or None
+    raw = {**(reply.rest() or {}), **({} if choices is None else {"choices": choices})}
+    known = (("cost_usd", members.take("cost", (int, float))), ("raw", raw or None))
+    return replace(
+        words,
+        generated=True,
+        answers=False,
+        model=model,
+        usage=usage,
+        finish_reason=finish,
+        meta={key: value for key, value in known if value is not None} or None,
+        extra=merged(words.extra, members.rest()) or None,
+    )
+
+
+def plain(message: Any) -> Object:
+    """Return what a message says, in the one form by which it is known again."""
+    if not isinstance(message, dict):
+        return {"role": None, "text": message, "calls": [], "call_id": None}
+    content, calls, call_id = message.get("content"), message.get("tool_calls"), message.get("tool_call_id")
+    if is_parts(content) and all(isinstance(part.get("text"), str) for part in content):
+        content = "\n".join(part["text"] for part in content)
+    return {
+        "role": message.get("role"),
+        "text": "" if content is None else content,
+        "calls": [_plain_call(call) for call in calls] if isinstance(calls, list) else [],
+        "call_id": call_id if isinstance(call_id, str) else None,
+        "function": message.get("function_call"),
+    }
+
+
+def _plain_call(call: Any) -> Object:
+    function = _object(_object(call).get("function"))
+    known = {"id": _object(call).get("id"), "name": function.get("name"), "arguments": function.get("arguments")}
+    return known if function else known | {"call": call}
+
+
+def marks_of(message: Any) -> Object | None:
+    """Return what a message has beside what it says, such as marks for a cache."""
+    if not isinstance(message, dict):
+        return None
+    marks = {key: value for key, value in message.items() if key not in PLAIN and value is not None}
+    content = message.get("content")
+    parts = content if is_parts(content) else []
+    more = [{key: value for key, value in part.items() if key not in ("type", "text")} for part in parts]
+    return (marks | ({"content": more} if any(more) else {})) or None
+
+
+def tools_of(given: Any) -> tuple[list[Object], Any]:
+    """Read what a model was offered, and give what cannot be read."""
+    every = given if isinstance(given, list) else []
+    tools, odd = list[Object](), [] if given is None or isinstance(given, list) else [given]
+    for one in every:
+        function = _object(_object(one).get("function"))
+        if not isinstance(function.get("name"), str):
+            odd.append(one)
+            continue
+        known = {"name": function["name"], "description": function.get("description") or ""}
+        known["args_schema"] = function.get("parameters") or {}
+        more = {key: function[key] for key in function if key not in ("name", "description", "parameters")}
+        around = {key: one[key] for key in one if key != "function" and (key, one[key]) != ("type", "function")}
+        rest = around | ({"function": more} if more else {})
+        tools.append(known | ({"extra": rest} if rest else {}))
+    return tools, odd
+
+
+def _first(given: Any) -> Any:
+    return given[0] if isinstance(given, list) and given else None
+
+
+def _object(value: Any) -> Object:
+    return value if isinstance(value, dict) else {}

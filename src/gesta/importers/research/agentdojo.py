@@ -1,0 +1,153 @@
+"""AgentDojo: a run of a task, with or without an injected one, `{suite_name, pipeline_name, …, messages, utility, …}`.
+
+Alone in a file, as JSON lines, or packed as lines `{path, data}`. All that is said of the run is a key-value of its
+first span: suite, pipeline, task ids, attack, injections, verdicts. `security: true` says that the attack succeeded
+only where `injection_task_id` is set. A pipeline is a model and maybe a defence, so no model is concluded from its
+name. A failed call has its text in `error` and an empty content; that text is what the model was shown, so it is the
+result, marked as inferred. A run may have no messages at all, and still verdicts. It has no times but a duration.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from gesta.importers.chat import Chat, Made, Said
+from gesta.importers.foreign import Foreign, Members, Oddities, digest_json, plain_name
+from gesta.importers.format import Format
+from gesta.importers.openai_message import CUT, ends_answered, is_parts, take_text
+from gesta.importers.source import BadImport, Document, Source
+from gesta.kinds import Error, Reason
+
+ROLES = ("system", "user", "assistant", "tool")
+NAMED = ("pipeline_name", "suite_name", "user_task_id", "attack_type", "injection_task_id")
+"""Members that name a run which has no path."""
+TEXT = "content"
+"""Member of a part that holds its text."""
+HIDDEN = ("thinking", "redacted_thinking")
+"""Parts that were not shown; what can be read of them is a thought."""
+
+
+def read(source: Source, oddities: Oddities) -> Iterator[Foreign]:
+    """Read the runs of a file, one at a time. Raises BadImport."""
+    ids: set[str] = set()
+    for document in source.documents():
+        run = _run(document, source.path, oddities)
+        while run.id in ids:
+            run.id += f"~{document.place}"
+        ids.add(run.id)
+        yield run
+    oddities["no-conversations"] += not ids
+
+
+def _run(document: Document, path: str, oddities: Oddities) -> Foreign:
+    whole = document.value
+    messages = whole.get("messages") if isinstance(whole, dict) else None
+    if not isinstance(messages, list):
+        where = f"document {document.place + 1}" + (f", {document.path!r}" if document.path else "")
+        raise BadImport(path, f"expected a run with its list of messages, found something else in {where}")
+    name = plain_name(whole.get("pipeline_name")) or "agent"
+    chat = Chat(name, oddities)
+    if document.path:
+        chat.note("path", document.path)
+    for key, value in whole.items():
+        if key != "messages" and value is not None:
+            chat.note(key, value)
+    waiting: list[Any] = []
+    for place, message in enumerate(messages):
+        if isinstance(message, dict) and message.get("role") in ROLES:
+            chat.take(_said(message, waiting, oddities), place)
+        else:
+            chat.unreadable(message, place)
+    reason, error = _ending(whole.get("error"), messages)
+    entries = chat.finish(reason, error, inferred=reason != "failed")
+    return Foreign(id=_own(document), name=name, digest=digest_json(whole), entries=entries)
+
+
+def _own(document: Document) -> str:
+    """Name a run after its path in the pack, or else after what it was a run of."""
+    if path := plain_name(document.path.removesuffix(".json")):
+        return path
+    return plain_name(*(document.value.get(key) for key in NAMED)) or str(document.place)
+
+
+def _ending(error: Any, messages: list[Any]) -> tuple[Reason, Error | None]:
+    """Return the reason of the last turn: an error that stopped the pipeline, or what its last message shows."""
+    if error:
+        return "failed", Error(type="pipeline", message=error if isinstance(error, str) else "See the note `error`.")
+    if ends_answered(messages):
+        return "answered", None
+    return "limit", Error(type="steps", message=CUT)
+
+
+def _said(message: dict[str, Any], waiting: list[Any], oddities: Oddities) -> Said:
+    """Read a message.
+
+    Args:
+        waiting: calls of the last assistant message without a result, as they came; kept up to date.
+    """
+    members = Members(message, oddities)
+    role = members.take("role", str) or ""
+    if role == "tool":
+        return _result(message, members, waiting)
+    reasoning = _thinking(message.get("content"))
+    text = take_text(message, members, TEXT, HIDDEN) or ""
+    if role != "assistant":
+        return Said(role=role, text=text, extra=members.rest())
+    calls = members.take("tool_calls", list) or []
+    waiting[:] = calls
+    made = [_made(call, oddities) for call in calls]
+    return Said(role=role, text=text, calls=made, reasoning=reasoning, extra=members.rest())
+
+
+def _thinking(content: Any) -> str | None:
+    """Return what the model thought, where that can be read."""
+    parts = content if is_parts(content) else []
+    thoughts = [part.get(TEXT) for part in parts if part["type"] == HIDDEN[0]]
+    return "\n".join(thought for thought in thoughts if isinstance(thought, str)) or None
+
+
+def _made(call: Any, oddities: Oddities) -> Made:
+    if not isinstance(call, dict):
+        oddities["wrong-type"] += 1
+        return Made(name=None, args=None, id=None, extra={"call": call})
+    members = Members(call, oddities)
+    name, args, call_id = members.take("function", str), members.take("args", object), members.take("id", str)
+    return Made(name=name, args=args, id=call_id or None, extra=members.rest())
+
+
+def _result(message: dict[str, Any], members: Members, waiting: list[Any]) -> Said:
+    call_id, error = members.take("tool_call_id", str) or None, members.take("error", str)
+    call, copy, content = _answered(call_id, waiting), message.get("tool_call"), message.get("content")
+    if copy is not None and digest_json(copy) == digest_json(call):
+        members.drop("tool_call", copy)
+    result = take_text(message, members, TEXT) if is_parts(content) else members.take("content", object)
+    rest = members.rest() or {}
+    known = error is not None or ("error" in message and message["error"] is None)
+    if error and result not in ("", None):
+        rest["content"] = content
+    return Said(
+        role="tool",
+        call_id=call_id,
+        result=error or result,
+        error=bool(error) if known else None,
+        inferred=("tool_result",) if error else (),
+        extra=rest or None,
+    )
+
+
+def _answered(call_id: str | None, waiting: list[Any]) -> Any:
+    """Find the call that a result answers, as it came: by its id, or without one the first that waits."""
+    for place, call in enumerate(waiting):
+        if call_id is None or (isinstance(call, dict) and call.get("id") == call_id):
+            return waiting.pop(place)
+    return None
+
+
+FORMATS = (
+    Format(
+        "agentdojo",
+        "runs of tasks with `suite_name` and `user_task_id`",
+        "object",
+        ("suite_name", "user_task_id"),
+        read,
+    ),
+)

@@ -1,0 +1,236 @@
+"""mini-swe-agent: a trajectory `{info, messages, trajectory_format, instance_id}` of one agent with one tool.
+
+Alone in a file, as JSON lines, or packed as lines `{path, data}`. The agent works alone: words without a call are on
+the way, and so is what the program says to them. A message of role `exit` ends the run: with what was submitted, which
+is the answer and is made from the last call, that has no result; or with the error that the last turn ends with. What
+`extra` of a message holds goes where it belongs: usage, model, price and the rest of the reply to the completion,
+exceptions to the status of a result; the exit code of a command is no failure of the tool. Actions that were read from
+text are calls, whose name is inferred. Messages of the system and of the person have no time.
+
+Source: SWE-agent/mini-swe-agent, `agents/default.py`, `models/utils` and `exceptions.py`, 2026-11.
+"""
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from types import MappingProxyType
+from typing import Any
+
+from msgspec.structs import replace
+
+from gesta.importers.chat import Chat, Made, Said, arguments
+from gesta.importers.foreign import (
+    Foreign,
+    Members,
+    Oddities,
+    digest_json,
+    each_document,
+    merged,
+    plain_name,
+    same,
+    told,
+    without_keys,
+)
+from gesta.importers.format import Format
+from gesta.importers.openai_exchange import left_of_choices
+from gesta.importers.openai_message import CUT, said
+from gesta.importers.source import BadImport, Document, Source
+from gesta.kinds import AssistantContent, Error, KeyValueContent, Kind, Reason
+
+AGENT, TOOL = "mini-swe-agent", "bash"
+"""Names of the runs, and of the tool that runs an action which was read from text."""
+EXIT = "exit"
+ENDINGS: Mapping[str, Reason] = MappingProxyType(
+    {"Submitted": "answered", "LimitsExceeded": "limit", "TimeExceeded": "limit", "UserInterruption": "cancelled"}
+)
+"""Why a run ended; all else is an exception by its class."""
+BY_PERSON = "UserInterruption"
+OBSERVED = ("returncode", "raw_output")
+"""Members of `extra` that show that a message of the user is what a command printed."""
+MADE = (Kind.ChatCompletion, Kind.ToolCall)
+Object = dict[str, Any]
+
+
+def read(source: Source, oddities: Oddities) -> Iterator[Foreign]:
+    """Read the trajectories of a file, one at a time. Raises BadImport."""
+    return each_document(source, oddities, lambda document, words, odd: _run(document, source.path, words, odd))
+
+
+def _run(document: Document, path: str, words: str, oddities: Oddities) -> Foreign:
+    whole = document.value
+    messages = whole.get("messages") if isinstance(whole, dict) else None
+    if not isinstance(messages, list):
+        raise BadImport(path, f"expected a trajectory with its list of messages, found something else in {words}")
+    info = _object(whole.get("info"))
+    ending = _Ending(info, messages)
+    model = plain_name(_object(_object(info.get("config")).get("model")).get("model_name")) or None
+    chat = Chat(AGENT, oddities, model)
+    if document.path:
+        chat.note("path", document.path)
+    for key, value in whole.items():
+        if key != "messages" and value is not None:
+            chat.note(key, ending.summary() if value is info else value)
+    if model is not None and (not messages or _role(messages[0]) != "system"):
+        chat.header(None)
+    steps = _Steps(chat, ending, oddities)
+    for place, message in enumerate(messages):
+        steps.take(message, place)
+    own = plain_name(whole.get("instance_id")) or plain_name(document.path) or str(document.place)
+    entries = chat.finish(*ending.reason(oddities), inferred=ending.status is None)
+    return Foreign(id=own, name=AGENT, digest=digest_json(whole), entries=entries)
+
+
+class _Ending:
+    """How a run ended, as its summary and its last message of role `exit` say."""
+
+    def __init__(self, info: Object, messages: list[Any]) -> None:
+        self._info, self._empty = info, not messages
+        last: Object = next((message for message in reversed(messages) if _role(message) == EXIT), {})
+        extra, text = _object(last.get("extra")), last.get("content")
+        self.text = text if isinstance(text, str) else ""
+        self.status = extra.get("exit_status") if info.get("exit_status") is None else info["exit_status"]
+        self._answered = isinstance(self.status, str) and ENDINGS.get(self.status) == "answered"
+        trace = extra.get("traceback")
+        self.trace = trace if isinstance(trace, str) and not self._answered else None
+        """Of the exception that ended it; it goes to the last turn."""
+
+    def summary(self) -> Any:
+        """Return the summary without what the message says too, and without keys to an account."""
+        known = {"submission": self.text, "exception_str": self.text, "traceback": self.trace}
+        return without_keys({key: self._info[key] for key in self._info if not same(self._info[key], known.get(key))})
+
+    def reason(self, oddities: Oddities) -> tuple[Reason, Error | None]:
+        """Return the reason of the last turn."""
+        if self._answered or (self.status is None and self._empty):
+            return "answered", None
+        if self.status is None:
+            return "limit", Error(type="steps", message=CUT)
+        reason = ENDINGS.get(self.status) if isinstance(self.status, str) else None
+        trace = self._info.get("traceback") if self.trace is None else self.trace
+        raised = isinstance(trace, str)
+        oddities["unknown-ending"] += reason is None and not raised
+        name = plain_name(self.status) or "unknown"
+        text = self.text or f"The source says that it ended by {name}."
+        return reason or "failed", Error(type=name, message=text, traceback=trace if raised else None)
+
+
+class _Steps:
+    """The messages of a run, on their way to be entries."""
+
+    def __init__(self, chat: Chat, ending: _Ending, oddities: Oddities) -> None:
+        self._chat, self._ending, self._oddities = chat, ending, oddities
+        self._names: dict[str, str] = {}
+        self._made: tuple[int, ...] = ()
+        """The last completion, or the last of its calls."""
+
+    def take(self, message: Any, place: int) -> None:
+        """Add one message."""
+        extra = _object(message.get("extra")) if isinstance(message, dict) else {}
+        bare = {key: message[key] for key in message if key != "extra"} if extra else message
+        if _role(bare) == EXIT:
+            self._exit(bare, extra, place)
+            return
+        words = said(bare, self._names, self._oddities)
+        if words is None:
+            self._chat.unreadable(message, place)
+            return
+        members = Members(extra, self._oddities)
+        at = members.seconds("timestamp")
+        if words.role == "assistant":
+            words = self._completion(words, bare, members)
+        elif words.role == "tool" or (words.role == "user" and not extra.keys().isdisjoint(OBSERVED)):
+            words = _result(words, members, extra)
+        elif words.role == "user" and self._made and extra.get("interrupt_type") != BY_PERSON:
+            content = told(words.text, AGENT, merged(words.extra, members.rest()))
+            self._chat.add(content, inferred=("kind",), place=place, when=at)
+            return
+        words = replace(words, at=at[0], sure=at[1], extra=merged(words.extra, members.rest()) or None)
+        self._chat.take(words, place)
+        if words.role == "assistant":
+            made = self._chat.entries
+            self._made = (next(at for at in range(len(made), 0, -1) if made[at - 1].content.kind in MADE),)
+
+    def _exit(self, bare: Object, extra: Object, place: int) -> None:
+        """Add what was submitted, or why the run ended."""
+        outer, members = Members(bare, self._oddities), Members(extra, self._oddities)
+        outer.take("role", str)
+        text, status = outer.take("content", str) or "", extra.get("exit_status")
+        for key, known in (("exit_status", self._ending.status), ("submission", text), ("exception_str", text)):
+            members.drop(key, known)
+        members.drop("submission", "")
+        members.drop("traceback", self._ending.trace)
+        at: tuple[datetime | None, bool] = members.seconds("timestamp")
+        rest = merged(outer.rest(), members.rest())
+        if (self._ending.status if status is None else status) == "Submitted":
+            answer, inferred = AssistantContent(value=text, extra=rest or None), ("causes",) if self._made else ()
+            self._chat.add(answer, self._made, inferred=inferred, place=place, when=at)
+        else:
+            self._chat.add(KeyValueContent(key=EXIT, value={"content": text, **rest}), place=place, when=at)
+
+    def _completion(self, words: Said, bare: Object, members: Members) -> Said:
+        """Read what a model made: the reply as it came is in `extra`, and often says the message again."""
+        outer = Members(words.extra or {}, self._oddities)
+        if words.reasoning is not None:
+            outer.drop("provider_specific_fields", {"reasoning_content": words.reasoning})
+        calls = words.calls
+        members.drop("actions", [arguments(made.args)[0] | {"tool_call_id": made.id} for made in calls])
+        if not calls:
+            calls = [_action(action) for action in members.take("actions", list) or []]
+        response = members.take("response", dict)
+        reply = Members(response or {}, self._oddities)
+        model, usage = reply.take("model", str), reply.take("usage", dict)
+        finish, choices = left_of_choices(reply.take("choices", object), bare)
+        raw = {**(reply.rest() or {}), **({} if choices is None else {"choices": choices})}
+        known = (("cost_usd", members.take("cost", (int, float))), ("raw", raw or None))
+        return replace(
+            words,
+            calls=calls,
+            generated=response is not None,
+            answers=False,
+            reasoning=words.reasoning or None,
+            model=model or None,
+            finish_reason=finish,
+            usage=usage,
+            meta={key: value for key, value in known if value is not None} or None,
+            extra=outer.rest(),
+        )
+
+
+def _result(words: Said, members: Members, extra: Object) -> Said:
+    """Read what a command gave: it failed if the environment had an exception, not by its exit code."""
+    failed = extra.get("exception_info")
+    members.drop("exception_info", "")
+    return Said(
+        role="tool",
+        call_id=words.call_id,
+        result=words.result if words.role == "tool" else words.text,
+        error=bool(failed) if isinstance(failed, str) else None,
+        extra=words.extra,
+    )
+
+
+def _action(action: Any) -> Made:
+    """Make a call of what was read from a text."""
+    command = action.get("command") if isinstance(action, dict) else None
+    if isinstance(command, str):
+        rest = {key: action[key] for key in action if key != "command"}
+        return Made(name=TOOL, args={"command": command}, id=None, extra=rest or None, inferred=("tool_name",))
+    return Made(name=TOOL, args={}, id=None, extra={"action": action}, inferred=("tool_name", "tool_args"))
+
+
+def _role(message: Any) -> Any:
+    return message.get("role") if isinstance(message, dict) else None
+
+
+def _object(value: Any) -> Object:
+    return value if isinstance(value, dict) else {}
+
+
+FORMATS = (
+    Format(
+        "mini-swe-agent",
+        "trajectories of an agent with one tool, with `trajectory_format`",
+        "object",
+        ("messages", "trajectory_format"),
+        read,
+    ),
+)

@@ -1,0 +1,259 @@
+"""SWE-agent: a run of one agent in a repository, `{history, trajectory, info, replay_config, environment}`.
+
+Alone in a file, or as lines. `history` is the conversation, and the n-th step of `trajectory` is the n-th message that
+the agent made: what a step says beside it goes to the completion as `step`, what it observed to the result. A step
+after the last message is a completion as well. Where the agent wrote its action as text (back-ticks, XML), the action
+is a call whose name is inferred, and the whole text stays in the completion; what the user then says is its result. The
+agent works alone: words without an action are on the way, and so is what the program says to them. Demonstrations are
+words of the program, not calls of the agent. What was submitted is the answer. The source has no times.
+
+Source: SWE-agent/SWE-agent, `sweagent/agent/agents.py` and `sweagent/types.py`, 2026-11.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from msgspec.structs import replace
+
+from gesta.importers.chat import Chat, Made, Said
+from gesta.importers.foreign import (
+    Foreign,
+    Members,
+    Oddities,
+    digest_json,
+    each_document,
+    merged,
+    plain_name,
+    told,
+    without_keys,
+)
+from gesta.importers.format import Format
+from gesta.importers.openai_message import CUT, said
+from gesta.importers.source import BadImport, Document, Source
+from gesta.kinds import AssistantContent, Error, KeyValueContent, Kind, Reason
+
+AGENT, TOOL = "swe-agent", "bash"
+"""Names of the runs, and of the tool that runs an action which was written as text."""
+DEMO = "demonstration"
+SUBMITTED = "submitted"
+"""How a run ends well; what stands in brackets after it stopped the agent before it could submit."""
+SUBMIT = "submit"
+ENDINGS: Mapping[str, Reason] = MappingProxyType(
+    {
+        SUBMITTED: "answered",
+        "exit_cost": "budget",
+        "exit_context": "limit",
+        "exit_total_execution_time": "limit",
+        "exit_api": "failed",
+        "exit_command": "failed",
+        "exit_command_timeout": "failed",
+        "exit_environment_error": "failed",
+        "exit_error": "failed",
+        "exit_forfeit": "failed",
+        "exit_format": "failed",
+    }
+)
+"""Why a run ended, and what that is for its turn."""
+OWN = ("agent", "message_type", "is_demo", "thought", "action", "tool_call_ids")
+"""Members that messages of OpenAI's chat do not have."""
+LIST, STEPS, SETTINGS = "history", "trajectory", "replay_config"
+MADE = (Kind.ChatCompletion, Kind.ToolCall, Kind.ToolResult)
+Object = dict[str, Any]
+
+
+def read(source: Source, oddities: Oddities) -> Iterator[Foreign]:
+    """Read the runs of a file, one at a time. Raises BadImport."""
+    return each_document(source, oddities, lambda document, words, odd: _run(document, source.path, words, odd))
+
+
+def _run(document: Document, path: str, words: str, oddities: Oddities) -> Foreign:
+    whole = document.value
+    history = whole.get(LIST) if isinstance(whole, dict) else None
+    if not isinstance(history, list):
+        raise BadImport(path, f"expected a run with a list {LIST!r}, found something else in {words}")
+    settings, info, steps = _settings(whole.get(SETTINGS)), _object(whole.get("info")), whole.get(STEPS)
+    reason, error, sure = _ending(info.get("exit_status"), history, oddities)
+    submission = info.get("submission")
+    answer = submission if reason == "answered" and isinstance(submission, str) else None
+    notes = {key: whole[key] for key in whole if key != LIST and (key != STEPS or not isinstance(steps, list))}
+    notes |= {SETTINGS: settings} | ({} if answer is None else {"info": _without(info, "submission")})
+    chat = Chat(AGENT, oddities, plain_name(_inside(settings, "agent", "model", "name")) or None)
+    for key, value in ({"path": document.path or None} | notes).items():
+        if value is not None:
+            chat.note(key, value)
+    run = _History(chat, history, steps if isinstance(steps, list) else [], oddities)
+    for place, message in enumerate(history):
+        run.take(message, place)
+    run.finish(answer)
+    own = plain_name(_inside(settings, "problem_statement", "id")) or plain_name(document.path) or str(document.place)
+    entries = chat.finish(reason, error, inferred=not sure)
+    return Foreign(id=own, name=AGENT, digest=digest_json(whole), entries=entries)
+
+
+class _History:
+    """The messages of a run, on their way to be entries, each of the agent's with its step."""
+
+    def __init__(self, chat: Chat, history: list[Any], steps: list[Any], oddities: Oddities) -> None:
+        self._chat, self._steps, self._oddities = chat, iter(steps), oddities
+        self._names: dict[str, str] = {}
+        self._places: dict[str, int] = {}
+        """Of the messages so far, by their digests."""
+        self._made = 0
+        """The last completion, call or result."""
+        self._calls: list[Made] = []
+        """Of the last completion, until one of them has a result."""
+        self._observed: str | None = None
+        """What came of them, as the step says."""
+        agents = (message["agent"] for message in history if isinstance(message, dict) and "agent" in message)
+        self._agent = next(agents, None)
+        if self._agent is not None:
+            chat.note(LIST, {"agent": self._agent})
+
+    def take(self, message: Any, place: int) -> None:
+        """Add one message."""
+        words = said(_bare(message), self._names, self._oddities)
+        if words is None:
+            self._settle()
+            self._chat.unreadable(message, place)
+            return
+        own = Members({key: message[key] for key in OWN if key in message}, self._oddities)
+        own.drop("agent", self._agent)
+        if message.get("is_demo") is True or message.get("message_type") == DEMO:
+            rest = _without(message, "content", "agent") | (words.extra or {}) | (own.rest() or {})
+            self._chat.add(told(words.text, DEMO, rest), place=place)
+        elif words.role == "assistant":
+            own.drop("message_type", "action")
+            self._completion(words, own, next(self._steps, None), place)
+        elif words.role == "tool" or (words.role == "user" and any(made.inferred for made in self._calls)):
+            self._result(words, own, place)
+        elif words.role == "user" and self._made:
+            self._settle()
+            content = told(words.text, AGENT, merged(words.extra, own.rest()))
+            self._chat.add(content, inferred=("kind",), place=place)
+        else:
+            if words.role == "system":
+                own.drop("message_type", "system_prompt")
+            self._chat.take(replace(words, extra=merged(words.extra, own.rest()) or None), place)
+        self._places.setdefault(digest_json(message), place)
+
+    def finish(self, answer: str | None) -> None:
+        """Add the steps after the last message, and what was submitted."""
+        self._settle()
+        for step in self._steps:
+            given = _object(step)
+            text, action = given.get("response"), given.get("action")
+            if (isinstance(text, str) and text) or (isinstance(action, str) and action):
+                words = Said(role="assistant", text=text if isinstance(text, str) else "")
+                own = Members({key: given[key] for key in ("thought", "action") if key in given}, self._oddities)
+                self._completion(words, own, step, None)
+                self._settle()
+            else:
+                self._chat.add(KeyValueContent(key="step", value=step))
+        if answer is not None:
+            causes = (self._made,) if self._made else ()
+            self._chat.add(AssistantContent(value=answer), causes, inferred=("causes",) if causes else ())
+
+    def _completion(self, words: Said, own: Members, step: Any, place: int | None) -> None:
+        self._settle()
+        thought, action, calls = own.take("thought", str), own.take("action", str), words.calls
+        beside = Members(_object(step), self._oddities)
+        for key, known in (("response", words.text), ("thought", thought), ("action", action)):
+            beside.drop(key, known)
+        if action and not calls:
+            calls = [Made(name=TOOL, args={"command": action}, id=None, inferred=("tool_name",))]
+            action = None
+        self._observed = beside.take("observation", str) if calls else None
+        query = self._query(beside.take("query", list))
+        rest = step if not isinstance(step, dict) else (beside.rest() or {}) | query
+        extra = merged(words.extra, own.rest()) | {
+            key: kept for key, kept in (("action", action), ("step", rest)) if kept
+        }
+        if words.reasoning and thought != words.text:
+            extra |= {"thought": thought} if thought else {}
+        elif thought != words.text:
+            words = replace(words, reasoning=thought or None)
+        made = replace(words, calls=calls, generated=True, answers=False, extra=extra or None)
+        self._chat.take(made, place)
+        self._calls, self._made = calls, _last(self._chat)
+
+    def _query(self, query: list[Any] | None) -> Object:
+        """Return what the model was asked: messages that stand in the history are named by their place there."""
+        return {} if query is None else {"query": [self._places.get(digest_json(one), one) for one in query]}
+
+    def _result(self, words: Said, own: Members, place: int) -> None:
+        result = words.result if words.role == "tool" else words.text
+        own.drop("message_type", "observation")
+        own.drop("tool_call_ids", [words.call_id])
+        observed, self._observed, self._calls = self._observed, None, []
+        more = own.rest() or {}
+        if observed is not None and observed != result:
+            more |= {"observation": observed}
+        extra = merged(words.extra, more) or None
+        self._chat.take(Said(role="tool", call_id=words.call_id, result=result, extra=extra), place)
+        self._made = _last(self._chat)
+
+    def _settle(self) -> None:
+        """Write what came of a call if only its step says it."""
+        observed, calls, self._observed, self._calls = self._observed, self._calls, None, []
+        if observed is not None:
+            self._chat.take(Said(role="tool", call_id=calls[0].id, result=observed), None)
+            self._made = _last(self._chat)
+
+
+def _last(chat: Chat) -> int:
+    """Find the last completion, call or result; a thought may stand after it."""
+    return next(at for at in range(len(chat.entries), 0, -1) if chat.entries[at - 1].content.kind in MADE)
+
+
+def _ending(status: Any, history: list[Any], oddities: Oddities) -> tuple[Reason, Error | None, bool]:
+    """Return the reason of the turn, and whether the source says it."""
+    if status is None:
+        actions = (message.get("action") for message in reversed(history) if isinstance(message, dict))
+        last = next((action for action in actions if isinstance(action, str)), "")
+        if not history or last.split()[:1] == [SUBMIT]:
+            return "answered", None, False
+        return "limit", Error(type="steps", message=CUT), False
+    name = plain_name(status) or "unknown"
+    why = name.removeprefix(f"{SUBMITTED} (").removesuffix(")") if name.startswith(f"{SUBMITTED} (") else name
+    reason = ENDINGS.get(why) if isinstance(status, str) else None
+    if reason == "answered":
+        return reason, None, True
+    oddities["unknown-ending"] += reason is None
+    return reason or "failed", Error(type=name, message=f"The source says that it ended by {name}."), reason is not None
+
+
+def _bare(message: Any) -> Any:
+    """Return a message as OpenAI's chat has it: a result has a list of ids here."""
+    if not isinstance(message, dict):
+        return message
+    ids = message.get("tool_call_ids")
+    one = {"tool_call_id": ids[0]} if isinstance(ids, list) and ids and "tool_call_id" not in message else {}
+    return _without(message, *OWN) | (one if message.get("role") == "tool" else {})
+
+
+def _settings(given: Any) -> Any:
+    """Read the settings, which may be JSON text, without keys to an account."""
+    try:
+        read = json.loads(given, strict=False) if isinstance(given, str) else given
+    except (ValueError, RecursionError):
+        return given
+    return without_keys(read) if isinstance(read, dict) else given
+
+
+def _inside(value: Any, *keys: str) -> Any:
+    for key in keys:
+        value = _object(value).get(key)
+    return value
+
+
+def _without(members: Object, *keys: str) -> Object:
+    return {key: members[key] for key in members if key not in keys}
+
+
+def _object(value: Any) -> Object:
+    return value if isinstance(value, dict) else {}
+
+
+FORMATS = (Format("swe-agent", "runs with a `history`", "object", ("history",), read, vague=True),)

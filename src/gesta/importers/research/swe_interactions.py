@@ -1,0 +1,355 @@
+"""A log of what SWE-agent asked models and what these replied: lines `{timestamp, type: request|response, …}`.
+
+Each request holds the whole conversation again. It goes on with the one whose beginning it repeats (at least the system
+message and the task), and only what is new in it is taken in; what it leaves out of what was sent before is hidden from
+there on (a `compaction`), as after words about a malformed reply, which are said once. A response answers the newest
+request that waits, and is known again in the next one. A request without a response has a `fault`; sent again, it is a
+further try. Requests refer to the entries behind their messages; `shown` in their `extra` holds messages that were sent
+otherwise than before, `marks` what they had beside their text. A log mixes its conversations, so those of one file are
+held in memory together. Times have no zone and are read as UTC; why a conversation ended is inferred.
+"""
+
+import hashlib
+import re
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from gesta.importers.chat import Chat
+from gesta.importers.foreign import Foreign, Members, Oddities, digest_json, plain_name, same, told, without_keys
+from gesta.importers.format import Format
+from gesta.importers.openai_exchange import completion, marks_of, message_of, plain, tools_of
+from gesta.importers.openai_message import CUT, said
+from gesta.importers.source import BadImport, Document, Source
+from gesta.kinds import (
+    AssistantContent,
+    CompactionContent,
+    Error,
+    FaultContent,
+    KeyValueContent,
+    Kind,
+    Reason,
+    RequestContent,
+    RequestHeaderContent,
+)
+
+AGENT = "swe-agent"
+"""Name of the runs whose instructions do not say who the agent is."""
+NAMED = re.compile(r"You are (?:an?|the) ([\w ]{1,60}? Agent)\b")
+ENCODER = "swe-agent-interactions"
+"""Who encoded the messages of the requests; nobody here."""
+REQUEST, RESPONSE, OUTER = "request", "response", ("timestamp", "type")
+INSTRUCTS = ("system", "developer")
+BODY = "request_params"
+"""Member that holds the body of a request; in older logs these members stand beside the others."""
+CONCLUDED = ("extends", "blocks", "body_digest", "causes")
+"""What no request says."""
+LOST = "no-response"
+SHOWN = (Kind.User, Kind.System, Kind.ChatCompletion, Kind.ToolCall, Kind.ToolResult, Kind.KeyValue)
+SUBMIT = "submit"
+"""The tool that ends a run."""
+When = tuple[datetime | None, bool]
+Object = dict[str, Any]
+
+
+class Held(Struct):
+    """A message of a conversation."""
+
+    digests: set[str]
+    """Of what it says, in all ways in which it was sent."""
+    call_id: str | None
+    """Of a result: the call that it answers."""
+    seqs: tuple[int, ...]
+    """The entries behind it, without the instructions, which stand in the header."""
+
+
+class Sent(Struct, frozen=True):
+    """What a request has in common with its conversation."""
+
+    same: int
+    """Messages from the beginning that are those of the conversation."""
+    reply: bool
+    """Whether the next one is the last reply, which no request held yet."""
+    left_out: list[Held]
+    """Messages of the conversation that it has no longer."""
+    otherwise: dict[str, Any]
+    """Messages, by their places, that were sent in another form before."""
+
+
+def read(source: Source, oddities: Oddities) -> Iterator[Foreign]:
+    """Read the conversations of a log, each when the log is at its end. Raises BadImport."""
+    log = _Log(source.path, oddities)
+    for document in source.documents():
+        log.take(document)
+    oddities["no-conversations"] += not log.threads
+    yield from (thread.finish() for thread in log.threads)
+
+
+class _Log:
+    """The conversations of a log."""
+
+    def __init__(self, path: str, oddities: Oddities) -> None:
+        self._path, self._oddities = path, oddities
+        self.threads: list[_Thread] = []
+        self._waiting: list[_Thread] = []
+        """Those whose last request has no response yet; the newest is last."""
+
+    def take(self, document: Document) -> None:
+        """Add one line."""
+        line, place = document.value, document.place
+        type_ = line.get("type") if isinstance(line, dict) else None
+        if type_ == REQUEST and isinstance(messages := _body(line).get("messages"), list):
+            digests = [digest_json(plain(message)) for message in messages]
+            thread = self._thread(messages, digests)
+            self._waiting = [one for one in self._waiting if one is not thread] + [thread]
+            thread.request(line, place, digests)
+        elif type_ == RESPONSE and self._waiting:
+            thread = self._waiting.pop()
+            thread.response(line, place)
+        elif place == 0 and type_ not in (REQUEST, RESPONSE):
+            raise BadImport(self._path, "expected a log of requests and responses, found neither in its first line")
+        else:
+            thread = self.threads[-1] if self.threads else self._new([])
+            thread.other(line, place, orphan=type_ == RESPONSE)
+        thread.lines.update(digest_json(line).encode())
+
+    def _thread(self, messages: list[Any], digests: list[str]) -> "_Thread":
+        """Find the conversation that a request goes on with, or begin one."""
+        opening = next((at for at, one in enumerate(messages, 1) if _role(one) not in INSTRUCTS), len(messages))
+        found = [(thread.common(digests), place) for place, thread in enumerate(self.threads)]
+        same, place = max(found, default=(0, 0))
+        goes_on = same >= max(1, opening) and (
+            same >= len(self.threads[place].last) or any(_role(one) == "assistant" for one in messages)
+        )  # else it is the same task from the beginning
+        return self.threads[place] if goes_on else self._new(messages)
+
+    def _new(self, messages: list[Any]) -> "_Thread":
+        first = plain(messages[0]) if messages else {}
+        text = first["text"] if first.get("role") in INSTRUCTS else None
+        name = NAMED.match(text) if isinstance(text, str) else None
+        thread = _Thread(str(len(self.threads)), name[1] if name else AGENT, self._oddities)
+        self.threads.append(thread)
+        return thread
+
+
+class _Thread:
+    """One conversation, on its way to be a run."""
+
+    def __init__(self, own: str, name: str, oddities: Oddities) -> None:
+        self._id, self._name, self._oddities = own, name, oddities
+        self._chat = Chat(name, oddities)
+        self.lines = hashlib.sha256()
+        """Of the lines that belong to it."""
+        self.last: list[str] = []
+        """What the messages of the last request say."""
+        self._names: dict[str, str] = {}
+        self._held: list[Held] = []
+        self._reply: Object | None = None
+        """The last reply, if no request held it yet; it is the last that is held."""
+        self._header, self._heading = 0, ""
+        self._request, self._number = 0, 0
+        self._spoken = False
+        """Whether the agent said something."""
+        self._asked: When | None = None
+        """When the last request was sent, if it has no response."""
+
+    def common(self, digests: list[str]) -> int:
+        """Count the messages from the beginning that a request repeats."""
+        pairs = enumerate(zip(self._held, digests, strict=False))
+        shorter = min(len(self._held), len(digests))
+        return next((at for at, (held, digest) in pairs if digest not in held.digests), shorter)
+
+    def request(self, line: Object, place: int, digests: list[str]) -> None:
+        """Add a request: what is new in it, and that it was sent."""
+        outer, body = Members(line, self._oddities), _body(line)
+        outer.take("type", str)
+        when = outer.time("timestamp")
+        rest = {key: value for key, value in (outer.rest() or {}).items() if key not in (BODY, *body)}
+        messages = body["messages"]
+        again = digests == self.last
+        sent = self._compared(messages, digests)
+        self._lost(when, again=again, replied=len(messages) > sent.same and _role(messages[sent.same]) == "assistant")
+        self._oddities["repeated-request"] += again
+        self._head(body, place, when)
+        self._held = self._held[: sent.same] + (self._held[-1:] if sent.reply else [])
+        marks = {str(at): mark for at in range(len(self._held)) if (mark := marks_of(messages[at]))}
+        for at in range(len(self._held), len(messages)):
+            self._held.append(self._new(messages[at], digests[at], place, when))
+        self._leave_out(sent.left_out, place, when)
+        changed = any(int(at) < len(self.last) for at in sent.otherwise)
+        whole = changed or bool(sent.left_out) or not self._request
+        added = self._held if whole else self._held[len(self.last) :]
+        self._number = self._number + 1 if again else 1
+        known = {**rest, "marks": marks, "shown": sent.otherwise}
+        content = RequestContent(
+            header=self._header,
+            extends=None if whole else self._request,
+            blocks=[[list(held.seqs), ENCODER] for held in added if held.seqs],
+            body_digest=digest_json(body),
+            number=self._number,
+            extra={key: value for key, value in known.items() if value} or None,
+        )
+        causes = {seq for held in added for seq in held.seqs} | (set() if whole else {self._request})
+        self._request = self._chat.add(content, tuple(sorted(causes)), inferred=CONCLUDED, place=place, when=when)
+        self.last, self._asked, self._reply = digests, when, None
+
+    def response(self, line: Object, place: int) -> None:
+        """Add what a model replied."""
+        members = Members(line, self._oddities)
+        members.take("type", str)
+        when = members.time("timestamp")
+        self._asked, message = None, message_of(line)
+        if message is None:
+            error = Error(type="no-message", message="The response holds no message.")
+            fault = FaultContent(of=self._request, error=error, extra=members.rest())
+            self._chat.add(fault, (self._request,), place=place, when=when, inferred=("of", "causes"))
+            return
+        first, words = len(self._chat.entries) + 1, said(message, self._names, self._oddities)
+        assert words is not None
+        words = completion(words, message, members, self._oddities)
+        self._chat.take(replace(words, at=when[0], sure=when[1]), place)
+        self._reply, self._spoken = plain(message), True
+        self._held.append(Held(digests={digest_json(self._reply)}, call_id=None, seqs=self._made(first)))
+
+    def other(self, line: Any, place: int, *, orphan: bool) -> None:
+        """Add a line that is not a request, or that answers no request."""
+        if orphan:
+            self._oddities["orphan-response"] += 1
+            self._chat.add(KeyValueContent(key="orphan-response", value=line), place=place)
+        else:
+            self._chat.unreadable(line, place)
+
+    def finish(self) -> Foreign:
+        """End the conversation."""
+        reason: Reason = "limit"
+        error: Error | None = Error(type="steps", message=CUT)
+        if self._asked is not None:
+            self._lost((None, False), again=False, replied=False)
+            reason, error = "failed", Error(type=LOST, message="The last request has no response.")
+        elif self._reply is not None and not self._reply["calls"]:
+            made = self._held[-1].seqs[:1]
+            answer = AssistantContent(value=self._reply["text"] if isinstance(self._reply["text"], str) else "")
+            self._chat.add(answer, made, inferred=("kind",))
+            reason, error = "answered", None
+        elif self._reply is not None and self._reply["calls"][-1]["name"] == SUBMIT:
+            reason, error = "answered", None
+        entries = self._chat.finish(reason, error, inferred=True)
+        return Foreign(id=self._id, name=self._name, digest=self.lines.hexdigest(), entries=entries)
+
+    def _compared(self, messages: list[Any], digests: list[str]) -> Sent:
+        """Find what of a conversation a request repeats, and what it leaves out."""
+        at, otherwise = 0, {}
+        for held, message, digest in zip(self._held, messages, digests, strict=False):
+            if digest not in held.digests:
+                if held.call_id is None or plain(message)["call_id"] != held.call_id:
+                    break
+                otherwise[str(at)] = message
+                held.digests.add(digest)
+            at += 1
+        end = len(self._held) - (self._reply is not None)
+        reply = at <= end < len(self._held) and at < len(messages)
+        if reply and digests[at] not in self._held[-1].digests:
+            reply = at == end and self._sent_otherwise(messages[at])
+            if reply:
+                otherwise[str(at)] = messages[at]
+                self._held[-1].digests.add(digests[at])
+        return Sent(same=at, reply=reply, left_out=self._held[at : end if reply else None], otherwise=otherwise)
+
+    def _sent_otherwise(self, message: Any) -> bool:
+        """Whether a message where the last reply must stand is that reply: it has its words, and no other calls."""
+        again, reply = plain(message), self._reply
+        assert reply is not None
+        alike = again["role"] == "assistant" and same(again["text"], reply["text"])
+        return alike and all(call in reply["calls"] for call in again["calls"])
+
+    def _lost(self, now: When, *, again: bool, replied: bool) -> None:
+        """Write down that the last request has no response, unless this one holds what that must have been."""
+        asked, self._asked = self._asked, None
+        if asked is None:
+            return
+        self._oddities["unanswered-request"] += 1
+        if not replied:
+            between = max(0.0, (now[0] - asked[0]).total_seconds()) if again and now[0] and asked[0] else None
+            error = Error(type=LOST, message="The log holds no response to this request.")
+            fault = FaultContent(of=self._request, error=error, wait_s=between)
+            self._chat.add(fault, (self._request,), inferred=("entry",), when=(now[0] or asked[0], False))
+
+    def _head(self, body: Object, place: int, when: When) -> None:
+        """Write down what holds for a request, if that is new."""
+        messages, tools, odd = body["messages"], *tools_of(body.get("tools"))
+        first = messages[0] if messages and _role(messages[0]) in INSTRUCTS else None
+        settings = {key: body[key] for key in body if key not in ("messages", "tools", "model")}
+        text, named = None if first is None else plain(first)["text"], body.get("model")
+        known = {
+            "model": plain_name(named) or None,
+            "instructions": text if isinstance(text, str) else None,
+            "settings": without_keys({key: value for key, value in settings.items() if value is not None}) or None,
+        }
+        more = {
+            "role": None if _role(first) == "system" else _role(first),
+            "model": None if same(plain_name(named), named) else named,
+            "instructions": None if isinstance(text, str) else text,
+            "marks": marks_of(first),
+            "tools": odd or None,
+        }
+        heading = digest_json([known["model"], text, settings, body.get("tools")])
+        if heading != self._heading:
+            meta = {key: value for key, value in known.items() if value is not None}
+            extra = {key: value for key, value in more.items() if value is not None}
+            header = RequestHeaderContent(tools=tools or None, meta=meta or None, extra=extra or None)
+            self._header, self._heading = self._chat.add(header, place=place, when=when), heading
+
+    def _new(self, message: Any, digest: str, place: int, when: When) -> Held:
+        """Add a message that no request held before."""
+        first, call_id = len(self._chat.entries) + 1, plain(message)["call_id"]
+        words = said(message, self._names, self._oddities)
+        if words is None:
+            self._chat.unreadable(message, place)
+        elif words.role == "system" and not self._held:
+            return Held(digests={digest}, call_id=None, seqs=())
+        elif words.role == "user" and self._spoken:
+            content = told(words.text, AGENT, words.extra or {})
+            self._chat.add(content, inferred=("kind",), place=place, when=when)
+        else:
+            self._spoken |= words.role == "assistant"
+            words = replace(words, at=when[0], sure=when[1], generated=True, answers=False)
+            self._chat.take(words, place)
+        return Held(digests={digest}, call_id=call_id, seqs=self._made(first))
+
+    def _made(self, first: int) -> tuple[int, ...]:
+        """Return the entries from this one on that a message is made of again."""
+        every = enumerate(self._chat.entries[first - 1 :], first)
+        return tuple(seq for seq, entry in every if entry.content.kind in SHOWN)
+
+    def _leave_out(self, held: list[Held], place: int, when: When) -> None:
+        """Hide what a request has no longer."""
+        seqs = [seq for one in held for seq in one.seqs]
+        if seqs:
+            self._oddities["left-out"] += 1
+            hidden = CompactionContent(from_seq=min(seqs), to_seq=max(seqs))
+            self._chat.add(hidden, inferred=("entry",), place=place, when=when)
+
+
+def _body(line: Object) -> Object:
+    """Return the body of a request, which may be the line itself."""
+    body = line.get(BODY)
+    return body if isinstance(body, dict) else {key: line[key] for key in line if key not in OUTER}
+
+
+def _role(message: Any) -> Any:
+    return message.get("role") if isinstance(message, dict) else None
+
+
+FORMATS = (
+    Format(
+        "swe-agent-interactions",
+        "a log of requests to models and their responses, with `timestamp` and `type`",
+        "object",
+        ("timestamp", "type"),
+        read,
+        vague=True,
+    ),
+)

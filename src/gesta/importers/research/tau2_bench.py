@@ -1,0 +1,170 @@
+"""tau2-bench: `{timestamp, info, tasks, simulations}`, in which the agent and the person both have tools.
+
+The source has no system message; the policy of the domain, which was in it, is taken for the instructions and marked as
+inferred. Times have no zone and are read as UTC. The price of a message is in `meta.cost_usd`, the provider's choice in
+`meta.raw`; of what the person said, both stay in `extra`. A file may hold no simulation at all.
+"""
+
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from gesta.importers.chat import Chat, Made, Said
+from gesta.importers.foreign import Foreign, Members, Oddities, digest_json, plain_name
+from gesta.importers.format import Format
+from gesta.importers.source import BadImport, Piece, Source
+from gesta.kinds import Error, Reason
+
+LIST = "simulations"
+ROLES = ("system", "user", "assistant", "tool")
+ENDINGS: Mapping[str, Reason] = MappingProxyType(
+    {
+        "user_stop": "answered",
+        "agent_stop": "answered",
+        "max_steps": "limit",
+        "timeout": "limit",
+        "too_many_errors": "failed",
+        "agent_error": "failed",
+        "user_error": "failed",
+        "infrastructure_error": "failed",
+        "unexpected_error": "failed",
+    }
+)
+"""Why a simulation ended, and what that is for its last turn."""
+
+
+class File:
+    """What holds for all simulations of a file."""
+
+    def __init__(self, members: dict[str, Any]) -> None:
+        info = _object(members.get("info"))
+        agent, environment = _object(info.get("agent_info")), _object(info.get("environment_info"))
+        policy = environment.get("policy")
+        self.policy = policy if isinstance(policy, str) else None
+        self.model = plain_name(agent.get("llm")) or None
+        self.agent = plain_name(environment.get("domain_name")) or "agent"
+        tasks = members.get("tasks")
+        known = [task for task in tasks if isinstance(task, dict)] if isinstance(tasks, list) else []
+        self.tasks = {plain_name(task.get("id")): task for task in known if plain_name(task.get("id"))}
+        if self.policy is not None:  # it will stand in the header
+            environment = {key: value for key, value in environment.items() if key != "policy"}
+            info = info | {"environment_info": environment}
+        self.rest = {key: value for key, value in members.items() if key not in ("tasks", "info")} | {"info": info}
+
+
+def read(source: Source, oddities: Oddities) -> Iterator[Foreign]:
+    """Read the simulations of a file, one at a time. Raises BadImport."""
+    file = File({piece.key: piece.value for piece in source.pieces(LIST) if piece.place is None})
+    if LIST in file.rest:
+        raise BadImport(source.path, f"expected a list at $.{LIST}, found {type(file.rest[LIST]).__name__}")
+    empty = True
+    for piece in source.pieces(LIST):
+        if piece.place is not None:
+            if not piece.key:
+                raise BadImport(source.path, f"expected a JSON object with {LIST!r}, found a list")
+            empty = False
+            yield _simulation(piece, file, source.path, oddities)
+    oddities["no-conversations"] += empty
+
+
+def _simulation(piece: Piece, file: File, path: str, oddities: Oddities) -> Foreign:
+    whole = _object(piece.value)
+    messages = whole.get("messages")
+    if not isinstance(messages, list):
+        raise BadImport(path, f"expected a simulation with a list of messages, found none at {piece.path}")
+    chat = Chat(file.agent, oddities, file.model)
+    chat.note("results", file.rest)
+    task = file.tasks.get(plain_name(whole.get("task_id")))
+    if task is not None:
+        chat.note("task", task)
+    for key, value in whole.items():
+        if key != "messages" and value is not None:
+            chat.note(key, value)
+    if file.policy is not None or file.model is not None:
+        chat.header(file.policy, inferred=("instructions",) if file.policy else ())
+    for place, message in enumerate(messages):
+        if isinstance(message, dict) and message.get("role") in ROLES:
+            chat.take(said(message, place, oddities), place)
+        else:
+            chat.unreadable(message, place)
+    own = plain_name(whole.get("id")) or plain_name(whole.get("task_id"), whole.get("trial")) or str(piece.place)
+    reason, error, inferred = ending(whole.get("termination_reason"), oddities)
+    entries = chat.finish(reason, error, inferred=inferred)
+    return Foreign(id=own, name=file.agent, digest=digest_json(whole), entries=entries)
+
+
+def ending(said: Any, oddities: Oddities) -> tuple[Reason, Error | None, bool]:
+    """Return the reason of the last turn, and whether it is inferred."""
+    if said is None:
+        return "answered", None, True
+    reason = ENDINGS.get(said) if isinstance(said, str) else None
+    oddities["unknown-ending"] += reason is None
+    name = plain_name(said) or "unknown"
+    error = None if reason == "answered" else Error(type=name, message=f"The source says that it ended by {name}.")
+    return reason or "failed", error, reason is None
+
+
+def said(message: dict[str, Any], place: int, oddities: Oddities) -> Said:
+    """Read a message of one of the known roles."""
+    members = Members(message, oddities)
+    role = members.take("role", str) or ""
+    members.drop("turn_idx", place)
+    at, sure = members.time("timestamp")
+    if role == "tool":
+        return _result(members, at, sure)
+    text = members.take("content", str) or ""
+    calls = [_made(call, role, oddities) for call in members.take("tool_calls", list) or []]
+    if role != "assistant":
+        return Said(role=role, text=text, calls=calls, at=at, sure=sure, extra=members.rest())
+    members.drop("errors", [])
+    oddities["message-errors"] += bool(message.get("errors"))
+    usage, raw, reasoning = members.take("usage", dict), members.take("raw_data", dict), members.take("reasoning", str)
+    generated = usage is not None or raw is not None or reasoning is not None
+    cost = members.take("cost", (int, float)) if generated else None
+    finish = raw.get("finish_reason") if raw else None
+    meta = {key: value for key, value in (("cost_usd", cost), ("raw", raw)) if value is not None}
+    return Said(
+        role=role,
+        text=text,
+        calls=calls,
+        generated=generated,
+        reasoning=reasoning,
+        finish_reason=finish if isinstance(finish, str) else None,
+        usage=usage,
+        meta=meta or None,
+        at=at,
+        sure=sure,
+        extra=members.rest(),
+    )
+
+
+def _result(members: Members, at: Any, sure: bool) -> Said:  # noqa: FBT001 - goes with the time
+    by_user = members.take("requestor", str)
+    odd = {"requestor": by_user} if by_user not in (None, "assistant", "user") else {}
+    return Said(
+        role="tool",
+        call_id=members.take("id", str) or None,
+        result=members.take("content", object),
+        error=members.take("error", bool),
+        by_user=by_user == "user",
+        at=at,
+        sure=sure,
+        extra={**odd, **(members.rest() or {})} or None,
+    )
+
+
+def _made(call: Any, role: str, oddities: Oddities) -> Made:
+    if not isinstance(call, dict):
+        oddities["wrong-type"] += 1
+        return Made(name=None, args=None, id=None, extra={"call": call})
+    members = Members(call, oddities)
+    members.drop("requestor", role)
+    name, args, call_id = members.take("name", str), members.take("arguments", object), members.take("id", str)
+    return Made(name=name, args=args, id=call_id or None, extra=members.rest())
+
+
+def _object(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+FORMATS = (Format("tau2-bench", "results with `simulations`", "object", ("simulations",), read),)

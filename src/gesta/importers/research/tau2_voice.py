@@ -1,0 +1,92 @@
+"""tau2-bench with voice: one simulation `{id, mode, ticks, …}` in which agent and person may speak at once.
+
+    import; begin turn, (begin speech, tick, tick, end speech, …), end turn
+
+Every tick is a key-value, with what both sides did in it, without what is null. The ticks hold no words, so nobody asks
+or answers anything; who speaks when is concluded from `contains_speech`, and becomes a span of role `speech`. Those of
+both sides overlap, so the ticks lie in the turn itself. Times have no zone and are read as UTC.
+"""
+
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from gesta.importers.foreign import Foreign, Members, Oddities, digest_json, each_document, plain_name
+from gesta.importers.format import Format
+from gesta.importers.research.tau2_bench import ending
+from gesta.importers.source import BadImport, Document, Source
+from gesta.importers.spans import UNREADABLE, Spans, When
+from gesta.kinds import BeginContent, EndContent, KeyValueContent
+
+AGENT = "agent"
+"""Name of the runs; the source does not say who the agent is."""
+LIST, TICK = "ticks", "tick"
+SIDES: Mapping[str, str] = MappingProxyType({"agent_chunk": "assistant", "user_chunk": "user"})
+"""Members of a tick, and the role of who speaks there."""
+SPEECH = "contains_speech"
+
+
+def read(source: Source, oddities: Oddities) -> Iterator[Foreign]:
+    """Read the simulations of a file, one at a time. Raises BadImport."""
+
+    def simulation(document: Document, words: str, oddities: Oddities) -> Foreign:
+        whole = document.value
+        if not isinstance(whole, dict) or not isinstance(whole.get(LIST), list):
+            raise BadImport(
+                source.path, f"expected a simulation with its list of ticks, found something else in {words}"
+            )
+        return _simulation(whole, document, oddities)
+
+    return each_document(source, oddities, simulation)
+
+
+def _simulation(whole: dict[str, Any], document: Document, oddities: Oddities) -> Foreign:
+    members, spans = Members(whole, oddities), Spans()
+    ticks = members.take(LIST, list) or []
+    begun, ended = (When(*Members(whole, oddities).time(key)) for key in ("start_time", "end_time"))
+    path = {"path": document.path} if document.path else {}
+    spans.leading({**path, **(members.rest() or {})}.items())
+    turn = spans.write(BeginContent(name=AGENT, role="turn"), 0, begun)
+    speaking: dict[str, int] = {}
+    for tick in ticks:
+        if not isinstance(tick, dict):
+            oddities["unreadable-message"] += 1
+            spans.write(KeyValueContent(key=UNREADABLE, value=tick), turn)
+            continue
+        told = Members(tick, oddities)
+        when = When(*told.time("timestamp"))
+        for key, name in SIDES.items():
+            if _speaks(tick, key) and name not in speaking:
+                begin = BeginContent(name=name, role="speech")
+                speaking[name] = spans.write(begin, turn, when, inferred=("span",))
+            elif not _speaks(tick, key) and name in speaking:
+                spans.write(EndContent(), speaking.pop(name), when, inferred=("span",))
+        spans.write(KeyValueContent(key=TICK, value=_sides(told.rest() or {})), turn, when)
+    last = When(spans.entries[-1].at)
+    for span in reversed(list(speaking.values())):
+        spans.write(EndContent(), span, last, inferred=("span",))
+    reason, error, inferred = ending(whole.get("termination_reason"), oddities)
+    end = EndContent(status="error" if error else "success", reason=reason, error=error)
+    spans.write(end, turn, ended if ended.at is not None else last, inferred=("reason",) if inferred else ())
+    own = plain_name(whole.get("id")) or plain_name(document.path) or str(document.place)
+    return Foreign(id=own, name=AGENT, digest=digest_json(whole), entries=spans.entries)
+
+
+def _speaks(tick: dict[str, Any], key: str) -> bool:
+    chunk = tick.get(key)
+    return isinstance(chunk, dict) and chunk.get(SPEECH) is True
+
+
+def _sides(tick: dict[str, Any]) -> dict[str, Any]:
+    """Leave out what a tick does not say."""
+    told = dict(tick)
+    for key, role in SIDES.items():
+        chunk = told.get(key)
+        if isinstance(chunk, dict):
+            told[key] = {
+                name: each for name, each in chunk.items() if each is not None and (name, each) != ("role", role)
+            }
+    return told
+
+
+FORMATS = (Format("tau2-voice", "a simulation with `ticks`", "object", ("task_id", "ticks"), read),)

@@ -1,0 +1,66 @@
+"""tau-bench: a JSON list of trials `{task_id, reward, info, traj, trial}`, with messages as in OpenAI's chat.
+
+The source has no times, no model and no reason why a trial ended. A trial ends when the person says the stop word, when
+a tool hands the person over, or at the step limit; so the reason of the last turn is inferred from its last message.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from gesta.importers.chat import Chat
+from gesta.importers.foreign import Foreign, Oddities, digest_json, plain_name
+from gesta.importers.format import Format
+from gesta.importers.openai_message import CUT, said
+from gesta.importers.source import BadImport, Piece, Source
+from gesta.kinds import Error
+
+AGENT = "agent"
+"""Name of the runs; the source does not say who the agent is."""
+STOP = "###STOP###"
+LAST_TOOLS = ("transfer_to_human_agents",)
+"""Tools that end a trial."""
+
+
+def read(source: Source, oddities: Oddities) -> Iterator[Foreign]:
+    """Read the trials of a file, one at a time. Raises BadImport."""
+    empty = True
+    for piece in source.pieces():
+        if piece.key or piece.place is None:
+            raise BadImport(source.path, f"expected a JSON list of trials, found {piece.path}")
+        empty = False
+        yield _trial(piece, source.path, oddities)
+    oddities["no-conversations"] += empty
+
+
+def _trial(piece: Piece, path: str, oddities: Oddities) -> Foreign:
+    messages = piece.value.get("traj") if isinstance(piece.value, dict) else None
+    if not isinstance(messages, list):
+        where = f"{piece.path}.traj" if isinstance(piece.value, dict) else piece.path
+        raise BadImport(path, f"expected a trial with its list of messages, found something else at {where}")
+    chat = Chat(AGENT, oddities)
+    for key, value in piece.value.items():
+        if key != "traj" and value is not None:
+            chat.note(key, value)
+    names: dict[str, str] = {}
+    for place, message in enumerate(messages):
+        one = said(message, names, oddities)
+        if one is None:
+            chat.unreadable(message, place)
+        else:
+            chat.take(one, place)
+    own = piece.value.get("task_id")
+    name = plain_name(piece.place if own is None else own, piece.value.get("trial"))
+    entries = chat.finish(*_ending(messages[-1] if messages else None), inferred=True)
+    return Foreign(id=name, name=AGENT, digest=digest_json(piece.value), entries=entries)
+
+
+def _ending(last: Any) -> tuple[Any, Error | None]:
+    """Return the reason of the last turn, by the last message."""
+    role, content = (last.get("role"), last.get("content")) if isinstance(last, dict) else ("", "")
+    stopped = role == "user" and isinstance(content, str) and STOP in content
+    if role in ("", "assistant") or stopped or (role == "tool" and last.get("name") in LAST_TOOLS):
+        return "answered", None
+    return "limit", Error(type="steps", message=CUT)
+
+
+FORMATS = (Format("tau-bench", "a list of trials with `traj`", "list", ("traj",), read),)

@@ -1,0 +1,94 @@
+"""tau-bench's few-shot transcripts: JSON lines `{"messages_display": text}`, a conversation as flat text.
+
+    user: Where is my order?
+    assistant: None
+    tool: {"order_id": "#W1"}
+
+The text has lost the calls: `assistant: None`, or words right before a result, is a message that made one. Left out,
+each result would be one that answers nothing, which a formatter has to show as words of a person. So a call stands in
+for each, named `?`, without arguments, marked as inferred: every history is valid then, and no tool's name is guessed.
+A line that begins with a role begins a message; a source like this cannot say otherwise.
+"""
+
+import re
+from collections.abc import Iterator
+
+from gesta.importers.chat import Chat, Made, Said
+from gesta.importers.foreign import Foreign, Oddities, digest_json
+from gesta.importers.format import Format
+from gesta.importers.research.tau_bench import AGENT, STOP
+from gesta.importers.source import BadImport, Document, Source
+from gesta.kinds import Error, Reason
+
+TEXT = "messages_display"
+ROLE = re.compile(r"(?:\A|\n)(system|user|assistant|tool): ")
+NOTHING = "None"
+"""What stands for no words."""
+DONE = "Transfer successful"
+"""What the tool says that hands the person over, which ends a conversation."""
+LOST = Made(name=None, args=None, id=None, lost=True)
+
+
+def read(source: Source, oddities: Oddities) -> Iterator[Foreign]:
+    """Read the transcripts of a file, one at a time. Raises BadImport."""
+    empty = True
+    for document in source.documents():
+        text = document.value.get(TEXT) if isinstance(document.value, dict) else None
+        if not isinstance(text, str):
+            found = f"document {document.place + 1}"
+            raise BadImport(source.path, f"expected an object with the text {TEXT!r}, found something else in {found}")
+        empty = False
+        yield _transcript(document, text, oddities)
+    oddities["no-conversations"] += empty
+
+
+def _transcript(document: Document, text: str, oddities: Oddities) -> Foreign:
+    chat = Chat(AGENT, oddities)
+    for key, value in [("path", document.path or None), *document.value.items()]:
+        if key != TEXT and value is not None:
+            chat.note(key, value)
+    before, *parts = ROLE.split(text)
+    messages = list(zip(parts[::2], parts[1::2], strict=True))
+    if before:
+        chat.unreadable(before, 0)
+    roles = [role for role, _ in messages]
+    for place, (role, said) in enumerate(messages):
+        chat.take(_said(role, said, _results(roles, place + 1) if role == "assistant" else 0), place + bool(before))
+    entries = chat.finish(*_ending(*messages[-1] if messages else ("", "")), inferred=True)
+    return Foreign(id=str(document.place), name=AGENT, digest=digest_json(document.value), entries=entries)
+
+
+def _results(roles: list[str], start: int) -> int:
+    """Count the results that come next."""
+    end = start
+    while end < len(roles) and roles[end] == "tool":
+        end += 1
+    return end - start
+
+
+def _said(role: str, text: str, results: int) -> Said:
+    """Make a message, with a call for each result that comes next; one that has no words made at least one."""
+    if role == "tool":
+        return Said(role=role, result=text)
+    if role != "assistant":
+        return Said(role=role, text=text)
+    nothing = text == NOTHING
+    return Said(role=role, text="" if nothing else text, calls=[LOST] * (results or int(nothing)))
+
+
+def _ending(role: str, text: str) -> tuple[Reason, Error | None]:
+    """Return the reason of the last turn, by the last message."""
+    if role in ("", "assistant") or (role == "user" and STOP in text) or (role == "tool" and text == DONE):
+        return "answered", None
+    return "limit", Error(type="steps", message="The source ends here, before an answer, and does not say why.")
+
+
+FORMATS = (
+    Format(
+        "tau-bench-few-shot",
+        "JSON lines with `messages_display`",
+        "object",
+        ("messages_display",),
+        read,
+    ),
+)

@@ -1,0 +1,340 @@
+"""Who & When: failed runs of several agents, each with the step to blame, as one conversation of one run.
+
+    begin turn, user, (begin agent, thought, decision, completion, edge, end)…, assistant, end; the blame
+
+Each agent speaks in spans of its own. What a code executor prints is no model's words, so it is a result; code stays
+text, and no call is made up for it. The source has no ids and no times, and says neither what a speaker had read nor
+how a run ended: causes, reasons and the last answer are inferred. In a group chat everybody reads what was said, so
+what is said is made from what was said before it, and from the speaker's own thoughts since.
+"""
+
+import json
+import re
+from collections.abc import Collection, Iterator
+from typing import Any
+
+from msgspec import Struct, field
+
+from gesta.importers.foreign import Foreign, ForeignEntry, Members, Oddities, digest_json, plain_name
+from gesta.importers.format import Format
+from gesta.importers.source import BadImport, Document, Source
+from gesta.kinds import (
+    AssistantContent,
+    BeginContent,
+    ChatCompletionContent,
+    Content,
+    DecisionContent,
+    EdgeContent,
+    EndContent,
+    Error,
+    KeyValueContent,
+    Reason,
+    RequestHeaderContent,
+    ThoughtContent,
+    ToolResultContent,
+    UserContent,
+)
+
+GROUP, ORCHESTRATED = "CaptainAgent", "Orchestrator"
+"""Names of the runs: who made them, by their form. Members of the first have names, of the second roles alone."""
+PERSON = ("human", "user")
+"""Roles without a name that are the person's."""
+TERMINALS = ("Computer_terminal", "ComputerTerminal")
+"""Agents that run code and have no model."""
+EXIT = re.compile(r"(?:exitcode: |The script ran, then exited with Unix exit code: )(\d+)")
+ACT = re.compile(r"(.+?) \((.+)\)", re.DOTALL)
+"""A role that says what is done, as in `Orchestrator (-> WebSurfer)`."""
+THOUGHT, HAND = "thought", "-> "
+LEDGER = "Updated Ledger:"
+STOP, FINAL, AFTER = "TERMINATE", "FINAL ANSWER:", "\nSCENARIO.PY "
+"""The word that ends a group's talk; what stands before and after the answer of an orchestrated run."""
+LIMITS = re.compile(r"Max (rounds|time) \(.*?\) reached\.")
+EXITED = re.compile(r"SCENARIO\.PY EXITED WITH CODE: \S+")
+CUT = "The source ends here, before an answer, and does not say why."
+GUESSED = ("causes",)
+BLAME = "mistake_"
+"""How the members begin that say who is to blame, for which step, and why."""
+
+
+class Word(Struct, frozen=True):
+    """One message, as far as it can be read."""
+
+    place: int
+    speaker: str
+    """Empty of the person."""
+    act: str
+    """What the role says is done: `thought`, `-> …`, or another word; mostly nothing."""
+    text: str
+    extra: dict[str, Any] | None
+
+    @property
+    def runs_code(self) -> bool:
+        """Whether it is what a program printed."""
+        return self.speaker in TERMINALS
+
+    @property
+    def closes(self) -> bool:
+        """Whether it only ends the talk."""
+        return self.text.strip() in ("", STOP)
+
+
+class Talk(Struct):
+    """A conversation of several agents that is being written down."""
+
+    name: str
+    entries: list[ForeignEntry] = field(default_factory=list)
+    messages: dict[int, int] = field(default_factory=dict)
+    """What stands for each message, by its place."""
+    spans: list[tuple[int, str]] = field(default_factory=list)
+    """Those that are open, with their names."""
+    said: int | None = None
+    """What was said last, for all to read."""
+    thought: int | None = None
+    """What the speaker thought since."""
+    header: Any = None
+    """Instructions that hold now."""
+
+    def write(self, content: Content, cause: int | None = None, inferred: Collection[str] = ()) -> int:
+        """Write an entry down and give its seq; no source of this kind has times."""
+        span = self.spans[-1][0] if self.spans else 0
+        if isinstance(content, BeginContent):
+            span = len(self.entries) + 1
+            self.spans.append((span, content.name))
+        causes = () if cause is None else (cause,)
+        unsure = [*(name for name in inferred if causes or name != "causes"), "at"]
+        self.entries.append(ForeignEntry(content=content, span=span, causes=causes, annotations={"inferred": unsure}))
+        return len(self.entries)
+
+    def begin(self, name: str, role: str) -> None:
+        """Begin a span in the one that is open."""
+        self.write(BeginContent(name=name, role=role, parent=self.spans[-1][0] if self.spans else None))
+
+    def end(self, end: EndContent | None = None) -> None:
+        """End the span that was begun last."""
+        content = end or EndContent()
+        self.write(content, inferred=("reason",) if content.reason else ())
+        self.spans.pop()
+
+    def stand(self, seq: int, place: int) -> int:
+        """Have an entry stand for a message."""
+        notes = self.entries[seq - 1].annotations
+        assert notes is not None
+        notes["message"] = place
+        self.messages[place] = seq
+        return seq
+
+    def speak(self, name: str) -> None:
+        """Go into the span of a speaker, of nobody if there is no name."""
+        name = _span_name(name) if name else ""
+        if len(self.spans) > 1 and self.spans[-1][1] != name:
+            self.end()
+            self.thought = None
+        if name and len(self.spans) == 1:
+            self.begin(name, "agent")
+
+    def instruct(self, instructions: Any) -> None:
+        """Note the instructions of who speaks, where they are others than before."""
+        if isinstance(instructions, str) and instructions != self.header:
+            self.header = instructions
+            self.write(RequestHeaderContent(meta={"instructions": instructions}))
+
+
+def read(source: Source, oddities: Oddities) -> Iterator[Foreign]:
+    """Read the documents of a file, one at a time. Raises BadImport."""
+    empty = True
+    for document in source.documents():
+        history = document.value.get("history") if isinstance(document.value, dict) else None
+        if not isinstance(history, list):
+            raise BadImport(
+                source.path, f"expected a run with its history, a list; found something else in {_where(document)}"
+            )
+        empty = False
+        yield _run(document, history, oddities)
+    oddities["no-conversations"] += empty
+
+
+def _span_name(name: str) -> str:
+    return plain_name(name) or "agent"
+
+
+def _blames(key: str, value: Any) -> bool:
+    return key.startswith(BLAME) and value is not None
+
+
+def _where(document: Document) -> str:
+    return document.path or f"document {document.place + 1}"
+
+
+def _run(document: Document, history: list[Any], oddities: Oddities) -> Foreign:
+    words = [_word(message, place, oddities) for place, message in enumerate(history)]
+    named = any(isinstance(message, dict) and isinstance(message.get("name"), str) for message in history)
+    talk = Talk(GROUP if named else ORCHESTRATED)
+    members = Members(document.value, oddities)
+    members.take("history", list)
+    blame = {key: members.take(key, object) for key, value in document.value.items() if _blames(key, value)}
+    prompts: dict[str, Any] = members.take("system_prompt", dict) or {}
+    asked = words[0] is not None and not words[0].speaker if words else False
+    question = None if asked else members.take("question", str)
+    speakers = {word.speaker for word in words if word is not None and not word.runs_code}
+    unused = {key: text for key, text in prompts.items() if key not in speakers or not isinstance(text, str)}
+    talk.begin("import", "import")
+    notes = [("path", document.path), *(members.rest() or {}).items(), ("system_prompt", unused)]
+    for key, value in notes:
+        if value not in ("", {}):
+            talk.write(KeyValueContent(key=key, value=value))
+    talk.end()
+    talk.begin(talk.name, "turn")
+    if question is not None:
+        talk.said = talk.write(UserContent(value=question), inferred=("kind",))
+    team = _team(words)
+    for place, word in enumerate(words):
+        if word is None:
+            oddities["unreadable-message"] += 1
+            talk.speak("")
+            talk.stand(talk.write(KeyValueContent(key="unreadable-message", value=history[place])), place)
+        else:
+            _take(talk, word, prompts, team)
+    talk.speak("")
+    _close(talk, words)
+    _blame(talk, blame, words, oddities)
+    own = plain_name(document.value.get("question_ID")) or plain_name(document.path) or str(document.place)
+    return Foreign(id=own, name=talk.name, digest=digest_json(document.value), entries=talk.entries)
+
+
+def _word(message: Any, place: int, oddities: Oddities) -> Word | None:
+    """Read a message; `None` if nobody said it."""
+    if not isinstance(message, dict) or not isinstance(message.get("role"), str) or not message["role"]:
+        return None
+    members = Members(message, oddities)
+    role, text = members.take("role", str) or "", members.take("content", str) or ""
+    name = members.take("name", str) or ""
+    act = ACT.fullmatch(role) if not name else None
+    speaker, done = (act[1], act[2]) if act else (name or role, "")
+    if not name and role in PERSON:
+        speaker = ""
+    extra = {"role": role} | ({"name": name} if name and plain_name(name) != name else {}) | (members.rest() or {})
+    return Word(place, speaker, done, text, extra)
+
+
+def _team(words: list[Word | None]) -> list[str]:
+    """Name who takes part and is spoken to, in the order in which they come."""
+    acts = (word.act.removeprefix(HAND) for word in words if word is not None and word.act.startswith(HAND))
+    silent = (word.speaker for word in words if word is not None and word.speaker and not word.act)
+    return list(dict.fromkeys([*acts, *silent]))
+
+
+def _take(talk: Talk, word: Word, prompts: dict[str, Any], team: list[str]) -> None:
+    """Write down one message."""
+    talk.speak(word.speaker)
+    if word.runs_code:
+        talk.said = talk.stand(talk.write(_printed(word), talk.said, GUESSED), word.place)
+    elif not word.speaker:
+        talk.said = talk.stand(talk.write(UserContent(value=word.text, extra=word.extra)), word.place)
+    elif word.act == THOUGHT:
+        made = ThoughtContent(value=word.text, extra=word.extra)
+        talk.thought = talk.stand(talk.write(made, talk.thought or talk.said, GUESSED), word.place)
+        decision = _decision(word, team)
+        if decision is not None:
+            talk.thought = talk.write(decision, talk.thought, ("candidates",))
+    elif not word.act or word.act.startswith(HAND):
+        talk.instruct(prompts.get(word.speaker))
+        spoken = ChatCompletionContent(output=word.text, extra=word.extra)
+        talk.said = talk.stand(talk.write(spoken, talk.thought or talk.said, GUESSED), word.place)
+        talk.thought = None
+        if word.act:
+            source, dest = [name for _, name in talk.spans], _span_name(word.act.removeprefix(HAND))
+            talk.write(EdgeContent(source=source, dest=[source[0], dest]), talk.said)
+    else:
+        note = KeyValueContent(key=word.act, value=word.text, extra=word.extra)
+        talk.said = talk.stand(talk.write(note, talk.thought or talk.said, GUESSED), word.place)
+
+
+def _printed(word: Word) -> ToolResultContent:
+    """Make a result of what a program printed; where it has no exit code, nothing was run."""
+    code = EXIT.match(word.text)
+    if code is None:
+        return ToolResultContent(tool_result=word.text, status=None, extra=word.extra)
+    good = not code[1].strip("0")
+    return ToolResultContent(
+        tool_result=word.text,
+        status="success" if good else "error",
+        outcome="ok" if good else "error",
+        extra=word.extra,
+    )
+
+
+def _decision(word: Word, team: list[str]) -> DecisionContent | None:
+    """Read who speaks next from the ledger that an orchestrator keeps."""
+    if not word.text.startswith(LEDGER):
+        return None
+    try:
+        ledger = json.JSONDecoder(strict=False).raw_decode(word.text.removeprefix(LEDGER).lstrip())[0]
+    except (ValueError, RecursionError):
+        return None
+    routing = ledger.get("next_speaker") if isinstance(ledger, dict) else None
+    choice, why = (routing.get("answer"), routing.get("reason")) if isinstance(routing, dict) else (None, None)
+    if not isinstance(choice, str):
+        return None
+    return DecisionContent(choice=choice, candidates=team, rationale=why if isinstance(why, str) else None)
+
+
+def _close(talk: Talk, words: list[Word | None]) -> None:
+    """End the turn: with the last answer, if there is one, and for the reason that its end shows."""
+    last = words[-1] if words else None
+    answer, by = _answer(talk, words)
+    if answer is not None:
+        talk.write(AssistantContent(value=answer), by, ("kind", *GUESSED))
+    shown = last.text if last is not None and talk.name == ORCHESTRATED else ""
+    limit, failed = LIMITS.match(shown), EXITED.search(shown)
+    reason: Reason = "answered"
+    error = None
+    if limit is not None:
+        reason, error = "limit", Error(type=limit[1], message=limit[0])
+    elif failed is not None and answer is None:
+        reason, error = "failed", Error(type="exit", message=failed[0])
+    elif answer is None:
+        reason, error = "limit", Error(type="rounds", message=CUT)
+    talk.end(EndContent(status="success" if reason == "answered" else "error", reason=reason, error=error))
+
+
+def _answer(talk: Talk, words: list[Word | None]) -> tuple[str | None, int | None]:
+    """Find what was shown to the person, and the entry that holds it."""
+    last = words[-1] if words else None
+    if last is None or not last.speaker:
+        return None, None
+    if talk.name == ORCHESTRATED:
+        _, found, rest = last.text.rpartition(FINAL)
+        return (rest.partition(AFTER)[0].strip(), talk.messages[last.place]) if found else (None, None)
+    if STOP not in last.text or last.runs_code:
+        return None, None
+    for word in reversed(words):
+        if word is not None and word.speaker and not word.runs_code and not word.closes:
+            return word.text, talk.messages[word.place]
+    return None, None
+
+
+def _blame(talk: Talk, blame: dict[str, Any], words: list[Word | None], oddities: Oddities) -> None:
+    """Note who is to blame, with the entry of that step as the only cause."""
+    if not blame:
+        return
+    step, agent = blame.get(f"{BLAME}step"), blame.get(f"{BLAME}agent")
+    text = str(step) if isinstance(step, str | int) and not isinstance(step, bool) else ""
+    place = int(text) if text.isdecimal() and len(text) < 10 else None
+    seq = talk.messages.get(place) if place is not None else None
+    oddities["unknown-step"] += seq is None
+    word = words[place] if place is not None and seq is not None else None
+    oddities["other-speaker"] += word is not None and word.speaker != agent
+    talk.begin("review", "review")
+    talk.write(KeyValueContent(key="mistake", value=blame), seq)
+    talk.end()
+
+
+FORMATS = (
+    Format(
+        "who-and-when",
+        "failed runs of several agents, with `mistake_step`",
+        "object",
+        ("history", "mistake_step"),
+        read,
+    ),
+)

@@ -1,0 +1,332 @@
+"""What models were told and gave, each message once, though every request tells the whole conversation again.
+
+A message of a request is on record already if it is found there after the one before it, so what is left is new. A
+result belongs to its call: by id, else by name, else in order. What a model read of a result counts, so that takes the
+place of what the tool was seen to give. What was said before the first request of a trace, and by whom, only the
+requests tell; so their times and causes are inferred.
+"""
+
+from bisect import bisect_left
+from collections.abc import Collection, Iterator
+from typing import Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from gesta.importers.chat import NAMELESS, Made, Said, arguments
+from gesta.importers.foreign import Oddities, digest_json, same
+from gesta.importers.framework_message import Item
+from gesta.importers.spans import Spans, When
+from gesta.kinds import (
+    ChatCompletionContent,
+    RequestHeaderContent,
+    SystemContent,
+    ThoughtContent,
+    ToolCallContent,
+    ToolResultContent,
+    UserContent,
+)
+
+Key = tuple[str, ...]
+GUESSED = ("causes",)
+FURTHER = "further"
+"""Member of the extra of a completion: what further messages of it say."""
+
+
+class Waits(Struct, frozen=True):
+    """A call without a result so far."""
+
+    id: str | None
+    name: str | None
+    args: str
+    """Digest of its arguments."""
+
+
+class Hearing(Struct):
+    """One request, while it is gone through."""
+
+    span: int
+    when: When
+    at: int = 0
+    """Place on record after the message that was found last."""
+    waiting: list[int] = field(default_factory=list)
+    """Calls in it without a result so far, by seq."""
+    tail: list[int] = field(default_factory=list)
+    """What stands in it after the last words of a model: what the reply is made from."""
+    open: int = 0
+    """Seq of the completion that further calls belong to; 0 if there is none."""
+    fresh: bool = False
+    """Whether the message that was heard last is new."""
+    spoke: int = 0
+    """The last completion in it."""
+    changed: bool = False
+    """Whether the result that was heard last is told otherwise than before."""
+
+
+class Retold:
+    """The messages on record, found again by what they say."""
+
+    def __init__(self, spans: Spans, oddities: Oddities) -> None:
+        self._spans, self._oddities = spans, oddities
+        self._order: list[int] = []
+        """Seq of each thing that was said, in order."""
+        self._places: dict[Key, list[int]] = {}
+        """Where in that order it stands, by what it says."""
+        self._held: dict[str, int] = {}
+        """Seq of what stands for a message, by the digest of all that it says."""
+        self._ids: dict[str, int] = {}
+        """The last call of each id."""
+        self._header: RequestHeaderContent | None = None
+        self._headed = 0
+        self.waiting: dict[int, Waits] = {}
+        self.results: dict[int, int] = {}
+        """Results by their calls."""
+        self._seen: set[int] = set()
+        """Results that nobody but the tool was seen to give so far."""
+        self.last: tuple[int, ...] = ()
+        """What the next reply is made from, if its request does not say."""
+
+    def header(self, content: RequestHeaderContent, span: int, when: When) -> None:
+        """Note what holds for the next request, where that is something else than before."""
+        if not same(content, self._header):
+            self._header, self._headed = content, self._spans.write(content, span, when)
+
+    def hear(self, items: list[Item], hearing: Hearing, *, headed: bool) -> list[Any]:
+        """Add what a model was sent, and return for each item a reference to it, or the item itself.
+
+        Args:
+            headed: whether the first message is the instructions, which the header holds.
+        """
+        references = []
+        for item in items:
+            seqs, fresh, hearing.changed = list[int](), list[bool](), False
+            for said in item.said:
+                header, headed = headed, False
+                seqs.append(self._headed if header else self._hear(said, hearing))
+                fresh.append(hearing.fresh and not header)
+            references.append(item.raw if hearing.changed else self._reference(item, seqs, new=all(fresh)))
+        self.last = tuple(hearing.tail) or self.last
+        return references
+
+    def give(self, said: Said, content: ChatCompletionContent, hearing: Hearing, inferred: Collection[str] = ()) -> int:
+        """Write down what a model gave."""
+        causes, guessed = self.last, [*inferred, *(GUESSED if self.last else ())]
+        completion = self._spans.write(content, hearing.span, hearing.when, causes, guessed)
+        if said.reasoning:
+            thought = ThoughtContent(value=said.reasoning)
+            self._say(
+                ("thought", said.reasoning), self._spans.write(thought, hearing.span, hearing.when, (completion,))
+            )
+        if said.text:
+            self._say(("assistant", said.text), completion)
+        for made in said.calls:
+            hearing.waiting.append(self._call(made, completion, hearing))
+        self.last = (completion,)
+        return completion
+
+    def match(self, call_id: str | None, name: str, args: Any, *, loose: bool) -> int | None:
+        """Find the call that was carried out: of that id, or the first of that name and arguments.
+
+        Args:
+            loose: whether the name alone is enough.
+        """
+        digest, calls = _digest(args), self.waiting.items()
+        fits = [
+            *(seq for seq, call in calls if call_id is not None and call.id == call_id),
+            *(seq for seq, call in calls if call.name == name and call.args == digest),
+            *(seq for seq, call in calls if call.name == name and loose),
+        ]
+        return fits[0] if fits else None
+
+    def observe(self, call: int, said: Said, hearing: Hearing) -> None:
+        """Write down what a tool was seen to give; what a model read of it counts as soon as that is known."""
+        self._seen.add(self.answer(call, said, hearing))
+
+    def answer(self, call: int | None, said: Said, hearing: Hearing, inferred: Collection[str] = ()) -> int:
+        """Write down what came of a call."""
+        failed = said.error or False
+        content = ToolResultContent(
+            tool_result=said.result,
+            call=call,
+            tool_call_id=said.call_id,
+            status="error" if failed else "success",
+            outcome="error" if failed else "ok",
+            extra=said.extra,
+        )
+        unsure = [*inferred, *(() if said.error is not None else ("status",))]
+        seq = self._spans.write(content, hearing.span, hearing.when, () if call is None else (call,), unsure)
+        self._oddities["orphan-result"] += call is None
+        if call is not None:
+            self.results[call] = seq
+            self.waiting.pop(call, None)
+        return seq
+
+    def _hear(self, said: Said, hearing: Hearing) -> int:
+        """Find or write down one message, and give what stands for it; 0 if nothing does."""
+        hearing.fresh = False
+        if said.role == "tool":
+            seq = self._result(said, hearing)
+            hearing.tail.append(seq)
+            return seq
+        keys = list(_keys(said))
+        found = self._find(keys, hearing.at)
+        if found is None:
+            seq = self._write(said, hearing)
+            hearing.at, hearing.fresh = len(self._order), True
+        else:
+            seqs = [self._order[place] for place in found]
+            hearing.at, hearing.open = found[-1] + 1 if found else hearing.at, 0
+            hearing.waiting += [seq for key, seq in zip(keys, seqs, strict=True) if key[0] == "call"]
+            seq = self._completion(seqs[0]) if seqs else 0
+        if said.role != "assistant":
+            hearing.open = 0
+            hearing.tail.append(seq)
+        elif seq and seq != hearing.spoke:  # else further calls of it, which some tell one by one, each with its result
+            self.last, hearing.tail, hearing.spoke = (seq,), [], seq
+        return seq
+
+    def _write(self, said: Said, hearing: Hearing) -> int:
+        self.last = tuple(hearing.tail) or self.last
+        if said.role == "assistant" and hearing.open and not (said.text or said.reasoning):
+            hearing.waiting += [self._call(made, hearing.open, hearing) for made in said.calls]
+            self._add(hearing.open, said.extra)
+        elif said.role == "assistant":
+            content = ChatCompletionContent(output=said.text, finish_reason=said.finish_reason, extra=said.extra)
+            hearing.open = self.give(said, content, hearing)
+        else:
+            kind = UserContent if said.role == "user" else SystemContent
+            told = kind(value=said.text, extra=said.extra)
+            return self._say((said.role, said.text), self._spans.write(told, hearing.span, hearing.when))
+        return hearing.open
+
+    def _add(self, completion: int, more: dict[str, Any] | None) -> None:
+        """Keep what a further message of a completion says beside its calls."""
+        content = self._spans.entries[completion - 1].content
+        assert isinstance(content, ChatCompletionContent)
+        if more:
+            extra = content.extra or {}
+            known = extra.get(FURTHER, [])
+            further = [*(known if isinstance(known, list) else [known]), more]
+            self._spans.change(completion, replace(content, extra={**extra, FURTHER: further}))
+
+    def _completion(self, seq: int) -> int:
+        """Find the completion that a call or a thought belongs to."""
+        entry = self._spans.entries[seq - 1]
+        return entry.causes[0] if isinstance(entry.content, ToolCallContent | ThoughtContent) else seq
+
+    def _call(self, made: Made, completion: int, hearing: Hearing) -> int:
+        args, meta = arguments(made.args)
+        odd = {
+            "bad-arguments": meta is not None,
+            "call-without-name": not made.name,
+            "missing-call-id": not made.id,
+            "repeated-call-id": made.id in self._ids,
+        }
+        self._oddities.update(name for name, found in odd.items() if found)
+        content = ToolCallContent(
+            tool_name=made.name or NAMELESS,
+            tool_args=args,
+            tool_call_id=made.id,
+            status="error" if meta else "success",
+            meta=meta,
+            extra=made.extra,
+        )
+        seq = self._spans.write(content, hearing.span, hearing.when, (completion,))
+        self.waiting[seq] = Waits(made.id, made.name, _digest(made.args))
+        if made.id:
+            self._ids[made.id] = seq
+        return self._say(_key(made), seq)
+
+    def _result(self, said: Said, hearing: Hearing) -> int:
+        hearing.open = 0
+        name = (said.extra or {}).get("name")
+        named = [seq for seq in hearing.waiting if name is not None and self._name(seq) == name]
+        call = self._ids.get(said.call_id) if said.call_id else next(iter(named or hearing.waiting), None)
+        if call in hearing.waiting:
+            hearing.waiting.remove(call)
+        seq = self._orphan(said, hearing) if call is None else self.results.get(call)
+        if seq is not None:
+            hearing.changed |= call is not None and not self._read(seq, said)
+            return seq
+        hearing.fresh = True
+        self._oddities["missing-result-id"] += said.call_id is None
+        seq = self.answer(call, said, hearing, () if said.call_id or call is None else ("call", "causes"))
+        return seq if call is not None else self._say(_orphan(said), seq)
+
+    def _read(self, seq: int, said: Said) -> bool:
+        """Note in a result what the model read of it, and return whether that was needed."""
+        content = self._spans.entries[seq - 1].content
+        assert isinstance(content, ToolResultContent)
+        if seq in self._seen:
+            self._seen.remove(seq)
+            extra = {**(content.extra or {}), **(said.extra or {})} or None
+            self._spans.change(seq, replace(content, tool_result=said.result, extra=extra))
+            return True
+        return same(content.tool_result, said.result)
+
+    def _orphan(self, said: Said, hearing: Hearing) -> int | None:
+        found = self._find([_orphan(said)], hearing.at)
+        if found is None:
+            return None
+        hearing.at = found[0] + 1
+        return self._order[found[0]]
+
+    def _name(self, call: int) -> str | None:
+        content = self._spans.entries[call - 1].content
+        return content.tool_name if isinstance(content, ToolCallContent) else None
+
+    def _find(self, keys: list[Key], start: int) -> list[int] | None:
+        """Find things that were said one after the other; `None` if one of them is not there."""
+        found = []
+        for key in keys:
+            places = self._places.get(key, [])
+            place = bisect_left(places, start)
+            if place == len(places):
+                return None
+            found.append(places[place])
+            start = places[place] + 1
+        return found
+
+    def _say(self, key: Key, seq: int) -> int:
+        self._places.setdefault(key, []).append(len(self._order))
+        self._order.append(seq)
+        return seq
+
+    def _reference(self, item: Item, seqs: list[int], *, new: bool) -> Any:
+        """Return what stands for an item, if that is all that it says; else the item itself."""
+        if not seqs or not all(seqs):
+            return item.raw
+        digest = digest_json(item.raw)
+        plain = not any(said.extra or any(made.extra for made in said.calls) for said in item.said)
+        if new or plain or digest in self._held:
+            self._held[digest] = seqs[0]
+            return seqs[0] if len(seqs) == 1 else seqs
+        self._held[digest] = seqs[0]
+        return item.raw
+
+
+def _keys(said: Said) -> Iterator[Key]:
+    """Yield what a message says, piece by piece."""
+    if said.role != "assistant":
+        yield said.role, said.text
+        return
+    if said.reasoning:
+        yield "thought", said.reasoning
+    if said.text:
+        yield "assistant", said.text
+    for made in said.calls:
+        yield _key(made)
+
+
+def _key(made: Made) -> Key:
+    return "call", made.id or "", made.name or "", _digest(made.args)
+
+
+def _digest(args: Any) -> str:
+    """Digest the arguments of a call, which one library writes as text and the next as an object."""
+    read, wrong = arguments(args)
+    return digest_json(args if wrong else read)
+
+
+def _orphan(said: Said) -> Key:
+    return "tool", said.call_id or "", digest_json(said.result)

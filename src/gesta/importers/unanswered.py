@@ -1,0 +1,43 @@
+"""Calls of a recorded conversation that have no result yet, found by their ids however many they are."""
+
+from collections import OrderedDict, defaultdict, deque
+
+
+class Waiting:
+    """Calls that wait for a result, by seq, each with the id that the source gave it. Each step costs the same."""
+
+    def __init__(self) -> None:
+        self._now = OrderedDict[int, str | None]()
+        self._by_id = defaultdict[str, deque[int]](deque)
+        self._late = defaultdict[str, deque[int]](deque)
+
+    def add(self, seq: int, call_id: str | None) -> None:
+        """Wait for the result of a call."""
+        self._now[seq] = call_id
+        if call_id is not None:
+            self._by_id[call_id].append(seq)
+
+    def answer(self, call_id: str | None) -> tuple[int | None, bool]:
+        """Find the call that a result answers, and return whether that is late. Without an id it is the first."""
+        if call_id is None:
+            if not self._now:
+                return None, False
+            seq, known = self._now.popitem(last=False)
+            if known is not None:
+                self._by_id[known].remove(seq)  # the first of its id, since it is the first of all
+            return seq, False
+        for calls, late in ((self._by_id, False), (self._late, True)):
+            if calls.get(call_id):
+                seq = calls[call_id].popleft()
+                self._now.pop(seq, None)
+                return seq, late
+        return None, False
+
+    def give_up(self) -> int:
+        """Wait no longer; say how many were not answered."""
+        count = len(self._now)
+        for call_id, seqs in self._by_id.items():
+            self._late[call_id].extend(seqs)
+        self._now.clear()
+        self._by_id.clear()
+        return count

@@ -1,0 +1,147 @@
+"""A run that was pruned leaves a tombstone: an entry that says what the run was, and which places it had.
+
+Tombstones stand in a run of the record's own, in the same commit in which the runs go; holds, which keep runs from
+going, stand there too. Places are given out once, in order, without a gap: where one is missing and no tombstone names
+it, entries were removed by hand. So whoever removes a run leaves a trace in a chain of digests, or a gap.
+"""
+
+from typing import TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from gesta.codec.rows import blob_names, decode_content
+from gesta.entry import Row
+from gesta.errors import RecordError
+from gesta.kinds import KeyValueContent
+from gesta.store import Store
+
+SESSION, NAME = "gesta", "storage"
+"""Of the run that says what became of others; it is never pruned itself."""
+PRUNED, HOLD = "gesta.pruned", "gesta.hold"
+"""Keys of its entries."""
+
+GAPS = """SELECT before + 1, pos - 1
+    FROM (SELECT pos, lag(pos, 1, 0) OVER (ORDER BY pos) AS before FROM entries) AS each
+    WHERE pos > before + 1 ORDER BY pos"""
+
+T = TypeVar("T")
+
+Places = list[tuple[int, int]]
+"""First and last pos of each stretch, in order."""
+
+
+class Tombstone(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a run was that was pruned."""
+
+    run: str
+    session: str | None = None
+    """Of tombstones that 0.1.0 wrote; since then neither name stays, for a person may be known by it."""
+    name: str | None = None
+    parent_run: str | None = None
+    at: str
+    """When it was opened."""
+    last_at: str
+    """Time of its last entry."""
+    head: int
+    """Seq of its last entry."""
+    entries: int
+    digest: str
+    """Of its last entry, in hex: a copy that was kept elsewhere can be known by it."""
+    letters: int = 0
+    """That waited in its inbox."""
+
+
+class Pruned(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Value of an entry about runs that went together."""
+
+    record: str
+    """Id of the record that they were in; the places are those of that record."""
+    runs: list[Tombstone]
+    places: Places
+    """Of all entries that went."""
+    by: str
+    reason: str | None = None
+
+
+class Hold(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Value of an entry that keeps a run, or lets it go again."""
+
+    run: str
+    held: bool = True
+    by: str
+    reason: str | None = None
+
+
+class PruningNote(Struct, frozen=True):
+    """An entry that says what was pruned."""
+
+    row: Row
+    value: Pruned
+
+
+async def pruned(store: Store) -> list[Pruned]:
+    """Read what was pruned, in the order in which it went; in a copy, also what was pruned where it was copied from."""
+    return [value for _, value in await _values(store, PRUNED, Pruned)]
+
+
+async def pruning_notes(store: Store) -> list[PruningNote]:
+    """Read what was pruned in this record itself."""
+    every = [PruningNote(row, value) for row, value in await _values(store, PRUNED, Pruned)]
+    return [each for each in every if each.value.record == store.info.id]
+
+
+async def holds(store: Store) -> dict[str, Hold]:
+    """Read which runs are held, each with its last hold."""
+    found = {value.run: value for _, value in await _values(store, HOLD, Hold)}
+    return {run: hold for run, hold in found.items() if hold.held}
+
+
+async def unexplained(store: Store) -> Places:
+    """Return the places that are missing and that no tombstone names. Cost: reads the places of all entries."""
+    missing: Places = [(int(first), int(last)) for first, last in (await store.sql(GAPS)).rows]
+    if not missing:
+        return []
+    known = sorted(place for each in await pruning_notes(store) for place in each.value.places)
+    for start, end in known:
+        missing = [part for gap in missing for part in _without(gap, start, end)]
+    return missing
+
+
+def stretches(places: list[int]) -> Places:
+    """Write places, in order, as stretches."""
+    found: Places = []
+    for place in places:
+        if found and found[-1][1] == place - 1:
+            found[-1] = (found[-1][0], place)
+        else:
+            found.append((place, place))
+    return found
+
+
+def _without(gap: tuple[int, int], start: int, end: int) -> Places:
+    first, last = gap
+    if end < first or last < start:
+        return [gap]
+    return [part for part in ((first, start - 1), (end + 1, last)) if part[0] <= part[1]]
+
+
+async def _values(store: Store, key: str, shape: type[T]) -> list[tuple[Row, T]]:
+    """Read the values under a key in every run of the record's own; what is no such value is let be."""
+    found = list[tuple[Row, T]]()
+    for run in await store.runs(SESSION, NAME):
+        for row in await store.read(run.run):
+            if row.kind == "key-value" and key in row.content:
+                found += [(row, value) for value in await _value(store, row, key, shape)]
+    return found
+
+
+async def _value(store: Store, row: Row, key: str, shape: type[T]) -> list[T]:
+    try:
+        blobs = {name: (await store.get_blob(row.run, name)).data for name in blob_names(row)}
+        content = decode_content(row.content, blobs)
+        if not isinstance(content, KeyValueContent) or content.key != key:
+            return []
+        return [msgspec.convert(content.value, shape)]
+    except (RecordError, msgspec.ValidationError):  # `audit` says what is wrong with it
+        return []

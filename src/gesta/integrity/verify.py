@@ -1,0 +1,314 @@
+"""Whether what is on record is what was written: every entry against the chain of its run, every blob against its name.
+
+A changed byte is found at its entry, and entries that were removed by hand by the places that they had; runs that were
+pruned have tombstones. A cut tail, of a run or of the record, a chain that somebody worked out anew, and a run that was
+removed with all that came after it are found against heads that were kept elsewhere. What a tombstone explains it
+explains of this record alone, and only if it was not there when the heads were kept.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from msgspec import Struct
+
+from gesta.codec.blobs import intact
+from gesta.codec.rows import blob_names, verify
+from gesta.entry import GENESIS, Row
+from gesta.errors import BrokenRecord, RecordError
+from gesta.integrity.tombstones import PruningNote, pruning_notes, unexplained
+from gesta.kinds import Forked
+from gesta.log.shared import base_of, rows_of
+from gesta.store import Foreign, Store
+
+RUNS = "SELECT run, count(*) FROM entries GROUP BY run ORDER BY run"  # whatever became of what opened them
+
+HEADS = """SELECT e.run, e.seq, e.digest FROM (SELECT run, max(seq) AS seq FROM entries GROUP BY run) AS h
+    JOIN entries AS e ON e.run = h.run AND e.seq = h.seq ORDER BY e.run"""
+
+EARLIER = """SELECT count(*) FROM (SELECT at, lag(at) OVER (ORDER BY pos) AS last FROM runs) AS each WHERE at < last"""
+BLOBS = "SELECT run, count(*) FROM blobs GROUP BY run"
+LETTERS = "SELECT count(*) FROM inbox"
+OTHERS = "SELECT count(*) FROM runs WHERE record <> (SELECT id FROM record)"
+TIMES = """SELECT run, seq, at, last
+    FROM (SELECT run, seq, at, lag(at) OVER (PARTITION BY run ORDER BY seq) AS last FROM entries) AS each
+    WHERE at < last ORDER BY run, seq"""
+
+UNREADABLE = (RecordError, ValueError, TypeError, AttributeError)
+"""What reading raises where bytes were changed."""
+
+SEQS = "SELECT min(seq), max(seq), count(*), min(CASE WHEN kind = 'begin' THEN seq END) FROM entries GROUP BY run"
+
+
+class Flaw(Struct, frozen=True):
+    """Where a record is not as it was written."""
+
+    run: str
+    """Empty where it is not about one run: the file is damaged, or entries were removed."""
+    seq: int
+    what: str
+
+
+class Report(Struct, frozen=True):
+    """What was found in a record."""
+
+    flaws: list[Flaw]
+    notes: list[str]
+    """What no digest covers, and what is odd though nothing was changed."""
+
+
+class Back(Struct, frozen=True):
+    """An entry that is dated before the one that it follows in its run."""
+
+    run: str
+    seq: int
+    at: str
+    last: str
+
+    def __str__(self) -> str:
+        """Return both times as text."""
+        return f"is dated {self.at}, after {self.last}"
+
+
+class Head(Struct, frozen=True):
+    """The last entry of a run, as somebody keeps it where nobody who writes the record can change it."""
+
+    run: str
+    seq: int
+    digest: str
+    """In hex."""
+
+    def __str__(self) -> str:
+        """Write it on one line."""
+        return f"{self.run}.{self.seq}:{self.digest}"
+
+
+def head_of(text: str) -> Head | None:
+    """Return the head that a line of text holds; `None` if the line holds no head."""
+    found = re.fullmatch(r"(\S+)\.([1-9][0-9]{0,17}):([0-9a-f]{64})", text.strip())
+    return Head(found[1], int(found[2]), found[3]) if found is not None else None
+
+
+async def heads(store: Store) -> list[Head]:
+    """Return the heads of all runs, to be kept elsewhere."""
+    return [Head(str(run), int(seq), bytes(digest).hex()) for run, seq, digest in (await store.sql(HEADS)).rows]
+
+
+async def audit(store: Store, *kept: Iterable[Head]) -> list[Flaw]:
+    """Check a whole record; of each run the first flaw is given. Cost: reads it all.
+
+    Args:
+        kept: heads that the record had, each time's by themselves; what came after them is let be.
+    """
+    return (await report(store, *kept)).flaws
+
+
+async def report(store: Store, *kept: Iterable[Head]) -> Report:
+    """Check a whole record as `audit` does, and say too what no digest covers."""
+    heads, foreign, blobs = [list(each) for each in kept], await store.foreign(), Counter[str]()
+    flaws = [Flaw("", 0, f"{each} is not of Gesta's making; nothing uses it") for each in foreign.aside]
+    flaws += await _changed(store, blobs)
+    try:
+        backwards = await _backwards(store)
+        notes = await _notes(store, foreign, blobs, backwards)
+        notes += await _since(store, heads)
+    except UNREADABLE as error:
+        backwards, notes = [], []
+        flaws = flaws or [Flaw("", 0, f"what lies beside its runs cannot be read: {error}")]
+    for each in heads:
+        known = {flaw.run for flaw in flaws}
+        found = await _behind(store, each, known) + _late(backwards, each, known)
+        flaws += [flaw for flaw in found if flaw not in flaws]
+    return Report(flaws, notes)
+
+
+async def _changed(store: Store, blobs: Counter[str]) -> list[Flaw]:
+    flaws = [Flaw("", 0, f"the file is damaged: {damage}") for damage in await store.damage()]
+    try:
+        runs = (await store.sql(RUNS)).rows
+        blobs.update({str(run): int(count) for run, count in (await store.sql(BLOBS)).rows})
+    except UNREADABLE as error:
+        return flaws or [Flaw("", 0, f"its runs cannot be listed: {error}")]
+    for run, count in runs:
+        try:
+            found, named = await _audit_run(store, str(run), count)
+        except UNREADABLE as error:
+            found, named = [Flaw(str(run), 0, f"its entries cannot be read: {error}")], 0
+        flaws += found
+        blobs[str(run)] = 0 if found else blobs[str(run)] - named
+    return flaws + await _removed(store)
+
+
+async def _audit_run(store: Store, run: str, count: int) -> tuple[list[Flaw], int]:
+    """Return the first flaw of a run, and how many blobs its entries name."""
+    rows = await store.read(run)
+    if len(rows) < count:
+        return [Flaw(run, 0, "an entry stands before the first: its seq was changed")], 0
+    base = next(filter(None, map(base_of, rows if rows[0].seq > 1 else rows[:1])), None)
+    before = await _shared(store, base) if base is not None else GENESIS
+    if base is not None and before is None:
+        found = f"entry {rows[0].seq} goes on from {base.run}.{base.seq}, which is not there as it was"
+        return [Flaw(run, rows[0].seq, found)], 0
+    assert before is not None
+    pos, named = 0, set[str]()
+    for seq, row in enumerate(rows, base.seq + 1 if base is not None else 1):
+        found = _flaw(row, seq, before, pos)
+        if found:
+            return [Flaw(run, min(row.seq, seq), found)], 0
+        for name in set(blob_names(row)) - named:
+            if not await _holds(store, run, name):
+                return [Flaw(run, seq, f"blob {name} of entry {seq} ({row.kind}) is missing or was changed")], 0
+            named.add(name)
+        before, pos = row.digest, row.pos
+    return [], len(named)
+
+
+def _flaw(row: Row, seq: int, before: bytes, pos: int) -> str:
+    """Return what is wrong with a row that should be entry `seq`, given the digest and place of the entry before it."""
+    if row.seq < seq:
+        return f"entry {row.seq} ({row.kind}) stands before entry {seq}, with which the run begins"
+    if row.seq != seq:
+        return f"entry {seq} is missing; the next on record is {row.seq}"
+    if not isinstance(row.content, str) or not isinstance(row.salt, bytes) or not verify(row, before):
+        return f"entry {seq} ({row.kind}) does not match its digest"
+    return "" if row.pos > pos else f"entry {seq} ({row.kind}) has place {row.pos}, and the entry before it {pos}"
+
+
+async def _shared(store: Store, base: Forked) -> bytes | None:
+    """Return the digest that a fork is chained to; `None` if that entry is missing or was replaced."""
+    if base.seq == 0:
+        return GENESIS
+    rows = await rows_of(store, base.run, base.seq - 1, base.seq)
+    return rows[0].digest if rows and rows[0].digest.hex() == base.digest else None
+
+
+async def _behind(store: Store, kept: list[Head], known: set[str]) -> list[Flaw]:
+    """Find what is not on record any more of heads that were kept at one time, and was not pruned since."""
+    asked = sorted((head for head in kept if head.run not in known), key=lambda head: head.seq)
+    lost = [(head, what) for head in asked if (what := await _lost(store, head))]
+    if not lost:
+        return []
+    flaws, until = dict[str, Flaw](), {head.run: head.seq for head in sorted(kept, key=lambda head: head.seq)}
+    try:
+        since = [each for each in await pruning_notes(store) if each.row.seq > until.get(each.row.run, 0)]
+    except UNREADABLE as error:
+        since, flaws = [], {"": Flaw("", 0, f"the tombstones cannot be read: {error}")}
+    for head, what in lost:
+        if not await _explained(store, head, since):
+            flaws.setdefault(head.run, Flaw(head.run, head.seq, what))
+    return list(flaws.values())
+
+
+async def _lost(store: Store, head: Head) -> str:
+    """Return how a run differs from a head that was kept; an empty text if the head's entry is there."""
+    try:
+        rows = await store.read(head.run, head.seq - 1, head.seq)
+        if not rows:
+            return f"entry {head.seq} is not there any more: the run was cut off before it, or removed"
+        if rows[0].digest.hex() == head.digest:
+            return ""
+    except UNREADABLE as error:
+        return f"entry {head.seq} cannot be read: {error}"
+    return f"entry {head.seq} is not the one whose digest was kept: the chain was worked out anew"
+
+
+async def _explained(store: Store, head: Head, since: list[PruningNote]) -> bool:
+    """Return whether its run was pruned as a head tells it; what is there of the run now began after that."""
+    stones = [(each.row.pos, stone) for each in since for stone in each.value.runs if stone.run == head.run]
+    if not stones:
+        return False
+    try:
+        now = await store.read(head.run, 0, None, 1)
+    except UNREADABLE:
+        return False
+    return any(
+        (stone.head > head.seq or (stone.head == head.seq and stone.digest == head.digest))
+        and (not now or pos < now[0].pos)
+        for pos, stone in stones
+    )
+
+
+async def _backwards(store: Store) -> list[Back]:
+    """Find where time goes backwards inside a run. Cost: reads the times of all entries."""
+    found = (await store.sql(TIMES)).rows
+    return [Back(str(run), seq, str(at), str(last)) for run, seq, at, last in found if isinstance(seq, int)]
+
+
+def _late(backwards: list[Back], kept: list[Head], known: set[str]) -> list[Flaw]:
+    """Find entries that came after heads were kept, and are dated before what was there."""
+    until = {head.run: head.seq for head in sorted(kept, key=lambda head: head.seq) if head.run not in known}
+    late = [each for each in backwards if each.seq > until.get(each.run, each.seq)]
+    words = "the clock was set back, or somebody added it by hand"
+    return [Flaw(each.run, each.seq, f"entry {each.seq} came after the head and {each}: {words}") for each in late]
+
+
+async def _notes(store: Store, foreign: Foreign, blobs: Counter[str], backwards: list[Back]) -> list[str]:
+    """Return notes on what no digest covers, and on what is odd although no digest shows a change."""
+    notes = []
+    for words, each in (("Of transactional tools", foreign.tools), ("Not of Gesta's making", foreign.beside)):
+        if each:
+            notes.append(f"{words}, and not looked into: {', '.join(each)}.")
+    if foreign.shared:
+        notes.append(f"Other users of this machine may read or write: {', '.join(foreign.shared)}. Write: chmod 600.")
+    ((letters,),) = (await store.sql(LETTERS)).rows
+    if letters:
+        notes.append(f"Letters that wait in inboxes: {letters}. No digest covers them until they are taken in.")
+    spare = sum(blobs.values())
+    if spare:
+        run = next(run for run, count in blobs.items() if count)
+        notes.append(f"Blobs that no entry names: {spare}; the first belongs to run {run}.")
+    if backwards:
+        first = backwards[0]
+        notes.append(
+            f"Entries dated before the entry they follow: {len(backwards)}; first {first.run}.{first.seq}, {first}."
+        )
+    ((others,),) = (await store.sql(OTHERS)).rows
+    if others:
+        notes.append(f"Runs that were opened under another record id than {store.info.id}, and copied here: {others}.")
+    ((earlier,),) = (await store.sql(EARLIER)).rows
+    if earlier:
+        notes.append(
+            f"Runs that began before the run that stands before them, as copied and imported runs may: {earlier}."
+        )
+    return notes
+
+
+async def _since(store: Store, kept: Sequence[Sequence[Head]]) -> list[str]:
+    """Return how many entries came after the heads that were kept. The heads prove nothing about those entries."""
+    until: dict[str, int] = {}
+    for head in (head for each in kept for head in each):
+        until[head.run] = max(head.seq, until.get(head.run, 0))
+    now = {str(run): int(seq) for run, seq, _ in (await store.sql(HEADS)).rows} if until else {}
+    entries = sum(seq - until[run] for run, seq in now.items() if seq > until.get(run, seq))
+    runs = len(now.keys() - until.keys())
+    if not entries and not runs:
+        return []
+    return [
+        f"Since the heads were kept: {entries} more entries in their runs, and {runs} more runs. No head covers them."
+    ]
+
+
+async def _removed(store: Store) -> list[Flaw]:
+    """Find whole runs that were taken away and not pruned; what a run that stays lacks is found there."""
+    try:
+        missing = await unexplained(store)
+        inside = sum(_lacking(*stretch) for stretch in (await store.sql(SEQS)).rows) if missing else 0
+    except UNREADABLE as error:
+        return [Flaw("", 0, f"the places of its entries cannot be read: {error}")]
+    if sum(last - first + 1 for first, last in missing) <= inside:
+        return []
+    words = "missing, and no tombstone says that they were pruned: they were removed by hand"
+    return [Flaw("", 0, f"entries are {words} (places {first} to {last})") for first, last in missing]
+
+
+def _lacking(first: int, last: int, count: int, begin: int | None) -> int:
+    """Count the entries that a run lacks; it starts at 1, or at a begin if it goes on with another."""
+    return last - (first if first == begin else 1) + 1 - count
+
+
+async def _holds(store: Store, run: str, name: str) -> bool:
+    try:
+        blob = await store.get_blob(run, name)
+    except BrokenRecord:
+        return False
+    return intact(name, blob.salt, blob.data)

@@ -1,0 +1,250 @@
+"""What an entry was made from is known as soon as it is written: from its causes, and from what stands before it.
+
+`PLACES` gives each kind its place: the node that it is in an explanation, if it is one, and the causes that it must
+have. `Origin` folds one run; whoever explains afterwards and whoever tells of an entry while the run goes on read the
+same fold, so they say the same. Causes in another run stay as they are until `derived` follows them. A cause that is
+no node (a request, an attempt, an edge) stands for the nodes that it was made from itself.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import MappingProxyType
+from typing import Literal
+
+from msgspec import Struct, field
+
+from gesta import kinds
+from gesta.entry import Cause, Entry
+from gesta.kinds import Kind
+
+StepNode = Literal["Question", "Analysis", "ToolUse", "Thought", "Observation", "Retrieval", "Approval", "Conclusion"]
+PatternNode = Literal["PatternDecision", "Decomposition", "Plan", "Finding", "StepResult", "Synthesis"]
+NodeType = StepNode | PatternNode | Literal["Resolution", "Artifact", "Summary", "Note", "Entry"]
+"""What an entry is in an explanation. `Entry` is any other entry that somebody asked about."""
+
+Key = tuple[str, int]
+"""Run and seq."""
+
+
+class Place(Struct, frozen=True):
+    """The place of a kind in the lineage."""
+
+    node: NodeType | None = None
+    """None where it only leads on to what it was made from, or is no part of an explanation."""
+    causes: frozenset[Kind] | None = frozenset()
+    """One of its causes must be of such a kind; `None` allows any kind, and with an empty set it needs no cause."""
+    follows: bool = False
+    """Whether it belongs to an explanation as soon as one of its causes does: it says more about that."""
+
+
+MAKERS = frozenset({Kind.ChatCompletion, Kind.Plan, Kind.ToolCall, Kind.Attempt})
+"""Kinds that call tools."""
+LED = frozenset({Kind.User, Kind.System, Kind.ToolResult, Kind.Decision, Kind.End})
+"""Kinds that have a program call a tool."""
+PLACES: Mapping[Kind, Place] = MappingProxyType(
+    {
+        Kind.System: Place(),  # a Question where it opens a child run
+        Kind.User: Place("Question"),
+        Kind.Assistant: Place("Conclusion", None),
+        Kind.RequestHeader: Place(),
+        Kind.Request: Place(None, None),
+        Kind.ChatCompletion: Place("Analysis", frozenset({Kind.Request})),
+        Kind.Thought: Place("Thought", None, follows=True),
+        Kind.ToolCall: Place("ToolUse", MAKERS | LED, follows=True),
+        Kind.Attempt: Place(None, frozenset({Kind.ToolCall}), follows=True),
+        Kind.ToolResult: Place("Observation", frozenset({Kind.ToolCall, Kind.Attempt})),
+        Kind.Fault: Place(None, frozenset({Kind.Request, Kind.Attempt, Kind.Begin})),  # of a turn: its process died
+        Kind.Begin: Place(),
+        Kind.End: Place(),  # what its span gave, by the role of that; the Conclusion of a child run
+        Kind.Edge: Place(),
+        Kind.KeyValue: Place("Note"),
+        Kind.Decision: Place("PatternDecision", None, follows=True),
+        Kind.Plan: Place("Plan", None),  # a Decomposition by its role
+        Kind.Retrieval: Place("Retrieval", None, follows=True),
+        Kind.ApprovalRequest: Place(None, frozenset({Kind.ToolCall}), follows=True),
+        Kind.Approval: Place("Approval", frozenset({Kind.ApprovalRequest}), follows=True),
+        Kind.Question: Place("Analysis", None),
+        Kind.Answer: Place("Observation", frozenset({Kind.Question})),
+        Kind.Signal: Place(),
+        Kind.Timer: Place(),
+        Kind.Resolution: Place("Resolution", frozenset({Kind.Attempt}), follows=True),
+        Kind.Budget: Place(None, frozenset({Kind.Request, Kind.Attempt, Kind.Edge})),
+        Kind.Artifact: Place("Artifact", None, follows=True),
+        Kind.Compaction: Place("Summary"),  # of the range that it names
+    }
+)
+"""Every kind. Links (`of`, `call`, `extends`) count as causes. An `assistant` that answers nobody needs none."""
+
+ROLES: Mapping[str, NodeType] = MappingProxyType({"finding": "Finding", "step": "StepResult", "synthesis": "Synthesis"})
+"""What the `end` of a span, or an `assistant` in it, is by the role of the span."""
+
+SPEAKS = frozenset({Kind.Assistant, Kind.Plan, Kind.Decision, Kind.Question})
+"""Kinds that a completion without calls becomes: it is shown as that. The Conclusion of a child run is another."""
+
+GATHERED = frozenset({"PatternDecision", "Decomposition", "Plan", "Finding", "StepResult", "Synthesis"})
+"""Nodes that name all that they were made from; the others name the nearest only."""
+
+
+class Origin(Struct, weakref=True):
+    """What the entries of one run were made from."""
+
+    nodes: dict[int, NodeType] = field(default_factory=dict)
+    links: dict[int, tuple[Key, ...]] = field(default_factory=dict)
+    """What each was made from, as it says: causes and links, and what it does not need to say."""
+    nearest: dict[int, tuple[Key, ...]] = field(default_factory=dict)
+    """The nodes behind those, and causes in other runs as they are."""
+    spans: dict[int, tuple[int, str]] = field(default_factory=dict)
+    """Parent and role of each span."""
+    inside: dict[int, list[int]] = field(default_factory=dict)
+    """What lies in a span whose role is one of `ROLES`."""
+    asked: dict[int, list[int]] = field(default_factory=dict)
+    """Questions by their turn; those of the run stand at 0."""
+    answered: set[int] = field(default_factory=set)
+    """Turns and spans that hold an `assistant`."""
+    child: bool = False
+    """Whether another run opened this one."""
+    spoken: dict[int, int] = field(default_factory=dict)
+    """Completions, and what each became; 0 so far."""
+    calling: set[int] = field(default_factory=set)
+    """Completions with calls."""
+    found: dict[int, list[int]] = field(default_factory=dict)
+    """Passages and files by what found them."""
+    named: dict[Key, int] = field(default_factory=dict)
+    """Causes in other runs, and who named each first."""
+
+    def add(self, entry: Entry) -> None:
+        """Add one entry. Cost: its causes, and the nodes since the oldest of these."""
+        seq, content = entry.seq, entry.content
+        if isinstance(content, kinds.BeginContent):
+            self.spans[seq] = content.parent or 0, content.role or ""
+            self.child |= seq == 1 and content.opened is not None and content.opened.parent_run is not None
+        self.links[seq] = links = tuple(dict.fromkeys(self._links(entry)))
+        type_ = self._type(entry)
+        if type_ is not None:
+            self.nodes[seq] = type_
+        self._remember(entry, type_, links)
+        near = {source for link in links for source in self._behind(link, entry)}
+        self.nearest[seq] = tuple(sorted(near if type_ in GATHERED else self._reduced(near, entry.run)))
+
+    def turn(self, span: int) -> int:
+        """Return the turn that a span lies in; 0 if it lies outside of all turns."""
+        while span in self.spans:
+            parent, role = self.spans[span]
+            if role == "turn":
+                return span
+            span = parent if parent < span else 0
+        return 0
+
+    def became(self, seq: int) -> int:
+        """Return the seq of the answer or thought that a completion without calls became; 0 for any other entry."""
+        return 0 if seq in self.calling else self.spoken.get(seq, 0)
+
+    def concludes(self, entry: Entry) -> bool:
+        """Return whether an entry is the `end` of a child run's turn, which gave no `assistant`."""
+        role = self.spans.get(entry.span, (0, ""))[1]
+        return entry.kind is Kind.End and self.child and role == "turn" and entry.span not in self.answered
+
+    def _links(self, entry: Entry) -> Iterator[Key]:
+        """Yield the entries that an entry was made from, if they stand before it."""
+        content, run = entry.content, entry.run
+        causes: list[Cause] = list(entry.causes)
+        causes += [link for name in ("of", "call", "extends") if isinstance(link := getattr(content, name, None), int)]
+        if isinstance(content, kinds.CompactionContent) and content.summary is not None:
+            causes += range(max(1, content.from_seq), min(content.to_seq + 1, entry.seq))
+        if not causes and self.concludes(entry):
+            causes += self.asked.get(0, [])[-1:]  # it answers that, though badly
+        for cause in causes:
+            other, seq = (run, cause) if isinstance(cause, int) else cause
+            if other != run:
+                yield other, seq
+            elif 0 < seq < entry.seq:
+                yield run, seq
+                if isinstance(content, kinds.ToolResultContent):
+                    yield from ((run, each) for each in self.found.get(seq, ()))
+                if self.became(seq):
+                    yield run, self.became(seq)
+        if isinstance(content, kinds.EndContent):
+            yield from ((run, each) for each in self.inside.get(entry.span, ()))
+
+    def _type(self, entry: Entry) -> NodeType | None:
+        """Return which node of an explanation an entry is; `None` if it is not a node."""
+        place = PLACES.get(entry.kind)
+        role = ROLES.get(self.spans.get(entry.span, (0, ""))[1])
+        match entry.content:
+            case kinds.SystemContent() if self.child and not self.asked.get(self.turn(entry.span)):
+                return "Question"
+            case kinds.AssistantContent() if role is not None:
+                return role
+            case kinds.EndContent() if self.concludes(entry):
+                return "Conclusion"
+            case kinds.EndContent():
+                return None if entry.span in self.answered else role
+            case kinds.PlanContent(role="decomposition"):
+                return "Decomposition"
+            case kinds.CompactionContent(summary=None):
+                return None
+        return place.node if place is not None else None
+
+    def _remember(self, entry: Entry, type_: NodeType | None, links: Iterable[Key]) -> None:
+        """Keep what entries after this one need to know of it."""
+        seq, kind, turn = entry.seq, entry.kind, self.turn(entry.span)
+        if kind is Kind.ChatCompletion:
+            self.spoken[seq] = 0
+        elif kind is Kind.Assistant:
+            self.answered |= {turn, entry.span}
+        if type_ == "Question":
+            for each in {turn, 0}:
+                self.asked.setdefault(each, []).append(seq)
+        if kind not in (Kind.Begin, Kind.End, Kind.Edge) and self.spans.get(entry.span, (0, ""))[1] in ROLES:
+            self.inside.setdefault(entry.span, []).append(seq)
+        speaks = kind in SPEAKS or self.concludes(entry)
+        for run, other in links:
+            if run != entry.run:
+                self.named.setdefault((run, other), seq)
+                continue
+            if other in self.spoken and kind is Kind.ToolCall:
+                self.calling.add(other)
+            elif other in self.spoken and speaks:
+                self.spoken[other] = self.spoken[other] or seq
+            if kind in (Kind.Retrieval, Kind.Artifact):
+                self.found.setdefault(other, []).append(seq)
+
+    def _behind(self, link: Key, entry: Entry) -> tuple[Key, ...]:
+        """Return the nearest nodes behind a cause: the cause itself, if it is a node."""
+        run, seq = link
+        became = self.became(seq) if run == entry.run else 0
+        if became and became != entry.seq:
+            return ((run, became),)
+        if run != entry.run or (seq in self.nodes and not became):
+            return (link,)
+        return self.nearest.get(seq, ())
+
+    def _reduced(self, near: set[Key], run: str) -> set[Key]:
+        """Leave out what others of them were made from."""
+        if len(near) < 2:
+            return near
+        lowest = min(seq if other == run else self.named.get((other, seq), 0) for other, seq in near)
+        above, left = set[Key](), list(near)
+        while left:
+            other, seq = left.pop()
+            for source in self.nearest.get(seq, ()) if other == run else ():
+                if source not in above:
+                    above.add(source)
+                    if source[1] >= lowest or source[0] != run:
+                        left.append(source)
+        return near - above
+
+
+def derived(origins: Mapping[str, Origin], key: Key, shown: Callable[[Key], bool]) -> tuple[Key, ...]:
+    """Return the nodes that an entry was made from, in order.
+
+    Args:
+        shown: whether an entry is shown as a node; one that is not stands for what it was made from.
+    """
+    found, seen, left = set[Key](), {key}, [key]
+    while left:
+        run, seq = left.pop()
+        for source in origins[run].nearest.get(seq, ()) if run in origins else ():
+            if source not in seen:
+                seen.add(source)
+                (found.add if shown(source) else left.append)(source)
+    return tuple(sorted(found))

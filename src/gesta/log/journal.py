@@ -1,0 +1,365 @@
+"""Writing is synchronous and ordered; making it durable is awaited.
+
+`Journal` is the one writer of a run: it stamps, chains and buffers. `Log` is the handle on a run inside one span,
+passed down explicitly. Nothing that was announced by `after` goes out before its entry is committed, and after a
+failed commit nothing more is written: what is not on record must not have effects.
+"""
+
+import os
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from difflib import get_close_matches
+from functools import partial
+from typing import Any
+
+import anyio
+from msgspec.structs import replace
+
+from gesta.codec.blobs import Blobs
+from gesta.codec.rows import blob_names, decode_content, from_row, to_row
+from gesta.entry import GENESIS, Cause, Entry, Row
+from gesta.errors import BrokenRecord, GestaError, LeaseLost, message_of
+from gesta.kinds import (
+    Base,
+    BeginContent,
+    Content,
+    EndContent,
+    Error,
+    KeyValueContent,
+    Kind,
+    Opened,
+)
+from gesta.log.shared import rows_of
+from gesta.log.steering import refuse_own
+from gesta.store import Batch, BlobRow, Lease, Letter, Prune, Statements, Store, TransactionalEffect
+
+Clock = Callable[[], datetime]
+PAGE = 500  # entries of a run that are in memory at once while it is folded
+SALTS = 32  # asking the system for randomness once for many entries; runs at once have as many each
+
+
+utc_now: Clock = partial(datetime.now, UTC)
+"""Reads the wall clock."""
+
+
+async def read(
+    store: Store, run: str, after: int = 0, until: int | None = None, limit: int | None = None
+) -> list[Entry]:
+    """Read a run's entries by seq, large values included; those that a fork shares are read as its own.
+
+    Raises:
+        NewerRecord, BrokenRecord: an entry cannot be read.
+    """
+    entries = []
+    for row in await rows_of(store, run, after, until, limit):
+        names = blob_names(row)
+        try:
+            entry = await entry_of(store, row) if names else from_row(row, {})  # a coroutine for each row costs as much
+        except BrokenRecord as error:
+            raise in_record(store, error) from error
+        entries.append(entry if entry.run == run else replace(entry, run=run, shared_from=entry.run))
+    return entries
+
+
+def in_record(store: Store, error: BrokenRecord) -> BrokenRecord:
+    """Make of the error of one entry the error of its record, unless it names that already."""
+    here = store.info.address
+    return error if error.address == here else BrokenRecord(here, f"{error.address}: {error.found}")
+
+
+async def pages(store: Store, run: str) -> AsyncGenerator[list[Entry], None]:
+    """Read a run as `read` does, some entries at a time: to fold a long run, nobody needs it whole in memory."""
+    seq = 0
+    while entries := await read(store, run, seq, limit=PAGE):
+        yield entries
+        seq = entries[-1].seq
+
+
+async def entry_of(store: Store, row: Row) -> Entry:
+    """Read one row back, with the blobs that it names."""
+    names = blob_names(row)
+    return from_row(row, {name: (await store.get_blob(row.run, name)).data for name in names} if names else {})
+
+
+class Journal:
+    """The one writer of a run, for as long as it holds the lease."""
+
+    def __init__(self, store: Store, lease: Lease, clock: Clock = utc_now) -> None:
+        self.store = store
+        self.lease = lease
+        self.clock = clock
+        self.head = lease.head
+        """Seq of the last entry written, durable or not."""
+        self.durable_head = lease.head
+        self.digest = lease.digest if lease.head else GENESIS
+        """Of the last entry written."""
+        self._rows: list[Row] = []
+        self._results: list[tuple[int, Callable[[], Letter], Any]] = []
+        """Results of tools that are not durable yet: their seq, what makes the letter that would bring them, and what
+        has their attempt count as at work until then."""
+        self._synced = False
+        """Whether the next commit waits for the disk under every durability."""
+        self._letters: list[int] = []
+        self.taken_in: set[int] = set()
+        """Ids of letters that became entries; they stay in the inbox until those are committed."""
+        self.prunes: list[Prune] = []
+        """Runs that go with the next commit, which holds the entries that say so."""
+        self._blobs = Blobs()
+        self._blob_rows: list[BlobRow] = []
+        self.keeps = False
+        """Whether entries are kept until somebody takes them."""
+        self.fresh: list[Entry] = []
+        """Those that nobody has taken yet."""
+        self._after: list[tuple[int, Callable[[], None]]] = []
+        self._committing = False
+        self._committed: anyio.Event | None = None  # made where somebody waits for it
+        self._failure: GestaError | None = None
+        self._salts = b""
+
+    def write(
+        self, content: Content, span: int, causes: tuple[Cause, ...] = (), annotations: Mapping[str, Any] | None = None
+    ) -> Entry:
+        """Stamp a content and buffer it. Of a begin, `span` is ignored: it lies in the span that it starts.
+
+        Raises the failure of an earlier commit, if there was one.
+        """
+        if self._failure is not None:
+            raise self._failure
+        seq = self.head + 1
+        draft = Entry(
+            run=self.lease.run,
+            seq=seq,
+            at=self.clock(),
+            span=seq if content.kind is Kind.Begin else span,
+            causes=causes,
+            content=content,
+            annotations=dict(annotations) if annotations else None,
+        )
+        if not self._salts:
+            self._salts = os.urandom(16 * SALTS)
+        salt, self._salts = self._salts[:16], self._salts[16:]
+        entry, row = to_row(draft, self.digest, salt, self._blobs.keep)
+        self._rows.append(row)
+        if self.keeps:
+            self.fresh.append(entry)
+        self.head, self.digest = seq, entry.digest
+        return entry
+
+    def sync(self) -> None:
+        """Have the next commit wait for the disk under every durability: an effect follows it, or a person's answer.
+
+        Who answers names the question by its seq, which must not come to be that of another one.
+        """
+        self._synced = True
+
+    def unsaved(self) -> list[Letter]:
+        """Return the results of tools that could not be committed, as letters to whoever goes on with the run."""
+        return [letter() for seq, letter, _ in self._results if seq > self.durable_head]
+
+    def forget(self) -> None:
+        """Forget those results: somebody else has them now."""
+        self._results.clear()
+
+    def secure(self, letter: Callable[[], Letter], mark: Any) -> None:
+        """Keep what makes a letter of the result that was written last, should its commit fail, and its mark."""
+        self._results.append((self.head, letter, mark))
+
+    def take_in(self, letter: Letter, content: Content, span: int) -> Entry:
+        """Write a letter's content and have the letter leave the inbox in the same commit."""
+        of = getattr(content, "of", getattr(content, "call", None))
+        entry = self.write(content, span, (of,) if isinstance(of, int) and 0 < of <= self.head else ())
+        self._letters.append(letter.id)
+        self.taken_in.add(letter.id)
+        return entry
+
+    def after(self, action: Callable[[], None]) -> None:
+        """Call `action` once all that is written so far is durable."""
+        self._after.append((self.head, action))
+
+    def leave(self) -> None:
+        """Write no more: the lease is given back. Who still has the run in hand, such as a thread, is refused."""
+        self._failure = self._failure or LeaseLost(self.lease.run, "a turn that goes on", "one that was left")
+
+    def take(self) -> list[Entry]:
+        """Return the entries written since the last call of this method, in order."""
+        fresh, self.fresh = self.fresh, []
+        return fresh
+
+    async def durable(self) -> None:
+        """Wait until all that is written so far is committed. Raises WriteFailed and LeaseLost."""
+        target = self.head
+        while self.durable_head < target:
+            if self._committing:
+                await self._others()
+            elif self._failure is not None:
+                raise self._failure
+            else:
+                await self._commit()
+        if self._after:
+            self._announce()
+
+    async def transact(self, work: Callable[[Statements], bool], timeout_s: float | None) -> None:
+        """Do a work that writes entries and the tables of a tool, and commit both with all that was written before.
+
+        Args:
+            work: says whether what it did to the tables is kept.
+
+        Raises:
+            WriteFailed, LeaseLost: nothing of it happened.
+        """
+        while self._committing:
+            await self._others()
+        if self._failure is not None:
+            raise self._failure
+
+        def batch(sql: Statements) -> tuple[Batch, bool]:
+            kept = work(sql)
+            blobs = self._blob_rows + [BlobRow(*blob) for blob in self._blobs.take()]
+            return Batch(self.lease, self.durable_head, self._rows, blobs, self._letters), kept
+
+        try:
+            await self.store.transact(TransactionalEffect(self.lease.run, batch, timeout_s))
+        except GestaError as failure:
+            self._failure = failure
+            raise
+        self.durable_head = self.head
+        self._rows, self._letters, self._blob_rows, self._results = [], [], [], []
+        self._announce()
+
+    async def _commit(self) -> None:
+        rows, letters = self._rows, self._letters
+        if self._blobs.fresh:
+            self._blob_rows += [BlobRow(*blob) for blob in self._blobs.take()]
+        blobs, prunes = self._blob_rows, self.prunes
+        synced, self._synced = self._synced, False
+        self._rows, self._letters, self._blob_rows, self.prunes = [], [], [], []
+        self._committing = True
+        try:
+            await self.store.append(Batch(self.lease, self.durable_head, rows, blobs, letters, prunes, synced))
+            self.durable_head = rows[-1].seq
+            while self._results and self._results[0][0] <= self.durable_head:
+                del self._results[0]
+        except GestaError as failure:
+            self._failure = failure
+            raise
+        except BaseException:  # cancelled before the store began: nothing of it is committed
+            self._rows, self._letters, self._synced = rows + self._rows, letters + self._letters, synced
+            self._blob_rows, self.prunes = blobs + self._blob_rows, prunes + self.prunes
+            raise
+        finally:
+            self._committing, committed, self._committed = False, self._committed, None
+            if committed is not None:
+                committed.set()
+
+    async def _others(self) -> None:
+        """Wait for the commit of another task."""
+        self._committed = self._committed or anyio.Event()
+        await self._committed.wait()
+
+    def _announce(self) -> None:
+        while self._after and self._after[0][0] <= self.durable_head:
+            self._after.pop(0)[1]()
+
+
+class Log:
+    """The handle on one run inside one span."""
+
+    def __init__(self, journal: Journal, span: int, path: tuple[str, ...], skip: Collection[Kind] = ()) -> None:
+        self.journal = journal
+        self.run = journal.lease.run
+        """Id of the run."""
+        self.span_seq = span
+        """Seq of the begin of the span."""
+        self.path = path
+        """Names of the spans from the root of the run to this one."""
+        self._skip = frozenset(skip)
+
+    def write(
+        self, content: Content, causes: tuple[Cause, ...] = (), annotations: Mapping[str, Any] | None = None
+    ) -> Entry:
+        """Write an entry in this span; see `Journal.write`."""
+        return self.journal.write(content, self.span_seq, causes, annotations)
+
+    def log(self, content: Content, **annotations: Any) -> Entry | None:
+        """Write an entry in this span, unless the span skips its kind.
+
+        Raises:
+            TypeError: it is no content.
+            AgentError: the run itself writes such a content, or a field of it.
+        """
+        if not isinstance(content, Base):
+            found = f"found {type(content).__name__} {content!r:.60}"
+            raise TypeError(f"log(...): {found}, expected a content such as gesta.kinds.UserContent(value='hello').")
+        refuse_own(content, "log(...)")
+        return None if content.kind in self._skip else self.write(content, annotations=annotations)
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        """Write one key-value entry; assigning a key twice writes two."""
+        self.log(KeyValueContent(key=key, value=value))
+
+    async def durable(self) -> None:
+        """Wait until all that is written so far is committed."""
+        await self.journal.durable()
+
+    @contextmanager
+    def span(
+        self,
+        name: str,
+        *,
+        skip: Collection[Kind] = (),
+        state: Any = None,
+        **annotations: Any,
+    ) -> Iterator["Log"]:
+        """Open a span inside this one; its `end` is written also when an exception leaves it.
+
+        `state` is written at the start and, read again, at the end, so that a change in place shows.
+        """
+        refuse_misspelt(annotations)
+        begin = BeginContent(name=name, parent=self.span_seq, state=state, annotations=annotations or None)
+        inner = Log(self.journal, self.journal.write(begin, 0).seq, (*self.path, name), self._skip | frozenset(skip))
+        with closing(inner, state):
+            yield inner
+
+
+def refuse_misspelt(annotations: Iterable[str]) -> None:
+    """Refuse annotations of a span that look like its parameters misspelt: what was to be left out would be recorded.
+
+    Raises:
+        TypeError: one has nearly the name of a parameter.
+    """
+    for name in annotations:
+        for known in ("skip", "state", "session"):
+            near = sorted(name) == sorted(known) or get_close_matches(name, [known], cutoff=0.85)
+            if near and name != known:
+                raise TypeError(
+                    f"span(...) has no parameter {name!r}. Did you mean {known!r}? If it is meant as an annotation, "
+                    "write another name."
+                )
+
+
+def open_root(journal: Journal, begin: BeginContent, opened: Opened, skip: Collection[Kind] = ()) -> Log:
+    """Start a span at the root of a run; the first one of a run opens the run."""
+    if journal.head == 0:
+        begin = BeginContent(
+            **{name: getattr(begin, name) for name in begin.__struct_fields__ if name != "opened"}, opened=opened
+        )
+    return Log(journal, journal.write(begin, 0).seq, (begin.name,), skip)
+
+
+@contextmanager
+def closing(log: Log, state: Any = None) -> Iterator[None]:
+    """Write the `end` of a span when the block is left, with the error that left it."""
+    try:
+        yield
+    except BaseException as error:
+        failure = Error(type=type(error).__name__, message=message_of(error))
+        log.write(EndContent(state=state, status="error", error=failure))
+        raise
+    log.write(EndContent(state=state))
+
+
+async def letters(store: Store, run: str) -> list[tuple[Letter, Content]]:
+    """Read what waits in a run's inbox."""
+    waiting = await store.inbox(run)
+    return [(letter, decode_content(letter.content, {})) for letter in waiting] if waiting else []

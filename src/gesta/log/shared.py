@@ -1,0 +1,62 @@
+"""A fork shares the first entries of another run by reference: they stand once, under the run that wrote them.
+
+Its own first entry is a `begin` that names its base in `opened`: run, seq and digest of the last entry that is shared.
+It has the seq after that one, and is chained to its digest. Stores know nothing of it: whoever reads a run by `rows_of`
+gets both parts, and in a fork of a fork all of them.
+"""
+
+import msgspec
+from msgspec import Struct
+
+from gesta.entry import Row
+from gesta.kinds import Forked
+from gesta.store import Store
+
+
+class Named(Struct):
+    """What is read of the `opened` of a first begin."""
+
+    base: Forked | None = None
+
+
+class First(Struct):
+    """What is read of a first begin."""
+
+    opened: Named | None = None
+
+
+_first_decoder = msgspec.json.Decoder(First)
+
+
+def base_of(first: Row) -> Forked | None:
+    """Return the base of a fork, read from the first row of its run; `None` for a run that is not a fork. Total."""
+    return base_in(first.content or "") if first.kind == "begin" else None
+
+
+def base_in(content: str) -> Forked | None:
+    """Return the base of a fork, read from the content of its first `begin`; `None` if that names no base. Total."""
+    if '"base"' not in content:
+        return None
+    try:
+        opened = _first_decoder.decode(content).opened
+    except (msgspec.MsgspecError, RecursionError):
+        return None
+    return opened.base if opened is not None else None
+
+
+async def rows_of(
+    store: Store, run: str, after: int = 0, until: int | None = None, limit: int | None = None
+) -> list[Row]:
+    """Rows of a run by seq as `Store.read`, with those that it shares: these name the run that wrote them.
+
+    Cost: as `Store.read`; for what is shared, or nothing, one row more.
+    """
+    rows = await store.read(run, after, until, limit)
+    if (rows and rows[0].seq == after + 1) or not (rows or after or until):
+        return rows
+    first = await store.read(run, 0, None, 1)
+    base = base_of(first[0]) if first and first[0].seq > after + 1 else None
+    if base is None:
+        return rows
+    shared = await rows_of(store, base.run, after, base.seq if until is None else min(until, base.seq), limit)
+    return [*shared, *rows][:limit]

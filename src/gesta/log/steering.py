@@ -1,0 +1,67 @@
+"""What decides how a run goes on is written by the run itself: these kinds, and these fields of other kinds.
+
+A program that records, sends, or takes notes says what happened. Were it to write an approval or a tool's state too, a
+value that it passes on from a stranger could allow a payment.
+"""
+
+from collections.abc import Mapping
+
+from gesta.errors import AgentError
+from gesta.kinds import Content, Kind
+
+OWN = frozenset(
+    {
+        Kind.Request,
+        Kind.Attempt,
+        Kind.Fault,
+        Kind.ApprovalRequest,
+        Kind.Approval,
+        Kind.Answer,
+        Kind.Signal,
+        Kind.Resolution,
+        Kind.Budget,
+    }
+)
+"""Kinds of which every entry decides how a run goes on. What a person says among them is sent."""
+FIELDS: Mapping[Kind, tuple[str, ...]] = {
+    Kind.System: ("source", "corrects", "document", "history"),
+    Kind.User: ("document", "history"),
+    Kind.Assistant: ("history",),
+    Kind.ToolResult: ("state", "document", "by", "copy_of", "doubts"),
+    Kind.Begin: ("opened", "agent", "key", "allowance"),
+    Kind.End: ("null", "doubts"),
+    Kind.Edge: ("child",),
+    Kind.Question: ("raises",),
+    Kind.Compaction: ("tokens", "error", "run"),
+}
+"""Fields of the other kinds that do."""
+
+
+def own_fields(content: Content) -> list[str]:
+    """Return the names of the fields of a content that only a run fills in, and that are filled in."""
+    given = ((name, getattr(content, name)) for name in FIELDS.get(content.kind, ()))
+    return [name for name, value in given if value is not None and value is not False]
+
+
+def refuse_own(content: Content, door: str) -> None:
+    """Refuse what only a run writes.
+
+    Args:
+        door: what was called, for the error.
+
+    Raises:
+        AgentError: it is of such a kind, or has such a field.
+    """
+    name = type(content).__name__
+    if content.kind in OWN:
+        todo = "What a person says is sent: `await record.send(run, content, key=...)`."
+        raise AgentError(f"{door}: found {name}, which the run itself writes. {todo}")
+    refuse_fields(content, door)
+
+
+def refuse_fields(content: Content, door: str) -> None:
+    """Refuse a field that only a run fills in; see `refuse_own`."""
+    for field in own_fields(content)[:1]:
+        found = f"{type(content).__name__}({field}={getattr(content, field)!r:.60})"
+        todo = "Leave it out; data of your own goes into `extra`, which steers nothing."
+        raise AgentError(f"{door}: found {found}, but the run itself fills in {field!r}. {todo}")

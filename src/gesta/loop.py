@@ -1,0 +1,156 @@
+"""One step is: fold, decide, perform; a turn is steps until an answer is given or somebody is waited for.
+
+Resume, replay, take-over and approval are this loop over a log that somebody else wrote.
+"""
+
+from typing import cast
+
+import anyio
+
+from gesta.agent import Agent
+from gesta.codec.rows import decode_content
+from gesta.decide.approval import judged_approval
+from gesta.decide.move import Ask, Decider, Finish, Move, Wait, Waiting, decide
+from gesta.entry import Entry, utc_text
+from gesta.events import Outcome
+from gesta.kinds import ApprovalContent, Content, Reason, SignalContent
+from gesta.perform.execution import LiveRun
+from gesta.perform.late import attempt_of, placed
+from gesta.perform.move import perform
+from gesta.perform.stop import TurnLeft
+from gesta.state.calls import EXPIRED
+from gesta.state.opening import is_message
+from gesta.state.run import RunState
+from gesta.state.turn import Turn
+from gesta.store import Letter
+
+
+async def step(
+    agent: Agent, live: LiveRun, decider: Decider = decide, scope: anyio.CancelScope | None = None
+) -> tuple[Move | None, list[Entry]]:
+    """Decide, and carry the move out; the end of a turn is left to whoever runs it.
+
+    Args:
+        scope: cancelled when the turn is to be left while the model is asked; the turn does not go on after that.
+
+    Returns:
+        The move, a wait with the requests that were just written, and the entries about it.
+    """
+    move = decider(agent, live.state)
+    if move is None or isinstance(move, Finish):
+        return move, []
+    if scope is None or not isinstance(move, Ask):
+        entries = await perform(agent, move, live)
+        return decider(agent, live.state) if isinstance(move, Wait) else move, entries
+    live.stop.enter(scope, graced=False)
+    try:
+        return move, await perform(agent, move, live)
+    finally:
+        live.stop.leave(scope)
+
+
+async def turn(agent: Agent, live: LiveRun) -> Outcome:
+    """Run steps until the open turn ends or waits.
+
+    Raises:
+        WriteFailed, LeaseLost: the log takes no more. All else that goes wrong is on the record and in the outcome.
+        TurnLeft: who waits for it has stopped waiting.
+    """
+    with anyio.CancelScope() as scope:  # one for all requests: each costs as much as all that a step decides
+        while True:
+            live.stop.check()
+            await take_in(live)
+            move, _ = await step(agent, live, scope=scope)
+            if isinstance(move, Finish):
+                await perform(agent, move, live)
+                return outcome(live)
+            if isinstance(move, Wait) and not await take_in(live):
+                return outcome(live, move.what)
+    raise TurnLeft
+
+
+async def take_in(live: LiveRun) -> bool:
+    """Write what waits in the inbox into the log; each letter leaves the inbox in the commit of its entry."""
+    journal = live.log.journal
+    waiting = await journal.store.inbox(live.log.run)
+    if journal.fresh or live.origin is not None:
+        live.absorb()
+    if not waiting:
+        return bool(live.state.calls) and _expire(live)
+    news = [each for each in waiting if each.id not in journal.taken_in and not is_message(each)]
+    for letter in news:
+        content = decode_content(letter.content, {})
+        attempt = await attempt_of(letter, journal.store)
+        journal.take_in(letter, _received(letter, content, attempt, live), live.log.span_seq)
+        live.absorb()
+    return bool(news) or _expire(live)
+
+
+def _expire(live: LiveRun) -> bool:
+    """Deny the approvals that nobody gave in time; that is a fact once it is written."""
+    late = [
+        call
+        for call in live.state.calls.values()
+        if call.expires is not None and call.approval is None and call.expires <= live.clock()
+    ]
+    for call in late:
+        assert call.asked is not None and call.expires is not None
+        reason = f"Nobody answered until {utc_text(call.expires)}."
+        live.write(ApprovalContent(of=call.asked, verdict="denied", by=EXPIRED, reason=reason), call.asked)
+    if late:
+        live.absorb()
+    return bool(late)
+
+
+def _received(letter: Letter, content: Content, attempt: Entry | None, live: LiveRun) -> Content:
+    """Judge an approval, and mark a result that comes after its call was already answered."""
+    if isinstance(content, ApprovalContent):
+        record, approver = live.log.journal.store.info.id, live.host.terms.approver
+        return judged_approval(content, letter, live.state.calls.values(), record, approver)
+    return placed(content, attempt, live.state.calls)
+
+
+def outcome(live: LiveRun, waiting: tuple[Waiting, ...] = (), of: Turn | None = None) -> Outcome:
+    """Read the outcome of a turn, by default the last, from the folded state."""
+    return outcome_of(live.log.run, live.state, waiting, of)
+
+
+def outcome_of(run: str, state: RunState, waiting: tuple[Waiting, ...] = (), of: Turn | None = None) -> Outcome:
+    """Read the outcome of a turn of a run; see `outcome`."""
+    turn, opened = of or state.turn, state.opened
+    assert turn is not None and opened is not None
+    value = turn.text if turn.value is None and not turn.null else turn.value
+    return Outcome(
+        run=run,
+        session=opened.session,
+        turn=turn.begin,
+        reason=cast("Reason", turn.reason or "waiting"),
+        answer=turn.text if turn.reason == "answered" else None,
+        given=value if turn.reason == "answered" else None,
+        waiting=waiting,
+        error=turn.error,
+        requests=turn.requests,
+        tokens_in=turn.tokens_in,
+        tokens_out=turn.tokens_out,
+        unknown_usage=turn.unknown_usage,
+        doubts=tuple(turn.doubts),
+        spent=turn.spending.spent(turn.requests),
+        end=turn.end,
+    )
+
+
+def wake(agent: Agent, live: LiveRun, by: str | None) -> None:
+    """Have the open turn go on after too many deaths, if a person says so; and those of the runs below it."""
+    live.by = by
+    turn = live.state.turn
+    if by is not None and turn is not None and turn.deaths >= agent.policy.deaths:
+        live.write(SignalContent(name="wake", by=by), turn.begin)
+        live.absorb()
+
+
+def taken(state: RunState, head: int, mark: int | None) -> None:
+    """Note that the lease was taken at a head: what was looked up under an earlier one is to be looked up again."""
+    state.since, state.mark = head, mark
+    for call in state.calls.values():
+        if call.last is not None:
+            call.last.looked = min(call.last.looked, head)

@@ -1,0 +1,201 @@
+"""A model is asked in three parts: `build` is pure, `send` touches the outside, `parser` is pure again.
+
+So the exact request is on record before it is sent, the exact reply is on record before it is read, and both can be
+shown, compared and replayed with no network. The pieces of a body are kept apart until `send` needs them, so that
+asking costs what is new in a conversation, not what is old.
+"""
+
+from collections.abc import AsyncGenerator, Callable, Sequence
+from typing import Any, Literal, Protocol
+
+from msgspec import Struct
+
+from gesta.errors import ModelFault
+from gesta.kinds import RequestHeaderContent
+from gesta.message import Message
+
+
+class Envelope(Struct, frozen=True):
+    """What stands around the blocks of a body: head, blocks joined by `join`, tail."""
+
+    head: bytes
+    join: bytes
+    tail: bytes
+    seam: bytes = b""
+    """What every block ends with, where blocks that begin alike up to their first `[` are to be one in the body."""
+
+    lead: bytes = b""
+    """A block that stands first where the first one is of another role: some want a user's words there."""
+
+    trail: bytes = b""
+    """A block that stands last where the last one is of another role: some answer a user alone."""
+
+    def add(self, before: bytes | None, block: bytes) -> bytes:
+        """Return the bytes that a block adds to a body after the block `before`. The end of the block is left open."""
+        inner = block[: len(block) - len(self.seam)]
+        if before is None:
+            if not self.lead or _same_role(block, self.lead):
+                return inner
+            return self.lead + self.join + inner
+        if self.seam and before.startswith(opening := block[: block.index(b"[") + 1]):
+            return self.join + inner[len(opening) :]
+        return self.seam + self.join + inner
+
+    def end(self, blocks: Sequence[bytes]) -> bytes:
+        """Return the bytes that follow the last block."""
+        if not blocks:
+            return self.tail
+        if not self.trail or _same_role(blocks[-1], self.trail):
+            return self.seam + self.tail
+        return self.seam + self.join + self.trail + self.tail
+
+
+def _same_role(one: bytes, other: bytes) -> bool:
+    """Return whether two blocks are of one role, which is their first member."""
+    return one.startswith(other[: other.index(b",") + 1])
+
+
+class Request(Struct, frozen=True, kw_only=True):
+    """One request, ready to be sent."""
+
+    header: RequestHeaderContent
+    envelope: Envelope
+    blocks: Sequence[bytes]
+    answered: int = 0
+    """Completions on record in this run before it; models that need no key answer by it."""
+    number: int = 1
+    """Which try this is since the last completion, from 1; those lost to a crash do not count."""
+    digest: str = ""
+    """SHA-256 of the body, in hex."""
+
+    def body(self) -> bytes:
+        """The exact bytes that are sent. Cost: the whole conversation."""
+        envelope, before = self.envelope, [None, *self.blocks]
+        added = [envelope.add(*pair) for pair in zip(before, self.blocks, strict=False)]
+        return b"".join([envelope.head, *added, envelope.end(self.blocks)])
+
+
+class ReplyCall(Struct, frozen=True):
+    """A tool call as the model wrote it."""
+
+    name: str
+    args: str
+    """The text that should be a JSON object."""
+    id: str | None = None
+
+
+class Reply(Struct, frozen=True, kw_only=True):
+    """What a model generated, read from its bytes."""
+
+    text: str = ""
+    calls: tuple[ReplyCall, ...] = ()
+    thought: str | None = None
+    """Reasoning that the provider lets be seen; never shown to another provider."""
+    model: str | None = None
+    finish_reason: str | None = None
+    usage: dict[str, Any] | None = None
+    """As the provider gave it."""
+    native: Any = None
+    """What the provider wants back as it was, JSON in its own form; only its own dialect reads it."""
+    keep: bool = True
+    """Whether the bytes are worth keeping; not for models that need no key."""
+
+
+class Delta(Struct, frozen=True):
+    """A piece of a reply, for listeners only."""
+
+    type: Literal["text", "thought"]
+    text: str
+
+
+Piece = bytes | Delta | Reply
+"""A piece of a reply: bytes; from a model without bytes, words for listeners, and at the end the whole reply."""
+
+
+class Parser(Protocol):
+    """Reads one reply. However the bytes are cut, the reply is the same, and the deltas join to a beginning of it."""
+
+    def feed(self, data: Any) -> Sequence[Delta]:
+        """Read the next piece that this model sent. Raises ModelFault when the reply reports an error."""
+
+    def close(self) -> Reply:
+        """Return the reply. Raises ModelFault when the bytes end early or cannot be read."""
+
+
+class Model(Protocol):
+    """Something that can be asked."""
+
+    @property
+    def name(self) -> str:
+        """`provider:model`."""
+
+    @property
+    def encoder(self) -> str:
+        """Name and version of the way it encodes a message, as in `chat-completions/1`."""
+
+    def encode(self, message: Message) -> bytes:
+        """Turn one message into one block. Pure, and total: any text gives valid bytes."""
+
+    def envelope(self, header: RequestHeaderContent) -> Envelope:
+        """Turn a header into what stands around the blocks. Pure."""
+
+    def send(self, request: Request) -> AsyncGenerator[Piece, None]:
+        """Send, and yield the reply as it comes. Closing it frees the connection. Raises ModelFault."""
+
+    def parser(self) -> Parser:
+        """Make a reader for one reply."""
+
+
+class Given:
+    """Reads a reply that was made in this process and stands in no bytes; of one in bytes, it asks another reader."""
+
+    __slots__ = ("_make", "_parser", "_reply")
+
+    def __init__(self, make: Callable[[], Parser]) -> None:
+        self._make = make
+        self._parser: Parser | None = None
+        self._reply: Reply | None = None
+
+    def feed(self, data: Piece) -> Sequence[Delta]:
+        """Read the next piece. Raises ModelFault when the reply reports an error."""
+        if type(data) is Reply:
+            self._reply = data
+            return ()
+        if type(data) is Delta:
+            return (data,)
+        self._parser = self._parser or self._make()
+        return self._parser.feed(data)
+
+    def close(self) -> Reply:
+        """Return the reply. Raises ModelFault when it ends early."""
+        return self._reply if self._reply is not None else (self._parser or self._make()).close()
+
+
+def native_by(model: Model) -> str:
+    """Return the name of the form of `Reply.native`: the encoder and the model that made it."""
+    return f"{model.encoder} {model.name.partition(':')[2]}"
+
+
+class Unasked:
+    """Stands where a program has no model of its own."""
+
+    name = "none"
+    encoder = "none/1"
+
+    def encode(self, message: Message) -> bytes:
+        """Encode nothing: nobody reads it."""
+        del message
+        return b""
+
+    def envelope(self, header: RequestHeaderContent) -> Envelope:
+        """Make one without anything in it."""
+        del header
+        return Envelope(b"", b"", b"")
+
+    def send(self, request: Request) -> AsyncGenerator[Piece, None]:
+        """Refuse. Raises ModelFault."""
+        raise ModelFault("no-model", "This agent has no model of its own; its program asks other agents.")
+
+    def parser(self) -> Parser:
+        """Refuse. Raises ModelFault."""
+        raise ModelFault("no-model", "This agent has no model of its own; its program asks other agents.")

@@ -1,0 +1,130 @@
+"""Bounds of one reply, which a server, or whoever stands between, may send without end: bytes are counted as they come.
+
+A reply is unpacked here and not by the HTTP library, a mebibyte at a time, so that a few bytes cannot become
+gigabytes before anybody counts them. Only gzip is asked for, so only gzip is unpacked.
+
+Source: RFC 9110, section 8.4; RFC 1952.
+"""
+
+import math
+import zlib
+from collections.abc import Iterator
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from gesta.errors import AgentError, ModelFault, nearest
+from gesta.models.faults import bad_reply
+from gesta.policy import Spelled
+
+MIB = 2**20
+VARIABLE = "GESTA_REPLY_BOUNDS"
+"""Environment variable that sets bounds of all models that are named by an address."""
+PIECE = MIB
+"""Bytes that are unpacked at once."""
+
+
+class Bounds(Struct, frozen=True, kw_only=True, metaclass=Spelled):
+    """How long a reply is waited for, and how large it may be; `None` for no bound.
+
+    A reply that is too late is asked for again; one that is too large is not.
+    """
+
+    connect_s: float | None = 10.0
+    read_s: float | None = 300.0
+    """Between two pieces of a reply; a reasoning model may be silent for minutes before its first word."""
+    write_s: float | None = 60.0
+    total_s: float | None = 1200.0
+    """For the whole reply."""
+    sent_bytes: int | None = 64 * MIB
+    """As they come over the network."""
+    unpacked_bytes: int | None = 64 * MIB
+    line_bytes: int | None = 32 * MIB
+    """Of a stream: one line, which is read as one value."""
+    lines: int | None = 2_000_000
+    """Of a stream; an event has two or three."""
+
+
+def bounds_of(text: str) -> Bounds:
+    """Read bounds from the text of `GESTA_REPLY_BOUNDS`: `total_s=3600,lines=none`; what it does not name is as usual.
+
+    Raises:
+        AgentError: there is no such bound, or it is no number above 0.
+    """
+    known, given = Bounds.__struct_fields__, dict[str, float | int | None]()
+    for part in filter(None, (each.strip() for each in text.split(","))):
+        name, _, value = (each.strip() for each in part.partition("="))
+        if name not in known:
+            near = nearest(name, known)
+            raise AgentError(f"{VARIABLE}: there is no bound {name!r}.{near} The bounds are: {', '.join(known)}.")
+        try:
+            bound = None if value.lower() == "none" else float(value) if name.endswith("_s") else int(value)
+        except ValueError:
+            bound = 0
+        if bound is not None and not 0 < bound < math.inf:
+            example = f"{name}={getattr(Bounds(), name)}"
+            raise AgentError(f"{VARIABLE}: {part!r} is no bound, expected a number above 0 or none, as in {example}.")
+        given[name] = bound
+    return replace(Bounds(), **given)
+
+
+class Inflow:
+    """The bytes of one reply, counted and unpacked.
+
+    Raises:
+        ModelFault: `bad-reply` for a packing that was not asked for.
+    """
+
+    def __init__(self, bounds: Bounds, model: str, encoding: str, media_type: str) -> None:
+        self._bounds, self._model = bounds, model
+        packing = encoding.strip().lower()
+        if packing not in ("", "identity", "gzip", "x-gzip"):
+            raise bad_reply(f"{model}: the reply is packed as {packing[:100]!r}; expected gzip, or none.")
+        self._gzip = zlib.decompressobj(zlib.MAX_WBITS | 16) if packing.endswith("gzip") else None
+        self._stream = media_type.strip().lower().startswith("text/event-stream")
+        self._sent = self._unpacked = self._line = self._lines = 0
+
+    def take(self, data: bytes) -> Iterator[bytes]:
+        """Yield what the next bytes hold, in pieces. Raises ModelFault beyond a limit, and for what is no gzip."""
+        self._sent += len(data)
+        self._check("sent_bytes", self._sent, "bytes as sent")
+        for piece in self._pieces(data):
+            self._unpacked += len(piece)
+            self._check("unpacked_bytes", self._unpacked, "bytes")
+            if self._stream:
+                self._count_lines(piece)
+            yield piece
+
+    def _pieces(self, data: bytes) -> Iterator[bytes]:
+        if self._gzip is None:
+            yield data
+            return
+        while data and not self._gzip.eof:
+            try:
+                piece = self._gzip.decompress(data, PIECE)
+            except zlib.error as exc:
+                raise bad_reply(f"{self._model}: the reply cannot be unpacked: {exc}.") from exc
+            data = self._gzip.unconsumed_tail
+            if piece:
+                yield piece
+
+    def _count_lines(self, piece: bytes) -> None:
+        ends = piece.count(b"\n") or piece.count(b"\r")
+        if ends:
+            self._line += max(piece.find(b"\n"), piece.find(b"\r"))
+            self._check("line_bytes", self._line, "bytes in one line")
+            self._line = len(piece) - 1 - max(piece.rfind(b"\n"), piece.rfind(b"\r"))
+        else:
+            self._line += len(piece)
+        self._lines += ends
+        self._check("line_bytes", self._line, "bytes in one line")
+        self._check("lines", self._lines, "lines")
+
+    def _check(self, name: str, found: int, unit: str) -> None:
+        most = getattr(self._bounds, name)
+        if most is not None and found > most:
+            raise ModelFault(
+                "reply-too-large",
+                f"{self._model}: the reply has more than {most:,} {unit}, so the rest was not read. "
+                f"Raise it with http_model(…).within(Bounds({name}=…)) if a reply may be as large.",
+            )

@@ -1,0 +1,17 @@
+"""A move is carried out and written down: a model is asked, tools are called, runs below are taken on."""
+
+ORDER = (
+    "stop",
+    "execution",
+    "threads",
+    "result",
+    "late",
+    "child",
+    "doubts",
+    "compaction",
+    "generated",
+    "model_call",
+    "tool_call",
+    "move",
+)
+"""Files in reading order: each imports only those before it."""

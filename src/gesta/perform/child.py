@@ -1,0 +1,233 @@
+"""What a tool is told about its call, and what it may do beside its own work: answer a listener, call an agent."""
+
+import hashlib
+import math
+import os
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+import anyio
+from anyio import from_thread
+from anyio.lowlevel import EventLoopToken, current_token
+from msgspec import Struct, field
+
+from gesta.agent import Agent
+from gesta.decide.budget import returned, share
+from gesta.decide.move import depth_error
+from gesta.entry import Cause
+from gesta.errors import GestaError, LeaseLost, RecordError, RunError, message_of
+from gesta.events import Outcome
+from gesta.function_tool.context import Context
+from gesta.kinds import EdgeContent, Error, FaultContent, Hit, RetrievalContent, SystemContent
+from gesta.perform.execution import LiveRun, Task
+from gesta.perform.threads import NO_LOOP, popen
+from gesta.state.calls import DEPTH, TOO_DEEP, Pending
+
+
+class Children(Struct):
+    """The child runs that a tool calls in one attempt: the first, the second, and so on."""
+
+    begun: int = 0
+    ends: list[Cause] = field(default_factory=list)
+    """Of those that ended: the tool's result is made from them."""
+    at_work: list[str] = field(default_factory=list)
+    """Names of those that did not."""
+    doubts: set[str] = field(default_factory=set)
+    """Names of tools with a call of unknown outcome in those that ended."""
+
+
+class ChildWaits(BaseException):
+    """Leaves a tool whose child run cannot go on now: says which run, and why. No error, and not to be caught."""
+
+
+class TooDeep(GestaError):
+    """Agents call agents deeper than the policy allows; the model reads it."""
+
+
+def idempotency_key(call: Pending, record: str, run: str) -> str:
+    """Return the idempotency key of a call's next attempt, 64 hex: drawn at first, and the same from then on.
+
+    Args:
+        record: id of the record where the run was made.
+        run: id of the run.
+    """
+    if call.last is None or call.last.void:
+        return os.urandom(32).hex()
+    return call.last.key or call_key(record, run, call.seq)
+
+
+def call_key(record: str, run: str, seq: int) -> str:
+    """Return the idempotency key that release 0.1.0 gave a call, 64 hex; attempts of format 1 do not hold theirs.
+
+    Args:
+        record: id of the record where the run was made.
+        run: id of the run.
+        seq: seq of the tool-call.
+    """
+    return hashlib.sha256(f"{record}|{run}|{seq}".encode()).hexdigest()
+
+
+class Trial(Struct, frozen=True):
+    """One attempt of a call."""
+
+    call: Pending
+    seq: int
+    """Of the attempt."""
+    key: str
+    cancelled: Callable[[], bool] = lambda: False
+    """Whether nobody waits for it any more."""
+    children: Children = field(default_factory=Children)
+    mark: Any = None
+    """Has the attempt count as at work as long as it is kept."""
+    checked: float = math.inf
+    """When the run was last known to be ours, by `time.monotonic`."""
+
+
+def context_of(trial: Trial, live: LiveRun) -> Context:
+    """Make the context of one attempt of a call."""
+    opened, call, attempt = live.state.opened, trial.call, trial.seq
+    cancelled, children = trial.cancelled, trial.children
+    assert opened is not None
+    store = live.log.journal.store
+    in_task = partial(_in_task, current_token())
+    return Context(
+        record=live.record,
+        run=live.log.run,
+        session=opened.session,
+        user=live.state.user,
+        key=trial.key,
+        explain_id=f"{live.log.run}.{attempt}",
+        streaming=live.streaming,
+        clock=live.clock,
+        call=partial(_call_agent, live, call, attempt, children),
+        respond=partial(in_task, _respond, live, cancelled),
+        found=partial(in_task, _write_retrieval, live, attempt),
+        popen=partial(popen, attempt_name(live, attempt), store.descriptor()),
+        cancelled=cancelled,
+    )
+
+
+def attempt_name(live: LiveRun, attempt: int) -> str:
+    """Name an attempt among all that this process makes."""
+    return f"{live.log.journal.lease.owner} {live.log.run}.{attempt}"
+
+
+async def _call_agent(
+    live: LiveRun, call: Pending, attempt: int, children: Children, agent: Agent, input: str
+) -> Outcome:
+    """Have another agent answer in a child run, which goes on where it was when the call is tried again."""
+    children.begun += 1
+    name = child_name(call) if children.begun == 1 else f"{child_name(call)}.{children.begun}"
+    handed = ChildTask(name, f"{live.log.run}.{call.seq}", input, call.name, attempt)
+    refuse_deep(live, attempt)
+    children.at_work.append(name)
+    ended = await hand_over(live, agent, handed)
+    assert ended.end is not None
+    children.at_work.remove(name)
+    if too_deep(ended.reason, ended.error):
+        _note_depth(live, attempt, DEPTH, ended.error.message if ended.error else "")
+    children.ends.append((ended.run, ended.end))
+    children.doubts.update(ended.doubts)
+    return ended
+
+
+def refuse_deep(live: LiveRun, cause: int) -> None:
+    """Refuse a call that is too deep: the model is told once, and the next such call ends its turn. Raises TooDeep."""
+    error, turn = depth_error(live.limits, live.state), live.state.turn
+    if error is not None and turn is not None:
+        _note_depth(live, cause, DEPTH if turn.deep else TOO_DEEP, error.message)
+        raise TooDeep(f"{error.message.partition('. ')[0]}. Answer without calling another agent.")
+
+
+def too_deep(reason: str | None, error: Error | None) -> bool:
+    """Return whether a turn was ended by the bound of depth; then the turn that called it ends too.
+
+    Else each of the turns above would call again, and all of them together as often as the product of their limits.
+    """
+    return reason == "limit" and error is not None and error.type == DEPTH
+
+
+def _note_depth(live: LiveRun, cause: int, type: str, message: str) -> None:
+    assert live.state.turn is not None
+    live.write(FaultContent(of=live.state.turn.begin, error=Error(type=type, message=message)), cause)
+
+
+class ChildTask(Struct, frozen=True):
+    """A task that is handed to another agent."""
+
+    child: str
+    """Name of the child run."""
+    key: str
+    """Makes handing it over twice the same as once."""
+    input: str
+    by: str
+    """What hands it over: a tool's name."""
+    cause: int
+    """Seq of what it is handed over for."""
+
+
+async def hand_over(live: LiveRun, agent: Agent, task: ChildTask) -> Outcome:
+    """Have another agent answer in a child run, and note what that spent. Raises ChildWaits."""
+    source = (*live.log.path, task.by)
+    allowance = _allowance(live, task.child)
+    child = task.child if allowance is not None else None
+    content = EdgeContent(source=list(source), dest=[agent.name], payload=task.input, allowance=allowance, child=child)
+    edge = live.write(content, task.cause).seq
+    live.absorb()
+    handed = Task(
+        name=task.child,
+        key=task.key,
+        content=SystemContent(value=task.input),
+        cause=(live.log.run, edge),
+        source=source,
+        allowance=allowance,
+    )
+    try:
+        ended = await live.host.child(agent, handed, live)
+    except (RecordError, RunError) as failure:  # the child's turn is open: it is no answer that a model may read
+        raise ChildWaits(await live.host.child_run(task.child, live), message_of(failure)) from failure
+    if ended.end is None:
+        raise ChildWaits(ended.run, "it waits for somebody")
+    spent = returned(edge, allowance, ended.spent)
+    if spent is not None:
+        live.write(spent, edge, (ended.run, ended.end))
+    return ended
+
+
+def child_name(call: Pending) -> str:
+    """Name the child run of a call."""
+    return f"{call.name}#{call.seq}"
+
+
+def _allowance(live: LiveRun, child: str) -> dict[str, Any] | None:
+    """Return what a child run may spend: what it was allowed before, or an equal share of what is left."""
+    assert live.state.turn is not None
+    spending = live.state.turn.spending
+    edge = spending.edge_of(child)
+    if edge is not None:
+        return spending.edges[edge].allowance
+    among = sum(spending.edge_of(child_name(each)) is None for each in live.state.current())
+    return share(live.budget, live.state, max(among, 1))
+
+
+def _respond(live: LiveRun, cancelled: Callable[[], bool], text: str) -> None:
+    if not cancelled():
+        live.tell_now("observation", text)
+
+
+def _write_retrieval(live: LiveRun, attempt: int, query: str, hits: Sequence[Hit]) -> None:
+    with suppress(LeaseLost):  # a thread may outlive the turn that began it
+        live.place(live.write(RetrievalContent(query=query, hits=list(hits)), attempt))
+
+
+def _in_task(token: EventLoopToken, do: Callable[..., None], *args: Any) -> None:
+    """Do something in the loop of the run, also when a tool asks for it in a thread."""
+    try:
+        anyio.get_current_task()
+    except anyio.NoEventLoopError:
+        with suppress(*NO_LOOP):  # a thread may outlive the loop that began it
+            from_thread.run_sync(do, *args, token=token)
+    else:
+        do(*args)

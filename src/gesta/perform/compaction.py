@@ -1,0 +1,92 @@
+"""A prompt that has grown too large is made smaller before it is sent: what is left out is on record as that.
+
+`decide` says what is left out. A summary is the answer of another agent in a child run: it is bought once.
+"""
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from gesta.agent import Agent
+from gesta.decide.compaction import MADE, old_results, old_turns
+from gesta.entry import Cause
+from gesta.events import Outcome
+from gesta.kinds import CompactionContent, Error
+from gesta.log.journal import read
+from gesta.message import Message, part_text
+from gesta.perform.child import ChildTask, ChildWaits, hand_over
+from gesta.perform.execution import LiveRun
+
+LEFT_OUT = "(Earlier messages were left out here to save space, and there is no summary of them.)"
+"""In place of turns that an agent was to sum up, and did not."""
+LONGEST = 8_000
+"""Characters of a result that a summary is made from: larger ones are the reason for it."""
+CHILD = "compact"
+TASK = "The conversation so far:\n\n"
+
+
+async def compact(agent: Agent, live: LiveRun) -> bool:
+    """Leave out old results, or else old turns, of a prompt that is too large; return whether anything was."""
+    live.prompt.close()
+    results = old_results(agent, live.state, live.prompt)
+    for each in results:
+        live.write(each, *range(each.from_seq, each.to_seq + 1))
+    if results:
+        return True
+    turns = old_turns(agent, live.state, live.prompt)
+    if turns is not None:
+        await _leave_out(agent, live, turns)
+    return turns is not None
+
+
+async def _leave_out(agent: Agent, live: LiveRun, made: CompactionContent) -> None:
+    """Leave turns out. A summary stands for them if an agent writes one, else a sentence that they were left out."""
+    rule, first, last = agent.policy.compact, made.from_seq, made.to_seq
+    assert rule is not None
+    causes: list[Cause] = [last]
+    if rule.by is not None:
+        text = TASK + transcript(await _messages(agent, live, first, last))
+        handed = ChildTask(f"{CHILD}#{last}", f"{live.log.run}.{CHILD}.{last}", text, CHILD, last)
+        try:
+            ended = await hand_over(live, rule.by, handed)
+        except ChildWaits as waits:  # nobody sums it up now; it is on record all the same
+            run, why = waits.args
+        else:
+            assert ended.end is not None
+            run, why, causes = ended.run, _why_no_summary(ended), [(ended.run, ended.end)]
+            made = replace(made, summary=ended.answer)
+        if why is not None:
+            made = replace(made, summary=LEFT_OUT, error=Error(type="summary", message=why), run=run)
+    live.write(made, *causes)
+
+
+def _why_no_summary(ended: Outcome) -> str | None:
+    """Return why a child run wrote no summary; `None` if it wrote one."""
+    if ended.reason != "answered":
+        return f"{ended.reason}: {ended.error.message}" if ended.error is not None else ended.reason
+    return None if ended.answer and ended.answer.strip() else "it gave no text"
+
+
+async def _messages(agent: Agent, live: LiveRun, first: int, last: int) -> Sequence[Message]:
+    """Return the messages of a range of entries, with an earlier summary before them."""
+    store, formatter = live.log.journal.store, agent.formats()
+    entries = await read(store, live.log.run, first - 1, last)
+    earlier = [entry.content.summary for entry in entries if isinstance(entry.content, CompactionContent)]
+    before = [Message(role="user", text=text) for text in earlier if text not in (None, MADE, LEFT_OUT)]
+    return before + formatter.format(entries, formatter.start())
+
+
+def transcript(messages: Sequence[Message]) -> str:
+    """Write messages as a text that somebody reads who did not take part."""
+    lines = []
+    for each in messages:
+        who = f"result of {each.name}" if each.role == "tool" else each.role
+        text = _shortened(each.text) if each.role == "tool" or each.observes else each.text
+        beside = [f"[calls {call.name} with {call.args}]" for call in each.calls]
+        beside += map(part_text, each.parts)
+        lines.append("\n".join([f"{who}: {text}", *beside]))
+    return "\n\n".join(lines)
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]} [... {len(text) - LONGEST:,} more characters]"

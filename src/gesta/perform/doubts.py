@@ -1,0 +1,165 @@
+"""A call in doubt is settled without trying it again: by a person's word, or by asking the tool what became of it.
+
+Before anybody is asked it is looked up, once for each lease, whether the attempt has ended. A `NotDone` of an attempt
+that may still be at work is not believed: it may be done a moment later.
+"""
+
+import inspect
+from functools import partial
+from typing import Any
+
+import anyio
+
+from gesta.agent import Agent
+from gesta.decide.open_call import NEVER, awaits_end
+from gesta.entry import fold
+from gesta.errors import message_of
+from gesta.function_tool.context import Done, NotDone
+from gesta.function_tool.tool import Tool
+from gesta.kinds import AttemptContent, Error, FaultContent, ResolutionContent, ToolCallContent, ToolResultContent
+from gesta.log.journal import read
+from gesta.perform.child import Trial, attempt_name, call_key, context_of
+from gesta.perform.execution import GONE_OPTION, LiveRun
+from gesta.perform.result import plain, stated
+from gesta.perform.stop import TurnLeft
+from gesta.perform.threads import Outliving, caught, works
+from gesta.state.calls import UNKNOWN_END, UNSETTLED, WAITS, Pending
+from gesta.state.run import RunView
+from gesta.store import Store
+
+
+async def settle(agent: Agent, call: Pending, live: LiveRun) -> None:
+    """Turn an answer or a resolution into the call's result, or find out what became of its last attempt."""
+    last = call.last
+    if call.answer is not None or (call.approval is not None and call.approval.verdict == "answered"):
+        _write_answer(call, live)
+        return
+    assert last is not None
+    tool = agent.tool(call.name)
+    if last.verdict is not None and not awaits_end(tool, last):
+        _resolve(tool, call, live)
+        return
+    over = last.over
+    if call.unlooked(live.state.since):
+        over = await _look(call, live)
+    asked = last.asked_over if over else last.asked
+    if last.verdict is None and tool is not None and tool.reconcile is not None and not asked:
+        await _reconcile(agent, call, live, over=over)
+
+
+def _write_answer(call: Pending, live: LiveRun) -> None:
+    """Write what a person gave in place of the tool."""
+    said = call.answer or call.approval
+    assert said is not None
+    value = call.answer.value if call.answer is not None else call.approval.result if call.approval else None
+    content = ToolResultContent(call=call.seq, tool_result=value, outcome="ok", by=said.by)
+    live.observe(live.write(content, call.seq, *([call.approved] if call.approved is not None else [])))
+
+
+def _resolve(tool: Tool | None, call: Pending, live: LiveRun) -> None:
+    """Write the result that a resolution stands for."""
+    last = call.last
+    assert last is not None
+    done = last.verdict == "done"
+    content = ToolResultContent(
+        call=call.seq,
+        tool_result=call.result if call.result is not None or done else "The call did not happen.",
+        status="success" if done else "error",
+        outcome="ok" if done else "error",
+    )
+    settled = [last.settled] if last.settled is not None else []
+    live.observe(live.write(stated(tool, content), last.seq, *settled))
+
+
+async def _look(call: Pending, live: LiveRun) -> bool:
+    """Find out whether the last attempt has ended, and write down what was not known before."""
+    last, journal = call.last, live.log.journal
+    assert last is not None
+    if last.process == journal.lease.owner:
+        over = not works(attempt_name(live, last.seq))
+    else:
+        over = last.process is not None and await _gone(last.process, live)
+    if not over and last.looked:
+        last.looked = live.state.since + 1
+        return over
+    found = "has ended" if over else "may still be at work, for all that is known"
+    error = Error(type=UNKNOWN_END, message=f"what that attempt began {found}")
+    live.write(FaultContent(of=last.seq, error=error, over=over), last.seq)
+    return over
+
+
+async def _gone(process: str, live: LiveRun) -> bool:
+    """Return whether a process has ended for certain: the store tells, or who started it; that is written down."""
+    store, asked = live.log.journal.store, live.host.terms.gone
+    found = await store.gone(process)
+    if found is None and asked(process) is True:
+        await store.declare_gone(process, GONE_OPTION)
+        return True
+    return found is True
+
+
+async def _asked(tool: Tool, given: tuple[Any, ...]) -> Any:
+    """Ask what became of an effect, in a thread unless the function is async."""
+    assert tool.reconcile is not None
+    if inspect.iscoroutinefunction(tool.reconcile):
+        return await tool.reconcile(*given)
+    found = await Outliving(lambda _: None, None).carry_out(partial(tool.reconcile, *given))
+    return await found if inspect.isawaitable(found) else found
+
+
+async def _reconcile(agent: Agent, call: Pending, live: LiveRun, *, over: bool) -> None:
+    """Ask the tool by the key of the call; whatever it raises, and no answer in time, counts as not knowing."""
+    last, tool, opened = call.last, agent.tool(call.name), live.state.opened
+    assert last is not None and tool is not None and tool.reconcile is not None and opened is not None
+    key = last.key or call_key(opened.record, live.log.run, call.seq)
+    context = context_of(Trial(call, last.seq, key), live)
+    given: tuple[Any, ...] = (key, context)[: len(inspect.signature(tool.reconcile).parameters)]
+    found: Any = "no answer in time"
+    with live.stop.breaking() as stopped, anyio.move_on_after(tool.timeout_s or agent.policy.tool_timeout_s):
+        returned = await caught(_asked(tool, given))
+        failure = returned.failure
+        found = returned.value if failure is None else f"{type(failure).__name__}: {message_of(failure)}"
+    if stopped.cancelled_caught:
+        raise TurnLeft
+    by = f"reconcile of {tool.name}"
+    match found:
+        case Done(result):
+            live.write(ResolutionContent(of=last.seq, verdict="done", by=by, result=plain(result)), last.seq)
+        case NotDone(void) if void or over:
+            again = call.attempts < agent.policy.attempts
+            verdict = ResolutionContent(of=last.seq, verdict="retry" if again else "failed", by=by, void=void)
+            live.write(verdict, last.seq)
+        case _:
+            said = "not done, but the attempt may still be at work" if isinstance(found, NotDone) else found
+            error = Error(type=UNSETTLED, message=f"{by} could not tell: {said}")
+            live.write(FaultContent(of=last.seq, error=error, over=True if over else None), last.seq)
+
+
+async def settle_idle(agent: Agent, live: LiveRun) -> None:
+    """Answer the calls of agents whose runs had done nothing when they were called off: they are in no doubt."""
+    for call in list(live.state.calls.values()):
+        tool, last = agent.tool(call.name), call.last
+        if tool is None or tool.agent is None or last is None or last.doubt != WAITS or not last.child:
+            continue
+        if await _did_nothing(live.log.journal.store, last.child, tool.agent):
+            content = ToolResultContent(call=call.seq, tool_result=NEVER, status="error", outcome="interrupted")
+            live.observe(live.write(content, last.seq))
+    live.absorb()
+
+
+async def _did_nothing(store: Store, run: str, agent: Agent) -> bool:
+    """Return whether the turn of a run has ended, and nothing that may have an effect was tried in it or below it."""
+    entries = await read(store, run)
+    state = fold(RunView(), entries)
+    if state.open or state.opened is None or agent.program is not None:
+        return False
+    calls = {each.seq: each.content for each in entries if isinstance(each.content, ToolCallContent)}
+    rows = [row for row in await store.runs(state.opened.session) if row.parent_run == run]
+    below = {row.name: row.run for row in rows}
+    for each in entries:
+        if isinstance(each.content, AttemptContent) and each.content.effect != "pure":
+            tool = agent.tool(calls[each.content.of].tool_name)
+            child = below.get(f"{calls[each.content.of].tool_name}#{each.content.of}")
+            if tool is None or tool.agent is None or child is None or not await _did_nothing(store, child, tool.agent):
+                return False
+    return True

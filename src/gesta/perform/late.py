@@ -1,0 +1,91 @@
+"""What came of an attempt after nobody waited for it any more comes by letter, and counts for that attempt alone.
+
+The key of the letter names the attempt and the beginning of its idempotency key. Both are needed: a run that was pruned
+and begun anew has the same id, and its entries the same numbers.
+"""
+
+from msgspec.structs import replace
+
+from gesta.codec.rows import decode_content, encode_content
+from gesta.entry import Entry
+from gesta.kinds import (
+    AnswerContent,
+    ApprovalContent,
+    AttemptContent,
+    CompactionContent,
+    Content,
+    FaultContent,
+    KeyValueContent,
+    ResolutionContent,
+    SignalContent,
+    SystemContent,
+    ToolResultContent,
+    UserContent,
+)
+from gesta.log.journal import read
+from gesta.log.steering import own_fields
+from gesta.state.calls import UNSTARTED, Pending
+from gesta.store import Letter, Store
+
+LATE = "late-"
+SAYABLE = (
+    *(AnswerContent, ApprovalContent, CompactionContent, KeyValueContent),
+    *(ResolutionContent, SignalContent, SystemContent, UserContent),
+)
+"""What a person or the application may put into an inbox; what the run itself does is written by its holder alone."""
+STRAY = "gesta.stray"
+"""Name under which stands on record what belongs to no attempt of the run."""
+
+
+def late(run: str, attempt: int, key: str | None, content: Content) -> Letter:
+    """Return the letter that brings what came of an attempt.
+
+    Args:
+        attempt: seq of the attempt.
+        key: its idempotency key.
+        content: a result or a fault.
+    """
+    return Letter(run, f"{LATE}{attempt}-{(key or '')[:16]}", encode_content(content, None))
+
+
+async def send(letter: Letter, store: Store) -> None:
+    """Send what came of an attempt; that one was not begun is nothing to say where it is not on record either.
+
+    Raises WriteFailed.
+    """
+    content = decode_content(letter.content, {})
+    unbegun = isinstance(content, FaultContent) and content.error.type == UNSTARTED
+    if not unbegun or await attempt_of(letter, store) is not None:
+        await store.send(letter)
+
+
+async def attempt_of(letter: Letter, store: Store) -> Entry | None:
+    """Return the attempt that a letter is about; `None` if there is no such attempt. Cost: a row for a late result."""
+    seq, _, key = letter.key.removeprefix(LATE).partition("-")
+    if not letter.key.startswith(LATE) or not seq.isdecimal():
+        return None
+    for entry in await read(store, letter.run, int(seq) - 1, int(seq)):
+        if isinstance(entry.content, AttemptContent) and (entry.content.key or "").startswith(key):
+            return entry
+    return None
+
+
+def placed(content: Content, attempt: Entry | None, calls: dict[int, Pending]) -> Content:
+    """Return the content of a letter as it is written down: a result that comes too late says so.
+
+    Args:
+        attempt: what the letter is about, see `attempt_of`.
+        calls: those of the run that have no result, by seq.
+    """
+    moves = isinstance(content, SignalContent) and content.name == "moved"
+    if isinstance(content, SAYABLE) and not moves:
+        if not (own := own_fields(content)):
+            return content
+        return KeyValueContent(key=STRAY, value=f"a letter with a {content.kind} whose {own[0]!r} the run fills in")
+    tried = attempt.content if attempt is not None else None
+    if isinstance(tried, AttemptContent) and attempt is not None:
+        if isinstance(content, FaultContent) and content.of == attempt.seq:
+            return content
+        if isinstance(content, ToolResultContent) and content.call == tried.of:
+            return content if tried.of in calls else replace(content, outcome="late")
+    return KeyValueContent(key=STRAY, value=f"a letter with a {content.kind} that belongs to no attempt of this run")

@@ -1,0 +1,243 @@
+"""Asking the model: the request is durable before its first byte leaves; then comes what came back.
+
+A try that fails is a `fault`, and whether another follows, and when, stands in it: `decide` reads it there. So a retry
+that was waiting when the process died goes on where it was.
+"""
+
+import time
+import zlib
+from contextlib import aclosing
+from traceback import format_exception
+from typing import Any
+
+import anyio
+import msgspec
+from msgspec import Struct, field
+
+from gesta.agent import Agent
+from gesta.decide.budget import reserved, settled
+from gesta.decide.move import retry_wait_s
+from gesta.entry import Entry
+from gesta.errors import GestaError, ModelFault, message_of
+from gesta.function_tool.output import ANSWER
+from gesta.kinds import (
+    BudgetContent,
+    ChatCompletionContent,
+    Error,
+    FaultContent,
+    RequestContent,
+    ThoughtContent,
+)
+from gesta.model.request import Delta, Reply, Request, native_by
+from gesta.perform.compaction import compact
+from gesta.perform.execution import LiveRun
+from gesta.perform.generated import checked_call
+from gesta.state.calls import LOST
+from gesta.text.redactor import SECRETS, Flow
+
+
+class Coming(Struct):
+    """A reply that is coming in: its bytes so far, and what of it was already told."""
+
+    message: int
+    """Seq of its request."""
+    held: dict[str, Any] | None
+    """What was set aside for it."""
+    raw: list[bytes] = field(default_factory=list)
+    begun: bool = False
+    """Whether anything came."""
+    chars: int = 0
+    thought: bool = False
+    """Whether reasoning was."""
+    words: str = ""
+    """What stood beside a call of the tool that takes the answer."""
+    flows: dict[str, Flow] = field(default_factory=dict)
+    """What keeps secrets out of what is told while it comes."""
+    secret: bool = False
+    """Whether a secret stood in what was said, so that the bytes are not kept: there it may be in pieces."""
+
+
+async def ask(agent: Agent, live: LiveRun, *, smaller: bool = False) -> None:
+    """Ask the model once, with the tools that may be used where the run stands.
+
+    Args:
+        smaller: whether the prompt is too large; if something is left out of it, the model is not asked yet.
+    """
+    agent = agent.offering(live.state.tool_state)
+    if smaller and await compact(agent, live):
+        return
+    request, entry = _write_request(agent, live)
+    coming, start = Coming(entry.seq, reserved(agent, live.state)), time.monotonic()
+    if coming.held is not None:
+        live.write(BudgetContent(of=entry.seq, reserved=coming.held), entry.seq)
+    await live.log.journal.durable()
+    try:
+        whole, reply = await _exchange(agent, live, request, coming)
+    except BaseException as raised:
+        if not isinstance(raised, anyio.get_cancelled_exc_class() | KeyboardInterrupt):
+            own = raised if isinstance(raised, Exception) else ModelFault(type(raised).__name__, message_of(raised))
+            _write_fault(agent, live, entry, own, coming)
+            return
+        await _write_broken_off(live, coming)
+        raise
+    else:
+        latency_ms = round((time.monotonic() - start) * 1000, 3)
+        completion = live.write(
+            ChatCompletionContent(
+                output=whole,
+                model=reply.model,
+                finish_reason=reply.finish_reason,
+                usage=reply.usage,
+                latency_ms=latency_ms,
+                meta=_meta(agent, coming, reply),
+            ),
+            coming.message,
+        )
+        _record(agent, live, coming, completion, reply)
+        if coming.held is not None:
+            spent = settled(agent, coming.held, reply.usage)
+            live.write(BudgetContent(of=entry.seq, spent=spent), entry.seq, completion.seq)
+
+
+async def _write_broken_off(live: LiveRun, coming: Coming) -> None:
+    """Write that a request was broken off, though this task is cancelled."""
+    with anyio.CancelScope(shield=True):
+        error = Error(type=LOST, message="the process stopped asking")
+        live.write(FaultContent(of=coming.message, error=error, shown_chars=coming.chars or None), coming.message)
+        live.take_back(coming.message)
+        await live.log.durable()
+
+
+def _write_request(agent: Agent, live: LiveRun) -> tuple[Request, Entry]:
+    """Write the request: what it adds to the one before, and the digest of its whole body."""
+    state, prompt = live.state, live.prompt
+    heading = live.head(agent)
+    header = heading.header
+    if header != state.header:
+        live.write(header)
+        live.absorb()
+        state = live.state
+    prompt.close()
+    asked = state.asked
+    extends = asked if asked is not None and asked.encoder in ("", prompt.encoder) else None
+    added = prompt.since(extends.blocks if extends is not None else 0)
+    request = prompt.request(header, heading.envelope, state.answered)
+    number = asked.number + 1 if asked is not None and asked.digest == request.digest else 1
+    content = RequestContent(
+        header=state.header_seq,
+        extends=extends.seq if extends is not None else None,
+        blocks=[[list(sources), prompt.encoder] for sources in added],
+        body_digest=request.digest,
+        number=number,
+    )
+    news = sorted({seq for sources in added for seq in sources})
+    entry = live.write(content, *([extends.seq] if extends is not None else []), *news)
+    assert state.turn is not None
+    return msgspec.structs.replace(request, number=state.turn.faults + 1), entry
+
+
+async def _exchange(agent: Agent, live: LiveRun, request: Request, coming: Coming) -> tuple[str, Reply]:
+    """Send, and give the reply's whole text and the reply as read; deltas go to the listener as they come."""
+    model = agent.asked()
+    parser, reader, fed = model.parser(), agent.formats().reader(), 0
+    live.streamed = False
+    async with aclosing(model.send(request)) as chunks:
+        async for data in chunks:
+            coming.begun = True
+            if isinstance(data, bytes):
+                coming.raw.append(data)
+            for delta in parser.feed(data):
+                if reader is None or delta.type == "thought":
+                    _show(live, coming, delta)
+                    continue
+                fed += len(delta.text)
+                for read in reader.feed(delta.text):
+                    _show(live, coming, read)
+    reply = parser.close()
+    whole = reply.text
+    if reader is not None:
+        for read in reader.feed(whole[fed:]):
+            _show(live, coming, read)
+        reply = reader.close(reply)
+    if live.streamed:
+        _show(live, coming, Delta("text", reply.text[coming.chars :]))
+    if coming.flows:
+        _flush(live, coming)
+    if SECRETS.search is not None:
+        said = (reply.text, reply.thought or "", *(call.args for call in reply.calls))
+        coming.secret = any(SECRETS.named_in(text) is not None for text in said)
+    if agent.answers_by() == "tool" and reply.calls and all(call.name == ANSWER for call in reply.calls):
+        thought = "\n\n".join(text for text in (reply.thought, reply.text) if text) or None
+        coming.words, whole = reply.text, reply.calls[0].args
+        live.take_back(coming.message)
+        reply = msgspec.structs.replace(reply, text=whole, calls=(), thought=thought, native=None)
+    return whole, reply
+
+
+def _show(live: LiveRun, coming: Coming, delta: Delta) -> None:
+    if live.listener is None or not delta.text:
+        return
+    if delta.type == "text":
+        coming.chars += len(delta.text)
+        live.streamed = True
+    else:
+        coming.thought = True
+    flow = coming.flows.get(delta.type) or coming.flows.setdefault(delta.type, Flow(SECRETS))
+    _tell(live, coming, delta.type, flow.feed(delta.text))
+
+
+def _flush(live: LiveRun, coming: Coming) -> None:
+    """Send the words that were held back because they could have been the beginning of a secret."""
+    for type_, flow in coming.flows.items():
+        _tell(live, coming, type_, flow.feed("", last=True))
+
+
+def _tell(live: LiveRun, coming: Coming, type_: str, text: str) -> None:
+    if text:
+        live.tell_now("answer" if type_ == "text" else "thought", text, coming.message)
+
+
+def _write_fault(agent: Agent, live: LiveRun, entry: Entry, failure: Exception, coming: Coming) -> None:
+    """Write down why this try failed, and when the next one may start if there is one."""
+    turn = live.state.turn
+    assert turn is not None
+    wait_s, status, name = None, None, type(failure).__name__
+    if isinstance(failure, ModelFault):
+        name, status, wait_s = failure.type, failure.http_status, retry_wait_s(agent, turn, failure)
+    trace = None if isinstance(failure, GestaError) else "".join(format_exception(failure, limit=-8))
+    error = Error(type=name, message=message_of(failure), http_status=status, traceback=trace)
+    meta, chars = (_raw(coming) or None) if coming.raw else None, coming.chars or None
+    live.write(FaultContent(of=entry.seq, error=error, wait_s=wait_s, shown_chars=chars, meta=meta), entry.seq)
+    if coming.held is not None and status is not None and not coming.begun:  # what is refused is not billed
+        live.write(BudgetContent(of=entry.seq, spent={"tokens": 0, "usd": 0.0}), entry.seq)
+    live.take_back(coming.message)
+
+
+def _raw(coming: Coming) -> dict[str, Any]:
+    """Keep the bytes as they came, unless they hold a secret; replies that are streamed shrink to a tenth."""
+    data = b"".join(coming.raw)
+    if coming.secret or SECRETS.bytes(data) is not data:
+        return {}
+    return {"raw_zlib": zlib.compress(data)}
+
+
+def _meta(agent: Agent, coming: Coming, reply: Reply) -> dict[str, Any] | None:
+    """Keep the bytes, and what the provider wants back in the next request."""
+    native = {} if reply.native is None else {"native": {"by": native_by(agent.asked()), "items": reply.native}}
+    return (_raw(coming) if reply.keep else {}) | native or None
+
+
+def _record(agent: Agent, live: LiveRun, coming: Coming, completion: Entry, reply: Reply) -> None:
+    """Write what the reply let be seen of its reasoning, and its calls: one commit with the completion."""
+    if reply.thought:
+        thought = live.write(ThoughtContent(value=reply.thought), completion.seq)
+        whole = coming.words if coming.thought else reply.thought
+        live.tell("thought", whole, message=coming.message, seq=thought.seq)
+    if live.streamed and (reply.calls or not reply.text.strip()):
+        live.take_back(coming.message)
+    if reply.calls and live.listener is not None:
+        if reply.text:
+            live.tell("thought", reply.text, message=coming.message, seq=completion.seq)
+        live.explain("Analysis", completion)
+    for call in reply.calls:
+        live.write(checked_call(agent, call), completion.seq)

@@ -1,0 +1,156 @@
+"""The only contact with the outside: a move is carried out, and what came of it is written down.
+
+Before anything leaves the process its intent is durable: a `request` before a model is asked, an `attempt` before a
+tool runs. So at every crash point the log says whether something had not begun, is done, or is in doubt. What goes
+wrong outside is an entry for the model or the next `decide`, never an exception out of the run.
+"""
+
+from datetime import timedelta
+from typing import assert_never
+
+from gesta.agent import Agent
+from gesta.codec.rows import digest_of
+from gesta.decide.budget import overrun
+from gesta.decide.move import Ask, Close, Correct, Finish, Move, Pause, Use, Wait, Waiting
+from gesta.entry import Entry
+from gesta.kinds import (
+    ApprovalRequestContent,
+    AssistantContent,
+    EndContent,
+    Error,
+    FaultContent,
+    QuestionContent,
+    Status,
+    SystemContent,
+)
+from gesta.perform.doubts import settle_idle
+from gesta.perform.execution import LiveRun
+from gesta.perform.model_call import ask
+from gesta.perform.tool_call import use
+from gesta.prompt.formatter import observation_text
+from gesta.state.calls import LOST
+
+
+async def perform(agent: Agent, move: Move, live: LiveRun) -> list[Entry]:
+    """Carry a move out and give the entries about it, in order; they are folded into the live run.
+
+    Raises:
+        WriteFailed, LeaseLost: the log takes no more; nothing was effected after that.
+    """
+    match move:
+        case Ask():
+            await ask(agent, live, smaller=move.compact)
+        case Correct():
+            _correct(move, live)
+        case Close():
+            _close(move, live)
+        case Pause():
+            await _pause(move, live)
+        case Use():
+            await use(agent, move, live)
+        case Wait():
+            await _wait(agent, move, live)
+        case Finish():
+            await _finish(agent, move, live)
+        case _:
+            assert_never(move)
+    return live.absorb()
+
+
+def _correct(move: Correct, live: LiveRun) -> None:
+    turn, asked = live.state.turn, live.state.asked
+    assert turn is not None and turn.reply is not None and asked is not None
+    live.write(SystemContent(value=move.text, source=["output"], corrects=turn.reply), turn.reply)
+    live.take_back(asked.seq)
+
+
+def _close(move: Close, live: LiveRun) -> None:
+    for content in move.results:
+        assert content.call is not None
+        call = live.state.calls[content.call]
+        said = [call.approved] if call.approved is not None else []
+        live.observe(live.write(content, call.last.seq if call.last is not None else call.seq, *said))
+    if move.lost is not None:
+        lost = Error(type=LOST, message="the process that asked ended before the answer was on record")
+        live.write(FaultContent(of=move.lost, error=lost), move.lost)
+        live.tell("retract", "", message=move.lost)
+
+
+async def _pause(move: Pause, live: LiveRun) -> None:
+    """Wait, and note it in the state alone: another process that goes on with the turn waits for what is left."""
+    left = (move.failed_at + timedelta(seconds=move.wait_s) - live.clock()).total_seconds()
+    if left > 0:
+        await live.log.durable()
+        await live.stop.wait(min(left, move.wait_s))
+    assert live.state.turn is not None
+    live.state.turn.retry_at = None
+
+
+async def _wait(agent: Agent, move: Wait, live: LiveRun) -> None:
+    """Ask for the approvals and answers that nobody was asked for yet."""
+    journal = live.log.journal
+    known = journal.head
+    for waiting in move.what:
+        if waiting.of is not None:
+            continue
+        if waiting.what == "budget":
+            over = overrun(agent, live.state)
+            assert live.state.turn is not None
+            assert over is not None
+            live.write(over.question, live.state.turn.question)
+        elif waiting.what in ("approval", "question"):
+            _ask_about(agent, waiting, live)
+    if journal.head > known:
+        journal.sync()
+    await live.log.durable()
+
+
+def _ask_about(agent: Agent, waiting: Waiting, live: LiveRun) -> None:
+    """Ask a person about a call: whether it may run, or what it gives."""
+    tool, args = agent.tool(waiting.tool), live.state.calls[waiting.call].args
+    assert tool is not None
+    if waiting.what == "approval":
+        expires = live.clock() + timedelta(seconds=tool.expires_s) if tool.expires_s is not None else None
+        asked = ApprovalRequestContent(of=waiting.call, args_digest=digest_of(args), expires=expires)
+        live.write(asked, waiting.call)
+    else:
+        text = str(args.get("question") or observation_text(args))
+        live.write(QuestionContent(value=text, schema=tool.answer_schema), waiting.call)
+
+
+async def _finish(agent: Agent, move: Finish, live: LiveRun) -> None:
+    """Write the answer, if there is one, and end the turn. A child run's answer is the `state` of its `end`."""
+    turn, opened = live.state.turn, live.state.opened
+    assert turn is not None and opened is not None
+    child, value, causes = opened.parent_run is not None, move.value, move.causes
+    given = move.reason == "answered" and turn.assistant is None
+    if given and agent.program is None:
+        assert turn.reply is not None
+        value, causes = agent.answer_text(turn.text), (turn.reply,)
+    said = observation_text(value) if value is not None or agent.output is not None else ""
+    text = move.text if move.text is not None else said
+    if given and agent.program is None and agent.answer_type is not None:
+        value = agent.answer_type.plain(text)
+    null = given and value is None and agent.output is not None
+    answer = None
+    if given and not child:
+        answer = live.write(AssistantContent(value=text), *causes)
+        value, causes = None if isinstance(value, str) else value, ()
+    if live.state.acts.open or turn.handed > 0:
+        await live.host.call_off(live)
+        await settle_idle(agent, live)
+    for span in sorted(live.state.spans, reverse=True):  # of acts that were broken off
+        left = Error(type="orphaned", message="the turn ended before it was done")
+        live.log.journal.write(EndContent(status="error", error=left), span)
+    status: Status = "success" if move.reason == "answered" else "error"
+    doubts = live.state.left_in_doubt() or None
+    end = EndContent(state=value, status=status, reason=move.reason, error=move.error, doubts=doubts, null=null)
+    ended = live.write(end, *causes)
+    request = live.state.asked.seq if live.state.asked is not None and agent.program is None else 0
+    if given:
+        live.explain("Conclusion", answer or ended)
+        live.tell("answer", "" if live.streamed else text, message=request, seq=(answer or ended).seq)
+    elif move.reason != "answered":
+        live.take_back(request)
+        live.tell("error", move.error.message if move.error is not None else move.reason)
+    await live.log.durable()

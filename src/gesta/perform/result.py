@@ -1,0 +1,69 @@
+"""What came of a tool's function, as the content that the model reads: its value as JSON, or what it raised."""
+
+import traceback
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from gesta.errors import BadArguments, message_of
+from gesta.function_tool.tool import Tool
+from gesta.kinds import Error, ToolResultContent
+from gesta.perform.threads import Returned
+
+
+class DocumentedResult(Struct, frozen=True):
+    """What a tool returns that has more to say than its result: the model reads `result`, the record keeps both."""
+
+    result: Any
+    document: dict[str, Any]
+
+
+def result_of(returned: Returned, tool: Tool | None, call: int) -> ToolResultContent:
+    """Return the result of a call: its value as JSON where its type says how, or what it raised."""
+    failure = returned.failure
+    if isinstance(returned.value, DocumentedResult):
+        told = returned.value
+        content = ToolResultContent(tool_result=plain(told.result), document=told.document, outcome="ok", call=call)
+    elif failure is None:
+        content = ToolResultContent(tool_result=plain(returned.value), outcome="ok", call=call)
+    elif isinstance(failure, BadArguments):
+        content = ToolResultContent(tool_result=str(failure), status="error", outcome="error", call=call)
+    else:
+        content = _failed(failure, call)
+    return stated(tool, content)
+
+
+def stated(tool: Tool | None, content: ToolResultContent) -> ToolResultContent:
+    """Note the state that a tool which succeeded leaves the run in."""
+    if tool is None or tool.state is None or content.outcome != "ok":
+        return content
+    return msgspec.structs.replace(content, state=tool.state)
+
+
+def _failed(failure: BaseException, call: int) -> ToolResultContent:
+    """Return what a tool raised: its type and message to the model, the traceback to people."""
+    name, text = type(failure).__name__, message_of(failure)
+    trace = "".join(traceback.format_exception(failure, limit=-8))
+    return ToolResultContent(
+        tool_result=f"{name}: {text}" if text else name,
+        status="error",
+        outcome="error",
+        call=call,
+        error=Error(type=name, message=text, traceback=trace),
+    )
+
+
+def plain(value: Any) -> Any:
+    """Turn what a tool returned into JSON values where its type says how: structs, dataclasses, pydantic models."""
+    if value is None or type(value) in (str, int, float, bool):
+        return value
+    dump = getattr(type(value), "model_dump", None)
+    try:
+        return dump(value, mode="json") if dump is not None else msgspec.to_builtins(value, enc_hook=_dumped)
+    except Exception:  # noqa: BLE001 - what has no JSON form is written by the codec, which is total
+        return value
+
+
+def _dumped(value: Any) -> Any:
+    return value.model_dump(mode="json") if hasattr(type(value), "model_dump") else value

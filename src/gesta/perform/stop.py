@@ -1,0 +1,176 @@
+"""A turn is left when who waits for it stops waiting: nothing new starts, and what has effects is seen through.
+
+The turn works in a task of its own that no cancellation of its caller reaches, whichever library cancels. The caller
+asks it to stop, once, and waits for it. What only reads is broken off at once. A tool with effects may go on for some
+seconds, so that its result is on record. Then the turn is left open: it waits to be resumed.
+"""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from types import TracebackType
+from typing import TypeVar
+
+import anyio
+
+T = TypeVar("T")
+GRACE_S = 10.0
+"""Seconds that a tool with effects is seen through after its turn was left, by default."""
+
+
+class TurnLeft(BaseException):
+    """Leaves a turn that was asked to stop; no error, and not to be caught."""
+
+
+class Stop:
+    """Whether a turn is to be left, and what of it goes on."""
+
+    def __init__(self, grace_s: float = GRACE_S, above: "Stop | None" = None) -> None:
+        self.grace_s = grace_s
+        self.asked = False
+        """Whether nothing new may start."""
+        self._now = False
+        self._at_once: set[anyio.CancelScope] = set()
+        self._graced: set[anyio.CancelScope] = set()
+        self._below: set[Stop] = set()
+        self._above = above
+        if above is not None:
+            above.join(self)
+
+    def join(self, below: "Stop") -> None:
+        """Ask another turn to stop whenever this one is asked."""
+        self._below.add(below)
+        if self.asked:
+            below.ask(now=self._now)
+
+    def part(self, below: "Stop") -> None:
+        """Ask it no more."""
+        self._below.discard(below)
+
+    def ask(self, *, now: bool = False) -> None:
+        """Ask the turn to stop, and the turns that it waits for.
+
+        Args:
+            now: end the grace of tools with effects too.
+        """
+        self.asked, self._now = True, self._now or now
+        for scope in self._at_once:
+            scope.cancel()
+        for scope in self._graced:
+            self._bound(scope)
+        for below in list(self._below):
+            below.ask(now=now)
+
+    def done(self) -> None:
+        """Note that the turn is no longer at work."""
+        if self._above is not None:
+            self._above.part(self)
+
+    def check(self) -> None:
+        """Raise TurnLeft if the turn was asked to stop."""
+        if self.asked:
+            raise TurnLeft
+
+    def breaking(self) -> "Breaking":
+        """Break the block off when the turn is asked to stop."""
+        return Breaking(self)
+
+    def enter(self, scope: anyio.CancelScope, *, graced: bool) -> None:
+        """Cancel a scope when the turn is asked to stop.
+
+        Args:
+            graced: only after the grace, for what has effects.
+        """
+        (self._graced if graced else self._at_once).add(scope)
+        if self.asked:
+            self._bound(scope) if graced else scope.cancel()
+
+    def leave(self, scope: anyio.CancelScope) -> None:
+        """Cancel it no more."""
+        if scope in self._at_once:
+            self._at_once.remove(scope)
+        else:
+            self._graced.discard(scope)
+
+    async def wait(self, seconds: float) -> None:
+        """Wait, unless the turn is asked to stop. Raises TurnLeft."""
+        with self.breaking():
+            await anyio.sleep(seconds)
+        self.check()
+
+    @asynccontextmanager
+    async def holding(self, lock: anyio.Lock) -> AsyncIterator[None]:
+        """Wait for a lock and hold it, unless the turn is asked to stop. Raises TurnLeft."""
+        held = False
+        try:
+            with self.breaking():
+                await lock.acquire()
+                held = True
+            self.check()
+            yield
+        finally:
+            if held:
+                lock.release()
+
+    def _bound(self, scope: anyio.CancelScope) -> None:
+        if self._now or self.grace_s <= 0:
+            scope.cancel()
+        else:
+            scope.deadline = min(scope.deadline, anyio.current_time() + self.grace_s)
+
+
+class Breaking:
+    """A block that is broken off when its turn is asked to stop. As a class it costs half of a generator."""
+
+    __slots__ = ("_scope", "_stop")
+
+    def __init__(self, stop: Stop) -> None:
+        self._stop, self._scope = stop, anyio.CancelScope()
+
+    def __enter__(self) -> anyio.CancelScope:
+        """Enter the block."""
+        scope = self._scope.__enter__()
+        self._stop.enter(scope, graced=False)
+        return scope
+
+    def __exit__(
+        self, kind: type[BaseException] | None, raised: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        """Leave the block; a cancellation of its own ends here."""
+        self._stop.leave(self._scope)
+        return bool(self._scope.__exit__(kind, raised, trace))
+
+
+async def attended(stop: Stop, work: Callable[[], Awaitable[T]]) -> T:
+    """Await a work in a task of its own; when this task is cancelled, ask it to stop and wait until it has.
+
+    A second cancellation by asyncio ends the grace; those of a cancel scope come once.
+    """
+    given: list[T] = []
+    failures: list[BaseException] = []
+    done = anyio.Event()
+
+    async def carry() -> None:
+        with anyio.CancelScope(shield=True):
+            try:
+                given.append(await work())
+            except BaseException as failure:  # noqa: BLE001 - raised below, where somebody waits for it
+                failures.append(failure)
+            finally:
+                stop.done()
+                done.set()
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(carry)
+        try:
+            await done.wait()
+        except anyio.get_cancelled_exc_class():
+            stop.ask()
+            try:
+                with anyio.CancelScope(shield=True):
+                    await done.wait()
+            except anyio.get_cancelled_exc_class():  # asyncio's own go through a shield
+                stop.ask(now=True)
+            raise
+    if failures:
+        raise failures[0]
+    return given[0]

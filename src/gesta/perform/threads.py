@@ -1,0 +1,248 @@
+"""What an attempt started can outlive the one who waits for it: its result is handed on, and it counts as at work.
+
+Nobody can stop a thread from outside. Whoever gives up on one (a timeout, a cancellation) calls `leave`: it gives the
+result if there is one already, and else the thread hands its result on when it is done. Threads, tasks and subprocesses
+that an attempt started carry its mark, so that this process knows when the last of them has ended. Threads are daemons:
+they keep no process from ending.
+"""
+
+import math
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import CancelledError
+from contextlib import suppress
+from contextvars import Context, ContextVar, copy_context
+from threading import Lock, Thread
+from typing import Any
+from weakref import WeakValueDictionary, finalize
+
+import anyio
+from anyio import NoEventLoopError, RunFinishedError, current_effective_deadline, from_thread, get_cancelled_exc_class
+from anyio.lowlevel import RunVar, current_token
+from msgspec import Struct
+
+THREADS = 100
+"""Threads of tools that work at once in one event loop; calls beyond wait for one before their attempt begins."""
+STALE_S = 0.25
+"""Seconds after which a function is not called any more that was about to be: whoever stood still looks again."""
+NO_LOOP = (NoEventLoopError, RunFinishedError, RuntimeError, CancelledError)
+"""What is raised where the loop that a thread belongs to has ended."""
+ThreadFunction = Callable[[], Any]
+"""What is called in a thread."""
+
+
+class Returned(Struct, frozen=True):
+    """How a function ended."""
+
+    value: Any = None
+    failure: BaseException | None = None
+
+
+class Mark:
+    """Exists as long as something that one attempt started is at work in this process, or may be."""
+
+    __slots__ = ("__weakref__",)
+
+
+# These are facts about this process, whichever record an attempt belongs to and however often it is opened.
+_STARTED_BY: ContextVar[Mark | None] = ContextVar("gesta_started_by", default=None)
+_AT_WORK: WeakValueDictionary[str, Mark] = WeakValueDictionary()
+_SUBPROCESSES: dict[str, list[subprocess.Popen[Any]]] = {}
+_SEATS: RunVar[anyio.CapacityLimiter] = RunVar("gesta_threads")
+
+
+def mark_of(attempt: str, keep: Callable[[], Callable[[], None]]) -> Mark:
+    """Make the mark of an attempt: as long as anybody keeps it, the attempt counts as at work.
+
+    Args:
+        attempt: names it among all attempts of this process.
+        keep: makes this process count as living; see `Store.keep`.
+    """
+    mark = _AT_WORK[attempt] = Mark()
+    finalize(mark, keep()).atexit = False
+    return mark
+
+
+class NotBegun(Exception):
+    """Raised in place of a call that comes too late: this process stood still, and may have lost the run."""
+
+
+def unless_stale(checked: float, call: ThreadFunction) -> Any:
+    """Make a call, unless it was too long ago that the run was known to be ours. Raises NotBegun.
+
+    Args:
+        checked: when it was, by `time.monotonic`.
+    """
+    if time.monotonic() - checked > STALE_S:
+        raise NotBegun
+    return call()
+
+
+def works(attempt: str) -> bool:
+    """Return whether anything that an attempt started may be at work in this process, subprocesses included."""
+    return attempt in _AT_WORK or runs_subprocess(attempt)
+
+
+def runs_subprocess(attempt: str) -> bool:
+    """Return whether a subprocess that an attempt started by `Context.popen` still runs."""
+    if attempt not in _SUBPROCESSES:
+        return False
+    left = [each for each in _SUBPROCESSES.pop(attempt, []) if each.poll() is None]
+    if left:
+        _SUBPROCESSES[attempt] = left
+    return bool(left)
+
+
+def popen(attempt: str, descriptor: int | None, *args: Any, **options: Any) -> "subprocess.Popen[Any]":
+    """Start a subprocess of an attempt, which keeps this process counted as living; see `Context.popen`."""
+    if descriptor is not None:
+        options["pass_fds"] = (*options.get("pass_fds", ()), descriptor)
+    started: subprocess.Popen[Any] = subprocess.Popen(*args, **options)  # noqa: S603 - what the tool's author wrote
+    _SUBPROCESSES.setdefault(attempt, []).append(started)
+    return started
+
+
+class Seat:
+    """Permission to start one thread in this event loop."""
+
+    def __init__(self) -> None:
+        try:
+            self._seats = _SEATS.get()
+        except LookupError:
+            self._seats = anyio.CapacityLimiter(THREADS)
+            _SEATS.set(self._seats)
+        self._held = False
+
+    def free(self) -> bool:
+        """Return whether a thread may be started now, and reserve the seat if so."""
+        try:
+            self._seats.acquire_on_behalf_of_nowait(self)
+        except anyio.WouldBlock:
+            return False
+        self._held = True
+        return True
+
+    async def wait(self) -> None:
+        """Wait until a thread may be started, and reserve the seat. First come, first served."""
+        await self._seats.acquire_on_behalf_of(self)
+        self._held = True
+
+    def leave(self) -> None:
+        """Release the seat. A second call does nothing."""
+        if self._held:
+            self._held = False
+            self._seats.release_on_behalf_of(self)
+
+
+class Outliving:
+    """A call in a thread, which may go on after nobody waits for it any more."""
+
+    def __init__(self, late: Callable[[Returned], None], seat: Seat | None) -> None:
+        self._late = late
+        self._seat = seat
+        self.begun = False
+        self._lock = Lock()
+        self.left = False
+        """Whether nobody waits any more."""
+        self._returned: Returned | None = None
+
+    async def carry_out(self, call: ThreadFunction) -> Any:
+        """Make the call in a thread of its own and wait for it. Raises whatever the call raises.
+
+        The seat is given back when the thread has ended, also after nobody waits any more.
+        """
+        done, token, context = anyio.Event(), current_token(), [outside_of_loops()]
+        mark = [_STARTED_BY.get()]
+        self.begun = True
+
+        def ended() -> None:
+            done.set()
+            if self._seat is not None:
+                self._seat.leave()
+
+        def work() -> None:
+            self._note(context.pop().run, call)  # popped, so that the mark ends with the call
+            mark.clear()  # after a late result was handed on: until then the attempt is not over
+            with suppress(*NO_LOOP):
+                from_thread.run_sync(ended, token=token)
+
+        Thread(target=work, name="gesta tool", daemon=True).start()
+        await done.wait()
+        assert self._returned is not None
+        if self._returned.failure is not None:
+            raise self._returned.failure
+        return self._returned.value
+
+    def leave(self) -> Returned | None:
+        """Stop waiting, and return how the call ended, or `None` if it is still going on."""
+        with self._lock:
+            self.left = True
+            return self._returned
+
+    def gave(self, failure: BaseException) -> bool:
+        """Return whether the call raised that exception."""
+        return self._returned is not None and self._returned.failure is failure
+
+    def _note(self, run: Callable[[ThreadFunction], Any], call: ThreadFunction) -> None:
+        """Make the call, in the thread, and keep how it ended, or hand it on where nobody waits."""
+        try:
+            returned = Returned(run(call))
+        except BaseException as failure:  # noqa: BLE001 - raised again where somebody waits, or handed on
+            returned = Returned(failure=failure)
+        del run
+        with self._lock:
+            self._returned = returned
+            left = self.left
+        if left:
+            self._late(returned)
+
+
+async def caught(work: Awaitable[Any], marks: Sequence[Mark | None] = ()) -> Returned:
+    """Await what somebody else wrote, and return how it ended; a cancellation that is meant for this task is raised.
+
+    What leaves a task group or a cancel scope must be an ordinary return: a GeneratorExit would break it.
+
+    Args:
+        marks: the mark that whatever the work starts carries; empty for the one that is carried here. In a list that
+            is cleared later, for an exception keeps this frame.
+    """
+    before = _STARTED_BY.set(marks[0] if marks else _STARTED_BY.get())
+    try:
+        return Returned(await work)
+    except BaseException as failure:
+        if _meant(failure):
+            raise
+        return Returned(failure=failure)
+    finally:
+        _STARTED_BY.reset(before)
+
+
+def _meant(failure: BaseException) -> bool:
+    """Return whether an exception is meant for this task, and is not the answer of what it awaits."""
+    if isinstance(failure, BaseExceptionGroup):
+        return any(map(_meant, failure.exceptions))
+    if isinstance(failure, get_cancelled_exc_class()):
+        return not strayed(failure)
+    return isinstance(failure, KeyboardInterrupt)
+
+
+def outside_of_loops() -> Context:
+    """Return a copy of the context for a thread, in which no event loop can be found."""
+    context, sniffio = copy_context(), sys.modules.get("sniffio")
+    if sniffio is not None:
+        context.run(sniffio.current_async_library_cvar.set, None)
+    return context
+
+
+def strayed(stop: BaseException) -> bool:
+    """Return whether a tool let a cancellation out that nobody asked for: that of a future which it awaited.
+
+    Only asyncio has those; there the task itself knows whether it was cancelled.
+    """
+    if not isinstance(stop, get_cancelled_exc_class()) or current_effective_deadline() == -math.inf:
+        return False
+    loop = sys.modules.get("asyncio")
+    task = loop.current_task() if loop is not None else None
+    return task is not None and task.cancelling() == 0

@@ -1,0 +1,373 @@
+"""Runs tools. The `attempt` is durable before its tool runs, and only entries tell the rest of Gesta what a tool did.
+
+Calls of one move run at once. Every result but the last of a batch is awaited until it is durable, so that a crash
+loses no other result; the last one is committed with what comes next. A tool with effects runs to its end even when its
+turn is left.
+"""
+
+import math
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+import anyio
+import msgspec
+
+from gesta.agent import Agent
+from gesta.decide.move import Use
+from gesta.decide.open_call import effect_of
+from gesta.entry import Entry
+from gesta.errors import BadArguments, GestaError, InDoubt, LeaseLost, message_of
+from gesta.function_tool.doubt import in_doubt
+from gesta.function_tool.tool import Tool
+from gesta.kinds import AttemptContent, Content, Error, FaultContent
+from gesta.perform.child import ChildWaits, Trial, attempt_name, context_of, idempotency_key
+from gesta.perform.doubts import settle
+from gesta.perform.execution import LiveRun
+from gesta.perform.late import late
+from gesta.perform.result import result_of
+from gesta.perform.stop import TurnLeft
+from gesta.perform.threads import (
+    Mark,
+    NotBegun,
+    Outliving,
+    Returned,
+    Seat,
+    ThreadFunction,
+    caught,
+    mark_of,
+    runs_subprocess,
+    unless_stale,
+    works,
+)
+from gesta.state.calls import KEY_EXPIRED, UNSTARTED, WAITS, Pending
+from gesta.state.opening import is_message
+from gesta.store import Statements
+
+
+class ReadyCall(msgspec.Struct, frozen=True):
+    """One call that may begin now."""
+
+    call: Pending
+    tool: Tool
+    bound_s: float | None
+    """Seconds after which nobody waits for it any more."""
+    seat: Seat | None = None
+    """Of a tool that needs a thread."""
+
+
+async def use(agent: Agent, move: Use, live: LiveRun) -> None:
+    """Settle what can be settled without trying, then try the rest."""
+    for call in move.settle:
+        await settle(agent, call, live)
+    alone: list[ReadyCall] = []
+    beside: list[ReadyCall] = []
+    for call in move.run:
+        if not _key_expired(agent, call, live):
+            work = _work(agent, call)
+            (alone if work.tool.effect == "transactional" else beside).append(work)
+    for work in alone:
+        await _transact(work, live)
+    beside = await _seated(beside, live)
+    if beside:
+        await _try_all(beside, live)
+    elif not alone:
+        await live.log.durable()
+
+
+def _work(agent: Agent, call: Pending) -> ReadyCall:
+    tool = agent.tool(call.name)
+    assert tool is not None, f"decide ran {call.name!r}, which the agent does not have"
+    return ReadyCall(call, tool, tool.timeout_s or agent.policy.tool_timeout_s)
+
+
+def _key_expired(agent: Agent, call: Pending, live: LiveRun) -> bool:
+    """Note that a key is too old to be used again, if it is: the other side may have forgotten what it stands for."""
+    tool, last = agent.tool(call.name), call.last
+    if tool is None or last is None or call.first_at is None or last.void or effect_of(tool, last) != "idempotent":
+        return False
+    if live.clock() - call.first_at < timedelta(seconds=tool.key_s):
+        return False
+    error = Error(type=KEY_EXPIRED, message=f"the idempotency key is older than {tool.key_s:g} s (`key_s`)")
+    live.write(FaultContent(of=last.seq, error=error), last.seq)
+    return True
+
+
+async def _seated(works_: Sequence[ReadyCall], live: LiveRun) -> list[ReadyCall]:
+    """Reserve a thread for each call that needs a thread, before its attempt is on record.
+
+    Calls that get no thread are tried in a later move. A call that holds a thread never waits for another one, which
+    could last for ever. Raises TurnLeft.
+    """
+    ready: list[ReadyCall] = []
+    for work in works_:
+        if not work.tool.threaded:
+            ready.append(work)
+        elif (seat := Seat()).free():
+            ready.append(msgspec.structs.replace(work, seat=seat))
+    if ready or not works_:
+        return ready
+    seat = Seat()
+    await live.log.durable()  # the reply was paid for, and a thread may be long in coming
+    with live.stop.breaking():
+        await seat.wait()
+    live.stop.check()
+    return [msgspec.structs.replace(works_[0], seat=seat)]
+
+
+async def _try_all(works_: Sequence[ReadyCall], live: LiveRun) -> None:
+    """Try calls at once. The first failure of the log is raised as itself, when the others have come to an end."""
+    trials = [_write_attempt(work, live) for work in works_]
+    keep, marks = live.log.journal.store.keep, dict[int, Mark]()
+    for work, (attempt, _) in zip(works_, trials, strict=True):
+        if work.tool.effect != "pure":
+            marks[attempt.seq] = mark_of(attempt_name(live, attempt.seq), keep)  # at work from here on, for all
+    begun, left, checked = False, len(works_), 0.0
+    failures: list[GestaError] = []
+
+    def trial_of(work: ReadyCall, attempt: Entry, key: str) -> Trial:  # nobody else keeps the mark that is in it
+        return Trial(work.call, attempt.seq, key, mark=marks.pop(attempt.seq, None), checked=checked)
+
+    async def carry_out(work: ReadyCall, attempt: Entry, key: str) -> None:
+        nonlocal left
+        try:
+            await _try(work, attempt, trial_of(work, attempt, key), live)
+            left -= 1
+            if left:
+                await live.log.durable()
+        except GestaError as failure:
+            failures.append(failure)
+            live.stop.ask()  # nothing that happens from here on can be written down
+
+    try:
+        await _on_record(trials, live)
+        begun = not (marks and await _told_meanwhile(trials, live))
+        checked = time.monotonic()
+        if not begun:
+            return
+    finally:
+        if not begun:
+            marks.clear()  # an exception keeps its frames, and with them what stands in them
+            for work in works_:
+                if work.seat is not None:
+                    work.seat.leave()
+    jobs: list[Callable[[], Coroutine[Any, Any, None]]] = [
+        partial(carry_out, work, *trial) for work, trial in zip(works_, trials, strict=True)
+    ]
+    if len(jobs) == 1:
+        await jobs[0]()
+    else:
+        async with anyio.create_task_group() as group:
+            for job in jobs:
+                group.start_soon(job)
+    if failures:
+        raise failures[0]
+
+
+async def _on_record(trials: Sequence[tuple[Entry, str]], live: LiveRun) -> None:
+    """Wait until attempts are durable. If their commit fails, no attempt begins, for nobody knows what was written.
+
+    Whoever goes on with the run is told so, as soon as something can be written again.
+    """
+    journal = live.log.journal
+    try:
+        await journal.durable()
+    except GestaError:
+        why = Error(type=UNSTARTED, message="the commit of the attempt failed, so it was not begun")
+        for entry, key in trials:
+            fault = FaultContent(of=entry.seq, error=why, over=True)
+            journal.secure(partial(late, live.log.run, entry.seq, key, fault), None)
+        raise
+
+
+async def _told_meanwhile(trials: Sequence[tuple[Entry, str]], live: LiveRun) -> bool:
+    """Return whether a person said something before the attempts were on record: nothing with effects is begun then.
+
+    Nor if somebody else holds the run by now, because this process stood still. Raises LeaseLost.
+    """
+    journal, run = live.log.journal, live.log.run
+    why = Error(type=UNSTARTED, message="a letter came first, so it was not begun")
+    faults = [(entry, key, FaultContent(of=entry.seq, error=why, over=True)) for entry, key in trials]
+    try:
+        if not await journal.store.holds(journal.lease):
+            raise LeaseLost(run, f"the lease of epoch {journal.lease.epoch}", "that another process has taken it")
+        letters = await journal.store.inbox(run)
+    except GestaError:
+        for entry, key, fault in faults:  # whoever goes on is told that nothing was begun
+            live.host.save(late(run, entry.seq, key, fault))
+        raise
+    if all(letter.id in journal.taken_in or is_message(letter) for letter in letters):
+        return False
+    for entry, _, fault in faults:
+        live.write(fault, entry.seq)
+    return True
+
+
+async def _transact(work: ReadyCall, live: LiveRun) -> None:
+    """Carry out a call whose tables live in the record: attempt, effect and result are one commit."""
+    tool, call = work.tool, work.call
+    attempt, key = _write_attempt(work, live)
+
+    def effect(sql: Statements) -> bool:
+        context = msgspec.structs.replace(context_of(Trial(call, attempt.seq, key), live), sql=sql)
+        try:
+            told = dict.fromkeys(tool.context_names, context)
+            returned = Returned(tool.function(**tool.arguments(call.final_args), **told))
+            sql.check()
+        except BaseException as failure:  # noqa: BLE001 - nothing of it is kept, and it is the model's to read
+            returned = Returned(failure=failure)
+        live.observe(live.write(result_of(returned, tool, call.seq), attempt.seq))
+        return returned.failure is None
+
+    await live.log.journal.transact(effect, work.bound_s)
+
+
+def _write_attempt(work: ReadyCall, live: LiveRun) -> tuple[Entry, str]:
+    """Write that a call is about to be tried, and under which key."""
+    call, tool, opened, journal = work.call, work.tool, live.state.opened, live.log.journal
+    assert opened is not None
+    key = idempotency_key(call, opened.record, live.log.run)
+    content = AttemptContent(
+        of=call.seq,
+        number=call.attempts + 1,
+        epoch=journal.lease.epoch,
+        effect=tool.effect,
+        process=journal.lease.owner,
+        key=key,
+    )
+    if tool.effect in ("once", "idempotent"):
+        journal.sync()
+    causes = [call.seq]
+    if call.approved is not None:
+        causes.append(call.approved)
+    if call.last is not None and call.last.settled is not None:
+        causes.append(call.last.settled)
+    return live.write(content, *causes), key
+
+
+async def _try(work: ReadyCall, attempt: Entry, trial: Trial, live: LiveRun) -> None:
+    """Try the effect once, and write its result, or why nobody knows it."""
+    tool, seat = work.tool, work.seat
+    thread = Outliving(partial(_late_result, live, tool, work.call, attempt), seat)
+    returned, marks = None, [trial.mark]
+    trial = msgspec.structs.replace(trial, cancelled=lambda: thread.left or live.stop.asked, mark=None)
+    context = context_of(trial, live) if tool.context_names else None
+
+    async def in_thread(call: ThreadFunction) -> Any:
+        return await thread.carry_out(partial(unless_stale, trial.checked, call))
+
+    async def begin(arguments: dict[str, Any]) -> Any:
+        return await unless_stale(trial.checked, partial(tool.invoke, arguments, context, in_thread))
+
+    try:
+        arguments = tool.arguments(work.call.final_args)
+        until = math.inf if work.bound_s is None else anyio.current_time() + work.bound_s
+        with anyio.CancelScope(deadline=until) as scope:
+            if tool.agent is None:  # else its own run is asked to stop for itself
+                live.stop.enter(scope, graced=tool.effect != "pure")
+            try:
+                returned = await caught(begin(arguments), marks)
+            finally:
+                live.stop.leave(scope)
+    except BadArguments as wrong:
+        returned = Returned(failure=wrong)
+    except BaseException as failure:
+        if not thread.gave(failure):
+            marks.clear()
+            _give_up(live, work, attempt, thread, Error(type="cancelled", message=f"{tool.name} was broken off"))
+            with anyio.CancelScope(shield=True):
+                await live.log.durable()
+            raise
+        returned = Returned(failure=failure)
+    finally:
+        if seat is not None and not thread.begun:
+            seat.leave()
+    if returned is None:
+        marks.clear()
+        too_late = not live.stop.asked or work.tool.agent is not None or anyio.current_time() >= until
+        _give_up(live, work, attempt, thread, _no_return(work, late=too_late))
+        if trial.children.at_work and too_late:
+            await live.host.call_off(live, trial.children.at_work)
+    elif isinstance(returned.failure, NotBegun):
+        _stood_still(live, attempt, trial.key)
+    elif returned.failure is not None and _below(returned.failure) is not None:
+        _wait_for(live, attempt, returned.failure)
+    else:
+        _told(live, work, attempt, msgspec.structs.replace(trial, mark=marks.pop()), returned)
+
+
+def _stood_still(live: LiveRun, attempt: Entry, key: str) -> None:
+    """Note that a function was not called, also for whoever has taken the run meanwhile."""
+    error = Error(type=UNSTARTED, message="this process stood still, so it was not begun")
+    fault = FaultContent(of=attempt.seq, error=error, over=True)
+    live.write(fault, attempt.seq)
+    live.log.journal.secure(partial(late, live.log.run, attempt.seq, key, fault), None)
+
+
+def _no_return(work: ReadyCall, *, late: bool) -> Error:
+    if late:
+        return Error(type="timeout", message=f"{work.tool.name} did not return within {work.bound_s} s")
+    return Error(type="cancelled", message=f"{work.tool.name} was broken off when its turn was left")
+
+
+def _told(live: LiveRun, work: ReadyCall, attempt: Entry, trial: Trial, returned: Returned) -> None:
+    """Write what a function gave or raised: its result, or that nobody knows whether the effect happened."""
+    content = _outcome(work.tool, attempt.seq, returned, over=not runs_subprocess(attempt_name(live, attempt.seq)))
+    if isinstance(content, FaultContent):
+        live.write(content, attempt.seq)
+        return
+    doubts = sorted(trial.children.doubts) or None
+    content = msgspec.structs.replace(content, call=work.call.seq, doubts=doubts)
+    live.observe(live.write(content, attempt.seq, *trial.children.ends))
+    live.log.journal.secure(partial(late, live.log.run, attempt.seq, trial.key, content), trial.mark)
+
+
+def _outcome(tool: Tool, attempt: int, returned: Returned, *, over: bool) -> Any:
+    """Return the content that says how a function ended."""
+    failure = returned.failure
+    if isinstance(failure, InDoubt) or (failure is not None and not isinstance(failure, GestaError)):
+        unsure = in_doubt(failure, tool.certain) if tool.effect != "pure" else isinstance(failure, InDoubt)
+        if unsure:
+            said = message_of(failure) or f"{tool.name} cannot say whether its effect happened"
+            error = Error(type=type(failure).__name__, message=said)
+            return FaultContent(of=attempt, error=error, over=over or None)
+    return result_of(returned, tool, 0)
+
+
+def _below(stop: BaseException) -> BaseException | None:
+    """Find why a tool was left, if that is a run below: also where it called several at once."""
+    if isinstance(stop, BaseExceptionGroup):
+        return next((found for each in stop.exceptions if (found := _below(each)) is not None), None)
+    return stop if isinstance(stop, ChildWaits | TurnLeft) else None
+
+
+def _wait_for(live: LiveRun, attempt: Entry, stop: BaseException) -> None:
+    """Note that a call waits for a run below, which goes on where it was when the call is tried again."""
+    why = _below(stop)
+    if isinstance(why, ChildWaits):
+        run, text = why.args
+    else:
+        run, text = "", "the turn was left"
+    error = Error(type=WAITS, message=f"run {run} is not done: {text}" if run else text)
+    live.write(FaultContent(of=attempt.seq, error=error, run=run or None), attempt.seq)
+
+
+def _give_up(live: LiveRun, work: ReadyCall, attempt: Entry, thread: Outliving, error: Error) -> None:
+    """Leave what does not return: its result if it came at the last moment, else a doubt."""
+    returned = thread.leave() if thread.begun else None
+    if returned is not None:
+        assert isinstance(attempt.content, AttemptContent)
+        _told(live, work, attempt, Trial(work.call, attempt.seq, attempt.content.key or ""), returned)
+        return
+    over = not works(attempt_name(live, attempt.seq))
+    live.write(FaultContent(of=attempt.seq, error=error, over=over or None), attempt.seq)
+
+
+def _late_result(live: LiveRun, tool: Tool, call: Pending, attempt: Entry, returned: Returned) -> None:
+    """Put what came of a call that was given up into the inbox, in the thread that made the call."""
+    found = _outcome(tool, attempt.seq, returned, over=True)
+    content: Content = found if isinstance(found, FaultContent) else msgspec.structs.replace(found, call=call.seq)
+    assert isinstance(attempt.content, AttemptContent)
+    live.host.save(late(live.log.run, attempt.seq, attempt.content.key, content))

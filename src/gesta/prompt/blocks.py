@@ -1,0 +1,238 @@
+"""A prompt is the block list of a run: it grows by what is new, and nothing in it is ever encoded twice.
+
+The same entries give the same blocks, whether they come one by one while the run goes on or all at once when it is
+resumed: segments end at `request` entries, and a block once made is final. The body's digest is carried along, so that
+asking costs what is new. A `compaction` hides blocks, and the next request lists all that are left.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from gesta.entry import Entry
+from gesta.errors import BrokenRecord
+from gesta.kinds import CompactionContent, Kind, RequestContent, RequestHeaderContent
+from gesta.message import Message, Role
+from gesta.model.request import Envelope, Model, Request, native_by
+from gesta.prompt.formatter import Formatter
+
+SHOWN = frozenset(
+    {
+        Kind.System,
+        Kind.User,
+        Kind.Assistant,
+        Kind.ChatCompletion,
+        Kind.Thought,
+        Kind.ToolCall,
+        Kind.ToolResult,
+        Kind.Begin,
+    }
+)
+"""Kinds that a formatter may make messages of."""
+
+
+def way(formatter: Formatter[Any], model: Model) -> str:
+    """Name the way from entries to blocks; of one model, since each has its own native items back."""
+    return f"{formatter.name}+{native_by(model)}"
+
+
+CLEARED = "[This result was left out to save space. Call the tool again if it is needed.]"
+NOTHING = "(All earlier messages were left out. Go on.)"
+"""Sent where all blocks were left out: no provider accepts a conversation without a message."""
+
+
+class Shown(Struct, frozen=True, gc=False):
+    """What is known of one block, beside its bytes."""
+
+    role: Role
+    sources: tuple[int, ...]
+    """Seqs of the entries that it was made from."""
+    calls: tuple[str, ...]
+    """Ids of the calls that it makes."""
+    answers: str | None
+    """Id of the call that it answers."""
+    tool: str | None
+    observes: bool
+    """Whether it is results of tools."""
+    failed: bool = False
+    """Whether it tells of an error of a tool."""
+    left_out: bool = False
+    """Whether a compaction left out what it said."""
+
+
+class Prompt:
+    """The blocks of one run for one formatter and one way of encoding."""
+
+    def __init__(self, formatter: Formatter[Any], model: Model) -> None:
+        self._formatter = formatter
+        self._encode = model.encode
+        self._state = formatter.start()
+        self._segment: list[Entry] = []
+        self.blocks: list[bytes] = []
+        self.shown: list[Shown] = []
+        """What each block shows."""
+        self._gaps: dict[int, int] = {}
+        """For each compaction since the last request, the place of what it hides: what it causes stands there."""
+        self.encoder = f"{formatter.name}+{model.encoder}"
+        self.way = way(formatter, model)
+        self._envelope: Envelope | None = None
+        self._hash = hashlib.sha256()
+        self._hashed = 0
+
+    def add(self, entry: Entry) -> None:
+        """Add one entry. A `request` ends the segment, and so does a `compaction`."""
+        kind = entry.content.kind
+        if kind is Kind.Request:
+            if self._segment:
+                self.close()
+            self._gaps.clear()  # what was sent stays as it is
+        elif kind is Kind.Compaction:
+            assert isinstance(entry.content, CompactionContent)
+            self.close()
+            self._hide(entry.seq, entry.content)
+        elif kind in SHOWN:
+            gap = self._gap(entry) if self._gaps else None
+            if gap is not None:
+                self.close()
+            self._segment.append(entry)
+            if gap is not None:
+                self.close(gap)
+
+    def _gap(self, entry: Entry) -> int | None:
+        """Return the place where a compaction hid messages, for an entry made from that compaction."""
+        return next((self._gaps[cause] for cause in entry.causes if cause in self._gaps), None)
+
+    def close(self, at: int | None = None) -> None:
+        """End the segment: make its messages, and encode each; `at` a place, or at the end."""
+        if self._segment:
+            messages = self._formatter.format(self._segment, self._state)
+            self._segment = []
+            self._insert(at, messages)
+
+    def _insert(self, at: int | None, messages: Sequence[Message]) -> None:
+        if at is None:
+            at = len(self.blocks)
+        else:  # the next one stands after it
+            self._gaps = {known: gap + len(messages) * (gap >= at) for known, gap in self._gaps.items()}
+        self.blocks[at:at] = map(self._encode, messages)
+        self.shown[at:at] = [
+            Shown(
+                role=each.role,
+                sources=each.sources,
+                calls=tuple([call.id for call in each.calls]) if each.calls else (),
+                answers=each.call_id,
+                tool=each.name,
+                observes=each.observes or each.call_id is not None,
+                failed=each.failed,
+            )
+            for each in messages
+        ]
+
+    def _hide(self, seq: int, content: CompactionContent) -> None:
+        """Leave out the blocks made from a range, a call together with its results; a summary stands in their place.
+
+        A result whose call stays is not left out: what it says is.
+        """
+        hidden = {
+            place
+            for place, shown in enumerate(self.shown)
+            if shown.sources and all(content.from_seq <= source <= content.to_seq for source in shown.sources)
+        }
+        calls = {id for place in hidden for id in self.shown[place].calls}
+        alone = {place for place in hidden if self._answers_beyond(place, calls, hidden)}
+        for place in alone:
+            self._clear(place, seq, content.summary)
+        hidden -= alone
+        hidden |= {place for place, shown in enumerate(self.shown) if shown.answers in calls}
+        kept = [place for place in range(len(self.blocks)) if place not in hidden]
+        gap = min(hidden, default=len(self.blocks))
+        self.blocks = [self.blocks[place] for place in kept]
+        self.shown = [self.shown[place] for place in kept]
+        self._gaps = {known: at - sum(place < at for place in hidden) for known, at in self._gaps.items()}
+        self._gaps[seq] = gap
+        if content.summary is not None and (hidden or not alone):
+            self._insert(gap, [Message(role="user", text=content.summary, sources=(seq,))])
+        self._envelope = None
+
+    def _answers_beyond(self, place: int, calls: set[str], hidden: set[int]) -> bool:
+        """Return whether a block is results of calls that are not hidden."""
+        shown = self.shown[place]
+        if not shown.observes:
+            return False
+        return shown.answers not in calls if shown.answers is not None else place - 1 not in hidden
+
+    def _clear(self, place: int, seq: int, summary: str | None) -> None:
+        """Leave out what a result says: its call needs one."""
+        old = self.shown[place]
+        text = CLEARED if summary is None else summary
+        self.blocks[place] = self._encode(
+            Message(role=old.role, text=text, call_id=old.answers, name=old.tool, failed=old.failed, sources=(seq,))
+        )
+        self.shown[place] = replace(old, sources=(seq,), left_out=True)
+
+    def since(self, known: int) -> list[tuple[int, ...]]:
+        """Return the seqs that each block after the first `known` blocks was made from."""
+        return [one.sources for one in self.shown[known:]]
+
+    def request(self, header: RequestHeaderContent, envelope: Envelope, answered: int) -> Request:
+        """Make the request of all blocks. Cost: the blocks since the last request with this envelope."""
+        if not self.blocks:
+            alone = self._encode(Message(role="user", text=NOTHING))
+            envelope = replace(envelope, tail=alone + envelope.tail)
+        if envelope != self._envelope:
+            self._envelope, self._hash, self._hashed = envelope, hashlib.sha256(envelope.head), 0
+        for place in range(self._hashed, len(self.blocks)):
+            before = self.blocks[place - 1] if place else None
+            self._hash.update(envelope.add(before, self.blocks[place]))
+        self._hashed = len(self.blocks)
+        whole = self._hash.copy()
+        whole.update(envelope.end(self.blocks))
+        return Request(
+            header=header, envelope=envelope, blocks=self.blocks, answered=answered, digest=whole.hexdigest()
+        )
+
+
+def references(request: RequestContent) -> list[tuple[int, ...]]:
+    """Seqs behind each block that a request adds; empty for a block that stands there in full."""
+    return [() if isinstance(block, str) else tuple(block[0]) for block in request.blocks]
+
+
+def prompt_at(
+    entries: Sequence[Entry], seq: int, formatter: Formatter[Any], model: Model, *, compacted: bool = True
+) -> Prompt:
+    """Make the prompt of the request `seq` from the entries before it.
+
+    Args:
+        compacted: False for the prompt as it would have been had nothing been left out.
+    """
+    prompt = Prompt(formatter, model)
+    for entry in entries:
+        if entry.seq < seq and (compacted or entry.kind is not Kind.Compaction):
+            prompt.add(entry)
+    prompt.close()
+    return prompt
+
+
+def rebuild(
+    entries: Sequence[Entry], seq: int, formatter: Formatter[Any], model: Model, *, compacted: bool = True
+) -> Request:
+    """Make the request `seq` again from the entries before it; see `prompt_at`.
+
+    The digest of what is made equals the one on record, or the formatter or model is not the one that was used.
+    """
+    header = header_of(entries, seq)
+    return prompt_at(entries, seq, formatter, model, compacted=compacted).request(header, model.envelope(header), 0)
+
+
+def header_of(entries: Sequence[Entry], seq: int) -> RequestHeaderContent:
+    """Return the header of the request `seq`."""
+    by_seq = {entry.seq: entry for entry in entries}
+    content = by_seq[seq].content
+    assert isinstance(content, RequestContent), f"entry {seq} is a {by_seq[seq].kind}, not a request"
+    header = by_seq[content.header].content if content.header in by_seq else None
+    if not isinstance(header, RequestHeaderContent):
+        raise BrokenRecord(f"entry {by_seq[seq].id}", f"its header, entry {content.header}, is no request-header")
+    return header

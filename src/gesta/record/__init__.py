@@ -1,0 +1,12 @@
+"""An opened store: who holds a run takes its turns; leases, forks, streams, and the door of it all."""
+
+ORDER = (
+    "forks",
+    "leases",
+    "cancel",
+    "turns",
+    "stream",
+    "inbox",
+    "record",
+)
+"""Files in reading order: each imports only those before it."""

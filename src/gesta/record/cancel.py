@@ -1,0 +1,63 @@
+"""What runs below a turn still have open ends with that turn, or when it waits for them no longer.
+
+Nobody waits for it any more, so nobody's consent may set it going. A run that somebody drives just now is told by
+letter, and ends its turn at its next step.
+"""
+
+from collections.abc import Sequence
+
+from gesta.codec.rows import decode_content, encode_content
+from gesta.entry import fold
+from gesta.errors import RunHeld
+from gesta.kinds import BeginContent, EndContent, Error, Kind, SignalContent
+from gesta.log.journal import Clock, Journal, read
+from gesta.perform.execution import LiveRun
+from gesta.record.leases import Leases
+from gesta.state.opening import close_orphans
+from gesta.state.run import RunView
+from gesta.store import Letter, RunRow, Store
+
+
+async def cancel_below(leases: Leases, clock: Clock, live: LiveRun, names: Sequence[str] | None = None) -> None:
+    """End what runs below still have open.
+
+    Args:
+        names: of the child runs that are ended, with all below them; `None` for all.
+    """
+    opened, run, store = live.state.opened, live.log.run, leases.store
+    assert opened is not None
+    by = f"run {run}"
+    open_ = {run}
+    for row in await store.runs(opened.session):  # in the order in which they were opened
+        if names is not None and row.parent_run == run and row.name not in names:
+            continue
+        if row.parent_run in open_ and not await _ended(store, row):
+            open_.add(row.run)
+            try:
+                await _end_turn(leases, clock, row.run, by)
+            except RunHeld:
+                text = encode_content(SignalContent(name="cancel", by=by), None)
+                await store.send(Letter(row.run, f"cancel-{run}", text))
+
+
+async def _ended(store: Store, row: RunRow) -> bool:
+    """Return whether the last entry of a run is the end of a turn. Cost: two rows."""
+    (last,) = await store.read(row.run, row.head - 1)
+    begins = await store.read(row.run, last.span - 1, last.span) if last.kind == Kind.End else []
+    contents = [decode_content(begin.content, {}) for begin in begins]
+    return any(isinstance(content, BeginContent) and content.role == "turn" for content in contents)
+
+
+async def _end_turn(leases: Leases, clock: Clock, run: str, by: str) -> None:
+    """End the turn of a run that nobody is at. Raises RunHeld."""
+    async with leases.leased(run) as lease:
+        state = fold(RunView(), await read(leases.store, run))
+        if state.turn is None or not state.open:
+            return
+        journal, begin = Journal(leases.store, lease, clock), state.turn.begin
+        close_orphans(journal, state)
+        signal = journal.write(SignalContent(name="cancel", by=by), begin)
+        error, doubts = Error(type="cancelled", message=f"cancelled by {by}"), state.left_in_doubt() or None
+        end = EndContent(status="error", reason="cancelled", error=error, doubts=doubts)
+        journal.write(end, begin, (signal.seq,))
+        await journal.durable()

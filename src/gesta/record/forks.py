@@ -1,0 +1,119 @@
+"""In a fork nothing happens that nobody allowed: a call is answered with what the same call gave in its base.
+
+One that is not on record there goes live if its tool is pure, or was named when the fork was made; else it waits, as
+for an approval, and a person may let it go live. So a fork that somebody resumes is fenced like one that was just made,
+and its own `attempt` entries are all that it ever did outside.
+"""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from gesta.agent import Agent
+from gesta.codec.rows import digest_of
+from gesta.decide.move import Waiting
+from gesta.entry import Entry
+from gesta.events import Outcome
+from gesta.function_tool.tool import Tool
+from gesta.kinds import ApprovalContent, Forked, ToolCallContent, ToolResultContent
+from gesta.log.journal import read
+from gesta.loop import turn
+from gesta.perform.execution import LiveRun
+from gesta.workflow.turn import play
+
+CallDigest = tuple[str, str]
+"""Tool, and digest of the canonical arguments."""
+
+
+async def advance(agent: Agent, live: LiveRun) -> Outcome:
+    """Run a turn until it ends or waits. In a fork, calls that its base made too get the base's results."""
+    opened, take = live.state.opened, turn if agent.program is None else play
+    base = opened.base if opened is not None else None
+    if base is None:
+        return await take(agent, live)
+    agent = msgspec.structs.replace(agent, tools=[_fenced(tool, base) for tool in agent.tools])
+    begun = [call for call in live.state.calls.values() if call.last is not None and call.last.seq <= base.seq]
+    await _answered(agent, base, [Waiting("doubt", call.seq, call.name) for call in begun], live)
+    ended = await take(agent, live)
+    while ended.end is None and await _answered(agent, base, ended.waiting, live):
+        ended = await take(agent, live)
+    return ended
+
+
+async def base_below(name: str, live: LiveRun) -> Forked | None:
+    """Return the base of a child run of a fork. It shares no entry with that base, and is answered from it."""
+    opened = live.state.opened
+    if opened is None or opened.base is None:
+        return None
+    rows = await live.log.journal.store.runs(name=name)
+    below = [row.run for row in rows if row.parent_run == opened.base.run]
+    return Forked(run=below[-1] if below else "", seq=0, live=opened.base.live)
+
+
+def _fenced(tool: Tool, base: Forked) -> Tool:
+    """Have each call wait for consent; one that was begun before the fork is not tried again by itself."""
+    if _free(tool, base):
+        return msgspec.structs.replace(tool, approval=True)
+    effect = tool.effect if tool.effect == "transactional" else "once"
+    return msgspec.structs.replace(tool, approval=True, effect=effect, reconcile=None)
+
+
+def _free(tool: Tool, base: Forked) -> bool:
+    return tool.effect == "pure" or tool.name in (base.live or ())
+
+
+async def _answered(agent: Agent, base: Forked, waits: Iterable[Waiting], live: LiveRun) -> bool:
+    """Answer what the turn waits for, as far as the base or the fence says how; False where neither does."""
+    waits = list(waits)
+    if not waits:
+        return False
+    known = given(await read(live.log.journal.store, base.run))
+    own = await read(live.log.journal.store, live.log.run)
+    answered = False
+    for waiting in waits:
+        call, tool = live.state.calls.get(waiting.call), agent.tool(waiting.tool)
+        if call is None or tool is None or waiting.run is not None:
+            continue
+        named = (call.name, digest_of(call.args))
+        found, place = known.get(named, []), _place(own, named, call.seq)
+        if found:
+            _copy_result(found[min(place, len(found) - 1)], call.seq, live)
+        elif waiting.what == "approval" and call.asked is not None and not tool.asks and _free(tool, base):
+            by = f"fork of {base.run}"
+            live.write(ApprovalContent(of=call.asked, verdict="approved", by=by), call.asked)
+        else:
+            continue
+        answered = True
+    live.absorb()
+    return answered
+
+
+def given(entries: Iterable[Entry]) -> dict[CallDigest, list[Entry]]:
+    """Return the results on record by tool and arguments, in the order of the calls."""
+    calls: dict[int, CallDigest] = {}
+    results: dict[int, Entry] = {}
+    for entry in entries:
+        content = entry.content
+        if isinstance(content, ToolCallContent):
+            calls[entry.seq] = content.tool_name, digest_of(content.tool_args)
+        elif isinstance(content, ToolResultContent) and content.call in calls:
+            results.setdefault(content.call, entry)
+    found: dict[CallDigest, list[Entry]] = {}
+    for call, named in calls.items():
+        if call in results:
+            found.setdefault(named, []).append(results[call])
+    return found
+
+
+def _place(own: Iterable[Entry], named: CallDigest, seq: int) -> int:
+    """Return how many equal calls came before it. The same call may have returned something else later."""
+    before = [entry.content for entry in own if entry.seq < seq]
+    return sum(
+        isinstance(each, ToolCallContent) and (each.tool_name, digest_of(each.tool_args)) == named for each in before
+    )
+
+
+def _copy_result(entry: Entry, call: int, live: LiveRun) -> None:
+    assert isinstance(entry.content, ToolResultContent)
+    content = msgspec.structs.replace(entry.content, call=call, tool_call_id=None, copy_of=entry.id)
+    live.observe(live.write(content, call))

@@ -1,0 +1,236 @@
+"""A record is an opened store: sessions, runs and turns, and the right to write them.
+
+A run is found by session and name; its id is derived, so that two processes which make it collide instead of doubling
+it. Only who holds a run's lease appends to it. Everybody else puts a letter into its inbox.
+"""
+
+import os
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
+from contextlib import asynccontextmanager
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from anyio.abc import TaskGroup
+
+from gesta.agent import Agent
+from gesta.entry import fold
+from gesta.errors import AgentError, BadArguments, NoRun, NotWaiting, OtherType, RunHeld, SeveralRuns
+from gesta.events import Listener, Outcome
+from gesta.function_tool.output import T
+from gesta.integrity.tombstones import SESSION
+from gesta.integrity.verify import Flaw, Head, Report, audit, heads, report
+from gesta.kinds import BeginContent, Kind, Opened, Part, SignalContent, UserContent
+from gesta.log.journal import Clock, Journal, Log, closing, open_root, read, refuse_misspelt, utc_now
+from gesta.model.request import Unasked
+from gesta.record.inbox import Inbox
+from gesta.record.stream import Stream
+from gesta.record.turns import Turns
+from gesta.state.opening import Opening, check_here, close_orphans, shielded
+from gesta.state.run import RunView
+from gesta.store import Info, RunRow, Store
+from gesta.text.redactor import SECRETS
+
+Said = str | Part | Sequence[str | Part]
+"""A message of a person: a text, or texts, images and files."""
+
+
+class Record(Inbox):
+    """An opened record. Made by `gesta.open`."""
+
+    def __init__(
+        self, store: Store, bind: Callable[[Agent], Agent], tasks: TaskGroup | None = None, clock: Clock = utc_now
+    ) -> None:
+        super().__init__(store)
+        self._tasks = tasks
+        self.turns = Turns(store, bind, clock)
+        """What takes the turns."""
+
+    def now(self) -> datetime:
+        """Return the time by the clock that stamps entries."""
+        return self.turns.clock()
+
+    def close(self) -> None:
+        """Leave the turns that are at work: the block that opened the record is left."""
+        self.turns.close()
+
+    @property
+    def info(self) -> Info:
+        """What the store says of itself."""
+        return self.store.info
+
+    async def run(
+        self,
+        agent: Agent[T],
+        message: Said,
+        *,
+        session: str | None = None,
+        key: str | None = None,
+        user: str | None = None,
+        listener: Listener | None = None,
+    ) -> Outcome[T]:
+        """Send a message to an agent and take its turn to the end, or until it waits for somebody.
+
+        Args:
+            message: a text, or texts, images and files (`gesta.message.attached`) in a list.
+            session: without one, a new session each time.
+            key: a key that this run already has gives that turn's outcome, or goes on with it.
+            listener: is told the events of the streaming contract, in this task.
+
+        Raises:
+            OtherMessage: the key stands for another message.
+            TurnOpen, RunHeld: another turn of this run is open, or another process writes it, and the agent's policy
+                says `when_busy="raise"`.
+            RunMirrored: the run goes on in another record.
+            OtherType: the turn of that key was answered under another `output`.
+        """
+        opening = opening_of(agent, message, session, key, user)
+        return typed(agent, await self.turns.take(agent, opening, listener))
+
+    def stream(
+        self,
+        agent: Agent[T],
+        message: Said,
+        *,
+        session: str | None = None,
+        key: str | None = None,
+        user: str | None = None,
+    ) -> Stream[T]:
+        """Send a message and hear the events as they come; the outcome is on the stream afterwards."""
+        opening = opening_of(agent, message, session, key, user)
+
+        async def take(listener: Listener | None) -> Outcome[T]:
+            return typed(agent, await self.turns.take(agent, opening, listener))
+
+        return Stream(self._tasks, take, stops=agent.policy.when_left == "stop")
+
+    async def resume(
+        self, run: str, agent: Agent[T], *, listener: Listener | None = None, by: str | None = "resume"
+    ) -> Outcome[T]:
+        """Go on with the open turn of a run; without one, give the outcome of its last.
+
+        Args:
+            by: the person who says so. Without one, as for a worker, a turn in which too many processes died waits.
+
+        Raises:
+            NoRun: no such run, or one in which no turn was begun.
+            OtherType: the last turn was answered under another `output`.
+        """
+        return typed(agent, await self.turns.resume(agent, run, listener, by=by))
+
+    async def cancel(self, run: str, *, by: str, reason: str | None = None) -> Outcome | None:
+        """End the open turn of a run; None where somebody is writing the run, who ends it at the next step.
+
+        Raises:
+            NotWaiting: no turn is open.
+        """
+        state, row = await self.state(run), await self.find(run)
+        if state.turn is None or not state.open:
+            raise NotWaiting(run, "turn", {})
+        await self.send(run, SignalContent(name="cancel", by=by, reason=reason), key=f"cancel-{state.turn.begin}")
+        try:
+            return await self.turns.resume(Agent(row.name, Unasked()), run, by=by)
+        except RunHeld:
+            return None
+
+    async def find(self, name: str) -> RunRow:
+        """Find a run by id, unique prefix of an id, session name (its newest root run), or `last`.
+
+        Raises:
+            NoRun: no run fits.
+            SeveralRuns: several ids begin with `name`.
+        """
+        rows = await self.store.runs()
+        roots = [row for row in rows if row.parent_run is None]
+        if name == "last" and (told := [row for row in roots if row.session != SESSION]):
+            return max(told, key=lambda row: (row.last_at, row.pos))
+        exact = [row for row in rows if row.run == name]
+        named = exact or [row for row in roots if row.session == name]
+        starts = named or [row for row in rows if row.run.startswith(name)]
+        if not named and len(starts) > 1:
+            raise SeveralRuns(name, [row.run for row in starts])
+        if not starts:
+            raise NoRun(name, [word for row in rows for word in (row.run, row.session)])
+        return starts[-1]
+
+    async def verify(self, *kept: Iterable[Head]) -> list[Flaw]:
+        """Check every entry and blob against the chain of its run; no flaw, an empty list. Cost: reads it all.
+
+        Args:
+            kept: heads as `heads` gave them at some time; those of another time by themselves.
+        """
+        return await audit(self.store, *kept)
+
+    async def report(self, *kept: Iterable[Head]) -> Report:
+        """Check as `verify` does, and say too what no digest covers: letters, tables of others, times that go back."""
+        return await report(self.store, *kept)
+
+    async def heads(self) -> list[Head]:
+        """Return the last entry of each run with its digest.
+
+        Keep them where nobody who writes the record can change them: `verify` compares the record with them.
+        """
+        return await heads(self.store)
+
+    @asynccontextmanager
+    async def span(
+        self,
+        name: str,
+        *,
+        session: str,
+        run: str | None = None,
+        skip: Collection[Kind] = (),
+        state: Any = None,
+        **annotations: Any,
+    ) -> AsyncIterator[Log]:
+        """Record a program of one's own: a span at the root of the run `run` (by default `name`) in that session.
+
+        Args:
+            skip: kinds that are not recorded.
+            state: is written at the start and, read again, at the end.
+            annotations: every entry in the span inherits them.
+
+        Raises:
+            TypeError: an annotation has nearly the name of a parameter.
+            RunHeld: somebody else writes the run. RunMirrored: it goes on in another record.
+        """
+        refuse_misspelt(annotations)
+        found = await self.turns.run_of(session, run or name)
+        async with self.turns.leases.leased(found) as lease:
+            journal = Journal(self.store, lease, self.turns.clock)
+            opened = Opened(session=session, name=run or name, record=self.info.id)
+            before = fold(RunView(), await read(self.store, found))
+            check_here(found, before, self.store)
+            close_orphans(journal, before)
+            begin = BeginContent(name=name, state=state, annotations=annotations or None)
+            log = open_root(journal, begin, opened, skip)
+            try:
+                with closing(log, state):
+                    yield log
+            finally:
+                with shielded():
+                    await log.durable()
+
+
+def typed(agent: Agent[T], outcome: Outcome[Any]) -> Outcome[T]:
+    """Return the outcome with its answer read as the agent's `output`. Raises OtherType if the answer does not fit."""
+    if agent.answer_type is None or outcome.answer is None:
+        return outcome
+    try:
+        return msgspec.structs.replace(outcome, given=agent.answer_type.given(outcome.given))
+    except BadArguments as wrong:
+        raise OtherType(outcome.run, outcome.turn, str(wrong)) from wrong
+
+
+def opening_of(agent: Agent[Any], said: Said, session: str | None, key: str | None, user: str | None) -> Opening:
+    """Make of a person's message what opens a turn; without a session, in one of its own. Raises AgentError."""
+    words = said if isinstance(said, Sequence) and not isinstance(said, str | bytes) else [said]
+    for word in words:
+        if not isinstance(word, str | Part):
+            found = f"A message holds {word!r:.60}, expected a text, or a list of texts, images and files."
+            raise AgentError(f"{found} Write gesta.message.attached(PATH) for a file.")
+    text = "\n\n".join(word for word in words if isinstance(word, str))
+    parts = [word for word in words if isinstance(word, Part)]
+    content = UserContent(value=text, user_id=user, parts=parts or None)
+    session = SECRETS.text(session) if session else f"s-{os.urandom(4).hex()}"
+    return Opening(name=agent.name, content=content, session=session, key=SECRETS.text(key) if key else key)

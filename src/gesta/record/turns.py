@@ -1,0 +1,396 @@
+"""Who holds a run takes its turns; what was folded of it is kept for the next one.
+
+A turn is opened by a person's message, or by the task of a parent run: a child run is found by its parent and a name,
+and its turn by the key that the parent gives, so handing a task over twice is the same as once.
+"""
+
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+from weakref import WeakValueDictionary
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from gesta.agent import Agent
+from gesta.codec.rows import encode_content
+from gesta.decide.move import Finish, Waiting
+from gesta.entry import run_id
+from gesta.errors import GestaError, NoRun, RecordError, RunHeld, TurnOpen
+from gesta.events import Listener, Outcome
+from gesta.kinds import (
+    AgentRef,
+    BeginContent,
+    Error,
+    FaultContent,
+    KeyValueContent,
+    Opened,
+    SignalContent,
+    UserContent,
+)
+from gesta.lineage import Origin
+from gesta.log.journal import Clock, Journal, Log, letters, open_root, pages
+from gesta.loop import outcome, take_in, taken, wake
+from gesta.perform.execution import LOGGER, LiveRun, Task, Terms, TurnCaller, traced
+from gesta.perform.late import send
+from gesta.perform.move import perform
+from gesta.perform.stop import Stop, TurnLeft, attended
+from gesta.prompt.blocks import Prompt, way
+from gesta.record.cancel import cancel_below
+from gesta.record.forks import advance, base_below
+from gesta.record.leases import Leases, queue_of
+from gesta.state.calls import LOST
+from gesta.state.opening import (
+    MESSAGE,
+    UNNAMED,
+    Opening,
+    check_here,
+    check_same,
+    close_orphans,
+    is_message,
+    message_key,
+    shielded,
+)
+from gesta.state.run import RunState, RunView
+from gesta.state.turn import AGENT
+from gesta.store import Letter, Store
+
+FIRST_WAIT_S, LAST_WAIT_S = 0.02, 0.5  # between two looks whether a busy run is free
+KEPT_RUNS = 64  # of the runs written last, what was folded is kept for the next turn
+
+
+class Kept(Struct, frozen=True):
+    """What was folded of a run up to its head."""
+
+    head: int
+    digest: bytes
+    state: RunState
+    prompt: Prompt
+    origin: Origin | None
+    """Of runs that somebody listened to."""
+
+
+class Turns:
+    """Holds runs of one store, one turn at a time."""
+
+    def __init__(self, store: Store, bind: Callable[[Agent], Agent], clock: Clock) -> None:
+        self.store = store
+        self.clock = clock
+        self.bind = bind
+        self.terms = Terms()
+        self.leases = Leases(store, lambda process: self.terms.gone(process))  # noqa: PLW0108 - they change
+        self._kept: dict[str, Kept] = {}
+        self._origins: WeakValueDictionary[str, Origin] = WeakValueDictionary()  # of runs that are held or kept
+        self._digests: dict[bytes, str] = {}  # of agents, by what describes them
+        self._stops: set[Stop] = set()  # of root turns that are at work
+        self._unsaved: list[Letter] = []  # results that no commit has taken yet
+
+    @property
+    def address(self) -> str:
+        """Address of the record."""
+        return self.store.info.address
+
+    def close(self) -> None:
+        """Leave all turns that are at work: the record is being closed."""
+        for stop in list(self._stops):
+            stop.ask()
+
+    async def take(
+        self, agent: Agent[Any], opening: Opening, listener: Listener | None, above: Stop | None = None
+    ) -> Outcome:
+        """Run the turn that `opening` opens, or opened before. `above` can stop the turn above it. See `Record.run`."""
+        run = opening.run or await self.run_of(opening.session, opening.name, opening.parent_run)
+        return await self._leaving(lambda stop: self._take(agent, run, opening, (listener, stop)), above)
+
+    async def resume(
+        self, agent: Agent[Any], run: str, listener: Listener | None = None, *, by: str | None = None
+    ) -> Outcome:
+        """Go on with the open turn of a run; without one, give the outcome of its last.
+
+        Args:
+            by: the person who resumes it, also after too many processes died in it.
+
+        Raises:
+            NoRun: no turn was ever begun in it.
+        """
+        bound = self.bind(agent)
+
+        async def go_on(stop: Stop) -> Outcome:
+            async with self.held(run, bound, (listener, stop)) as live:
+                turn = live.state.turn
+                if turn is None:
+                    raise NoRun(run)
+                if not live.state.open:
+                    return outcome(live)
+                check_here(live.log.run, live.state, self.store)
+                wake(bound, live, by)
+                return await self._served(bound, live, await self._advance(bound, live))
+
+        return await self._leaving(go_on)
+
+    async def _leaving(self, work: Callable[[Stop], Awaitable[Outcome]], above: Stop | None = None) -> Outcome:
+        """Await a turn in a task of its own, which is asked to stop when this task is cancelled."""
+        stop = Stop(self.terms.grace_s, above)
+        self._stops |= {stop} if above is None else set()
+        try:
+            return await attended(stop, lambda: work(stop))
+        except TurnLeft:
+            if above is not None:
+                raise
+            raise RecordError(f"{self.address!r} was closed before the turn could begin.") from None
+        finally:
+            self._stops.discard(stop)
+
+    async def _take(self, agent: Agent, run: str, opening: Opening, told: TurnCaller) -> Outcome:
+        if agent.policy.when_busy == "raise" or opening.parent_run is not None:
+            return await self._turn(agent, run, opening, told)
+        stop, wait_s, queue = told[1], FIRST_WAIT_S, queue_of(id(self), run)
+        replaces = os.urandom(8).hex() if agent.policy.when_busy == "replace" else ""
+        if replaces and queue.locked():
+            await self._cancel(run, replaces)
+        async with stop.holding(queue):  # first come, first served, in one process
+            while True:
+                try:
+                    return await self._turn(agent, run, opening, told)
+                except RunHeld as held:
+                    if held.run != run or held.unknown is not None:  # a run below, or nobody that could be waited for
+                        raise
+                    if replaces:
+                        await self._cancel(run, replaces)
+                    await stop.wait(wait_s)
+                    wait_s = min(wait_s * 1.5, LAST_WAIT_S)
+
+    async def _cancel(self, run: str, name: str) -> None:
+        """Have whoever drives the open turn end it, for a message takes its place; once for each name."""
+        text = encode_content(SignalContent(name="cancel", by="a new message"), None)
+        await self.store.send(Letter(run, f"replaced-{name}", text))
+
+    async def _turn(self, agent: Agent, run: str, opening: Opening, told: TurnCaller) -> Outcome:
+        bound = self.bind(agent)
+        async with self.held(run, bound, told, opening.parent_run if opening.thread else None) as live:
+            known = live.state.turns.get(opening.key) if opening.key is not None else None
+            if known is None:
+                busy = await self._behind(bound, opening, live)
+                if busy is not None:
+                    return busy
+                known = live.state.turns.get(opening.key) if opening.key is not None else None
+            if known is not None:
+                check_same(run, opening, known)
+                if known.reason is not None:
+                    return outcome(live, of=known)
+                check_here(live.log.run, live.state, self.store)
+                wake(bound, live, opening.by)
+            else:
+                await self.begin(bound, opening, live)
+            ended = await self._advance(bound, live, new=known is None)
+            return await self._served(bound, live, ended)
+
+    async def _behind(self, agent: Agent, opening: Opening, live: LiveRun) -> Outcome | None:
+        """Bring to an end what comes before a new message; the outcome of a turn that it has to wait behind."""
+        check_here(live.log.run, live.state, self.store)
+        turn, policy = live.state.turn, agent.policy.when_busy
+        if live.state.open:
+            assert turn is not None
+            if policy == "raise" or opening.content is None:
+                raise TurnOpen(live.log.run, turn.begin, "not finished")
+            if policy == "replace":
+                await take_in(live)
+                error = Error(type="cancelled", message="replaced by a new message")
+                await perform(agent, Finish("cancelled", error), live)
+            else:
+                ended = await self._advance(agent, live)
+                if ended.end is None:
+                    return await self._queued(opening, live, ended)
+        elif turn is not None:
+            await take_in(live)  # what came since the last turn is about that one
+        waits = await self._serve(agent, live)
+        return await self._queued(opening, live, waits) if waits is not None else None
+
+    async def _queued(self, opening: Opening, live: LiveRun, ended: Outcome) -> Outcome:
+        """Put a message into the inbox, where it waits until the open turn has ended."""
+        if ended.waiting and ended.waiting[0].what == "resume":
+            return ended  # who sent it stopped waiting
+        if not isinstance(opening.content, UserContent):
+            raise TurnOpen(live.log.run, ended.turn, "not finished")
+        key = MESSAGE + opening.key if opening.key is not None else UNNAMED + os.urandom(8).hex()
+        await self.store.send(Letter(live.log.run, key, encode_content(opening.content, None)))
+        return replace(ended, queued=True)
+
+    async def _served(self, agent: Agent, live: LiveRun, ended: Outcome) -> Outcome:
+        """Run the turns of messages that waited for the end of a turn, and return the outcome of that turn."""
+        if ended.end is not None:
+            live.listener = None  # who listens hears the turn that it asked for
+            await self._serve(agent, live)
+        return ended
+
+    async def _serve(self, agent: Agent, live: LiveRun) -> Outcome | None:
+        """Run the turns of messages in the inbox, in order. Returns the outcome of the first of them that waits."""
+        for letter, content in await letters(self.store, live.log.run):
+            opened = live.state.opened
+            if opened is None or not is_message(letter) or not isinstance(content, UserContent):
+                continue
+            name, session, key = opened.name, opened.session, message_key(letter)
+            await self.begin(agent, Opening(name=name, session=session, content=content, key=key, letter=letter), live)
+            ended = await self._advance(agent, live, new=True)
+            if ended.end is None:
+                return ended
+        return None
+
+    async def child(self, agent: Agent, task: Task, live: LiveRun) -> Outcome:
+        """Run the turn of a child run, continue it, or return its outcome if it has ended."""
+        opened = live.state.opened
+        assert opened is not None
+        live.absorb()  # the child's task was made from what the edge was made from
+        await live.log.durable()
+        opening = Opening(
+            name=task.name,
+            run=task.run,
+            thread=task.thread,
+            session=opened.session,
+            content=msgspec.structs.replace(task.content, source=list(task.source)),
+            key=task.key,
+            parent_run=live.log.run,
+            causes=(task.cause,),
+            allowance=task.allowance,
+            base=await base_below(task.name, live),
+            depth=opened.depth + 1,
+            doubts=sorted(live.state.doubts()) or None,
+            by=live.by,
+        )
+        return await self.take(agent, opening, live.pass_on if live.listener is not None else None, live.stop)
+
+    async def child_run(self, name: str, live: LiveRun) -> str:
+        """Return the id of a child run."""
+        assert live.state.opened is not None
+        return await self.run_of(live.state.opened.session, name, live.log.run)
+
+    async def call_off(self, live: LiveRun, names: Sequence[str] | None = None) -> None:
+        """End what runs below still have open; see `Host.call_off`."""
+        await cancel_below(self.leases, self.clock, live, names)
+
+    async def run_of(self, session: str, name: str, parent: str | None = None) -> str:
+        """Return the id of a run on record, or derive one if there is no such run. So a copied record goes on."""
+        rows = [row for row in await self.store.runs(session, name) if row.parent_run == parent]
+        return rows[-1].run if rows else run_id(self.store.info.id, parent or session, name)
+
+    async def _advance(self, agent: Agent, live: LiveRun, *, new: bool = False) -> Outcome:
+        """Continue the turn. A turn that is left stays open and waits to be resumed."""
+        try:
+            if not new:  # its begin has just named the agent
+                await self._note_change(agent, live)
+            return await advance(agent, live)
+        except TurnLeft:
+            live.absorb()
+            await live.log.durable()
+            if live.state.opened is not None and live.state.opened.parent_run is not None:
+                raise
+            return outcome(live, (Waiting("resume", 0, ""),))
+
+    async def _note_change(self, agent: Agent, live: LiveRun) -> None:
+        """Write down that an agent of another description goes on with the turn; it is not refused."""
+        await take_in(live)
+        turn_, ref = live.state.turn, self._ref(agent)
+        if turn_ is not None and turn_.cancelled is None and turn_.agent != ref.digest:
+            live.write(KeyValueContent(key=AGENT, value=msgspec.to_builtins(ref)))
+            live.absorb()
+
+    def _ref(self, agent: Agent) -> AgentRef:
+        """Return the agent's name and digest. The digests of recent agents are kept."""
+        if len(self._digests) > KEPT_RUNS:
+            del self._digests[next(iter(self._digests))]
+        return agent.ref(self._digests)
+
+    async def begin(self, agent: Agent, opening: Opening, live: LiveRun) -> None:
+        """Begin a turn, with what opens it."""
+        close_orphans(live.log.journal, live.state)
+        parent, base = opening.parent_run, opening.base
+        at = {"record": self.store.info.id, "session": opening.session, "name": opening.name}
+        opened = Opened(**at, parent_run=parent, base=base, depth=opening.depth, doubts=opening.doubts)
+        begin = BeginContent(
+            name=agent.name, role="turn", agent=self._ref(agent), key=opening.key, allowance=opening.allowance
+        )
+        live.log = open_root(live.log.journal, begin, opened)
+        if opening.letter is not None and opening.content is not None:
+            question = live.log.journal.take_in(opening.letter, opening.content, live.log.span_seq)
+            live.explain("Question", question)
+        elif opening.content is not None:
+            question = live.write(opening.content, *opening.causes)
+            live.explain("Question", question)
+        live.absorb()
+
+    @asynccontextmanager
+    async def held(self, run: str, agent: Agent, told: TurnCaller, above: str | None = None) -> AsyncIterator[LiveRun]:
+        """Hold a run, folded to its head. What was folded is kept for its next turn, and the lease by the run above.
+
+        Args:
+            told: who listens, and what asks the turn to stop.
+        """
+        listener = told[0]
+        async with self.leases.leased(run, above) as lease:
+            await self._save(run, ())
+            kept = self._kept.pop(run, None)
+            now = (lease.head, lease.digest, way(agent.formats(), agent.asked()))
+            if kept is not None and (kept.head, kept.digest, kept.prompt.way) == now:
+                state, prompt, origin = kept.state, kept.prompt, kept.origin
+            else:
+                state, prompt, origin, view = RunState(), Prompt(agent.formats(), agent.asked()), None, RunView()
+                async for page in pages(self.store, run):
+                    for entry in page:
+                        state = view.apply(state, entry)
+                        prompt.add(entry)
+            taken(state, lease.head, self.store.info.mark)
+            begin, path = (state.turn.begin, (state.turn.name,)) if state.turn is not None else (0, ())
+            journal = Journal(self.store, lease, self.clock)
+            origin = None if listener is None else origin or await traced(self.store, run)
+            if origin is not None:
+                self._origins[run] = origin
+            log = Log(journal, begin, path)
+            live = LiveRun(log, state, prompt, host=self, told=told, origins=self._origins)
+            live.budget, live.limits = agent.policy.budget, agent.policy.limits
+            try:
+                if lease.lost and state.open and state.moved in ("", self.store.info.id):
+                    died = Error(type=LOST, message="the process that held the run ended, or lost it")
+                    live.write(FaultContent(of=begin, error=died), begin)
+                    live.absorb()
+                    await live.log.durable()  # also where who holds it now only asks for an earlier answer
+                yield live
+                live.absorb()
+            finally:
+                journal.leave()
+                try:
+                    await self._save(run, journal.unsaved())
+                finally:
+                    journal.forget()
+            if journal.durable_head == journal.head:
+                if not live.state.open:
+                    self.leases.keep(replace(lease, head=journal.head, digest=journal.digest), above)
+                self._kept[run] = Kept(journal.head, journal.digest, live.state, prompt, origin)
+                if len(self._kept) > KEPT_RUNS:
+                    del self._kept[next(iter(self._kept))]
+
+    def save(self, result: Letter) -> None:
+        """Send what came of an attempt that nobody waits for any more to whoever goes on with its run; in any thread.
+
+        What cannot be sent now is kept until this process takes the next turn of any run.
+        """
+        try:
+            self.store.deliver(result)
+        except GestaError as failure:
+            self._unsaved.append(result)
+            LOGGER.warning("A late result of run %s is not on record yet: %s", result.run, failure)
+
+    async def _save(self, run: str, results: Sequence[Letter]) -> None:
+        """Send results that no commit has taken to whoever goes on with their run; what cannot be sent now is kept."""
+        self._unsaved += results
+        if not self._unsaved:
+            return
+        with shielded():
+            for letter in sorted(self._unsaved, key=lambda each: each.run != run):
+                try:
+                    await send(letter, self.store)
+                except GestaError:
+                    return
+                if letter in self._unsaved:
+                    self._unsaved.remove(letter)

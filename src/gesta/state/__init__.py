@@ -1,0 +1,11 @@
+"""Where a run stands, a fold over its entries: open calls, steps of a workflow, turns, the account."""
+
+ORDER = (
+    "calls",
+    "steps",
+    "account",
+    "turn",
+    "run",
+    "opening",
+)
+"""Files in reading order: each imports only those before it."""

@@ -1,0 +1,125 @@
+"""Where one tool call stands, from its attempts, its approval and its resolution; it is gone once it has a result.
+
+An attempt without a result is in doubt if it was written before the lease was taken, or if a `fault` says that it timed
+out, was cancelled, or that the tool itself could not tell; else it is running. Whether its function has ended is
+another question: it is over once an entry says so, and no second attempt of a call with effects begins before that.
+"""
+
+from datetime import datetime
+from typing import Any
+
+from msgspec import Struct
+
+from gesta.kinds import AnswerContent, ApprovalContent
+
+LOST = "lost"
+"""Type of the error of a try that a crash cut off, and of a turn whose process died; it counts for nothing."""
+WAITS = "waits"
+"""Type of the error of an attempt that waits for a child run, which waits for somebody."""
+EXPIRED = "expiry"
+"""Who denies an approval that nobody gave in time."""
+UNSETTLED = "unsettled"
+"""Type of the error when a tool's `reconcile` could not tell either."""
+UNKNOWN_END = "unknown-end"
+"""Type of the error that notes whether the process of an attempt has ended, as far as that is known."""
+TOO_DEEP = "too-deep"
+"""An agent was not called, because agents call agents too deep; the model is told."""
+DEPTH = "depth"
+"""That again in the same turn, or below it: the turn ends."""
+UNSTARTED = "unstarted"
+"""Type of the error of an attempt whose function was never called, because somebody said something at that instant."""
+KEY_EXPIRED = "key-expired"
+"""Type of the error of a call whose idempotency key the other side may have forgotten."""
+EFFECTS = ("once", "transactional")
+"""Effect policies under which a second attempt may be a second effect."""
+
+
+class Try(Struct):
+    """The last attempt of a call."""
+
+    seq: int
+    effect: str | None = None
+    """The tool's effect policy then; `None` where it was pure or idempotent, or nobody knows (format 1)."""
+    process: str | None = None
+    key: str | None = None
+    doubt: str | None = None
+    """Type of the error that left it in doubt, beside a lost lease."""
+    over: bool = False
+    """Whether its function has ended for certain."""
+    looked: int = 0
+    """Seq of the last entry which says that nobody knows whether the attempt ended; 0 if there is no such entry.
+    A writer that looked again and learned nothing writes no entry. The seq is above the lease's head at that time."""
+    asked: bool = False
+    """Whether `reconcile` was asked and could not tell, or its answer could not be believed yet."""
+    asked_over: bool = False
+    """The same, when the attempt was known to be over."""
+    expired: bool = False
+    """Whether its key is too old to be used again."""
+    child: str = ""
+    """The child run that it waits for."""
+    verdict: str | None = None
+    """Of its resolution."""
+    settled: int | None = None
+    """Seq of its resolution."""
+    void: bool = False
+    """Whether the next attempt draws a new key."""
+    before: "Try | None" = None
+    """The attempt before it: the last one again if this one is never begun."""
+
+    @property
+    def premature(self) -> bool:
+        """Whether its resolution says of something that had not ended that it did not happen: it may have, since."""
+        if self.void or self.verdict == "done":
+            return False
+        return self.verdict == "failed" or self.effect in EFFECTS
+
+
+class Pending(Struct):
+    """A tool call without a result."""
+
+    seq: int
+    name: str
+    args: dict[str, Any]
+    good: bool
+    """Whether the model generated it well."""
+    error: str = ""
+    """Why not, for the model."""
+    repeats: bool = False
+    """Whether the model made it while another call of its tool had an unknown outcome; so it needs approval."""
+    attempts: int = 0
+    waited: int = 0
+    """Attempts that ended because a child run waits."""
+    first_at: datetime | None = None
+    """Time of the first attempt under the key that is used now."""
+    last: Try | None = None
+    asked: int | None = None
+    """Its approval-request."""
+    approval: ApprovalContent | None = None
+    approved: int | None = None
+    """Seq of the approval."""
+    expires: datetime | None = None
+    """When the approval-request does."""
+    question: int | None = None
+    """Of a tool that a person carries out: its question."""
+    answer: AnswerContent | None = None
+    result: Any = None
+    """Given by a resolution `done` or `failed`."""
+
+    @property
+    def final_args(self) -> dict[str, Any]:
+        """The model's arguments, or those that a person approved instead."""
+        approved = self.approval.args if self.approval is not None else None
+        return self.args if approved is None else approved
+
+    def in_doubt(self, since: int) -> bool:
+        """Return whether nobody knows if its effect happened, for who took the lease at head `since`."""
+        last = self.last
+        return last is not None and last.verdict is None and (last.doubt is not None or last.seq <= since)
+
+    def running(self, since: int) -> bool:
+        """Return whether who took the lease at head `since` is trying it right now."""
+        return self.last is not None and self.last.verdict is None and not self.in_doubt(since)
+
+    def unlooked(self, since: int) -> bool:
+        """Return whether it is to be looked up, once for each lease, if the last attempt has ended."""
+        return self.last is not None and not self.last.over and self.last.looked <= since

@@ -1,0 +1,96 @@
+"""What opens a turn, and what is done before one begins."""
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import anyio
+from msgspec import Struct
+
+from gesta.entry import Cause
+from gesta.errors import OtherMessage, OtherProgram, RunMirrored
+from gesta.kinds import EndContent, Error, Forked, SystemContent, UserContent
+from gesta.log.journal import Journal
+from gesta.state.run import RunState
+from gesta.state.turn import Turn
+from gesta.store import Letter, Store
+from gesta.text.redactor import SECRETS
+
+
+class Opening(Struct, frozen=True, kw_only=True):
+    """What opens a turn."""
+
+    name: str
+    """Of the run."""
+    run: str = ""
+    """Its id, where that is known."""
+    thread: bool = False
+    """Whether it is a child run that takes one turn after the other."""
+    session: str
+    content: UserContent | SystemContent | None = None
+    """None for a turn whose program says itself what it is about."""
+    key: str | None = None
+    """Makes sending it twice the same as sending it once."""
+    parent_run: str | None = None
+    causes: tuple[Cause, ...] = ()
+    allowance: dict[str, Any] | None = None
+    """What the turn may cost, by the run above."""
+    base: Forked | None = None
+    """Of a run below a fork: what it is answered from."""
+    depth: int = 0
+    """Number of runs above."""
+    doubts: list[str] | None = None
+    """Names of tools with a call of unknown outcome in the run above."""
+    by: str | None = None
+    """The person who resumes the runs above, also after too many processes died in this one."""
+    letter: Letter | None = None
+    """The letter that it waited in behind another turn."""
+
+
+MESSAGE, UNNAMED = "message:", "message?"
+"""Prefix of the key of a letter with a message: before the message's own key, or else before a random key."""
+
+
+def is_message(letter: Letter) -> bool:
+    """Return whether a letter holds a message, which waits until no turn is open."""
+    return letter.key.startswith((MESSAGE, UNNAMED))
+
+
+def message_key(letter: Letter) -> str | None:
+    """Return the key of the message in a letter."""
+    return letter.key.removeprefix(MESSAGE) if letter.key.startswith(MESSAGE) else None
+
+
+def shielded() -> AbstractContextManager[Any]:
+    """Finish what is begun though the task is cancelled; without an event loop nothing can cancel it."""
+    try:
+        return anyio.CancelScope(shield=True)
+    except anyio.NoEventLoopError:
+        return nullcontext()
+
+
+def close_orphans(journal: Journal, state: RunState) -> None:
+    """Close the spans that a dead writer left open. An open turn is not closed: somebody continues it."""
+    for span in sorted(state.spans):
+        error = Error(type="orphaned", message="its writer ended without closing it")
+        journal.write(EndContent(status="error", error=error), span)
+
+
+def check_here(run: str, state: RunState, store: Store) -> None:
+    """Raise RunMirrored for a run that goes on in another record."""
+    if state.moved not in ("", store.info.id):
+        raise RunMirrored(run, state.moved, moved=True)
+
+
+def check_same(run: str, opening: Opening, known: Turn) -> None:
+    """Check that a key comes with the message that it came with before. Raises OtherProgram, OtherMessage."""
+    if opening.content is None or not known.question:  # its message is not on record
+        return
+    asked, parts = SECRETS.text(opening.content.value), len(opening.content.parts or ())
+    if known.task == asked and known.parts == parts:
+        return
+    if opening.parent_run is not None:
+        found = f"it was asked {known.task!r:.200} before"
+        raise OtherProgram(opening.name, found, f"the same, got {asked!r:.200}")
+    before = f"{known.task} [{known.parts} parts]" if known.parts != parts else known.task
+    now = f"{asked} [{parts} parts]" if known.parts != parts else asked
+    raise OtherMessage(run, str(opening.key), before, now)

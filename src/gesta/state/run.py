@@ -1,0 +1,398 @@
+"""Where a run stands is a fold over its entries; there is no status beside the log.
+
+`RunState` holds what `decide` needs and nothing that grows with the run but the keys of its messages: a call leaves
+it when it is answered.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from msgspec import Struct, field
+
+from gesta.entry import Entry
+from gesta.errors import BrokenRecord
+from gesta.kinds import (
+    AnswerContent,
+    ApprovalContent,
+    ApprovalRequestContent,
+    AssistantContent,
+    AttemptContent,
+    BeginContent,
+    ChatCompletionContent,
+    CompactionContent,
+    EdgeContent,
+    EndContent,
+    FaultContent,
+    KeyValueContent,
+    Kind,
+    Opened,
+    QuestionContent,
+    RequestContent,
+    RequestHeaderContent,
+    ResolutionContent,
+    SignalContent,
+    SystemContent,
+    ToolCallContent,
+    ToolResultContent,
+    UserContent,
+)
+from gesta.model.usage import tokens
+from gesta.prompt.formatter import given_text
+from gesta.state.account import COSTS, WEIGHED, Spending, Weight
+from gesta.state.calls import DEPTH, KEY_EXPIRED, LOST, TOO_DEEP, UNKNOWN_END, UNSETTLED, UNSTARTED, WAITS, Pending, Try
+from gesta.state.steps import STEP_KINDS, Acts
+from gesta.state.turn import AGENT, HIDDEN, LastRequest, Turn
+
+
+class RunState(Struct):
+    """Where a run stands."""
+
+    since: int = 0
+    """Head when whoever asks took the lease; 0 for an onlooker, who takes every open attempt for running."""
+    head: int = 0
+    opened: Opened | None = None
+    user: str | None = None
+    turn: Turn | None = None
+    """The last turn; it is open while it has no reason."""
+    turns: dict[str, Turn] = field(default_factory=dict)
+    """Turns by the key of their message."""
+    calls: dict[int, Pending] = field(default_factory=dict)
+    """Unanswered calls by seq, those of earlier turns too."""
+    unknown: dict[int, tuple[str, int]] = field(default_factory=dict)
+    """Tool and last attempt of each call that was answered `unknown` and is not settled since."""
+    doubtful: set[str] = field(default_factory=set)
+    """Names of tools with such a call in runs above and below."""
+    mark: int | None = None
+    """Of a copy that nobody adopted: the pos up to which it was copied."""
+    moved: str = ""
+    """Id of the record to which the run was moved last; empty where it never was."""
+    spans: set[int] = field(default_factory=set)
+    """Open spans that are no turns."""
+    began: list[int] = field(default_factory=list)
+    """Seqs of the begins of its turns."""
+    header: RequestHeaderContent | None = None
+    header_seq: int = 0
+    asked: LastRequest | None = None
+    answered: int = 0
+    """Completions in the run."""
+    tool_state: str = ""
+    """State that a tool left the run in; empty for the one it begins in."""
+    acts: Acts = field(default_factory=Acts)
+    weight: Weight = field(default_factory=Weight)
+    questions: dict[int, QuestionContent] = field(default_factory=dict)
+    """Those of the open turn that nobody has answered."""
+
+    @property
+    def open(self) -> bool:
+        """Whether a turn is open."""
+        return self.turn is not None and self.turn.reason is None
+
+    @property
+    def copied(self) -> bool:
+        """Whether the open turn was begun elsewhere, where it may go on too, for all that anybody knows."""
+        return self.mark is not None and self.turn is not None and 0 < self.turn.pos <= self.mark
+
+    def doubts(self) -> set[str]:
+        """Names of tools with a call of unknown outcome: each further call of them needs approval."""
+        return self.doubtful | {tool for tool, _ in self.unknown.values()} if self.unknown else self.doubtful
+
+    def left_in_doubt(self) -> list[str]:
+        """Names of tools with a call of unknown outcome, were the turn to end now, in order."""
+        tried = (call for call in self.calls.values() if call.last is not None and call.last.effect != "pure")
+        return sorted(self.doubts() | {call.name for call in tried})
+
+    def current(self) -> list[Pending]:
+        """Unanswered calls of the open turn, and those of earlier ones that were tried, in order."""
+        assert self.turn is not None
+        return [call for call in self.calls.values() if call.seq > self.turn.begin or call.last is not None]
+
+
+class RunView:
+    """The fold that gives a `RunState`."""
+
+    def start(self) -> RunState:
+        """Make the state of a run without entries."""
+        return RunState()
+
+    def apply(self, state: RunState, entry: Entry) -> RunState:
+        """Add one entry. Raises BrokenRecord if a field has another type than its kind declares."""
+        try:
+            state.head = entry.seq
+            if (kind := entry.content.kind) in STEP_KINDS or state.acts.open or entry.annotations:
+                state.acts.take(entry)
+            if kind in PROGRESS and state.turn is not None:
+                state.turn.deaths = 0
+            if kind in WEIGHED:
+                state.weight.take(entry)
+            elif kind in COSTS and state.turn is not None:
+                state.turn.spending.take(entry)
+            if kind in HANDLERS:
+                HANDLERS[kind](state, entry, entry.content)
+        except UNFIT as error:  # a content that holds other types than it declares: nobody may go on from it
+            found = f"what its {entry.kind} content holds does not fit ({type(error).__name__}: {error})"
+            raise BrokenRecord(f"entry {entry.id}", found) from error
+        return state
+
+
+def _fold_begin(state: RunState, entry: Entry, content: BeginContent) -> None:
+    if content.opened is not None:
+        state.opened = content.opened
+        state.doubtful.update(content.opened.doubts or ())
+        if content.opened.base is not None:
+            _fork(state)
+    if content.role == "turn":
+        state.began.append(entry.seq)
+        agent = content.agent.digest if content.agent is not None else ""
+        spending = Spending(allowed=content.allowance if isinstance(content.allowance, dict) else None)
+        turn = Turn(begin=entry.seq, key=content.key, name=content.name, agent=agent, spending=spending)
+        turn.pos = entry.pos
+        state.turn = turn
+        if content.key is not None:
+            state.turns[content.key] = state.turn
+    else:
+        state.spans.add(entry.seq)
+
+
+def _fork(state: RunState) -> None:
+    """Drop what allows an effect in the base: consent, a resolution to try again, and keys that are the base's."""
+    state.moved = ""
+    for call in state.calls.values():
+        if call.approval is None or call.approval.verdict == "approved":
+            call.approval = call.approved = call.expires = None
+        if call.last is not None:
+            call.last.void = True
+            if call.last.doubt == WAITS:  # for a run below the base: the fork's tool did not begin to wait
+                call.last.doubt, call.last.child = LOST, ""
+            if call.last.verdict == "retry":
+                call.last.verdict = call.last.settled = None
+
+
+def _fold_end(state: RunState, entry: Entry, content: EndContent) -> None:
+    state.spans.discard(entry.span)
+    state.doubtful.update(content.doubts or ())
+    if state.turn is not None and entry.span == state.turn.begin:
+        state.turn.reason = content.reason or ("answered" if content.status == "success" else "failed")
+        state.questions.clear()
+        state.turn.doubts = tuple(content.doubts or ())
+        state.turn.error, state.turn.end, state.turn.value = content.error, entry.seq, content.state
+        state.turn.null = given = content.null is True
+        if (given or content.state is not None) and content.status == "success" and state.turn.assistant is None:
+            state.turn.text = given_text(content.state)
+
+
+def _fold_user(state: RunState, entry: Entry, content: UserContent) -> None:
+    state.user = content.user_id or state.user
+    _fold_system(state, entry, content)
+
+
+def _fold_system(state: RunState, entry: Entry, content: UserContent | SystemContent) -> None:
+    if state.turn is not None:
+        state.turn.reply = None
+        state.turn.corrections += isinstance(content, SystemContent) and content.corrects is not None
+        if not state.turn.question:
+            state.turn.question, state.turn.task = entry.seq, content.value
+            state.turn.parts = len(content.parts or ())
+
+
+def _fold_assistant(state: RunState, entry: Entry, content: AssistantContent) -> None:
+    if state.turn is not None and content.history is not True:
+        state.turn.assistant, state.turn.text = entry.seq, content.value
+
+
+def _fold_header(state: RunState, entry: Entry, content: RequestHeaderContent) -> None:
+    if state.asked is not None and state.header is not None and content.model != state.header.model:
+        state.asked.encoder = HIDDEN  # another model is not shown what one keeps for itself
+    state.header, state.header_seq = content, entry.seq
+
+
+def _fold_request(state: RunState, entry: Entry, content: RequestContent) -> None:
+    last = state.asked if content.extends is not None else None
+    before, known = (last.blocks, last.encoder) if last is not None else (0, "")
+    encoder = next((block[1] for block in content.blocks if not isinstance(block, str)), known)
+    blocks = before + len(content.blocks)
+    state.asked = LastRequest(entry.seq, content.body_digest, content.number, blocks, encoder, content.header)
+    if state.turn is not None:
+        state.turn.retry_at = None
+
+
+def _fold_completion(state: RunState, entry: Entry, content: ChatCompletionContent) -> None:
+    state.answered += 1
+    if state.asked is not None:
+        state.asked.open = False
+    counts = tokens(content.usage)
+    state.weight.reply(counts, content)
+    if state.turn is not None:
+        state.turn.replied(entry.seq, content, counts)
+
+
+def _fold_call(state: RunState, entry: Entry, content: ToolCallContent) -> None:
+    error = str((content.meta or {}).get("error", "")) if content.status == "error" else ""
+    good = content.status != "error"
+    repeats = content.tool_name in state.doubts()
+    state.calls[entry.seq] = Pending(entry.seq, content.tool_name, content.tool_args, good, error, repeats)
+    if state.turn is not None:
+        state.turn.calls += 1
+        state.turn.reply, state.turn.empty = None, 0
+
+
+def _fold_attempt(state: RunState, entry: Entry, content: AttemptContent) -> None:
+    call = state.calls.get(content.of)
+    if call is not None:
+        call.attempts = content.number
+        key = call.last.key if call.last is not None else None
+        if call.first_at is None or content.key != key:
+            call.first_at = entry.at
+        tried = Try(entry.seq, effect=content.effect, process=content.process, key=content.key, before=call.last)
+        if call.last is not None:
+            call.last.before = None  # one is enough
+        call.last = tried
+
+
+def _fold_edge(state: RunState, entry: Entry, _content: EdgeContent) -> None:
+    if state.turn is not None and entry.span == state.turn.begin:
+        state.turn.handed += 1
+
+
+def _fold_result(state: RunState, entry: Entry, content: ToolResultContent) -> None:
+    if state.turn is not None:
+        state.turn.returned(entry)
+    call = state.calls.pop(content.call, None) if content.call is not None else None
+    state.doubtful.update(content.doubts or ())
+    if content.outcome == "late" and content.call is not None:
+        state.unknown.pop(content.call, None)
+    if content.outcome == "ok" and isinstance(content.state, str):
+        state.tool_state = content.state
+    if call is not None and content.outcome == "unknown":
+        state.unknown[call.seq] = call.name, call.last.seq if call.last is not None else 0
+
+
+def _fold_fault(state: RunState, entry: Entry, content: FaultContent) -> None:
+    if state.asked is not None and content.of == state.asked.seq:
+        state.asked.open = False
+        if state.turn is not None and content.error.type != LOST:
+            state.turn.faults += 1
+            if content.wait_s is None:
+                state.turn.fatal = content.error
+            else:
+                state.turn.retry_at = entry.at, content.wait_s
+        return
+    if state.turn is not None and content.of == state.turn.begin:
+        if content.error.type == TOO_DEEP:
+            state.turn.deep += 1
+            return
+        if content.error.type == DEPTH:
+            state.turn.limit = content.error
+            return
+        below = state.turn.handed > 0 or any(act.edge is not None for act in state.acts.open.values())
+        state.turn.deaths += not below  # else the death counts in the run below
+    call = next((call for call in state.calls.values() if call.last is not None and call.last.seq == content.of), None)
+    if call is not None and call.last is not None:
+        _fold_doubt(call, call.last, entry.seq, content)
+
+
+def _fold_doubt(call: Pending, last: Try, seq: int, content: FaultContent) -> None:
+    """Add what a fault says about an attempt without a result."""
+    type_ = content.error.type
+    if type_ == UNSTARTED:
+        call.attempts, call.last = call.attempts - 1, last.before
+        return
+    call.waited += type_ == WAITS
+    if content.over is True and not last.over:
+        last.over = True
+        if last.verdict is not None and last.premature:
+            last.verdict = last.settled = call.result = None
+    if content.over is False:
+        last.looked = seq
+    if type_ == UNSETTLED:
+        last.asked, last.asked_over = True, last.asked_over or content.over is True
+    last.expired |= type_ == KEY_EXPIRED
+    if type_ != UNKNOWN_END:
+        last.doubt, last.child = type_, content.run or ""
+
+
+def _fold_approval_request(state: RunState, entry: Entry, content: ApprovalRequestContent) -> None:
+    if content.of in state.calls:
+        state.calls[content.of].asked = entry.seq
+        state.calls[content.of].expires = content.expires
+
+
+def _fold_question(state: RunState, entry: Entry, content: QuestionContent) -> None:
+    state.questions[entry.seq] = content
+    for cause in entry.causes:
+        if isinstance(cause, int) and cause in state.calls:
+            state.calls[cause].question = entry.seq
+
+
+def _fold_answer(state: RunState, entry: Entry, content: AnswerContent) -> None:
+    state.questions.pop(content.of, None)
+    for call in state.calls.values():
+        if call.question == content.of and call.answer is None:
+            call.answer, call.approved = content, entry.seq
+
+
+def _fold_approval(state: RunState, entry: Entry, content: ApprovalContent) -> None:
+    for call in state.calls.values() if content.refused is None else ():
+        if call.asked == content.of and call.approval is None:
+            call.approval, call.approved = content, entry.seq
+
+
+def _fold_resolution(state: RunState, entry: Entry, content: ResolutionContent) -> None:
+    for call in state.calls.values():
+        if call.last is not None and call.last.seq == content.of and call.last.verdict in (None, "retry"):
+            call.last.verdict, call.last.settled, call.result = content.verdict, entry.seq, content.result
+            call.last.void |= content.void
+    for seq, (_, attempt) in list(state.unknown.items()):
+        if attempt == content.of and content.verdict != "retry":
+            del state.unknown[seq]
+
+
+def _fold_compaction(state: RunState, entry: Entry, content: CompactionContent) -> None:
+    if state.turn is not None:
+        state.turn.returned(entry)
+    state.weight.compact(content)
+    if state.asked is not None:
+        state.asked.encoder = HIDDEN
+
+
+def _fold_key_value(state: RunState, _entry: Entry, content: KeyValueContent) -> None:
+    if content.key == AGENT and state.turn is not None and isinstance(content.value, dict):
+        state.turn.agent = str(content.value.get("digest"))
+
+
+def _fold_signal(state: RunState, _entry: Entry, content: SignalContent) -> None:
+    if content.name == "moved":
+        state.moved = content.to or ""
+    if state.turn is not None and state.open:
+        if content.name == "cancel":
+            state.turn.cancelled = content.by
+        elif content.name == "wake":
+            state.turn.deaths = 0
+
+
+UNFIT = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+"""What a fold raises where a member is of another type than its kind declares."""
+PROGRESS = frozenset({Kind.ChatCompletion, Kind.ToolResult, Kind.Approval, Kind.Answer, Kind.Resolution, Kind.User})
+"""Kinds by which a model, a tool or a person brings a turn on."""
+HANDLERS: dict[Kind, Callable[[RunState, Entry, Any], None]] = {
+    Kind.Begin: _fold_begin,
+    Kind.End: _fold_end,
+    Kind.System: _fold_system,
+    Kind.User: _fold_user,
+    Kind.Assistant: _fold_assistant,
+    Kind.RequestHeader: _fold_header,
+    Kind.Edge: _fold_edge,
+    Kind.Request: _fold_request,
+    Kind.ChatCompletion: _fold_completion,
+    Kind.ToolCall: _fold_call,
+    Kind.Attempt: _fold_attempt,
+    Kind.ToolResult: _fold_result,
+    Kind.Fault: _fold_fault,
+    Kind.ApprovalRequest: _fold_approval_request,
+    Kind.Approval: _fold_approval,
+    Kind.Question: _fold_question,
+    Kind.Answer: _fold_answer,
+    Kind.Resolution: _fold_resolution,
+    Kind.Compaction: _fold_compaction,
+    Kind.KeyValue: _fold_key_value,
+    Kind.Signal: _fold_signal,
+}

@@ -1,0 +1,109 @@
+"""A turn, from its begin to its end, and the last request in it, as far as `decide` needs to know them."""
+
+from datetime import datetime
+from typing import Any
+
+from msgspec import Struct, field
+
+from gesta.entry import Entry
+from gesta.kinds import ChatCompletionContent, Error
+from gesta.model.usage import Tokens
+from gesta.state.account import Spending
+
+AGENT = "gesta.agent"
+"""Key under which a turn notes that another description of its agent goes on with it."""
+HIDDEN = "hidden"
+"""In place of an encoder: blocks of the last request were hidden or changed, so the next does not extend it."""
+PAUSED = "pause_turn"
+"""Why Anthropic stops where tools that it runs itself take long: the same is to be asked again with what came."""
+
+
+class LastRequest(Struct):
+    """The last request."""
+
+    seq: int
+    digest: str
+    number: int
+    blocks: int
+    """Blocks of its prompt in all."""
+    encoder: str
+    header: int
+    open: bool = True
+    """Neither answered nor failed yet."""
+
+
+class Turn(Struct):
+    """A turn, open or ended."""
+
+    begin: int
+    key: str | None
+    name: str
+    agent: str = ""
+    """Digest of the agent's description that was last on record."""
+    requests: int = 0
+    """Completions so far."""
+    calls: int = 0
+    faults: int = 0
+    """Failed tries since the last completion."""
+    corrections: int = 0
+    """Answers of this turn that did not fit."""
+    empty: int = 0
+    """Replies in a row without text and calls."""
+    reply: int | None = None
+    """A completion without calls: the answer to be given."""
+    text: str = ""
+    assistant: int | None = None
+    retry_at: tuple[datetime, float] | None = None
+    """When the last try failed, and how many seconds after that the next may start."""
+    fatal: Error | None = None
+    """A fault that no further try follows."""
+    deep: int = 0
+    """Calls of agents that were refused because they were too deep."""
+    limit: Error | None = None
+    """The bound of depth, once it ends the turn."""
+    cancelled: str | None = None
+    """Who cancelled it."""
+    pos: int = 0
+    """Of its begin; 0 where this process has just written it."""
+    parts: int = 0
+    """Number of images, files and further texts of what opened it."""
+    doubts: tuple[str, ...] = ()
+    """Names of tools with a call of unknown outcome when it ended."""
+    deaths: int = 0
+    """Processes in a row that died in it without a new entry from a model, tool or person."""
+    reason: str | None = None
+    """Of its end."""
+    error: Error | None = None
+    tokens_in: int = 0
+    tokens_out: int = 0
+    unknown_usage: int = 0
+    """Completions that came without a count of tokens."""
+    question: int = 0
+    """Seq of what opened it: a person's message, or the task of a child run."""
+    task: str = ""
+    """The text of that."""
+    end: int | None = None
+    handed: int = 0
+    """Child runs that it called, less those whose end a result or a compaction was made from."""
+    value: Any = None
+    """What it gave, where that is not the text of an answer."""
+    null: bool = False
+    """Whether it gave no value, as its type allows."""
+    spending: Spending = field(default_factory=Spending)
+
+    def returned(self, entry: Entry) -> None:
+        """Note the child runs whose end an entry was made from; what acts of a program called is not counted."""
+        if self.handed and entry.span == self.begin:
+            self.handed -= sum(isinstance(cause, tuple) for cause in entry.causes)
+
+    def replied(self, seq: int, content: ChatCompletionContent, counts: Tokens | None) -> None:
+        """Add a completion. If the provider only paused it, it is no answer, and the model is asked to continue."""
+        self.requests, self.faults = self.requests + 1, 0
+        paused = content.finish_reason == PAUSED
+        self.reply, self.text = None if paused else seq, content.output
+        self.empty = 0 if paused or content.output.strip() else self.empty + 1
+        if counts is None:
+            self.unknown_usage += 1
+        else:
+            self.tokens_in += counts.input
+            self.tokens_out += counts.output

@@ -1,0 +1,195 @@
+"""The one door into a record's file: what its schema holds is known before anything of it can run.
+
+SQLite runs what a file brings along: triggers and foreign keys when rows change, views when they are read, checks,
+generated columns and indexes at both. So each connection to a record reads the schema first, which runs nothing. Of
+what stands on Gesta's tables, or bears a name of Gesta's, each text must be one that a release made. Triggers and views
+that are not are set aside: connections of Gesta run no trigger but those of a transactional tool, under its guard, and
+read no view but Gesta's own. What would run whenever its table is used is refused. All else is let be, and `verify`
+names it.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+
+import apsw
+from msgspec import Struct
+
+from gesta.errors import ForeignObjects
+from gesta.stores.tables import EVERY_RELEASE, VIEWED
+
+SCHEMA = "SELECT type, name, tbl_name, sql FROM main.sqlite_master"
+LARGEST = 1_000_000  # bytes of a text in a schema
+TOKEN = re.compile(
+    r"""--[^\n]*|/\*.*?(?:\*/|\Z)|(?P<quoted>"(?:[^"]|"")*"|'(?:[^']|'')*'|`(?:[^`]|``)*`|\[[^\]]*\])"""
+    r"""|(?P<bare>[\w$\x80-\U0010ffff]+)|(?P<sign>\S)""",
+    re.DOTALL | re.ASCII,
+)
+SYSTEM = {
+    "sqlite_sequence": "CREATE TABLE sqlite_sequence(name,seq)",
+    "sqlite_stat1": "CREATE TABLE sqlite_stat1(tbl,idx,stat)",
+    "sqlite_stat4": "CREATE TABLE sqlite_stat4(tbl,idx,neq,nlt,ndlt,sample)",
+}
+"""Tables that SQLite makes itself."""
+FUNCTIONS = ("json_each", "json_tree", "pragma_")
+"""How names begin that stand for functions in statements of ours."""
+
+
+class Object(Struct, frozen=True):
+    """What a row of a schema says."""
+
+    type: str
+    name: str
+    table: str
+    """What it is on; of a table or view its own name."""
+    sql: str
+
+    def __str__(self) -> str:
+        """Name it as a person would."""
+        return f"{self.type} {self.name!r}" + (f" on {self.table!r}" if self.table != self.name else "")
+
+
+class Schema(Struct, frozen=True):
+    """What a file holds that no release of Gesta made."""
+
+    refused: tuple[Object, ...] = ()
+    """What would run when Gesta's tables are used, or stands in place of them."""
+    missing: tuple[str, ...] = ()
+    """Tables and indexes of Gesta's that are not there."""
+    aside: tuple[Object, ...] = ()
+    """Triggers on Gesta's tables, and what bears the name of a view of Gesta's. None of it is used."""
+    beside: tuple[Object, ...] = ()
+    """All else: tables of users and tools, with what stands on them."""
+
+
+def harden(connection: apsw.Connection) -> None:
+    """Have SQLite trust nothing in the file. Raises apsw.Error."""
+    for setting, value in (
+        (apsw.SQLITE_DBCONFIG_DEFENSIVE, 1),
+        (apsw.SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0),
+        (apsw.SQLITE_DBCONFIG_ENABLE_TRIGGER, 0),
+    ):
+        connection.config(setting, value)
+
+
+def admit(connection: apsw.Connection, address: str) -> Schema:
+    """Look at the schema of a file before anything else is done with it. One statement, which runs nothing of it.
+
+    Raises:
+        ForeignObjects: it holds what cannot be kept from running, or lacks a table. apsw.Error: it is damaged.
+    """
+    found = examined(read(connection))
+    if found.refused or found.missing:
+        lacking = [f"{KNOWN[name][0].type} {name!r} is missing" for name in found.missing]
+        raise ForeignObjects(address, [*map(str, found.refused), *lacking])
+    return found
+
+
+def read(connection: apsw.Connection) -> list[Object]:
+    """Read the schema. Raises apsw.Error."""
+    before = connection.limit(apsw.SQLITE_LIMIT_LENGTH, LARGEST)
+    try:
+        rows = connection.execute(SCHEMA).fetchall()
+    finally:
+        connection.limit(apsw.SQLITE_LIMIT_LENGTH, before)
+    return as_objects(rows)
+
+
+def as_objects(rows: Iterable[Iterable[object]]) -> list[Object]:
+    """Read rows of a schema, which may hold anything."""
+    return [Object(*(each if isinstance(each, str) else "" for each in row)) for row in rows]
+
+
+def examined(objects: Iterable[Object]) -> Schema:
+    """Sort out what a schema holds. An empty one is no record yet, and lacks nothing."""
+    found: dict[str, list[Object]] = {"refused": [], "aside": [], "beside": [], "known": []}
+    there = set[str]()
+    for each in objects:
+        there.add(_lower(each.name))
+        found[_sorted(each)].append(each)
+    missing = tuple(sorted(NEEDED - there)) if there else ()
+    return Schema(tuple(found["refused"]), missing, tuple(found["aside"]), tuple(found["beside"]))
+
+
+def _sorted(each: Object) -> str:
+    """Return in which field of a `Schema` something belongs; `known` if Gesta or SQLite made it."""
+    name = _lower(each.name)
+    if each in KNOWN.get(name, ()) or _of_sqlite(each):
+        return "known"
+    head = heading(each.sql)
+    on_ours = _lower(head.table) in KNOWN
+    if _misnamed(each, head) or name in KNOWN.keys() - VIEWED:
+        return "refused"
+    if name in VIEWED or (each.type == "trigger" and on_ours):
+        return "aside"
+    if name.startswith(("gesta_", "sqlite_", *FUNCTIONS)) or (each.type == "index" and on_ours):
+        return "refused"
+    refers = each.type == "table" and any(_lower(table) in KNOWN for table in references(each.sql))
+    return "refused" if refers else "beside"
+
+
+def heading(sql: str) -> Object:
+    """Read from a text of a schema what it makes, as SQLite does; the other columns of the row may say otherwise."""
+    tokens = _tokens(sql)
+    words = [next(tokens, ("", False)) for _ in range(2)]
+    if words[1][0].upper() in ("UNIQUE", "VIRTUAL"):
+        words.append(next(tokens, ("", False)))
+    name = table = next(tokens, ("", False))[0]
+    kind = words[-1][0].lower()
+    if kind in ("index", "trigger"):
+        table = next((_after(tokens) for token in tokens if token[1] and token[0].upper() == "ON"), "")
+    return Object(kind, name, table, sql)
+
+
+def references(sql: str) -> Iterator[str]:
+    """Yield the tables to which foreign keys of a table refer."""
+    tokens = _tokens(sql)
+    for word, bare in tokens:
+        if bare and word.upper() == "REFERENCES":
+            yield next(tokens, ("", False))[0]
+
+
+def _known() -> dict[str, list[Object]]:
+    found: dict[str, list[Object]] = {}
+    for text in EVERY_RELEASE:
+        made = heading(text)
+        found.setdefault(made.name, []).append(made)
+    return found
+
+
+def _after(tokens: Iterator[tuple[str, bool]]) -> str:
+    """Return the name that comes next, without the database before it."""
+    first, sign, second = (next(tokens, ("", False))[0] for _ in range(3))
+    return second if sign == "." else first
+
+
+def _tokens(sql: str) -> Iterator[tuple[str, bool]]:
+    """Yield the words and signs of a text, without quotes, and whether each stands bare."""
+    for found in TOKEN.finditer(sql.partition("\0")[0]):
+        if quoted := found["quoted"]:
+            mark = quoted[-1]
+            yield quoted[1:-1].replace(mark * 2, mark), False
+        elif found["bare"] or found["sign"]:
+            yield found[0], True
+
+
+def _misnamed(each: Object, head: Object) -> bool:
+    """Return whether a row says another thing than its text, by which SQLite goes."""
+    return (head.type, head.name, _lower(head.table)) != (each.type, each.name, _lower(each.table))
+
+
+def _of_sqlite(each: Object) -> bool:
+    """Return whether SQLite itself made it: a table of its own, or the index of a constraint, which has no text."""
+    if each.type == "index" and not each.sql:
+        return each.name.startswith("sqlite_autoindex_")
+    return each.type == "table" and SYSTEM.get(each.name) == each.sql
+
+
+def _lower(name: str) -> str:
+    """Write a name as SQLite compares it: only letters from A to Z have a case."""
+    return re.sub("[A-Z]+", lambda found: found[0].lower(), name)
+
+
+KNOWN = _known()
+"""What each release makes, by its name."""
+NEEDED = frozenset(KNOWN) - VIEWED - {name for name in KNOWN if name.startswith("gesta_")}
+"""What no record can do without."""

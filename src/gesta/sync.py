@@ -1,0 +1,338 @@
+"""The synchronous API: programs without an event loop run agents and record spans through it.
+
+Running an agent starts an event loop for that call. Recording needs no loop: a store of one file or of memory never
+waits for another task, so its coroutines run to their end in one go. Each entry is committed before `log` returns.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, Generic, Literal, Unpack, cast
+
+import anyio
+
+from gesta.address import (
+    Address,
+    Options,
+    Record,
+    bind,
+    divided,
+    drive,
+    inline_store,
+    open_record,
+    refuse_unknown,
+)
+from gesta.agent import Agent
+from gesta.entry import Entry
+from gesta.errors import GestaError
+from gesta.events import Event, Listener, Outcome
+from gesta.function_tool.output import T
+from gesta.integrity.verify import Flaw, Head, Report
+from gesta.kinds import Content, Kind
+from gesta.log.journal import Log
+from gesta.record.record import Said
+from gesta.state.run import RunState
+from gesta.store import Info, RunRow
+from gesta.views.lineage import Explanation
+
+OF_TURN = ("session", "key", "user", "listener")
+
+
+class Span:
+    """A span of one's own program: log into it, open spans inside it."""
+
+    def __init__(self, log: Log, commit: Callable[[], None]) -> None:
+        self._log = log
+        self._commit = commit
+
+    @property
+    def run(self) -> str:
+        """Id of the run that the span lies in."""
+        return self._log.run
+
+    @property
+    def path(self) -> tuple[str, ...]:
+        """Names of the spans from the root of the run to this one."""
+        return self._log.path
+
+    def log(self, content: Content, **annotations: Any) -> Entry | None:
+        """Write an entry, commit it and return it; `None` if the span skips its kind. Raises WriteFailed."""
+        entry = self._log.log(content, **annotations)
+        self._commit()
+        return entry
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        """Write one key-value entry; assigning a key twice writes two."""
+        self._log[key] = value
+        self._commit()
+
+    @contextmanager
+    def span(
+        self, name: str, *, skip: Collection[Kind] = (), state: Any = None, **annotations: Any
+    ) -> Iterator["Span"]:
+        """Open a span inside this one; see `Log.span`."""
+        try:
+            with self._log.span(name, skip=skip, state=state, **annotations) as inner:
+                self._commit()
+                yield Span(inner, self._commit)
+        finally:
+            self._commit()
+
+
+class SyncStream(Generic[T]):
+    """The events of one turn, as they come: `for event in record.stream(...)`. The turn goes on while one is awaited.
+
+    A reader that leaves early waits until the turn has ended; under `Policy(when_left="stop")` it stops the turn.
+    """
+
+    def __init__(self, work: Callable[[Listener], Awaitable[Outcome[T]]], *, stops: bool) -> None:
+        self._work, self._stops = work, stops
+        self._begun = False
+        self.outcome: Outcome[T] | None = None
+        """How the turn ended; None while it goes on, and of one that was broken off."""
+
+    def __iter__(self) -> Iterator[Event]:
+        """Begin the turn, and yield its events.
+
+        Raises:
+            GestaError: the stream was begun before, or an event loop is running in this thread.
+            BaseException: whatever ended the turn without an outcome.
+        """
+        if self._begun:
+            raise GestaError("This stream was begun before. Call record.stream(...) again to send a message again.")
+        refuse_inside_loop("Record.stream")
+        self._begun = True
+        return self._events()
+
+    def _events(self) -> Iterator[Event]:
+        heard: asyncio.Queue[Event | None] = asyncio.Queue()
+        with asyncio.Runner() as runner:
+            loop = runner.get_loop()
+            turn = loop.create_task(self._turn(heard.put_nowait))
+            turn.add_done_callback(lambda _: heard.put_nowait(None))
+            try:
+                while (event := loop.run_until_complete(heard.get())) is not None:
+                    yield event
+            except GeneratorExit:
+                if self._stops:
+                    turn.cancel()
+                loop.run_until_complete(asyncio.wait([turn]))
+                raise
+            turn.result()
+
+    async def _turn(self, listener: Listener) -> None:
+        self.outcome = await self._work(listener)
+
+
+class SyncRecord:
+    """An opened record, for programs without an event loop. Made by `gesta.open_sync`."""
+
+    def __init__(self, record: Record) -> None:
+        self.record = record
+
+    @property
+    def info(self) -> Info:
+        """What the store says of itself."""
+        return self.record.info
+
+    def run(
+        self,
+        agent: Agent[T],
+        message: Said,
+        *,
+        session: str | None = None,
+        key: str | None = None,
+        user: str | None = None,
+        listener: Listener | None = None,
+    ) -> Outcome[T]:
+        """Send a message to an agent; see `Record.run`."""
+        refuse_inside_loop("Record.run")
+        return anyio.run(
+            lambda: self.record.run(agent, message, session=session, key=key, user=user, listener=listener)
+        )
+
+    def stream(
+        self,
+        agent: Agent[T],
+        message: Said,
+        *,
+        session: str | None = None,
+        key: str | None = None,
+        user: str | None = None,
+    ) -> SyncStream[T]:
+        """Send a message and hear the events as they come; the outcome is on the stream afterwards."""
+
+        def take(listener: Listener) -> Awaitable[Outcome[T]]:
+            return self.record.run(agent, message, session=session, key=key, user=user, listener=listener)
+
+        return SyncStream(take, stops=agent.policy.when_left == "stop")
+
+    def resume(
+        self, run: str, agent: Agent[T], *, listener: Listener | None = None, by: str | None = "resume"
+    ) -> Outcome[T]:
+        """Go on with the open turn of a run; see `Record.resume`."""
+        refuse_inside_loop("Record.resume")
+        return anyio.run(lambda: self.record.resume(run, agent, listener=listener, by=by))
+
+    def send(self, run: str, content: Content, *, key: str) -> bool:
+        """Put something into a run's inbox; see `Record.send`."""
+        return drive(self.record.send(run, content, key=key))
+
+    def approve(
+        self,
+        run: str,
+        call: int | None = None,
+        *,
+        by: str,
+        args: dict[str, Any] | None = None,
+        reason: str | None = None,
+        token: str | None = None,
+    ) -> bool:
+        """Allow one call of a tool; see `Record.approve`."""
+        return drive(self.record.approve(run, call, by=by, args=args, reason=reason, token=token))
+
+    def deny(
+        self, run: str, call: int | None = None, *, by: str, reason: str | None = None, token: str | None = None
+    ) -> bool:
+        """Deny one call of a tool; see `Record.deny`."""
+        return drive(self.record.deny(run, call, by=by, reason=reason, token=token))
+
+    def answer(self, run: str, value: Any, question: int | None = None, *, by: str) -> bool:
+        """Answer a question; see `Record.answer`."""
+        return drive(self.record.answer(run, value, question, by=by))
+
+    def resolve(
+        self,
+        run: str,
+        verdict: Literal["done", "failed", "retry"],
+        call: int | None = None,
+        *,
+        by: str,
+        result: Any = None,
+    ) -> bool:
+        """Settle a call whose outcome nobody knows; see `Record.resolve`."""
+        return drive(self.record.resolve(run, verdict, call, by=by, result=result))
+
+    def cancel(self, run: str, *, by: str, reason: str | None = None) -> Outcome[Any] | None:
+        """End the open turn of a run; see `Record.cancel`."""
+        refuse_inside_loop("Record.cancel")
+        return anyio.run(lambda: self.record.cancel(run, by=by, reason=reason))
+
+    @contextmanager
+    def span(
+        self,
+        name: str,
+        *,
+        session: str,
+        run: str | None = None,
+        skip: Collection[Kind] = (),
+        state: Any = None,
+        **annotations: Any,
+    ) -> Iterator[Span]:
+        """Open a span at the root of the run `run` (by default of the span's own name) in that session.
+
+        Args:
+            skip: kinds that are not recorded.
+            state: is written at the start and, read again, at the end.
+            annotations: every entry in the span inherits them.
+        """
+        opened = self.record.span(name, session=session, run=run, skip=skip, state=state, **annotations)
+        log = drive(opened.__aenter__())
+        try:
+            drive(log.durable())
+            yield Span(log, lambda: drive(log.durable()))
+        except BaseException as error:
+            if not drive(opened.__aexit__(type(error), error, error.__traceback__)):
+                raise
+        else:
+            drive(opened.__aexit__(None, None, None))
+
+    def find(self, name: str) -> RunRow:
+        """Find a run; see `Record.find`."""
+        return drive(self.record.find(name))
+
+    def read(self, run: str, after: int = 0) -> list[Entry]:
+        """Read a run's entries by seq, those after `after`."""
+        return drive(self.record.read(run, after))
+
+    def state(self, run: str) -> RunState:
+        """Fold where a run stands; see `Record.state`."""
+        return drive(self.record.state(run))
+
+    def verify(self, *kept: Iterable[Head]) -> list[Flaw]:
+        """Check every entry and blob against the chain of its run; see `Record.verify`."""
+        return drive(self.record.verify(*kept))
+
+    def report(self, *kept: Iterable[Head]) -> Report:
+        """Check as `verify` does, and name what no digest covers; see `Record.report`."""
+        return drive(self.record.report(*kept))
+
+    def heads(self) -> list[Head]:
+        """Return the last entry of each run with its digest; see `Record.heads`."""
+        return drive(self.record.heads())
+
+    def explain(self, entry: Entry | str | tuple[str, int]) -> Explanation:
+        """Explain an entry; see `Record.explain`."""
+        return drive(self.record.explain(entry))
+
+
+class RunOptions(Options, total=False):
+    """What `run_sync` may be told: what `gesta.open` and `Record.run` are told."""
+
+    session: str | None
+    """Without one, a new session each time."""
+    key: str | None
+    """Makes sending the message twice the same as once."""
+    user: str | None
+    listener: Listener | None
+    """Is told the events of the turn."""
+
+
+def run_sync(
+    agent: Agent[T], message: Said, *, record: Address = ":memory:", **options: Unpack[RunOptions]
+) -> Outcome[T]:
+    """Send a message to an agent and wait for the outcome; see `Record.run`.
+
+    Args:
+        record: path of a `.gesta` file, or `:memory:` for a private one that ends with the call.
+        options: see `RunOptions`.
+
+    Raises:
+        TypeError: there is no such option.
+    """
+    refuse_inside_loop("gesta.open(...) and Record.run")
+    refuse_unknown("gesta.run_sync", options, ["record", *RunOptions.__annotations__])
+    given: dict[str, Any] = dict(options)
+    said = {name: given.pop(name) for name in OF_TURN if name in given}
+    opening = cast("Options", given)
+
+    async def main() -> Outcome[T]:
+        async with open_record(record, **opening) as opened:
+            return await opened.run(agent, message, **said)
+
+    return anyio.run(main)
+
+
+@contextmanager
+def open_sync(address: Address = ":memory:", **options: Unpack[Options]) -> Iterator[SyncRecord]:
+    """Open a record for a program without an event loop; see `gesta.open`.
+
+    With `synced`, entries survive a crash of the process at once, and loss of power from the end of their span on.
+    """
+    of_store, terms = divided(options)
+    store = inline_store(address, **of_store)
+    try:
+        record = Record(store, bind)
+        record.turns.terms = terms
+        yield SyncRecord(record)
+    finally:
+        drive(store.close())
+
+
+def refuse_inside_loop(twin: str) -> None:
+    """Raise an error that names the async twin, when an event loop is running in this thread."""
+    try:
+        anyio.get_current_task()
+    except anyio.NoEventLoopError:
+        return
+    raise GestaError(f"An event loop is running in this thread. Await {twin} instead of the synchronous door.")

@@ -1,0 +1,6 @@
+"""`python -m gesta.testing FILE.py:agent "message"` kills an agent at each of its write points."""
+
+from gesta.testing.crashes.command import main
+
+if __name__ == "__main__":
+    raise SystemExit(main())

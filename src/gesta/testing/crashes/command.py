@@ -1,0 +1,148 @@
+"""`python -m gesta.testing FILE.py:agent "message" ...`: a record for each write point, and one that is killed at all.
+
+The first record is not killed, and tells how many points there are. Of each other record the first process dies at one
+of them, and the second goes on to the end. In the last record every process dies, each one point later than the one
+before, until one comes to the end.
+"""
+
+# ruff: noqa: T201 - a command prints
+
+import argparse
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+import msgspec
+
+from gesta.cli.loading import load
+from gesta.errors import GestaError
+from gesta.testing.crashes.life import Scene, judged, lived, ready
+from gesta.testing.crashes.report import Report
+from gesta.testing.crashes.witness import Strike
+
+RECORD, WITNESS = "record.gesta", "witness.jsonl"
+STRIKES: dict[str, Strike] = {"cancel": "cancelled", "fail": "failed"}
+AGAIN = 12
+"""The second process is killed at one of so many of its first points."""
+WRONG = 50  # lines shown of what must not be
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Read the command line, run the test, and say what was found: 1 if a promise was broken, 2 if it could not run."""
+    parser = argparse.ArgumentParser(prog="python -m gesta.testing", description=main.__doc__)
+    parser.add_argument("agent", help="FILE.py:NAME or dotted.module:NAME")
+    parser.add_argument("message", nargs="+", help="what is sent to it, one turn each")
+    parser.add_argument("--json", action="store_true", help="print the report as JSON")
+    parser.add_argument("--folder", type=Path, help="keep the records and the harness's logs there")
+    parser.add_argument("--cancel", action="store_true", help="also cancel the turn at each point, and go on")
+    parser.add_argument("--fail", action="store_true", help="also let the write after each point fail once, and go on")
+    parser.add_argument("--again", action="store_true", help="also kill the process that takes the turn up")
+    given = parser.parse_args(words)
+    chosen = [name for name in ("cancel", "fail", "again") if getattr(given, name)]
+    try:
+        with tempfile.TemporaryDirectory(prefix="gesta-crash-") as passing:
+            ready(Path(passing))
+            report = swept(given.agent, given.message, given.folder or Path(passing), chosen)
+    except (GestaError, OSError) as error:
+        print(error, file=sys.stderr)
+        return 2
+    print(msgspec.json.encode(report).decode() if given.json else table(report))
+    return 0 if report.ok else 1
+
+
+def swept(agent: str, messages: Sequence[str], folder: Path, chosen: Sequence[str] = ()) -> Report:
+    """Kill an agent at each of its write points; returns what was found.
+
+    Args:
+        chosen: `cancel`, `fail` and `again`: what else is done at each point, each time in a record of its own.
+
+    Raises:
+        GestaError: it could not be run.
+    """
+    total = Report(agents=1)
+
+    def scene(name: str) -> Scene:
+        place = folder / name
+        place.mkdir(parents=True)
+        return Scene(agent=partial(load, agent), messages=messages, record=str(place / RECORD), witness=place / WITNESS)
+
+    first = scene("0")
+    lived(first, 1, None)
+    total.add(judged(first))
+    for point in range(1, (points := total.points) + 1):
+        one = scene(str(point))
+        lived(one, 1, point)
+        lived(one, 2, None)
+        total.add(judged(one))
+        for name in chosen:
+            other = scene(f"{point}-{name}")
+            if name == "again":
+                lived(other, 1, point)
+                lived(other, 2, 1 + point % AGAIN)
+            else:
+                lived(other, 1, point, strike=STRIKES[name])
+            lived(other, 3, None)
+            total.add(judged(other))
+        _progress(f"struck at point {point} of {points}")
+    last, number = scene("all"), 1
+    while lived(last, number, number):
+        number += 1
+        _progress(f"one record, killed {number - 1} times")
+    total.add(judged(last))
+    total.points = points
+    _progress("")
+    return total
+
+
+def table(report: Report) -> str:
+    """Write a report for people."""
+    tools = [("tool", "effect", "calls", "fired", "max_fired")]
+    tools += [
+        (name, count.effect, str(count.calls), str(count.fired), str(count.max_fired))
+        for name, count in sorted(report.tools.items())
+    ]
+    places = Counter((doubt.tool, _short(doubt.killed, doubt.tool), doubt.settled) for doubt in report.doubts)
+    doubts = [("in doubt", "times", "killed", "then")]
+    doubts += [(tool, str(times), killed, then) for (tool, killed, then), times in sorted(places.items())]
+    turns = [("turns", "times"), *((how, str(times)) for how, times in sorted(report.turns.items()))]
+    facts = [
+        ("agents", report.agents),
+        ("records", report.records),
+        ("write points of an unharmed life", report.points),
+        ("kills", report.kills),
+        ("turns cancelled", report.cancels),
+        ("writes failed", report.failed_writes),
+        ("entries and letters acknowledged", report.acknowledged),
+        ("of these missing", len(report.missing)),
+        ("model answers bought again", report.bought_again),
+        ("doubts", len(report.doubts)),
+        ("wrong", len(report.wrong)),
+    ]
+    parts = [_laid([(name, str(value)) for name, value in facts])]
+    parts += [_laid(rows) for rows in (tools, doubts, turns) if len(rows) > 1]
+    return "\n\n".join([*parts, "\n".join(f"WRONG: {each}" for each in report.wrong[:WRONG])]).rstrip()
+
+
+def _short(point: str, tool: str) -> str:
+    """Return where a process was killed, seen from a call of a tool; what a commit held is left out."""
+    words = point.split(" ")
+    if words[-1] in ("starts", "returned") and words[1] != tool:
+        words[1] = "another tool"
+    return " ".join(words).partition(" of ")[0]
+
+
+def _laid(rows: Sequence[Sequence[str]]) -> str:
+    """Lay rows out in columns."""
+    widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    )
+
+
+def _progress(text: str) -> None:
+    """Print the progress on stderr, if it is a terminal."""
+    if sys.stderr.isatty():
+        print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)

@@ -1,0 +1,205 @@
+"""A life: a process that opens the record, sends every message under its key, and dies or comes to the end.
+
+It is forked from a process that has imported Gesta but not the agent: so each life imports the agent anew, and costs
+milliseconds. Sending a message again goes on with its turn, so the same words begin a record and take it up.
+"""
+
+import asyncio
+import os
+import sys
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import anyio
+import msgspec
+from msgspec import Struct
+
+import gesta
+from gesta import address
+from gesta.agent import Agent
+from gesta.cli.waits import Open, open_calls
+from gesta.errors import GestaError, RunHeld, WriteFailed
+from gesta.events import Outcome
+from gesta.kinds import ApprovalContent
+from gesta.model.request import Model
+from gesta.record.record import Record
+from gesta.testing.crashes.report import Report, judge
+from gesta.testing.crashes.watched import Watched, watched
+from gesta.testing.crashes.witness import KILL, Life, Line, Strike, read
+
+LIFE_S = 120.0
+"""A life that takes longer is broken off."""
+LOOK_S = 0.02
+BY = "crash test"
+"""Who gives the approvals."""
+
+
+class Scene(Struct, frozen=True, kw_only=True):
+    """What every life of a record is told."""
+
+    agent: Callable[[], Agent]
+    """Imports or makes it, in the life."""
+    messages: Sequence[str]
+    record: str
+    """Address of the record."""
+    witness: Path
+    """The harness's log."""
+    session: str = "crash-test"
+    helped: bool = False
+    """Whether other processes approve and answer: then only what is in doubt is waited for in vain."""
+
+
+def ready(folder: Path) -> None:
+    """Import here, once, what every life needs: an event loop, a formatter, SQLite."""
+    anyio.run(anyio.sleep, 0)
+    address.formatter("tool-calls")
+    address.drive(address.inline_store(str(folder / "ready.gesta")).close())
+
+
+def forked(work: Callable[[], None]) -> int:
+    """Do a work in a process of its own, and give its exit code; below 0, the signal that ended it."""
+    return ended(fork(work))
+
+
+def fork(work: Callable[[], None]) -> int:
+    """Begin a work in a process of its own, and give its id; what it prints goes to stderr."""
+    if not hasattr(os, "fork"):
+        raise GestaError("A crash test needs a system that can fork, such as Linux or macOS.")
+    sys.stdout.flush()
+    sys.stderr.flush()
+    child = os.fork()
+    if not child:
+        code = 1
+        try:
+            os.dup2(2, 1)
+            work()
+            code = 0
+        except GestaError as error:
+            print(error, file=sys.stderr)  # noqa: T201 - the process has nobody else to tell
+            code = 2
+        except BaseException:  # noqa: BLE001 - a child of a fork must never go on as its parent
+            sys.excepthook(*sys.exc_info())
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(code)
+    return child
+
+
+def ended(child: int) -> int:
+    """Wait for a process to end, and give its exit code."""
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def lived(
+    scene: Scene, number: int, last: int | None = None, *, strike: Strike = "killed", within_s: float | None = None
+) -> bool:
+    """Live a life in a process of its own; returns whether it was killed.
+
+    Args:
+        last: the point where it is struck, from 1; `None`, or a point that it does not come to: it is not struck.
+        strike: what happens there; after a cancellation and a failed write the same process goes on.
+        within_s: how long it may live, in place of a point: it is killed from outside, at any instruction.
+
+    Raises:
+        GestaError: it failed.
+    """
+    child = fork(lambda: anyio.run(live, scene, Life(scene.witness, number, last, strike)))
+    if within_s is not None:
+        time.sleep(within_s)
+        os.kill(child, KILL)
+    code = ended(child)
+    if code not in {0, -KILL}:
+        raise GestaError(f"Process {number} of the crash test ended with {code}; what it said stands above.")
+    if code == -KILL and within_s is not None:
+        Life(scene.witness, number).tell(Line(what="killed", point="at any instruction"))
+    return code == -KILL
+
+
+def judged(scene: Scene) -> Report:
+    """Hold a record against the harness's log; the record is opened in a process of its own. Raises GestaError."""
+
+    async def hold() -> None:
+        async with gesta.open(scene.record, readonly=True) as record:
+            found = await judge(record, read(scene.witness), scene.session)
+            scene.witness.with_suffix(".report").write_bytes(msgspec.json.encode(found))
+
+    if forked(lambda: anyio.run(hold)):
+        raise GestaError(f"{scene.record} could not be read; what was said stands above.")
+    return msgspec.json.decode(scene.witness.with_suffix(".report").read_bytes(), type=Report)
+
+
+async def live(scene: Scene, life: Life) -> None:
+    """Send every message, and tell how each turn ended."""
+    agent, models = scene.agent(), dict[str, Model]()
+    store = Watched(address.store(scene.record, durability="normal"), life)
+    record = Record(store, lambda each: watched(address.bind(each, models), life))
+    with anyio.fail_after(LIFE_S):
+        for place, text in enumerate(scene.messages):
+            outcome, waits = await _taken(scene, life, record, agent, text, f"m{place}")
+            told = tuple(sorted({f"{each.what} of {_named(each)}" for each in waits}))
+            why = f" ({outcome.error.type})" if outcome.reason == "failed" and outcome.error is not None else ""
+            life.tell(Line(what="ended", run=outcome.run, key=f"m{place}", reason=outcome.reason + why, waits=told))
+            if outcome.reason == "waiting":
+                break
+    for model in models.values():
+        await getattr(model, "aclose", anyio.lowlevel.checkpoint)()
+    await store.close()
+    life.tell(Line(what="lived", points=life.points))
+
+
+async def _cancellable(life: Life, turn: Coroutine[Any, Any, Outcome]) -> Outcome | None:
+    """Await a turn that a point may cancel; `None` where that was done."""
+    task, loop = asyncio.ensure_future(turn), asyncio.get_running_loop()
+    life.cancel = partial(loop.call_soon_threadsafe, task.cancel)
+    await asyncio.wait([task])
+    return None if task.cancelled() else task.result()
+
+
+async def _taken(
+    scene: Scene, life: Life, record: Record, agent: Agent, text: str, key: str
+) -> tuple[Outcome, list[Open]]:
+    """Run a turn until it ends, or until it waits for something that nobody here answers."""
+    until = time.monotonic() + LIFE_S / 2
+    while True:
+        try:
+            outcome = await _cancellable(life, record.run(agent, text, session=scene.session, key=key))
+        except (RunHeld, WriteFailed):  # a server takes a while to see that the life before has ended; a write may fail
+            if time.monotonic() > until:
+                raise
+            await anyio.sleep(LOOK_S)
+            continue
+        if outcome is None:
+            continue
+        waits = await open_calls(record, outcome)
+        if any(each.what == "deaths" for each in waits):  # that many deaths are what the harness is for
+            await _cancellable(life, record.resume(outcome.run, agent, by=BY))
+            continue
+        if any(each.what in ("resume", "running") for each in waits) and time.monotonic() < until:
+            await anyio.sleep(LOOK_S)
+            continue
+        if outcome.reason != "waiting" or (waits and all(each.what == "doubt" for each in waits)):
+            return outcome, waits
+        if scene.helped:
+            if time.monotonic() > until:
+                return outcome, waits
+            await anyio.sleep(LOOK_S)
+        elif not await _approved(record, waits):
+            return outcome, waits
+
+
+async def _approved(record: Record, waits: Sequence[Open]) -> bool:
+    """Approve what waits for approval, and return whether anything did."""
+    asked = [each for each in waits if each.what == "approval" and each.call is not None]
+    for each in asked:
+        assert each.call is not None and each.call.asked is not None
+        said = ApprovalContent(of=each.call.asked, verdict="approved", by=BY)
+        await record.send(each.run, said, key=f"approval-{each.call.asked}")
+    return bool(asked)
+
+
+def _named(waiting: Open) -> str:
+    return waiting.call.name if waiting.call is not None else waiting.text

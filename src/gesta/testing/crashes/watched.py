@@ -1,0 +1,273 @@
+"""A store and tools that tell the harness what they do, and come to a point before and after it.
+
+What goes into the store and into a tool is not changed, nor what comes out: the agent that is tested is the agent.
+"""
+
+import inspect
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from functools import wraps
+from typing import Any, ParamSpec
+
+import msgspec
+
+from gesta.agent import Agent
+from gesta.entry import Row
+from gesta.errors import WriteFailed
+from gesta.function_tool.context import Context, NotDone
+from gesta.function_tool.tool import Tool
+from gesta.store import (
+    Batch,
+    BlobRow,
+    Foreign,
+    Info,
+    Lease,
+    Letter,
+    RunRow,
+    Statements,
+    Store,
+    Table,
+    TransactionalEffect,
+)
+from gesta.testing.crashes.witness import Life, Line, Written, written
+
+P = ParamSpec("P")
+CONTEXT = "gesta_crashing_context"
+"""Parameter by which a tool's wrapper gets the context, also where the tool itself asks for none."""
+
+
+class Watched:
+    """A store whose every commit is told before it begins and after it returned."""
+
+    def __init__(self, store: Store, life: Life) -> None:
+        self._store = store
+        self.queries = store.queries
+        self._life = life
+
+    @property
+    def info(self) -> Info:
+        """What the store says of itself."""
+        return self._store.info
+
+    async def append(self, batch: Batch) -> int:
+        """Commit a batch."""
+        run, entries = batch.lease.run, written(batch.rows)
+        self._life.tell(Line(what="committing", run=run, entries=entries))
+        self._life.reach(f"before the commit of {_kinds(entries)}")
+        self._fail()
+        pos = await self._store.append(batch)
+        self._life.tell(Line(what="committed", run=run, entries=entries))
+        self._life.reach(f"after the commit of {_kinds(entries)}")
+        return pos
+
+    def _fail(self) -> None:
+        """Raise WriteFailed in place of the commit that comes, if that is the strike that was made."""
+        if self._life.fails():
+            raise WriteFailed(self.info.address, "the crash test fails this write")
+
+    async def transact(self, effect: TransactionalEffect) -> None:
+        """Do a work and commit its entries with it."""
+        done: list[Batch] = []
+
+        def work(sql: Statements) -> tuple[Batch, bool]:
+            batch, kept = effect.work(sql)
+            done.append(batch)
+            entries = written(batch.rows)
+            self._life.tell(Line(what="committing", run=batch.lease.run, entries=entries))
+            self._life.reach(f"inside the transaction of {_kinds(entries)}")
+            return batch, kept
+
+        self._life.reach("before a transaction")
+        self._fail()
+        await self._store.transact(TransactionalEffect(effect.run, work, effect.timeout_s))
+        for batch in done[-1:]:
+            self._life.tell(Line(what="committed", run=batch.lease.run, entries=written(batch.rows)))
+        self._life.reach("after a transaction")
+
+    async def holds(self, lease: Lease) -> bool:
+        """Return whether a lease is still held."""
+        return await self._store.holds(lease)
+
+    def deliver(self, letter: Letter) -> bool:
+        """Put a letter into an inbox, from a thread."""
+        counts = self._store.deliver(letter)
+        if counts:
+            self._life.tell(Line(what="sent", run=letter.run, letter=letter))
+        return counts
+
+    async def send(self, letter: Letter) -> bool:
+        """Put a letter into an inbox."""
+        self._life.reach("before a letter is sent")
+        counts = await self._store.send(letter)
+        if counts:
+            self._life.tell(Line(what="sent", run=letter.run, letter=letter))
+        self._life.reach("after a letter is sent")
+        return counts
+
+    async def lease(self, run: str, *, mirror: bool = False) -> Lease:
+        """Acquire the right to write."""
+        self._life.reach("before a lease is taken")
+        lease = await self._store.lease(run, mirror=mirror)
+        self._life.reach("after a lease is taken")
+        return lease
+
+    async def release(self, lease: Lease) -> None:
+        """Release the right to write."""
+        self._life.reach("before a lease is given back")
+        await self._store.release(lease)
+        self._life.reach("after a lease is given back")
+
+    async def mirror(self, lease: Lease, of: str | None) -> None:
+        """Make a run a mirror, or an ordinary one."""
+        await self._store.mirror(lease, of)
+
+    async def gone(self, process: str) -> bool | None:
+        """Return whether a process has ended."""
+        return await self._store.gone(process)
+
+    async def declare_gone(self, process: str, by: str) -> None:
+        """Write down that a process has ended."""
+        await self._store.declare_gone(process, by)
+
+    async def adopt(self, by: str) -> None:
+        """Write down that this copy goes on."""
+        await self._store.adopt(by)
+
+    def keep(self) -> Callable[[], None]:
+        """Make this process count as living until the returned function is called."""
+        return self._store.keep()
+
+    def descriptor(self) -> int | None:
+        """Return what a subprocess inherits that counts as this process."""
+        return self._store.descriptor()
+
+    async def read(self, run: str, after: int = 0, until: int | None = None, limit: int | None = None) -> list[Row]:
+        """Rows of a run."""
+        return await self._store.read(run, after, until, limit)
+
+    async def head(self, run: str) -> tuple[int, bytes]:
+        """Seq and digest of the last entry."""
+        return await self._store.head(run)
+
+    async def runs(self, session: str | None = None, name: str | None = None) -> list[RunRow]:
+        """Runs in the order in which they were opened."""
+        return await self._store.runs(session, name)
+
+    async def get_blob(self, run: str, name: str) -> BlobRow:
+        """Read a blob."""
+        return await self._store.get_blob(run, name)
+
+    async def inbox(self, run: str) -> list[Letter]:
+        """Letters that wait."""
+        return await self._store.inbox(run)
+
+    def tail(self, after: int = 0) -> AsyncIterator[list[Row]]:
+        """Rows of all runs as they come."""
+        return self._store.tail(after)
+
+    async def sql(self, query: str, parameters: Sequence[Any] = ()) -> Table:
+        """Answer a reading query."""
+        return await self._store.sql(query, parameters)
+
+    async def shrink(self) -> int:
+        """Free the space of pruned runs."""
+        return await self._store.shrink()
+
+    async def damage(self) -> list[str]:
+        """Return what is broken."""
+        return await self._store.damage()
+
+    async def foreign(self) -> Foreign:
+        """Return what Gesta did not make."""
+        return await self._store.foreign()
+
+    async def close(self) -> None:
+        """Release what is held."""
+        await self._store.close()
+
+
+def _kinds(entries: Sequence[Written]) -> str:
+    """Name what a commit holds, each kind once."""
+    return ", ".join(dict.fromkeys(entry.kind for entry in entries)) or "nothing"
+
+
+def watched(agent: Agent, life: Life) -> Agent:
+    """Return the agent with tools that tell what they do; one that a person carries out does nothing."""
+    tools = [tool if tool.asks else _watched(tool, life) for tool in agent.tools]
+    return msgspec.structs.replace(agent, tools=tools)
+
+
+def _watched(tool: Tool, life: Life) -> Tool:
+    function = (_called if tool.threaded else _awaited)(tool.function, tool, life)
+    reconcile = tool.reconcile and _asked(tool.name, tool.reconcile, life)
+    names = (*tool.context_names, CONTEXT)
+    return msgspec.structs.replace(tool, function=function, context_names=names, reconcile=reconcile)
+
+
+def _asked(name: str, reconcile: Callable[P, Any], life: Life) -> Callable[P, Any]:
+    """Return what a tool says of a call that did not happen; it is asked as it would be."""
+
+    def heard(key: object, found: Any) -> Any:
+        if isinstance(found, NotDone):
+            life.tell(Line(what="undone", tool=name, key=str(key)))
+        return found
+
+    async def later(key: object, found: Awaitable[Any]) -> Any:
+        return heard(key, await found)
+
+    @wraps(reconcile)
+    async def awaited(*args: P.args, **kwargs: P.kwargs) -> Any:
+        return heard(args[0], await reconcile(*args, **kwargs))
+
+    @wraps(reconcile)
+    def called(*args: P.args, **kwargs: P.kwargs) -> Any:
+        found = reconcile(*args, **kwargs)
+        return later(args[0], found) if inspect.isawaitable(found) else heard(args[0], found)
+
+    return awaited if inspect.iscoroutinefunction(reconcile) else called
+
+
+def _called(function: Callable[P, Any], tool: Tool, life: Life) -> Callable[P, Any]:
+    def call(*args: P.args, **kwargs: P.kwargs) -> Any:
+        line = _start(tool, kwargs.pop(CONTEXT), life)
+        try:
+            result = function(*args, **kwargs)
+        except Exception:
+            life.tell(msgspec.structs.replace(line, what="raised"))
+            raise
+        return _finish(line, life, result) if inspect.isawaitable(result) else _return(line, life, result)
+
+    return call
+
+
+def _awaited(function: Callable[P, Any], tool: Tool, life: Life) -> Callable[P, Any]:
+    async def call(*args: P.args, **kwargs: P.kwargs) -> Any:
+        line = _start(tool, kwargs.pop(CONTEXT), life)
+        return await _finish(line, life, function(*args, **kwargs))
+
+    return call
+
+
+def _start(tool: Tool, context: object, life: Life) -> Line:
+    """Note that a function is called now."""
+    assert isinstance(context, Context)
+    life.reach(f"before {tool.name} starts")
+    attempt = int(context.explain_id.rpartition(".")[2])
+    line = Line(what="started", run=context.run, tool=tool.name, effect=tool.effect, key=context.key, attempt=attempt)
+    life.tell(line)
+    return line
+
+
+async def _finish(line: Line, life: Life, result: Awaitable[Any]) -> Any:
+    try:
+        value = await result
+    except Exception:
+        life.tell(msgspec.structs.replace(line, what="raised"))
+        raise
+    return _return(line, life, value)
+
+
+def _return(line: Line, life: Life, result: Any) -> Any:
+    """Note that a function returned. Its result is not on record yet."""
+    life.tell(msgspec.structs.replace(line, what="returned"))
+    life.reach(f"after {line.tool} returned")
+    return result

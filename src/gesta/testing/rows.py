@@ -1,0 +1,106 @@
+"""What the sentences of a store are made with: rows and batches, and what is awaited, refused or followed."""
+
+import os
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+import anyio
+import anyio.lowlevel
+import msgspec
+
+from gesta.entry import Row
+from gesta.errors import LeaseLost
+from gesta.store import Batch, Lease, Store
+
+AT = "2026-01-02T03:04:05.000006Z"
+Contract = TypeVar("Contract")
+
+
+def make_row(run: str, seq: int, kind: str = "key-value", content: str | None = None, span: int = 1) -> Row:
+    """Make a row as an entry would be stored; its digest is random, for a store does not check it."""
+    stored = content or f'{{"kind":"{kind}","key":"n","value":{seq}}}'
+    return Row(run, seq, kind, AT, span, "[]", 1, stored, None, os.urandom(16), os.urandom(32))
+
+
+def make_opening(run: str, session: str, name: str, parent_run: str | None = None) -> Row:
+    """Make the row that opens a run."""
+    opened = {"session": session, "name": name, "record": "0" * 32, "parent_run": parent_run}
+    content = {"kind": "begin", "name": name, "opened": {key: value for key, value in opened.items() if value}}
+    return make_row(run, 1, "begin", msgspec.json.encode(content).decode())
+
+
+def make_batch(lease: Lease, head: int, count: int = 1) -> Batch:
+    """Make a batch of so many rows after `head`."""
+    return Batch(lease, head, [make_row(lease.run, head + place) for place in range(1, count + 1)])
+
+
+def collected(contract: type[Contract]) -> type[Contract]:
+    """Make pytest's kind of test of every sentence in a contract: synchronous, and with no parameters."""
+    for name, sentence in list(vars(contract).items()):
+        if name.startswith("test_"):
+            setattr(contract, name, on_a_loop(name, sentence))
+    return contract
+
+
+def on_a_loop(name: str, sentence: Callable[..., Coroutine[Any, Any, None]]) -> Callable[[Any], None]:
+    """Run a sentence on an event loop of its own, with a fresh store, or one that is opened by two owners."""
+    twice = "other" in sentence.__code__.co_varnames[: sentence.__code__.co_argcount]
+
+    async def main(self: Any) -> None:
+        stores = [await self.open_store()]
+        try:
+            if twice:
+                stores.append(await self.open_again(stores[0]))
+            await sentence(self, *stores)
+        finally:
+            with anyio.CancelScope(shield=True):
+                for store in stores:
+                    await store.close()
+
+    def test(self: Any) -> None:
+        anyio.run(main, self)
+
+    test.__name__ = name
+    return test
+
+
+async def refused(work: Coroutine[Any, Any, Any], *errors: type[Exception]) -> Exception:
+    """Await what must raise one of these errors, and give the error."""
+    try:
+        found = await work
+    except errors as error:
+        return error
+    raise AssertionError(f"expected {' or '.join(error.__name__ for error in errors)}, found {found!r}")
+
+
+async def follow(store: Store, count: int, first: int = 0) -> list[Row]:
+    """Follow a store until so many rows have come."""
+    rows: list[Row] = []
+    tail = store.tail(first)
+    async for page in tail:
+        rows += page
+        if len(rows) >= count:
+            break
+    return rows
+
+
+async def append_many(store: Store, run: str, count: int) -> None:
+    """Acquire the lease of a run, append entries one by one, and release it."""
+    lease = await store.lease(run)
+    for head in range(count):
+        await store.append(make_batch(lease, head))
+    await store.release(lease)
+
+
+async def later(work: Callable[[], Coroutine[Any, Any, Any]]) -> None:
+    """Do something in a while."""
+    await anyio.sleep(0.05)
+    await work()
+
+
+async def telling(work: Coroutine[Any, Any, Any], outcomes: list[Any]) -> None:
+    """Do something, and note what came of it."""
+    try:
+        outcomes.append(await work)
+    except LeaseLost as error:
+        outcomes.append(error)

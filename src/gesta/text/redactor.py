@@ -1,0 +1,316 @@
+"""Keeps the secrets of this process out of all that is written down, shown or raised.
+
+A secret is known by its value, so it is found wherever it stands, also in part of another text, and in the forms in
+which servers and libraries repeat it: escaped in JSON, HTML or a URL, in base64, or masked (`sk-ab...yz`). Which
+secrets a process has is a fact about the process, so the one table of them, `SECRETS`, is module state. Texts of fewer
+than `LEAST` characters are never looked for, since they would blank out ordinary words.
+"""
+
+import html
+import json
+import re
+from base64 import b64encode
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from urllib.parse import quote, quote_plus, unquote
+
+LEAST = 8
+"""Characters of a secret, at least."""
+LONG_TEXT = 4 << 20
+"""Characters of a text, beyond which masked forms are not looked for: it would take seconds."""
+EDGE = 24  # characters at each end that a masked form may show, and at most half of the secret
+STARS = "*•●█·∙#"
+DOTS = STARS + ".…"
+EDGES = re.compile(rf"[\\{DOTS}]")  # what ends the part of a secret that a masked form of it shows
+VARIABLE = re.compile(
+    r"(API|ACCESS|SECRET|PRIVATE|ACCOUNT|SUBSCRIPTION|APPROVAL|SIGNING|ENCRYPTION)_?KEY$|TOKEN$|SECRET$"
+    r"|PASSWORD$|PASSWD$|PASSPHRASE$|PGPASSWORD$",
+    re.IGNORECASE,
+)
+"""Names of environment variables that hold a secret."""
+MEMBER = r"(?:[\w.-]*[-_])?(?:key|api-?key|access_?token|token|secret|password|sslpassword|passwd|sig|signature|auth)"
+"""Names in the query of a URL whose values are secrets."""
+HEADER = re.compile(r"authorization|cookie|key$|secret|token|password", re.IGNORECASE)
+"""Names of headers whose values are secrets."""
+NAMED: tuple[tuple[re.Pattern[str], str], ...] = (
+    (re.compile(r"(?<=://)([^\s/?#@:'\"]*):[^\s'\"]*@"), r"\1:***@"),
+    (re.compile(rf"([?&]{MEMBER}=)[^&\s'\"#)>]+", re.IGNORECASE), r"\1***"),
+    (
+        re.compile(
+            r"(\b(?:proxy-)?authorization['\"]?\s*[:=]\s*['\"]?)(?:(?:bearer|basic|token)\s+)?[^\s'\",]+", re.IGNORECASE
+        ),
+        r"\1***",
+    ),
+    (re.compile(r"(\b(?:[A-Z][A-Z0-9]*_)+(?:KEY|TOKEN|SECRET|PASSWORD)=)[^\s'\"]+"), r"\1***"),
+)
+"""What is a secret by where it stands, in addresses and messages: passwords and keys in URLs, headers, variables."""
+SLASHES = r"\\{0,15}"  # of escapes inside escapes; each run is bounded, so that looking takes a time linear in the text
+BASE64 = {"+": "(?:[+-]|%2[Bb])", "/": rf"(?:{SLASHES}/|_|%2[Ff])"}
+SHORT = {"\n": "n", "\r": "r", "\t": "t", "\b": "b", "\f": "f"}
+
+
+class Secrets:
+    """The secrets of a process, by value, and what finds them in a text."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, str] = {}
+        self._pattern: re.Pattern[str] | None = None
+        self._opening: re.Pattern[str] | None = None
+        self._begins: tuple[str, ...] = ()
+        self._runs: tuple[str, ...] = ()
+        self._marks: dict[str, str] = {}
+        self.search: Callable[[str], re.Match[str] | None] | None = None
+        """Finds the first secret in a text; `None` as long as there are no secrets, so that nothing is looked for."""
+
+    def add(self, name: str, value: str) -> None:
+        """Learn a secret; a value of fewer than `LEAST` characters is not kept. Cost: 1 us for one that is known."""
+        value = value.strip()
+        if len(value) >= LEAST and value not in self._known:
+            self._known[value] = re.sub(r"[^\w.-]", "-", name)[:60] or "secret"
+            self._pattern, self.search = None, self._first_search
+
+    def add_headers(self, headers: Mapping[str, str]) -> None:
+        """Learn the values of those headers whose names say that they are secret."""
+        for name, value in headers.items():
+            if HEADER.search(name):
+                self.add(name, value)
+                self.add(name, value.partition(" ")[2])
+
+    def add_address(self, address: str, name: str = "password") -> None:
+        """Learn the password of an address, and the secrets in its query; of what is no address, nothing."""
+        base, _, query = address.partition("?")
+        user, _, _ = base.partition("://")[2].rpartition("@") if "://" in base else base.rpartition("@")
+        given = [(name, user[place + 1 :]) for place, sign in enumerate(user) if sign == ":"]
+        for what, value in given + re.findall(rf"(?:^|&)({MEMBER})=([^&#]+)", query, re.IGNORECASE):
+            self.add(what, value)
+            self.add(what, unquote(value))
+
+    def add_environment(self, environment: Mapping[str, str]) -> None:
+        """Learn the variables whose names say that they are secret, and the passwords in all that are addresses."""
+        for name, value in environment.items():
+            if VARIABLE.search(name) is not None and not worded(value):
+                self.add(name, value)
+            if "@" in value and ":/" in value:
+                self.add_address(value, name)
+
+    def forget(self) -> None:
+        """Forget all secrets."""
+        self.__init__()  # type: ignore[misc] # as new
+
+    def text(self, text: str) -> str:
+        """Return a text with a mark in place of each secret; the same text if it holds no secret."""
+        if self.search is None or self.search(text) is None:
+            return text
+        assert self._pattern is not None
+        for _ in range(4):  # what is left may join to another secret
+            text = self._pattern.sub(self._mark, text)
+            if self._search(text) is None:
+                return text
+        return "***"
+
+    def bytes(self, data: bytes) -> bytes:
+        """Return bytes with a mark in place of each secret; the same bytes if they hold no secret."""
+        if self.search is None:
+            return data
+        text = data.decode("utf-8", "surrogateescape")
+        clean = self.text(text)
+        return data if clean is text else clean.encode("utf-8", "surrogateescape")
+
+    def message(self, text: str) -> str:
+        """Return a message or an address without secrets, also those that are known by where they stand alone."""
+        for pattern, clean in NAMED:
+            text = pattern.sub(clean, text)
+        return self.text(text)
+
+    def address(self, address: str) -> str:
+        """Learn what an address holds, and return it as it may be shown, however malformed it is."""
+        self.add_address(address)
+        start = r"([\w+.-]+://[^/@:]*)" if "://" in address else "([^@:]*)"
+        return self.message(re.sub(rf"\A{start}:.*@", r"\1:***@", address, flags=re.DOTALL))
+
+    def named_in(self, text: str) -> str | None:
+        """Return the name of the first secret in a text; `None` if the text holds no secret."""
+        found = self.search(text) if self.search is not None else None
+        return None if found is None else self._names[int((found.lastgroup or "s0")[1:])]
+
+    def unfinished(self, text: str) -> int:
+        """Return the place in a text from which a secret may have begun that goes on in what follows."""
+        if self.search is None:
+            return len(text)
+        self.search("")
+        assert self._pattern is not None
+        assert self._opening is not None
+        place = len(text)
+        for begin in self._begins:
+            at = text.find(begin[0], max(0, len(text) - len(begin) + 1))
+            while 0 <= at < place:
+                if begin.startswith(text[at:]):
+                    place = at
+                    break
+                at = text.find(begin[0], at + 1)
+        masked = self._opening.search(text)
+        if masked is not None:
+            place = min(place, masked.start())
+        for found in self._pattern.finditer(text):
+            if found.start() < place < found.end() or found.end() == len(text):
+                place = min(place, found.start())
+        return place
+
+    @property
+    def _names(self) -> list[str]:
+        return [self._known[value] for value in self._ordered()]
+
+    def _ordered(self) -> list[str]:
+        return sorted(self._known, key=len, reverse=True)  # of two that begin alike, the longer one
+
+    def _mark(self, found: re.Match[str]) -> str:
+        return self._marks[found.lastgroup or ""]
+
+    def _first_search(self, text: str) -> re.Match[str] | None:
+        """Compile what finds the secrets, now that something is looked for."""
+        values = self._ordered()
+        groups = "|".join(f"(?P<s{number}>{_forms(value)})" for number, value in enumerate(values))
+        self._pattern = re.compile(groups)
+        heads = "".join(f"{head}[{DOTS}]++|" for value in values if (head := _head(value, 1)))
+        self._opening = re.compile(rf"(?:{heads}(?<![{STARS}])[{STARS}]++)\S{{0,{EDGE}}}\Z")
+        self._begins = tuple(dict.fromkeys(form for value in values for form in _written(value)))
+        marks = [f"<secret {self._known[value]}>" for value in values]
+        self._marks = {f"s{number}": "***" if self._pattern.search(mark) else mark for number, mark in enumerate(marks)}
+        self._runs = tuple({_longest(each) for value in values for each in (value, *_cores(value))})
+        self.search = self._search
+        return self.search(text)
+
+    def _search(self, text: str) -> re.Match[str] | None:
+        """Find the first secret. Cost: 0.2 us a character of a text of at most `LONG`, 1 ns of a longer one."""
+        assert self._pattern is not None
+        if len(text) > LONG_TEXT and not any(run in text for run in self._runs):
+            return None
+        return self._pattern.search(text)
+
+
+class Flow:
+    """A text that comes in pieces, without secrets: what may be the beginning of one waits for what follows."""
+
+    def __init__(self, secrets: Secrets) -> None:
+        self._secrets, self._held = secrets, ""
+
+    def feed(self, text: str, *, last: bool = False) -> str:
+        """Add a piece of text, and return the part of the text that can be shown by now."""
+        if self._secrets.search is None and not self._held:
+            return text
+        text = self._held + text
+        place = len(text) if last else self._secrets.unfinished(text)
+        self._held = text[place:]
+        return self._secrets.text(text[:place])
+
+
+def scrub(error: BaseException | None) -> None:
+    """Remove secrets from an error of another library, from its notes, and from the errors that caused it."""
+    seen: list[BaseException] = []
+    left = [error]
+    while left:
+        each = left.pop()
+        if each is None or each in seen:
+            continue
+        seen.append(each)
+        with suppress(Exception):
+            each.args = tuple(SECRETS.message(arg) if isinstance(arg, str) else arg for arg in each.args)
+            if getattr(each, "__notes__", None):
+                each.__notes__ = [SECRETS.message(str(note)) for note in each.__notes__]
+        left += [each.__cause__, each.__context__, *getattr(each, "exceptions", ())]
+
+
+def worded(value: str) -> bool:
+    """Return whether a value is no more than words or a number, or names a file: a setting, and no secret."""
+    value = value.strip()
+    return (
+        bool(re.fullmatch(r"[a-z]+(?:[-_ ][a-z]+)*|[A-Z]+(?:[-_ ][A-Z]+)*|[\d.]+|[~/.][\w./ -]*", value))
+        and len(value) < 20
+    )
+
+
+def _forms(value: str) -> str:
+    """Write a pattern of all forms of a secret."""
+    forms = ["".join(map(_character, re.findall(r"\\+|[^\\]", value)))]
+    forms += ["".join(BASE64.get(sign, sign) for sign in core) for core in _cores(value)]
+    head, tail = _head(value, 2), _tail(value, 2)
+    run = rf"(?:[{DOTS}]{{2,}}|…|(?:\\u2022|\\u2026)+)"
+    forms += [f"{head}(?>{run}){tail}"] if head and tail else []
+    stars = rf"(?>[{STARS}]{{3,}}|(?:\\u2022){{3,}})"
+    forms += [f"{long}{stars}"] if (long := _head(value, 4)) else []
+    forms += [f"(?<![{STARS}])(?<!\\\\u2022){stars}{long}"] if (long := _tail(value, 4)) else []
+    return "|".join(forms)
+
+
+def _head(value: str, least: int) -> str:
+    """Write a pattern of the first characters, at least so many; empty where stars or dots stand among them."""
+    signs = list(map(_character, re.split(EDGES, value[: min(EDGE, len(value) // 2)])[0]))
+    if len(signs) < least:
+        return ""
+    return "".join(signs[:least]) + "".join(f"(?:{sign}" for sign in signs[least:]) + ")?" * len(signs[least:])
+
+
+def _tail(value: str, least: int) -> str:
+    """Write a pattern of the last characters, at least so many; empty where stars or dots stand among them."""
+    signs = list(map(_character, re.split(EDGES, value[-min(EDGE, len(value) // 2) :])[-1]))
+    if len(signs) < least:
+        return ""
+    more = signs[:-least]
+    return "(?:" * len(more) + "".join(f"{sign})?" for sign in more) + "".join(signs[-least:])
+
+
+def _character(sign: str) -> str:
+    """Write a pattern of a character, as it is and escaped; backslashes that follow each other are one."""
+    if sign[0] == "\\":
+        count = len(sign)
+        escaped = (r"\\{1,15}u005[Cc]", "%5[Cc]", "&#92;", "&#[xX]5[Cc];")
+        ways = "|".join(f"(?:{form}){{{count}}}" for form in escaped)
+        return rf"(?:\\{{{count},{16 * count}}}|{ways})"
+    if sign.isascii() and (sign.isalnum() or sign == "_"):
+        return sign
+    units = sign.encode("utf-16-be", "surrogatepass").hex()
+    escape = "".join(rf"\\{{1,15}}u(?i:{units[place : place + 4]})" for place in range(0, len(units), 4))
+    percent = "".join(f"%(?i:{byte:02x})" for byte in sign.encode("utf-8", "surrogatepass"))
+    forms = [
+        SLASHES + re.escape(sign),
+        escape,
+        percent,
+        f"&#0{{0,6}}{ord(sign)};",
+        f"&#[xX]0{{0,6}}(?i:{ord(sign):x});",
+    ]
+    forms += [rf"\\{{1,15}}{SHORT[sign]}"] if sign in SHORT else []
+    forms += [re.escape(named)] if (named := html.escape(sign)) != sign else []
+    forms += [r"\+"] if sign == " " else []
+    return f"(?:{'|'.join(forms)})"
+
+
+def _longest(form: str) -> str:
+    """Return the longest part of a form that stands in a text as it is, however the rest is escaped."""
+    return max(re.findall("[A-Za-z0-9_]+", form), key=len, default="")
+
+
+def _cores(value: str) -> Iterable[str]:
+    """Yield what stands for a secret in base64, whichever bytes stand before and after it."""
+    data = value.encode("utf-8", "surrogatepass")
+    for before, first in ((0, 0), (1, 2), (2, 3)):
+        yield b64encode(bytes(before) + data).decode()[first : (before + len(data)) * 8 // 6]
+
+
+def _written(value: str) -> Iterable[str]:
+    """Yield the forms of a secret that a stream may be in the middle of."""
+    yield value
+    yield from (html.escape(value), html.escape(value, quote=False))
+    with suppress(UnicodeEncodeError):
+        yield from (quote(value, safe=""), quote(value), quote_plus(value))
+    for escaped in (json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1]):
+        yield escaped
+        if escaped != value:  # escapes inside escapes
+            yield (again := json.dumps(escaped)[1:-1])
+            yield json.dumps(again)[1:-1]
+    for core in _cores(value):
+        yield core
+        yield core.translate(str.maketrans("+/", "-_"))
+
+
+SECRETS = Secrets()
+"""Those of this process."""

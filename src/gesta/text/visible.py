@@ -1,0 +1,151 @@
+"""Shows a person every character of a text, also those that are invisible or look like others.
+
+`visible` puts `<U+202E>` in place of what is invisible, steers a terminal, turns text around, or looks like an ordinary
+letter or digit but is not: a letter of another script inside a word, a script of which only letters stand there that
+look Latin, a mathematical or full-width letter. `remarks` says in words what was found.
+"""
+
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Iterator
+from itertools import groupby
+from typing import Any
+
+BLANK = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\ufffc\U00016fe4\U0001d159"
+    "\U000e0000-\U000e0fff]"
+)
+"""Characters that show nothing, though their class says that they are letters, marks or symbols."""
+UNSEEN = ("Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp", "Zs")
+CJK = ("BOPOMOFO", "CJK", "HALFWIDTH", "HANGUL", "HIRAGANA", "IDEOGRAPHIC", "KATAKANA", "KATAKANA-HIRAGANA")
+"""Scripts that stand beside Latin letters in ordinary words, and whose letters look like no Latin letter."""
+LOOKS_LATIN = {
+    "CYRILLIC": "абеорсухіјѕһԁԛԝӏьАВЕКМНОРСТУХІЈЅҺԚԜӀЬԍг",
+    "GREEK": "ικνουΑΒΕΖΗΙΚΜΝΟΡΤΥΧϲϳ",
+    "ARMENIAN": "ագհյոսցօՏՍՕԼ",
+    "CHEROKEE": "".join(map(chr, range(0x13A0, 0x13F6))),
+}
+"""Letters that most typefaces draw as a Latin one, or nearly so."""
+
+
+def visible(text: str) -> str:
+    """Return a text in which each character is seen for what it is; line ends and tabs stay."""
+    if text.isascii() and text.isprintable():
+        return text
+    strange = _strange(text)
+    return "".join(
+        f"<U+{ord(sign):04X}>" if place in strange or unseen(sign) else sign for place, sign in enumerate(text)
+    )
+
+
+def visible_value(value: Any) -> Any:
+    """Return a JSON value with each text and key in it as `visible` gives it. Cycles and depth are for the caller."""
+    match value:
+        case str():
+            return visible(value)
+        case dict():
+            return {visible(str(key)): visible_value(each) for key, each in value.items()}
+        case list() | tuple():
+            return [visible_value(each) for each in value]
+        case _:
+            return value
+
+
+def remarks(value: Any) -> list[str]:
+    """Return what a person has to know of the texts in a value before deciding, each remark once."""
+    found: dict[str, None] = {}
+    for text in _texts(value):
+        for word in _words(text):
+            scripts = sorted({script for _, sign in word if (script := _script(sign)) is not None})
+            if len(scripts) > 1:
+                shown = visible("".join(sign for _, sign in word))
+                found[f"{shown!r} has letters of several scripts: {', '.join(scripts)}."] = None
+        if any(map(_copies, text)) or _lookalike_scripts(text) or any(map(_odd_digits, _words(text))):
+            found["Some letters or digits look like ordinary ones and are others: <U+...> stands for each."] = None
+        if any(map(unseen, text)):
+            found["Some characters cannot be seen, or turn text around: <U+...> stands for each."] = None
+        if any(unicodedata.bidirectional(sign) in ("R", "AL", "AN") for sign in text):
+            found["Some text is written from right to left, so what stands beside it may be shown out of order."] = None
+    return list(found)
+
+
+def unseen(sign: str) -> bool:
+    """Return whether a character shows nothing of itself, or steers what shows it; space, line end, tab do not."""
+    if sign in " \n\t":
+        return False
+    return unicodedata.category(sign) in UNSEEN or BLANK.match(sign) is not None
+
+
+def _strange(text: str) -> set[int]:
+    """Find the places of letters and digits that are not what they look like."""
+    alike = _lookalike_scripts(text)
+    strange = {place for place, sign in enumerate(text) if _copies(sign) or _script(sign) in alike}
+    for word in _words(text):
+        strange.update(_odd_digits(word))
+        scripts = Counter(script for _, sign in word if (script := _script(sign)) not in (None, *alike))
+        if len(scripts) > 1:
+            main = max(scripts, key=lambda script: (scripts[script], script == "LATIN"))
+            strange |= {place for place, sign in word if _script(sign) not in (main, None)}
+    return strange
+
+
+def _odd_digits(word: list[tuple[int, str]]) -> list[int]:
+    """Return the places of digits of other scripts that stand beside ordinary ones."""
+    digits = [(place, sign) for place, sign in word if sign.isdecimal()]
+    odd = [place for place, sign in digits if not sign.isascii()]
+    return odd if len(odd) < len(digits) else []
+
+
+def _words(text: str) -> Iterator[list[tuple[int, str]]]:
+    """Yield the words of a text, each character with its place. Marks and invisible characters do not end a word."""
+    for inside, signs in groupby(enumerate(text), key=lambda each: _joins(each[1])):
+        if inside:
+            yield list(signs)
+
+
+def _joins(sign: str) -> bool:
+    return sign.isalnum() or (not sign.isascii() and (unicodedata.category(sign)[0] == "M" or unseen(sign)))
+
+
+def _script(sign: str) -> str | None:
+    """Return the script of a letter, or of a digit that is not ASCII; `None` where it mixes with any other."""
+    if sign.isascii():
+        return "LATIN" if sign.isalpha() else None
+    if not sign.isalpha() and not sign.isdecimal():
+        return None
+    name = unicodedata.name(sign, "")
+    first = name.partition(" ")[0]
+    return None if first in CJK or not ("LETTER" in name or "DIGIT" in name) or first == "MODIFIER" else first
+
+
+def _lookalike_scripts(text: str) -> set[str]:
+    """Return the scripts of which the text holds only letters that look Latin."""
+    if text.isascii():
+        return set()
+    letters: dict[str, set[str]] = {}
+    for sign in text:
+        if (script := _script(sign)) in LOOKS_LATIN:
+            letters.setdefault(str(script), set()).add(sign)
+    return {script for script, signs in letters.items() if signs <= set(LOOKS_LATIN[script])}
+
+
+def _copies(sign: str) -> bool:
+    """Return whether a character is another form of an ASCII letter or digit, as of mathematics or full width."""
+    if sign.isascii() or not (unicodedata.category(sign) in ("Lu", "Ll") or sign.isdecimal()):
+        return False
+    plain = unicodedata.normalize("NFKC", sign)
+    return plain.isascii() and plain.isalnum()
+
+
+def _texts(value: Any) -> Iterator[str]:
+    match value:
+        case str():
+            yield value
+        case dict():
+            for key, each in value.items():
+                yield str(key)
+                yield from _texts(each)
+        case list() | tuple():
+            for each in value:
+                yield from _texts(each)

@@ -1,0 +1,8 @@
+"""A program takes a turn through verbs; each of its steps is done once."""
+
+ORDER = (
+    "act",
+    "verbs",
+    "turn",
+)
+"""Files in reading order: each imports only those before it."""

@@ -1,0 +1,100 @@
+"""A program takes its turn to the end, or until somebody is waited for; what it raises is how the turn ends."""
+
+from collections.abc import Awaitable
+from traceback import format_exception
+from typing import Any
+
+from gesta.agent import Agent, Answer
+from gesta.decide.move import Finish
+from gesta.entry import Cause
+from gesta.errors import BadArguments, GestaError, message_of
+from gesta.events import Outcome
+from gesta.kinds import Error
+from gesta.loop import outcome
+from gesta.perform.execution import LiveRun
+from gesta.perform.move import perform
+from gesta.perform.result import plain
+from gesta.perform.stop import TurnLeft
+from gesta.perform.threads import strayed
+from gesta.workflow.act import Stopped, Suspended
+from gesta.workflow.verbs import Verbs
+
+
+async def play(agent: Agent, live: LiveRun) -> Outcome:
+    """Run the turn of an agent with a program until it ends or waits.
+
+    Raises:
+        OtherProgram: it does not fit what is on record; the turn stays open.
+        WriteFailed, LeaseLost: the log takes no more.
+        TurnLeft: who waits for the turn has stopped waiting.
+    """
+    turn = live.state.turn
+    assert turn is not None and agent.program is not None
+    verbs = Verbs(agent, live)
+    finish = Finish("answered")
+    if turn.assistant is None:
+        try:
+            given = await _left_at_once(agent.program(verbs, turn.task), live)
+            text, value = (given.text, given.value) if isinstance(given, Answer) else (None, given)
+            value = "" if value is None and agent.output is None else plain(value)
+            causes = verbs.sources or _last(live)
+            finish = _checked_answer(agent, Finish("answered", value=value, text=text, causes=causes))
+        except BaseException as left:  # noqa: BLE001 - how the turn ends
+            failure = _why(left)
+            if isinstance(failure, Suspended):
+                await live.log.durable()
+                return outcome(live, tuple(verbs.waits))
+            finish = failure.finish if isinstance(failure, Stopped) else Finish("failed", _error(failure))
+    await perform(agent, finish, live)
+    return outcome(live)
+
+
+async def _left_at_once(program: Awaitable[Any], live: LiveRun) -> Any:
+    """Await a program; when its turn is left it is broken off, and what it called is seen through. Raises TurnLeft."""
+    with live.stop.breaking():
+        return await program
+    raise TurnLeft
+
+
+def _checked_answer(agent: Agent, finish: Finish) -> Finish:
+    """Fail where what a program gave is not of the type that the answer has to be."""
+    if agent.answer_type is not None:
+        try:
+            agent.answer_type.given(finish.value)
+        except BadArguments as wrong:
+            return Finish("failed", Error(type="BadAnswer", message=str(wrong)))
+    return finish
+
+
+def _why(left: BaseException) -> BaseException:
+    """Find why a program was left: its own fault before all, then an end, then that it waits. Raises what is no fault.
+
+    Raises:
+        GestaError: of the log, or of a program that does not fit.
+        TurnLeft: the turn was left.
+    """
+    leaves = [left]
+    while groups := [each for each in leaves if isinstance(each, BaseExceptionGroup)]:
+        leaves = [each for each in leaves if each not in groups]
+        leaves += [each for group in groups for each in group.exceptions]
+    for kind in (TurnLeft, GestaError, Exception, Stopped, Suspended):
+        for each in leaves:
+            if isinstance(each, kind):
+                if kind in (TurnLeft, GestaError):
+                    raise each
+                return each
+    if all(map(strayed, leaves)):
+        return left
+    raise left
+
+
+def _error(failure: BaseException) -> Error:
+    trace = "".join(format_exception(failure, limit=-8))
+    return Error(type=type(failure).__name__, message=message_of(failure), traceback=trace)
+
+
+def _last(live: LiveRun) -> tuple[Cause, ...]:
+    """Find what an answer was made from when a program does not say: its last act, or the question."""
+    ended = [act.end_seq for act in live.state.acts.named.values() if act.end is not None]
+    assert live.state.turn is not None
+    return (max(ended),) if ended else (live.state.turn.question,)

@@ -1,0 +1,303 @@
+"""A program takes a turn through verbs: `call`, `note`, `now`, `pick`, each under a name that it uses once.
+
+What is on record under a name is given, not done again. So a program that crashed, or waits for somebody, is run again
+from its start and goes on where it was; nothing of it is kept but entries. Order is not checked, so code may change
+between releases. What happens outside of the verbs happens again.
+"""
+
+import random
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any, TypeVar, cast
+
+import msgspec
+from msgspec import Struct
+
+from gesta.agent import Agent
+from gesta.codec.rows import as_recorded, digest_of
+from gesta.decide.budget import returned
+from gesta.decide.move import Finish, Waiting, depth_error
+from gesta.entry import Cause, Entry, utc_text, utc_time
+from gesta.errors import OtherProgram, nearest
+from gesta.events import Event, Listener, Outcome
+from gesta.kinds import (
+    Content,
+    DecisionContent,
+    EdgeContent,
+    EndContent,
+    Error,
+    KeyValueContent,
+    Kind,
+    QuestionContent,
+    SystemContent,
+    TimerContent,
+)
+from gesta.log.steering import refuse_own
+from gesta.loop import take_in
+from gesta.perform.child import too_deep
+from gesta.perform.execution import LiveRun, Task
+from gesta.perform.result import plain
+from gesta.prompt.formatter import given_text, observation_text
+from gesta.state.steps import NOTE_NAME, Act
+from gesta.workflow.act import Ended, ProgramTurn, Stopped
+
+C = TypeVar("C", bound=Content)
+GATHERS = ("step", "synthesis")
+"""Roles of acts whose end names what they used, beside what the other agent said."""
+
+
+AT_ONCE_S = 1.0
+"""A shorter wait than this is waited out."""
+
+
+class Result(Struct, frozen=True, kw_only=True):
+    """What another agent gave; a failure is a result too."""
+
+    name: str
+    text: str
+    """The answer; of a failure, what went wrong."""
+    value: Any = None
+    """The answer, where the agent is a program that gives no text."""
+    reason: str = "answered"
+    error: Error | None = None
+    seq: int
+    """Of the end of the act: what is made from this result names it as its cause."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether it was answered."""
+        return self.reason == "answered"
+
+
+class StepInput(Struct, frozen=True, kw_only=True):
+    """What is handed to a child run."""
+
+    agent: Agent
+    run: str
+    """Name of the child run."""
+    content: SystemContent
+    """What opens its turn."""
+    payload: Any
+    """The same as the edge keeps it."""
+    causes: Sequence[Cause] = ()
+    hear: Listener | None = None
+    thread: bool = False
+    """Whether the child run takes one turn after the other."""
+
+
+class Verbs(ProgramTurn):
+    """What a program acts through."""
+
+    def __init__(self, agent: Agent, live: LiveRun) -> None:
+        super().__init__(agent, live)
+        self._children: dict[str, str] = {}
+        """Ids of the child runs that were met in this pass, by name."""
+
+    async def call(
+        self,
+        agent: Agent,
+        input: Any,
+        name: str,
+        *,
+        role: str = "agent",
+        causes: Sequence[Cause] = (),
+        hear: Listener | None = None,
+    ) -> Result:
+        """Have another agent answer in a run of its own, once; it may end badly, which is a result too.
+
+        Args:
+            input: text, or any JSON value, which is handed over as JSON text.
+            name: of the act and of the child run.
+            role: of the act's span: agent, plan, step, finding, synthesis, or your own.
+            causes: what the input was made from, beside what opened the turn.
+            hear: is told what the child run tells, in place of who listens here; `aloud` makes its answer this run's.
+
+        Raises:
+            OtherProgram: the name was used before in this pass, or is on record with another input.
+        """
+        payload = plain(input)
+        content = SystemContent(value=observation_text(payload))
+        handed = StepInput(
+            agent=agent, run=self._run_name(name), content=content, payload=payload, causes=causes, hear=hear
+        )
+        return await self._hand(handed, name, role)
+
+    async def go_on(
+        self, agent: Agent, content: SystemContent, name: str, *, thread: str, causes: Sequence[Cause] = ()
+    ) -> Result:
+        """Have another agent take one more turn of a child run, which remembers those before.
+
+        Args:
+            content: what opens the turn; its `document` goes with it.
+            name: of the act.
+            thread: of the child run.
+            causes: what the content was made from.
+        """
+        payload = plain(content.value if content.document is None else content.document)
+        handed = StepInput(agent=agent, run=thread, content=content, payload=payload, causes=causes, thread=True)
+        return await self._hand(handed, name, "agent")
+
+    async def _hand(self, handed: StepInput, name: str, role: str) -> Result:
+        deep = depth_error(self.live.limits, self.live.state)
+        if deep is not None:
+            raise Stopped(Finish("limit", deep))
+
+        async def work(live: LiveRun, act: Act) -> Ended:
+            edge, allowance = await self._edge(live, act, handed)
+            task = Task(
+                name=handed.run,
+                key=f"{live.log.run}.{act.begin}",
+                content=handed.content,
+                cause=(live.log.run, edge),
+                source=live.log.path,
+                allowance=allowance,
+                run=self._children.get(handed.run, ""),
+                thread=handed.thread,
+            )
+            if handed.hear is not None:
+                live.listener = self._routed(await live.host.child_run(handed.run, live), handed.hear)
+            ended = await live.host.child(handed.agent, task, live)
+            self._children[handed.run] = ended.run
+            end, made = self._answered(ended, name)
+            spent = returned(edge, allowance, ended.spent)
+            if spent is not None:
+                live.write(spent, edge, *made)
+            return end, (*made, *handed.causes) if role in GATHERS else made
+
+        act = await self.act(name, work, role=role)
+        end, edge = act.end, act.edge
+        assert end is not None
+        if edge is not None:
+            _same(name, edge.payload, handed.payload)
+        if too_deep(end.reason, end.error):
+            raise Stopped(Finish("limit", end.error))
+        ok = end.status == "success"
+        text = given_text(end.state) if ok else (end.error.message if end.error else end.reason or "failed")
+        reason = end.reason or ("answered" if ok else "failed")
+        return Result(name=name, text=text, value=end.state, reason=reason, error=end.error, seq=act.end_seq)
+
+    def note(self, name: str, content: C, causes: Sequence[Cause] = ()) -> tuple[C, Entry]:
+        """Write a content once, and return it as it is on record, with its entry.
+
+        Raises:
+            OtherProgram: the name was used before in this pass, or is on record with another kind.
+            AgentError: the run itself writes such a content, or a field of it.
+        """
+        refuse_own(content, "note(...)")
+        return self.keep(name, content, causes)
+
+    def keep(self, name: str, content: C, causes: Sequence[Cause] = ()) -> tuple[C, Entry]:
+        """Write a content of the run's own once; see `note`."""
+        self.use(name)
+        entry = self.live.state.acts.notes.get(name)
+        if entry is None:
+            entry = self.live.log.write(content, tuple(causes), {NOTE_NAME: name})
+            if entry.kind is not Kind.KeyValue:
+                self.live.place(entry)
+            self.live.absorb()
+        elif entry.kind != content.kind:
+            raise OtherProgram(name, f"a note of kind {entry.kind} is on record", f"one of kind {content.kind}")
+        return cast("C", entry.content), entry
+
+    def now(self, name: str) -> datetime:
+        """Read the clock once."""
+        written, _ = self.note(name, KeyValueContent(key=name, value=utc_text(self.live.clock())))
+        return utc_time(written.value)
+
+    async def ask(self, name: str, question: str, schema: dict[str, Any] | None = None) -> Any:
+        """Ask a person, once, and give the answer; until somebody answers, the turn waits.
+
+        Args:
+            schema: JSON Schema of the answer; None for any text.
+        """
+        asked = self.note(name, QuestionContent(value=question, schema=schema), [self.question])[1].seq
+        answer = self.live.state.acts.answers.get(asked)
+        if answer is None:
+            self.live.log.journal.sync()
+            await self.live.log.durable()
+            await take_in(self.live)
+            answer = self.live.state.acts.answers.get(asked)
+        if answer is None:
+            raise await self.rest([Waiting("question", 0, name, of=asked)])
+        return answer.value
+
+    async def sleep(self, name: str, until: datetime | float) -> datetime:
+        """Wait until a time, or for so many seconds from now, once; the turn is left open for whoever takes it up then.
+
+        Returns:
+            When it was due. `gesta work` takes due turns up; a wait of less than a second is waited out here.
+        """
+        due = until if isinstance(until, datetime) else self.live.clock() + timedelta(seconds=until)
+        due = self.note(name, TimerContent(due_at=due, key=name), [self.question])[0].due_at
+        left = (due - self.live.clock()).total_seconds()
+        if left > AT_ONCE_S:
+            await self.live.log.durable()
+            raise await self.rest([Waiting("timer", 0, name, of=self.live.state.acts.notes[name].seq)])
+        await self.live.stop.wait(max(left, 0))
+        return due
+
+    def pick(
+        self,
+        name: str,
+        options: Sequence[str],
+        *,
+        choice: str | None = None,
+        why: str | None = None,
+        causes: Sequence[Cause] = (),
+    ) -> str:
+        """Choose one of several and write the decision down, once; without a `choice` it is drawn by lot."""
+        if choice is not None and choice not in options:
+            found = f"{choice!r} is none of the options.{nearest(choice, options)}"
+            raise OtherProgram(name, found, f"one of {', '.join(options)}")
+        chosen = choice if choice is not None else random.choice(options)  # noqa: S311 - no secret
+        content = DecisionContent(choice=chosen, candidates=list(options), rationale=why)
+        return self.note(name, content, causes or (self.question,))[0].choice
+
+    def aloud(self, event: Event) -> None:
+        """Stream the answer of a child run as this run's own answer. Pass it as `hear` to the call that answers."""
+        if event.type == "answer" and event.content:
+            self.live.streamed = True
+            self.live.tell_now("answer", event.content)
+        elif event.type == "retract":
+            self.live.streamed = False
+            self.live.tell_now("retract", "", last=True)
+        elif event.type != "answer":  # where the child's answer ends, this one need not
+            self.live.pass_on(event)
+
+    async def _edge(self, live: LiveRun, act: Act, handed: StepInput) -> tuple[int, dict[str, Any] | None]:
+        """Write the edge to a child run, or find it on record; also what that may spend."""
+        written = next((each for each in act.entries if isinstance(each.content, EdgeContent)), None)
+        if written is None:
+            path, name, allowance = list(live.log.path), handed.agent.name, await self.allowance()
+            edge = EdgeContent(source=path, dest=[name], payload=handed.payload, allowance=allowance)
+            written = live.write(edge, *(handed.causes or (self.question,)))
+            live.absorb()
+        assert isinstance(written.content, EdgeContent)
+        _same(act.name, written.content.payload, handed.payload)
+        return written.seq, written.content.allowance
+
+    def _routed(self, run: str, hear: Listener) -> Listener:
+        """Return a listener for a child run: its events go to `hear`, those of runs below it to this run's listener."""
+        return lambda event: hear(event) if event.run == run else self.live.pass_on(event)
+
+    def _answered(self, ended: Outcome, name: str) -> Ended:
+        if ended.end is None:
+            waits = [msgspec.structs.replace(each, run=each.run or ended.run) for each in ended.waiting]
+            raise self.wait(waits or [Waiting("child", 0, name, run=ended.run)])
+        ok = ended.reason == "answered"
+        status = "success" if ok else "error"
+        doubts = list(ended.doubts) or None
+        end = EndContent(state=ended.given, status=status, reason=ended.reason, error=ended.error, doubts=doubts)  # type: ignore[arg-type]
+        return end, ((ended.run, ended.end),)
+
+    def _run_name(self, name: str) -> str:
+        """Name the child run of an act: that of an earlier turn is another, whatever the names are."""
+        before = self.live.state.acts.before.get(name, 0)
+        return f"{name}#{before + 1}" if before or "#" in name else name
+
+
+def _same(name: str, written: Any, handed: Any) -> None:
+    """Make sure that another agent is asked what is on record. Raises OtherProgram."""
+    if written != handed and digest_of(written) != digest_of(as_recorded(handed)):
+        found = f"it is on record with the input {observation_text(written)!r:.200}"
+        raise OtherProgram(name, found, f"the same, got {observation_text(handed)!r:.200}")

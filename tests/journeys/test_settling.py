@@ -1,0 +1,238 @@
+"""How what nobody knows is settled: looking again, a person's word, a parent's cancellation, and a resume after deaths."""
+
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+import gesta
+from gesta.cli.waits import open_calls
+from gesta.decide.move import Waiting
+from gesta.events import Outcome
+from gesta.kinds import AttemptContent, ResolutionContent, SignalContent, ToolResultContent
+from gesta.perform import threads as outlive
+
+QUICK = gesta.Policy(retry=gesta.Retry(first_wait_s=0.0))
+
+
+def waits(outcome: Outcome) -> list[str]:
+    return [each.what for each in outcome.waiting]
+
+
+class Slow:
+    """A payment in a thread, which outlives its timeout and is made when it is let go."""
+
+    def __init__(self) -> None:
+        self.go = threading.Event()
+        self.paid = 0
+
+    def pay(self) -> str:
+        """Pay."""
+        assert self.go.wait(20)
+        self.paid += 1
+        return "paid"
+
+    def agent(self, effect: Any) -> gesta.Agent:
+        tool = gesta.tool(self.pay, effect=effect, timeout_s=0.02)
+        rules = gesta.Policy(attempts=1)
+        return gesta.Agent("payer", model=gesta.scripted(gesta.call("pay"), "Done."), tools=[tool], policy=rules)
+
+
+async def letter(record: gesta.Record, run: str) -> None:
+    with anyio.fail_after(20):
+        while not await record.store.inbox(run):  # noqa: ASYNC110 - a thread puts it there
+            await anyio.sleep(0.005)
+
+
+async def ended(record: gesta.Record, run: str) -> None:
+    """Wait until nothing that the last attempt of a run began is at work."""
+    attempt = max(each.seq for each in await record.read(run) if isinstance(each.content, AttemptContent))
+    with anyio.fail_after(20):
+        while any(name.endswith(f"{run}.{attempt}") for name in outlive._AT_WORK):  # noqa: ASYNC110 - a thread ends
+            await anyio.sleep(0.005)
+
+
+async def settle(record: gesta.Record, run: str, of: int | None, verdict: Any) -> None:
+    assert of is not None
+    await record.send(run, ResolutionContent(of=of, verdict=verdict, by="ann"), key=f"r-{verdict}")
+
+
+async def results(record: gesta.Record, run: str) -> list[Any]:
+    entries = await record.read(run)
+    return [entry.content.tool_result for entry in entries if isinstance(entry.content, ToolResultContent)]
+
+
+async def test_who_looks_again_and_learns_nothing_writes_nothing(tmp_path: Path) -> None:
+    slow = Slow()
+    agent = slow.agent("once")
+    async with gesta.open(str(tmp_path / "r.gesta")) as record, gesta.open(str(tmp_path / "r.gesta")) as other:
+        outcome = await record.run(agent, "pay", session="s")
+        heads = set[int]()
+        for each in (record, record, other, record, other):
+            assert waits(await each.resume(outcome.run, agent)) == ["doubt"]
+            heads.add((await record.read(outcome.run))[-1].seq)
+        assert len(heads) == 1
+        slow.go.set()
+        await letter(record, outcome.run)
+        assert (await record.resume(outcome.run, agent)).answer == "Done."
+
+
+@pytest.mark.parametrize("effect", ["once", "idempotent"])
+async def test_that_a_payment_failed_is_believed_only_when_its_attempt_has_ended(effect: str) -> None:
+    slow = Slow()
+    agent = slow.agent(effect)
+    async with gesta.open() as record:
+        outcome = await record.run(agent, "pay", session="s")
+        await settle(record, outcome.run, outcome.waiting[0].of, "failed")
+        for _ in range(2):
+            outcome = await record.resume(outcome.run, agent)
+            assert waits(outcome) == ["running"]
+        slow.go.set()
+        await letter(record, outcome.run)
+        outcome = await record.resume(outcome.run, agent)
+        assert (outcome.answer, await results(record, outcome.run)) == ("Done.", ["paid"])
+
+
+@pytest.mark.parametrize("verdict", ["retry", "failed"])
+async def test_a_word_about_an_attempt_that_ends_after_it_counts_no_more(verdict: str) -> None:
+    slow = Slow()
+
+    def pay() -> str:
+        """Pay."""
+        slow.pay()
+        raise gesta.InDoubt("the line went dead")
+
+    tool = gesta.tool(pay, effect="once", timeout_s=0.02)
+    agent = gesta.Agent("payer", model=gesta.scripted(gesta.call("pay"), "Done."), tools=[tool])
+    async with gesta.open() as record:
+        outcome = await record.run(agent, "pay", session="s")
+        await settle(record, outcome.run, outcome.waiting[0].of, verdict)
+        assert waits(await record.resume(outcome.run, agent)) == ["running"]
+        slow.go.set()
+        await ended(record, outcome.run)
+        for _ in range(2):
+            outcome = await record.resume(outcome.run, agent)
+            assert (waits(outcome), slow.paid) == (["doubt"], 1), "nobody has looked since it was paid"
+        said = ResolutionContent(of=outcome.waiting[0].of or 0, verdict="done", by="ann", result="paid")
+        await record.send(outcome.run, said, key="looked")
+        assert (await record.resume(outcome.run, agent)).answer == "Done."
+        assert (await results(record, outcome.run), slow.paid) == (["paid"], 1)
+
+
+async def test_that_a_payment_failed_is_believed_when_its_attempt_has_ended_without_a_result() -> None:
+    @gesta.tool(effect="once")
+    def pay() -> str:
+        """Pay."""
+        raise gesta.InDoubt("the line went dead")
+
+    agent = gesta.Agent("payer", model=gesta.scripted(gesta.call("pay"), "Done."), tools=[pay])
+    async with gesta.open() as record:
+        outcome = await record.run(agent, "pay", session="s")
+        await settle(record, outcome.run, outcome.waiting[0].of, "failed")
+        assert (await record.resume(outcome.run, agent)).answer == "Done."
+        assert await results(record, outcome.run) == ["The call did not happen."]
+
+
+async def test_a_person_sees_of_a_child_what_is_in_doubt_and_what_is_still_running() -> None:
+    slow = Slow()
+    below = slow.agent("once")
+    model = gesta.scripted(gesta.call("payer", task="pay"), "All is paid.")
+    agent = gesta.Agent("desk", model=model, tools=[below.as_tool()])
+    async with gesta.open() as record:
+        outcome = await record.run(agent, "go", session="s")
+        (doubt,) = await open_calls(record, outcome)
+        assert doubt.what == "doubt"
+        assert doubt.call is not None
+        assert doubt.call.last is not None
+        await settle(record, doubt.run, doubt.call.last.seq, "retry")
+        outcome = await record.resume(outcome.run, agent)
+        assert [each.what for each in await open_calls(record, outcome)] == ["running"]
+        slow.go.set()
+        await letter(record, doubt.run)
+        assert (await record.resume(outcome.run, agent)).answer == "All is paid."
+    assert slow.paid == 1
+
+
+async def test_a_child_at_work_is_running_for_who_looks_at_it() -> None:
+    go, begun = anyio.Event(), anyio.Event()
+
+    @gesta.tool(effect="once")
+    async def pay() -> str:
+        """Pay."""
+        begun.set()
+        await go.wait()
+        return "paid"
+
+    agent = gesta.Agent("payer", model=gesta.scripted(gesta.call("pay"), "Done."), tools=[pay])
+    async with gesta.open() as record, anyio.create_task_group() as group:
+        group.start_soon(record.run, agent, "pay")
+        await begun.wait()
+        (row,) = await record.store.runs()
+        above = Waiting("child", 0, "payer", run=row.run)
+        seen = Outcome(run="above", session="s", turn=1, reason="waiting", waiting=(above,))
+        assert [each.what for each in await open_calls(record, seen)] == ["running"]
+        go.set()
+
+
+def two_calls(pay: gesta.Tool, *, first: bool) -> gesta.Agent:
+    """An agent above one that asks a person before it pays, and pays once unasked before where `first`."""
+    ask = gesta.tool(lambda: "given", name="give", effect="once", approval=True)
+    calls: list[Any] = [gesta.call("pay"), gesta.call("give")] if first else [gesta.call("give")]
+    below = gesta.Agent("payer", model=gesta.scripted(*calls, "Paid."), tools=[pay, ask])
+    script: list[Any] = [gesta.call("payer", task="pay"), gesta.call("payer", task="pay"), "Done."]
+    return gesta.Agent("desk", model=gesta.scripted(*script), tools=[below.as_tool()], policy=QUICK)
+
+
+@pytest.mark.parametrize("first", [False, True], ids=["only waited", "paid before"])
+async def test_an_agent_that_only_waited_leaves_no_doubt_when_its_parent_is_cancelled(*, first: bool) -> None:
+    @gesta.tool(effect="once")
+    def pay() -> str:
+        """Pay."""
+        return "paid"
+
+    agent = two_calls(pay, first=first)
+    async with gesta.open() as record:
+        outcome = await record.run(agent, "go", session="s")
+        assert waits(outcome) == ["child"]
+        await record.send(outcome.run, SignalContent(name="cancel", by="ann"), key="c")
+        outcome = await record.resume(outcome.run, agent)
+        assert (outcome.reason, outcome.doubts) == ("cancelled", ("payer",) if first else ())
+        told = await results(record, outcome.run)
+        assert told == ([] if first else ["This call was not carried out."])
+        again = await record.run(agent, "go on", session="s")
+        assert waits(again) == (["approval"] if first else ["child"])
+
+
+DYING = """
+import os, sys, gesta
+policy = gesta.Policy(deaths=2)
+def think(messages, header):
+    if len(sys.argv) < 3:
+        os._exit(9)
+    return "Paid."
+child = gesta.Agent("payer", model=gesta.function(think), policy=policy)
+model = gesta.scripted(gesta.call("payer", task="pay"), "ok")
+agent = gesta.Agent("desk", model=model, tools=[child.as_tool()], policy=policy)
+with gesta.open_sync(sys.argv[1]) as record:
+    outcome = record.run(agent, "go", session="s", key="k")
+print(outcome.answer, [each.what for each in outcome.waiting], outcome.run)
+"""
+
+
+async def test_a_person_who_resumes_a_run_wakes_what_waits_below_it_for_that(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", DYING, str(tmp_path / "r.gesta")]
+    lives = [await anyio.run_process(command, check=False) for _ in range(3)]
+    assert [life.returncode for life in lives] == [9, 9, 0]
+    well = await anyio.run_process([*command, "well"], check=False)
+    assert well.stdout.startswith(b"None ['child']"), "a message is nobody's word about deaths"
+    run = well.stdout.split()[-1].decode()
+    rules = gesta.Policy(deaths=2)
+    child = gesta.Agent("payer", model=gesta.scripted("Paid."), policy=rules)
+    model = gesta.scripted(gesta.call("payer", task="pay"), "ok")
+    agent = gesta.Agent("desk", model=model, tools=[child.as_tool()], policy=rules)
+    async with gesta.open(str(tmp_path / "r.gesta")) as record:
+        assert waits(await record.resume(run, agent, by=None)) == ["child"]
+        assert (await record.resume(run, agent, by="ann")).answer == "ok"

@@ -1,0 +1,27 @@
+"""A record is sound if every entry follows from the one before, and no head that was kept is lost."""
+
+from msgspec.structs import replace
+
+import gesta
+from gesta.integrity.verify import audit, head_of, heads, report
+
+
+async def test_a_sound_record_has_no_flaw_and_its_heads_are_found_again() -> None:
+    async with gesta.open(":memory:") as record:
+        await record.run(gesta.Agent("a", model=gesta.scripted("hi")), "hello")
+        kept = await heads(record.store)
+        assert [head_of(str(head)) for head in kept] == kept
+        assert await audit(record.store, kept) == []
+        assert not (await report(record.store, kept)).flaws
+
+
+async def test_a_head_that_is_not_on_record_is_a_flaw() -> None:
+    async with gesta.open(":memory:") as record:
+        await record.run(gesta.Agent("a", model=gesta.scripted("hi")), "hello")
+        (head,) = await heads(record.store)
+        other = replace(head, seq=head.seq + 5)
+        assert await audit(record.store, [other])
+
+
+def test_what_is_no_head_is_read_as_none() -> None:
+    assert head_of("nothing") is None

@@ -1,0 +1,87 @@
+"""What a turn passes and what a step calls, counted: the same on every machine, and it only ever goes down."""
+
+import itertools
+import sys
+import threading
+from collections import Counter
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+
+import gesta
+
+FILES, FUNCTIONS = 53, 274
+"""Of Gesta, in a turn of two model calls and a tool; by qualified names, without lambdas and comprehensions."""
+CALLS = {"{}/r.gesta": (304, 339), ":memory:": (282, 292)}
+"""Of Python and of C, in one more step of a function model that is handed its messages."""
+STEPS = 60
+
+
+@gesta.tool(effect="pure")
+def weather(city: str) -> str:
+    """Today's weather in a city."""
+    return f"{city}: 21 degrees, dry"
+
+
+@gesta.tool(effect="pure")
+async def parcel(number: int) -> str:
+    """Where a parcel is."""
+    return "On its way. " * (25 + number % 2)
+
+
+async def test_a_turn_of_two_model_calls_and_a_tool_passes_few_files_and_functions(tmp_path: Path) -> None:
+    look, said = gesta.call("weather", city="Rome"), "Rome is dry."
+    agent = gesta.Agent("guide", model=gesta.scripted(look, said, look, said, stream=False), tools=[weather])
+    calls: Counter[tuple[str, str]] = Counter()
+
+    def note(frame: FrameType, event: str, _: Any) -> None:
+        code = frame.f_code
+        if event == "call" and "/gesta/" in code.co_filename and "<" not in code.co_name:
+            calls[code.co_filename.split("/gesta/")[-1], code.co_qualname] += 1
+
+    async with gesta.open(f"{tmp_path}/r.gesta", durability="normal") as record:
+        await record.run(agent, "a", session="s")
+        threading.setprofile(note)
+        sys.setprofile(note)
+        try:
+            await record.run(agent, "b", session="s")
+        finally:
+            sys.setprofile(None)
+            threading.setprofile(None)
+    files = {file for file, _ in calls}
+    print(f"{len(files)} files, {len(calls)} functions, {calls.total()} calls of Gesta's functions")
+    assert len(files) <= FILES
+    assert len(calls) <= FUNCTIONS
+
+
+@pytest.mark.parametrize("where", CALLS)
+async def test_one_more_step_makes_few_calls(where: str, tmp_path: Path) -> None:
+    counts: Counter[str] = Counter()
+    at: list[tuple[int, int]] = []
+
+    def note(_: FrameType, event: str, __: Any) -> None:
+        counts[event] += 1
+
+    def choose(messages: list[Any], _header: Any) -> Any:
+        at.append((counts["call"], counts["c_call"]))
+        done = (len(messages) - 1) // 2
+        return gesta.reply(text="Let me look.", calls=[gesta.call("parcel", number=done)]) if done < STEPS else "Done."
+
+    limits = gesta.Limits(requests=None, calls=None)
+    agent = gesta.Agent("desk", model=gesta.function(choose), tools=[parcel], policy=gesta.Policy(limits=limits))
+    async with gesta.open(where.format(tmp_path), durability="normal") as record:
+        await record.run(agent, "Where?", session="warm")
+        at.clear()
+        sys.setprofile(note)
+        try:
+            await record.run(agent, "Where?", session="s")
+        finally:
+            sys.setprofile(None)
+    steps = [(after[0] - before[0], after[1] - before[1]) for before, after in itertools.pairwise(at)]
+    fewest = min(steps)  # a commit gives way to other tasks now and then, by the clock
+    print(f"one more step, {where}: {fewest[0]} Python and {fewest[1]} C calls")
+    assert len(steps) == STEPS
+    assert fewest[0] <= CALLS[where][0]
+    assert fewest[1] <= CALLS[where][1]

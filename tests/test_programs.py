@@ -1,0 +1,45 @@
+"""A program that the fork server starts behaves as one that `python` starts."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests import programs
+
+SHOWN = """
+import os, sys
+print(__name__, sys.argv, sys.path[0], os.getcwd(), os.environ["CHOSEN"], sys.stdin.read())
+print([name for name in sys.modules if name.split(".")[0] in ("gesta", "tests", "pytest")])
+print("talk", file=sys.stderr)
+"""
+
+
+@pytest.mark.parametrize("words", [["-c", SHOWN, "a", "b"], ["shown.py", "a"]], ids=["code", "file"])
+def test_a_program_sees_what_python_shows_it(words: list[str], tmp_path: Path) -> None:
+    (tmp_path / "shown.py").write_text(SHOWN, encoding="utf-8")
+    env = os.environ | {"CHOSEN": "ann"}
+    common = subprocess.run(
+        [sys.executable, *words], cwd=tmp_path, env=env, input="hi", capture_output=True, text=True, check=True
+    )
+    done = programs.run(words, cwd=tmp_path, env=env, input="hi")
+    assert (done.returncode, done.stdout, done.stderr) == (0, common.stdout, common.stderr)
+
+
+def test_a_module_is_run_as_the_main_one() -> None:
+    assert programs.run(["-m", "json.tool", "--compact"], input='{"a": 1}').stdout == '{"a":1}\n'
+
+
+@pytest.mark.parametrize(
+    ("code", "status"),
+    [("raise SystemExit(7)", 7), ("1 / 0", 1), ("import os; os.kill(os.getpid(), 9)", -signal.SIGKILL)],
+)
+def test_how_a_program_ends_is_told(code: str, status: int) -> None:
+    assert programs.run(["-c", code]).returncode == status
+
+
+def test_what_is_left_to_do_at_the_end_is_done() -> None:
+    code = "import atexit, threading\natexit.register(print, 'last')\nthreading.Timer(0, print, ['later']).start()"
+    assert sorted(programs.run(["-c", code]).stdout.split()) == ["last", "later"]

@@ -28,6 +28,8 @@ TRIES = 12
 """A cell that was aimed at so many times as often as it has to be met, and was not, is left alone."""
 ELSEWHERE = {"threads", "contention"}
 """Crowds that need no server: they are about one file."""
+CANNOT = {("restore", "before the intent")}
+"""A run that has not begun is in no copy that could be restored."""
 Cell = tuple[str, str, str]
 """Store, fault, place."""
 
@@ -88,7 +90,8 @@ class Plan:
                     continue
                 if fault == "full disk" and not mounts():
                     continue
-                self.cells += [(store, fault, place) for place in ((NOWHERE,) if crowd else WHERE)]
+                places = (NOWHERE,) if crowd else WHERE
+                self.cells += [(store, fault, place) for place in places if (fault, place) not in CANNOT]
 
     def next(self, total: Total) -> Job | None:
         """Choose the next case; None when every cell was met often enough, and there were faults enough."""

@@ -125,7 +125,7 @@ class Case:
             durability=self.lot.choice(("normal", "normal", "synced")),
             manner={"doubt": "late", "transactional": "plain"}.get(place, ""),
             busy_s={"foreign write": self.lot.choice((0.1, 1.0)), "stop": 0.3}.get(fault, 3.0),
-            rest_s=1.05 if place == "sleep" else 0.02,
+            rest_s=(2.5 if fault == "second kill" else 1.05) if place == "sleep" else 0.02,
         )
         self.scene = msgspec.structs.replace(self.scene, lossy=fault == "restart" and self.scene.durability == "normal")
         self.records = [record]

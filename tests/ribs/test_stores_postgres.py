@@ -284,8 +284,8 @@ COMMIT; DELETE FROM entries
 WITH gone AS (DELETE FROM entries RETURNING 1) SELECT * FROM gone
 SELECT query_to_xml('DELETE FROM entries', true, true, '')
 DO 'BEGIN DELETE FROM entries; END'
-CREATE TEMP TABLE more(x int)
-SELECT * INTO more FROM entries
+CREATE TEMP TABLE escaped(x int)
+SELECT * INTO escaped FROM entries
 LOCK TABLE entries
 TRUNCATE entries
 SELECT * FROM entries FOR UPDATE
@@ -300,7 +300,7 @@ def test_no_query_changes_the_record(address: str) -> None:
             with suppress(RecordError):
                 drive(store.sql(query))
             assert drive(store.sql("SELECT count(*) FROM entries")).rows == [(head + 1,)], query
-            assert drive(store.sql("SELECT count(*) FROM pg_class WHERE relname = 'more'")).rows == [(0,)], query
+            assert drive(store.sql("SELECT count(*) FROM pg_class WHERE relname = 'escaped'")).rows == [(0,)], query
 
 
 def test_a_query_whose_caller_is_cancelled_is_interrupted(address: str) -> None:

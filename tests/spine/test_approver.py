@@ -12,7 +12,7 @@ from gesta.decide.approval import Approver, Asked, SignedApprovals, asked, judge
 from gesta.entry import utc_text
 from gesta.errors import AgentError
 from gesta.kinds import ApprovalContent
-from gesta.state.calls import Pending
+from gesta.state.calls import OpenCall
 from gesta.store import Letter
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -26,8 +26,8 @@ def letter(at: datetime | None = NOON - timedelta(seconds=1), run: str = "run") 
     return Letter(run, "approval-7", "", utc_text(at) if at is not None else "")
 
 
-def call(args: dict[str, Any] | None = None, expires: datetime | None = NOON) -> Pending:
-    return Pending(6, "pay", {"euros": 10} if args is None else args, good=True, asked=7, expires=expires)
+def call(args: dict[str, Any] | None = None, expires: datetime | None = NOON) -> OpenCall:
+    return OpenCall(6, "pay", {"euros": 10} if args is None else args, good=True, asked=7, expires=expires)
 
 
 def judge(approval: ApprovalContent, approver: Approver | None = None, at: datetime | None = None) -> ApprovalContent:

@@ -17,7 +17,7 @@ from gesta.decide.approval import KEY_BYTES, Asked, sign
 from gesta.kinds import ApprovalContent
 from gesta.record.inbox import approval_key
 from gesta.record.record import Record
-from gesta.state.calls import Pending
+from gesta.state.calls import OpenCall
 from gesta.text.visible import remarks, visible, visible_value
 
 VARIABLE = "GESTA_APPROVAL_KEY"
@@ -51,7 +51,7 @@ def who() -> str:
         return "somebody"
 
 
-async def letter(record: Record, run: str, call: Pending, verdict: Verdict) -> bool:
+async def letter(record: Record, run: str, call: OpenCall, verdict: Verdict) -> bool:
     """Put the answer into the run's inbox; False if the question was answered before.
 
     Raises:
@@ -77,7 +77,7 @@ def signing_key() -> bytes | None:
     return key or None
 
 
-def ask(call: Pending, agent: Agent, by: str) -> Verdict | None:
+def ask(call: OpenCall, agent: Agent, by: str) -> Verdict | None:
     """Ask at the prompt; `None` if the person left without an answer."""
     say(f"{visible(call.name)} asks to run, with:", BOLD)
     for line in arguments(call):
@@ -99,7 +99,7 @@ def ask(call: Pending, agent: Agent, by: str) -> Verdict | None:
                 explain(call, agent)
 
 
-def arguments(call: Pending) -> list[str]:
+def arguments(call: OpenCall) -> list[str]:
     """Write the arguments, one below the other, and as a whole: a person answers for what stands there."""
     if not call.final_args:
         return ["no arguments"]
@@ -115,7 +115,7 @@ def arguments(call: Pending) -> list[str]:
     return lines
 
 
-def explain(call: Pending, agent: Agent) -> None:
+def explain(call: OpenCall, agent: Agent) -> None:
     """Print what the answers mean, and the tool's description."""
     tool = agent.tool(call.name)
     if tool is not None and tool.description:

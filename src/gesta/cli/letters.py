@@ -32,7 +32,7 @@ from gesta.kinds import (
 from gesta.models.scripted import scripted
 from gesta.record.inbox import calls_in_doubt, misfit
 from gesta.record.record import Record
-from gesta.state.calls import Pending
+from gesta.state.calls import OpenCall
 from gesta.state.run import RunState, RunView
 from gesta.store import RunRow
 from gesta.text.visible import remarks, visible
@@ -85,7 +85,7 @@ def approve(options: ApproveOptions) -> None:
     _with_run(options, options.run, answer, lambda state: any(map(awaits_approval, state.calls.values())))
 
 
-def _in_time(calls: list[Pending], options: ApproveOptions, found: Found) -> list[Pending]:
+def _in_time(calls: list[OpenCall], options: ApproveOptions, found: Found) -> list[OpenCall]:
     """Leave out the calls whose request has expired. Raises Stop: one of them is meant, or no other waits."""
     now = found.record.turns.clock()
     late = [call for call in calls if call.expires is not None and call.expires <= now]
@@ -258,7 +258,7 @@ def _hint(entries: list[Entry]) -> str:
     return hints[-1] if hints else "FILE.py:NAME"
 
 
-def _one(calls: list[Pending], wanted: int | None, found: Found, what: str) -> Pending:
+def _one(calls: list[OpenCall], wanted: int | None, found: Found, what: str) -> OpenCall:
     """Return the call that is meant. Raises Stop if there is no such call, or if there are several."""
     run = found.row.run
     named = "".join(f"\n  --call {call.seq}  {_shown(call)}" for call in calls)
@@ -286,7 +286,7 @@ def _standing(state: RunState) -> str:
 
 
 def _told(
-    options: OnRecord, said: str, call: Pending, found: Found, *, how: str = "", args: dict[str, Any] | None = None
+    options: OnRecord, said: str, call: OpenCall, found: Found, *, how: str = "", args: dict[str, Any] | None = None
 ) -> None:
     """Repeat what was said about a call, with the arguments that it runs with."""
     args = call.final_args if args is None else args
@@ -298,7 +298,7 @@ def _told(
             say(remark, RED)
 
 
-def _shown(call: Pending) -> str:
+def _shown(call: OpenCall) -> str:
     return short(call_text(call.name, call.final_args), MOST)
 
 

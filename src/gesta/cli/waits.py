@@ -10,7 +10,7 @@ from gesta.events import Outcome
 from gesta.kinds import TimerContent
 from gesta.record.inbox import refusals
 from gesta.record.record import Record
-from gesta.state.calls import WAITS, Pending, Try
+from gesta.state.calls import WAITS, OpenCall, Try
 from gesta.state.run import RunState
 from gesta.store import RunRow
 
@@ -23,7 +23,7 @@ class Open:
     what: Literal["approval", "doubt", "running", "question", "timer", "resume", "deaths", "copy"]
     seq: int
     """Of the call, the question or the timer."""
-    call: Pending | None = None
+    call: OpenCall | None = None
     text: str = ""
     """Of a question; of a timer, when it is due."""
     declared: bool = True
@@ -81,12 +81,12 @@ def _about(last: Try) -> Literal["doubt", "running"]:
     return "doubt" if last.doubt is not None or last.over or last.looked else "running"
 
 
-async def _refused(record: Record, run: str, call: Pending) -> str:
+async def _refused(record: Record, run: str, call: OpenCall) -> str:
     """Read why the last answer about a call does not count."""
     return next(reversed(await refusals(record, run, call.asked or 0)), "")
 
 
-def awaits_approval(call: Pending) -> bool:
+def awaits_approval(call: OpenCall) -> bool:
     """Return whether a person was asked about a call and has not answered."""
     return call.asked is not None and call.approval is None
 

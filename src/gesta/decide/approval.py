@@ -19,7 +19,7 @@ from gesta.entry import fold, utc_text, utc_time
 from gesta.errors import AgentError, message_of
 from gesta.kinds import ApprovalContent
 from gesta.log.journal import read
-from gesta.state.calls import Pending
+from gesta.state.calls import OpenCall
 from gesta.state.run import RunView
 from gesta.store import Letter, Store
 from gesta.text.redactor import SECRETS
@@ -45,7 +45,7 @@ class Asked(Struct, frozen=True, kw_only=True):
     expires: datetime | None = None
 
     @classmethod
-    def of(cls, call: Pending, run: str, record: str) -> "Asked":
+    def of(cls, call: OpenCall, run: str, record: str) -> "Asked":
         """Return what was asked about a call that waits, in the run and the record with these ids."""
         assert call.asked is not None, f"nobody was asked about call {call.seq}"
         return cls(
@@ -72,7 +72,7 @@ class Approver(Protocol):
 
 
 def judged_approval(
-    approval: ApprovalContent, letter: Letter, calls: Iterable[Pending], record: str, approver: Approver | None
+    approval: ApprovalContent, letter: Letter, calls: Iterable[OpenCall], record: str, approver: Approver | None
 ) -> ApprovalContent:
     """Return an approval as it is written down: with the store's time, and with why it does not count if it does not.
 

@@ -18,7 +18,7 @@ from gesta.entry import Cause
 from gesta.errors import BadArguments, ModelFault
 from gesta.kinds import Error, Reason, ToolResultContent
 from gesta.policy import Limits
-from gesta.state.calls import DEPTH, Pending
+from gesta.state.calls import DEPTH, OpenCall
 from gesta.state.run import RunState
 from gesta.state.turn import Turn
 
@@ -57,9 +57,9 @@ class Pause(Struct, frozen=True):
 class Use(Struct, frozen=True):
     """Carry tool calls out."""
 
-    run: tuple[Pending, ...]
+    run: tuple[OpenCall, ...]
     """To be tried at once; those beyond the policy's cap come in the next move."""
-    settle: tuple[Pending, ...] = ()
+    settle: tuple[OpenCall, ...] = ()
     """In doubt or resolved: to be settled without trying."""
 
 
@@ -209,7 +209,7 @@ def _calls(agent: Agent, state: RunState) -> Use | Wait | None:
     return Wait(tuple(waits)) if waits else None
 
 
-def _waiting(agent: Agent, call: Pending, what: Blocking) -> Waiting:
+def _waiting(agent: Agent, call: OpenCall, what: Blocking) -> Waiting:
     tool = agent.tool(call.name)
     attempt = call.last.seq if call.last is not None else None
     of = {"approval": call.asked, "question": call.question}.get(what, attempt)

@@ -9,7 +9,7 @@ from gesta.agent import Agent
 from gesta.errors import nearest
 from gesta.function_tool.tool import Tool
 from gesta.kinds import ToolResultContent
-from gesta.state.calls import EFFECTS, EXPIRED, WAITS, Pending, Try
+from gesta.state.calls import EFFECTS, EXPIRED, WAITS, OpenCall, Try
 from gesta.state.run import RunState
 
 NEVER = "This call was not carried out."
@@ -24,7 +24,7 @@ Course = Literal["run", "settle", "close"] | Blocking
 """How a call goes on: `close` leaves it to a placeholder before the next request."""
 
 
-def course(agent: Agent, call: Pending, state: RunState) -> Course:
+def course(agent: Agent, call: OpenCall, state: RunState) -> Course:
     """Return how one open call goes on."""
     assert state.turn is not None
     found = _alone(agent, call, state)
@@ -38,7 +38,7 @@ def course(agent: Agent, call: Pending, state: RunState) -> Course:
     return "run"
 
 
-def _alone(agent: Agent, call: Pending, state: RunState) -> Course:
+def _alone(agent: Agent, call: OpenCall, state: RunState) -> Course:
     """Return how a call would go on, were it of the open turn and the record no copy."""
     tool = agent.tool(call.name)
     if not call.good:
@@ -71,7 +71,7 @@ def effect_of(tool: Tool | None, last: Try) -> str:
     return tool.effect
 
 
-def _resolved(tool: Tool | None, call: Pending, last: Try, since: int) -> Course:
+def _resolved(tool: Tool | None, call: OpenCall, last: Try, since: int) -> Course:
     """Believe that it did not happen only of what is over: nobody can know what another process is still doing."""
     if awaits_end(tool, last):
         return "settle" if call.unlooked(since) else "running"
@@ -88,7 +88,7 @@ def awaits_end(tool: Tool | None, last: Try) -> bool:
     return effect != "pure" and not (effect == "idempotent" and last.verdict == "retry")
 
 
-def _doubt(agent: Agent, call: Pending, state: RunState) -> Course:
+def _doubt(agent: Agent, call: OpenCall, state: RunState) -> Course:
     tool, last = agent.tool(call.name), call.last
     assert last is not None
     if tool is not None and tool.agent is not None:  # its run is on record, and goes on where it was
@@ -106,13 +106,13 @@ def _doubt(agent: Agent, call: Pending, state: RunState) -> Course:
     return "doubt" if tool is None or tool.on_doubt == "ask" else "close"
 
 
-def placeholder(agent: Agent, call: Pending) -> ToolResultContent:
+def placeholder(agent: Agent, call: OpenCall) -> ToolResultContent:
     """Return the placeholder for a call without a result, so that every history sent is valid."""
     text, outcome = _placeholder(agent, call)
     return ToolResultContent(call=call.seq, tool_result=text, status="error", outcome=outcome)
 
 
-def _placeholder(agent: Agent, call: Pending) -> tuple[str, Literal["error", "denied", "interrupted", "unknown"]]:
+def _placeholder(agent: Agent, call: OpenCall) -> tuple[str, Literal["error", "denied", "interrupted", "unknown"]]:
     if not call.good:
         return call.error or NEVER, "error"
     if call.approval is not None and call.approval.verdict == "denied":

@@ -23,7 +23,7 @@ from gesta.function_tool.context import Context
 from gesta.kinds import EdgeContent, Error, FaultContent, Hit, RetrievalContent, SystemContent
 from gesta.perform.execution import LiveRun, Task
 from gesta.perform.threads import NO_LOOP, popen
-from gesta.state.calls import DEPTH, TOO_DEEP, Pending
+from gesta.state.calls import DEPTH, TOO_DEEP, OpenCall
 
 
 class Children(Struct):
@@ -46,7 +46,7 @@ class TooDeep(GestaError):
     """Agents call agents deeper than the policy allows; the model reads it."""
 
 
-def idempotency_key(call: Pending, record: str, run: str) -> str:
+def idempotency_key(call: OpenCall, record: str, run: str) -> str:
     """Return the idempotency key of a call's next attempt, 64 hex: drawn at first, and the same from then on.
 
     Args:
@@ -72,7 +72,7 @@ def call_key(record: str, run: str, seq: int) -> str:
 class Trial(Struct, frozen=True):
     """One attempt of a call."""
 
-    call: Pending
+    call: OpenCall
     seq: int
     """Of the attempt."""
     key: str
@@ -115,7 +115,7 @@ def attempt_name(live: LiveRun, attempt: int) -> str:
 
 
 async def _call_agent(
-    live: LiveRun, call: Pending, attempt: int, children: Children, agent: Agent, input: str
+    live: LiveRun, call: OpenCall, attempt: int, children: Children, agent: Agent, input: str
 ) -> Outcome:
     """Have another agent answer in a child run, which goes on where it was when the call is tried again."""
     children.begun += 1
@@ -196,7 +196,7 @@ async def hand_over(live: LiveRun, agent: Agent, task: ChildTask) -> Outcome:
     return ended
 
 
-def child_name(call: Pending) -> str:
+def child_name(call: OpenCall) -> str:
     """Name the child run of a call."""
     return f"{call.name}#{call.seq}"
 

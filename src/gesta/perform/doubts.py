@@ -23,12 +23,12 @@ from gesta.perform.execution import GONE_OPTION, LiveRun
 from gesta.perform.result import plain, stated
 from gesta.perform.stop import TurnLeft
 from gesta.perform.threads import Outliving, caught, works
-from gesta.state.calls import UNKNOWN_END, UNSETTLED, WAITS, Pending
+from gesta.state.calls import UNKNOWN_END, UNSETTLED, WAITS, OpenCall
 from gesta.state.run import RunView
 from gesta.store import Store
 
 
-async def settle(agent: Agent, call: Pending, live: LiveRun) -> None:
+async def settle(agent: Agent, call: OpenCall, live: LiveRun) -> None:
     """Turn an answer or a resolution into the call's result, or find out what became of its last attempt."""
     last = call.last
     if call.answer is not None or (call.approval is not None and call.approval.verdict == "answered"):
@@ -47,7 +47,7 @@ async def settle(agent: Agent, call: Pending, live: LiveRun) -> None:
         await _reconcile(agent, call, live, over=over)
 
 
-def _write_answer(call: Pending, live: LiveRun) -> None:
+def _write_answer(call: OpenCall, live: LiveRun) -> None:
     """Write what a person gave in place of the tool."""
     said = call.answer or call.approval
     assert said is not None
@@ -56,7 +56,7 @@ def _write_answer(call: Pending, live: LiveRun) -> None:
     live.observe(live.write(content, call.seq, *([call.approved] if call.approved is not None else [])))
 
 
-def _resolve(tool: Tool | None, call: Pending, live: LiveRun) -> None:
+def _resolve(tool: Tool | None, call: OpenCall, live: LiveRun) -> None:
     """Write the result that a resolution stands for."""
     last = call.last
     assert last is not None
@@ -71,7 +71,7 @@ def _resolve(tool: Tool | None, call: Pending, live: LiveRun) -> None:
     live.observe(live.write(stated(tool, content), last.seq, *settled))
 
 
-async def _look(call: Pending, live: LiveRun) -> bool:
+async def _look(call: OpenCall, live: LiveRun) -> bool:
     """Find out whether the last attempt has ended, and write down what was not known before."""
     last, journal = call.last, live.log.journal
     assert last is not None
@@ -107,7 +107,7 @@ async def _asked(tool: Tool, given: tuple[Any, ...]) -> Any:
     return await found if inspect.isawaitable(found) else found
 
 
-async def _reconcile(agent: Agent, call: Pending, live: LiveRun, *, over: bool) -> None:
+async def _reconcile(agent: Agent, call: OpenCall, live: LiveRun, *, over: bool) -> None:
     """Ask the tool by the key of the call; whatever it raises, and no answer in time, counts as not knowing."""
     last, tool, opened = call.last, agent.tool(call.name), live.state.opened
     assert last is not None and tool is not None and tool.reconcile is not None and opened is not None

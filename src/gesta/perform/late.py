@@ -24,7 +24,7 @@ from gesta.kinds import (
 )
 from gesta.log.journal import read
 from gesta.log.steering import own_fields
-from gesta.state.calls import UNSTARTED, Pending
+from gesta.state.calls import UNSTARTED, OpenCall
 from gesta.store import Letter, Store
 
 LATE = "late-"
@@ -70,7 +70,7 @@ async def attempt_of(letter: Letter, store: Store) -> Entry | None:
     return None
 
 
-def placed(content: Content, attempt: Entry | None, calls: dict[int, Pending]) -> Content:
+def placed(content: Content, attempt: Entry | None, calls: dict[int, OpenCall]) -> Content:
     """Return the content of a letter as it is written down: a result that comes too late says so.
 
     Args:

@@ -42,7 +42,7 @@ from gesta.perform.threads import (
     unless_stale,
     works,
 )
-from gesta.state.calls import KEY_EXPIRED, UNSTARTED, WAITS, Pending
+from gesta.state.calls import KEY_EXPIRED, UNSTARTED, WAITS, OpenCall
 from gesta.state.opening import is_message
 from gesta.store import Statements
 
@@ -50,7 +50,7 @@ from gesta.store import Statements
 class ReadyCall(msgspec.Struct, frozen=True):
     """One call that may begin now."""
 
-    call: Pending
+    call: OpenCall
     tool: Tool
     bound_s: float | None
     """Seconds after which nobody waits for it any more."""
@@ -77,13 +77,13 @@ async def use(agent: Agent, move: Use, live: LiveRun) -> None:
         await live.log.durable()
 
 
-def _work(agent: Agent, call: Pending) -> ReadyCall:
+def _work(agent: Agent, call: OpenCall) -> ReadyCall:
     tool = agent.tool(call.name)
     assert tool is not None, f"decide ran {call.name!r}, which the agent does not have"
     return ReadyCall(call, tool, tool.timeout_s or agent.policy.tool_timeout_s)
 
 
-def _key_expired(agent: Agent, call: Pending, live: LiveRun) -> bool:
+def _key_expired(agent: Agent, call: OpenCall, live: LiveRun) -> bool:
     """Note that a key is too old to be used again, if it is: the other side may have forgotten what it stands for."""
     tool, last = agent.tool(call.name), call.last
     if tool is None or last is None or call.first_at is None or last.void or effect_of(tool, last) != "idempotent":
@@ -365,7 +365,7 @@ def _give_up(live: LiveRun, work: ReadyCall, attempt: Entry, thread: Outliving, 
     live.write(FaultContent(of=attempt.seq, error=error, over=over or None), attempt.seq)
 
 
-def _late_result(live: LiveRun, tool: Tool, call: Pending, attempt: Entry, returned: Returned) -> None:
+def _late_result(live: LiveRun, tool: Tool, call: OpenCall, attempt: Entry, returned: Returned) -> None:
     """Put what came of a call that was given up into the inbox, in the thread that made the call."""
     found = _outcome(tool, attempt.seq, returned, over=True)
     content: Content = found if isinstance(found, FaultContent) else msgspec.structs.replace(found, call=call.seq)

@@ -18,7 +18,7 @@ from gesta.log.journal import read, utc_now
 from gesta.log.steering import refuse_fields
 from gesta.perform.generated import NO_ARGUMENT
 from gesta.perform.late import SAYABLE
-from gesta.state.calls import WAITS, Pending
+from gesta.state.calls import WAITS, OpenCall
 from gesta.state.run import RunState, RunView
 from gesta.store import Letter, Store
 from gesta.text.redactor import SECRETS
@@ -141,7 +141,7 @@ class Inbox:
         """Return the time, which says whether a request has expired."""
         return utc_now()
 
-    async def _asked(self, run: str, call: int | None) -> Pending:
+    async def _asked(self, run: str, call: int | None) -> OpenCall:
         """Find the call that a person is asked about. Raises NotWaiting, also for one whose request has expired."""
         now, calls = self.now(), (await self.state(run)).calls
         open_ = {seq: each for seq, each in calls.items() if each.asked is not None and each.approval is None}
@@ -175,7 +175,7 @@ async def refusals(inbox: Inbox, run: str, asked: int) -> list[str]:
     return [each.refused for each in answers if each.of == asked and each.refused is not None]
 
 
-def calls_in_doubt(state: RunState) -> list[Pending]:
+def calls_in_doubt(state: RunState) -> list[OpenCall]:
     """Return the calls whose outcome nobody knows, without those that wait for a child run."""
     calls = (call for call in state.calls.values() if call.in_doubt(state.head))
     return [call for call in calls if call.last is not None and call.last.doubt != WAITS]

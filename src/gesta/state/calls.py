@@ -74,7 +74,7 @@ class Try(Struct):
         return self.verdict == "failed" or self.effect in EFFECTS
 
 
-class Pending(Struct):
+class OpenCall(Struct):
     """A tool call without a result."""
 
     seq: int

@@ -39,7 +39,18 @@ from gesta.kinds import (
 from gesta.model.usage import tokens
 from gesta.prompt.formatter import given_text
 from gesta.state.account import COSTS, WEIGHED, Spending, Weight
-from gesta.state.calls import DEPTH, KEY_EXPIRED, LOST, TOO_DEEP, UNKNOWN_END, UNSETTLED, UNSTARTED, WAITS, Pending, Try
+from gesta.state.calls import (
+    DEPTH,
+    KEY_EXPIRED,
+    LOST,
+    TOO_DEEP,
+    UNKNOWN_END,
+    UNSETTLED,
+    UNSTARTED,
+    WAITS,
+    OpenCall,
+    Try,
+)
 from gesta.state.steps import STEP_KINDS, Acts
 from gesta.state.turn import AGENT, HIDDEN, LastRequest, Turn
 
@@ -56,7 +67,7 @@ class RunState(Struct):
     """The last turn; it is open while it has no reason."""
     turns: dict[str, Turn] = field(default_factory=dict)
     """Turns by the key of their message."""
-    calls: dict[int, Pending] = field(default_factory=dict)
+    calls: dict[int, OpenCall] = field(default_factory=dict)
     """Unanswered calls by seq, those of earlier turns too."""
     unknown: dict[int, tuple[str, int]] = field(default_factory=dict)
     """Tool and last attempt of each call that was answered `unknown` and is not settled since."""
@@ -101,7 +112,7 @@ class RunState(Struct):
         tried = (call for call in self.calls.values() if call.last is not None and call.last.effect != "pure")
         return sorted(self.doubts() | {call.name for call in tried})
 
-    def current(self) -> list[Pending]:
+    def current(self) -> list[OpenCall]:
         """Unanswered calls of the open turn, and those of earlier ones that were tried, in order."""
         assert self.turn is not None
         return [call for call in self.calls.values() if call.seq > self.turn.begin or call.last is not None]
@@ -229,7 +240,7 @@ def _fold_call(state: RunState, entry: Entry, content: ToolCallContent) -> None:
     error = str((content.meta or {}).get("error", "")) if content.status == "error" else ""
     good = content.status != "error"
     repeats = content.tool_name in state.doubts()
-    state.calls[entry.seq] = Pending(entry.seq, content.tool_name, content.tool_args, good, error, repeats)
+    state.calls[entry.seq] = OpenCall(entry.seq, content.tool_name, content.tool_args, good, error, repeats)
     if state.turn is not None:
         state.turn.calls += 1
         state.turn.reply, state.turn.empty = None, 0
@@ -290,7 +301,7 @@ def _fold_fault(state: RunState, entry: Entry, content: FaultContent) -> None:
         _fold_doubt(call, call.last, entry.seq, content)
 
 
-def _fold_doubt(call: Pending, last: Try, seq: int, content: FaultContent) -> None:
+def _fold_doubt(call: OpenCall, last: Try, seq: int, content: FaultContent) -> None:
     """Add what a fault says about an attempt without a result."""
     type_ = content.error.type
     if type_ == UNSTARTED:

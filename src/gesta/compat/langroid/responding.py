@@ -36,7 +36,7 @@ from gesta.kinds import (
 from gesta.loop import step
 from gesta.model.request import Reply, ReplyCall
 from gesta.prompt.formatter import observation_text
-from gesta.state.calls import Pending
+from gesta.state.calls import OpenCall
 
 
 def id_of(text: str) -> tuple[str, int] | None:
@@ -144,7 +144,7 @@ def call_of(seat: Seat, doc: ChatDocument) -> None:
         seat.live.absorb()
 
 
-def refuse(seat: Seat, calls: Sequence[Pending], text: str) -> list[Entry]:
+def refuse(seat: Seat, calls: Sequence[OpenCall], text: str) -> list[Entry]:
     """Answer calls with an error in place of carrying them out."""
     made = []
     for call in calls:

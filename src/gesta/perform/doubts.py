@@ -22,7 +22,7 @@ from gesta.perform.child import Trial, attempt_name, call_key, context_of
 from gesta.perform.execution import GONE_OPTION, LiveRun
 from gesta.perform.result import plain, stated
 from gesta.perform.stop import TurnLeft
-from gesta.perform.threads import Outliving, caught, works
+from gesta.perform.threads import ThreadCall, caught, works
 from gesta.state.calls import UNKNOWN_END, UNSETTLED, WAITS, OpenCall
 from gesta.state.run import RunView
 from gesta.store import Store
@@ -103,7 +103,7 @@ async def _asked(tool: Tool, given: tuple[Any, ...]) -> Any:
     assert tool.reconcile is not None
     if inspect.iscoroutinefunction(tool.reconcile):
         return await tool.reconcile(*given)
-    found = await Outliving(lambda _: None, None).carry_out(partial(tool.reconcile, *given))
+    found = await ThreadCall(lambda _: None, None).carry_out(partial(tool.reconcile, *given))
     return await found if inspect.isawaitable(found) else found
 
 

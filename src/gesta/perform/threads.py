@@ -136,7 +136,7 @@ class Seat:
             self._seats.release_on_behalf_of(self)
 
 
-class Outliving:
+class ThreadCall:
     """A call in a thread, which may go on after nobody waits for it any more."""
 
     def __init__(self, late: Callable[[Returned], None], seat: Seat | None) -> None:

@@ -32,9 +32,9 @@ from gesta.perform.stop import TurnLeft
 from gesta.perform.threads import (
     Mark,
     NotBegun,
-    Outliving,
     Returned,
     Seat,
+    ThreadCall,
     ThreadFunction,
     caught,
     mark_of,
@@ -250,7 +250,7 @@ def _write_attempt(work: ReadyCall, live: LiveRun) -> tuple[Entry, str]:
 async def _try(work: ReadyCall, attempt: Entry, trial: Trial, live: LiveRun) -> None:
     """Try the effect once, and write its result, or why nobody knows it."""
     tool, seat = work.tool, work.seat
-    thread = Outliving(partial(_late_result, live, tool, work.call, attempt), seat)
+    thread = ThreadCall(partial(_late_result, live, tool, work.call, attempt), seat)
     returned, marks = None, [trial.mark]
     trial = msgspec.structs.replace(trial, cancelled=lambda: thread.left or live.stop.asked, mark=None)
     context = context_of(trial, live) if tool.context_names else None
@@ -354,7 +354,7 @@ def _wait_for(live: LiveRun, attempt: Entry, stop: BaseException) -> None:
     live.write(FaultContent(of=attempt.seq, error=error, run=run or None), attempt.seq)
 
 
-def _give_up(live: LiveRun, work: ReadyCall, attempt: Entry, thread: Outliving, error: Error) -> None:
+def _give_up(live: LiveRun, work: ReadyCall, attempt: Entry, thread: ThreadCall, error: Error) -> None:
     """Leave what does not return: its result if it came at the last moment, else a doubt."""
     returned = thread.leave() if thread.begun else None
     if returned is not None:

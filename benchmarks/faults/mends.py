@@ -132,11 +132,11 @@ MENDS: dict[str, Mend] = {
     "P8": Mend(
         what="waiting for a thread counts as the tool's time",
         changes=(
-            Change("gesta.perform.tool_call:_seated", "if not work.tool.threaded:", "if True:"),
+            Change("gesta.perform.tool_call:_with_slots", "if not work.tool.threaded:", "if True:"),
             Change(
                 "gesta.perform.tool_call:_try",
                 "returned = await caught(begin(arguments), marks)",
-                "held = Seat(); await held.wait(); returned = await caught(begin(arguments), marks); held.leave()",
+                "own = ThreadSlot(); await own.wait(); returned = await caught(begin(arguments), marks); own.leave()",
             ),
         ),
         found="was never started",

@@ -50,7 +50,7 @@ class Mark:
 _STARTED_BY: ContextVar[Mark | None] = ContextVar("gesta_started_by", default=None)
 _AT_WORK: WeakValueDictionary[str, Mark] = WeakValueDictionary()
 _SUBPROCESSES: dict[str, list[subprocess.Popen[Any]]] = {}
-_SEATS: RunVar[anyio.CapacityLimiter] = RunVar("gesta_threads")
+_SLOTS: RunVar[anyio.CapacityLimiter] = RunVar("gesta_threads")
 
 
 def mark_of(attempt: str, keep: Callable[[], Callable[[], None]]) -> Mark:
@@ -104,44 +104,44 @@ def popen(attempt: str, descriptor: int | None, *args: Any, **options: Any) -> "
     return started
 
 
-class Seat:
+class ThreadSlot:
     """Permission to start one thread in this event loop."""
 
     def __init__(self) -> None:
         try:
-            self._seats = _SEATS.get()
+            self._slots = _SLOTS.get()
         except LookupError:
-            self._seats = anyio.CapacityLimiter(THREADS)
-            _SEATS.set(self._seats)
+            self._slots = anyio.CapacityLimiter(THREADS)
+            _SLOTS.set(self._slots)
         self._held = False
 
     def free(self) -> bool:
-        """Return whether a thread may be started now, and reserve the seat if so."""
+        """Return whether a thread may be started now, and reserve the slot if so."""
         try:
-            self._seats.acquire_on_behalf_of_nowait(self)
+            self._slots.acquire_on_behalf_of_nowait(self)
         except anyio.WouldBlock:
             return False
         self._held = True
         return True
 
     async def wait(self) -> None:
-        """Wait until a thread may be started, and reserve the seat. First come, first served."""
-        await self._seats.acquire_on_behalf_of(self)
+        """Wait until a thread may be started, and reserve the slot. First come, first served."""
+        await self._slots.acquire_on_behalf_of(self)
         self._held = True
 
     def leave(self) -> None:
-        """Release the seat. A second call does nothing."""
+        """Release the slot. A second call does nothing."""
         if self._held:
             self._held = False
-            self._seats.release_on_behalf_of(self)
+            self._slots.release_on_behalf_of(self)
 
 
 class ThreadCall:
     """A call in a thread, which may go on after nobody waits for it any more."""
 
-    def __init__(self, late: Callable[[Returned], None], seat: Seat | None) -> None:
+    def __init__(self, late: Callable[[Returned], None], slot: ThreadSlot | None) -> None:
         self._late = late
-        self._seat = seat
+        self._slot = slot
         self.begun = False
         self._lock = Lock()
         self.left = False
@@ -151,7 +151,7 @@ class ThreadCall:
     async def carry_out(self, call: ThreadFunction) -> Any:
         """Make the call in a thread of its own and wait for it. Raises whatever the call raises.
 
-        The seat is given back when the thread has ended, also after nobody waits any more.
+        The slot is given back when the thread has ended, also after nobody waits any more.
         """
         done, token, context = anyio.Event(), current_token(), [outside_of_loops()]
         mark = [_STARTED_BY.get()]
@@ -159,8 +159,8 @@ class ThreadCall:
 
         def ended() -> None:
             done.set()
-            if self._seat is not None:
-                self._seat.leave()
+            if self._slot is not None:
+                self._slot.leave()
 
         def work() -> None:
             self._note(context.pop().run, call)  # popped, so that the mark ends with the call

@@ -33,9 +33,9 @@ from gesta.perform.threads import (
     Mark,
     NotBegun,
     Returned,
-    Seat,
     ThreadCall,
     ThreadFunction,
+    ThreadSlot,
     caught,
     mark_of,
     runs_subprocess,
@@ -54,7 +54,7 @@ class ReadyCall(msgspec.Struct, frozen=True):
     tool: Tool
     bound_s: float | None
     """Seconds after which nobody waits for it any more."""
-    seat: Seat | None = None
+    slot: ThreadSlot | None = None
     """Of a tool that needs a thread."""
 
 
@@ -70,7 +70,7 @@ async def use(agent: Agent, move: Use, live: LiveRun) -> None:
             (alone if work.tool.effect == "transactional" else beside).append(work)
     for work in alone:
         await _transact(work, live)
-    beside = await _seated(beside, live)
+    beside = await _with_slots(beside, live)
     if beside:
         await _try_all(beside, live)
     elif not alone:
@@ -95,7 +95,7 @@ def _key_expired(agent: Agent, call: OpenCall, live: LiveRun) -> bool:
     return True
 
 
-async def _seated(works_: Sequence[ReadyCall], live: LiveRun) -> list[ReadyCall]:
+async def _with_slots(works_: Sequence[ReadyCall], live: LiveRun) -> list[ReadyCall]:
     """Reserve a thread for each call that needs a thread, before its attempt is on record.
 
     Calls that get no thread are tried in a later move. A call that holds a thread never waits for another one, which
@@ -105,16 +105,16 @@ async def _seated(works_: Sequence[ReadyCall], live: LiveRun) -> list[ReadyCall]
     for work in works_:
         if not work.tool.threaded:
             ready.append(work)
-        elif (seat := Seat()).free():
-            ready.append(msgspec.structs.replace(work, seat=seat))
+        elif (slot := ThreadSlot()).free():
+            ready.append(msgspec.structs.replace(work, slot=slot))
     if ready or not works_:
         return ready
-    seat = Seat()
+    slot = ThreadSlot()
     await live.log.durable()  # the reply was paid for, and a thread may be long in coming
     with live.stop.breaking():
-        await seat.wait()
+        await slot.wait()
     live.stop.check()
-    return [msgspec.structs.replace(works_[0], seat=seat)]
+    return [msgspec.structs.replace(works_[0], slot=slot)]
 
 
 async def _try_all(works_: Sequence[ReadyCall], live: LiveRun) -> None:
@@ -151,8 +151,8 @@ async def _try_all(works_: Sequence[ReadyCall], live: LiveRun) -> None:
         if not begun:
             marks.clear()  # an exception keeps its frames, and with them what stands in them
             for work in works_:
-                if work.seat is not None:
-                    work.seat.leave()
+                if work.slot is not None:
+                    work.slot.leave()
     jobs: list[Callable[[], Coroutine[Any, Any, None]]] = [
         partial(carry_out, work, *trial) for work, trial in zip(works_, trials, strict=True)
     ]
@@ -249,8 +249,8 @@ def _write_attempt(work: ReadyCall, live: LiveRun) -> tuple[Entry, str]:
 
 async def _try(work: ReadyCall, attempt: Entry, trial: Trial, live: LiveRun) -> None:
     """Try the effect once, and write its result, or why nobody knows it."""
-    tool, seat = work.tool, work.seat
-    thread = ThreadCall(partial(_late_result, live, tool, work.call, attempt), seat)
+    tool, slot = work.tool, work.slot
+    thread = ThreadCall(partial(_late_result, live, tool, work.call, attempt), slot)
     returned, marks = None, [trial.mark]
     trial = msgspec.structs.replace(trial, cancelled=lambda: thread.left or live.stop.asked, mark=None)
     context = context_of(trial, live) if tool.context_names else None
@@ -282,8 +282,8 @@ async def _try(work: ReadyCall, attempt: Entry, trial: Trial, live: LiveRun) -> 
             raise
         returned = Returned(failure=failure)
     finally:
-        if seat is not None and not thread.begun:
-            seat.leave()
+        if slot is not None and not thread.begun:
+            slot.leave()
     if returned is None:
         marks.clear()
         too_late = not live.stop.asked or work.tool.agent is not None or anyio.current_time() >= until

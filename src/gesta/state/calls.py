@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from gesta.kinds import AnswerContent, ApprovalContent
+from gesta.kinds import AnswerContent, ApprovalContent, FaultContent
 
 LOST = "lost"
 """Type of the error of a try that a crash cut off, and of a turn whose process died; it counts for nothing."""
@@ -123,3 +123,22 @@ class OpenCall(Struct):
     def unlooked(self, since: int) -> bool:
         """Return whether it is to be looked up, once for each lease, if the last attempt has ended."""
         return self.last is not None and not self.last.over and self.last.looked <= since
+
+    def doubted(self, last: Try, seq: int, content: FaultContent) -> None:
+        """Add what the fault at `seq` says about the last attempt."""
+        type_ = content.error.type
+        if type_ == UNSTARTED:
+            self.attempts, self.last = self.attempts - 1, last.before
+            return
+        self.waited += type_ == WAITS
+        if content.over is True and not last.over:
+            last.over = True
+            if last.verdict is not None and last.premature:
+                last.verdict = last.settled = self.result = None
+        if content.over is False:
+            last.looked = seq
+        if type_ == UNSETTLED:
+            last.asked, last.asked_over = True, last.asked_over or content.over is True
+        last.expired |= type_ == KEY_EXPIRED
+        if type_ != UNKNOWN_END:
+            last.doubt, last.child = type_, content.run or ""

@@ -41,12 +41,8 @@ from gesta.prompt.formatter import given_text
 from gesta.state.account import COSTS, WEIGHED, Spending, Weight
 from gesta.state.calls import (
     DEPTH,
-    KEY_EXPIRED,
     LOST,
     TOO_DEEP,
-    UNKNOWN_END,
-    UNSETTLED,
-    UNSTARTED,
     WAITS,
     OpenCall,
     Try,
@@ -296,29 +292,9 @@ def _fold_fault(state: RunState, entry: Entry, content: FaultContent) -> None:
             return
         below = state.turn.handed > 0 or any(act.edge is not None for act in state.acts.open.values())
         state.turn.deaths += not below  # else the death counts in the run below
-    call = next((call for call in state.calls.values() if call.last is not None and call.last.seq == content.of), None)
-    if call is not None and call.last is not None:
-        _fold_doubt(call, call.last, entry.seq, content)
-
-
-def _fold_doubt(call: OpenCall, last: Try, seq: int, content: FaultContent) -> None:
-    """Add what a fault says about an attempt without a result."""
-    type_ = content.error.type
-    if type_ == UNSTARTED:
-        call.attempts, call.last = call.attempts - 1, last.before
-        return
-    call.waited += type_ == WAITS
-    if content.over is True and not last.over:
-        last.over = True
-        if last.verdict is not None and last.premature:
-            last.verdict = last.settled = call.result = None
-    if content.over is False:
-        last.looked = seq
-    if type_ == UNSETTLED:
-        last.asked, last.asked_over = True, last.asked_over or content.over is True
-    last.expired |= type_ == KEY_EXPIRED
-    if type_ != UNKNOWN_END:
-        last.doubt, last.child = type_, content.run or ""
+    for call in state.calls.values():
+        if call.last is not None and call.last.seq == content.of:
+            call.doubted(call.last, entry.seq, content)
 
 
 def _fold_approval_request(state: RunState, entry: Entry, content: ApprovalRequestContent) -> None:

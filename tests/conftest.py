@@ -18,6 +18,8 @@ from gesta.text.redactor import SECRETS
 FULL = os.environ.get("GESTA_TESTS") == "full"
 CORPUS = Path(os.environ.get("GESTA_CORPUS") or Path(__file__).resolve().parents[1] / "../shared/corpus").resolve()
 ABSENT = "corpus absent"
+PRIOR = CORPUS.parent / "prior"
+UNREAD = "documents absent"
 
 # No deadline and no check for slowness: both judge the machine, not the code. The limit for each test does that.
 settings.register_profile("quick", max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -85,14 +87,23 @@ def corpus() -> Path:
     return CORPUS
 
 
+@pytest.fixture(scope="session")
+def prior() -> Path:
+    """Return the folder of the five documents that Gesta implements; a test that asks for it is skipped without them."""
+    if not PRIOR.is_dir():
+        pytest.skip(UNREAD)
+    return PRIOR
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say loudly what was not tested: a green run without the corpus proves less."""
-    skipped = sum(ABSENT in str(report.longrepr) for report in terminalreporter.stats.get("skipped", []))
-    if skipped:
-        terminalreporter.section(ABSENT, sep="!", red=True, bold=True)
-        terminalreporter.write_line(
-            f"{ABSENT}: {skipped} SKIPPED for want of it, because {CORPUS} is no folder. "
-            "Set GESTA_CORPUS to where the corpus lies.",
-            red=True,
-            bold=True,
-        )
+    """Say loudly what was not tested: a green run without the corpus or the documents proves less."""
+    for why, folder, hint in (
+        (ABSENT, CORPUS, "Set GESTA_CORPUS to where the corpus lies."),
+        (UNREAD, PRIOR, "They lie beside the corpus."),
+    ):
+        skipped = sum(why in str(report.longrepr) for report in terminalreporter.stats.get("skipped", []))
+        if skipped:
+            terminalreporter.section(why, sep="!", red=True, bold=True)
+            terminalreporter.write_line(
+                f"{why}: {skipped} SKIPPED for want of it, because {folder} is no folder. {hint}", red=True, bold=True
+            )

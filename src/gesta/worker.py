@@ -227,7 +227,7 @@ class Worker:
         """Return when something waits no longer though nobody answers: a timer, or a request that expires."""
         state = await self._record.state(waiting.run or run)
         if waiting.what == "timer":
-            notes = (note for note in state.acts.notes.values() if note.seq == waiting.of)
+            notes = (note for note in state.steps.notes.values() if note.seq == waiting.of)
             return next((note.content.due_at for note in notes if isinstance(note.content, TimerContent)), None)
         call = state.calls.get(waiting.call)
         return call.expires if call is not None else None

@@ -35,7 +35,7 @@ from gesta.perform.execution import LiveRun
 from gesta.prompt.blocks import Prompt
 from gesta.record.record import Record
 from gesta.state.run import RunView
-from gesta.state.steps import Act
+from gesta.state.steps import WorkflowStep
 from gesta.store import Batch
 from gesta.stores.memory import MemoryStore
 
@@ -224,7 +224,7 @@ async def test_nobodys_consent_sets_a_child_going_whose_parent_was_cancelled(
 
 async def test_a_turn_that_fails_calls_off_a_child_that_waits() -> None:
     async def program(verbs: Any, _task: str) -> None:
-        async def fail(_desk: LiveRun, _act: Act) -> Any:
+        async def fail(_desk: LiveRun, _step: WorkflowStep) -> Any:
             while not await children(record):  # noqa: ASYNC110 - nothing tells of a child
                 await anyio.sleep(0.01)
             await anyio.sleep(0.02)
@@ -232,7 +232,7 @@ async def test_a_turn_that_fails_calls_off_a_child_that_waits() -> None:
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(verbs.call, payer(), "t", "pay")
-            tasks.start_soon(verbs.act, "fail", fail)
+            tasks.start_soon(verbs.step, "fail", fail)
 
     async with gesta.open() as record:
         outcome = await record.run(playing(program), "hi", session="s")
@@ -384,13 +384,13 @@ async def test_a_program_that_waits_does_nothing_on_its_way_out() -> None:
 
 async def test_an_act_inside_an_act_is_refused() -> None:
     async def program(verbs: Any, _task: str) -> None:
-        async def work(_desk: LiveRun, _act: Act) -> Any:
+        async def work(_desk: LiveRun, _step: WorkflowStep) -> Any:
             await verbs.call(payer(), "t", "inner")
 
-        await verbs.act("outer", work)
+        await verbs.step("outer", work)
 
     async with gesta.open() as record:
-        with pytest.raises(OtherProgram, match="inside another act"):
+        with pytest.raises(OtherProgram, match="inside another step"):
             await record.run(playing(program), "hi")
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import gesta
 from gesta import address
 from gesta.agent import Agent
-from gesta.decide.move import Ask, Close, Correct, Finish, Move, Pause, Use, Wait, Waiting, decide, decide_act
+from gesta.decide.move import Ask, Close, Correct, Finish, Move, Pause, Use, Wait, Waiting, decide, decide_step
 from gesta.entry import Entry, fold
 from gesta.kinds import AnswerContent, ApprovalContent, Error, ResolutionContent, SignalContent, UserContent
 from gesta.loop import step, taken
@@ -178,14 +178,14 @@ def test_nothing_is_asked_beyond_a_limit_and_the_end_names_it() -> None:
 def test_a_program_does_what_it_did_before_at_its_limit_and_nothing_new() -> None:
     known = state()
     few = msgspec.structs.replace(AGENT, policy=gesta.Policy(limits=gesta.Limits(calls=0)))
-    stop = decide_act(few, known, "new")
+    stop = decide_step(few, known, "new")
     assert isinstance(stop, Finish)
     assert stop.error is not None and stop.error.type == "calls"
-    assert decide_act(AGENT, known, "new") is None
+    assert decide_step(AGENT, known, "new") is None
     open_turn(known).pos, known.mark = 3, 3
-    assert decide_act(AGENT, known, "new") == Wait((Waiting("copy", 0, "new"),))
+    assert decide_step(AGENT, known, "new") == Wait((Waiting("copy", 0, "new"),))
     open_turn(known).cancelled = "ann"
-    assert decide_act(AGENT, known, "new") == Finish("cancelled", Error(type="cancelled", message="cancelled by ann"))
+    assert decide_step(AGENT, known, "new") == Finish("cancelled", Error(type="cancelled", message="cancelled by ann"))
 
 
 CALLS = st.one_of(

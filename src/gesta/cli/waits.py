@@ -45,7 +45,7 @@ async def open_calls(record: Record, outcome: Outcome) -> list[Open]:
             asked = state.questions.get(each.of or 0)
             found += [Open(run, "question", each.of or 0, call, asked.value)] if asked is not None else []
         elif each.what == "timer":
-            notes = (note for note in state.acts.notes.values() if note.seq == each.of)
+            notes = (note for note in state.steps.notes.values() if note.seq == each.of)
             due = next((note.content.due_at for note in notes if isinstance(note.content, TimerContent)), None)
             found.append(Open(run, "timer", each.of or 0, None, utc_text(due) if due is not None else each.tool))
         elif call is None:

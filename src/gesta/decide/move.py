@@ -150,14 +150,14 @@ def decide_request(agent: Agent, state: RunState) -> Move:
     return Ask(compact=too_large(agent, state))
 
 
-def decide_act(agent: Agent, state: RunState, name: str) -> Finish | Wait | None:
-    """Return why a program's turn does not do an act now; `None` where it may."""
+def decide_step(agent: Agent, state: RunState, name: str) -> Finish | Wait | None:
+    """Return why a program's turn does not do a step now; `None` where it may."""
     turn, bound = state.turn, agent.policy.limits.calls
     assert turn is not None
     over = _over(turn)
     if over is not None:
         return over
-    if bound is not None and name not in state.acts.named and len(state.acts.named) >= bound:
+    if bound is not None and name not in state.steps.named and len(state.steps.named) >= bound:
         return _limit("calls", bound)
     if state.copied:  # whatever it does may be done in the record that was copied, too
         return Wait((Waiting("copy", 0, name),))

@@ -3,7 +3,7 @@
 Its instructions are a text file in `prompts/`, or what a call gives in its place, and then what the instructions of the
 pattern's own agent add; the digest of that text stands in each request-header. Model, tools, groups, state and policy
 are those of the pattern's agent, so that whoever changes these changes them for all who work for it. An answer that
-cannot be read goes back to its model, with what is wrong with it, at most twice; every such question is an act of its
+cannot be read goes back to its model, with what is wrong with it, at most twice; every such question is a step of its
 own on the record.
 """
 
@@ -102,7 +102,7 @@ async def ask(
     """Ask a role until its answer can be read, at most `TRIES` times.
 
     Args:
-        name: of the act; further ones are named `name (2)` and so on.
+        name: of the step; further ones are named `name (2)` and so on.
         read: reads an answer; raises BadAnswer.
     """
     told, made, wrong = input, tuple(causes), BadAnswer("")

@@ -136,10 +136,10 @@ async def _finish(agent: Agent, move: Finish, live: LiveRun) -> None:
     if given and not child:
         answer = live.write(AssistantContent(value=text), *causes)
         value, causes = None if isinstance(value, str) else value, ()
-    if live.state.acts.open or turn.handed > 0:
+    if live.state.steps.open or turn.handed > 0:
         await live.host.call_off(live)
         await settle_idle(agent, live)
-    for span in sorted(live.state.spans, reverse=True):  # of acts that were broken off
+    for span in sorted(live.state.spans, reverse=True):  # of steps that were broken off
         left = Error(type="orphaned", message="the turn ended before it was done")
         live.log.journal.write(EndContent(status="error", error=left), span)
     status: Status = "success" if move.reason == "answered" else "error"

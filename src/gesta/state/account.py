@@ -59,7 +59,7 @@ class ChildEdge(Struct, frozen=True):
     """An edge to a child run, and what that may spend."""
 
     child: str
-    """Name of the run; empty for an act, which has one edge only."""
+    """Name of the run; empty for a step, which has one edge only."""
     allowance: dict[str, Any] | None
 
 

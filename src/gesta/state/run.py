@@ -47,7 +47,7 @@ from gesta.state.calls import (
     OpenCall,
     Try,
 )
-from gesta.state.steps import STEP_KINDS, Acts
+from gesta.state.steps import STEP_KINDS, WorkflowSteps
 from gesta.state.turn import AGENT, HIDDEN, LastRequest, Turn
 
 
@@ -84,7 +84,7 @@ class RunState(Struct):
     """Completions in the run."""
     tool_state: str = ""
     """State that a tool left the run in; empty for the one it begins in."""
-    acts: Acts = field(default_factory=Acts)
+    steps: WorkflowSteps = field(default_factory=WorkflowSteps)
     weight: Weight = field(default_factory=Weight)
     questions: dict[int, QuestionContent] = field(default_factory=dict)
     """Those of the open turn that nobody has answered."""
@@ -125,8 +125,8 @@ class RunView:
         """Add one entry. Raises BrokenRecord if a field has another type than its kind declares."""
         try:
             state.head = entry.seq
-            if (kind := entry.content.kind) in STEP_KINDS or state.acts.open or entry.annotations:
-                state.acts.take(entry)
+            if (kind := entry.content.kind) in STEP_KINDS or state.steps.open or entry.annotations:
+                state.steps.take(entry)
             if kind in PROGRESS and state.turn is not None:
                 state.turn.deaths = 0
             if kind in WEIGHED:
@@ -290,7 +290,7 @@ def _fold_fault(state: RunState, entry: Entry, content: FaultContent) -> None:
         if content.error.type == DEPTH:
             state.turn.limit = content.error
             return
-        below = state.turn.handed > 0 or any(act.edge is not None for act in state.acts.open.values())
+        below = state.turn.handed > 0 or any(step.edge is not None for step in state.steps.open.values())
         state.turn.deaths += not below  # else the death counts in the run below
     for call in state.calls.values():
         if call.last is not None and call.last.seq == content.of:

@@ -1,7 +1,7 @@
-"""An act is a named span in a program's turn: what is on record under its name is given, not done again.
+"""A workflow step is a named span in a program's turn: it is done once, and from then on read from the record.
 
-So a program that is run again from its start goes through what was done without doing it, and goes on from there. Its
-notes are single entries, named by an annotation.
+So a program that is run again from its start does nothing twice, and goes on where it was. Notes are single entries,
+named by an annotation.
 """
 
 from msgspec import Struct, field
@@ -12,10 +12,10 @@ from gesta.kinds import AnswerContent, BeginContent, EdgeContent, EndContent, Ki
 NOTE_NAME = "name"
 """Annotation that names a note."""
 STEP_KINDS = frozenset({Kind.Begin, Kind.User, Kind.System, Kind.Answer})
-"""Kinds that `Acts` takes in where no act is open and the entry has no annotation."""
+"""Kinds that `WorkflowSteps` takes in where no step is open and the entry has no annotation."""
 
 
-class Act(Struct):
+class WorkflowStep(Struct):
     """Something that a program does once."""
 
     begin: int
@@ -40,11 +40,11 @@ class Act(Struct):
         return next((each.content for each in self.entries if isinstance(each.content, EdgeContent)), None)
 
 
-class Acts(Struct):
-    """The acts and notes of the last turn, by name."""
+class WorkflowSteps(Struct):
+    """The steps and notes of the last turn, by name."""
 
     turn: int = 0
-    named: dict[str, Act] = field(default_factory=dict)
+    named: dict[str, WorkflowStep] = field(default_factory=dict)
     notes: dict[str, Entry] = field(default_factory=dict)
     before: dict[str, int] = field(default_factory=dict)
     """How often a name was used in earlier turns."""
@@ -52,15 +52,15 @@ class Acts(Struct):
     """By the question that they are about."""
     question: Entry | None = None
     """What opened the turn."""
-    open: dict[int, Act] = field(default_factory=dict)
+    open: dict[int, WorkflowStep] = field(default_factory=dict)
     """By the begin of its span."""
 
     def take(self, entry: Entry) -> None:
         """Add one entry."""
         content = entry.content
-        act = self.open.get(entry.span)
-        if act is not None:
-            act.entries.append(entry)
+        step = self.open.get(entry.span)
+        if step is not None:
+            step.entries.append(entry)
             if isinstance(content, EndContent):
                 del self.open[entry.span]
         elif isinstance(content, BeginContent):
@@ -81,4 +81,4 @@ class Acts(Struct):
             self.turn, self.named, self.notes, self.open = entry.seq, {}, {}, {}
             self.question, self.answers = None, {}
         elif self.turn and content.parent == self.turn:
-            self.named[content.name] = self.open[entry.seq] = Act(entry.seq, content.name)
+            self.named[content.name] = self.open[entry.seq] = WorkflowStep(entry.seq, content.name)

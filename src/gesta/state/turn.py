@@ -92,7 +92,7 @@ class Turn(Struct):
     spending: Spending = field(default_factory=Spending)
 
     def returned(self, entry: Entry) -> None:
-        """Note the child runs whose end an entry was made from; what acts of a program called is not counted."""
+        """Note the child runs whose end an entry was made from; what steps of a program called is not counted."""
         if self.handed and entry.span == self.begin:
             self.handed -= sum(isinstance(cause, tuple) for cause in entry.causes)
 

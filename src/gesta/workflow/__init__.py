@@ -1,7 +1,7 @@
 """A program takes a turn through verbs; each of its steps is done once."""
 
 ORDER = (
-    "act",
+    "step",
     "verbs",
     "turn",
 )

@@ -16,7 +16,7 @@ from gesta.perform.move import perform
 from gesta.perform.result import plain
 from gesta.perform.stop import TurnLeft
 from gesta.perform.threads import strayed
-from gesta.workflow.act import Stopped, Suspended
+from gesta.workflow.step import Stopped, Suspended
 from gesta.workflow.verbs import Verbs
 
 
@@ -94,7 +94,7 @@ def _error(failure: BaseException) -> Error:
 
 
 def _last(live: LiveRun) -> tuple[Cause, ...]:
-    """Find what an answer was made from when a program does not say: its last act, or the question."""
-    ended = [act.end_seq for act in live.state.acts.named.values() if act.end is not None]
+    """Find what an answer was made from when a program does not say: its last step, or the question."""
+    ended = [step.end_seq for step in live.state.steps.named.values() if step.end is not None]
     assert live.state.turn is not None
     return (max(ended),) if ended else (live.state.turn.question,)

@@ -38,12 +38,12 @@ from gesta.perform.child import too_deep
 from gesta.perform.execution import LiveRun, Task
 from gesta.perform.result import plain
 from gesta.prompt.formatter import given_text, observation_text
-from gesta.state.steps import NOTE_NAME, Act
-from gesta.workflow.act import Ended, ProgramTurn, Stopped
+from gesta.state.steps import NOTE_NAME, WorkflowStep
+from gesta.workflow.step import Ended, ProgramTurn, Stopped
 
 C = TypeVar("C", bound=Content)
 GATHERS = ("step", "synthesis")
-"""Roles of acts whose end names what they used, beside what the other agent said."""
+"""Roles of steps whose end names what they used, beside what the other agent said."""
 
 
 AT_ONCE_S = 1.0
@@ -61,7 +61,7 @@ class Result(Struct, frozen=True, kw_only=True):
     reason: str = "answered"
     error: Error | None = None
     seq: int
-    """Of the end of the act: what is made from this result names it as its cause."""
+    """Of the end of the step: what is made from this result names it as its cause."""
 
     @property
     def ok(self) -> bool:
@@ -107,8 +107,8 @@ class Verbs(ProgramTurn):
 
         Args:
             input: text, or any JSON value, which is handed over as JSON text.
-            name: of the act and of the child run.
-            role: of the act's span: agent, plan, step, finding, synthesis, or your own.
+            name: of the step and of the child run.
+            role: of the step's span: agent, plan, step, finding, synthesis, or your own.
             causes: what the input was made from, beside what opened the turn.
             hear: is told what the child run tells, in place of who listens here; `aloud` makes its answer this run's.
 
@@ -129,7 +129,7 @@ class Verbs(ProgramTurn):
 
         Args:
             content: what opens the turn; its `document` goes with it.
-            name: of the act.
+            name: of the step.
             thread: of the child run.
             causes: what the content was made from.
         """
@@ -142,11 +142,11 @@ class Verbs(ProgramTurn):
         if deep is not None:
             raise Stopped(Finish("limit", deep))
 
-        async def work(live: LiveRun, act: Act) -> Ended:
-            edge, allowance = await self._edge(live, act, handed)
+        async def work(live: LiveRun, step: WorkflowStep) -> Ended:
+            edge, allowance = await self._edge(live, step, handed)
             task = Task(
                 name=handed.run,
-                key=f"{live.log.run}.{act.begin}",
+                key=f"{live.log.run}.{step.begin}",
                 content=handed.content,
                 cause=(live.log.run, edge),
                 source=live.log.path,
@@ -164,8 +164,8 @@ class Verbs(ProgramTurn):
                 live.write(spent, edge, *made)
             return end, (*made, *handed.causes) if role in GATHERS else made
 
-        act = await self.act(name, work, role=role)
-        end, edge = act.end, act.edge
+        step = await self.step(name, work, role=role)
+        end, edge = step.end, step.edge
         assert end is not None
         if edge is not None:
             _same(name, edge.payload, handed.payload)
@@ -174,7 +174,7 @@ class Verbs(ProgramTurn):
         ok = end.status == "success"
         text = given_text(end.state) if ok else (end.error.message if end.error else end.reason or "failed")
         reason = end.reason or ("answered" if ok else "failed")
-        return Result(name=name, text=text, value=end.state, reason=reason, error=end.error, seq=act.end_seq)
+        return Result(name=name, text=text, value=end.state, reason=reason, error=end.error, seq=step.end_seq)
 
     def note(self, name: str, content: C, causes: Sequence[Cause] = ()) -> tuple[C, Entry]:
         """Write a content once, and return it as it is on record, with its entry.
@@ -189,7 +189,7 @@ class Verbs(ProgramTurn):
     def keep(self, name: str, content: C, causes: Sequence[Cause] = ()) -> tuple[C, Entry]:
         """Write a content of the run's own once; see `note`."""
         self.use(name)
-        entry = self.live.state.acts.notes.get(name)
+        entry = self.live.state.steps.notes.get(name)
         if entry is None:
             entry = self.live.log.write(content, tuple(causes), {NOTE_NAME: name})
             if entry.kind is not Kind.KeyValue:
@@ -211,12 +211,12 @@ class Verbs(ProgramTurn):
             schema: JSON Schema of the answer; None for any text.
         """
         asked = self.note(name, QuestionContent(value=question, schema=schema), [self.question])[1].seq
-        answer = self.live.state.acts.answers.get(asked)
+        answer = self.live.state.steps.answers.get(asked)
         if answer is None:
             self.live.log.journal.sync()
             await self.live.log.durable()
             await take_in(self.live)
-            answer = self.live.state.acts.answers.get(asked)
+            answer = self.live.state.steps.answers.get(asked)
         if answer is None:
             raise await self.rest([Waiting("question", 0, name, of=asked)])
         return answer.value
@@ -232,7 +232,7 @@ class Verbs(ProgramTurn):
         left = (due - self.live.clock()).total_seconds()
         if left > AT_ONCE_S:
             await self.live.log.durable()
-            raise await self.rest([Waiting("timer", 0, name, of=self.live.state.acts.notes[name].seq)])
+            raise await self.rest([Waiting("timer", 0, name, of=self.live.state.steps.notes[name].seq)])
         await self.live.stop.wait(max(left, 0))
         return due
 
@@ -264,16 +264,16 @@ class Verbs(ProgramTurn):
         elif event.type != "answer":  # where the child's answer ends, this one need not
             self.live.pass_on(event)
 
-    async def _edge(self, live: LiveRun, act: Act, handed: StepInput) -> tuple[int, dict[str, Any] | None]:
+    async def _edge(self, live: LiveRun, step: WorkflowStep, handed: StepInput) -> tuple[int, dict[str, Any] | None]:
         """Write the edge to a child run, or find it on record; also what that may spend."""
-        written = next((each for each in act.entries if isinstance(each.content, EdgeContent)), None)
+        written = next((each for each in step.entries if isinstance(each.content, EdgeContent)), None)
         if written is None:
             path, name, allowance = list(live.log.path), handed.agent.name, await self.allowance()
             edge = EdgeContent(source=path, dest=[name], payload=handed.payload, allowance=allowance)
             written = live.write(edge, *(handed.causes or (self.question,)))
             live.absorb()
         assert isinstance(written.content, EdgeContent)
-        _same(act.name, written.content.payload, handed.payload)
+        _same(step.name, written.content.payload, handed.payload)
         return written.seq, written.content.allowance
 
     def _routed(self, run: str, hear: Listener) -> Listener:
@@ -291,8 +291,8 @@ class Verbs(ProgramTurn):
         return end, ((ended.run, ended.end),)
 
     def _run_name(self, name: str) -> str:
-        """Name the child run of an act: that of an earlier turn is another, whatever the names are."""
-        before = self.live.state.acts.before.get(name, 0)
+        """Name the child run of a step: that of an earlier turn is another, whatever the names are."""
+        before = self.live.state.steps.before.get(name, 0)
         return f"{name}#{before + 1}" if before or "#" in name else name
 
 

@@ -1,6 +1,6 @@
 """A task has an agent, and other tasks, answer each other until it is done; its result is a document or a typed value.
 
-A task that runs is a run of its own, each answer in it an act on record, and each sub-task a child run. So a task that
+A task that runs is a run of its own, each answer in it a workflow step, and each sub-task a child run. So a task that
 was killed is run again with the same message, and goes on in the middle of the answer that was broken off; what was
 said is not asked for again, what was done is not done again.
 """
@@ -33,7 +33,7 @@ from gesta.prompt.formatter import observation_text
 from gesta.record.record import Record
 from gesta.state.opening import Opening
 from gesta.store import Letter
-from gesta.workflow.act import Stopped
+from gesta.workflow.step import Stopped
 from gesta.workflow.verbs import Verbs
 
 __all__ = ["StatusCode", "Task", "TaskConfig"]

@@ -1,7 +1,7 @@
 """What holds in a task: its settings, where it stands, which answers count, and when it is done.
 
-The variables are made again from the acts when a task that was broken off is run again, so they are nothing that could
-be lost. Whether a person is there is written down when it is first asked for: who goes on elsewhere goes the same way.
+The variables are made again from the workflow steps when a task that was broken off is run again, so none can be
+lost. Whether a person is there is written down when it is first asked for: who goes on elsewhere goes the same way.
 """
 
 from collections.abc import Mapping, Sequence

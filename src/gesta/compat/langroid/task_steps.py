@@ -1,7 +1,7 @@
 """One step of a task: who can answer the message that waits is asked in turn, until somebody's answer is valid.
 
-What somebody answered is an act on record, named by the step and by who it is, so a step that was broken off goes on
-with the one who was being asked, also in code that has changed since.
+An answer is a workflow step on record, named by the step of the task and by who answered. So a step that was broken off
+goes on with the one who was being asked, also in code that has changed since.
 """
 
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ from gesta.entry import Cause
 from gesta.kinds import ChatCompletionContent, Content, EndContent, SystemContent, ToolResultContent, UserContent
 from gesta.perform.execution import LiveRun
 from gesta.prompt.formatter import observation_text
-from gesta.state.steps import Act
+from gesta.state.steps import WorkflowStep
 
 
 class Steps(TaskRules, eq=False):
@@ -75,7 +75,7 @@ class Steps(TaskRules, eq=False):
             self.n_stalled_steps = max(self.n_stalled_steps, self.max_stalled_steps)
 
     async def _response(self, r: Responder) -> ChatDocument | None:
-        """Have one responder answer, as an act: what is on record of it is not done again."""
+        """Have one responder answer, as a workflow step: what is on record of it is not done again."""
         name = f"{self.steps}. {r if r in OWN else r.name}"
         if r not in OWN:
             return await self._sub_response(r, name)
@@ -84,8 +84,8 @@ class Steps(TaskRules, eq=False):
         respond = dict(self.chat.entity_responders_async())[r]
         pending = self.pending_message
 
-        async def work(live: LiveRun, act: Act) -> tuple[EndContent, tuple[Cause, ...]]:
-            seat = Seat(live, self.verbs.agent, self.settings, self.verbs, act.entries)
+        async def work(live: LiveRun, step: WorkflowStep) -> tuple[EndContent, tuple[Cause, ...]]:
+            seat = Seat(live, self.verbs.agent, self.settings, self.verbs, step.entries)
             seat.interactive, seat.default_human_response = self.interactive, self.default_human_response
             with self.chat.at(seat):
                 doc = await respond(pending)
@@ -93,11 +93,11 @@ class Steps(TaskRules, eq=False):
                 return EndContent(), ()
             self._interpret(doc)
             key = id_of(doc.metadata.id)
-            return EndContent(state=slim(doc, live, act)), (key[1],) if key and key[0] == live.log.run else ()
+            return EndContent(state=slim(doc, live, step)), (key[1],) if key and key[0] == live.log.run else ()
 
-        act = await self.verbs.act(name, work)
-        state = act.end.state if act.end is not None else None
-        return None if state is None else whole(state, act, self.known)
+        step = await self.verbs.step(name, work)
+        state = step.end.state if step.end is not None else None
+        return None if state is None else whole(state, step, self.known)
 
     async def _sub_response(self, sub: Any, name: str) -> ChatDocument | None:
         """Have a sub-task answer, in a run of its own that goes on."""
@@ -123,7 +123,7 @@ class Steps(TaskRules, eq=False):
         doc.metadata.sender_name = sub.name
         final = any(isinstance(each, FinalResultTool) for each in doc.tool_messages)
         doc.metadata.status = StatusCode.DONE if final else None
-        cause = self.verbs.live.state.acts.named[name].entries[-1].causes[0]
+        cause = self.verbs.live.state.steps.named[name].entries[-1].causes[0]
         doc.metadata.id = f"{cause[0]}.{cause[1]}" if isinstance(cause, tuple) else ""
         return doc
 
@@ -226,11 +226,11 @@ def _passes(doc: ChatDocument) -> bool:
     return any(isinstance(each, Effect) and each.gives == "pending" for each in effects)
 
 
-def slim(doc: ChatDocument, live: LiveRun, act: Act) -> dict[str, Any]:
+def slim(doc: ChatDocument, live: LiveRun, step: WorkflowStep) -> dict[str, Any]:
     """Write a document for the record: without what is empty, and without text that stands in its own entry."""
     live.absorb()
     state = {**short(doc), "content": doc.content}
-    if doc.content == _own_text(doc.metadata.id, act):
+    if doc.content == _own_text(doc.metadata.id, step):
         del state["content"]
     return state
 
@@ -247,15 +247,15 @@ def _filled(values: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in values.items() if value or isinstance(value, dict)}
 
 
-def whole(state: Mapping[str, Any], act: Act, tools: Mapping[str, type[ToolForm]]) -> ChatDocument:
+def whole(state: Mapping[str, Any], step: WorkflowStep, tools: Mapping[str, type[ToolForm]]) -> ChatDocument:
     """Make a document of what `slim` wrote."""
-    own = _own_text(str(state.get("metadata", {}).get("id", "")), act)
+    own = _own_text(str(state.get("metadata", {}).get("id", "")), step)
     return from_state({"content": own, **state}, tools)
 
 
-def _own_text(id: str, act: Act) -> str:
+def _own_text(id: str, step: WorkflowStep) -> str:
     key = id_of(id)
-    found = [each.content for each in act.entries if key is not None and each.seq == key[1]]
+    found = [each.content for each in step.entries if key is not None and each.seq == key[1]]
     content: Content | None = found[0] if found else None
     match content:
         case ChatCompletionContent(output=text) | UserContent(value=text) | SystemContent(value=text):

@@ -24,7 +24,7 @@ from gesta.perform.execution import LiveRun
 from gesta.perform.stop import Stop
 from gesta.record.record import Record
 from gesta.state.opening import Opening
-from gesta.workflow.act import Stopped
+from gesta.workflow.step import Stopped
 from gesta.workflow.verbs import Verbs
 
 BY_HAND = "by hand"

@@ -25,8 +25,8 @@ from gesta.model.request import Model
 from gesta.patterns.roles import Prompts, answer_of, role
 from gesta.perform.child import call_key
 from gesta.perform.execution import LiveRun
-from gesta.state.steps import Act
-from gesta.workflow.act import Ended, Stopped
+from gesta.state.steps import WorkflowStep
+from gesta.workflow.step import Ended, Stopped
 from gesta.workflow.verbs import Verbs
 
 PROMPT = ("prompt", "prompt-request")
@@ -358,19 +358,19 @@ class Pattern:
         return entry.seq
 
     async def _gave(self, role: str, name: str, said: tuple[str, str], causes: Sequence[Cause]) -> int:
-        """Write an act that gave a text."""
+        """Write a step that gave a text."""
         goal, text = said
 
-        async def work(_desk: LiveRun, _act: Act) -> Ended:
+        async def work(_desk: LiveRun, _step: WorkflowStep) -> Ended:
             return EndContent(state=text, goal=goal or None), tuple(causes)
 
-        act = await self.verbs.act(name, work, role=role)
+        written = await self.verbs.step(name, work, role=role)
         await self.verbs.live.log.durable()
-        self.last = act.end_seq
+        self.last = written.end_seq
         if role != "synthesis":
-            self._parts.append(act.end_seq)
-        return act.end_seq
+            self._parts.append(written.end_seq)
+        return written.end_seq
 
     def _noted(self, name: str) -> int:
-        entry = self.verbs.live.state.acts.notes.get(name)
+        entry = self.verbs.live.state.steps.notes.get(name)
         return entry.seq if entry is not None else self.verbs.question

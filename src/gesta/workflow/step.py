@@ -1,4 +1,4 @@
-"""An act is done once, in a span of its own: what is on record under its name is given in place of doing it.
+"""A workflow does each step once, in a span of its own: a step that is on record under its name is not done again.
 
 Several may go on at once. One that cannot go on until somebody answers rests until the others have come to an end or
 rest too, so that nothing which runs beside it is broken off; then the program is left, and its turn stays open.
@@ -12,7 +12,7 @@ from anyio.lowlevel import checkpoint
 
 from gesta.agent import Agent
 from gesta.decide.budget import share
-from gesta.decide.move import Finish, Waiting, decide_act
+from gesta.decide.move import Finish, Waiting, decide_step
 from gesta.entry import Cause, Entry
 from gesta.errors import GestaError, OtherProgram
 from gesta.kinds import BeginContent, EndContent
@@ -20,10 +20,10 @@ from gesta.lineage import ROLES
 from gesta.log.journal import Log
 from gesta.loop import take_in
 from gesta.perform.execution import LiveRun
-from gesta.state.steps import Act
+from gesta.state.steps import WorkflowStep
 
 Ended = tuple[EndContent, tuple[Cause, ...]]
-"""How an act ended, and what that was made from."""
+"""How a step ended, and what that was made from."""
 
 
 class Suspended(BaseException):
@@ -38,21 +38,21 @@ class Stopped(BaseException):
 
 
 class ProgramTurn:
-    """What does acts, in the live run of a program."""
+    """The turn of a program in a live run: it does the program's steps."""
 
     def __init__(self, agent: Agent, live: LiveRun) -> None:
         self.agent = agent
         self.live = live
         self.waits: list[Waiting] = []
-        """What those acts wait for that cannot go on."""
+        """What those steps wait for that cannot go on."""
         self.sources: tuple[Cause, ...] = ()
-        """What the answer is made from; by default the last act."""
+        """What the answer is made from; by default the last step."""
         self._used: set[str] = set()
         self._left = False
         """Whether the program is being left because it waits."""
         self._busy = self._resting = 0
         self._tasks: set[int] = set()
-        """Tasks that are in an act."""
+        """Tasks that are in a step."""
         self._handing = 0
         self._changed = anyio.Event()
 
@@ -65,7 +65,7 @@ class ProgramTurn:
 
     def handed(self) -> Entry | None:
         """Return the entry that opened the turn: the message or the task, with everything that came with it."""
-        return self.live.state.acts.question
+        return self.live.state.steps.question
 
     @property
     def session(self) -> str:
@@ -73,28 +73,31 @@ class ProgramTurn:
         assert self.live.state.opened is not None
         return self.live.state.opened.session
 
-    async def act(self, name: str, work: Callable[[LiveRun, Act], Awaitable[Ended]], *, role: str = "step") -> Act:
-        """Do a work in a span of its own, once; what is on record of it is in the act.
+    async def step(
+        self, name: str, work: Callable[[LiveRun, WorkflowStep], Awaitable[Ended]], *, role: str = "step"
+    ) -> WorkflowStep:
+        """Do a piece of work in a span of its own, once, and return what is on record of it.
 
         Args:
-            work: writes through the live run that it is given, and does no acts itself. When it is broken off it is
-                called again, with what it had written in the act.
+            work: writes through the live run that it is given, and does no steps itself. When it is broken off it is
+                called again, with what it had written in the step.
         """
         self.use(name)
-        act = self.live.state.acts.named.get(name)
-        if act is not None and act.end is not None:
-            return act
+        step = self.live.state.steps.named.get(name)
+        if step is not None and step.end is not None:
+            return step
         task = anyio.get_current_task().id
         if task in self._tasks:
-            raise OtherProgram(name, "it is done inside another act", "acts one after the other, or beside each other")
+            expected = "steps one after the other, or beside each other"
+            raise OtherProgram(name, "it is done inside another step", expected)
         self._tasks.add(task)
         self._busy += 1
         try:
             await self._ready(name)
-            act = act or self._begin(name, role)
+            step = step or self._begin(name, role)
             log = self.live.log
-            inner = self.live.inside(Log(log.journal, act.begin, (*log.path, name)))
-            end, causes = await work(inner, act)
+            inner = self.live.inside(Log(log.journal, step.begin, (*log.path, name)))
+            end, causes = await work(inner, step)
         except Suspended:
             await self._rest()
             self._left = True
@@ -110,13 +113,13 @@ class ProgramTurn:
         if role in ROLES:
             self.live.place(ended)
         self.live.absorb()
-        return act
+        return step
 
-    def _begin(self, name: str, role: str) -> Act:
+    def _begin(self, name: str, role: str) -> WorkflowStep:
         log = self.live.log
         log.journal.write(BeginContent(name=name, role=role, parent=log.span_seq), 0)
         self.live.absorb()
-        return self.live.state.acts.named[name]
+        return self.live.state.steps.named[name]
 
     async def allowance(self) -> dict[str, Any] | None:
         """Return what a child run may spend: an equal share among the child runs that start at this moment.
@@ -156,25 +159,25 @@ class ProgramTurn:
         if self._left:
             raise Suspended  # a `finally` of the program: its time has not come
         if name in self._used:
-            raise OtherProgram(name, "the name was used before in this turn", "another name for each act and note")
+            raise OtherProgram(name, "the name was used before in this turn", "another name for each step and note")
         self._used.add(name)
 
     async def _ready(self, name: str) -> None:
         """Read the inbox before a step begins. Raises Stopped or Suspended if it may not begin."""
         self.live.stop.check()
         await take_in(self.live)
-        move = decide_act(self.agent, self.live.state, name)
+        move = decide_step(self.agent, self.live.state, name)
         if isinstance(move, Finish):
             raise Stopped(move)
         if move is not None:
             raise self.wait(move.what)
 
     async def _rest(self) -> None:
-        """Wait until no other act goes on: what runs beside one that waits is not broken off."""
+        """Wait until no other step goes on: what runs beside one that waits is not broken off."""
         self._resting += 1
         self._wake()
         try:
-            await checkpoint()  # what was started beside it may not have come to its first act
+            await checkpoint()  # what was started beside it may not have come to its first step
             while self._busy > self._resting:
                 await self._changed.wait()
         finally:

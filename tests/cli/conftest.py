@@ -1,7 +1,9 @@
 """A folder with agents that need no key, and the command line, run in this process."""
 
 import sys
+import threading
 from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
@@ -99,6 +101,22 @@ live = gesta.Agent("live", "openai:gpt-4o")
 Gesta = Callable[..., Result]
 
 
+class Server(BaseHTTPRequestHandler):
+    """Speaks just enough Chat Completions."""
+
+    def do_POST(self):
+        self.rfile.read(int(self.headers["content-length"]))
+        body = b'{"choices":[{"index":0,"message":{"role":"assistant","content":"Live."},"finish_reason":"stop"}]}'
+        self.send_response(200)
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_args: object):
+        pass
+
+
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A folder of its own with `agent.py`, in which the command runs; what importing left behind is taken away."""
@@ -131,3 +149,12 @@ def run_id(gesta: Gesta) -> Callable[[str], str]:
         return next(line["run"] for line in lines if agent in ("", line["agent"]))
 
     return find
+
+
+@pytest.fixture
+def server() -> Iterator[str]:
+    """The base URL of a server that answers every request with `Live.`"""
+    with HTTPServer(("127.0.0.1", 0), Server) as listening:
+        threading.Thread(target=listening.serve_forever, args=(0.01,), daemon=True).start()
+        yield f"http://127.0.0.1:{listening.server_port}/v1"
+        listening.shutdown()

@@ -232,6 +232,12 @@ def test_a_doubt_is_settled_in_the_record_that_is_named(gesta: Gesta):
     assert gesta("resume", "last", "agent.py:sender", "--record", "other.gesta").stdout == "Sent.\n"
 
 
+def test_a_question_is_answered_in_the_record_that_is_named(gesta: Gesta):
+    gesta("run", "agent.py:asker", "go", "--record", "other.gesta")
+    assert gesta("answer", "last", "The blue one", "--record", "other.gesta").exit_code == 0
+    assert gesta("resume", "last", "agent.py:asker", "--record", "other.gesta").stdout == "That one.\n"
+
+
 SLOW_PAYMENT = """
 import gesta, time
 

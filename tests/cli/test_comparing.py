@@ -143,6 +143,21 @@ def test_a_fork_with_a_tool_named_live_goes_on(gesta: Gesta, folder: Path, shop:
     assert re.search(r"^answer +Done: paid 20\. +Done: paid 30\.$", shown, re.MULTILINE)
 
 
+def test_a_fork_asks_a_server_of_ones_own(gesta: Gesta, server: str, shop: Callable[[str, str], None]):
+    done = gesta("fork", "ann", "shop.py:desk", "--at", "2", "--model", "tiny", "--base-url", server)
+    assert (done.exit_code, done.stdout) == (0, "Live.\n")
+
+
+def test_a_fork_that_is_told_where_to_ask_but_not_whom_is_not_made(
+    gesta: Gesta, server: str, shop: Callable[[str, str], None]
+):
+    done = gesta("fork", "ann", "shop.py:desk", "--at", "2", "--base-url", server)
+    assert (done.exit_code, "--base-url says where, but not which model" in done.stderr) == (2, True)
+    done = gesta("fork", "ann", "--at", "2", "--base-url", server)
+    assert (done.exit_code, "are for the agent that goes on" in done.stderr) == (2, True)
+    assert len(gesta("runs", "--json").stdout.splitlines()) == 1
+
+
 def test_other_instructions_stand_in_the_header(gesta: Gesta, folder: Path, shop: Callable[[str, str], None]):
     (folder / "new.txt").write_text("Be brief.")
     assert gesta("fork", "ann", "shop.py:desk", "--at", "2", "--instructions", "@new.txt").exit_code == 0

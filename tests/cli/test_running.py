@@ -6,10 +6,8 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import threading
 from collections.abc import Callable
 from contextlib import closing, suppress
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
@@ -149,33 +147,36 @@ def test_a_lost_stream_is_said_and_what_it_had_shown_is_not_in_the_answer(gesta:
     assert "! http-503: try later; again in 0 s" in done.stderr
 
 
-class Server(BaseHTTPRequestHandler):
-    """Speaks just enough Chat Completions."""
-
-    def do_POST(self):
-        self.rfile.read(int(self.headers["content-length"]))
-        body = b'{"choices":[{"index":0,"message":{"role":"assistant","content":"Live."},"finish_reason":"stop"}]}'
-        self.send_response(200)
-        self.send_header("content-type", "application/json")
-        self.send_header("content-length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_args: object):
-        pass
-
-
 @pytest.mark.parametrize("agent", ["agent.py:plain", "agent.py:live"])
-def test_a_server_of_ones_own_is_asked(gesta: Gesta, agent: str):
-    with HTTPServer(("127.0.0.1", 0), Server) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        url = f"http://127.0.0.1:{server.server_port}/v1"
-        done = gesta("run", agent, "x", "--base-url", url, *(["--model", "tiny"] if agent.endswith("plain") else []))
-        server.shutdown()
+def test_a_server_of_ones_own_is_asked(gesta: Gesta, server: str, agent: str):
+    done = gesta("run", agent, "x", "--base-url", server, *(["--model", "tiny"] if agent.endswith("plain") else []))
     if agent.endswith("live"):  # it names a provider, and that one's key is asked for
         assert "set OPENAI_API_KEY" in done.stderr
     else:
         assert (done.exit_code, done.stdout) == (0, "Live.\n")
+
+
+def test_a_turn_that_waited_goes_on_with_another_model(gesta: Gesta, server: str):
+    assert gesta("run", "agent.py:desk", "pay", "--session", "s").exit_code == 3
+    gesta("approve", "s")
+    done = gesta("resume", "s", "agent.py:desk", "--model", "tiny", "--base-url", server)
+    assert (done.exit_code, done.stdout) == (0, "Live.\n")
+    assert "refunded 20.5 for W1" in done.stderr
+
+
+def test_a_file_goes_along_with_the_task(gesta: Gesta, folder: Path):
+    (folder / "receipt.png").write_bytes(b"\x89PNG\r\n\x1a\n")
+    (folder / "terms.txt").write_text("Thirty days.", encoding="utf-8")
+    done = gesta("run", "agent.py:echo", "Is it due?", "--file", "receipt.png", "--file", "terms.txt")
+    assert done.exit_code == 0
+    asked = json.loads(gesta("log", "last", "--kinds", "user", "--json").stdout)["content"]
+    assert [asked["value"], *(part["media_type"] for part in asked["parts"])] == [
+        "Is it due?",
+        "image/png",
+        "text/plain",
+    ]
+    done = gesta("run", "agent.py:echo", "Is it due?", "--file", "lost.png")
+    assert (done.exit_code, done.stderr) == (2, "error: Cannot send 'lost.png' along: No such file or directory.\n")
 
 
 def test_closed_streams_do_not_stop_it(folder: Path):

@@ -157,6 +157,8 @@ def test_an_entry_is_shown_as_it_stands(gesta: Gesta, talk: Path) -> None:
     assert told["kind"] == "compaction"
     assert set(told["content"]) >= {"from_seq", "to_seq"}
     assert 'kind: "compaction"' in gesta("show", "last", str(seq)).stdout
+    (talk / "runs.gesta").rename(talk / "talk.gesta")
+    assert json.loads(gesta("show", "last", str(seq), "--record", "talk.gesta", "--json").stdout) == told
 
 
 @pytest.mark.parametrize(

@@ -93,6 +93,16 @@ def test_days_and_sessions_narrow_it(filled: Gesta):
     assert filled("find", "lamp", "--until", "2020-01-01").stdout == ""
 
 
+def test_the_agent_narrows_it_and_the_best_come_first(filled: Gesta):
+    assert {each["agent"] for each in lines(filled("find", "W1", "--agent", "desk", "--json").stdout)} == {"desk"}
+    assert filled("find", "W1", "--agent", "guide").stdout == ""
+    newest = [each["seq"] for each in lines(filled("find", "rome", "--agent", "guide", "--json").stdout)]
+    best = [each["seq"] for each in lines(filled("find", "rome", "--agent", "guide", "--best", "--json").stdout)]
+    assert newest == sorted(newest, reverse=True)
+    assert len(best) == len(newest)
+    assert best != sorted(best, reverse=True)
+
+
 # ---------------------------------------------------------------------------------------------------------- stats
 
 
@@ -116,6 +126,7 @@ def test_stats_of_tools_tell_how_often_they_failed(filled: Gesta):
 def test_stats_of_a_time_in_which_nothing_happened_say_so(filled: Gesta):
     done = filled("stats", "--until", "2020-01-01")
     assert done.stderr == "There is nothing to count.\n"
+    assert filled("stats", "--since", "2020-01-01").stdout == filled("stats").stdout != done.stdout
     assert filled("stats", "--by", "week").exit_code == 2
 
 

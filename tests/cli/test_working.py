@@ -40,6 +40,22 @@ async def good(verbs, _text):
     return "fine"
 
 
+met, at_work = anyio.Event(), []
+
+
+async def counted(verbs, text):
+    await verbs.ask("go", "May I?")
+    at_work.append(text)
+    if len(at_work) == int(text):
+        met.set()
+    await met.wait()
+    for _ in range(100):
+        await anyio.sleep(0)
+    said = f"{len(at_work)} at once"
+    at_work.remove(text)
+    return said
+
+
 @gesta.tool(effect="pure")
 async def long() -> str:
     "Take for ever."
@@ -47,7 +63,7 @@ async def long() -> str:
     await anyio.sleep_forever()
 
 
-bad, lost, good = (gesta.Agent(each.__name__, program=each) for each in (bad, lost, good))
+bad, lost, good, counted = (gesta.Agent(each.__name__, program=each) for each in (bad, lost, good, counted))
 slow = gesta.Agent("slow", gesta.scripted(gesta.call("long"), "Never."), tools=[long])
 """
 
@@ -60,16 +76,18 @@ def runs(folder: Path) -> dict[str, str]:
     exec(PROGRAMS, space)
 
     async def main() -> dict[str, str]:
-        found = {}
         async with library.open("runs.gesta") as record:
-            for name in ("bad", "lost", "good"):
-                outcome = await record.run(space[name], "Go.", session=f"s-{name}")
-                answer = AnswerContent(of=outcome.waiting[0].of or 0, value="yes", by="ann")
-                await record.send(outcome.run, answer, key="go")
-                found[name] = outcome.run
-        return found
+            return {name: await answered(record, space[name], f"s-{name}") for name in ("bad", "lost", "good")}
 
     return anyio.run(main)
+
+
+async def answered(record: library.Record, agent: library.Agent, session: str, text: str = "Go.") -> str:
+    """Leave a run that waited for an answer, and has it."""
+    outcome = await record.run(agent, text, session=session)
+    answer = AnswerContent(of=outcome.waiting[0].of or 0, value="yes", by="ann")
+    await record.send(outcome.run, answer, key="go")
+    return outcome.run
 
 
 AGENTS = ("programs.py:bad", "programs.py:lost", "programs.py:good")
@@ -111,6 +129,23 @@ def test_what_a_run_waits_for_is_told_and_nobody_is_said_to_have_cancelled_it(ge
     shown = gesta("log", runs["bad"]).stdout
     assert "cancel" not in shown
     assert "Nothing was due." in anew("work", "programs.py:good", "--once").stderr
+
+
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_as_many_turns_as_it_has_jobs_are_at_work_at_once(folder: Path, jobs: str):
+    (folder / "programs.py").write_text(PROGRAMS)
+    space: dict[str, library.Agent] = {}
+    exec(PROGRAMS, space)
+
+    async def main() -> None:
+        async with library.open("other.gesta") as record:
+            for session in ("a", "b"):
+                await answered(record, space["counted"], session, jobs)
+
+    anyio.run(main)
+    done = anew("work", "programs.py:counted", "--once", "--jobs", jobs, "--record", "other.gesta", "--json")
+    first, _ = map(json.loads, done.stdout.splitlines())
+    assert first["said"] == f"{jobs} at once"
 
 
 @pytest.mark.usefixtures("runs")

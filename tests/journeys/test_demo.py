@@ -321,9 +321,9 @@ def test_a_live_model_that_does_not_come_to_the_refund(record: str, server: str,
 
 
 def test_a_live_model_that_refuses_ends_the_demo(record: str, server: str) -> None:
-    console = Typing()
-    assert play(Choices(record=record, yes=True, model="any", base_url=f"{server}/0/refused"), console) == 1
-    assert "The turn ended without an answer (failed)" in " ".join(console.text.split())
+    done = anew("demo", "--yes", "--record", record, "--model", "any", "--base-url", f"{server}/0/refused")
+    assert done.exit_code == 1
+    assert "The turn ended without an answer (failed)" in " ".join(done.stdout.split())
 
 
 def test_what_cannot_be_used_is_refused_before_anything_is_made(

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 import gesta
@@ -57,6 +58,27 @@ def asking(name: str, then: Callable[[], Any]) -> gesta.Agent:
         return str(await done if hasattr(done, "__await__") else done)
 
     return gesta.Agent(name, program=program)
+
+
+async def test_as_many_turns_as_it_has_jobs_are_at_work_at_once() -> None:
+    at_work, most, enough = 0, 0, anyio.Event()
+
+    async def work() -> str:
+        nonlocal at_work, most
+        at_work += 1
+        most = max(most, at_work)
+        if at_work == 2:
+            enough.set()
+        await enough.wait()
+        for _ in range(100):
+            await anyio.lowlevel.checkpoint()  # others may begin now
+        at_work -= 1
+        return "done"
+
+    agents = [asking(name, work) for name in "abcde"]
+    async with waiting(*agents) as (record, _):
+        assert await Worker(record, agents, jobs=2).look(lambda _: None) == 5
+    assert most == 2
 
 
 @pytest.mark.parametrize("failure", FAILURES, ids=lambda make: type(make()).__name__)

@@ -102,12 +102,12 @@ async def test_what_is_as_large_as_its_bounds_is_imported(record: gesta.Record, 
 def test_the_command_raises_the_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     plain(tmp_path / "a.jsonl", LINE.encode() * 2)
-    for option in ("--largest-value", "--largest-file"):
-        done = gesta_command("import", "a.jsonl", option, "5", "--record", "r.gesta")
+    for words in (("--largest-value", "5"), ("--largest-file", "5")):
+        done = gesta_command("import", "a.jsonl", *words, "--record", "r.gesta")
         assert done.exit_code == 1
-        assert f"gesta import {option} N" in done.stderr
-    words = ("--largest-value", "500", "--largest-file", "500")
-    assert gesta_command("import", "a.jsonl", *words, "--record", "r.gesta").exit_code == 0
+        assert f"gesta import {words[0]} N" in done.stderr
+    enough = ("import", "a.jsonl", "--largest-value", "500", "--largest-file", "500", "--record", "r.gesta")
+    assert gesta_command(*enough).exit_code == 0
 
 
 def user(count: int) -> list[dict[str, Any]]:

@@ -270,7 +270,7 @@ def test_repair_tells_in_json_what_it_took_out() -> None:
     assert (
         '"name": "t", "on": "inbox", "sql": "CREATE TRIGGER t' in anew("repair", "sent.gesta", "--yes", "--json").stdout
     )
-    assert anew("repair", "sent.gesta", "--json").stdout == '{"removed": [], "made": [], "left": []}\n'
+    assert anew("repair", "--record", "sent.gesta", "--json").stdout == '{"removed": [], "made": [], "left": []}\n'
 
 
 def test_repair_of_what_is_no_record_changes_nothing() -> None:

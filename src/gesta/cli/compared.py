@@ -11,12 +11,12 @@ import anyio
 from msgspec import to_builtins
 from msgspec.structs import replace
 
-from gesta.address import bind, model, open_record
+from gesta.address import open_record
 from gesta.agent import Agent
 from gesta.cli.compare_options import CaseOptions, DiffOptions, ForkOptions, ReplayOptions
 from gesta.cli.driving import CODES
 from gesta.cli.layout import table
-from gesta.cli.loading import load
+from gesta.cli.loading import load, with_model
 from gesta.cli.options import quoted
 from gesta.cli.pages import reading
 from gesta.cli.talk import (
@@ -88,9 +88,10 @@ class Fork:
 
 def fork(options: ForkOptions) -> int:
     """Make a fork, and let the agent go on with it."""
-    if options.agent is None and (options.model or options.instructions):
+    if options.agent is None and (options.model or options.base_url or options.instructions):
         raise Stop(
-            "--model and --instructions are for the agent that goes on. Name it: gesta fork RUN FILE.py:NAME ..."
+            "--model, --base-url and --instructions are for the agent that goes on. Name it: gesta fork RUN "
+            "FILE.py:NAME ..."
         )
     agent = load(options.agent) if options.agent is not None else None
     if agent is not None and options.instructions is not None:
@@ -147,9 +148,7 @@ async def _acting(record: Record, base: RunRow, agent: Agent, options: ForkOptio
     """Return the agent that goes on, changed as was asked for."""
     if options.model == "recorded":
         return forks.recorded_model(await record.read(base.run), agent)
-    if options.model or options.base_url:
-        agent = replace(agent, model=model(options.model or str(agent.model), options.base_url))
-    return bind(agent)
+    return with_model(agent, options.model, options.base_url)
 
 
 def _told(options: ForkOptions, fork: Fork, ended: Outcome | None, guesses: list[int]) -> None:

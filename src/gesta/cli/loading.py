@@ -17,7 +17,9 @@ from types import CodeType, ModuleType
 
 import msgspec
 
+from gesta.address import bind, model
 from gesta.agent import Agent
+from gesta.cli.talk import Stop
 from gesta.decide.approval import Approver
 from gesta.errors import BadAddress, nearest
 
@@ -50,6 +52,20 @@ def load_all(addresses: Sequence[str]) -> tuple[list[Agent], Approver | None]:
                 raise BadAddress(f"{own}, and a record has one. Import the one from the other.")
         found |= {place: made} if made is not None else {}
     return agents, next(iter(found.values()), None)
+
+
+def with_model(agent: Agent, name: str | None, base_url: str | None) -> Agent:
+    """Return the agent with the model that was named, if one was; find out now whether there is a key for it.
+
+    Raises:
+        Stop: it was said where to ask, but not which model.
+    """
+    name = name or (agent.model if isinstance(agent.model, str) else None)
+    if base_url and name is None:
+        raise Stop("--base-url says where, but not which model. Add --model NAME, by that server's own name for it.")
+    if name is not None and (base_url or name != agent.model):
+        agent = msgspec.structs.replace(agent, model=model(name, base_url))
+    return bind(agent)
 
 
 def _found(address: str) -> tuple[str, ModuleType, Agent]:

@@ -11,7 +11,6 @@ from gesta.cli.options import OnRecord, Run, WorkOptions, quoted
 from gesta.cli.talk import DIM, Stop, json_line, put, say, terminal
 
 if TYPE_CHECKING:
-    from gesta.agent import Agent
     from gesta.cli.driving import Job
     from gesta.kinds import Part
 
@@ -179,26 +178,12 @@ def _file(path: str) -> "Part":
 
 def _job(options: WithModel, address: str, *, new: bool = False) -> "Job":
     from gesta.cli.driving import Job
-    from gesta.cli.loading import load_all
+    from gesta.cli.loading import load_all, with_model
 
     (agent,), approver = load_all([address])
-    agent, record = _with_model(agent, options), options.target(new=new)
+    agent, record = with_model(agent, options.model, options.base_url), options.target(new=new)
     named, yes, json = options.named, options.yes, options.json
     return Job(agent=agent, address=address, record=record, named=named, yes=yes, json=json, approver=approver)
-
-
-def _with_model(agent: "Agent", options: WithModel) -> "Agent":
-    """Put another model into the agent, if one was named; find out now whether there is a key for it."""
-    import msgspec
-
-    from gesta.address import bind, model
-
-    name = options.model or (agent.model if isinstance(agent.model, str) else None)
-    if options.base_url and name is None:
-        raise Stop("--base-url says where, but not which model. Add --model NAME, by that server's own name for it.")
-    if options.model or options.base_url:
-        agent = msgspec.structs.replace(agent, model=model(name or "", options.base_url))
-    return bind(agent)
 
 
 @command(WorkOptions, example="gesta work agent.py:agent --once")

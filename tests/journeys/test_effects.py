@@ -142,6 +142,91 @@ async def test_an_idempotent_call_that_is_given_up_is_a_doubt_and_no_model_is_to
     assert len(set(keys)) == 1
 
 
+async def test_a_connection_that_was_refused_says_nothing_of_the_attempts_before_it() -> None:
+    failures: list[Exception | None] = [ConnectionResetError("the answer was lost"), ConnectionRefusedError("down")]
+    keys = []
+
+    @gesta.tool(effect="idempotent")
+    def store(context: gesta.Context) -> str:
+        """Store."""
+        keys.append(context.key)
+        if failures:
+            raise failures.pop(0) or AssertionError
+        return "stored"
+
+    async with gesta.open(":memory:") as record:
+        outcome = await record.run(acting(gesta.call("store"), "Done.", tools=[store]), "store it", session="s")
+        told = found(await record.read(outcome.run), ToolResultContent)
+    assert outcome.answer == "Done."
+    assert len(keys) == 3
+    assert len(set(keys)) == 1
+    assert [each.tool_result for each in told] == ["stored"]
+
+
+async def test_a_server_that_stays_down_after_an_answer_was_lost_leaves_a_doubt() -> None:
+    failures = [ConnectionResetError("the answer was lost")]
+
+    @gesta.tool(effect="idempotent")
+    def store() -> str:
+        """Store."""
+        raise failures.pop() if failures else ConnectionRefusedError("down")
+
+    async with gesta.open(":memory:") as record:
+        outcome = await record.run(acting(gesta.call("store"), "Done.", tools=[store]), "store it", session="s")
+        tries = found(await record.read(outcome.run), AttemptContent)
+    assert waits(outcome) == ["doubt"]
+    assert len(tries) == gesta.Policy().attempts
+
+
+async def test_a_tool_that_answers_no_under_the_key_of_a_lost_answer_is_believed() -> None:
+    failures = [ConnectionResetError("the answer was lost"), ValueError("the card was declined")]
+
+    @gesta.tool(effect="idempotent")
+    def store() -> str:
+        """Store."""
+        raise failures.pop(0)
+
+    async with gesta.open(":memory:") as record:
+        outcome = await record.run(acting(gesta.call("store"), "No.", tools=[store]), "store it", session="s")
+        (told,) = found(await record.read(outcome.run), ToolResultContent)
+    assert (outcome.answer, told.tool_result) == ("No.", "ValueError: the card was declined")
+
+
+async def test_a_late_error_of_an_attempt_is_not_the_result_of_a_call_that_was_tried_again() -> None:
+    first, second, calls = threading.Event(), threading.Event(), []
+
+    @gesta.tool(effect="idempotent", timeout_s=0.02)
+    def store() -> str:
+        """Store."""
+        calls.append(1)
+        if len(calls) == 1:
+            assert first.wait(20)
+            raise ValueError("the connection was closed")
+        assert second.wait(20)
+        return "stored"
+
+    agent = acting(gesta.call("store"), "Done.", tools=[store], policy=gesta.Policy(attempts=2))
+    async with gesta.open(":memory:") as record:
+        outcome = await record.run(agent, "store it", session="s")
+        assert waits(outcome) == ["doubt"]
+        first.set()
+        await letters(record, outcome.run)
+        assert waits(await record.resume(outcome.run, agent)) == ["doubt"]
+        second.set()
+        await letters(record, outcome.run)
+        outcome = await record.resume(outcome.run, agent)
+        told = found(await record.read(outcome.run), ToolResultContent)
+    assert outcome.answer == "Done."
+    assert [each.tool_result for each in told] == ["stored"]
+
+
+async def letters(record: gesta.Record, run: str) -> None:
+    """Wait until a thread has put something into the inbox."""
+    with anyio.fail_after(20):
+        while not await record.store.inbox(run):  # noqa: ASYNC110 - a thread puts it there
+            await anyio.sleep(0)
+
+
 async def test_after_an_unknown_outcome_every_call_of_that_tool_needs_a_person_until_it_is_settled() -> None:
     @gesta.tool(effect="once", on_doubt="tell")
     async def pay(cents: int) -> str:

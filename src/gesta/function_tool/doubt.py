@@ -6,6 +6,7 @@ before what caused it. Whatever is not listed is the tool's own answer: its auth
 """
 
 from collections.abc import Iterator
+from typing import Literal
 
 from gesta.errors import InDoubt
 
@@ -34,7 +35,7 @@ CERTAIN = frozenset(
         "ProxyError",
     }
 )
-"""Failures from before anything was sent: the effect did not happen."""
+"""Failures from before anything was sent: this attempt had no effect. They say nothing of an attempt before it."""
 # fmt: on
 
 GATEWAY = (502, 504)
@@ -49,11 +50,13 @@ WEAK = frozenset(
 """Bases that libraries use for both: doubtful, unless what caused the exception says otherwise."""
 
 
-def in_doubt(failure: BaseException, certain: tuple[type[BaseException], ...] = ()) -> bool:
+def in_doubt(failure: BaseException, certain: tuple[type[BaseException], ...] = (), *, again: bool = False) -> bool:
     """Return whether nobody can know if the effect happened.
 
     Args:
         certain: classes of which the tool's author says that nothing happened, or that all is known.
+        again: whether an attempt before this one may have had the effect: then it is not enough that this one sent
+            nothing.
     """
     weak = False
     for each in _chain(failure):
@@ -62,14 +65,14 @@ def in_doubt(failure: BaseException, certain: tuple[type[BaseException], ...] = 
         if isinstance(each, certain):
             return False
         if isinstance(each, BaseExceptionGroup):
-            if any(in_doubt(one, certain) for one in each.exceptions):
+            if any(in_doubt(one, certain, again=again) for one in each.exceptions):
                 return True
             continue
         if not isinstance(each, Exception) or _status(each) in GATEWAY:
             return True
         for name in (kind.__name__ for kind in type(each).__mro__):
             if name in CERTAIN:
-                return False
+                return again
             if name in DOUBTFUL:
                 return True
             weak |= name in WEAK

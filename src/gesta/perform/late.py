@@ -14,6 +14,7 @@ from gesta.kinds import (
     AttemptContent,
     CompactionContent,
     Content,
+    Error,
     FaultContent,
     KeyValueContent,
     ResolutionContent,
@@ -87,5 +88,9 @@ def placed(content: Content, attempt: Entry | None, calls: dict[int, OpenCall]) 
         if isinstance(content, FaultContent) and content.of == attempt.seq:
             return content
         if isinstance(content, ToolResultContent) and content.call == tried.of:
+            last = calls[tried.of].last if tried.of in calls else None
+            if last is not None and last.seq != attempt.seq and content.outcome == "error":
+                why = content.error or Error(type="error", message=str(content.tool_result))
+                return FaultContent(of=attempt.seq, error=why, over=True)  # a later attempt may have had the effect
             return content if tried.of in calls else replace(content, outcome="late")
     return KeyValueContent(key=STRAY, value=f"a letter with a {content.kind} that belongs to no attempt of this run")

@@ -54,6 +54,8 @@ class ReadyCall(msgspec.Struct, frozen=True):
     tool: Tool
     bound_s: float | None
     """Seconds after which nobody waits for it any more."""
+    again: bool
+    """Whether an attempt before this one may have had the effect, under the same key."""
     slot: ThreadSlot | None = None
     """Of a tool that needs a thread."""
 
@@ -80,7 +82,7 @@ async def use(agent: Agent, move: Use, live: LiveRun) -> None:
 def _work(agent: Agent, call: OpenCall) -> ReadyCall:
     tool = agent.tool(call.name)
     assert tool is not None, f"decide ran {call.name!r}, which the agent does not have"
-    return ReadyCall(call, tool, tool.timeout_s or agent.policy.tool_timeout_s)
+    return ReadyCall(call, tool, tool.timeout_s or agent.policy.tool_timeout_s, call.again)
 
 
 def _key_expired(agent: Agent, call: OpenCall, live: LiveRun) -> bool:
@@ -250,7 +252,7 @@ def _write_attempt(work: ReadyCall, live: LiveRun) -> tuple[Entry, str]:
 async def _try(work: ReadyCall, attempt: Entry, trial: Trial, live: LiveRun) -> None:
     """Try the effect once, and write its result, or why nobody knows it."""
     tool, slot = work.tool, work.slot
-    thread = ThreadCall(partial(_late_result, live, tool, work.call, attempt), slot)
+    thread = ThreadCall(partial(_late_result, live, work, attempt), slot)
     returned, marks = None, [trial.mark]
     trial = msgspec.structs.replace(trial, cancelled=lambda: thread.left or live.stop.asked, mark=None)
     context = context_of(trial, live) if tool.context_names else None
@@ -314,26 +316,27 @@ def _no_return(work: ReadyCall, *, late: bool) -> Error:
 
 def _told(live: LiveRun, work: ReadyCall, attempt: Entry, trial: Trial, returned: Returned) -> None:
     """Write what a function gave or raised: its result, or that nobody knows whether the effect happened."""
-    content = _outcome(work.tool, attempt.seq, returned, over=not runs_subprocess(attempt_name(live, attempt.seq)))
+    over = not runs_subprocess(attempt_name(live, attempt.seq))
+    content = _outcome(work, attempt.seq, returned, over=over)
     if isinstance(content, FaultContent):
         live.write(content, attempt.seq)
         return
     doubts = sorted(trial.children.doubts) or None
-    content = msgspec.structs.replace(content, call=work.call.seq, doubts=doubts)
+    content = msgspec.structs.replace(content, doubts=doubts)
     live.observe(live.write(content, attempt.seq, *trial.children.ends))
     live.log.journal.secure(partial(late, live.log.run, attempt.seq, trial.key, content), trial.mark)
 
 
-def _outcome(tool: Tool, attempt: int, returned: Returned, *, over: bool) -> Any:
+def _outcome(work: ReadyCall, attempt: int, returned: Returned, *, over: bool) -> Any:
     """Return the content that says how a function ended."""
-    failure = returned.failure
+    failure, tool = returned.failure, work.tool
     if isinstance(failure, InDoubt) or (failure is not None and not isinstance(failure, GestaError)):
-        unsure = in_doubt(failure, tool.certain) if tool.effect != "pure" else isinstance(failure, InDoubt)
-        if unsure:
+        pure = tool.effect == "pure"
+        if isinstance(failure, InDoubt) if pure else in_doubt(failure, tool.certain, again=work.again):
             said = message_of(failure) or f"{tool.name} cannot say whether its effect happened"
             error = Error(type=type(failure).__name__, message=said)
             return FaultContent(of=attempt, error=error, over=over or None)
-    return result_of(returned, tool, 0)
+    return result_of(returned, tool, work.call.seq)
 
 
 def _below(stop: BaseException) -> BaseException | None:
@@ -365,9 +368,8 @@ def _give_up(live: LiveRun, work: ReadyCall, attempt: Entry, thread: ThreadCall,
     live.write(FaultContent(of=attempt.seq, error=error, over=over or None), attempt.seq)
 
 
-def _late_result(live: LiveRun, tool: Tool, call: OpenCall, attempt: Entry, returned: Returned) -> None:
+def _late_result(live: LiveRun, work: ReadyCall, attempt: Entry, returned: Returned) -> None:
     """Put what came of a call that was given up into the inbox, in the thread that made the call."""
-    found = _outcome(tool, attempt.seq, returned, over=True)
-    content: Content = found if isinstance(found, FaultContent) else msgspec.structs.replace(found, call=call.seq)
+    content: Content = _outcome(work, attempt.seq, returned, over=True)
     assert isinstance(attempt.content, AttemptContent)
     live.host.save(late(live.log.run, attempt.seq, attempt.content.key, content))

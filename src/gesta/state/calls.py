@@ -111,6 +111,13 @@ class OpenCall(Struct):
         approved = self.approval.args if self.approval is not None else None
         return self.args if approved is None else approved
 
+    @property
+    def again(self) -> bool:
+        """Whether an attempt may have had the effect already, under the key that the next one will use."""
+        if self.last is None or self.last.void or self.last.effect in EFFECTS:  # of those, all is known before a next
+            return False
+        return self.attempts > self.waited
+
     def in_doubt(self, since: int) -> bool:
         """Return whether nobody knows if its effect happened, for who took the lease at head `since`."""
         last = self.last

@@ -224,7 +224,7 @@ async def letters(record: gesta.Record, run: str) -> None:
     """Wait until a thread has put something into the inbox."""
     with anyio.fail_after(20):
         while not await record.store.inbox(run):  # noqa: ASYNC110 - a thread puts it there
-            await anyio.sleep(0)
+            await anyio.lowlevel.checkpoint()
 
 
 async def test_after_an_unknown_outcome_every_call_of_that_tool_needs_a_person_until_it_is_settled() -> None:

@@ -223,7 +223,7 @@ async def test_a_late_error_of_an_attempt_is_not_the_result_of_a_call_that_was_t
 async def letters(record: gesta.Record, run: str) -> None:
     """Wait until a thread has put something into the inbox."""
     with anyio.fail_after(20):
-        while not await record.store.inbox(run):  # noqa: ASYNC110 - a thread puts it there
+        while not await record.store.inbox(run):
             await anyio.lowlevel.checkpoint()
 
 

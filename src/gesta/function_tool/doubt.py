@@ -6,7 +6,6 @@ before what caused it. Whatever is not listed is the tool's own answer: its auth
 """
 
 from collections.abc import Iterator
-from typing import Literal
 
 from gesta.errors import InDoubt
 

@@ -21,7 +21,7 @@ from gesta.compat.langroid.messages import Messages, Said
 from gesta.compat.langroid.orchestration import AgentDoneTool, ForwardTool
 from gesta.compat.langroid.tool_message import ToolForm
 from gesta.compat.langroid.toolset import effect_of_class
-from gesta.compat.langroid.working import Seat
+from gesta.compat.langroid.working import RunContext
 from gesta.entry import Entry
 from gesta.kinds import ChatCompletionContent, CompactionContent, SystemContent, ToolCallContent, UserContent
 from gesta.message import Message
@@ -74,20 +74,20 @@ class ChatAgent(Messages):
         if msg is None:
             return None
         doc = ChatDocument.from_str(msg) if isinstance(msg, str) else msg
-        async with self.working() as seat:
-            results = [each for each in seat.done if each.content.kind == "tool-result"]
-            if not any(isinstance(each.content, ToolCallContent) for each in seat.done) and not results:
+        async with self.working() as context:
+            results = [each for each in context.done if each.content.kind == "tool-result"]
+            if not any(isinstance(each.content, ToolCallContent) for each in context.done) and not results:
                 doc.tool_messages = doc.tool_messages or self.get_tool_messages(doc, all_tools=True)
-                if doc.tool_messages and not self.get_tool_messages(doc) and not seat.live.state.calls:
+                if doc.tool_messages and not self.get_tool_messages(doc) and not context.live.state.calls:
                     return None
-                responding.call_of(seat, doc)
+                responding.call_of(context, doc)
             self._document = doc
-            results += self._refused(seat)
-            results += await responding.handle(seat, self.llm_tools_handled)
+            results += self._refused(context)
+            results += await responding.handle(context, self.llm_tools_handled)
             made: ChatDocument | None = None
             if results:
-                made = responding.answered(seat, results, self.llm_tools_map, self.name)
-            elif seat.live.state.calls:
+                made = responding.answered(context, results, self.llm_tools_map, self.name)
+            elif context.live.state.calls:
                 return None
             else:
                 made = self.to_ChatDocument(self.handle_message_fallback(doc))
@@ -103,12 +103,12 @@ class ChatAgent(Messages):
         """Have the model answer a message; see `llm_response`."""
         if not self.llm_can_respond(message):
             return None
-        async with self.working() as seat:
-            if not any(isinstance(each.content, ChatCompletionContent) for each in seat.done):
-                if not seat.done:
-                    await self._take_in(seat, message)
-                seat.done += await responding.ask(seat)
-            doc = responding.said(seat, seat.done, self.llm_tools_map, self.config.output_format)
+        async with self.working() as context:
+            if not any(isinstance(each.content, ChatCompletionContent) for each in context.done):
+                if not context.done:
+                    await self._take_in(context, message)
+                context.done += await responding.ask(context)
+            doc = responding.said(context, context.done, self.llm_tools_map, self.config.output_format)
             doc.metadata.sender_name = self.name
             if isinstance(message, ChatDocument):
                 doc.metadata.parent_id = message.metadata.id
@@ -123,8 +123,8 @@ class ChatAgent(Messages):
         """Have a person answer; see `user_response`."""
         if not self.user_can_respond(msg):
             return None
-        async with self.working() as seat:
-            entry = next((each for each in seat.done if each.content.kind in ("user", "system")), None)
+        async with self.working() as context:
+            entry = next((each for each in context.done if each.content.kind in ("user", "system")), None)
             if entry is None:
                 text = await self._asked(msg)
                 if not text:
@@ -132,7 +132,7 @@ class ChatAgent(Messages):
                 told = text.removeprefix(NO_SYSTEM).strip() if text.startswith(NO_SYSTEM) else None
                 content = UserContent(value=text) if told is None else SystemContent(value=told)
                 said = msg.metadata.id if isinstance(msg, ChatDocument) else ""
-                entry = self._write(seat, content, *responding.cause_of(said, seat.live.log.run))
+                entry = self._write(context, content, *responding.cause_of(said, context.live.log.run))
             sender = Entity.USER if entry.content.kind == "user" else Entity.SYSTEM
             doc = ChatDocument.from_str(getattr(entry.content, "value", ""))
             doc.metadata.sender, doc.metadata.id, doc.metadata.sender_name = sender, entry.id, self.name
@@ -142,7 +142,7 @@ class ChatAgent(Messages):
 
     def user_can_respond(self, msg: Said = None) -> bool:
         """Return whether a person is asked: in an interactive agent, and where the message is for the user."""
-        asked = self._seat.interactive if self._seat is not None else None
+        asked = self._context.interactive if self._context is not None else None
         return (self.interactive if asked is None else asked) or (
             isinstance(msg, ChatDocument) and msg.metadata.recipient == Entity.USER
         )
@@ -198,11 +198,11 @@ class ChatAgent(Messages):
 
     async def llm_response_forget_async(self, message: str) -> ChatDocument | None:
         """Have the model answer a message, and hide both from its history."""
-        async with self.working() as seat:
-            head = seat.live.log.journal.head
+        async with self.working() as context:
+            head = context.live.log.journal.head
             doc = await self.llm_response_async(message)
-            seat.done = []
-            self._write(seat, CompactionContent(from_seq=head + 1, to_seq=seat.live.log.journal.head))
+            context.done = []
+            self._write(context, CompactionContent(from_seq=head + 1, to_seq=context.live.log.journal.head))
             return doc
 
     def llm_response_forget(self, message: str) -> ChatDocument | None:
@@ -217,11 +217,11 @@ class ChatAgent(Messages):
             other.config.system_message = messages[0].text
             messages = messages[1:]
         await other.clear_history_async(1)
-        async with other.working() as seat:
+        async with other.working() as context:
             for message in messages:
-                other.put(seat, message, calls)
-            seat.done = await responding.ask(seat)
-            return responding.said(seat, seat.done, other.llm_tools_map, other.config.output_format)
+                other.put(context, message, calls)
+            context.done = await responding.ask(context)
+            return responding.said(context, context.done, other.llm_tools_map, other.config.output_format)
 
     def llm_response_messages(self, messages: Sequence[Message]) -> ChatDocument | None:
         """Have the model answer a list of messages; see `llm_response_messages_async`."""
@@ -235,22 +235,22 @@ class ChatAgent(Messages):
         other.leave()
         return other
 
-    async def _take_in(self, seat: Seat, message: Said) -> None:
+    async def _take_in(self, context: RunContext, message: Said) -> None:
         """Write what the model is to answer; without a message, what begins the conversation or nothing new."""
         if isinstance(message, ChatDocument):
-            responding.take_in_document(seat, message)
+            responding.take_in_document(context, message)
         elif message is not None:
-            self._write(seat, UserContent(value=message))
-        elif not seat.live.state.answered and self.settings.user_message:
-            self._write(seat, SystemContent(value=self.settings.user_message, source=[self.name]))
-        elif shown := await self._shown(seat):
+            self._write(context, UserContent(value=message))
+        elif not context.live.state.answered and self.settings.user_message:
+            self._write(context, SystemContent(value=self.settings.user_message, source=[self.name]))
+        elif shown := await self._shown(context):
             last = shown[-1]
             if last.role == "assistant" and not last.calls:  # it is to be said anew
-                self._write(seat, CompactionContent(from_seq=min(last.sources), to_seq=max(last.sources)))
+                self._write(context, CompactionContent(from_seq=min(last.sources), to_seq=max(last.sources)))
 
     async def _asked(self, msg: Said) -> str:
         """Ask a person; a text in quotes is taken as it is, so that `"q"` can be said too."""
-        given = self._seat.default_human_response if self._seat is not None else None
+        given = self._context.default_human_response if self._context is not None else None
         given = self.default_human_response if given is None else given
         if given is not None:
             return given
@@ -266,10 +266,10 @@ class ChatAgent(Messages):
         """Return whether a person sits at the terminal."""
         return sys.stdin is not None and sys.stdin.isatty()
 
-    def _refused(self, seat: Seat) -> list[Entry]:
+    def _refused(self, context: RunContext) -> list[Entry]:
         """Refuse calls that may not be made together: several where one is allowed, or one that steers the task."""
-        calls = list(seat.live.state.calls.values())
+        calls = list(context.live.state.calls.values())
         steers = [call for call in calls if effect_of_class(self.llm_tools_map.get(call.name, type(None))) is not None]
         if len(calls) > 1 and (steers or not self.config.allow_multiple_tools):
-            return responding.refuse(seat, calls, ONE_TOOL)
+            return responding.refuse(context, calls, ONE_TOOL)
         return []

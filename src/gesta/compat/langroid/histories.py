@@ -11,7 +11,7 @@ from typing import TypeVar, cast
 
 from gesta.compat.langroid.facts import facts_of
 from gesta.compat.langroid.tool_message import ToolForm
-from gesta.compat.langroid.working import Seat, Working
+from gesta.compat.langroid.working import RunContext, Working
 from gesta.entry import Cause, Entry
 from gesta.kinds import (
     AssistantContent,
@@ -46,8 +46,8 @@ class Histories(Working):
     @property
     def task_messages(self) -> list[Message]:
         """What every conversation begins with: the system message, and the user message if there is one."""
-        seat = self._seat.agent if self._seat is not None else self.home.record.turns.bind(self.describe())
-        header = seat.formats().dress(seat.header())
+        agent = self._context.agent if self._context is not None else self.home.record.turns.bind(self.describe())
+        header = agent.formats().dress(agent.header())
         messages = [Message(role="system", text=str((header.meta or {}).get("instructions", "")))]
         if self.settings.user_message:
             messages.append(Message(role="user", text=self.settings.user_message))
@@ -60,8 +60,8 @@ class Histories(Working):
 
     async def message_history_async(self) -> list[Message]:
         """Read the history. Cost: the whole run."""
-        async with self.working() as seat:
-            return [self.task_messages[0], *await self._shown(seat)]
+        async with self.working() as context:
+            return [self.task_messages[0], *await self._shown(context)]
 
     def init_message_history(self) -> None:
         """Begin anew: hide all that was said."""
@@ -73,8 +73,8 @@ class Histories(Working):
 
     async def clear_history_async(self, start: int = -2, end: int = -1) -> None:
         """Hide messages; see `clear_history`."""
-        async with self.working() as seat:
-            shown = [None, *await self._shown(seat)]
+        async with self.working() as context:
+            shown = [None, *await self._shown(context)]
             first = max(start + len(shown), 0) if start < 0 else start
             last = end + len(shown) if end < 0 else end
             first = max(first, 1)
@@ -82,7 +82,7 @@ class Histories(Working):
                 first -= 1  # a result is hidden with its call
             seqs = [seq for one in shown[first : last + 1] if one is not None for seq in one.sources]
             if seqs:
-                self._write(seat, CompactionContent(from_seq=min(seqs), to_seq=max(seqs)))
+                self._write(context, CompactionContent(from_seq=min(seqs), to_seq=max(seqs)))
 
     def update_history(self, message: str, response: str) -> None:
         """Add a message and its answer."""
@@ -90,9 +90,9 @@ class Histories(Working):
 
     async def update_history_async(self, message: str, response: str) -> None:
         """Add a message and its answer."""
-        async with self.working() as seat:
-            said = self._write(seat, UserContent(value=message, history=True))
-            self._write(seat, AssistantContent(value=response, history=True), said.seq)
+        async with self.working() as context:
+            said = self._write(context, UserContent(value=message, history=True))
+            self._write(context, AssistantContent(value=response, history=True), said.seq)
 
     def update_last_message(self, message: str, role: str = "user") -> None:
         """Replace the last message of a role, as when a long prompt is to be remembered by its question."""
@@ -100,17 +100,17 @@ class Histories(Working):
 
     async def update_last_message_async(self, message: str, role: str = "user") -> None:
         """Replace the last message of a role; see `update_last_message`."""
-        async with self.working() as seat:
-            found = [one for one in await self._shown(seat) if one.role == role and one.sources]
+        async with self.working() as context:
+            found = [one for one in await self._shown(context) if one.role == role and one.sources]
             if not found:
                 return
             seqs = found[-1].sources
-            hidden = self._write(seat, CompactionContent(from_seq=min(seqs), to_seq=max(seqs)))
+            hidden = self._write(context, CompactionContent(from_seq=min(seqs), to_seq=max(seqs)))
             made: dict[str, Content] = {
                 "user": UserContent(value=message, history=True),
                 "assistant": AssistantContent(value=message, history=True),
             }
-            self._write(seat, made.get(role, SystemContent(value=message, history=True)), hidden.seq)
+            self._write(context, made.get(role, SystemContent(value=message, history=True)), hidden.seq)
 
     def last_message_with_role(self, role: str) -> Message | None:
         """Return the last message of a role."""
@@ -160,39 +160,39 @@ class Histories(Working):
         """Do asynchronous work in an event loop of its own; see `Home.wait_for`."""
         return self.home.wait_for(work, twin)
 
-    async def _shown(self, seat: Seat) -> list[Message]:
+    async def _shown(self, context: RunContext) -> list[Message]:
         """Read what the model would be shown now, without the system message."""
-        await seat.live.log.durable()
-        store, run = self.home.record.store, seat.live.log.run
-        if seat.verbs is not None:
-            store = seat.live.log.journal.store
-        prompt = Prompt(seat.agent.formats(), Whole())
+        await context.live.log.durable()
+        store, run = self.home.record.store, context.live.log.run
+        if context.verbs is not None:
+            store = context.live.log.journal.store
+        prompt = Prompt(context.agent.formats(), Whole())
         for entry in await read(store, run):
             prompt.add(entry)
         prompt.close()
         return cast("list[Message]", prompt.blocks)
 
-    def put(self, seat: Seat, message: Message, calls: dict[str, int]) -> None:
+    def put(self, context: RunContext, message: Message, calls: dict[str, int]) -> None:
         """Write a message of another history; `calls` are the seqs of those made so far, by their ids."""
         text = message.text
         match message.role:
             case "user":
-                self._write(seat, UserContent(value=text, parts=list(message.parts) or None, history=True))
+                self._write(context, UserContent(value=text, parts=list(message.parts) or None, history=True))
             case "tool":
                 seq = calls.get(message.call_id or "", 0)
-                self._write(seat, ToolResultContent(call=seq, tool_result=text, outcome="ok"), seq)
+                self._write(context, ToolResultContent(call=seq, tool_result=text, outcome="ok"), seq)
             case "assistant":
                 if text:
-                    self._write(seat, AssistantContent(value=text, history=True))
+                    self._write(context, AssistantContent(value=text, history=True))
                 for call in message.calls:
                     made = ToolCallContent(tool_name=call.name, tool_args=dict(call.args), tool_call_id=call.id)
-                    calls[call.id] = self._write(seat, made).seq
+                    calls[call.id] = self._write(context, made).seq
             case _:
-                self._write(seat, SystemContent(value=text, history=True))
+                self._write(context, SystemContent(value=text, history=True))
 
-    def _write(self, seat: Seat, content: Content, *causes: Cause) -> Entry:
-        entry = seat.live.write(content, *causes)
-        seat.live.absorb()
+    def _write(self, context: RunContext, content: Content, *causes: Cause) -> Entry:
+        entry = context.live.write(content, *causes)
+        context.live.absorb()
         return entry
 
 

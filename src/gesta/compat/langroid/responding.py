@@ -21,7 +21,7 @@ from gesta.compat.langroid.chat_document import (
 )
 from gesta.compat.langroid.facts import facts_of
 from gesta.compat.langroid.tool_message import arguments_of, attempt
-from gesta.compat.langroid.working import Seat, leave
+from gesta.compat.langroid.working import RunContext, leave
 from gesta.decide.move import Finish, Wait, asks_again, decide_calls, decide_request
 from gesta.decide.open_call import NEVER
 from gesta.entry import Cause, Entry
@@ -51,9 +51,9 @@ def cause_of(id: str, run: str) -> tuple[Cause, ...]:
     return () if key is None else ((key[1] if key[0] == run else key),)
 
 
-def take_in_document(seat: Seat, doc: ChatDocument) -> None:
+def take_in_document(context: RunContext, doc: ChatDocument) -> None:
     """Write a message that comes from elsewhere: results of calls that wait, and what is left, as text."""
-    live, key = seat.live, id_of(doc.metadata.id)
+    live, key = context.live, id_of(doc.metadata.id)
     if key is not None and key[0] == live.log.run:
         return
     causes: tuple[Cause, ...] = (key,) if key is not None else ()
@@ -78,39 +78,39 @@ def take_in_document(seat: Seat, doc: ChatDocument) -> None:
     live.absorb()
 
 
-async def ask(seat: Seat) -> list[Entry]:
+async def ask(context: RunContext) -> list[Entry]:
     """Ask the model until it has said something, and give the entries of that; an empty reply counts in the end."""
-    live, agent, entries = seat.live, seat.agent, list[Entry]()
+    live, agent, entries = context.live, context.agent, list[Entry]()
     before, turn = live.state.answered, live.state.turn
     assert turn is not None
     while live.state.answered == before or asks_again(agent, turn):
         move, entries = await step(agent, live, decide_request)
         if isinstance(move, Wait | Finish):
-            raise leave(seat, move)
+            raise leave(context, move)
     return entries
 
 
-def said(seat: Seat, done: Sequence[Entry], tools: Tools, output: Any = None) -> ChatDocument:
+def said(context: RunContext, done: Sequence[Entry], tools: Tools, output: Any = None) -> ChatDocument:
     """Make the document of what the model said last."""
     completions = [entry for entry in done if isinstance(entry.content, ChatCompletionContent)]
     entry, calls = completions[-1], [each for each in done if isinstance(each.content, ToolCallContent)]
     content = entry.content
     assert isinstance(content, ChatCompletionContent)
     thoughts = [each.content.value for each in done if isinstance(each.content, ThoughtContent)]
-    native = seat.agent.formats().reader() is None
+    native = context.agent.formats().reader() is None
     made = [
         ReplyCall(call.tool_name, (call.meta or {}).get("raw_args") or observation_text(call.tool_args), f"{each.seq}")
         for each in calls
         if isinstance(call := each.content, ToolCallContent)
     ]
     reply = Reply(
-        text=content.output if made and not native else seat.agent.answer_text(content.output),
+        text=content.output if made and not native else context.agent.answer_text(content.output),
         calls=tuple(made),
         thought="\n".join(thoughts) or None,
         finish_reason=content.finish_reason,
         usage=content.usage,
     )
-    recognize = seat.config.recognize_recipient_in_content
+    recognize = context.config.recognize_recipient_in_content
     doc = ChatDocument.from_LLMResponse(reply, tools=tools, recognize_recipient_in_content=recognize)
     if not native:
         doc.oai_tool_calls = None
@@ -130,58 +130,58 @@ def said(seat: Seat, done: Sequence[Entry], tools: Tools, output: Any = None) ->
     return doc
 
 
-def call_of(seat: Seat, doc: ChatDocument) -> None:
+def call_of(context: RunContext, doc: ChatDocument) -> None:
     """Write the tool messages of a document from elsewhere as calls of this run, so that they can be carried out."""
     key = id_of(doc.metadata.id)
-    own = key is not None and key[0] == seat.live.log.run
+    own = key is not None and key[0] == context.live.log.run
     if not (own and doc.metadata.sender == Entity.LLM and (doc.metadata.calls or doc.oai_tool_calls)):
         above = id_of(doc.metadata.parent_id)
         made_of = [(above[0], seq) for seq in doc.metadata.calls] if above is not None else []
-        given = cause_of(doc.metadata.id, seat.live.log.run)
+        given = cause_of(doc.metadata.id, context.live.log.run)
         for place, message in enumerate(doc.tool_messages):
             content = ToolCallContent(tool_name=facts_of(type(message)).name, tool_args=arguments_of(message))
-            seat.done.append(seat.live.write(content, *given, *made_of[place : place + 1]))
-        seat.live.absorb()
+            context.done.append(context.live.write(content, *given, *made_of[place : place + 1]))
+        context.live.absorb()
 
 
-def refuse(seat: Seat, calls: Sequence[OpenCall], text: str) -> list[Entry]:
+def refuse(context: RunContext, calls: Sequence[OpenCall], text: str) -> list[Entry]:
     """Answer calls with an error in place of carrying them out."""
     made = []
     for call in calls:
         said = text.replace("{name}", call.name)
         content = ToolResultContent(call=call.seq, tool_result=said, status="error", outcome="error")
-        made.append(seat.live.write(content, call.seq))
-    seat.live.absorb()
+        made.append(context.live.write(content, call.seq))
+    context.live.absorb()
     return made
 
 
-async def handle(seat: Seat, handled: Collection[str]) -> list[Entry]:
+async def handle(context: RunContext, handled: Collection[str]) -> list[Entry]:
     """Carry out the calls of tools that are handled here, and give their results as entries.
 
     Calls that the model did not generate well are answered with what is wrong. Raises what `leave` gives where one
     waits for somebody.
     """
-    live, made = seat.live, list[Entry]()
-    own = msgspec.structs.replace(seat.agent, tools=[tool for tool in seat.agent.tools if tool.name in handled])
+    live, made = context.live, list[Entry]()
+    own = msgspec.structs.replace(context.agent, tools=[tool for tool in context.agent.tools if tool.name in handled])
     for call in [call for call in live.state.calls.values() if not call.good]:
-        made += refuse(seat, [call], call.error or NEVER)
+        made += refuse(context, [call], call.error or NEVER)
     while any(call.name in handled for call in live.state.calls.values()):
         move, entries = await step(own, live, decide_calls)
         made += entries
         if isinstance(move, Wait | Finish):
-            raise leave(seat, move)
+            raise leave(context, move)
         if move is None:
             left = [call for call in live.state.calls.values() if call.name in handled]
-            made += refuse(seat, left, NEVER)
+            made += refuse(context, left, NEVER)
     return [each for each in made if isinstance(each.content, ToolResultContent)]
 
 
-def answered(seat: Seat, results: Sequence[Entry], tools: Tools, name: str) -> ChatDocument:
+def answered(context: RunContext, results: Sequence[Entry], tools: Tools, name: str) -> ChatDocument:
     """Make the document of what tools gave: one result is its content, several go by their calls and in their order."""
     results = sorted(results, key=lambda each: getattr(each.content, "call", None) or 0)  # some came before a crash
     contents = [each.content for each in results if isinstance(each.content, ToolResultContent)]
     documents = [each.document for each in contents if isinstance(each.document, Mapping)]
-    handed = _handed(seat)
+    handed = _handed(context)
     alone = len(contents) == 1 and len(handed) < 2
     if len(contents) == 1 and documents:
         doc = from_state(documents[0], tools)
@@ -195,7 +195,7 @@ def answered(seat: Seat, results: Sequence[Entry], tools: Tools, name: str) -> C
             doc.metadata.oai_tool_id = next(iter(texts))
         else:
             doc.oai_tool_id2result = texts
-            written = seat.agent.formats().reader() is not None or handed
+            written = context.agent.formats().reader() is not None or handed
             doc.content = together(texts) if written else ""
     doc.metadata.id, doc.metadata.sender_name = results[-1].id, doc.metadata.sender_name or name
     return doc
@@ -206,11 +206,11 @@ def together(results: Mapping[str, str]) -> str:
     return "\n\n".join(results.values())
 
 
-def _handed(seat: Seat) -> dict[int, int]:
+def _handed(context: RunContext) -> dict[int, int]:
     """Return the calls that the calling run handed over: its results go by the seqs that they have there."""
-    opened = seat.live.state.opened
+    opened = context.live.state.opened
     above = opened.parent_run if opened is not None else None
-    calls = [each for each in seat.done if isinstance(each.content, ToolCallContent)]
+    calls = [each for each in context.done if isinstance(each.content, ToolCallContent)]
     return {
         each.seq: cause[1] for each in calls for cause in each.causes if isinstance(cause, tuple) and cause[0] == above
     }

@@ -19,7 +19,7 @@ from gesta.compat.langroid.responding import id_of
 from gesta.compat.langroid.signals import NO_ANSWER
 from gesta.compat.langroid.task_rules import OWN, TaskRules
 from gesta.compat.langroid.tool_message import ToolForm, to_json
-from gesta.compat.langroid.working import Seat
+from gesta.compat.langroid.working import RunContext
 from gesta.entry import Cause
 from gesta.kinds import ChatCompletionContent, Content, EndContent, SystemContent, ToolResultContent, UserContent
 from gesta.perform.execution import LiveRun
@@ -85,9 +85,9 @@ class Steps(TaskRules, eq=False):
         pending = self.pending_message
 
         async def work(live: LiveRun, step: WorkflowStep) -> tuple[EndContent, tuple[Cause, ...]]:
-            seat = Seat(live, self.verbs.agent, self.settings, self.verbs, step.entries)
-            seat.interactive, seat.default_human_response = self.interactive, self.default_human_response
-            with self.chat.at(seat):
+            context = RunContext(live, self.verbs.agent, self.settings, self.verbs, step.entries)
+            context.interactive, context.default_human_response = self.interactive, self.default_human_response
+            with self.chat.at(context):
                 doc = await respond(pending)
             if doc is None:
                 return EndContent(), ()

@@ -31,8 +31,8 @@ BY_HAND = "by hand"
 """Key of a turn that an agent takes by itself; it stays open until a task begins one of its own."""
 
 
-class Seat:
-    """A place in a live run."""
+class RunContext:
+    """What an agent works with while it is in a live run."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class Working(Toolset):
         self.home = Home(record, session)
         self.interactive = True
         self.default_human_response: str | None = None
-        self._seat: Seat | None = None
+        self._context: RunContext | None = None
         if self.config.enable_orchestration_tool_handling:
             for cls in TOOLS:
                 if facts_of(cls).name:
@@ -80,7 +80,7 @@ class Working(Toolset):
     @property
     def settings(self) -> ChatAgentConfig:
         """The settings that hold where it is at work."""
-        return self._seat.config if self._seat is not None else self.config
+        return self._context.config if self._context is not None else self.config
 
     @property
     def name(self) -> str:
@@ -106,30 +106,30 @@ class Working(Toolset):
         )
 
     @contextmanager
-    def at(self, seat: Seat) -> Iterator[None]:
+    def at(self, context: RunContext) -> Iterator[None]:
         """Work in a live run until the block is left. Raises GestaError where it is at work in another run."""
-        before, opened = self._seat, seat.live.state.opened
+        before, opened = self._context, context.live.state.opened
         if (
             before is not None
             and opened is not None
-            and before.live.log.run not in (seat.live.log.run, opened.parent_run)
+            and before.live.log.run not in (context.live.log.run, opened.parent_run)
         ):
             raise GestaError(f"{self.name!r} is at work in run {before.live.log.run}. Clone it for work beside that.")
-        self._seat = seat
+        self._context = context
         try:
             yield
         finally:
-            self._seat = before
+            self._context = before
 
     def leave(self) -> None:
         """Be at work nowhere."""
-        self._seat = None
+        self._context = None
 
     @asynccontextmanager
-    async def working(self) -> AsyncIterator[Seat]:
-        """Yield the seat that a task gave, or a seat in a run of its own, in a turn that stays open."""
-        if self._seat is not None:
-            yield self._seat
+    async def working(self) -> AsyncIterator[RunContext]:
+        """Yield the context that a task set, or one in a run of its own, in a turn that stays open."""
+        if self._context is not None:
+            yield self._context
             return
         turns = self.home.record.turns
         agent = turns.bind(self.describe())
@@ -140,9 +140,9 @@ class Working(Toolset):
                 await turns.begin(agent, Opening(name=self.name, session=self.home.session, key=BY_HAND), live)
             elif turn.key != BY_HAND:
                 raise TurnOpen(run, turn.begin, "not finished")
-            seat = Seat(live, agent, self.config)
-            with self.at(seat):
-                yield seat
+            context = RunContext(live, agent, self.config)
+            with self.at(context):
+                yield context
             await live.log.durable()
 
 
@@ -156,12 +156,12 @@ async def end_by_hand(record: Record, run: str, agent: Agent) -> None:
             await live.log.durable()
 
 
-def leave(seat: Seat, move: Wait | Finish) -> BaseException:
+def leave(context: RunContext, move: Wait | Finish) -> BaseException:
     """Return what is raised when the run waits for somebody, or must end."""
-    if seat.verbs is not None:
-        return seat.verbs.wait(move.what) if isinstance(move, Wait) else Stopped(move)
-    assert seat.live.state.turn is not None
+    if context.verbs is not None:
+        return context.verbs.wait(move.what) if isinstance(move, Wait) else Stopped(move)
+    assert context.live.state.turn is not None
     if isinstance(move, Wait):
         what = ", ".join(each.text for each in move.what)
-        return TurnOpen(seat.live.log.run, seat.live.state.turn.begin, f"waiting: {what}")
+        return TurnOpen(context.live.log.run, context.live.state.turn.begin, f"waiting: {what}")
     return GestaError(move.error.message if move.error is not None else move.reason)

@@ -383,7 +383,7 @@ def compare_shapes(module: Any, shown: Shown, found: Any) -> Iterator[tuple[str,
     assert shown.parameters is not None
     for place, want in enumerate(shown.parameters.parameters.values()):
         if want.kind in STARS:
-            yield f"{STARS[want.kind]}{want.name}", any(each.kind == want.kind for each in have)
+            yield f"{STARS[want.kind]}{want.name}", starred(found, want.kind)
             continue
         mine = next((each for each in have if each.name == want.name), None)
         if want.kind is PLAIN:
@@ -391,8 +391,15 @@ def compare_shapes(module: Any, shown: Shown, found: Any) -> Iterator[tuple[str,
         else:
             there = mine is not None and mine.kind in (want.kind, PLAIN)
         yield want.name, there and mine is not None and same_default(module, want.default, mine.default)
-    if found is not None and (more := set(needed(found)) - set(shown.parameters.parameters)):
+    open_ended = any(each.kind is each.VAR_KEYWORD for each in shown.parameters.parameters.values())
+    if found is not None and not open_ended and (more := set(needed(found)) - set(shown.parameters.parameters)):
         yield f"needs no {', '.join(sorted(more))}", False
+
+
+def starred(found: Any, kind: Any) -> bool:
+    """Return whether something takes any number of values or keywords; pydantic's classes hide that of theirs."""
+    known = [inspect.signature(each) for each in (found, getattr(found, "__init__", None)) if callable(each)]
+    return any(each.kind == kind for shape in known for each in shape.parameters.values())
 
 
 def same_default(module: Any, want: Any, mine: Any) -> bool:

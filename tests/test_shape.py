@@ -56,6 +56,7 @@ KEYWORDS = {  # functions and classes whose keywords are the user's own words, s
     "log": "the annotations of an entry",
     "span": "the annotations of a span",
     "Spelled": "the fields of any struct, checked there",
+    "Checked": "as above",
     "tool": "a TypedDict lists them",
     "Tool": "a tool is called as the function that it was made of",
     "store": "the options of `gesta.open`; a TypedDict lists them",
@@ -84,6 +85,7 @@ EXTRA = {  # files that name `extra`, and why that is no reader of a member of i
     "compare.forks": "it cannot be changed",
     "compat.langroid.facts": "an option of pydantic's",
     "compat.agent_catalog.export": "it is written as it came",
+    "compat.agent_catalog.contents": "as above",
     "models.responses_items": "a parameter of that name",
 }
 SQL_OF_FORMAT_1 = {"stores.views"}
@@ -178,7 +180,8 @@ def allowed(name: str, found: Import) -> bool:
     if not name:  # the door
         return other in SPINE + RIBS or (other in ("address", "sync") and (found.lazy or found.typing))
     if other == top:  # the `__init__` of a unit may hand on names of its files
-        return before(name, found.target) or name == top in SPINE
+        hands_on = name == top in SPINE or (top == "compat" and found.target.startswith(f"{name}."))
+        return before(name, found.target) or hands_on
     if top in SPINE:
         return other in SPINE[: SPINE.index(top)]
     return other in (*SPINE, "views", *RIBS_FOR.get(top, ()), *EDGES_IN_RIBS.get(name, ()))

@@ -297,7 +297,7 @@ async def test_any_run_goes_out_as_lines_that_agent_catalog_reads() -> None:
     contents = [line["content"] for line in lines]
     assert contents[1] == {"kind": "key-value", "key": "thought", "value": {"value": "hm"}}
     value = contents[2]["value"]
-    assert (value["set"], value["nan"], value["bytes"], value["1"]) == ([1], "nan", "b'x'", "\\ud800")
+    assert (value["set"], value["nan"], value["bytes"], value["1"]) == ([1], "nan", "x", "\\ud800")
     assert value["object"] == "<class 'object'>"
     assert contents[3]["tool_call_id"] == contents[4]["tool_call_id"] != ""
     assert contents[4]["tool_result"] is None

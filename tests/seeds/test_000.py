@@ -2,19 +2,23 @@
 
 import importlib
 import json
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from pathlib import Path
+from decimal import Decimal
+from pathlib import Path, PurePosixPath
 from types import UnionType
 from typing import Any, get_args
+from uuid import UUID
 
 import msgspec
 import pytest
 
 import gesta
 from gesta import kinds
-from gesta.address import open_record
+from gesta.address import drive, open_record
 from gesta.codec.rows import PythonValue
+from gesta.compat import agent_catalog as compat
 from gesta.compat.agent_catalog.export import export_run
 from gesta.formatters.tool_calls import ToolCalls
 from gesta.kinds import (
@@ -174,3 +178,118 @@ async def test_a_call_without_an_id_gets_a_stable_one_when_it_is_formatted() -> 
 def test_a_content_is_written_as_the_document_writes_it() -> None:
     line = {"kind": "user", "value": "hi", "user_id": "u"}
     assert msgspec.to_builtins(msgspec.convert(line, kinds.Content)) == line
+
+
+# ------------------------------------------------------------------------------- as programs of agent-catalog use them
+
+
+def test_a_content_takes_its_kind_and_is_dumped_and_read_back_as_pydantic_does_it() -> None:
+    made = USER(kind=Kind.User, value="hi")
+    shown = {"extra": None, "kind": "user", "value": "hi", "user_id": None}
+    assert made.model_dump() == shown == dict(made)
+    assert made.model_dump_json() == '{"extra":null,"kind":"user","value":"hi","user_id":null}'
+    assert compat.UserContent.model_validate({**shown, "more": 1}) == made
+    assert compat.UserContent.model_validate_json(made.model_dump_json()) == made
+    assert compat.UserContent.model_validate(made) is made
+    assert repr(made) == "UserContent(extra=None, kind=<Kind.User: 'user'>, value='hi', user_id=None)"
+    assert made.model_dump(exclude_none=True, exclude={"kind"}) == {"value": "hi"}
+    assert made.model_dump(include={"user_id"}) == {"user_id": None}
+    assert made.model_dump(exclude_defaults=True) == made.model_dump(exclude_unset=True) == {"value": "hi"}
+    assert made.model_dump_json(indent=1, include={"value"}) == '{\n "value": "hi"\n}'
+    assert made.model_copy(update={"value": "ho"}).value == "ho"
+    assert compat.UserContent.model_fields["value"].is_required()
+    assert isinstance(made, compat.BaseContent)
+    assert isinstance(made, UserContent)
+
+
+USER: Any = compat.UserContent
+RESULT: Any = compat.ToolResultContent
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: USER(value=3), "UserContent: field 'value': Expected `str`, got `int`."),
+        (USER, "UserContent: field 'value' is missing."),
+        (lambda: USER(value="", kind="system"), "UserContent: found kind='system', expected 'user'."),
+        (lambda: RESULT(tool_result=1, status="bad"), "'status': Invalid enum value 'bad'."),
+        (lambda: compat.UserContent.model_validate(3), "UserContent: found 3, expected a dict."),
+        (lambda: compat.UserContent.model_validate_json("{"), "UserContent: Expecting property name"),
+        (lambda: compat.UserContent.model_validate_json("[" * 99999), "UserContent: maximum recursion depth"),
+        (lambda: compat.content_of({"kind": "no"}), "Content: found kind 'no', expected one of system, tool-call,"),
+        (lambda: compat.content_of([]), "Content: found kind None"),
+    ],
+)
+def test_what_is_no_content_is_a_value_error_that_names_the_field(make: Callable[[], Any], said: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(said)) as caught:
+        make()
+    assert isinstance(caught.value, compat.BadContent)
+
+
+def test_a_misspelt_field_is_named_and_not_left_out() -> None:
+    with pytest.raises(TypeError, match=r"UserContent has no field 'user'\. Did you mean 'user_id'\?"):
+        USER(value="hi", user="u")
+
+
+def test_a_call_needs_no_tool_call_id() -> None:
+    made = compat.ToolCallContent(tool_name="t", tool_args={})
+    assert made.model_dump()["tool_call_id"] is None
+
+
+def test_the_tools_of_a_request_header_are_models_in_the_program_and_objects_on_record() -> None:
+    tool = {"name": "t", "description": "d", "args_schema": {}}
+    made = compat.RequestHeaderContent(tools=[compat.RequestHeaderContent.Tool(**tool)])  # type: ignore[arg-type]
+    assert made == compat.RequestHeaderContent.model_validate({"kind": "request-header", "tools": [tool]})
+    assert made.tools is not None
+    assert made.tools[0].name == "t"
+    assert made.model_dump()["tools"] == made.model_dump(mode="json")["tools"] == [tool]
+    with gesta.open_sync() as record, record.span("s", session="s") as span:
+        entry = span.log(made)
+        assert entry is not None
+        assert entry.content == RequestHeaderContent(tools=[tool])
+    assert compat.RequestHeaderContent().tools is None
+
+
+DUMPED: list[tuple[Any, Any]] = [
+    *((value, shown) for value, _, shown in SAFE if value is not Plain),
+    (b"text", "text"),
+    (Decimal("1.50"), "1.50"),
+    (UUID(int=1), "00000000-0000-0000-0000-000000000001"),
+    (PurePosixPath("/a"), "/a"),
+    ([Plain(), (Plain(),)], ["Plain()", ["Plain()"]]),
+    ({(1, 2): 3, None: 4}, {"(1, 2)": 3, "None": 4}),
+    (2**70, 2**70),
+    ("x" * 1_000_000, "x" * 1_000_000),
+    (Kind.User, "user"),
+]
+
+
+@pytest.mark.parametrize(("value", "shown"), DUMPED, ids=[type(value).__name__ for value, _ in DUMPED])
+def test_json_of_a_content_is_what_its_record_exports(value: Any, shown: Any) -> None:
+    made = compat.KeyValueContent(key="k", value=value, extra={"v": value})
+    dumped = json.loads(made.model_dump_json())
+    assert dumped["value"] == dumped["extra"]["v"] == shown == compat.BaseContent._safe_serialize(value)
+    assert json.loads(compat.BeginContent(state=value).model_dump_json())["state"] == shown
+    assert made.value is value
+    with gesta.open_sync() as record:
+        with record.span("s", session="s") as span:
+            span.log(made)
+        lines = drive(_lines(record.record, record.find("s").run))
+    assert json.loads(lines[1])["content"] == {
+        name: each for name, each in dumped.items() if each is not None or name == "value"
+    }
+
+
+async def _lines(record: gesta.Record, run: str) -> list[str]:
+    return [line async for line in export_run(record, run)]
+
+
+def test_a_model_of_pydantic_has_contents_as_fields() -> None:
+    pydantic = pytest.importorskip("pydantic")
+    log = pydantic.create_model("Log", content=(compat.Content, ...))
+    made = log.model_validate({"content": {"kind": "key-value", "key": "k", "value": 1}})
+    assert made.content == compat.KeyValueContent(key="k", value=1)
+    shown = {"extra": None, "kind": "key-value", "key": "k", "value": 1}
+    assert json.loads(made.model_dump_json()) == {"content": shown}
+    with pytest.raises(pydantic.ValidationError, match="expected 'user'"):
+        log.model_validate({"content": {"kind": "key-value", "key": 1}})

@@ -1,4 +1,42 @@
-"""agent-catalog: its activity log, written from any run. `gesta.importers.agent_catalog` reads one."""
+"""agent-catalog: its contents, spans and catalog by the names that its programs know, and its activity log."""
 
-ORDER = ("export",)
+from gesta.compat.agent_catalog.contents import (
+    AssistantContent,
+    BadContent,
+    BaseContent,
+    BeginContent,
+    ChatCompletionContent,
+    Content,
+    EdgeContent,
+    EndContent,
+    KeyValueContent,
+    RequestHeaderContent,
+    SystemContent,
+    ToolCallContent,
+    ToolResultContent,
+    UserContent,
+    content_of,
+)
+from gesta.content import Kind
+
+ORDER = ("export", "contents")
 """Each file may import those before it."""
+
+__all__ = [
+    "AssistantContent",
+    "BadContent",
+    "BaseContent",
+    "BeginContent",
+    "ChatCompletionContent",
+    "Content",
+    "EdgeContent",
+    "EndContent",
+    "KeyValueContent",
+    "Kind",
+    "RequestHeaderContent",
+    "SystemContent",
+    "ToolCallContent",
+    "ToolResultContent",
+    "UserContent",
+    "content_of",
+]

@@ -22,6 +22,9 @@ from gesta.prompt.formatter import numbers_in_hex
 from gesta.record.record import Record
 from gesta.state.run import UNFIT
 
+OF_TEXT = ("Decimal", "PosixPath", "PurePosixPath", "PureWindowsPath", "UUID", "WindowsPath")
+"""Classes of values that pydantic writes as the text that they are made of."""
+
 
 async def export_run(record: Record, run: str) -> AsyncIterator[str]:
     """Yield a run as lines that agent-catalog reads, each with its end; of an imported one, the lines that came in.
@@ -60,8 +63,10 @@ def plain(value: Any) -> Any:
             return value if abs(value) < float("inf") else repr(value)
         case datetime():
             return value.isoformat()
+        case bytes():
+            return _text(value)
         case Unheld():
-            return plain(value.repr)
+            return plain(_named(value))
         case Secret():
             return f"<secret {value.name}>"
         case _:
@@ -152,6 +157,20 @@ class _Writer:
 
     def _call_id(self, seq: int, run: str) -> str:
         return self._ids[seq] or "call_" + sha256(f"{run}.{seq}".encode()).hexdigest()[:8]
+
+
+def _text(data: bytes) -> str:
+    """Return bytes as the text that they hold, else as Python shows them."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return repr(data)
+
+
+def _named(value: Unheld) -> str:
+    """Return the text that a value was made of, where Python shows it as such; else the whole that it shows."""
+    text = value.repr[len(value.type) + 2 : -2]
+    return text if value.type in OF_TEXT and value.repr == f"{value.type}({text!r})" else value.repr
 
 
 def _id(cause: Any, run: str) -> str:

@@ -10,8 +10,10 @@ Prints:
 """
 
 import gesta
-from gesta.compat.langchain.lc import format_to_tool_messages, from_lc, to_lc
-from gesta.compat.langchain.steps import AgentActionMessageLog, AgentFinish, AgentStep, steps
+from gesta.compat.langchain.agents import AgentActionMessageLog, AgentFinish, AgentStep
+from gesta.compat.langchain.lc import from_lc, to_lc
+from gesta.compat.langchain.scratchpads import format_to_tool_messages
+from gesta.compat.langchain.steps import steps
 
 
 @gesta.tool(effect="pure")

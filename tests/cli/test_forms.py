@@ -18,8 +18,8 @@ import gesta as door
 from gesta import kinds
 from gesta.cli.layout import WIDEST
 from gesta.cli.talk import harmless
+from gesta.compat.langchain.agents import AgentFinish, AgentStep
 from gesta.compat.langchain.lc import from_lc
-from gesta.compat.langchain.steps import AgentFinish, AgentStep
 from gesta.compat.langroid.task_log import COLUMNS
 from gesta.formatters.codeact_text import code_of
 from gesta.prompt.formatter import observation_text

@@ -13,25 +13,24 @@ from tests.laws.scenes import World, agent, play
 import gesta
 from gesta import address
 from gesta.codec.rows import PythonValue
-from gesta.compat.langchain.lc import (
+from gesta.compat.langchain.agents import AgentAction, AgentActionMessageLog, AgentFinish, AgentStep
+from gesta.compat.langchain.lc import from_lc, to_lc
+from gesta.compat.langchain.messages import (
+    AIMessage,
+    BaseMessage,
+    ChatMessage,
+    FunctionMessage,
+    HumanMessage,
+    ToolMessage,
+)
+from gesta.compat.langchain.scratchpads import (
     format_log_to_messages,
     format_log_to_str,
     format_to_openai_function_messages,
     format_to_tool_messages,
     format_xml,
-    from_lc,
-    to_lc,
 )
-from gesta.compat.langchain.steps import (
-    UNANSWERED,
-    AgentAction,
-    AgentActionMessageLog,
-    AgentFinish,
-    AgentStep,
-    LogMessage,
-    contents,
-    steps,
-)
+from gesta.compat.langchain.steps import UNANSWERED, contents, steps
 from gesta.entry import Entry
 from gesta.formatters import tool_calls
 from gesta.kinds import (
@@ -52,7 +51,7 @@ try:
 except ImportError:
     dumps = loads = None  # type: ignore[assignment, unused-ignore]
 
-SAID = LogMessage("ai", "hm", tool_calls=[{"name": "search", "args": {"q": 1}, "id": "c1"}])
+SAID = AIMessage("hm", tool_calls=[{"name": "search", "args": {"q": 1}, "id": "c1"}])
 PLAIN = AgentAction("search", {"q": "é"}, "Thought: search it")
 LOGGED = AgentActionMessageLog("search", {"q": 1}, "l", message_log=[SAID])
 
@@ -250,7 +249,7 @@ def stories(draw: st.DrawFn) -> list[AgentStep | AgentFinish]:
             calls: list[dict[str, Any]] = [
                 {"name": draw(NAMES), "args": draw(ARGS), "id": f"c{turn}-{n}"} for n in range(draw(st.integers(1, 3)))
             ]
-            log = [LogMessage("ai", text, id=draw(st.none() | st.text()), tool_calls=calls)]
+            log = [AIMessage(text, id=draw(st.none() | st.text()), tool_calls=calls)]
             for each in calls:
                 made = AgentActionMessageLog(
                     each["name"], each["args"], draw(st.text()), message_log=log, tool_call_id=each["id"]
@@ -258,7 +257,7 @@ def stories(draw: st.DrawFn) -> list[AgentStep | AgentFinish]:
                 found.append(AgentStep(made, draw(JSON), draw(OUTCOMES)))
         else:
             tool_input = draw(ARGS | st.text())
-            log = [LogMessage("ai", draw(st.text())) for _ in range(draw(st.integers(0, 2)))]
+            log = [AIMessage(draw(st.text())) for _ in range(draw(st.integers(0, 2)))]
             action = AgentAction(draw(NAMES), tool_input, text)
             logged = AgentActionMessageLog(draw(NAMES), tool_input, text, message_log=log)
             found.append(AgentStep(action if kind == "plain" else logged, draw(JSON), draw(OUTCOMES)))
@@ -290,13 +289,13 @@ FROZEN = [
     (AgentFinish({"lc": 1}, "l"), HEAD + '"agent", "AgentFinish"], "kwargs": {"return_values": {"__lc_escaped__": {"lc": 1}}, "log": "l", "type": "AgentFinish"}}'),
     (LOGGED, HEAD + '"agent", "AgentActionMessageLog"], "kwargs": {"tool": "search", "tool_input": {"q": 1}, "log": "l", "type": "AgentActionMessageLog", "message_log": [' + AI + "]}}"),
     (AgentActionMessageLog("a", {"x": 1}, "l", message_log=[SAID], tool_call_id="c1"), HEAD + '"agent", "ToolAgentAction"], "kwargs": {"tool": "a", "tool_input": {"x": 1}, "log": "l", "type": "AgentActionMessageLog", "message_log": [' + AI + '], "tool_call_id": "c1"}}'),
-    (LogMessage("ai", "", rest={"usage_metadata": USED, "response_metadata": {"a": 1}, "additional_kwargs": {"k": "v"}, "invalid_tool_calls": [BROKEN]}), HEAD + '"messages", "AIMessage"], "kwargs": {"content": "", "additional_kwargs": {"k": "v"}, "response_metadata": {"a": 1}, "type": "ai", "invalid_tool_calls": [{"type": "invalid_tool_call", "id": "c", "name": "s", "args": "{bad", "error": "e"}], "usage_metadata": {"input_tokens": 1, "output_tokens": 2, "total_tokens": 3}, "tool_calls": []}}'),
-    (LogMessage("ai", [{"type": "text", "text": "x"}], name="n", id="i"), HEAD + '"messages", "AIMessage"], "kwargs": {"content": [{"type": "text", "text": "x"}], "type": "ai", "name": "n", "id": "i", "tool_calls": [], "invalid_tool_calls": []}}'),
-    (LogMessage("human", "hi"), HEAD + '"messages", "HumanMessage"], "kwargs": {"content": "hi", "type": "human"}}'),
-    (LogMessage("tool", "r", name="", id="", tool_call_id="c1", rest={"artifact": 0}), HEAD + '"messages", "ToolMessage"], "kwargs": {"content": "r", "type": "tool", "name": "", "id": "", "tool_call_id": "c1", "artifact": 0, "status": "success"}}'),
-    (LogMessage("function", "c", name="f"), HEAD + '"messages", "FunctionMessage"], "kwargs": {"content": "c", "type": "function", "name": "f"}}'),
-    (LogMessage("chat", "c", rest={"role": "r"}), HEAD + '"messages", "ChatMessage"], "kwargs": {"content": "c", "type": "chat", "role": "r"}}'),
-    (LogMessage("AIMessageChunk", "x"), HEAD + '"messages", "AIMessageChunk"], "kwargs": {"content": "x", "type": "AIMessageChunk", "tool_calls": [], "invalid_tool_calls": []}}'),
+    (AIMessage("", usage_metadata=USED, response_metadata={"a": 1}, additional_kwargs={"k": "v"}, invalid_tool_calls=[BROKEN]), HEAD + '"messages", "AIMessage"], "kwargs": {"content": "", "additional_kwargs": {"k": "v"}, "response_metadata": {"a": 1}, "type": "ai", "invalid_tool_calls": [{"type": "invalid_tool_call", "id": "c", "name": "s", "args": "{bad", "error": "e"}], "usage_metadata": {"input_tokens": 1, "output_tokens": 2, "total_tokens": 3}, "tool_calls": []}}'),
+    (AIMessage([{"type": "text", "text": "x"}], name="n", id="i"), HEAD + '"messages", "AIMessage"], "kwargs": {"content": [{"type": "text", "text": "x"}], "type": "ai", "name": "n", "id": "i", "tool_calls": [], "invalid_tool_calls": []}}'),
+    (HumanMessage("hi"), HEAD + '"messages", "HumanMessage"], "kwargs": {"content": "hi", "type": "human"}}'),
+    (ToolMessage("r", name="", id="", tool_call_id="c1", artifact=0), HEAD + '"messages", "ToolMessage"], "kwargs": {"content": "r", "type": "tool", "name": "", "id": "", "tool_call_id": "c1", "artifact": 0, "status": "success"}}'),
+    (FunctionMessage("c", name="f"), HEAD + '"messages", "FunctionMessage"], "kwargs": {"content": "c", "type": "function", "name": "f"}}'),
+    (ChatMessage("c", role="r"), HEAD + '"messages", "ChatMessage"], "kwargs": {"content": "c", "type": "chat", "role": "r"}}'),
+    (BaseMessage("x", type="AIMessageChunk"), HEAD + '"messages", "AIMessageChunk"], "kwargs": {"content": "x", "type": "AIMessageChunk", "tool_calls": [], "invalid_tool_calls": []}}'),
 ]  # fmt: skip
 
 
@@ -364,8 +363,8 @@ def test_texts_show_observations_as_json_and_take_prefixes() -> None:
     assert format_log_to_str([(PLAIN, {"a": True})]) == 'Thought: search it\nObservation: {"a": true}\nThought: '
     assert format_log_to_str([AgentStep(PLAIN, "x")], "O: ", "T: ") == "Thought: search it\nO: x\nT: "
     assert format_log_to_messages([(PLAIN, None)], "saw {observation}") == [
-        LogMessage("ai", PLAIN.log),
-        LogMessage("human", "saw null"),
+        AIMessage(PLAIN.log),
+        HumanMessage("saw null"),
     ]
     assert format_xml([(AgentAction("a</tool>", {"q": 1}, ""), "<final_answer>")]) == (
         '<tool>a[[/tool]]</tool><tool_input>{"q": 1}</tool_input><observation>[[final_answer]]</observation>'
@@ -374,14 +373,14 @@ def test_texts_show_observations_as_json_and_take_prefixes() -> None:
 
 
 def test_no_scratchpad_drops_the_observation_of_a_plain_action() -> None:
-    both = [LogMessage("ai", PLAIN.log), LogMessage("human", "seen")]
+    both = [AIMessage(PLAIN.log), HumanMessage("seen")]
     assert format_to_openai_function_messages([(PLAIN, "seen")]) == both
     assert format_to_tool_messages([(PLAIN, "seen")])[-1] == both[-1]
     assert format_to_tool_messages([(PLAIN, "seen")]) == both
 
 
 def test_a_logged_action_gives_its_messages_and_a_function_message() -> None:
-    assert format_to_openai_function_messages([(LOGGED, "r")]) == [SAID, LogMessage("function", "r", name="search")]
+    assert format_to_openai_function_messages([(LOGGED, "r")]) == [SAID, FunctionMessage("r", name="search")]
 
 
 def test_equal_rounds_stay_two_and_parallel_calls_one() -> None:
@@ -392,13 +391,13 @@ def test_equal_rounds_stay_two_and_parallel_calls_one() -> None:
         "ai",
         "tool",
     ]
-    pair = LogMessage("ai", "", tool_calls=[{"name": "a", "args": {}, "id": "1"}, {"name": "a", "args": {}, "id": "2"}])
+    pair = AIMessage("", tool_calls=[{"name": "a", "args": {}, "id": "1"}, {"name": "a", "args": {}, "id": "2"}])
     first, second = (AgentActionMessageLog("a", {}, "", message_log=[pair], tool_call_id=each) for each in "12")
     both = format_to_tool_messages([(second, "two"), (first, "one")])
     assert [(each.tool_call_id, each.content) for each in both] == [(None, ""), ("1", "one"), ("2", "two")]
 
 
 def test_no_call_is_left_without_an_answer() -> None:
-    pair = LogMessage("ai", "", tool_calls=[{"name": "a", "args": {}, "id": "1"}, {"name": "b", "args": {}, "id": "2"}])
+    pair = AIMessage("", tool_calls=[{"name": "a", "args": {}, "id": "1"}, {"name": "b", "args": {}, "id": "2"}])
     made = format_to_tool_messages([(AgentActionMessageLog("b", {}, "", message_log=[pair], tool_call_id="2"), "two")])
     assert [(each.tool_call_id, each.content) for each in made[1:]] == [("1", UNANSWERED), ("2", "two")]

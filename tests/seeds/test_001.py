@@ -5,26 +5,27 @@ from typing import Any
 
 import pytest
 
-from gesta.compat.langchain.steps import AgentAction, AgentActionMessageLog, AgentFinish, AgentStep, LogMessage
+from gesta.compat.langchain.agents import AgentAction, AgentActionMessageLog, AgentFinish, AgentStep
+from gesta.compat.langchain.messages import AIMessage, FunctionMessage, HumanMessage
 
 PATHS = [
     *(
-        f"gesta.compat.langchain.steps.{name}"
+        f"gesta.compat.langchain.agents.{name}"
         for name in ("AgentAction", "AgentActionMessageLog", "AgentStep", "AgentFinish")
     ),
-    *(f"gesta.compat.langchain.steps.{name}" for name in ("LogMessage", "steps", "contents", "UNANSWERED")),
+    *(f"gesta.compat.langchain.steps.{name}" for name in ("steps", "contents", "UNANSWERED")),
     *(
         "gesta.compat.langchain.lc.to_lc",
         "gesta.compat.langchain.lc.from_lc",
         "gesta.prompt.formatter.observation_text",
     ),
     *(
-        f"gesta.compat.langchain.lc.format_{name}"
+        f"gesta.compat.langchain.scratchpads.format_{name}"
         for name in ("log_to_str", "log_to_messages", "xml", "to_tool_messages")
     ),
-    "gesta.compat.langchain.lc.format_to_openai_function_messages",
+    "gesta.compat.langchain.scratchpads.format_to_openai_function_messages",
 ]
-SAID = LogMessage("ai", "I look.", tool_calls=[{"name": "look", "args": {"x": 1}, "id": "c1"}])
+SAID = AIMessage("I look.", tool_calls=[{"name": "look", "args": {"x": 1}, "id": "c1"}])
 PLAIN = AgentAction("look", {"x": 1}, "Thought: I look.\nAction: look")
 LOGGED = AgentActionMessageLog("look", {"x": 1}, "I look.", message_log=[SAID])
 
@@ -57,13 +58,13 @@ def test_an_input_that_is_neither_text_nor_dict_is_refused(wrong: Any) -> None:
 
 
 def test_a_plain_action_speaks_its_log_and_hears_its_observation() -> None:
-    assert PLAIN.messages == [LogMessage("ai", PLAIN.log)]
-    assert AgentStep(PLAIN, {"é": 1}).messages == [LogMessage("human", '{"é": 1}')]
+    assert PLAIN.messages == [AIMessage(PLAIN.log)]
+    assert AgentStep(PLAIN, {"é": 1}).messages == [HumanMessage('{"é": 1}')]
 
 
 def test_a_logged_action_speaks_its_messages_and_hears_one_function_message() -> None:
     assert LOGGED.messages == (SAID,)
-    assert AgentStep(LOGGED, None).messages == [LogMessage("function", "null", name="look")]
+    assert AgentStep(LOGGED, None).messages == [FunctionMessage("null", name="look")]
 
 
 def test_a_native_action_keeps_the_id_of_its_call() -> None:
@@ -73,7 +74,7 @@ def test_a_native_action_keeps_the_id_of_its_call() -> None:
 
 
 def test_a_finish_speaks_its_log_not_its_answer() -> None:
-    assert AgentFinish({"output": "4"}, "So: 4").messages == [LogMessage("ai", "So: 4")]
+    assert AgentFinish({"output": "4"}, "So: 4").messages == [AIMessage("So: 4")]
 
 
 @pytest.mark.parametrize(

@@ -15,21 +15,22 @@ from tests.validators.chat_completions import history_violations
 import gesta
 from gesta import kinds
 from gesta.address import open_record
-from gesta.compat.langchain.lc import (
+from gesta.compat.langchain.agents import AgentAction, AgentActionMessageLog, AgentFinish, AgentStep
+from gesta.compat.langchain.lc import from_lc, to_lc
+from gesta.compat.langchain.messages import AIMessage
+from gesta.compat.langchain.scratchpads import (
     format_log_to_messages,
     format_log_to_str,
     format_to_openai_function_messages,
     format_to_tool_messages,
     format_xml,
-    from_lc,
-    to_lc,
 )
-from gesta.compat.langchain.steps import AgentAction, AgentActionMessageLog, AgentFinish, AgentStep, LogMessage, steps
+from gesta.compat.langchain.steps import steps
 from gesta.entry import Entry, utc_text
 from gesta.formatters.tool_calls import ToolCalls
 from gesta.kinds import AssistantContent, Kind, RetrievalContent
 
-SAID = LogMessage("ai", "", tool_calls=[{"name": "look", "args": {"x": 1}, "id": "c1"}])
+SAID = AIMessage("", tool_calls=[{"name": "look", "args": {"x": 1}, "id": "c1"}])
 PLAIN = AgentAction("look", {"x": 1}, "Thought: I look.")
 NATIVE = AgentActionMessageLog("look", {"x": 1}, "", message_log=[SAID], tool_call_id="c1")
 
@@ -91,7 +92,7 @@ def test_every_scratchpad_shows_every_observation_as_json() -> None:
 
 
 def test_parallel_calls_of_which_one_has_no_result_leave_nothing_unanswered() -> None:
-    both = LogMessage("ai", "", tool_calls=[{"name": "look", "args": {}, "id": id} for id in ("c1", "c2")])
+    both = AIMessage("", tool_calls=[{"name": "look", "args": {}, "id": id} for id in ("c1", "c2")])
     first = AgentActionMessageLog("look", {}, "", message_log=[both], tool_call_id="c1")
     messages = format_to_tool_messages([(first, "seen")])
     assert [(message.type, message.tool_call_id) for message in messages[1:]] == [("tool", "c1"), ("tool", "c2")]

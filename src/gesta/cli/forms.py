@@ -21,16 +21,9 @@ from gesta.compat.kodeagent.codeact import CodeActHistoryFormatter
 from gesta.compat.kodeagent.history import HistoryFormatter
 from gesta.compat.kodeagent.llm_message import LLMMessage, text_of
 from gesta.compat.kodeagent.react import ReActHistoryFormatter
+from gesta.compat.langchain.agents import AgentAction, AgentActionMessageLog, AgentFinish, AgentStep
 from gesta.compat.langchain.lc import to_lc
-from gesta.compat.langchain.steps import (
-    AgentAction,
-    AgentActionMessageLog,
-    AgentFinish,
-    AgentStep,
-    Round,
-    rounds,
-    steps,
-)
+from gesta.compat.langchain.steps import Round, rounds, steps
 from gesta.compat.langroid.task_log import COLUMNS, Row, task_log, tsv
 from gesta.entry import Entry
 from gesta.errors import nearest

@@ -1,4 +1,48 @@
 """LangChain: steps of an agent as actions and observations, and as LangChain's own serialized objects."""
 
-ORDER = ("steps", "lc")
+from gesta.compat.langchain.agents import AgentAction, AgentActionMessageLog, AgentFinish, AgentStep
+from gesta.compat.langchain.lc import from_lc, to_lc
+from gesta.compat.langchain.messages import (
+    AIMessage,
+    BaseMessage,
+    ChatMessage,
+    FunctionMessage,
+    HumanMessage,
+    RemoveMessage,
+    Serializable,
+    SystemMessage,
+    ToolMessage,
+)
+from gesta.compat.langchain.scratchpads import (
+    format_log_to_messages,
+    format_log_to_str,
+    format_to_openai_function_messages,
+    format_to_tool_messages,
+    format_xml,
+)
+
+ORDER = ("messages", "agents", "steps", "lc", "scratchpads")
 """Each file may import those before it."""
+
+__all__ = [
+    "AIMessage",
+    "AgentAction",
+    "AgentActionMessageLog",
+    "AgentFinish",
+    "AgentStep",
+    "BaseMessage",
+    "ChatMessage",
+    "FunctionMessage",
+    "HumanMessage",
+    "RemoveMessage",
+    "Serializable",
+    "SystemMessage",
+    "ToolMessage",
+    "format_log_to_messages",
+    "format_log_to_str",
+    "format_to_openai_function_messages",
+    "format_to_tool_messages",
+    "format_xml",
+    "from_lc",
+    "to_lc",
+]

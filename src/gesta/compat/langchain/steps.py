@@ -1,19 +1,20 @@
-"""Actions, observations and finishes, as LangChain agents keep them, out of any run and back into contents.
+"""Any run as LangChain's actions, observations and finishes, and these as the contents of a run.
 
-No LangChain is needed. Fields, positional construction and `messages` are theirs; more stands where theirs loses
-something: `entry` says which call an action is, `outcome` how it ended, and a native call's answer keeps its id.
-Contract: two actions are the same only if they are one entry; nothing here, nor in `lc`, merges what is merely equal.
+Contract: two actions are the same only if they are one entry; nothing here, nor in `scratchpads`, merges what is merely
+equal.
 """
 
 import hashlib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import suppress
-from typing import Any, Literal
+from typing import Any
 
 from msgspec import Struct, field
-from msgspec.structs import asdict, force_setattr, replace
+from msgspec.structs import replace
 
+from gesta.compat.langchain.agents import AgentAction, AgentActionMessageLog, AgentFinish, AgentStep, Outcome, taken
+from gesta.compat.langchain.messages import AIMessage, BaseMessage, message_of
 from gesta.entry import Entry
 from gesta.kinds import AssistantContent, ChatCompletionContent, Content, Status, ToolCallContent, ToolResultContent
 from gesta.prompt.formatter import observation_text
@@ -23,121 +24,6 @@ ONE = "__arg1"  # LangChain's name for the argument of a tool that takes a text
 CODE = "code_execution"  # name of the call that code in a text stands for
 CALLING = ("tool_calls", "tool_use", "function_call")  # finish reasons of replies with native calls
 ID = re.compile(r"[!-~]{1,40}")
-
-Outcome = Literal["ok", "error", "denied", "interrupted", "unknown", "late", "unanswered"]
-
-
-class Shape(Struct, frozen=True):
-    """What all shapes share."""
-
-    @classmethod
-    def is_lc_serializable(cls) -> bool:
-        """Return True: it has an lc form."""
-        return True
-
-    @classmethod
-    def get_lc_namespace(cls) -> list[str]:
-        """Return the path of its class in lc forms."""
-        return ["langchain", "schema", "agent"]
-
-
-class LogMessage(Shape, frozen=True):
-    """One message of a message log, with LangChain's fields."""
-
-    type: str
-    """`ai`, `human`, `system`, `tool`, `function`, `chat`, `remove`, or the name of a chunk class."""
-    content: str | list[Any]
-    name: str | None = None
-    id: str | None = None
-    tool_call_id: str | None = None
-    tool_calls: Sequence[dict[str, Any]] = ()
-    """Each `{name, args, id}`."""
-    rest: dict[str, Any] = field(default_factory=dict)
-    """Every other field, such as `additional_kwargs` or `invalid_tool_calls`."""
-
-    def __post_init__(self) -> None:
-        calls = ({name: call.get(name) for name in ("name", "args", "id")} for call in self.tool_calls)
-        force_setattr(self, "tool_calls", tuple({**call, "type": "tool_call"} for call in calls))
-
-    @classmethod
-    def get_lc_namespace(cls) -> list[str]:
-        """Return the path of its class in lc forms."""
-        return ["langchain", "schema", "messages"]
-
-
-class AgentAction(Shape, frozen=True):
-    """A request to execute a tool."""
-
-    tool: str
-    tool_input: str | dict[str, Any]
-    """Text where the model wrote text: of a tool of one argument, or arguments that are no JSON object."""
-    log: str
-    """The model's whole text before it was parsed; of a native call also a line that names the call."""
-    type: Literal["AgentAction", "AgentActionMessageLog"] = "AgentAction"
-    entry: str | None = None
-    """Id of the tool-call entry that it was read from."""
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.tool_input, str | dict):
-            raise TypeError(f"tool_input of {self.tool!r} is {self.tool_input!r}; expected a text or a dict")
-
-    @property
-    def messages(self) -> Sequence[LogMessage]:
-        """What the model said."""
-        return [LogMessage("ai", self.log)]
-
-
-class AgentActionMessageLog(AgentAction, frozen=True, kw_only=True):
-    """An action with the messages that it was parsed from."""
-
-    message_log: Sequence[LogMessage]
-    type: Literal["AgentAction", "AgentActionMessageLog"] = "AgentActionMessageLog"
-    tool_call_id: str | None = None
-    """Of a native tool call, as in LangChain's `ToolAgentAction`; calls of one reply share one log."""
-
-    def __post_init__(self) -> None:
-        AgentAction.__post_init__(self)
-        force_setattr(self, "message_log", tuple(self.message_log))
-
-    @property
-    def messages(self) -> Sequence[LogMessage]:
-        """What the model said."""
-        return self.message_log
-
-
-class AgentStep(Shape, frozen=True):
-    """An action and what came of it."""
-
-    action: AgentAction
-    observation: Any
-    outcome: Outcome | None = None
-    """None where it is not known."""
-
-    @property
-    def messages(self) -> Sequence[LogMessage]:
-        """The observation as the model reads it: of a native call a tool message, which keeps the call's id."""
-        text, action = observation_text(self.observation), self.action
-        if not isinstance(action, AgentActionMessageLog):
-            return [LogMessage("human", text)]
-        if action.tool_call_id is None:
-            return [LogMessage("function", text, name=action.tool)]
-        named = {"additional_kwargs": {"name": action.tool}}
-        return [LogMessage("tool", text, tool_call_id=action.tool_call_id, rest=named)]
-
-
-class AgentFinish(Shape, frozen=True):
-    """What an agent gives back in the end."""
-
-    return_values: dict[str, Any]
-    """`output` is the answer."""
-    log: str
-    """The model's whole text."""
-    type: Literal["AgentFinish"] = "AgentFinish"
-
-    @property
-    def messages(self) -> Sequence[LogMessage]:
-        """What the model said."""
-        return [LogMessage("ai", self.log)]
 
 
 class Asked(Struct):
@@ -161,18 +47,16 @@ class Made(Struct):
     answer: AssistantContent | None = None
     late: "tuple[Made, int, ToolResultContent] | None" = None  # only that: one more result of a call
 
-    def message_log(self) -> tuple[LogMessage, ...]:
+    def message_log(self) -> tuple[BaseMessage, ...]:
         """Return the messages that its actions were parsed from."""
         calls, invalid = [], []
         for asked in self.calls:
             name, meta = asked.content.tool_name, asked.content.meta or {}
             if isinstance(raw := meta.get("raw_args"), str):
-                error = {"name": name, "args": raw, "error": meta.get("error")}
-                invalid.append({"type": "invalid_tool_call", "id": asked.call_id, **error})
+                invalid.append({"name": name, "args": raw, "id": asked.call_id, "error": meta.get("error")})
             else:
                 calls.append({"name": name, "args": asked.content.tool_args, "id": asked.call_id})
-        rest = {"invalid_tool_calls": invalid} if invalid else {}
-        return (LogMessage("ai", self.text, tool_calls=calls, rest=rest),)
+        return (AIMessage(self.text, tool_calls=calls, invalid_tool_calls=invalid),)
 
     def actions(self) -> list[AgentAction]:
         """Return the actions of its calls: as `contents` kept them, else as they follow from what was written."""
@@ -186,7 +70,7 @@ class Made(Struct):
 
     def _kept(self, kept: dict[str, Any]) -> list[AgentAction]:
         """Return the actions that `contents` kept. Raises KeyError, TypeError, ValueError for what it did not."""
-        log = tuple(LogMessage(**each) for each in kept["message_log"])
+        log = tuple(message_of(each["type"], each) for each in kept["message_log"])
         return [
             (AgentActionMessageLog(**own, message_log=log) if "tool_call_id" in own else AgentAction(**own))
             for own in ({**own, "entry": asked.entry} for own, asked in zip(kept["actions"], self.calls, strict=True))
@@ -288,7 +172,7 @@ def _answer(state: State, entry: Entry, content: AssistantContent) -> None:
     made.answer = content
 
 
-def _action(text: str, asked: Asked, log: tuple[LogMessage, ...] | None) -> AgentAction:
+def _action(text: str, asked: Asked, log: tuple[BaseMessage, ...] | None) -> AgentAction:
     """Make the action of a call, without a message log if it was parsed from text."""
     call, raw = asked.content, (asked.content.meta or {}).get("raw_args")
     one = call.tool_args.get(ONE) if len(call.tool_args) == 1 else None
@@ -331,15 +215,17 @@ class Round(Struct):
 def rounds(steps: Iterable[AgentStep | AgentFinish]) -> list[Round | AgentStep | AgentFinish]:
     """Gather the steps of each reply; a step alone is a result that came late."""
     found: list[Round | AgentStep | AgentFinish] = []
-    for step in steps:
+    for step in map(taken, steps):
+        if not isinstance(step, AgentStep | AgentFinish):
+            raise TypeError(f"found a {type(step).__name__}; expected steps and finishes, of LangChain or of Gesta")
         if isinstance(step, AgentFinish) or step.outcome == "late":
             found.append(step)
             continue
         if found and isinstance(last := found[-1], Round) and last.claim(step):
             continue
         log = step.action.messages if isinstance(step.action, AgentActionMessageLog) else ()
-        said = log[-1] if log else LogMessage("ai", "")
-        made = Round(step.action, [*said.tool_calls, *said.rest.get("invalid_tool_calls", ())])
+        said = log[-1] if log else AIMessage("")
+        made = Round(step.action, [*said.tool_calls, *said.invalid_tool_calls])
         if not made.claim(step):  # of no call that its messages know
             made = Round(step.action, [], {0: step})
         found.append(made)
@@ -387,7 +273,7 @@ def _made(round_: Round) -> Made:
     if wanted != derived:
         names = "tool", "tool_input", "log", "tool_call_id"
         kept = [{name: getattr(each, name) for name in names if hasattr(each, name)} for each in wanted]
-        made.kept = {"message_log": [asdict(message) for message in log], "actions": kept}
+        made.kept = {"message_log": [message.model_dump() for message in log], "actions": kept}
     return made
 
 

@@ -13,7 +13,8 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from gesta import kinds
-from gesta.compat.langchain.steps import AgentActionMessageLog, AgentStep, steps
+from gesta.compat.langchain.agents import AgentActionMessageLog, AgentStep
+from gesta.compat.langchain.steps import steps
 from gesta.entry import Entry
 from gesta.prompt.formatter import given_text, observation_text
 

@@ -13,7 +13,8 @@ import msgspec
 from msgspec import Struct
 
 from gesta.agent import Agent
-from gesta.compat.langchain.steps import AgentAction, AgentStep, contents, steps
+from gesta.compat.langchain.agents import AgentAction, AgentStep
+from gesta.compat.langchain.steps import contents, steps
 from gesta.entry import Entry
 from gesta.events import Event
 from gesta.kinds import (

@@ -1,0 +1,181 @@
+"""Actions, observations and finishes, as LangChain agents keep them; the names and the module are its own.
+
+Fields, positional construction and `messages` are LangChain's; more stands where theirs loses something: `entry` says
+which call an action is, `outcome` how it ended, and a native call's answer keeps its id. Contract: two actions are the
+same only if they are one entry; nothing here merges what is merely equal.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Literal, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import force_setattr
+
+from gesta.compat.langchain.messages import (
+    MESSAGES,
+    AIMessage,
+    BaseMessage,
+    FunctionMessage,
+    HumanMessage,
+    Serializable,
+    ToolMessage,
+)
+from gesta.prompt.formatter import observation_text
+
+Outcome = Literal["ok", "error", "denied", "interrupted", "unknown", "late", "unanswered"]
+T = TypeVar("T", bound=Serializable)
+LIBRARIES = ("langchain_core", "langchain_classic", "langchain")
+"""Packages whose objects are taken."""
+
+
+class AgentAction(Serializable, frozen=True):
+    """A request to execute a tool."""
+
+    tool: str
+    tool_input: str | dict[str, Any]
+    """Text where the model wrote text: of a tool of one argument, or arguments that are no JSON object."""
+    log: str
+    """The model's whole text before it was parsed; of a native call also a line that names the call."""
+    type: Literal["AgentAction", "AgentActionMessageLog"] = "AgentAction"
+    entry: str | None = None
+    """Id of the tool-call entry that it was read from."""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.tool_input, str | dict):
+            raise TypeError(f"tool_input of {self.tool!r} is {self.tool_input!r}; expected a text or a dict")
+        _check_texts(self, "tool", "log")
+
+    @property
+    def messages(self) -> Sequence[BaseMessage]:
+        """What the model said."""
+        return [AIMessage(self.log)]
+
+
+class AgentActionMessageLog(AgentAction, frozen=True, kw_only=True):
+    """An action with the messages that it was parsed from."""
+
+    message_log: Sequence[BaseMessage]
+    type: Literal["AgentAction", "AgentActionMessageLog"] = "AgentActionMessageLog"
+    tool_call_id: str | None = None
+    """Of a native tool call, as in LangChain's `ToolAgentAction`; calls of one reply share one log."""
+
+    def __post_init__(self) -> None:
+        AgentAction.__post_init__(self)
+        log = tuple(expected(each, BaseMessage) for each in self.message_log)
+        if log != self.message_log:  # else calls of one reply go on sharing one
+            force_setattr(self, "message_log", log)
+
+    def lc_members(self) -> tuple[str, dict[str, Any]]:
+        """Return the class name and the members of its lc form, in LangChain's order."""
+        name, found = super().lc_members()
+        return name if self.tool_call_id is None else "ToolAgentAction", found
+
+    @property
+    def messages(self) -> Sequence[BaseMessage]:
+        """What the model said."""
+        return self.message_log
+
+
+class AgentStep(Serializable, frozen=True):
+    """An action and what came of it."""
+
+    action: AgentAction
+    observation: Any
+    outcome: Outcome | None = None
+    """`None` where it is not known."""
+
+    def __post_init__(self) -> None:
+        force_setattr(self, "action", expected(self.action, AgentAction))
+
+    def lc_members(self) -> tuple[str, dict[str, Any]]:
+        """Return the class name and the members of its lc form, which LangChain lacks, so the entry's id is in it."""
+        name, found = super().lc_members()
+        return name, found if self.action.entry is None else {**found, "entry": self.action.entry}
+
+    @property
+    def messages(self) -> Sequence[BaseMessage]:
+        """The observation as the model reads it: of a native call a tool message, which keeps the call's id."""
+        return _convert_agent_observation_to_messages(self.action, self.observation)
+
+
+class AgentFinish(Serializable, frozen=True):
+    """What an agent gives back in the end."""
+
+    return_values: dict[str, Any]
+    """`output` is the answer."""
+    log: str
+    """The model's whole text."""
+    type: Literal["AgentFinish"] = "AgentFinish"
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.return_values, dict):
+            raise TypeError(f"return_values is {self.return_values!r}; expected a dict")
+        _check_texts(self, "log")
+
+    @property
+    def messages(self) -> Sequence[BaseMessage]:
+        """What the model said."""
+        return [AIMessage(self.log)]
+
+
+SHAPES: dict[str, type[Serializable]] = {
+    **MESSAGES,
+    "BaseMessage": BaseMessage,
+    "AgentAction": AgentAction,
+    "AgentActionMessageLog": AgentActionMessageLog,
+    "ToolAgentAction": AgentActionMessageLog,
+    "AgentStep": AgentStep,
+    "AgentFinish": AgentFinish,
+}
+"""Class of each name of LangChain's."""
+
+
+def taken(value: Any) -> Any:
+    """Return an object of LangChain's own as the shape of the same name, and anything else as it is."""
+    if isinstance(value, Serializable):
+        return value
+    for base in type(value).__mro__:
+        chunk = base.__name__.endswith("MessageChunk")
+        found = BaseMessage if chunk else SHAPES.get(base.__name__)
+        if found is not None and base.__module__.partition(".")[0] in LIBRARIES:
+            known = {name: getattr(value, name) for name in found.__struct_fields__ if hasattr(value, name)}
+            if issubclass(found, BaseMessage):
+                known["rest"] = dict(getattr(value, "model_extra", None) or {})
+            return found(**known)
+    return value
+
+
+def expected(value: Any, shape: type[T]) -> T:
+    """Return a value as the shape that it must have. Raises TypeError for anything that cannot be taken as one."""
+    made = taken(value)
+    if not isinstance(made, shape):
+        raise TypeError(f"found a {type(value).__name__}; expected a {shape.__name__}, of LangChain or of Gesta")
+    return made
+
+
+def _check_texts(shape: Struct, *names: str) -> None:
+    for name in names:
+        if not isinstance(getattr(shape, name), str):
+            raise TypeError(f"{name} is {getattr(shape, name)!r}; expected a text")
+
+
+def _convert_agent_action_to_messages(agent_action: Any) -> Sequence[BaseMessage]:
+    """Return what the model said when it asked for an action."""
+    return expected(agent_action, AgentAction).messages
+
+
+def _convert_agent_observation_to_messages(agent_action: Any, observation: Any) -> Sequence[BaseMessage]:
+    """Return an observation as the model reads it."""
+    action = expected(agent_action, AgentAction)
+    if not isinstance(action, AgentActionMessageLog):
+        return [HumanMessage(observation_text(observation))]
+    if action.tool_call_id is None:
+        return [_create_function_message(action, observation)]
+    named = {"name": action.tool}
+    text = observation_text(observation)
+    return [ToolMessage(text, tool_call_id=action.tool_call_id, additional_kwargs=named)]
+
+
+def _create_function_message(agent_action: Any, observation: Any) -> FunctionMessage:
+    """Return an observation as a message that is named after the tool."""
+    return FunctionMessage(observation_text(observation), name=expected(agent_action, AgentAction).tool)

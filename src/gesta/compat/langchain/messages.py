@@ -1,0 +1,234 @@
+"""LangChain's messages as data, with its names, fields and defaults, and what all its shapes share.
+
+No LangChain is needed, and its own messages are taken wherever these are (`gesta.compat.langchain.agents.taken`).
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Self
+
+from msgspec import Struct, field
+from msgspec.structs import force_setattr
+
+COLLECTIONS = ("additional_kwargs", "response_metadata", "tool_calls", "invalid_tool_calls", "tool_call_chunks")
+"""Members that are not written when they are empty."""
+INVALID = ("type", "id", "name", "args", "error")
+"""Members of a call that could not be read."""
+CALL = ("name", "args", "id")
+BASE = ("content", "additional_kwargs", "response_metadata", "type", "name", "id")
+"""Members of a message of any type."""
+
+
+class Serializable(Struct, frozen=True):
+    """What all shapes share."""
+
+    MORE: ClassVar[tuple[str, ...]] = ("entry", "tool_call_id", "outcome", "rest")
+    """Members that LangChain's shape lacks; they are dumped only if they hold something."""
+
+    @classmethod
+    def is_lc_serializable(cls) -> bool:
+        """Return True: it has an lc form."""
+        return True
+
+    @classmethod
+    def get_lc_namespace(cls) -> list[str]:
+        """Return the path of its class in lc forms."""
+        return ["langchain", "schema", "agent"]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the outer dict of its lc form, whose `kwargs` are still objects."""
+        name, kwargs = self.lc_members()
+        return {"lc": 1, "type": "constructor", "id": [*self.get_lc_namespace(), name], "kwargs": kwargs}
+
+    def lc_members(self) -> tuple[str, dict[str, Any]]:
+        """Return the class name and the members of its lc form, in LangChain's order."""
+        return type(self).__name__, {name: getattr(self, name) for name in self._dumped()}
+
+    def _dumped(self) -> list[str]:
+        return [name for name in self.__struct_fields__ if name not in self.MORE or getattr(self, name)]
+
+    def model_dump(self) -> dict[str, Any]:
+        """Return the members as a dict; shapes in them are dicts too."""
+        return {name: _plain(getattr(self, name)) for name in self._dumped()}
+
+    def model_dump_json(self, *, indent: int | None = None) -> str:
+        """Return the members as JSON. Raises TypeError for a value that JSON cannot hold."""
+        separators = (",", ":") if indent is None else None
+        return json.dumps(self.model_dump(), ensure_ascii=False, indent=indent, separators=separators)
+
+    @classmethod
+    def model_validate(cls, obj: Any) -> Self:
+        """Return one that a dict describes, or the object itself if it is one.
+
+        Raises:
+            TypeError: members are missing, are too many, or are of another type.
+        """
+        if isinstance(obj, cls):
+            return obj
+        if not isinstance(obj, Mapping):
+            raise TypeError(f"found a {type(obj).__name__}; expected a {cls.__name__} or a dict of its members")
+        return cls(**obj)
+
+
+class Said(Serializable, frozen=True):
+    """What a message holds."""
+
+    content: str | list[Any]
+
+
+class BaseMessage(Said, frozen=True, kw_only=True):
+    """A message of any type: of a chunk's, or of one that is not known here."""
+
+    OWN: ClassVar[tuple[str, ...]] = ()
+    """Members beside those of every message."""
+
+    additional_kwargs: dict[str, Any] = field(default_factory=dict)
+    response_metadata: dict[str, Any] = field(default_factory=dict)
+    type: str
+    """`ai`, `human`, `system`, `tool`, `function`, `chat`, `remove`, or the name of a chunk class."""
+    name: str | None = None
+    id: str | None = None
+    tool_calls: Sequence[dict[str, Any]] = ()
+    """Each `{name, args, id}`."""
+    invalid_tool_calls: Sequence[dict[str, Any]] = ()
+    """Each `{name, args, id, error}`, where `args` is a text that could not be read."""
+    usage_metadata: dict[str, Any] | None = None
+    tool_call_chunks: Sequence[dict[str, Any]] = ()
+    chunk_position: str | None = None
+    tool_call_id: str | None = None
+    artifact: Any = None
+    status: str | None = None
+    """Of a tool message, `success` or `error`."""
+    role: str | None = None
+    rest: dict[str, Any] = field(default_factory=dict)
+    """Members of any other name."""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.content, str | list):
+            raise TypeError(f"the content of a message is {self.content!r}; expected a text or a list")
+        calls, invalid = self.tool_calls, self.invalid_tool_calls
+        if self.kind == "ai" and not calls and not invalid:
+            calls, invalid = _calls_of(self.additional_kwargs.get("tool_calls"))
+        made = ({name: call.get(name) for name in CALL} for call in calls)
+        force_setattr(self, "tool_calls", tuple({**call, "type": "tool_call"} for call in made))
+        broken = ({**dict.fromkeys(INVALID), **call, "type": "invalid_tool_call"} for call in invalid)
+        force_setattr(self, "invalid_tool_calls", tuple(broken))
+        force_setattr(self, "tool_call_chunks", tuple(self.tool_call_chunks))
+        if self.kind == "tool" and self.status is None:
+            force_setattr(self, "status", "success")
+
+    @property
+    def kind(self) -> str:
+        """Its type, of a chunk the type of what it is a part of."""
+        return self.type.removesuffix("MessageChunk").lower()
+
+    @classmethod
+    def get_lc_namespace(cls) -> list[str]:
+        """Return the path of its class in lc forms."""
+        return ["langchain", "schema", "messages"]
+
+    def lc_members(self) -> tuple[str, dict[str, Any]]:
+        """Return the class name and the members that LangChain would write, in its order."""
+        every = {**{name: getattr(self, name) for name in self.__struct_fields__ if name != "rest"}, **self.rest}
+        found = {}
+        for key, each in every.items():
+            if key in ("content", "type") or each or (each is not None and key not in COLLECTIONS):
+                found[key] = list(each) if isinstance(each, tuple) else each
+        if self.kind == "ai":
+            found.setdefault("tool_calls", [])
+            found.setdefault("invalid_tool_calls", [])
+        return type(self).__name__ if type(self) is not BaseMessage else self.type, found
+
+    def _dumped(self) -> list[str]:
+        known = (*BASE, *self.OWN)
+        return [name for name in self.__struct_fields__ if name in known or getattr(self, name) not in (None, (), {})]
+
+
+class AIMessage(BaseMessage, frozen=True, kw_only=True):
+    """What a model said."""
+
+    OWN = ("tool_calls", "invalid_tool_calls", "usage_metadata")
+    type: str = "ai"
+
+
+class HumanMessage(BaseMessage, frozen=True, kw_only=True):
+    """What a person said, or what an action led to."""
+
+    type: str = "human"
+
+
+class SystemMessage(BaseMessage, frozen=True, kw_only=True):
+    """What holds for a conversation."""
+
+    type: str = "system"
+
+
+class ToolMessage(BaseMessage, frozen=True, kw_only=True):
+    """The result of a tool call, which `tool_call_id` names."""
+
+    OWN = ("tool_call_id", "artifact", "status")
+    type: str = "tool"
+
+
+class FunctionMessage(BaseMessage, frozen=True, kw_only=True):
+    """The result of a function, which `name` names."""
+
+    type: str = "function"
+
+
+class ChatMessage(BaseMessage, frozen=True, kw_only=True):
+    """A message of any other role."""
+
+    OWN = ("role",)
+    type: str = "chat"
+
+
+class RemoveMessage(BaseMessage, frozen=True, kw_only=True):
+    """A request to remove the message that `id` names."""
+
+    content: str | list[Any] = ""
+    type: str = "remove"
+
+
+MESSAGES: dict[str, type[BaseMessage]] = {
+    made.__name__: made
+    for made in (AIMessage, HumanMessage, SystemMessage, ToolMessage, FunctionMessage, ChatMessage, RemoveMessage)
+}
+TYPES = {made: made.__name__.removesuffix("Message").lower() for made in MESSAGES.values()}
+
+
+def message_of(name: str, members: Mapping[str, Any]) -> BaseMessage:
+    """Return the message of a class name or type; members that messages do not have stand in `rest`."""
+    shape = next((made for made in MESSAGES.values() if name in (made.__name__, TYPES[made])), BaseMessage)
+    every = {**members, **members.get("rest", {})}
+    known = {key: each for key, each in every.items() if key in shape.__struct_fields__ and key != "rest"}
+    rest = {key: each for key, each in every.items() if key not in shape.__struct_fields__}
+    return shape(**{**known, "type": TYPES.get(shape, name)}, rest=rest)
+
+
+def _calls_of(raw: Any) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Return the calls that stand in a provider's own form, and those of them that cannot be read."""
+    calls: list[dict[str, Any]] = []
+    invalid: list[dict[str, Any]] = []
+    for call in raw if isinstance(raw, list) else ():
+        match call:
+            case {"function": {"name": name, "arguments": text}}:
+                try:
+                    args = json.loads(text) or {}
+                except (TypeError, ValueError, RecursionError):
+                    invalid.append({"name": name, "args": text, "id": call.get("id")})
+                else:
+                    calls.append({"name": name or "", "args": args, "id": call.get("id")})
+    return calls, invalid
+
+
+def _plain(value: Any) -> Any:
+    """Return a value in which shapes are dicts."""
+    match value:
+        case Serializable():
+            return value.model_dump()
+        case Mapping():
+            return {key: _plain(each) for key, each in value.items()}
+        case list() | tuple():
+            return [_plain(each) for each in value]
+    return value

@@ -1,0 +1,92 @@
+"""The scratchpads of LangChain's agents: steps as the text or the messages that a model goes on with.
+
+No scratchpad drops an observation, merges equal rounds or leaves a call without an answer. Steps may be LangChain's
+own, or pairs of an action and its observation; the messages are `gesta.compat.langchain.messages`.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+from gesta.compat.langchain.agents import AgentAction, AgentActionMessageLog, AgentStep, _create_function_message, taken
+from gesta.compat.langchain.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
+from gesta.compat.langchain.steps import UNANSWERED, Round, rounds
+from gesta.prompt.formatter import observation_text
+
+Pairs = Iterable[AgentStep | tuple[AgentAction, Any]]
+"""Steps, as Gesta or as LangChain keeps them."""
+TAGS = str.maketrans("<>", "[]")
+XML = tuple(f"<{end}{tag}>" for tag in ("tool", "tool_input", "observation", "final_answer") for end in ("", "/"))
+
+
+def format_log_to_str(steps: Pairs, observation_prefix: str = "Observation: ", llm_prefix: str = "Thought: ") -> str:
+    """Write logs and observations as one text that the model goes on with."""
+    return "".join(
+        f"{step.action.log}\n{observation_prefix}{observation_text(step.observation)}\n{llm_prefix}"
+        for step in _steps(steps)
+    )
+
+
+def format_log_to_messages(steps: Pairs, template_tool_response: str = "{observation}") -> list[BaseMessage]:
+    """Return each log as an ai message and each observation, in the template, as a human one."""
+    found: list[BaseMessage] = []
+    for step in _steps(steps):
+        text = template_tool_response.format(observation=observation_text(step.observation))
+        found += [AIMessage(step.action.log), HumanMessage(text)]
+    return found
+
+
+def format_to_openai_function_messages(steps: Pairs) -> list[BaseMessage]:
+    """Return message logs, each followed by a function message; a plain action's observation is a human message."""
+    found: list[BaseMessage] = []
+    for step in _steps(steps):
+        action, seen = step.action, step.messages
+        logged = isinstance(action, AgentActionMessageLog)
+        found += [*action.messages, *([_create_function_message(action, step.observation)] if logged else seen)]
+    return found
+
+
+def format_to_tool_messages(steps: Pairs) -> list[BaseMessage]:
+    """Return each reply once, then one tool message for each of its calls; a call without a step is answered so."""
+    found: list[BaseMessage] = []
+    for item in rounds(_steps(steps)):
+        if isinstance(item, Round):
+            found += item.first.messages
+            found += _answers(item)
+        elif isinstance(item, AgentStep):
+            named = f"[Late result of {item.action.tool}]\n{observation_text(item.observation)}"
+            found.append(HumanMessage(named))
+    return found
+
+
+def format_xml(steps: Pairs, *, escape_format: str | None = "minimal") -> str:
+    """Write tools, inputs and observations in tags; tags inside them turn into `[[tag]]` unless that is off."""
+    found = ""
+    for step in _steps(steps):
+        texts = step.action.tool, observation_text(step.action.tool_input), observation_text(step.observation)
+        tool, tool_input, seen = (_escape(text) for text in texts) if escape_format == "minimal" else texts
+        found += f"<tool>{tool}</tool><tool_input>{tool_input}</tool_input><observation>{seen}</observation>"
+    return found
+
+
+def _steps(steps: Pairs) -> list[AgentStep]:
+    found = []
+    for step in map(taken, steps):
+        if not isinstance(step, AgentStep | tuple | list):
+            raise TypeError(f"found a {type(step).__name__}; expected a step, or an action and its observation")
+        found.append(step if isinstance(step, AgentStep) else AgentStep(*step))
+    return found
+
+
+def _answers(item: Round) -> Iterable[BaseMessage]:
+    for place, call in enumerate(item.asked):
+        step = item.steps.get(place)
+        text = UNANSWERED if step is None else observation_text(step.observation)
+        yield ToolMessage(text, tool_call_id=call["id"], additional_kwargs={"name": call["name"]})
+    if not item.asked:
+        yield from item.steps[0].messages
+
+
+def _escape(text: str) -> str:
+    for tag in XML:
+        text = text.replace(tag, f"[{tag.translate(TAGS)}]")
+    return text

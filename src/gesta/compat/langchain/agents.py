@@ -19,6 +19,7 @@ from gesta.compat.langchain.messages import (
     HumanMessage,
     Serializable,
     ToolMessage,
+    message_of,
 )
 from gesta.prompt.formatter import observation_text
 
@@ -146,8 +147,17 @@ def taken(value: Any) -> Any:
 
 
 def expected(value: Any, shape: type[T]) -> T:
-    """Return a value as the shape that it must have. Raises TypeError for anything that cannot be taken as one."""
+    """Return a value as the shape that it must have; as in LangChain, it may be a dict of its members.
+
+    Raises:
+        TypeError: it cannot be taken as one.
+    """
     made = taken(value)
+    match value:
+        case {"type": str(type_), "content": _} if shape is BaseMessage:
+            made = message_of(type_, value)
+        case {"tool": _, "tool_input": _, "log": _}:
+            made = (AgentActionMessageLog if "message_log" in value else AgentAction)(**value)
     if not isinstance(made, shape):
         raise TypeError(f"found a {type(value).__name__}; expected a {shape.__name__}, of LangChain or of Gesta")
     return made

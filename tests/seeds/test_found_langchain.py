@@ -45,7 +45,7 @@ def foreign(name: str, module: str = "langchain_core.agents", /, **members: Any)
 
 def said(**more: Any) -> Any:
     calls = [{"name": "look", "args": {"x": 1}, "id": "c1", "type": "tool_call"}]
-    members = {"content": "I look.", "additional_kwargs": {}, "type": "ai", "name": None, "id": None}
+    members: dict[str, Any] = {"content": "I look.", "additional_kwargs": {}, "type": "ai", "name": None, "id": None}
     return foreign("AIMessage", "langchain_core.messages.ai", **members, tool_calls=calls, **more)
 
 

@@ -20,5 +20,6 @@ ORDER = (
     "task_rules",
     "task_steps",
     "task",
+    "batch",
 )
 """Each file may import those before it."""

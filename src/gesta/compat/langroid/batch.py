@@ -1,0 +1,391 @@
+"""A batch runs a copy of a task or of an agent for each of many items; the results have the order of the items.
+
+Each copy is a run of its own. With a name, the batch is a session of the record, and what an item asks is a turn under
+a key of that name. So a batch whose process died is called again with the same name: results that are on record are
+read, runs that were broken off go on, and no effect happens twice.
+"""
+
+import inspect
+from collections.abc import Awaitable, Callable, Sequence
+from enum import StrEnum
+from math import inf
+from typing import Any
+
+import anyio
+from anyio import to_thread
+from msgspec import Struct
+
+from gesta.compat.langroid.chat import ChatAgent
+from gesta.compat.langroid.chat_document import ChatDocument, Entity, StatusCode
+from gesta.compat.langroid.home import Home
+from gesta.compat.langroid.task import Task
+from gesta.policy import Spelled
+from gesta.record.record import Record
+
+Map = Callable[[Any], Any]
+GenTask = Callable[[int], Task]
+DoTask = Callable[[Any, int], Awaitable[Any]]
+
+
+class ExceptionHandling(StrEnum):
+    """What becomes of an item that failed."""
+
+    RAISE = "raise"
+    """Its exception ends the batch."""
+    RETURN_NONE = "return_none"
+    RETURN_EXCEPTION = "return_exception"
+    """Its exception is its result."""
+
+
+def same(result: Any) -> Any:
+    """Return a result as it is."""
+    return result
+
+
+class Batch(Struct, frozen=True, kw_only=True, metaclass=Spelled):
+    """How the items of a batch are worked on: where an event loop is running, `await Batch(...).tasks(...)`."""
+
+    input_map: Map = str
+    """Makes of an item what its task or agent is given."""
+    output_map: Map = same
+    """Makes of a result the result of the item; is not called for an item that failed."""
+    stop_on_first_result: bool = False
+    """Whether the first result that is not `None` ends the batch; all items of a part are then worked on at once."""
+    sequential: bool = True
+    """Whether one item is worked on after the other."""
+    batch_size: int | None = None
+    """Items of a part; each part is finished before the next begins. `None` for one part."""
+    turns: int = -1
+    """Steps of each task at most; -1 for any number."""
+    handle_exceptions: ExceptionHandling | bool = ExceptionHandling.RAISE
+    """False stands for `RAISE`, True for `RETURN_NONE`."""
+    max_cost: float = 0.0
+    """US dollars that each task may cost at most; 0 for any sum."""
+    max_tokens: int = 0
+    """Tokens of each task at most; 0 for any number."""
+    max_concurrency: int | None = None
+    """Items that are worked on at a time at most, where they are not worked on one after the other."""
+    name: str = ""
+    """A batch of that name that was broken off goes on, where its tasks have a record that lasts."""
+
+    async def tasks(self, gen_task: GenTask, items: Sequence[Any]) -> list[Any]:
+        """Run the task that `gen_task` makes for each item, such as `task.clone`.
+
+        Args:
+            gen_task: called with the place of the item, from 0.
+            items: anything that `input_map` takes.
+
+        Returns:
+            The results in the order of the items; `None` where there is none.
+
+        Raises:
+            GestaError: a task failed or waits for somebody, where that is to be raised.
+        """
+        copies = Copies(gen_task, self)
+        try:
+            return await self.each([self.input_map(item) for item in items], copies.run, copies)
+        finally:
+            await copies.rest()
+
+    async def agents(self, agent: ChatAgent, method: Callable[..., Any], items: Sequence[Any]) -> list[Any]:
+        """Call an asynchronous method of an agent, on a copy of it for each item, with a document of the item.
+
+        Raises:
+            ValueError: the method is not asynchronous.
+            GestaError: a call failed or waits for somebody, where that is to be raised.
+        """
+        name = method.__name__
+        if not inspect.iscoroutinefunction(method):
+            raise ValueError(f"The method {name!r} is not asynchronous; expected one such as `llm_response_async`.")
+
+        def one(i: int) -> Task:
+            task = OneResponse(agent.clone(i))
+            task.method = name
+            return task
+
+        return await self.tasks(one, items)
+
+    async def each(self, inputs: Sequence[Any], do: DoTask, copies: "Copies | None" = None) -> list[Any]:
+        """Await `do(input, place)` for each input; see `tasks`."""
+        results: list[Any] = []
+        size = self.batch_size or len(inputs) or 1
+        for start in range(0, len(inputs), size):
+            part = range(start, min(start + size, len(inputs)))
+            won = self.stop_on_first_result and any(each is not None for each in results)
+            results += [None] * len(part) if won else await self._part(part, inputs, do, copies)
+        return results
+
+    async def _part(self, part: range, inputs: Sequence[Any], do: DoTask, copies: "Copies | None") -> list[Any]:
+        results, failed = dict[int, Any](), list[Exception]()
+        limiter = anyio.CapacityLimiter(self.max_concurrency or inf)
+
+        async def one(i: int) -> None:
+            try:
+                async with limiter:
+                    results[i] = self.output_map(await do(inputs[i], i))
+            except Exception as error:  # noqa: BLE001 - each is raised or returned, as the caller says
+                failed.extend([error] * self._raises)
+                results[i] = error if self.handle_exceptions == ExceptionHandling.RETURN_EXCEPTION else None
+            if failed or (self.stop_on_first_result and results[i] is not None):
+                scope.cancel()
+
+        first = part if self.sequential else []
+        if self.stop_on_first_result:
+            first = [i for i in part if copies is not None and await copies.ended(i)]
+        with anyio.CancelScope() as scope:
+            for i in first:
+                await one(i)
+                await anyio.lowlevel.checkpoint_if_cancelled()
+            async with anyio.create_task_group() as group:
+                for i in part:
+                    if i not in results:
+                        group.start_soon(one, i)
+        if failed:
+            raise failed[0]
+        for i in part:
+            if copies is not None and i not in results:
+                await copies.cancel(i)
+        return [results.get(i) for i in part]
+
+    @property
+    def _raises(self) -> bool:
+        if isinstance(self.handle_exceptions, bool):
+            return not self.handle_exceptions
+        return self.handle_exceptions == ExceptionHandling.RAISE
+
+
+class Copies:
+    """The tasks of a batch, one for each item."""
+
+    def __init__(self, gen_task: GenTask, batch: Batch) -> None:
+        self._gen_task, self._batch, self._made = gen_task, batch, dict[int, Task]()
+
+    def __getitem__(self, i: int) -> Task:
+        if i not in self._made:
+            self._made[i] = self._gen_task(i)
+        return self._made[i]
+
+    def _key(self, i: int) -> str | None:
+        return f"{self._batch.name}-{i}" if self._batch.name else None
+
+    async def run(self, given: Any, i: int) -> Any:
+        """Run the task of an item, or go on with it."""
+        batch = self._batch
+        limits = batch.turns, None, batch.max_cost, batch.max_tokens
+        return await self[i].run_async(given, *limits, batch.name, key=self._key(i))
+
+    async def _place(self, i: int) -> tuple[Record, str]:
+        home = self[i].chat.home
+        return home.record, await home.record.turns.run_of(self._batch.name or home.session, self[i].name)
+
+    async def ended(self, i: int) -> bool:
+        """Return whether the result of an item is on record."""
+        record, run = await self._place(i)
+        turn = (await record.state(run)).turns.get(self._key(i) or "")
+        return turn is not None and turn.reason is not None
+
+    async def cancel(self, i: int) -> None:
+        """End the run of an item, which nobody waits for any more."""
+        record, run = await self._place(i)
+        if (await record.state(run)).open:
+            await record.cancel(run, by="batch")
+
+    async def rest(self) -> None:
+        """Free what models hold that belongs to this event loop."""
+        for home in {task.chat.home for task in self._made.values()}:
+            await home.rest()
+
+
+class OneResponse(Task, eq=False):
+    """A task that is one call of a method of its agent."""
+
+    method: str = "llm_response_async"
+
+    async def step_async(self) -> None:
+        """Call the method."""
+        self.steps += 1
+        respond = getattr(self.chat, self.method)
+        self.chat.entity_responders_async = lambda: [(Entity.LLM, respond)]  # type: ignore[method-assign]
+        self.pending_message = await self._response(Entity.LLM)
+
+    def done(self, result: Any = None, r: Any = None) -> tuple[bool, StatusCode]:
+        """Return that it is done."""
+        del result, r
+        return True, StatusCode.STALLED if self.pending_message is None else StatusCode.DONE
+
+    def result(self, status: StatusCode | None = None) -> ChatDocument | None:
+        """Return what the method returned."""
+        del status
+        return self.pending_message
+
+    def _interpret(self, doc: ChatDocument) -> None:
+        """Leave a message that steers a task as it is."""
+
+
+def run_batch_task_gen(
+    gen_task: GenTask,
+    items: Sequence[Any],
+    input_map: Map = str,
+    output_map: Map = same,
+    stop_on_first_result: bool = False,  # noqa: FBT001, FBT002 - the names that users know, here and below
+    sequential: bool = True,  # noqa: FBT001, FBT002
+    batch_size: int | None = None,
+    turns: int = -1,
+    message: str | None = None,
+    handle_exceptions: ExceptionHandling | bool = ExceptionHandling.RAISE,  # noqa: FBT001
+    max_cost: float = 0.0,
+    max_tokens: int = 0,
+    *,
+    max_concurrency: int | None = None,
+    name: str = "",
+) -> list[Any]:
+    """Run the task that `gen_task` makes for each item; see `Batch.tasks`. Nothing is printed, so `message` is not."""
+    del message
+    batch = Batch(
+        input_map=input_map,
+        output_map=output_map,
+        stop_on_first_result=stop_on_first_result,
+        sequential=sequential,
+        batch_size=batch_size,
+        turns=turns,
+        handle_exceptions=handle_exceptions,
+        max_cost=max_cost,
+        max_tokens=max_tokens,
+        max_concurrency=max_concurrency,
+        name=name,
+    )
+    return Home().wait_for(lambda: batch.tasks(gen_task, items), "Batch(...).tasks")
+
+
+def run_batch_tasks(
+    task: Task,
+    items: Sequence[Any],
+    input_map: Map = str,
+    output_map: Map = same,
+    stop_on_first_result: bool = False,  # noqa: FBT001, FBT002
+    sequential: bool = True,  # noqa: FBT001, FBT002
+    batch_size: int | None = None,
+    turns: int = -1,
+    max_cost: float = 0.0,
+    max_tokens: int = 0,
+    *,
+    max_concurrency: int | None = None,
+    name: str = "",
+) -> list[Any]:
+    """Run a copy of a task for each item; see `Batch.tasks`."""
+    return run_batch_task_gen(
+        task.clone,
+        items,
+        input_map,
+        output_map,
+        stop_on_first_result,
+        sequential,
+        batch_size,
+        turns,
+        max_cost=max_cost,
+        max_tokens=max_tokens,
+        max_concurrency=max_concurrency,
+        name=name,
+    )
+
+
+def run_batch_agent_method(
+    agent: ChatAgent,
+    method: Callable[..., Any],
+    items: Sequence[Any],
+    input_map: Map = str,
+    output_map: Map = same,
+    sequential: bool = True,  # noqa: FBT001, FBT002
+    stop_on_first_result: bool = False,  # noqa: FBT001, FBT002
+    handle_exceptions: ExceptionHandling | bool = ExceptionHandling.RAISE,  # noqa: FBT001
+    batch_size: int | None = None,
+    *,
+    name: str = "",
+) -> list[Any]:
+    """Call an asynchronous method on a copy of an agent for each item; see `Batch.agents`."""
+    batch = Batch(
+        input_map=input_map,
+        output_map=output_map,
+        sequential=sequential,
+        stop_on_first_result=stop_on_first_result,
+        handle_exceptions=handle_exceptions,
+        batch_size=batch_size,
+        name=name,
+    )
+    return Home().wait_for(lambda: batch.agents(agent, method, items), "Batch(...).agents")
+
+
+def llm_response_batch(
+    agent: ChatAgent,
+    items: Sequence[Any],
+    input_map: Map = str,
+    output_map: Map = same,
+    sequential: bool = True,  # noqa: FBT001, FBT002
+    stop_on_first_result: bool = False,  # noqa: FBT001, FBT002
+    batch_size: int | None = None,
+    *,
+    name: str = "",
+) -> list[Any]:
+    """Have the model of an agent answer each item; see `run_batch_agent_method`."""
+    stop, responds = stop_on_first_result, agent.llm_response_async
+    return run_batch_agent_method(
+        agent, responds, items, input_map, output_map, sequential, stop, batch_size=batch_size, name=name
+    )
+
+
+def agent_response_batch(
+    agent: ChatAgent,
+    items: Sequence[Any],
+    input_map: Map = str,
+    output_map: Map = same,
+    sequential: bool = True,  # noqa: FBT001, FBT002
+    stop_on_first_result: bool = False,  # noqa: FBT001, FBT002
+    batch_size: int | None = None,
+    *,
+    name: str = "",
+) -> list[Any]:
+    """Have an agent handle the tools of each item; see `run_batch_agent_method`."""
+    stop, responds = stop_on_first_result, agent.agent_response_async
+    return run_batch_agent_method(
+        agent, responds, items, input_map, output_map, sequential, stop, batch_size=batch_size, name=name
+    )
+
+
+def run_batched_tasks(
+    inputs: Sequence[Any],
+    do_task: DoTask,
+    batch_size: int | None,
+    stop_on_first_result: bool,  # noqa: FBT001
+    sequential: bool,  # noqa: FBT001
+    handle_exceptions: ExceptionHandling | bool,  # noqa: FBT001
+    output_map: Map,
+    message_template: str = "",
+    message: str | None = None,
+) -> list[Any]:
+    """Await `do_task(input, place)` for each input; nothing of that is on record. Nothing is printed."""
+    del message_template, message
+    batch = Batch(
+        batch_size=batch_size,
+        stop_on_first_result=stop_on_first_result,
+        sequential=sequential,
+        handle_exceptions=handle_exceptions,
+        output_map=output_map,
+    )
+    return Home().wait_for(lambda: batch.each(inputs, do_task), "Batch(...).each")
+
+
+def run_batch_function(
+    function: Map,
+    items: Sequence[Any],
+    sequential: bool = True,  # noqa: FBT001, FBT002
+    batch_size: int | None = None,
+) -> list[Any]:
+    """Return `function(item)` for each item, or call it in threads; nothing of that is on record."""
+    if sequential:
+        return [function(item) for item in items]
+
+    async def call(item: Any, i: int) -> Any:
+        del i
+        return await to_thread.run_sync(function, item)
+
+    return run_batched_tasks(items, call, batch_size, False, False, ExceptionHandling.RAISE, same)  # noqa: FBT003

@@ -209,7 +209,7 @@ async def test_in_an_event_loop_a_batch_is_awaited() -> None:
         run_batch_tasks(task(), [1])
     assert await Batch(sequential=False).tasks(task()[int].clone, [1, 2]) == [2, 3]
     with pytest.raises(TypeError, match="Did you mean 'batch_size'"):
-        Batch(batchsize=1)
+        Batch(batchsize=1)  # type: ignore[call-arg]
 
 
 def test_a_named_batch_gives_what_is_on_record(tmp_path: Path) -> None:

@@ -6,11 +6,12 @@ from textwrap import wrap
 
 from tests.test_shape import EDGES, RIBS, SPINE
 
-TEXT = (Path(__file__).resolve().parents[2] / "CONTRIBUTING.md").read_text(encoding="utf-8")
+HOUSE = Path(__file__).resolve().parents[2]
+TEXT = (HOUSE / "CONTRIBUTING.md").read_text(encoding="utf-8")
 
 
 def listed(begin: str, end: str) -> list[str]:
-    """Give the names in backticks between two texts."""
+    """Return the names in backticks between two texts."""
     return re.findall(r"`([\w./]+)`", TEXT.split(begin, 1)[1].split(end, 1)[0])
 
 
@@ -23,3 +24,10 @@ def test_ribs_and_edges_are_listed() -> None:
     assert listed("The ribs are folders", "The tuple") == [f"{rib}/" for rib in RIBS]
     edges = [name.removesuffix("/").removesuffix(".py") for name in listed("The\nedges (", ")")]
     assert sorted(edges) == sorted(EDGES)
+
+
+def test_what_a_change_touches_is_there() -> None:
+    named = [name for name in listed("| you want | touch |", "If a change touches") if name.endswith((".py", "/"))]
+    assert len(named) > 20
+    missing = [name for name in named if not any((top / name).exists() for top in (HOUSE / "src/gesta", HOUSE))]
+    assert not missing, f"CONTRIBUTING.md names what is not there: {missing}"

@@ -70,13 +70,10 @@ KEYWORDS = {  # functions and classes whose keywords are the user's own words, s
     "Open": "the fields of a result, which are its user's own",
     "ResultTool": "as above",
     "ChatDocAttachment": "anything that goes along with a document",
-    "response_template": "the fields of a ChatDocument",
-    "create_agent_response": "as above",
-    "create_llm_response": "as above",
-    "create_user_response": "as above",
 }
 FIXED = {"run", "run_async", "enable_message"} | {"run_batch_task_gen", "run_batch_tasks", "run_batch_agent_method"}
 FIXED |= {"llm_response_batch", "agent_response_batch", "run_batched_tasks"}
+FIXED |= {"response_template", "create_agent_response", "create_llm_response", "create_user_response"}
 """Functions of `compat/` whose parameters are the names that users know."""
 EDGES_IN_RIBS = {"compat.langroid.home": ("address",)}  # rib file -> edges that it may import; see docs/decisions
 EXTRA = {  # files that name `extra`, and why that is no reader of a member of it

@@ -8,7 +8,7 @@ import sqlite3
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import msgspec
 from anyio.lowlevel import checkpoint
@@ -176,7 +176,7 @@ def crew(record: Record, outside: Outside) -> Callable[..., ChatAgent]:
         request: str = "reserve"
         purpose: str = "To reserve an <item>."
         item: str
-        _tool_effect: ClassVar[Effect | None] = "idempotent"
+        _tool_effect: Effect | None = "idempotent"
 
         async def handle_async(self) -> str:
             await checkpoint()
@@ -186,7 +186,7 @@ def crew(record: Record, outside: Outside) -> Callable[..., ChatAgent]:
         request: str = "price"
         purpose: str = "To find the price of an <item>."
         item: str
-        _tool_effect: ClassVar[Effect | None] = "pure"
+        _tool_effect: Effect | None = "pure"
 
         async def handle_async(self) -> int:
             if self.item == "air":

@@ -3,7 +3,7 @@
 import importlib
 import json
 from datetime import date
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 import msgspec
 import pydantic
@@ -676,7 +676,7 @@ def test_a_result_takes_any_fields() -> None:
 def test_a_model_may_use_a_named_result() -> None:
     class Final(FinalResultTool):
         request: str = "final"
-        _allow_llm_use: ClassVar[bool] = True
+        _allow_llm_use: bool = True
         answer: int
 
     assert attempt("final", {"answer": 3}, {"final": Final}).tool == Final(answer=3)

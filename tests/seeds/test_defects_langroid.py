@@ -14,6 +14,7 @@ import gesta
 from gesta.address import formatter as bound_formatter
 from gesta.compat.langroid.chat import ChatAgent, ChatAgentConfig
 from gesta.compat.langroid.chat_document import Entity
+from gesta.compat.langroid.language_models import LLMConfig
 from gesta.compat.langroid.task import StatusCode, Task, TaskConfig
 from gesta.compat.langroid.tool_message import ToolMessage
 from gesta.kinds import EndContent, RequestContent, SystemContent, ToolCallContent, ToolResultContent
@@ -83,7 +84,7 @@ def of(chat: ChatAgent, kind: type[Any], run: str = "") -> list[Any]:
 def histories_are_valid(chat: ChatAgent, run: str = "") -> None:
     """Every request that was sent is one that a provider takes, and can be made again."""
     every = runs(chat)[run or chat.name]
-    assert not isinstance(chat.config.llm, str | None)
+    assert not isinstance(chat.config.llm, str | LLMConfig | None)
     for entry in every:
         if isinstance(entry.content, RequestContent):
             made = rebuild(every, entry.seq, bound_formatter(chat.config.formatter), chat.config.llm)
@@ -523,13 +524,13 @@ def test_options_of_a_tool_may_be_annotated_and_are_no_arguments() -> None:
     class Wipe(ToolMessage):
         request: str = "wipe"
         purpose: str = "for programs"
-        _allow_llm_use: bool = False  # type: ignore[misc] # as Langroid writes it
-        _handler: str = "do_wipe"  # type: ignore[misc]
+        _allow_llm_use: bool = False
+        _handler: str = "do_wipe"
         what: str = "all"
 
     class Child(Wipe):
         request: str = "child"
-        _tool_approval: bool = True  # type: ignore[misc]
+        _tool_approval: bool = True
 
     schema = Wipe.llm_function_schema().parameters
     assert list(schema["properties"]) == ["what"]

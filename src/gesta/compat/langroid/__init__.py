@@ -1,7 +1,23 @@
-"""Langroid: chat agents and tasks, their tools as messages, the documents that pass between them."""
+"""Langroid: chat agents and tasks, their tools as messages, the documents that pass between them.
+
+`import gesta.compat.langroid as lr` has the names that `import langroid as lr` has, as far as they are taken.
+"""
+
+from gesta.compat.langroid import agent, exceptions, language_models, mytypes, utils
+from gesta.compat.langroid.batch import agent_response_batch, llm_response_batch, run_batch_tasks
+from gesta.compat.langroid.chat import ChatAgent
+from gesta.compat.langroid.chat_config import AgentConfig, ChatAgentConfig, TaskConfig
+from gesta.compat.langroid.chat_document import ChatDocMetaData, ChatDocument
+from gesta.compat.langroid.entities import Entity, StatusCode
+from gesta.compat.langroid.exceptions import InfiniteLoopException
+from gesta.compat.langroid.responders import Agent
+from gesta.compat.langroid.task import Task
+from gesta.compat.langroid.tool_message import ToolMessage
 
 ORDER = (
+    "exceptions",
     "entities",
+    "mytypes",
     "facts",
     "tool_message",
     "orchestration",
@@ -9,6 +25,7 @@ ORDER = (
     "task_log",
     "chat_document",
     "done_sequences",
+    "language_models",
     "toolset",
     "chat_config",
     "home",
@@ -16,10 +33,37 @@ ORDER = (
     "histories",
     "messages",
     "responding",
+    "overriding",
+    "responders",
     "chat",
     "task_rules",
     "task_steps",
     "task",
     "batch",
+    "agent",
+    "utils",
 )
 """Each file may import those before it."""
+
+__all__ = [
+    "Agent",
+    "AgentConfig",
+    "ChatAgent",
+    "ChatAgentConfig",
+    "ChatDocMetaData",
+    "ChatDocument",
+    "Entity",
+    "InfiniteLoopException",
+    "StatusCode",
+    "Task",
+    "TaskConfig",
+    "ToolMessage",
+    "agent",
+    "agent_response_batch",
+    "exceptions",
+    "language_models",
+    "llm_response_batch",
+    "mytypes",
+    "run_batch_tasks",
+    "utils",
+]

@@ -1,7 +1,7 @@
 """Settings of a chat agent and of a task, under the names that their users know.
 
     name, system_message      name and instructions of the frozen `Agent`
-    llm                       its model, or the address of one; `None` for an agent that asks no model
+    llm                       its model, the address of one, or a config of Langroid's; `None`: it asks no model
     settings, policy          the same
     use_tools                 calls as JSON in the model's text: formatter `json-text`
     use_functions_api         native calls: formatter `tool-calls`; without `use_tools_api`, one call a message: `react`
@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from gesta.compat.langroid.chat_document import ChatDocument, Entity
 from gesta.compat.langroid.done_sequences import DoneSequence
+from gesta.compat.langroid.language_models.base import LLMConfig
 from gesta.compat.langroid.tool_message import ToolForm
 from gesta.model.request import Model
 from gesta.policy import Policy, Spelled
@@ -28,7 +29,7 @@ class AgentConfig(Struct, kw_only=True, metaclass=Spelled):
     """Settings of an agent."""
 
     name: str = "LLM-Agent"
-    llm: Model | str | None = None
+    llm: Model | LLMConfig | str | None = None
     settings: dict[str, Any] = msgspec.field(default_factory=dict)
     policy: Policy = Policy()
     respond_tools_only: bool = False

@@ -97,6 +97,10 @@ class ChatDocMetaData(Struct, kw_only=True):
     tainted: bool = False
     """Whether words from outside are in it."""
 
+    def __post_init__(self) -> None:
+        """Mark what a model said: its tools are its own decision, whoever hands them on."""
+        self.tools_from_agent |= self.sender == Entity.LLM
+
 
 class ChatDocument(Struct, kw_only=True):
     """What one responder says to the next."""

@@ -41,3 +41,13 @@ class StatusCode(enum.StrEnum):
     TIMEOUT = "TIMEOUT"
     NO_ANSWER = "NO_ANSWER"
     USER_QUIT = "USER_QUIT"
+
+
+class Role(enum.StrEnum):
+    """In whose name a message stands in a history."""
+
+    USER = "user"
+    SYSTEM = "system"
+    ASSISTANT = "assistant"
+    FUNCTION = "function"
+    TOOL = "tool"

@@ -157,8 +157,8 @@ class Histories(Working):
         return "\n\n".join(f"Assistant: {example}\nUser: Result from {name}" for example, name in pairs)
 
     def wait_for(self, work: Callable[[], Awaitable[T]], twin: str) -> T:
-        """Do asynchronous work in an event loop of its own; see `Home.wait_for`."""
-        return self.home.wait_for(work, twin)
+        """Do asynchronous work in an event loop of its own, or in that of the run it is at work in."""
+        return self.home.wait_for(work, twin, self._context.token if self._context is not None else None)
 
     async def _shown(self, context: RunContext) -> list[Message]:
         """Read what the model would be shown now, without the system message."""

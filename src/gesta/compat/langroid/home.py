@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 import anyio
+from anyio import from_thread
 
 from gesta.address import bind, drive, inline_store
 from gesta.errors import GestaError
@@ -50,8 +51,11 @@ class Home:
         for made in models:
             await getattr(made, "aclose", anyio.lowlevel.checkpoint)()
 
-    def wait_for(self, work: Callable[[], Awaitable[T]], twin: str) -> T:
-        """Do asynchronous work in an event loop of its own.
+    def wait_for(self, work: Callable[[], Awaitable[T]], twin: str, token: Any = None) -> T:
+        """Do asynchronous work in an event loop of its own, or from a thread in the loop of a run.
+
+        Args:
+            token: of that loop.
 
         Raises:
             GestaError: an event loop is running in this thread; `twin` names what to await there.
@@ -63,11 +67,12 @@ class Home:
         else:
             raise GestaError(f"An event loop is running here, so this call would block it. Write: await {twin}(...).")
 
-        async def main() -> Any:
+        async def main() -> T:
             try:
                 return await work()
             finally:
-                await self.rest()
+                if token is None:
+                    await self.rest()
 
-        done: T = anyio.run(main)
+        done: T = anyio.run(main) if token is None else from_thread.run(main, token=token)
         return done

@@ -1,7 +1,7 @@
 """What a message between responders is made of, and which tools are in it.
 
-Tools are read once, where the message is made: of a model's, with its calls. Text that a person sends has only tools
-that the model may use too, so nobody outside can set off one that is for programs.
+Of a text that comes from outside, only tools that the model may use too are read, so nobody outside can set off a tool
+that is for programs. A document says whether its words come from outside, and so does whatever is made of it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,13 +11,15 @@ from gesta.compat.langroid.chat_document import (
     ChatDocMetaData,
     ChatDocument,
     Entity,
+    LLMFunctionCall,
     OpenAIToolCall,
     from_ChatDocument,
     process_tool_results,
 )
 from gesta.compat.langroid.facts import facts_of
 from gesta.compat.langroid.histories import Histories
-from gesta.compat.langroid.tool_message import ToolForm, address_in, arguments_of, attempt, attempts, to_json
+from gesta.compat.langroid.tool_message import ToolForm, address_in, arguments_of, attempt, attempts
+from gesta.kinds import Part
 from gesta.perform.result import plain
 from gesta.prompt.formatter import observation_text
 
@@ -27,32 +29,135 @@ Said = str | ChatDocument | None
 class Messages(Histories):
     """A chat agent's messages."""
 
-    def response_template(self, e: Entity, content: Any = None, **fields: Any) -> ChatDocument:
-        """Make a document as if it came from an entity; `fields` are those of a `ChatDocument`, and `recipient`."""
-        recipient, tainted = fields.pop("recipient", ""), fields.pop("tainted", False)
-        value = fields.pop("content_any", None)
+    def response_template(
+        self,
+        e: Entity,
+        content: Any = None,
+        content_any: Any = None,
+        tool_messages: Sequence[ToolForm] = (),
+        oai_tool_calls: list[OpenAIToolCall] | None = None,
+        oai_tool_choice: str | dict[str, Any] = "auto",
+        oai_tool_id2result: dict[str, str] | None = None,
+        function_call: LLMFunctionCall | None = None,
+        recipient: str = "",
+        *,
+        files: Sequence[Part] = (),
+        tainted: bool = False,
+    ) -> ChatDocument:
+        """Make a document as if it came from an entity; a person's words count as words from outside.
+
+        Args:
+            content: a text, or any value, which is written as one.
+            recipient: name of whom it is for; empty for anybody.
+            tainted: whether words from outside are in it, whoever says it.
+        """
         if content is not None and not isinstance(content, str):
-            content, value = observation_text(plain(content)), content
+            content, content_any = observation_text(plain(content)), content
         meta = ChatDocMetaData(
             sender=e,
             sender_name=self.name,
             recipient=recipient,
-            tainted=tainted,
-            tools_from_agent=e != Entity.USER,
+            tainted=tainted or e == Entity.USER,
+            tools_from_agent=bool(tool_messages) and e != Entity.USER,
         )
-        return ChatDocument(content=content or "", content_any=value, metadata=meta, **fields)
+        return ChatDocument(
+            content=content or "",
+            content_any=content_any,
+            files=list(files),
+            oai_tool_calls=oai_tool_calls,
+            oai_tool_choice=oai_tool_choice,
+            oai_tool_id2result=oai_tool_id2result,
+            function_call=function_call,
+            tool_messages=list(tool_messages),
+            metadata=meta,
+        )
 
-    def create_agent_response(self, content: Any = None, **fields: Any) -> ChatDocument:
+    def create_agent_response(
+        self,
+        content: Any = None,
+        content_any: Any = None,
+        tool_messages: Sequence[ToolForm] = (),
+        oai_tool_calls: list[OpenAIToolCall] | None = None,
+        oai_tool_choice: str | dict[str, Any] = "auto",
+        oai_tool_id2result: dict[str, str] | None = None,
+        function_call: LLMFunctionCall | None = None,
+        recipient: str = "",
+        *,
+        files: Sequence[Part] = (),
+        tainted: bool = False,
+    ) -> ChatDocument:
         """Make a document as if it came from the agent; see `response_template`."""
-        return self.response_template(Entity.AGENT, content, **fields)
+        return self.response_template(
+            Entity.AGENT,
+            content,
+            content_any,
+            tool_messages,
+            oai_tool_calls,
+            oai_tool_choice,
+            oai_tool_id2result,
+            function_call,
+            recipient,
+            files=files,
+            tainted=tainted,
+        )
 
-    def create_llm_response(self, content: Any = None, **fields: Any) -> ChatDocument:
+    def create_llm_response(
+        self,
+        content: Any = None,
+        content_any: Any = None,
+        tool_messages: Sequence[ToolForm] = (),
+        oai_tool_calls: list[OpenAIToolCall] | None = None,
+        oai_tool_choice: str | dict[str, Any] = "auto",
+        oai_tool_id2result: dict[str, str] | None = None,
+        function_call: LLMFunctionCall | None = None,
+        recipient: str = "",
+        *,
+        files: Sequence[Part] = (),
+        tainted: bool = False,
+    ) -> ChatDocument:
         """Make a document as if it came from the model; see `response_template`."""
-        return self.response_template(Entity.LLM, content, **fields)
+        return self.response_template(
+            Entity.LLM,
+            content,
+            content_any,
+            tool_messages,
+            oai_tool_calls,
+            oai_tool_choice,
+            oai_tool_id2result,
+            function_call,
+            recipient,
+            files=files,
+            tainted=tainted,
+        )
 
-    def create_user_response(self, content: Any = None, **fields: Any) -> ChatDocument:
+    def create_user_response(
+        self,
+        content: Any = None,
+        content_any: Any = None,
+        tool_messages: Sequence[ToolForm] = (),
+        oai_tool_calls: list[OpenAIToolCall] | None = None,
+        oai_tool_choice: str | dict[str, Any] = "auto",
+        oai_tool_id2result: dict[str, str] | None = None,
+        function_call: LLMFunctionCall | None = None,
+        recipient: str = "",
+        *,
+        files: Sequence[Part] = (),
+        tainted: bool = False,
+    ) -> ChatDocument:
         """Make a document as if it came from a person; see `response_template`."""
-        return self.response_template(Entity.USER, content, **fields)
+        return self.response_template(
+            Entity.USER,
+            content,
+            content_any,
+            tool_messages,
+            oai_tool_calls,
+            oai_tool_choice,
+            oai_tool_id2result,
+            function_call,
+            recipient,
+            files=files,
+            tainted=tainted,
+        )
 
     def to_ChatDocument(  # noqa: N802 - the name that users know, here and below
         self,
@@ -67,7 +172,7 @@ class Messages(Histories):
             return msg
         parent = chat_doc.metadata.id if chat_doc is not None else ""
         if isinstance(msg, ToolForm):
-            doc = self.response_template(author_entity, to_json(msg), tool_messages=[msg])
+            doc = self.response_template(author_entity, tool_messages=[msg])
         else:
             doc = self.response_template(author_entity, msg)
         doc.metadata.parent_id = parent
@@ -90,13 +195,20 @@ class Messages(Histories):
         """Return the tool messages of a message: those that this agent handles and that are for it, or all."""
         if msg is None:
             return []
-        if isinstance(msg, ChatDocument):
-            own = msg.metadata.sender == Entity.USER and not msg.metadata.tools_from_agent and not msg.tool_messages
-            found = msg.tool_messages or ([] if msg.metadata.calls else self.get_json_tool_messages(msg.content))
-            found = [each for each in found if not own or facts_of(type(each)).name in self.llm_tools_usable]
+        if not isinstance(msg, ChatDocument):
+            found, outside = self.get_json_tool_messages(msg), False
         else:
-            found = self.get_json_tool_messages(msg)
+            meta = msg.metadata
+            outside = meta.tainted or (meta.sender == Entity.USER and not meta.tools_from_agent)
+            found = msg.tool_messages or ([] if meta.calls else self._tools_in(msg))
+        found = [each for each in found if not outside or facts_of(type(each)).name in self.llm_tools_usable]
         return [each for each in found if all_tools or self._is_mine(each)]
+
+    def _tools_in(self, msg: ChatDocument) -> list[ToolForm]:
+        """Read the tool messages of a document that does not have them as such."""
+        called = self.get_function_call_class(msg)
+        native = self.get_oai_tool_calls_classes(msg) or ([called] if called is not None else [])
+        return native or self.get_json_tool_messages(msg.content)
 
     def get_json_tool_messages(self, input_str: str) -> list[ToolForm]:
         """Return the tool messages that stand in a text as JSON."""

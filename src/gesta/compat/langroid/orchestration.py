@@ -82,7 +82,7 @@ class AgentDoneTool(ToolMessage):
     """The task is done, with any value and tool messages; for programs, not for models."""
 
     _effect: ClassVar[Effect] = Effect(ends="task", gives="content")
-    _allow_llm_use: ClassVar[bool] = False
+    _allow_llm_use: bool = False
     request: str = "agent_done_tool"
     purpose: str = "To end the task with <content> and <tools>."
     content: Any = None
@@ -106,7 +106,7 @@ class FinalResultTool(ResultTool):
     """This task and all above it are done, with this message as their result; a model may use a named subclass."""
 
     _effect: ClassVar[Effect] = Effect(ends="all", gives="itself")
-    _allow_llm_use: ClassVar[bool] = False
+    _allow_llm_use: bool = False
     request: str = ""
     purpose: str = "To end the task, and every task above it, with a structured result."
 
@@ -153,7 +153,7 @@ class AgentSendTool(ToolMessage):
     """A named agent gets a text and tool messages; for programs, not for models."""
 
     _effect: ClassVar[Effect] = Effect(gives="content", to="to")
-    _allow_llm_use: ClassVar[bool] = False
+    _allow_llm_use: bool = False
     request: str = "agent_send_tool"
     purpose: str = "To send <content> and <tools> to the one whose name is <to>."
     to: str

@@ -20,7 +20,8 @@ from gesta.compat.langroid.chat_document import (
     process_tool_results,
 )
 from gesta.compat.langroid.facts import facts_of
-from gesta.compat.langroid.tool_message import arguments_of, attempt
+from gesta.compat.langroid.tool_message import ToolForm, arguments_of, attempt
+from gesta.compat.langroid.toolset import Described
 from gesta.compat.langroid.working import RunContext, leave
 from gesta.decide.move import Finish, Wait, asks_again, decide_calls, decide_request
 from gesta.decide.open_call import NEVER
@@ -78,9 +79,15 @@ def take_in_document(context: RunContext, doc: ChatDocument) -> None:
     live.absorb()
 
 
-async def ask(context: RunContext) -> list[Entry]:
-    """Ask the model until it has said something, and give the entries of that; an empty reply counts in the end."""
+async def ask(context: RunContext, choice: Any = "auto") -> list[Entry]:
+    """Ask the model until it has said something, and return the entries of that; an empty reply counts in the end.
+
+    Args:
+        choice: whether it may, must or must not call a tool, as a provider has it.
+    """
     live, agent, entries = context.live, context.agent, list[Entry]()
+    if choice != "auto" and isinstance(agent, Described):
+        agent = msgspec.structs.replace(agent, choice=choice)
     before, turn = live.state.answered, live.state.turn
     assert turn is not None
     while live.state.answered == before or asks_again(agent, turn):
@@ -130,17 +137,23 @@ def said(context: RunContext, done: Sequence[Entry], tools: Tools, output: Any =
     return doc
 
 
-def call_of(context: RunContext, doc: ChatDocument) -> None:
-    """Write the tool messages of a document from elsewhere as calls of this run, so that they can be carried out."""
+def is_own(context: RunContext, doc: ChatDocument) -> bool:
+    """Return whether a document is what the model said in this run, with its calls on record."""
     key = id_of(doc.metadata.id)
     own = key is not None and key[0] == context.live.log.run
-    if not (own and doc.metadata.sender == Entity.LLM and (doc.metadata.calls or doc.oai_tool_calls)):
-        above = id_of(doc.metadata.parent_id)
-        made_of = [(above[0], seq) for seq in doc.metadata.calls] if above is not None else []
-        given = cause_of(doc.metadata.id, context.live.log.run)
-        for place, message in enumerate(doc.tool_messages):
-            content = ToolCallContent(tool_name=facts_of(type(message)).name, tool_args=arguments_of(message))
-            context.done.append(context.live.write(content, *given, *made_of[place : place + 1]))
+    return own and doc.metadata.sender == Entity.LLM and bool(doc.metadata.calls or doc.oai_tool_calls)
+
+
+def call_of(context: RunContext, doc: ChatDocument, tools: Sequence[ToolForm]) -> None:
+    """Write tool messages of a document from elsewhere as calls of this run, so that they can be carried out."""
+    above = id_of(doc.metadata.parent_id)
+    made_of = [(above[0], seq) for seq in doc.metadata.calls] if above is not None else []
+    given, messages = cause_of(doc.metadata.id, context.live.log.run), doc.tool_messages
+    for message in tools:
+        content = ToolCallContent(tool_name=facts_of(type(message)).name, tool_args=arguments_of(message))
+        place = next((n for n, each in enumerate(messages) if each is message), len(made_of))
+        context.done.append(context.live.write(content, *given, *made_of[place : place + 1]))
+    if tools:
         context.live.absorb()
 
 
@@ -186,7 +199,7 @@ def answered(context: RunContext, results: Sequence[Entry], tools: Tools, name: 
     if len(contents) == 1 and documents:
         doc = from_state(documents[0], tools)
     else:
-        meta = ChatDocMetaData(sender=Entity.AGENT, tools_from_agent=True)
+        meta = ChatDocMetaData(sender=Entity.AGENT)
         texts = {str(handed.get(each.call or 0, each.call)): observation_text(each.tool_result) for each in contents}
         doc = ChatDocument(metadata=meta)
         if alone:

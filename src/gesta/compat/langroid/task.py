@@ -18,6 +18,7 @@ from gesta.compat.langroid.chat_document import ChatDocument, Entity, StatusCode
 from gesta.compat.langroid.facts import facts_of
 from gesta.compat.langroid.home import Home
 from gesta.compat.langroid.orchestration import TOOLS
+from gesta.compat.langroid.overriding import restart
 from gesta.compat.langroid.responding import id_of
 from gesta.compat.langroid.task_rules import Rules, TaskRules
 from gesta.compat.langroid.task_steps import Steps, short
@@ -236,6 +237,8 @@ class Task(Steps, eq=False):
         self.forgets = self.rules.restart
         if self.forgets:
             self._forget(verbs)
+        if self.forgets and not verbs.live.state.steps.named:
+            restart(self.chat)
         self.init()
         status = await self._steps(self.turns(self.rules.turns))
         result = self.result(status)

@@ -10,11 +10,12 @@ from typing import Any
 import msgspec
 from msgspec import Struct, field
 
-from gesta.compat.langroid.chat import LITERAL, ChatAgent
+from gesta.compat.langroid.chat import ChatAgent
 from gesta.compat.langroid.chat_config import ChatAgentConfig, Responder, TaskConfig
 from gesta.compat.langroid.chat_document import USER_QUIT_STRINGS, ChatDocMetaData, ChatDocument, Entity, StatusCode
 from gesta.compat.langroid.done_sequences import DoneSequence, Response, matched, parse_done_sequences
 from gesta.compat.langroid.orchestration import FinalResultTool
+from gesta.compat.langroid.responders import LITERAL
 from gesta.compat.langroid.responding import id_of
 from gesta.compat.langroid.signals import Routing, parse_routing
 from gesta.compat.langroid.tool_message import ToolForm

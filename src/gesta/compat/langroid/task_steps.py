@@ -9,12 +9,13 @@ from typing import Any
 
 import msgspec
 
-from gesta.compat.langroid.chat import ONE_TOOL, ChatAgent
 from gesta.compat.langroid.chat_config import Responder
 from gesta.compat.langroid.chat_document import ChatDocument, Entity, StatusCode, from_state, to_state
 from gesta.compat.langroid.done_sequences import Response
 from gesta.compat.langroid.facts import facts_of
 from gesta.compat.langroid.orchestration import Effect, FinalResultTool, effect_of
+from gesta.compat.langroid.overriding import overrides, respond
+from gesta.compat.langroid.responders import ONE_TOOL
 from gesta.compat.langroid.responding import id_of
 from gesta.compat.langroid.signals import NO_ANSWER
 from gesta.compat.langroid.task_rules import OWN, TaskRules
@@ -81,16 +82,17 @@ class Steps(TaskRules, eq=False):
             return await self._sub_response(r, name)
         if r == Entity.AGENT and self._idle():
             return None
-        respond = dict(self.chat.entity_responders_async())[r]
         pending = self.pending_message
 
         async def work(live: LiveRun, step: WorkflowStep) -> tuple[EndContent, tuple[Cause, ...]]:
             context = RunContext(live, self.verbs.agent, self.settings, self.verbs, step.entries)
             context.interactive, context.default_human_response = self.interactive, self.default_human_response
             with self.chat.at(context):
-                doc = await respond(pending)
+                doc = await respond(self.chat, r, pending)
             if doc is None:
                 return EndContent(), ()
+            if pending is not None and not doc.metadata.parent_id:
+                doc.metadata.parent_id = pending.metadata.id
             self._interpret(doc)
             key = id_of(doc.metadata.id)
             return EndContent(state=slim(doc, live, step)), (key[1],) if key and key[0] == live.log.run else ()
@@ -137,6 +139,8 @@ class Steps(TaskRules, eq=False):
             before = next((each for each in reversed(self.trail) if not _passes(each)), None)
             doc.content = before.content if before is not None else ""
             doc.tool_messages = list(before.tool_messages) if before is not None else []
+            doc.metadata.tools_from_agent = before is not None and before.metadata.tools_from_agent
+            doc.metadata.tainted |= before is not None and before.metadata.tainted
             doc.metadata.block = Entity.LLM if not effect.to and not effect.ends else None
         elif effect.gives == "content":
             value = getattr(message, "content", "")
@@ -157,7 +161,10 @@ class Steps(TaskRules, eq=False):
         if routing.recipient:
             to_self = routing.passes
             if to_self and self.pending_message is not None:
+                passed = self.pending_message.metadata
                 result = msgspec.structs.replace(self.pending_message, metadata=result.metadata)
+                result.metadata.tools_from_agent = passed.tools_from_agent
+                result.metadata.tainted |= passed.tainted
             else:
                 result.content = routing.content
             result.metadata.recipient = routing.recipient
@@ -208,12 +215,12 @@ class Steps(TaskRules, eq=False):
     def _idle(self) -> bool:
         """Return whether the agent's own methods have nothing to do with the message that waits."""
         chat = self.chat
-        own = (chat.agent_response_async, ChatAgent.agent_response_async)
-        own_fallback = (chat.handle_message_fallback, ChatAgent.handle_message_fallback)
-        known = all(getattr(mine, "__func__", mine) is theirs for mine, theirs in (own, own_fallback))
-        return (
-            known and chat.config.handle_llm_no_tool is None and not chat.has_tool_message_attempt(self.pending_message)
-        )
+        methods = ("agent_response", "handle_message", "entity_responders")
+        if overrides(
+            chat, "handle_message_fallback", "get_tool_messages", *methods, *(f"{each}_async" for each in methods)
+        ):
+            return False
+        return chat.config.handle_llm_no_tool is None and not chat.has_tool_message_attempt(self.pending_message)
 
     def _known(self, recipient: str) -> bool:
         names = {"", self.name.lower(), *(str(each).lower() for each in OWN), *(t.name.lower() for t in self.sub_tasks)}

@@ -51,18 +51,18 @@ class ToolForm:
 
     __slots__ = ()
 
-    _handler: ClassVar[str] = ""
+    _handler: str = ""
     """Method of the agent that handles it; empty: the one named as the request."""
-    _allow_llm_use: ClassVar[bool] = True
-    _tool_effect: ClassVar[Effect | None] = None
+    _allow_llm_use: bool = True
+    _tool_effect: Effect | None = None
     """What carrying it out does, as in `@tool(effect=...)`; None: it must not happen twice."""
-    _tool_approval: ClassVar[bool] = False
+    _tool_approval: bool = False
     """Whether a person is asked before it is carried out."""
-    _max_result_tokens: ClassVar[int | None] = None
+    _max_result_tokens: int | None = None
     """What is cut of a result at once."""
-    _max_retained_tokens: ClassVar[int | None] = None
+    _max_retained_tokens: int | None = None
     """What is cut of a result once the model has answered it."""
-    _addressed: ClassVar[bool] = False
+    _addressed: bool = False
     """Whether its `recipient` says to whom the message goes, and is not a matter of the tool."""
 
     @classmethod

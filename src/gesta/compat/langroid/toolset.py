@@ -34,6 +34,8 @@ class Described(Agent, frozen=True, kw_only=True):
     usable: frozenset[str] = frozenset()
     forced: str | None = None
     """Tool that the model must use."""
+    choice: str | dict[str, Any] = "auto"
+    """Whether its model may, must or must not call a tool in the next request, as a provider has it."""
     schema: dict[str, Any] | None = None
     """JSON schema of its answers."""
 
@@ -42,8 +44,9 @@ class Described(Agent, frozen=True, kw_only=True):
         header = super().header()
         tools = [tool for tool in header.tools or () if tool["name"] in self.usable]
         meta = dict(header.meta or {})
-        if self.forced is not None:
-            choice = {"type": "function", "function": {"name": self.forced}}
+        forced = {"type": "function", "function": {"name": self.forced}} if self.forced is not None else "auto"
+        choice = forced if self.choice == "auto" else self.choice
+        if choice != "auto" and tools:
             meta["settings"] = {**meta.get("settings", {}), "tool_choice": choice}
         return msgspec.structs.replace(header, tools=tools or None, output=self.schema, meta=meta)
 
@@ -62,6 +65,8 @@ class Toolset:
         """Tools of which the model is told no fields that have defaults."""
         self._made: dict[type, tuple[Any, Tool]] = {}
         """Tools as they were made last, by class, with what they were made of."""
+        self._begins = False
+        """Whether `init_state` is called where there is no history to forget."""
         self._document: ChatDocument | None = None
         """What is being handled."""
 
@@ -98,12 +103,13 @@ class Toolset:
             known = as_tool_class(cls)
             known = known.require_recipient() if require_recipient and use else known
             name = self._know(known)
-            if use and not known._allow_llm_use:  # noqa: SLF001 - a setting of the class
+            allowed = known._allow_llm_use  # noqa: SLF001 - a setting of the class
+            if use and not allowed and message_class is not None:
                 raise BadTool(f"{known.__name__} is for programs: no model may use it. Write use=False.")
             self._handlers.pop(name, None)
             if handle:
                 self._handlers[name] = self._handler(known)
-            _set(self.llm_tools_usable, name, on=use)
+            _set(self.llm_tools_usable, name, on=use and allowed)
             _set(self.llm_tools_handled, name, on=handle)
             _set(self._terse, name, on=not include_defaults)
             if force:
@@ -165,8 +171,8 @@ class Toolset:
     def _handler(self, cls: type[ToolForm]) -> Handler:
         """Find what handles the messages of a class. Raises BadTool."""
         name = cls._handler or facts_of(cls).name
-        for own in (getattr(self, f"{name}_async", None), getattr(self, name, None)):
-            if callable(own):
+        for own in (self._method(f"{name}_async"), self._method(name)):
+            if own is not None:
                 return self._fitted(own, 1, contexts(own))
         for word in ("handle_async", "handle", "response_async", "response"):
             if callable(getattr(cls, word, None)):
@@ -175,6 +181,14 @@ class Toolset:
             return lambda message, _context: message
         need = f"a method `{name}` of the agent, or `handle` of {cls.__name__}"
         raise BadTool(f"Nothing handles {name!r}; expected {need}, or enable_message(..., handle=False).")
+
+    def _method(self, name: str) -> Callable[..., Any] | None:
+        """Find a method that is the program's: one of an agent's own handles no tool, though it has its name."""
+        own = next((vars(cls)[name] for cls in type(self).__mro__ if name in vars(cls)), None)
+        if getattr(own, "__module__", "").startswith(__package__) and name not in vars(self):
+            return None
+        found = getattr(self, name, None)
+        return found if callable(found) else None
 
     def _fitted(self, function: Callable[..., Any], taken: int, told: Collection[str]) -> Handler:
         """Return a function of the message and the context; what else it takes are the agent and the document.

@@ -9,11 +9,13 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 import msgspec
+from anyio.lowlevel import current_token
 
 from gesta.agent import Agent, Program
 from gesta.compat.langroid.chat_config import ChatAgentConfig
 from gesta.compat.langroid.facts import facts_of
 from gesta.compat.langroid.home import Home
+from gesta.compat.langroid.language_models.base import LLMConfig
 from gesta.compat.langroid.orchestration import TOOLS
 from gesta.compat.langroid.toolset import Described, Toolset
 from gesta.decide.move import Finish, Wait
@@ -32,7 +34,7 @@ BY_HAND = "by hand"
 
 
 class RunContext:
-    """What an agent works with while it is in a live run."""
+    """A place in a live run."""
 
     def __init__(
         self,
@@ -51,6 +53,8 @@ class RunContext:
         """Whether a person is asked; None where the agent says it."""
         self.default_human_response: str | None = None
         self.verbs = verbs
+        self.token = current_token()
+        """The event loop of the run, for the synchronous methods of an agent that is called in a thread."""
         self.done = list(done)
         """What the response that is being made has on record already."""
 
@@ -90,7 +94,11 @@ class Working(Toolset):
     def describe(self, config: ChatAgentConfig | None = None, program: Program | None = None) -> Described:
         """Return the frozen description that settings make, by default its own."""
         config = config or self.config
-        model = config.llm if config.llm is not None else ""
+        llm, settings = config.llm, config.settings
+        if isinstance(llm, LLMConfig):
+            settings = llm.settings() | settings
+            llm = llm.model()
+        model = llm if llm is not None else ""
         return Described(
             config.name,
             model,
@@ -98,7 +106,7 @@ class Working(Toolset):
             tools=self.tools(in_text=config.formatter == "json-text"),
             formatter=config.formatter,
             policy=config.policy,
-            settings=config.settings,
+            settings=settings,
             program=program or (nobody if model == "" else None),
             usable=frozenset(self.llm_tools_usable),
             forced=self.llm_tool_forced,
@@ -127,7 +135,7 @@ class Working(Toolset):
 
     @asynccontextmanager
     async def working(self) -> AsyncIterator[RunContext]:
-        """Yield the context that a task set, or one in a run of its own, in a turn that stays open."""
+        """Yield the context that a task gave, or a context in a run of its own, in a turn that stays open."""
         if self._context is not None:
             yield self._context
             return

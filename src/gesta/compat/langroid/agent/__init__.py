@@ -1,0 +1,46 @@
+"""Names of `langroid.agent`, at the paths that its users import them from."""
+
+from gesta.compat.langroid.agent import (
+    base,
+    batch,
+    chat_agent,
+    chat_document,
+    done_sequence_parser,
+    task,
+    tool_message,
+    tools,
+)
+from gesta.compat.langroid.agent.base import Agent, AgentConfig
+from gesta.compat.langroid.agent.chat_agent import ChatAgent, ChatAgentConfig
+from gesta.compat.langroid.agent.chat_document import (
+    ChatDocAttachment,
+    ChatDocLoggerFields,
+    ChatDocMetaData,
+    ChatDocument,
+)
+from gesta.compat.langroid.agent.task import Task
+from gesta.compat.langroid.agent.tool_message import ToolMessage
+
+ORDER = ("base", "batch", "chat_agent", "chat_document", "done_sequence_parser", "task", "tool_message", "tools")
+"""Each file may import those before it."""
+
+__all__ = [
+    "Agent",
+    "AgentConfig",
+    "ChatAgent",
+    "ChatAgentConfig",
+    "ChatDocAttachment",
+    "ChatDocLoggerFields",
+    "ChatDocMetaData",
+    "ChatDocument",
+    "Task",
+    "ToolMessage",
+    "base",
+    "batch",
+    "chat_agent",
+    "chat_document",
+    "done_sequence_parser",
+    "task",
+    "tool_message",
+    "tools",
+]

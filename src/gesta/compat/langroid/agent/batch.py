@@ -1,0 +1,23 @@
+"""Names of `langroid.agent.batch`."""
+
+from gesta.compat.langroid.batch import (
+    ExceptionHandling,
+    agent_response_batch,
+    llm_response_batch,
+    run_batch_agent_method,
+    run_batch_function,
+    run_batch_task_gen,
+    run_batch_tasks,
+    run_batched_tasks,
+)
+
+__all__ = [
+    "ExceptionHandling",
+    "agent_response_batch",
+    "llm_response_batch",
+    "run_batch_agent_method",
+    "run_batch_function",
+    "run_batch_task_gen",
+    "run_batch_tasks",
+    "run_batched_tasks",
+]

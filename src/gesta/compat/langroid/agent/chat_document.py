@@ -1,0 +1,7 @@
+"""Names of `langroid.agent.chat_document`."""
+
+from gesta.compat.langroid.chat_document import ChatDocAttachment, ChatDocMetaData, ChatDocument
+from gesta.compat.langroid.entities import StatusCode
+from gesta.compat.langroid.task_log import LogFields as ChatDocLoggerFields
+
+__all__ = ["ChatDocAttachment", "ChatDocLoggerFields", "ChatDocMetaData", "ChatDocument", "StatusCode"]

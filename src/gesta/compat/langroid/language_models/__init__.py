@@ -1,0 +1,32 @@
+"""Names of `langroid.language_models`."""
+
+from gesta.compat.langroid.language_models import base, mock_lm, openai_gpt
+from gesta.compat.langroid.language_models.base import (
+    LLMConfig,
+    LLMFunctionCall,
+    LLMFunctionSpec,
+    LLMMessage,
+    LLMResponse,
+    OpenAIToolCall,
+    Role,
+)
+from gesta.compat.langroid.language_models.mock_lm import MockLMConfig
+from gesta.compat.langroid.language_models.openai_gpt import OpenAIGPTConfig
+
+ORDER = ("base", "mock_lm", "openai_gpt")
+"""Each file may import those before it."""
+
+__all__ = [
+    "LLMConfig",
+    "LLMFunctionCall",
+    "LLMFunctionSpec",
+    "LLMMessage",
+    "LLMResponse",
+    "MockLMConfig",
+    "OpenAIGPTConfig",
+    "OpenAIToolCall",
+    "Role",
+    "base",
+    "mock_lm",
+    "openai_gpt",
+]

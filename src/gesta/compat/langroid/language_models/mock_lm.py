@@ -1,0 +1,43 @@
+"""A model for tests, under the names of `langroid.language_models.mock_lm`: a function of the last message."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from msgspec import field
+
+from gesta.compat.langroid.language_models.base import LLMConfig
+from gesta.kinds import RequestHeaderContent
+from gesta.model.request import Model
+from gesta.models.function import function
+from gesta.perform.result import plain
+from gesta.prompt.formatter import observation_text
+
+OBSERVED = "Observation: "
+"""What a result is headed with where calls are words; a mock reads the result alone."""
+
+__all__ = ["MockLMConfig"]
+
+
+class MockLMConfig(LLMConfig, kw_only=True):
+    """A model that answers from a dict, else by a function, else always the same."""
+
+    response_dict: dict[str, Any] = field(default_factory=dict)
+    """Answers by the whole text of the last message."""
+    response_fn: Callable[[str], Any] | None = None
+    response_fn_async: Callable[[str], Awaitable[Any]] | None = None
+    """The same; it counts before the other."""
+    default_response: str = "Mock response"
+
+    def model(self) -> Model:
+        """Return the model."""
+        return function(self._answer, "mock")
+
+    async def _answer(self, messages: list[dict[str, Any]], _header: RequestHeaderContent) -> str:
+        text = str(messages[-1]["content"] or "").removeprefix(OBSERVED) if messages else ""
+        if text in self.response_dict:
+            return observation_text(plain(self.response_dict[text]))
+        if self.response_fn_async is not None:
+            given = await self.response_fn_async(text)
+        else:
+            given = self.response_fn(text) if self.response_fn is not None else None
+        return observation_text(plain(given or self.default_response))

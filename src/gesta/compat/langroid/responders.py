@@ -1,0 +1,314 @@
+"""An agent answers messages in three ways: its own methods handle tools, its model speaks, a person speaks.
+
+Each is one asynchronous function, with a synchronous door. What a response does is on record before it is given, so
+a task that was broken off goes on in the middle of one: a model's answer is not bought again, a tool that has run is
+not run again. A subclass, or a program, may put its own in place of each, synchronous or not, and return any value.
+"""
+
+import copy
+import re
+import sys
+from collections.abc import Callable
+from typing import Any, Self
+
+import msgspec
+from anyio import to_thread
+
+from gesta.compat.langroid import responding
+from gesta.compat.langroid.chat_config import AgentConfig, ChatAgentConfig
+from gesta.compat.langroid.chat_document import USER_QUIT_STRINGS, ChatDocument, Entity
+from gesta.compat.langroid.messages import Messages, Said
+from gesta.compat.langroid.orchestration import AgentDoneTool, ForwardTool
+from gesta.compat.langroid.overriding import RESPONDERS, called, nearest_twin, overrides, restart
+from gesta.compat.langroid.signals import NO_ANSWER
+from gesta.compat.langroid.tool_message import ToolForm, attempts
+from gesta.compat.langroid.toolset import effect_of_class
+from gesta.compat.langroid.working import RunContext
+from gesta.entry import Entry
+from gesta.kinds import ChatCompletionContent, CompactionContent, SystemContent, ToolCallContent, UserContent
+from gesta.model.request import Reply
+from gesta.record.record import Record
+
+ONE_TOOL = "Use ONE tool at a time: {name} was not carried out, and neither were the others."
+QUOTED = re.compile("[\"'](.*)[\"']")
+LITERAL = "literal"
+"""Source of a person's words that are to be taken as they are: they were written in quotes."""
+NO_SYSTEM = "SYSTEM:"
+"""What a person writes before words that are the application's."""
+
+
+class Agent(Messages):
+    """A handle on an agent and a run; its model is asked with one message, and remembers none."""
+
+    def __init__(
+        self, config: AgentConfig | None = None, *, record: Record | str | None = None, session: str = ""
+    ) -> None:
+        if config is not None and not isinstance(config, ChatAgentConfig):
+            config = ChatAgentConfig(**{name: getattr(config, name) for name in config.__struct_fields__})
+        super().__init__(config, record=record, session=session)
+        self.get_user_response: Callable[[str], str] | None = None
+        """Asks a person; by default the console, where there is one."""
+        restart(self)
+
+    # responders
+
+    def entity_responders(self) -> list[tuple[Entity, Callable[[Said], Any]]]:
+        """Return the responders, in the order in which they are asked."""
+        return [(entity, getattr(self, name)) for entity, name in RESPONDERS.items()]
+
+    def entity_responders_async(self) -> list[tuple[Entity, Callable[[Said], Any]]]:
+        """Return the responders, in the order in which they are asked."""
+        return [(entity, getattr(self, f"{name}_async")) for entity, name in RESPONDERS.items()]
+
+    def agent_response(self, msg: Said = None) -> ChatDocument | None:
+        """Handle the tools of a message; `None` where there is nothing to do."""
+        return self.wait_for(lambda: self.agent_response_async(msg), "agent_response_async")
+
+    async def agent_response_async(self, msg: Said = None) -> ChatDocument | None:
+        """Handle the tools of a message; see `agent_response`."""
+        if msg is None:
+            return None
+        doc = ChatDocument.from_str(msg) if isinstance(msg, str) else msg
+        if overrides(self, "handle_message", "handle_message_async"):
+            value = await called(getattr(self, nearest_twin(self, "handle_message")), doc)
+            made = self.to_ChatDocument(value, chat_doc=doc)
+        else:
+            made = await self._handled(doc)
+        return None if made is None else derived(made, doc)
+
+    async def _handled(self, doc: ChatDocument) -> ChatDocument | None:
+        """Handle the tools of a document, or answer that it has none."""
+        async with self.working() as context:
+            results = [each for each in context.done if each.content.kind == "tool-result"]
+            if not any(isinstance(each.content, ToolCallContent) for each in context.done) and not results:
+                mine = responding.is_own(context, doc)
+                tools, others = self.get_tool_messages(doc), self.get_tool_messages(doc, all_tools=True)
+                if others and not tools and not (mine and context.live.state.calls):
+                    return None
+                responding.call_of(context, doc, [] if mine else tools)
+            self._document = doc
+            results += self._refused(context)
+            results += await responding.handle(context, self.llm_tools_handled)
+            if results:
+                return responding.answered(context, results, self.llm_tools_map, self.name)
+            return None if context.live.state.calls else await self._unhandled(doc)
+
+    async def _unhandled(self, doc: ChatDocument) -> ChatDocument | None:
+        """Answer a document that has no tool which is handled here: its model is told what is wrong with a tool."""
+        wrong = attempts(doc.content, self.llm_tools_map) if doc.metadata.sender == Entity.LLM else []
+        problems = [str(each.problem) for each in wrong if each.name in self.llm_tools_map and each.problem]
+        if problems:
+            return self.create_agent_response("\n\n".join(problems))
+        method, own = self.handle_message_fallback, overrides(self, "handle_message_fallback")
+        return self.to_ChatDocument(await called(method, doc) if own else method(doc), chat_doc=doc)
+
+    def llm_response(self, msg: Said = None) -> ChatDocument | None:
+        """Have the model answer a message, and nothing else; `None` where it has nothing to say."""
+        return self.wait_for(lambda: self.llm_response_async(msg), "llm_response_async")
+
+    async def llm_response_async(self, msg: Said = None) -> ChatDocument | None:
+        """Have the model answer a message, and nothing else; see `llm_response`."""
+        async with self.working() as context:
+            head = context.live.log.journal.head
+            doc = await self._spoken(msg)
+            context.done = []
+            self._write(context, CompactionContent(from_seq=head + 1, to_seq=context.live.log.journal.head))
+            return doc
+
+    async def _spoken(self, message: Said) -> ChatDocument | None:
+        """Have the model answer a message, or what is in the history."""
+        if not self.llm_can_respond(message):
+            return None
+        async with self.working() as context:
+            if not any(isinstance(each.content, ChatCompletionContent) for each in context.done):
+                if not context.done:
+                    await self._take_in(context, message)
+                choice = message.oai_tool_choice if isinstance(message, ChatDocument) else "auto"
+                context.done += await responding.ask(context, choice)
+            doc = responding.said(context, context.done, self.llm_tools_map, self.config.output_format)
+            doc.metadata.sender_name = self.name
+            if isinstance(message, ChatDocument):
+                doc.metadata.parent_id = message.metadata.id
+            empty = not (doc.content or doc.tool_messages or doc.oai_tool_calls or doc.metadata.calls)
+            return None if empty else doc
+
+    def user_response(self, msg: Said = None) -> ChatDocument | None:
+        """Have a person answer; `None` where there is nobody, or nothing was said."""
+        return self.wait_for(lambda: self.user_response_async(msg), "user_response_async")
+
+    async def user_response_async(self, msg: Said = None) -> ChatDocument | None:
+        """Have a person answer; see `user_response`."""
+        if not self.user_can_respond(msg):
+            return None
+        async with self.working() as context:
+            entry = next((each for each in context.done if each.content.kind in ("user", "system")), None)
+            if entry is None:
+                text = await self._asked(msg)
+                if not text:
+                    return None
+                told = text.removeprefix(NO_SYSTEM).strip() if text.startswith(NO_SYSTEM) else None
+                content = UserContent(value=text) if told is None else SystemContent(value=told)
+                said = msg.metadata.id if isinstance(msg, ChatDocument) else ""
+                entry = self._write(context, content, *responding.cause_of(said, context.live.log.run))
+            sender = Entity.USER if entry.content.kind == "user" else Entity.SYSTEM
+            doc = ChatDocument.from_str(getattr(entry.content, "value", ""))
+            doc.metadata.sender, doc.metadata.id, doc.metadata.sender_name = sender, entry.id, self.name
+            doc.metadata.tainted = sender == Entity.USER
+            if isinstance(msg, ChatDocument):
+                doc.metadata.parent_id = msg.metadata.id
+            if (quoted := QUOTED.fullmatch(doc.content)) and quoted[1] in USER_QUIT_STRINGS:
+                doc.content, doc.metadata.source = quoted[1], LITERAL
+            return doc
+
+    def user_can_respond(self, msg: Said = None) -> bool:
+        """Return whether a person is asked: in an interactive agent, and where the message is for the user."""
+        asked = self._context.interactive if self._context is not None else None
+        return (self.interactive if asked is None else asked) or (
+            isinstance(msg, ChatDocument) and msg.metadata.recipient == Entity.USER
+        )
+
+    def llm_can_respond(self, message: Said = None) -> bool:
+        """Return whether the model answers: it has one, and the message holds no tool that somebody else handles."""
+        if self.config.llm is None:
+            return False
+        if isinstance(message, ChatDocument) and message.metadata.sender in (Entity.LLM, Entity.AGENT):
+            said = message.content or message.content_any is not None or message.oai_tool_id2result or message.files
+            tools_alone = message.metadata.sender == Entity.AGENT and message.tool_messages and not said
+            if message.metadata.calls or (tools_alone and not message.metadata.oai_tool_id):
+                return False
+        return not (message is not None and self.get_tool_messages(message))
+
+    def can_respond(self, message: Said = None) -> bool:
+        """Return whether the agent answers at all: not where it has only tools that others handle."""
+        tools = message is not None and self.has_tool_message_attempt(message)
+        if self.config.respond_tools_only and not tools:
+            return False
+        return not (message is not None and self.has_only_unhandled_tools(message))
+
+    # handling
+
+    def handle_message(self, msg: str | ChatDocument) -> Any:
+        """Handle the tools of a message: None, a text, results by the id of their call, or a document.
+
+        Args:
+            msg: a text is the program's own, not one that a person sent: it may set off any tool that is handled here.
+        """
+        return self.wait_for(lambda: self.handle_message_async(msg), "handle_message_async")
+
+    async def handle_message_async(self, msg: str | ChatDocument) -> Any:
+        """Handle the tools of a message; see `handle_message`."""
+        doc = self.create_agent_response(msg) if isinstance(msg, str) else msg
+        made = await self._handled(doc)
+        if made is None:
+            return None
+        doc = derived(made, doc)
+        plain_text = not doc.tool_messages and not doc.metadata.recipient
+        if doc.oai_tool_id2result and not doc.content:
+            return doc.oai_tool_id2result
+        return doc.content if plain_text or doc.oai_tool_id2result else doc
+
+    def handle_tool_message(self, tool: ToolForm, chat_doc: ChatDocument | None = None) -> Any:
+        """Handle one tool message; see `handle_message`."""
+        doc = self.response_template(Entity.LLM, tool_messages=[tool])
+        if chat_doc is not None:
+            doc.metadata.parent_id, doc.metadata.tainted = chat_doc.metadata.id, chat_doc.metadata.tainted
+        return self.handle_message(doc)
+
+    def handle_message_fallback(self, msg: ChatDocument) -> Any:
+        """Answer a message without tools; override it, or set `handle_llm_no_tool`."""
+        answer = self.config.handle_llm_no_tool
+        if answer is None or msg.metadata.sender != Entity.LLM or self.has_tool_message_attempt(msg):
+            return None
+        if answer == "user":
+            return ForwardTool(agent="User")
+        if answer == "done":
+            return AgentDoneTool(content=msg.content, tools=msg.tool_messages)
+        return answer(msg) if callable(answer) and not isinstance(answer, ToolForm) else answer
+
+    # the rest
+
+    def init_state(self) -> None:
+        """Forget what was said; a subclass sets its own state here, at first and whenever a task begins anew."""
+        if not self._begins:
+            self.init_message_history()
+
+    def update_token_usage(
+        self,
+        response: Reply,
+        prompt: Any,
+        stream: bool,  # noqa: FBT001 - the names that users know
+        chat: bool = True,  # noqa: FBT001, FBT002
+        print_response_stats: bool = True,  # noqa: FBT001, FBT002
+    ) -> None:
+        """Do nothing: what a reply used stands on its completion, as the provider gave it."""
+
+    def ask_agent(
+        self,
+        agent: "Agent",
+        request: str,
+        no_answer: str = NO_ANSWER,
+        user_confirm: bool = True,  # noqa: FBT001, FBT002 - as above
+    ) -> str | None:
+        """Ask another agent's model, where a person does not object, and return its answer; `None` for `no_answer`."""
+        if user_confirm and self.interactive:
+            doc = self.user_response(f"May {agent.name} be asked? y/n\n{request}")
+            if doc is None or not doc.content.lower().startswith("y"):
+                return None
+        answer = agent.llm_response(request)
+        return None if answer is None or answer.content == no_answer else answer.content
+
+    def clone(self, i: int = 0) -> Self:
+        """Return an agent like this, with tools of its own and no history, named `name-i`."""
+        other = copy.copy(self)
+        other.config = msgspec.structs.replace(self.config, name=f"{self.name}-{i}")
+        other.own_tools()
+        other.leave()
+        restart(other)
+        return other
+
+    async def _take_in(self, context: RunContext, message: Said) -> None:
+        """Write what the model is to answer; without a message, what begins the conversation or nothing new."""
+        if isinstance(message, ChatDocument):
+            responding.take_in_document(context, message)
+        elif message is not None:
+            self._write(context, UserContent(value=message))
+        elif not context.live.state.answered and self.settings.user_message:
+            self._write(context, SystemContent(value=self.settings.user_message, source=[self.name]))
+        elif shown := await self._shown(context):
+            last = shown[-1]
+            if last.role == "assistant" and not last.calls:  # it is to be said anew
+                self._write(context, CompactionContent(from_seq=min(last.sources), to_seq=max(last.sources)))
+
+    async def _asked(self, msg: Said) -> str:
+        """Ask a person; a text in quotes is taken as it is, so that `"q"` can be said too."""
+        given = self._context.default_human_response if self._context is not None else None
+        given = self.default_human_response if given is None else given
+        if given is not None:
+            return given
+        shown = msg.content if isinstance(msg, ChatDocument) else str(msg or "")
+        if self.get_user_response is not None:
+            text = await to_thread.run_sync(self.get_user_response, shown)
+        elif self.has_console():
+            text = await to_thread.run_sync(input, f"{shown}\n{self.config.human_prompt}")
+        else:
+            text = ""
+        return text.strip()
+
+    def has_console(self) -> bool:
+        """Return whether a person sits at the terminal."""
+        return sys.stdin is not None and sys.stdin.isatty()
+
+    def _refused(self, context: RunContext) -> list[Entry]:
+        """Refuse calls that may not be made together: several where one is allowed, or one that steers the task."""
+        calls = list(context.live.state.calls.values())
+        steers = [call for call in calls if effect_of_class(self.llm_tools_map.get(call.name, type(None))) is not None]
+        if len(calls) > 1 and (steers or not self.config.allow_multiple_tools):
+            return responding.refuse(context, calls, ONE_TOOL)
+        return []
+
+
+def derived(made: ChatDocument, doc: ChatDocument) -> ChatDocument:
+    """Note of a document that was made of another what it was made of: words from outside stay words from outside."""
+    made.metadata.parent_id = doc.metadata.id or made.metadata.parent_id
+    made.metadata.tainted |= doc.metadata.tainted
+    return made

@@ -526,6 +526,89 @@ async def test_a_tool_inside_a_generation_runs_after_its_call(record: Record, pa
     assert made.usage == {"input": 4, "input_tokens": 4}, "as the trace counted it, since the reply does not say"
 
 
+async def test_the_calls_of_a_vercel_generation_are_answered(record: Record, path: Path) -> None:
+    output = json.dumps([{"toolCallId": "c1", "toolName": "weather", "input": '{"city": "Rome"}'}])
+    document = trace(
+        observed("g", "GENERATION", 1, 2, input=asked(QUESTION), output=output),
+        observed("t", "TOOL", 3, 4, name="weather", input='{"city": "Rome"}', output="dry"),
+        observed("h", "GENERATION", 5, 6, input=asked(QUESTION, CALLED, DRY), output={"type": "AIMessageChunk", "content": "Nothing."}),
+    )  # fmt: skip
+    entries, done = await story(record, path, document)
+    assert done.oddities == {}
+    assert [(one.tool_name, one.tool_call_id) for one in contents(entries, ToolCallContent)] == [("weather", "c1")]
+    assert [(one.tool_result, one.call is None) for one in contents(entries, ToolResultContent)] == [("dry", False)]
+    assert reasons(entries) == ["answered"]
+
+
+@pytest.mark.parametrize(
+    ("latency", "ends", "found"),
+    [
+        (1.5, 2.5, 1500),
+        (1500, 2.5, 1500),
+        (1500.0, None, 1_500_000),
+        (1.5, None, 1500),
+        (0.9, 1.001, 0.9),
+        (0, 2.5, 0),
+        (0, None, 0),
+        (5, 1, 5),
+        (None, 2.5, None),
+    ],
+)
+async def test_a_latency_is_in_seconds_or_milliseconds_as_its_times_say(
+    record: Record, path: Path, latency: float | None, ends: float | None, found: float | None
+) -> None:
+    document = trace(observed("g", "GENERATION", 1, ends, input=asked(QUESTION), output=gave("Dry."), latency=latency))
+    entries, _ = await story(record, path, document)
+    assert [one.latency_ms for one in contents(entries, ChatCompletionContent)] == [found]
+
+
+@pytest.mark.parametrize("kind", ["TOOL", "SPAN"])
+async def test_a_tool_beside_its_generation_may_begin_before_the_recorded_end_of_that(
+    record: Record, path: Path, kind: str
+) -> None:
+    document = trace(
+        observed("g", "GENERATION", 1, 4, input=asked(QUESTION), output=gave(None, call("c1"))),
+        observed("t", kind, 2, 3, name="weather", input='{"city": "Rome"}', output="dry"),
+        observed("h", "GENERATION", 5, 6, input=asked(QUESTION, CALLED, DRY), output=gave("Nothing.")),
+    )
+    entries, done = await story(record, path, document)
+    assert done.oddities == {}
+    assert after_import(entries)[1:9] == [
+        "6 begin model g",
+        "6 user 'What do I need?' ?at",
+        "6 chat-completion '' <1 ?causes,at",
+        "6 tool-call weather({'city': 'Rome'}) success <1 ?at",
+        "10 begin tool weather <1 ?causes",
+        "10 tool-result dry ok <2",
+        "10 end",
+        "6 end",
+    ]
+
+
+async def test_a_request_may_tell_a_reply_before_the_recorded_end_of_that(record: Record, path: Path) -> None:
+    document = trace(
+        observed("g", "GENERATION", 1, 4, input=asked(QUESTION), output=gave(None, call("c1")), model="m"),
+        observed("h", "GENERATION", 3, 6, input=asked(QUESTION, CALLED, DRY), output=gave("Nothing.")),
+    )
+    entries, done = await story(record, path, document)
+    assert done.oddities == {}
+    assert [one.model for one in contents(entries, ChatCompletionContent)] == ["m-2", "m-2"]
+    assert len(contents(entries, ToolCallContent)) == len(contents(entries, ToolResultContent)) == 1
+
+
+async def test_parallel_generations_that_know_nothing_of_each_other_end_when_they_end(
+    record: Record, path: Path
+) -> None:
+    document = trace(
+        observed("g", "GENERATION", 1, 4, input=asked(QUESTION), output=gave(None, call("c1"))),
+        observed("h", "GENERATION", 2, 3, input=asked({"role": "user", "content": "And now?"}), output=gave("Well.")),
+        observed("t", "TOOL", 5, 6, name="weather", input='{"city": "Rome"}', output="dry"),
+    )
+    entries, done = await story(record, path, document)
+    assert done.oddities == {}
+    assert [one.output for one in contents(entries, ChatCompletionContent)] == ["Well.", ""]
+
+
 async def test_a_tool_that_failed_gives_an_error(record: Record, path: Path) -> None:
     document = trace(
         observed("g", "GENERATION", 1, 2, input=asked(QUESTION), output=gave(None, call("c1"), call("c2"))),
@@ -659,6 +742,20 @@ FORMS: list[tuple[str, Any, list[tuple[Any, ...]]]] = [
     ("message", {"role": "tool", "content": json.dumps([call("c1")])}, [("assistant", "", ROME)]),
     ("message", {"role": "user", "content": "[{'type': 'text', 'text': \"It's hot\"}]"}, [("user", "It's hot", [])]),
     ("lines", "system: Be brief.\nuser: One: a\nb\nassistant: None\ntool: dry", [("system", "Be brief.", []), ("user", "One: a\nb", []), ("assistant", "", []), ("tool", None, "dry")]),
+    ("list of messages", [{"toolCallId": "c1", "toolName": "weather", "input": {"city": "Rome"}}], [("assistant", "", ROME)]),  # Vercel, from here on
+    ("list of messages", [{"type": "tool-call", "toolCallType": "function", "toolCallId": "c1", "toolName": "weather", "args": '{"city": "Rome"}'}], [("assistant", "", ROME)]),
+    ("list of messages", [{"toolCallId": "c1", "toolName": "weather", "args": {"city": "Rome"}, "result": "dry"}], [("tool", "c1", "dry")]),
+    ("list of messages", [{"toolCallId": "c1", "toolName": "weather", "output": "dry"}], [("tool", "c1", "dry")]),
+    ("message", {"text": "So", "toolCalls": [{"toolCallId": "c1", "toolName": "weather", "input": {"city": "Rome"}}]}, [("assistant", "So", ROME)]),
+    ("prompt", {"prompt": "What do I need?"}, [("user", "What do I need?", [])]),
+    ("message", {"type": "AIMessageChunk", "content": "", "tool_calls": [{"name": "weather", "args": {"city": "Rome"}, "id": "c1", "type": "tool_call"}]}, [("assistant", "", ROME)]),  # LangChain, from here on
+    ("list of messages", [{"type": "HumanMessage", "content": "What do I need?"}, {"type": "ToolMessageChunk", "content": "dry", "tool_call_id": "c1"}], [("user", "What do I need?", []), ("tool", "c1", "dry")]),
+    ("list of messages", [[{"type": "SystemMessage", "content": "Be brief."}, {"type": "human", "content": "What do I need?"}]], [("system", "Be brief.", []), ("user", "What do I need?", [])]),
+    ("message", {"lc": 1, "type": "constructor", "id": ["langchain", "schema", "messages", "AIMessage"], "kwargs": {"content": "Dry.", "type": "ai"}}, [("assistant", "Dry.", [])]),
+    ("generations", {"generations": [[{"text": "Dry.", "message": {"type": "ai", "content": "Dry."}}]], "llm_output": None}, [("assistant", "Dry.", [])]),
+    ("generations", {"generations": [[{"text": "Dry."}]]}, [("assistant", "Dry.", [])]),
+    ("Converse reply", {"output": {"message": {"role": "assistant", "content": [{"toolUse": {"toolUseId": "c1", "name": "weather", "input": {"city": "Rome"}}}]}}, "stopReason": "tool_use", "usage": {"inputTokens": 1}}, [("assistant", "", ROME)]),
+    ("list of messages", [{"role": "user", "content": [{"toolResult": {"toolUseId": "c1", "content": [{"text": "dry"}], "status": "success"}}]}], [("tool", "c1", [{"text": "dry"}])]),
     ("words", "Dry.", [("assistant", "Dry.", [])]),
     ("words", "42", [("assistant", "42", [])]),
 ]  # fmt: skip
@@ -684,6 +781,24 @@ def test_the_table_of_forms_is_tried_out_whole() -> None:
 )
 def test_what_is_in_no_form_is_left_to_the_asker(value: Any) -> None:
     assert langfuse_messages.read(value, "user", Counter()) is None
+
+
+@pytest.mark.parametrize(
+    ("value", "oddity", "said"),
+    [
+        ([QUESTION, {"title": "a"}], "unknown-message", [("user", "What do I need?", [])]),
+        ([QUESTION, {"role": "narrator", "content": "x"}], "unknown-message", [("user", "What do I need?", [])]),
+        ([{"role": "user", "content": [{"type": "hologram"}]}], "unknown-part", [("user", "[hologram]", [])]),
+        ([{"role": "user", "content": [7]}], "unknown-part", [("user", "", [])]),
+        ([{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}], None, [("user", "[image_url]", [])]),
+    ],
+)
+def test_what_no_form_of_a_message_knows_is_counted(value: Any, oddity: str | None, said: list[Any]) -> None:
+    odd: Counter[str] = Counter()
+    found = langfuse_messages.read(value, "user", odd)
+    assert found is not None
+    assert [plain(one) for one in found.said] == said
+    assert odd == ({oddity: 1} if oddity else {})
 
 
 def test_what_a_message_says_beside_its_words_stays_with_it() -> None:

@@ -1,9 +1,10 @@
 """One message of whatever library: words, thoughts, calls and results, however that library writes them.
 
-Read are messages of OpenAI (chat and Responses), Anthropic, Gemini, LangChain, the Vercel AI SDK and OpenTelemetry's
-GenAI conventions, and texts that Python shows of a message. Some hold several messages, as results of tools in the
-words of a person. What is neither words nor call nor result stays in `extra`; a part that is no text, such as an image,
-is named in the words as `[image]` and stays in `extra` with all that stands beside it.
+Read are messages of OpenAI (chat and Responses), Anthropic, Gemini, Bedrock, LangChain, the Vercel AI SDK and
+OpenTelemetry's GenAI conventions, and texts that Python shows of a message. `TYPES`, `INSIDE` and the tuples of names
+are the table of their forms. Some hold several messages, as results of tools in the words of a person. What is neither
+words nor call nor result stays in `extra`; a part that is no text, such as an image, is named in the words as `[image]`
+and stays in `extra` with all that stands beside it. What no form knows is counted.
 """
 
 from collections.abc import Iterator, Mapping
@@ -28,21 +29,39 @@ ROLES: Mapping[str, str] = MappingProxyType(
     }
 )
 """What each library calls who speaks."""
-TEXTS = ("text", "input_text", "output_text", "summary_text", "refusal")
-THOUGHTS = ("thinking", "reasoning")
-CALLS = ("tool_use", "tool-call", "tool_call", "function_call")
-RESULTS = ("tool_result", "tool-result", "tool_call_response", "function_call_output")
-"""Types of parts and items."""
-ANSWERED = ("call_id", "tool_call_id", "tool_use_id", "toolCallId")
+TEXT, THOUGHT, CALL, RESULT, MEDIA = "text", "thought", "call", "result", "media"
+"""What a part can be."""
+TYPES: Mapping[str, str] = MappingProxyType(
+    {
+        **dict.fromkeys(("text", "input_text", "output_text", "summary_text", "refusal"), TEXT),
+        **dict.fromkeys(("thinking", "reasoning", "redacted_thinking"), THOUGHT),
+        **dict.fromkeys(("tool_use", "tool-call", "tool_call", "function_call"), CALL),
+        **dict.fromkeys(("tool_result", "tool-result", "tool_call_response", "function_call_output"), RESULT),
+        **dict.fromkeys(("image", "image_url", "input_image", "audio", "input_audio", "video", "media"), MEDIA),
+        **dict.fromkeys(("file", "input_file", "document", "blob", "uri", "inlineData", "fileData"), MEDIA),
+    }
+)
+"""What a part or item is, by its type; of one without a type, by its only member."""
+INSIDE: Mapping[str, str] = MappingProxyType(
+    {
+        **dict.fromkeys(("function_call", "functionCall", "toolUse"), CALL),
+        **dict.fromkeys(("function_response", "functionResponse", "toolResult"), RESULT),
+    }
+)
+"""Members of a part that hold a call or a result."""
+ANSWERED = ("call_id", "tool_call_id", "tool_use_id", "toolCallId", "toolUseId")
 IDS = (*ANSWERED, "id")
 NAMES = ("name", "toolName")
 ARGUMENTS = ("arguments", "args", "input")
 OUTCOMES = ("output", "response", "result", "content")
 HELD = ("content", "parts", "text")
+CALLING = ("tool_calls", "toolCalls")
 """Members that hold the same under different names."""
+UNTYPED = {"toolCallId", "toolName"}
+"""Members of a call or result that names no type."""
 NOTHING = "None"
 """What Python shows where a model gave no words."""
-GEMINI_CALL, GEMINI_RESULT = ("function_call", "functionCall"), ("function_response", "functionResponse")
+UNKNOWN_PART, UNKNOWN_MESSAGE = "unknown-part", "unknown-message"
 
 
 class Item(Struct, frozen=True):
@@ -72,16 +91,25 @@ def item(raw: Any, by: str, oddities: Oddities) -> Item:
         return Item(raw, said or [line(by, raw)])
     if not isinstance(raw, dict):
         return Item(raw, [])
-    content, kind = raw.get("content"), raw.get("type")
+    content, serialized = raw.get("content"), raw.get("kwargs")
     if raw.get("role") == "tool" and isinstance(content, dict) and content.get("type") == "function":
         return Item(raw, [], content)
-    if "role" not in raw and kind in (*CALLS, *RESULTS, *THOUGHTS):
+    if "role" not in raw and _what(raw) in (CALL, RESULT, THOUGHT):
         pieces = Pieces()
         _part(raw, pieces, oddities)
         thought = "\n".join(pieces.thoughts) or None
         alone = Said(role="assistant", calls=pieces.calls, reasoning=thought, extra=None if pieces.plain else raw)
         return Item(raw, pieces.results or [alone])
+    if raw.get("lc") and isinstance(serialized, dict) and isinstance(raw.get("id"), list):
+        about = {key: value for key, value in raw.items() if key != "kwargs"}
+        said = _message({"type": raw["id"][-1:], **serialized}, by, oddities)
+        return Item(raw, [replace(each, extra={**(each.extra or {}), "serialized": about}) for each in said])
     return Item(raw, _message(raw, by, oddities))
+
+
+def role_of(named: str) -> str:
+    """Return who speaks by the name that a library has for it, such as `AIMessageChunk`; empty if it has none."""
+    return ROLES.get(named) or ROLES.get(named.removesuffix("Chunk").removesuffix("Message").lower(), "")
 
 
 def line(named: str, text: str) -> Said:
@@ -118,10 +146,10 @@ def words(value: Any) -> str | None:
 
 def _message(raw: dict[str, Any], by: str, oddities: Oddities) -> list[Said]:
     """Return the messages in an object: several if it holds tool results, an empty list if it is not a message."""
-    named = next((raw[key] for key in ("role", "type") if isinstance(raw.get(key), str)), by if "parts" in raw else "")
-    role = ROLES.get(named, "")
+    nameless = by if "parts" in raw or "toolCalls" in raw else ""
+    role = role_of(next((raw[key] for key in ("role", "type") if isinstance(raw.get(key), str)), nameless))
     held = next((key for key in HELD if raw.get(key) is not None), "content")
-    calling = [key for key in ("tool_calls", "function_call", "additional_kwargs") if raw.get(key)]
+    calling = [key for key in (*CALLING, "function_call", "additional_kwargs") if raw.get(key)]
     if not role or not (held in raw or calling):
         return []
     members, pieces = Members(raw, oddities), Pieces()
@@ -153,7 +181,7 @@ def _message(raw: dict[str, Any], by: str, oddities: Oddities) -> list[Said]:
 def _is_result(content: Any) -> bool:
     """Whether what a tool gave is a value of its own, and neither words in parts nor a result in one."""
     parts = content if isinstance(content, list) else []
-    known = all(isinstance(each, dict) and each.get("type") in (*TEXTS, *RESULTS) for each in parts)
+    known = all(isinstance(each, dict) and _what(each) in (TEXT, RESULT) for each in parts)
     return not (isinstance(content, str) or (parts and known))
 
 
@@ -184,42 +212,56 @@ def _part(part: Any, pieces: Pieces, oddities: Oddities) -> None:
     if isinstance(part, str):
         pieces.texts.append(part)
         return
+    what = _what(part) if isinstance(part, dict) else ""
+    oddities.update([] if what else [UNKNOWN_PART])
     if not isinstance(part, dict):
         pieces.plain = False
         return
-    members, kind = Members(part, oddities), part.get("type", "text")
+    members, inner = Members(part, oddities), _inside(part)
     text = next((part[name] for name in ("text", "content", "thinking") if isinstance(part.get(name), str)), None)
-    called, answered = _inside(part, GEMINI_CALL), _inside(part, GEMINI_RESULT)
-    if called is not None:
-        pieces.calls.append(_call(called, oddities))
-        pieces.plain &= len(part) == 1
-    elif answered is not None:
-        pieces.results.append(_answer(Members(answered, oddities)))
-        pieces.plain &= len(part) == 1
-    elif kind in CALLS:
-        members.drop("type", kind)
-        pieces.calls.append(_call(members.rest(), oddities))
-    elif kind in RESULTS:
-        members.drop("type", kind)
-        pieces.results.append(_answer(members))
-    elif text is not None and (kind in THOUGHTS or part.get("thought") is True):
+    if what in (CALL, RESULT):
+        for name, kind in TYPES.items() if inner is None else ():
+            if kind == what:
+                members.drop("type", name)
+        held = members if inner is None else Members(inner, oddities)
+        if what == CALL:
+            pieces.calls.append(_call(held.rest(), oddities))
+        else:
+            pieces.results.append(_answer(held))
+        pieces.plain &= inner is None or len(part) == 1
+    elif text is not None and what == THOUGHT:
         pieces.thoughts.append(text)
         pieces.plain &= len(part) <= 2
-    elif text is not None and kind in TEXTS:
+    elif text is not None and what == TEXT:
         pieces.texts.append(text)
         pieces.plain &= len(part) <= ("type" in part) + 1
     else:
-        pieces.texts += [f"[{kind}]"] if isinstance(kind, str) and kind not in THOUGHTS else []
+        named = part.get("type", next(iter(part), None))
+        pieces.texts += [f"[{named}]"] if isinstance(named, str) and what != THOUGHT else []
         pieces.plain = False
 
 
-def _inside(part: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any] | None:
-    return next((held for name in names if isinstance(held := part.get(name), dict)), None)
+def _what(part: dict[str, Any]) -> str:
+    """Return what a part is; empty if no form knows it."""
+    kind = part.get("type")
+    if _inside(part) is not None:
+        return next(INSIDE[name] for name in INSIDE if isinstance(part.get(name), dict))
+    if part.get("thought") is True:
+        return THOUGHT
+    if kind is not None:
+        return TYPES.get(kind, "") if isinstance(kind, str) else ""
+    if UNTYPED.issubset(part):
+        return RESULT if "result" in part or "output" in part else CALL
+    return TEXT if isinstance(part.get("text"), str) or "content" in part else TYPES.get(next(iter(part), ""), "")
+
+
+def _inside(part: dict[str, Any]) -> dict[str, Any] | None:
+    return next((held for name in INSIDE if isinstance(held := part.get(name), dict)), None)
 
 
 def _called(members: Members, oddities: Oddities) -> tuple[list[Made], Any]:
     """Remove and return the calls of a message, wherever its library puts them, and what else stood in that place."""
-    given = members.take("tool_calls", list) or []
+    given = next((found for key in CALLING if (found := members.take(key, list))), [])
     more = None if given else members.take("additional_kwargs", dict)
     inner = Members(more or {}, oddities)
     given = given or inner.take("tool_calls", list) or []

@@ -104,9 +104,7 @@ class _Run:
             )
             self._open[each.place] = above
             return
-        for outer in each.above if each.role == TOOL else ():
-            self._generations.reply(outer, self._open[outer.place], When(each.begins.at))  # given by then
-        call = self._generations.call_of(each) if each.role in (TOOL, SPAN) else None
+        call = self._generations.begin(each) if each.role in (TOOL, SPAN) else None
         nested = self._generations.nested(each)
         self._oddities["nested-generation"] += nested
         name = plain_name(each.name)
@@ -128,7 +126,7 @@ class _Run:
         if each.role == EVENT:
             return
         span, failure = self._open[each.place], _failure(each)
-        self._generations.reply(each, span, each.ends)
+        self._generations.reply(each.place, each.ends)
         self._generations.result(each, span, failed=failure is not None)
         unended = each.ends.at is None
         self._oddities["unended-span"] += unended

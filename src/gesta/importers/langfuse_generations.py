@@ -1,12 +1,15 @@
 """The generations and tools of a trace: what models were told and gave, and what came of the calls.
 
-A completion is due when its generation ends, or when a tool in it begins. A tool is seen to carry out the call of its
-id, of its name and arguments, or of its name; any span with the name and arguments of a call that waits is one.
+A completion is due when its generation ends; when a tool in it begins; or, whatever its recorded end, when a tool
+begins that carries out a call of it, or a request that tells it. A tool is seen to carry out the call of its id, of its
+name and arguments, or of its name; any span with the name and arguments of a call that waits is one.
 """
 
 import math
 from collections.abc import Iterable
 from typing import Any
+
+from msgspec import Struct
 
 from gesta.importers.chat import Said
 from gesta.importers.foreign import Oddities, same, without_keys
@@ -15,7 +18,7 @@ from gesta.importers.langfuse_messages import INPUTS, OUTPUTS, Given, from_attri
 from gesta.importers.langfuse_messages import read as read_messages
 from gesta.importers.observed import MODEL, TOOL, Observation
 from gesta.importers.python_text import decoded
-from gesta.importers.retold import Hearing, Retold
+from gesta.importers.retold import Hearing, Retold, Waits, args_digest, fits, pieces_of
 from gesta.importers.spans import Spans, When
 from gesta.kinds import AssistantContent, ChatCompletionContent, KeyValueContent, RequestHeaderContent
 
@@ -27,6 +30,14 @@ NO_SETTINGS = ("created_at", "id", "instructions", "metadata", "model")
 PROMPT, COMPLETION = ("prompt_tokens", "input_tokens"), ("completion_tokens", "output_tokens")
 
 
+class Due(Struct, frozen=True):
+    """What a generation gave and is not written down yet."""
+
+    each: Observation
+    span: int
+    gave: Given
+
+
 class Generations:
     """Generations and tools that are being written down."""
 
@@ -35,8 +46,8 @@ class Generations:
         self._retold = Retold(spans, oddities)
         self.heard: set[int] = set()
         """Places of the generations whose messages are on record."""
-        self._gave: dict[int, Given] = {}
-        """What generations gave that is not written down yet."""
+        self._due: dict[int, Due] = {}
+        """By the places of generations, in the order in which they began."""
         self._calls: dict[int, int] = {}
         """Calls that tools carry out, by the places of those."""
         self._asked: Observation | None = None
@@ -56,21 +67,22 @@ class Generations:
                 self._oddities[UNKNOWN] += 1
                 self._spans.write(KeyValueContent(key=UNKNOWN, value={key: value}), span, When(each.begins.at))
         if gave is not None:
-            self._gave[each.place] = gave
+            self._due[each.place] = Due(each, span, gave)
         if told is not None or gave is not None:
             self.heard.add(each.place)
         if told is None:
             return None
+        self._tell(told.said, When(each.begins.at))
         self._asked, self._answer = each, None
         when, headed = each.begins, self._header(each, told, gave, span)
         return told.shown(self._retold.hear(told.items, Hearing(span, When(when.at)), headed=headed))
 
-    def reply(self, each: Observation, span: int, when: When) -> None:
+    def reply(self, place: int, when: When) -> None:
         """Write down what a generation gave, if it is due."""
-        gave = self._gave.pop(each.place, None)
-        if gave is None:
+        due = self._due.pop(place, None)
+        if due is None:
             return
-        said = [one for one in gave.said if one.role == "assistant"]
+        gave, said = due.gave, [one for one in due.gave.said if one.role == "assistant"]
         made = Said(
             role="assistant",
             text="\n".join(one.text for one in said if one.text),
@@ -78,14 +90,26 @@ class Generations:
             reasoning="\n".join(one.reasoning for one in said if one.reasoning) or None,
         )
         finish = gave.finish_reason or next((one.finish_reason for one in said if one.finish_reason), None)
-        completion = self._retold.give(made, _completion(each, made.text, gave, finish), Hearing(span, when))
-        self._answer = None if made.calls else completion
+        content = _completion(due.each, made.text, gave, finish)
+        completion = self._retold.give(made, content, Hearing(due.span, when))
+        if due.each is self._asked:
+            self._answer = None if made.calls else completion
+
+    def begin(self, each: Observation) -> int | None:
+        """Find the call that a tool or a span carries out as it begins; by then it was given."""
+        when = When(each.begins.at)
+        for outer in each.above if each.role == TOOL else ():
+            self.reply(outer.place, when)
+        call = self.call_of(each)
+        if call is None:
+            for place in [place for place, due in self._due.items() if self._calls_for(due, each)][:1]:
+                self.reply(place, when)
+                call = self.call_of(each)
+        return call
 
     def call_of(self, each: Observation) -> int | None:
         """Find the call that a tool or a span carries out."""
-        call_id = next((text for key in CALL_IDS if isinstance(text := each.attributes.get(key), str)), None)
-        names = [text for key in TOOL_NAMES if isinstance(text := each.attributes.get(key), str)]
-        call = self._retold.match(call_id, [*names, each.name][0], each.input, loose=each.role == TOOL)
+        call = self._retold.match(*_carried(each), loose=each.role == TOOL)
         if call is not None and call not in self._calls.values():
             self._calls[each.place] = call
         return self._calls.get(each.place)
@@ -138,6 +162,19 @@ class Generations:
         more = [(name, value) for name, value in each.attributes.items() if name not in doubled]
         return {name: value for name, value in more if not any(same(decoded(value), held) for held in known)}
 
+    def _calls_for(self, due: Due, each: Observation) -> bool:
+        """Return whether one of the calls of a reply is what a tool or a span carries out."""
+        made = (Waits(one.id, one.name, args_digest(one.args)) for said in due.gave.said for one in said.calls)
+        return fits(dict(enumerate(made)), *_carried(each), loose=each.role == TOOL) is not None
+
+    def _tell(self, told: list[Said], when: When) -> None:
+        """Write down the replies that a request tells, and that have not ended by their times."""
+        known = [key for said in told if said.role == "assistant" for key in pieces_of(said)] if self._due else []
+        for place, due in [*self._due.items()]:
+            parts = [key for said in due.gave.said for key in pieces_of(said)]
+            if parts and all(part in known for part in parts):
+                self.reply(place, when)
+
     def _read(self, each: Observation, value: Any, starts: tuple[str, ...]) -> Given | None:
         by = "user" if starts is INPUTS else "assistant"
         if value is None:
@@ -172,11 +209,18 @@ class Generations:
         return headed
 
 
+def _carried(each: Observation) -> tuple[str | None, str, Any]:
+    """Return the id, the name and the arguments of the call that a tool or a span carries out."""
+    call_id = next((text for key in CALL_IDS if isinstance(text := each.attributes.get(key), str)), None)
+    names = [text for key in TOOL_NAMES if isinstance(text := each.attributes.get(key), str)]
+    return call_id, [*names, each.name][0], each.input
+
+
 def _completion(
     each: Observation, text: str, gave: Given | None = None, finish_reason: str | None = None
 ) -> ChatCompletionContent:
     """Make the completion of a generation."""
-    details, seconds = each.raw.get("costDetails"), _number(each.raw.get("latency"))
+    details = each.raw.get("costDetails")
     cost = _number(details.get("total")) if isinstance(details, dict) else None
     whole = None if gave is None or isinstance(gave.whole, str) else gave.whole
     meta = {key: value for key, value in (("cost_usd", cost), ("raw", whole)) if value is not None}
@@ -185,7 +229,7 @@ def _completion(
         model=(gave.model if gave is not None else None) or _model(each),
         finish_reason=finish_reason,
         usage=_usage(gave.usage if gave is not None else None, each.raw.get("usageDetails")),
-        latency_ms=None if seconds is None else seconds * 1000,
+        latency_ms=_latency_ms(each),
         meta=meta or None,
     )
 
@@ -232,6 +276,15 @@ def _number(value: Any) -> float | None:
     except OverflowError:
         return None
     return number if math.isfinite(number) else None
+
+
+def _latency_ms(each: Observation) -> float | None:
+    """Return how long it took. The source has seconds or milliseconds: whichever is nearer to its times."""
+    given = _number(each.raw.get("latency"))
+    if given is None or each.begins.at is None or each.ends.at is None:
+        return None if given is None else given * 1000
+    took = (each.ends.at - each.begins.at).total_seconds() * 1000
+    return min(given * 1000, given, key=lambda ms: abs(ms - took))
 
 
 def _usage(given: dict[str, Any] | None, details: Any) -> dict[str, Any] | None:

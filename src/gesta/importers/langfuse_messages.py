@@ -57,7 +57,9 @@ class Given(Struct, kw_only=True):
         """Return the whole again, with something else in place of each item."""
         if self.key:
             return {**self.whole, self.key: references}
-        return references if isinstance(self.whole, list) else self.whole
+        if not isinstance(self.whole, list):
+            return self.whole
+        return references if self.raws is self.whole else [references]
 
 
 Form = Callable[[Any], Given | None]
@@ -76,7 +78,9 @@ def read(value: Any, by: str, oddities: Oddities) -> Given | None:
             continue
         given.form = name
         given.items += [framework_message.item(raw, given.by or by, oddities) for raw in given.raws]
-        if any(item.said or item.tool is not None for item in given.items):
+        unread = [item for item in given.items if not item.said and item.tool is None]
+        if len(unread) < len(given.items):
+            oddities.update([framework_message.UNKNOWN_MESSAGE] * len(unread))
             return given
     return None
 
@@ -125,7 +129,10 @@ def _gathered(message: Any) -> Any:
 
 
 def _list(value: Any) -> Given | None:
-    return Given(whole=value, raws=value) if isinstance(value, list) else None
+    if not isinstance(value, list):
+        return None
+    only = value[0] if len(value) == 1 else None  # LangChain: a list for each of several prompts
+    return Given(whole=value, raws=only if isinstance(only, list) else value)
 
 
 def _request(key: str) -> Form:
@@ -162,6 +169,19 @@ def _responses(value: Any) -> Given | None:
     given = _reply(value, _every(value.get("output")), {})
     given.instructions, given.tools = _text(value.get("instructions")), _every(value.get("tools"))
     return given
+
+
+def _generations(value: Any) -> Given | None:
+    first = value.get("generations") if isinstance(value, dict) else None
+    for _ in range(2):
+        first = first[0] if isinstance(first, list) and first else None
+    return _reply(value, [first.get("message") or first.get("text")], {}) if isinstance(first, dict) else None
+
+
+def _converse(value: Any) -> Given | None:
+    output = value.get("output") if isinstance(value, dict) else None
+    inner = output.get("message") if isinstance(output, dict) else None
+    return _reply(value, [inner], {"finish_reason": value.get("stopReason")}) if isinstance(inner, dict) else None
 
 
 def _wrapped(key: str) -> Form:
@@ -207,10 +227,13 @@ FORMS: Mapping[str, Form] = MappingProxyType(
         "list of messages": _list,
         "chat request": _request("messages"),
         "Gemini request": _request("contents"),
+        "prompt": _request("prompt"),
         "arguments": _request("args"),
         "chat reply": _choices("choices", "message"),
         "Gemini reply": _choices("candidates", "content"),
         "Responses reply": _responses,
+        "Converse reply": _converse,
+        "generations": _generations,
         "choice": _wrapped("message"),
         "event": _wrapped("content"),
         "message": _single,

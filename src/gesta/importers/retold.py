@@ -7,7 +7,7 @@ requests tell; so their times and causes are inferred.
 """
 
 from bisect import bisect_left
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from msgspec import Struct, field
@@ -130,13 +130,7 @@ class Retold:
         Args:
             loose: whether the name alone is enough.
         """
-        digest, calls = _digest(args), self.waiting.items()
-        fits = [
-            *(seq for seq, call in calls if call_id is not None and call.id == call_id),
-            *(seq for seq, call in calls if call.name == name and call.args == digest),
-            *(seq for seq, call in calls if call.name == name and loose),
-        ]
-        return fits[0] if fits else None
+        return fits(self.waiting, call_id, name, args, loose=loose)
 
     def observe(self, call: int, said: Said, hearing: Hearing) -> None:
         """Write down what a tool was seen to give; what a model read of it counts as soon as that is known."""
@@ -168,7 +162,7 @@ class Retold:
             seq = self._result(said, hearing)
             hearing.tail.append(seq)
             return seq
-        keys = list(_keys(said))
+        keys = list(pieces_of(said))
         found = self._find(keys, hearing.at)
         if found is None:
             seq = self._write(said, hearing)
@@ -232,7 +226,7 @@ class Retold:
             extra=made.extra,
         )
         seq = self._spans.write(content, hearing.span, hearing.when, (completion,))
-        self.waiting[seq] = Waits(made.id, made.name, _digest(made.args))
+        self.waiting[seq] = Waits(made.id, made.name, args_digest(made.args))
         if made.id:
             self._ids[made.id] = seq
         return self._say(_key(made), seq)
@@ -305,7 +299,18 @@ class Retold:
         return item.raw
 
 
-def _keys(said: Said) -> Iterator[Key]:
+def fits(calls: Mapping[int, Waits], call_id: str | None, name: str, args: Any, *, loose: bool) -> int | None:
+    """Return which of these calls it is; see `Retold.match`."""
+    told, every = args_digest(args), calls.items()
+    found = [
+        *(seq for seq, call in every if call_id is not None and call.id == call_id),
+        *(seq for seq, call in every if call.name == name and call.args == told),
+        *(seq for seq, call in every if call.name == name and loose),
+    ]
+    return found[0] if found else None
+
+
+def pieces_of(said: Said) -> Iterator[Key]:
     """Yield what a message says, piece by piece."""
     if said.role != "assistant":
         yield said.role, said.text
@@ -319,10 +324,10 @@ def _keys(said: Said) -> Iterator[Key]:
 
 
 def _key(made: Made) -> Key:
-    return "call", made.id or "", made.name or "", _digest(made.args)
+    return "call", made.id or "", made.name or "", args_digest(made.args)
 
 
-def _digest(args: Any) -> str:
+def args_digest(args: Any) -> str:
     """Digest the arguments of a call, which one library writes as text and the next as an object."""
     read, wrong = arguments(args)
     return digest_json(args if wrong else read)

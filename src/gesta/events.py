@@ -12,7 +12,7 @@ from msgspec import Struct, field
 from gesta.decide.move import Waiting
 from gesta.errors import NoAnswer
 from gesta.function_tool.output import T
-from gesta.kinds import Error, Reason
+from gesta.kinds import Content, Error, Reason
 from gesta.lineage import NodeType
 from gesta.state.account import Spent
 
@@ -25,6 +25,8 @@ class Explain(Struct, frozen=True):
     node: NodeType
     derived_from: tuple[str, ...]
     """Ids of the nodes that it was made from, as `Explanation` has them."""
+    holds: Content | None = None
+    """What the entry holds."""
 
 
 class Event(Struct, frozen=True, kw_only=True):

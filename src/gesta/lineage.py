@@ -80,6 +80,9 @@ ROLES: Mapping[str, NodeType] = MappingProxyType({"finding": "Finding", "step": 
 SPEAKS = frozenset({Kind.Assistant, Kind.Plan, Kind.Decision, Kind.Question})
 """Kinds that a completion without calls becomes: it is shown as that. The Conclusion of a child run is another."""
 
+ASIDE = frozenset({"Thought", "Note", "Summary", "Artifact"})
+"""Nodes that stand beside the way from a question to its answer."""
+
 GATHERED = frozenset({"PatternDecision", "Decomposition", "Plan", "Finding", "StepResult", "Synthesis"})
 """Nodes that name all that they were made from; the others name the nearest only."""
 
@@ -100,6 +103,8 @@ class Origin(Struct, weakref=True):
     """Questions by their turn; those of the run stand at 0."""
     answered: set[int] = field(default_factory=set)
     """Turns and spans that hold an `assistant`."""
+    loose: set[int] = field(default_factory=set)
+    """Nodes of the last turn that no node was made from yet: what a turn without an answer came to."""
     child: bool = False
     """Whether another run opened this one."""
     spoken: dict[int, int] = field(default_factory=dict)
@@ -116,6 +121,7 @@ class Origin(Struct, weakref=True):
         seq, content = entry.seq, entry.content
         if isinstance(content, kinds.BeginContent):
             self.spans[seq] = content.parent or 0, content.role or ""
+            self.loose = set() if content.role == "turn" else self.loose
             self.child |= seq == 1 and content.opened is not None and content.opened.parent_run is not None
         self.links[seq] = links = tuple(dict.fromkeys(self._links(entry)))
         type_ = self._type(entry)
@@ -124,6 +130,11 @@ class Origin(Struct, weakref=True):
         self._remember(entry, type_, links)
         near = {source for link in links for source in self._behind(link, entry)}
         self.nearest[seq] = tuple(sorted(near if type_ in GATHERED else self._reduced(near, entry.run)))
+        if type_ is not None and type_ not in ASIDE:
+            self.loose -= {other for run, other in self.nearest[seq] if run == entry.run}
+            self.loose.add(seq)
+        elif entry.kind is Kind.Edge:  # what comes of a question that was handed over names the other run
+            self.loose -= {link for _, link in links if self.nodes.get(link) == "Question"}
 
     def turn(self, span: int) -> int:
         """Return the turn that a span lies in; 0 if it lies outside of all turns."""
@@ -138,10 +149,15 @@ class Origin(Struct, weakref=True):
         """Return the seq of the answer or thought that a completion without calls became; 0 for any other entry."""
         return 0 if seq in self.calling else self.spoken.get(seq, 0)
 
+    def undecided(self, seq: int) -> bool:
+        """Return whether nobody knows yet what a completion is: it has no calls so far, and became nothing else."""
+        return seq in self.spoken and seq not in self.calling and not self.spoken[seq] and seq == max(self.spoken)
+
     def concludes(self, entry: Entry) -> bool:
-        """Return whether an entry is the `end` of a child run's turn, which gave no `assistant`."""
-        role = self.spans.get(entry.span, (0, ""))[1]
-        return entry.kind is Kind.End and self.child and role == "turn" and entry.span not in self.answered
+        """Return whether an entry is the `end` of a turn that gave no `assistant`: a child run's, or a failed one's."""
+        role, content = self.spans.get(entry.span, (0, ""))[1], entry.content
+        ended = isinstance(content, kinds.EndContent) and (self.child or content.status == "error")
+        return ended and role == "turn" and entry.span not in self.answered
 
     def _links(self, entry: Entry) -> Iterator[Key]:
         """Yield the entries that an entry was made from, if they stand before it."""
@@ -151,7 +167,7 @@ class Origin(Struct, weakref=True):
         if isinstance(content, kinds.CompactionContent) and content.summary is not None:
             causes += range(max(1, content.from_seq), min(content.to_seq + 1, entry.seq))
         if not causes and self.concludes(entry):
-            causes += self.asked.get(0, [])[-1:]  # it answers that, though badly
+            causes += sorted(self.loose) or self.asked.get(0, [])[-1:]  # it answers that, though badly
         for cause in causes:
             other, seq = (run, cause) if isinstance(cause, int) else cause
             if other != run:

@@ -536,7 +536,9 @@ async def test_a_router_writes_down_what_it_chose_from_and_why_and_the_answer_de
     assert first == DecisionContent(
         choice="research", candidates=["research", "chat", "general"], rationale="it asks for facts"
     )
-    assert second == DecisionContent(choice="react", candidates=["react", "plan"], rationale="one look will do")
+    assert second == DecisionContent(
+        choice="react", candidates=["react", "plan"], rationale="one look will do", task_type="research"
+    )
     assert [header.meta.get("instructions") for header in headers].count("Be brief.") == 1
     asked = [node for node in found if node.type == "Question" and node.text == "Rome?"]
     assert [sources(nodes, node) for node in asked] == [[], ["PatternDecision"]]

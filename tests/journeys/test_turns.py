@@ -271,9 +271,10 @@ async def test_words_before_a_call_are_taken_back_and_shown_as_a_thought() -> No
         events = [event async for event in stream]
     types = [event.type for event in events]
     first_explain = types.index("explain", 1)
-    assert types[first_explain - 2 : first_explain + 3] == ["retract", "thought", "explain", "observation", "explain"]
+    told = ["retract", "thought", "explain", "explain", "observation", "explain"]
+    assert types[first_explain - 2 : first_explain + 4] == told
     nodes = [event.explain_graph.node for event in events if event.explain_graph is not None]
-    assert nodes == ["Question", "Analysis", "Observation", "Conclusion"]
+    assert nodes == ["Question", "Analysis", "ToolUse", "Observation", "Conclusion"]
 
 
 async def test_an_error_in_ones_own_code_leaves_the_block_as_itself() -> None:

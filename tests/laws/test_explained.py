@@ -150,7 +150,7 @@ async def test_what_a_supervisor_and_its_agents_tell_is_what_is_explained_afterw
         for text in ("where is gold?", "and now?"):
             await record.run(supervisor_of("cellar", "garden"), text, session="s", listener=events.append)
         entries = [entry for row in await record.store.runs() for entry in await record.read(row.run)]
-    assert told_as_explained(events, entries) == 2 * len([type_ for type_ in NODES if type_ != "ToolUse"])
+    assert told_as_explained(events, entries) == 2 * len(NODES)
 
 
 @given(scripts, st.integers(0, 40))

@@ -107,7 +107,7 @@ async def test_what_listeners_hear_stands_in_the_explanation_under_the_same_name
     entries, events = await told(gesta.call("weather", city="Rome"), "Dry.")
     nodes = {node.id: (node.type, node.derived_from) for node in explain(entries, len(entries) - 1).nodes}
     heard = [event for event in events if event.type == "explain"]
-    assert len(heard) == 4
+    assert len(heard) == 5
     for event in heard:
         assert event.explain_graph is not None
         assert event.explain_id is not None

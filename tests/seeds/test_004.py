@@ -538,7 +538,7 @@ async def test_a_turn_is_told_as_responses() -> None:
         counted = used_of(await everything(record))
     told_ = responses_of(events, counted)
     shown = [each.message_type for each in told_ if not (each.message_type == "answer" and not each.end_of_dialog)]
-    order = ["explain", "retract", "thought", "explain", "observation", "explain", "explain", "answer"]
+    order = ["explain", "retract", "thought", "explain", "explain", "observation", "explain", "explain", "answer"]
     assert shown == order, "a thought, its analysis before the tool runs, what was seen, and its node after that"
     observation = next(each for each in told_ if each.message_type == "observation")
     assert (observation.content, observation.end_of_message, observation.final) == ("saw 1", True, False)
@@ -632,6 +632,6 @@ async def test_sub_agents_speak_in_their_own_run_between_analysis_and_observatio
     named = [(e.run == outcome.run, e.explain_graph.node if e.explain_graph is not None else e.type) for e in events]
     inside = [place for place, (own, _) in enumerate(named) if not own]
     assert inside == list(range(inside[0], inside[-1] + 1))
-    assert named[inside[0] - 1] == (True, "Analysis")
+    assert named[inside[0] - 2 : inside[0]] == [(True, "Analysis"), (True, "ToolUse")]
     assert [name for own, name in named[inside[-1] + 1 :]][:2] == ["observation", "Observation"]
     assert [e.end_of_dialog for e in events] == [False] * (len(events) - 1) + [True]

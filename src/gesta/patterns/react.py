@@ -21,5 +21,4 @@ def react(
     Args:
         form: how it writes its calls: natively, or as `Thought:`, `Action:` and `Args:` in its words.
     """
-    formatter = "react" if form == "react-text" else "tool-calls"
-    return Agent(name, model=model, tools=tuple(tools), instructions=instructions, formatter=formatter)
+    return Agent(name, model=model, tools=tuple(tools), instructions=instructions, formatter=form)

@@ -71,12 +71,12 @@ def router(
     async def program(verbs: Verbs, question: str) -> str:
         kinds = {each: type_.description for each, type_ in types.items()} or {GENERAL: ""}
         asked = await _chosen(verbs, "classify", {"message": question, "task_types": kinds}, [*kinds], prompts)
-        kind, entry = _decide(verbs, "task type", list(dict.fromkeys([*kinds, GENERAL])), asked, GENERAL)
+        kind, entry = _decide(verbs, "task type", (list(dict.fromkeys([*kinds, GENERAL])), GENERAL), asked)
         type_ = types.get(kind, TaskType())
         ways = [each for each in type_.valid_patterns if each in patterns] or [*patterns]
         shown = {"question": question, "task_type": kind, "patterns": {way: said[way] for way in ways}}
         asked = await _chosen(verbs, "route", shown, ways, prompts, entry.seq)
-        way, entry = _decide(verbs, "pattern", ways, asked, ways[0])
+        way, entry = _decide(verbs, "pattern", (ways, ways[0]), asked, kind)
         agent = framed(heir(patterns[way], verbs.agent), type_.framing)
         return answer_of(await verbs.call(agent, question, f"{way} pattern", causes=[entry.seq], hear=verbs.aloud))
 
@@ -111,10 +111,18 @@ async def _chosen(
     return await ask(verbs, role(verbs, prompt, prompts), input, prompt, partial(read_choice, options=options), causes)
 
 
-def _decide(verbs: Verbs, name: str, options: list[str], asked: Asked[Choice], fallback: str) -> tuple[str, Entry]:
-    """Write the decision down."""
+def _decide(
+    verbs: Verbs, name: str, known: tuple[list[str], str], asked: Asked[Choice], task_type: str | None = None
+) -> tuple[str, Entry]:
+    """Write the decision down.
+
+    Args:
+        known: the options, and the option that is taken where no answer could be used.
+        task_type: kind of task that it is made for.
+    """
+    options, fallback = known
     choice = asked.value or Choice(fallback, f"fallback: {asked.problem}")
-    content = DecisionContent(choice=choice.choice, candidates=options, rationale=choice.rationale)
+    content = DecisionContent(choice=choice.choice, candidates=options, rationale=choice.rationale, task_type=task_type)
     written, entry = verbs.note(name, content, asked.causes)
     return written.choice, entry
 

@@ -219,7 +219,8 @@ def _respond(live: LiveRun, cancelled: Callable[[], bool], text: str) -> None:
 
 def _write_retrieval(live: LiveRun, attempt: int, query: str, hits: Sequence[Hit]) -> None:
     with suppress(LeaseLost):  # a thread may outlive the turn that began it
-        live.place(live.write(RetrievalContent(query=query, hits=list(hits)), attempt))
+        live.write(RetrievalContent(query=query, hits=list(hits)), attempt)
+        live.trace()
 
 
 def _in_task(token: EventLoopToken, do: Callable[..., None], *args: Any) -> None:

@@ -16,7 +16,7 @@ from gesta.decide.approval import Approver
 from gesta.entry import Cause, Entry
 from gesta.events import Event, EventType, Explain, Listener, Outcome
 from gesta.kinds import Content, RequestHeaderContent, SystemContent, ToolResultContent
-from gesta.lineage import Key, NodeType, Origin, derived
+from gesta.lineage import Key, Origin, derived
 from gesta.log.journal import Log, pages
 from gesta.model.request import Envelope
 from gesta.perform.stop import GRACE_S, Stop
@@ -141,6 +141,8 @@ class LiveRun:
         """What explain events are made of; `None` if nobody listened when the turn was begun."""
         self._fresh: list[Entry] = []
         """Entries that the origin has taken in, and the other folds have not."""
+        self._untold: list[Entry] = []
+        """Entries whose place in the explanation is not known yet."""
         log.journal.keeps = True
 
     @property
@@ -168,7 +170,7 @@ class LiveRun:
                 return []
             entries = journal.take()
         else:
-            self._trace()
+            self.trace()
             entries = self._fresh.copy()
             self._fresh.clear()  # in place: the desks of inner spans share it
         for entry in entries:
@@ -219,31 +221,36 @@ class LiveRun:
         assert isinstance(entry.content, ToolResultContent)
         if self.listener is not None:
             self.tell("observation", observation_text(entry.content.tool_result), seq=entry.seq)
-            self.explain("Observation", entry)
+            self.trace()
 
-    def explain(self, node: NodeType, entry: Entry) -> None:
-        """Send the listener an entry's place in the explanation, once the entry is durable."""
-        if self.listener is None or self.origin is None:
+    def trace(self) -> None:
+        """Add the new entries to the record of causes, and tell the listener of each that the explanation shows.
+
+        A completion, and what was made of it, is told as soon as it is known what it became.
+        """
+        if self.origin is None:
             return
-        self._trace()
-        sources = derived(self._origins, (entry.run, entry.seq), self._shown)
-        graph = Explain(node, tuple(f"{run}.{seq}" for run, seq in sources))
-        self._later(Event(type="explain", seq=entry.seq, explain_id=entry.id, explain_graph=graph))
+        fresh = self.log.journal.take()
+        for entry in fresh:
+            self.origin.add(entry)
+        self._fresh += fresh
+        if self.listener is not None:
+            self._untold += fresh
+            left = [entry for entry in self._untold if not self._explained(entry)]
+            self._untold[:] = left  # in place, as above
 
-    def place(self, entry: Entry) -> None:
-        """Send the listener an entry's place in the explanation, if the explanation shows the entry."""
-        self._trace()
-        node = self.origin.nodes.get(entry.seq) if self.origin is not None else None
-        if node is not None:
-            self.explain(node, entry)
-
-    def _trace(self) -> None:
-        """Add the new entries to the record of causes."""
-        if self.origin is not None:
-            fresh = self.log.journal.take()
-            for entry in fresh:
-                self.origin.add(entry)
-            self._fresh += fresh
+    def _explained(self, entry: Entry) -> bool:
+        """Return whether an entry's place in the explanation is known; the listener hears of it once it is durable."""
+        assert self.origin is not None
+        key, run = (entry.run, entry.seq), entry.run
+        if any(self.origin.undecided(seq) for other, seq in (key, *self.origin.links[entry.seq]) if other == run):
+            return False
+        node = self.origin.nodes.get(entry.seq)
+        if node is not None and self._shown(key):
+            sources = tuple(f"{run}.{seq}" for run, seq in derived(self._origins, key, self._shown))
+            graph = Explain(node, sources, entry.content)
+            self._later(Event(type="explain", seq=entry.seq, explain_id=entry.id, explain_graph=graph))
+        return True
 
     def _shown(self, key: Key) -> bool:
         """Return whether an entry is a node; of a run that is not at work it is taken for one, as its Conclusion is."""

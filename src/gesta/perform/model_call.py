@@ -235,9 +235,7 @@ def _record(agent: Agent, live: LiveRun, coming: Coming, completion: Entry, repl
         live.tell("thought", whole, message=coming.message, seq=thought.seq)
     if live.streamed and (reply.calls or not reply.text.strip()):
         live.take_back(coming.message)
-    if reply.calls and live.listener is not None:
-        if reply.text:
-            live.tell("thought", reply.text, message=coming.message, seq=completion.seq)
-        live.explain("Analysis", completion)
+    if reply.calls and reply.text and live.listener is not None:
+        live.tell("thought", reply.text, message=coming.message, seq=completion.seq)
     for call in reply.calls:
         live.write(checked_call(agent, call), completion.seq)

@@ -147,8 +147,8 @@ async def _finish(agent: Agent, move: Finish, live: LiveRun) -> None:
     end = EndContent(state=value, status=status, reason=move.reason, error=move.error, doubts=doubts, null=null)
     ended = live.write(end, *causes)
     request = live.state.asked.seq if live.state.asked is not None and agent.program is None else 0
+    live.trace()
     if given:
-        live.explain("Conclusion", answer or ended)
         live.tell("answer", "" if live.streamed else text, message=request, seq=(answer or ended).seq)
     elif move.reason != "answered":
         live.take_back(request)

@@ -313,11 +313,9 @@ class Turns:
         )
         live.log = open_root(live.log.journal, begin, opened)
         if opening.letter is not None and opening.content is not None:
-            question = live.log.journal.take_in(opening.letter, opening.content, live.log.span_seq)
-            live.explain("Question", question)
+            live.log.journal.take_in(opening.letter, opening.content, live.log.span_seq)
         elif opening.content is not None:
-            question = live.write(opening.content, *opening.causes)
-            live.explain("Question", question)
+            live.write(opening.content, *opening.causes)
         live.absorb()
 
     @asynccontextmanager

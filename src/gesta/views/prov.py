@@ -9,7 +9,7 @@ needed to write them only.
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 from urllib.parse import quote
 
@@ -318,9 +318,13 @@ def _offered(state: State, completion: Entry) -> Iterator[str]:
 
 
 def _goal(entry: Entry, state: State) -> str:
-    """Return what a span was to find or do: what it handed over, else its name."""
+    """Return what a span was to find or do: its goal, else what it handed over, else its name."""
+    if isinstance(entry.content, kinds.EndContent) and entry.content.goal:
+        return entry.content.goal
     inside = [each.content for key, each in state.entries.items() if key[0] == entry.run and each.span == entry.span]
     handed = next((each.payload for each in inside if isinstance(each, kinds.EdgeContent)), None)
+    if isinstance(handed, Mapping) and isinstance(handed.get("goal"), str):
+        return str(handed["goal"])
     if handed is not None:
         return observation_text(handed)
     return next((each.name for each in inside if isinstance(each, kinds.BeginContent)), "")

@@ -16,7 +16,6 @@ from gesta.decide.move import Finish, Waiting, decide_step
 from gesta.entry import Cause, Entry
 from gesta.errors import GestaError, OtherProgram
 from gesta.kinds import BeginContent, EndContent
-from gesta.lineage import ROLES
 from gesta.log.journal import Log
 from gesta.loop import take_in
 from gesta.perform.execution import LiveRun
@@ -109,9 +108,7 @@ class ProgramTurn:
             self._busy -= 1
             self._tasks.discard(task)
             self._wake()
-        ended = inner.write(end, *causes)
-        if role in ROLES:
-            self.live.place(ended)
+        inner.write(end, *causes)
         self.live.absorb()
         return step
 

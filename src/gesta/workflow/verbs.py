@@ -27,7 +27,6 @@ from gesta.kinds import (
     EndContent,
     Error,
     KeyValueContent,
-    Kind,
     QuestionContent,
     SystemContent,
     TimerContent,
@@ -192,8 +191,6 @@ class Verbs(ProgramTurn):
         entry = self.live.state.steps.notes.get(name)
         if entry is None:
             entry = self.live.log.write(content, tuple(causes), {NOTE_NAME: name})
-            if entry.kind is not Kind.KeyValue:
-                self.live.place(entry)
             self.live.absorb()
         elif entry.kind != content.kind:
             raise OtherProgram(name, f"a note of kind {entry.kind} is on record", f"one of kind {content.kind}")

@@ -1,0 +1,140 @@
+"""What was found wrong with the orchestrator patterns and their export at version 0.1.0: O1 to O9, a test for each."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import pytest
+from tests.journeys.minds import QUICK
+
+import gesta
+from gesta.entry import Entry
+from gesta.kinds import Kind
+from gesta.patterns.plan import plan_then_execute
+from gesta.patterns.react import react
+from gesta.views.across import all_nodes
+from gesta.views.lineage import Explanation, Node
+from gesta.views.prov import Quad, quads
+
+
+@gesta.tool(effect="pure")
+def look(x: int) -> str:
+    """Look."""
+    return f"saw {x}"
+
+
+class Told:
+    """A turn, and all that can be read of it."""
+
+    outcome: gesta.Outcome
+    entries: list[Entry]
+    events: list[gesta.Event]
+    nodes: Sequence[Node]
+    quads: list[Quad]
+    last: Explanation
+
+    def of(self, predicate: str) -> list[str]:
+        """Objects of a predicate of the vocabulary."""
+        return [each.object.value for each in self.quads if each.predicate.value.endswith("/" + predicate)]
+
+    def chain(self) -> list[tuple[str, list[str]]]:
+        """The nodes of the explanation of the last entry, with the types of those that they were made from."""
+        types = {node.id: node.type for node in self.last.nodes}
+        return [(node.type, [types[id] for id in node.derived_from]) for node in self.last.nodes]
+
+
+async def told(agent: gesta.Agent[Any], text: str = "Why?") -> Told:
+    found, found.events = Told(), []
+    async with gesta.open() as record:
+        found.outcome = await record.run(agent, text, listener=found.events.append)
+        found.entries = await record.read(found.outcome.run)
+        found.nodes, state = await all_nodes(record)
+        found.quads = list(quads(found.nodes, state))
+        answer = next((each for each in reversed(found.entries) if each.kind is Kind.Assistant), found.entries[-1])
+        found.last = await record.explain(answer)
+    return found
+
+
+def says(messages: list[dict[str, Any]], header: Any) -> str:
+    """Stand in for the models of patterns."""
+    return {
+        "classify": "research",
+        "route": "boss",
+        "decompose": '{"goals": ["a", "a"]}',
+        "plan": '{"steps": [{"goal": "look"}, {"goal": "weigh", "depends_on": [0]}]}',
+    }.get(str((header.meta.get("prompt") or {}).get("name")), "x")
+
+
+MODEL = gesta.function(says)
+
+
+async def test_a_react_agent_that_writes_its_calls_as_words_calls_its_tools() -> None:
+    script = gesta.scripted('Thought: t\nAction: look\nArgs: {"x": 1}', "Final Answer: Dry.")
+    found = await told(react("eye", script, tools=[look], form="react-text"))
+    assert found.outcome.answer == "Dry."
+    assert [each.content.kind for each in found.entries].count(Kind.ToolResult) == 1
+
+
+def never(*_: Any) -> str:
+    raise ValueError("no luck")
+
+
+LIMITED = gesta.Policy(limits=gesta.Limits(requests=2))
+ENDS = {
+    "limit": gesta.Agent(
+        "eye", model=gesta.scripted(*[gesta.call("look", x=n) for n in range(5)]), tools=[look], policy=LIMITED
+    ),
+    "failed": gesta.Agent("eye", model=gesta.scripted(gesta.call("look", x=1)), tools=[look], policy=QUICK),
+}
+LOOKED = [("Question", []), ("Analysis", ["Question"]), ("ToolUse", ["Analysis"]), ("Observation", ["ToolUse"])]
+AGAIN = [("Analysis", ["Observation"]), ("ToolUse", ["Analysis"]), ("Observation", ["ToolUse"])]
+END = ("Conclusion", ["Observation"])
+CHAINS = {"limit": [*LOOKED, *AGAIN, END], "failed": [*LOOKED, END]}
+
+
+@pytest.mark.parametrize("reason", ENDS)
+async def test_a_turn_that_was_not_answered_is_explained_with_its_reason(reason: str) -> None:
+    found = await told(ENDS[reason])
+    assert (found.outcome.reason, found.chain()) == (reason, CHAINS[reason])
+    assert (found.last.complete, len(found.last.questions)) == (True, 1)
+    assert found.last.nodes[-1].status == reason
+    assert found.of("terminationReason") == ["max-iterations" if reason == "limit" else "error"]
+    explained = [each.explain_graph.node for each in found.events if each.explain_graph is not None]
+    assert explained == [node for node, _ in CHAINS[reason]]
+
+
+async def test_a_program_that_fails_is_explained_by_what_it_had_done() -> None:
+    found = await told(
+        msgspec.structs.replace(plan_then_execute("p", gesta.function(fails_at("synthesise"))), policy=QUICK)
+    )
+    assert found.outcome.reason == "failed"
+    chain = [each for each in found.chain() if each[0] in ("Plan", "StepResult", "Synthesis")]
+    assert [node for node, _ in chain] == ["Plan", "StepResult", "StepResult", "Synthesis"]
+    assert found.chain()[-1] == ("Conclusion", ["Synthesis"])
+
+
+def fails_at(name: str) -> Any:
+    def mind(messages: list[dict[str, Any]], header: Any) -> str:
+        return never() if header.meta["prompt"]["name"] == name else says(messages, header)
+
+    return mind
+
+
+async def test_a_step_of_a_plan_is_exported_by_its_goal_alone() -> None:
+    found = await told(plan_then_execute("p", MODEL))
+    assert sorted(found.of("planStep")) == ["look", "look", "weigh", "weigh"]
+    labels = [each.object.value for each in found.quads if each.predicate.value.endswith("#label")]
+    assert [each for each in labels if each.startswith("Step")] == ["Step result: look", "Step result: weigh"]
+
+
+async def test_explain_events_name_every_node_and_what_it_holds() -> None:
+    both = gesta.reply("Let me see.", thought="Which?", calls=[gesta.call("look", x=n) for n in (1, 2)])
+    found = await told(gesta.Agent("eye", model=gesta.scripted(both, gesta.reply("Dry.", thought="So.")), tools=[look]))
+    heard = {each.explain_id: each.explain_graph for each in found.events if each.explain_graph is not None}
+    assert {id: (each.node, each.derived_from) for id, each in heard.items()} == {
+        node.id: (node.type, node.derived_from) for node in found.nodes
+    }
+    assert [each.node for each in heard.values()].count("ToolUse") == 2
+    assert [each.node for each in heard.values()].count("Thought") == 2
+    contents: dict[str | None, Any] = {each.id: each.content for each in found.entries}
+    assert all(each.holds == contents[id] for id, each in heard.items())

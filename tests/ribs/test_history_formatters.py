@@ -23,8 +23,10 @@ from tests.validators.chat_completions import history_violations, violations
 
 import gesta
 from gesta.compat.kodeagent.codeact import CODE_ACT_PSEUDO_TOOL_NAME, CodeActHistoryFormatter
-from gesta.compat.kodeagent.history import NO_ID, ChatMessage, HistoryFormatter
-from gesta.compat.kodeagent.llm_message import INLINED, LLMMessage, make_user_message, parts_of, text_of
+from gesta.compat.kodeagent.history import NO_ID, HistoryFormatter
+from gesta.compat.kodeagent.kutils import INLINED, make_user_message, parts_of, text_of
+from gesta.compat.kodeagent.llm_message import LLMMessage
+from gesta.compat.kodeagent.models import ChatMessage
 from gesta.compat.kodeagent.react import ReActHistoryFormatter
 from gesta.entry import Entry
 from gesta.formatters.codeact_text import code_of
@@ -259,7 +261,7 @@ def test_a_piece_of_code_is_a_call() -> None:
     made_by, state = CodeActHistoryFormatter(), dict[str, Any]()
     made = made_by.format_tool_call(ChatMessage(role="assistant", code="print(1)"), state)
     assert made["tool_calls"][0]["function"] == {"name": CODE_ACT_PSEUDO_TOOL_NAME, "arguments": '{"code": "print(1)"}'}
-    assert CODE_ACT_PSEUDO_TOOL_NAME == "code_execution" and state["pending_tool_call"] is True
+    assert CODE_ACT_PSEUDO_TOOL_NAME == "code_execution" and state == {"last_tool_call_id": made["tool_calls"][0]["id"]}
     whole = made_by.pydantic_to_dict(ChatMessage(role="assistant", code="print(1)"))
     assert whole["_code"] == "print(1)" and whole["_task_successful"] is False and "_action" not in whole
     assert made_by.should_format_as_tool_call(ChatMessage(role="assistant", action="look", args="{}")) is False

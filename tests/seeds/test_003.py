@@ -11,9 +11,9 @@ from gesta.prompt.formatter import Formatter
 
 PATHS = [
     "gesta.compat.kodeagent.llm_message:LLMMessage",
-    "gesta.compat.kodeagent.llm_message:make_user_message",
+    "gesta.compat.kodeagent.kutils:make_user_message",
     "gesta.compat.kodeagent.history:HistoryFormatter",
-    "gesta.compat.kodeagent.history:ChatMessage",
+    "gesta.compat.kodeagent.models:ChatMessage",
     "gesta.compat.kodeagent.history:CODE_ACT_PSEUDO_TOOL_NAME",
     "gesta.compat.kodeagent.codeact:CODE_ACT_PSEUDO_TOOL_NAME",
     "gesta.compat.kodeagent.codeact:CodeActHistoryFormatter",
@@ -46,7 +46,7 @@ def test_a_hook_keeps_its_name(maker: type, hook: str) -> None:
 
 
 def test_the_view_has_the_known_fields() -> None:
-    module = importlib.import_module("gesta.compat.kodeagent.history")
+    module = importlib.import_module("gesta.compat.kodeagent.models")
     assert set(FIELDS.split()) <= set(module.ChatMessage.__struct_fields__)
 
 

@@ -15,8 +15,10 @@ from tests.validators.chat_completions import history_violations
 import gesta
 from gesta.address import open_record
 from gesta.compat.kodeagent.codeact import CodeActHistoryFormatter
-from gesta.compat.kodeagent.history import ChatMessage, HistoryFormatter
-from gesta.compat.kodeagent.llm_message import LLMMessage, make_user_message
+from gesta.compat.kodeagent.history import HistoryFormatter
+from gesta.compat.kodeagent.kutils import make_user_message
+from gesta.compat.kodeagent.llm_message import LLMMessage
+from gesta.compat.kodeagent.models import ChatMessage
 from gesta.compat.kodeagent.react import ReActHistoryFormatter
 from gesta.entry import Entry
 from gesta.kinds import ChatCompletionContent, Content, ThoughtContent, ToolCallContent, ToolResultContent, UserContent

@@ -19,7 +19,8 @@ from gesta.cli.voice import call_text
 from gesta.compat.agent_catalog.export import export_run
 from gesta.compat.kodeagent.codeact import CodeActHistoryFormatter
 from gesta.compat.kodeagent.history import HistoryFormatter
-from gesta.compat.kodeagent.llm_message import LLMMessage, text_of
+from gesta.compat.kodeagent.kutils import text_of
+from gesta.compat.kodeagent.llm_message import LLMMessage
 from gesta.compat.kodeagent.react import ReActHistoryFormatter
 from gesta.compat.langchain.agents import AgentAction, AgentActionMessageLog, AgentFinish, AgentStep
 from gesta.compat.langchain.lc import to_lc

@@ -1,4 +1,36 @@
 """KodeAgent: histories in its formats, made from any run, and written back as entries."""
 
-ORDER = ("llm_message", "history", "react", "codeact")
+from gesta.compat.kodeagent.history_formatter import (
+    CODE_ACT_PSEUDO_TOOL_NAME,
+    CodeActHistoryFormatter,
+    HistoryFormatter,
+    LLMMessage,
+    ReActHistoryFormatter,
+)
+from gesta.compat.kodeagent.kutils import make_user_message
+from gesta.compat.kodeagent.models import (
+    AgentPlan,
+    ChatMessage,
+    CodeActChatMessage,
+    ObserverResponse,
+    PlanStep,
+    ReActChatMessage,
+)
+
+ORDER = ("llm_message", "kutils", "models", "history", "react", "codeact", "history_formatter")
 """Each file may import those before it."""
+
+__all__ = [
+    "CODE_ACT_PSEUDO_TOOL_NAME",
+    "AgentPlan",
+    "ChatMessage",
+    "CodeActChatMessage",
+    "CodeActHistoryFormatter",
+    "HistoryFormatter",
+    "LLMMessage",
+    "ObserverResponse",
+    "PlanStep",
+    "ReActChatMessage",
+    "ReActHistoryFormatter",
+    "make_user_message",
+]

@@ -6,7 +6,8 @@ from typing import Any
 
 import msgspec
 
-from gesta.compat.kodeagent.history import ChatMessage, HistoryFormatter
+from gesta.compat.kodeagent.history import HistoryFormatter
+from gesta.compat.kodeagent.models import ChatMessage
 from gesta.formatters.codeact_text import CODE_ACT_PSEUDO_TOOL_NAME, code_of
 
 __all__ = ["CODE_ACT_PSEUDO_TOOL_NAME", "CodeActHistoryFormatter"]
@@ -21,7 +22,7 @@ class CodeActHistoryFormatter(HistoryFormatter):
         return msg.role == "assistant" and coded and getattr(msg, "final_answer", None) is None
 
     def format_tool_call(self, msg: ChatMessage, state: dict[str, Any]) -> dict[str, Any]:
-        """Make a tool call of code."""
+        """Make a tool call of code; as in KodeAgent, its result is not waited for in `state`."""
         arguments = json.dumps({"code": getattr(msg, "code", None) or ""})
         return self._tool_call(msg, state, CODE_ACT_PSEUDO_TOOL_NAME, arguments)
 

@@ -16,7 +16,9 @@ from typing import Any, cast, get_args
 import msgspec
 from msgspec import Struct
 
-from gesta.compat.kodeagent.llm_message import ChatMessage, LLMMessage, make_user_message, object_of, parts_of, text_of
+from gesta.compat.kodeagent.kutils import args_text, make_user_message, object_of, parts_of, sound_args, text_of
+from gesta.compat.kodeagent.llm_message import LLMMessage
+from gesta.compat.kodeagent.models import ChatMessage
 from gesta.entry import Entry
 from gesta.formatters.codeact_text import CODE_ACT_PSEUDO_TOOL_NAME
 from gesta.formatters.tool_calls import ID, UNANSWERED, ToolCalls
@@ -34,7 +36,7 @@ from gesta.kinds import (
 )
 from gesta.log.journal import Log
 from gesta.message import Call, Message, Role
-from gesta.prompt.formatter import Reader, observation_text
+from gesta.prompt.formatter import Reader
 
 __all__ = ["CODE_ACT_PSEUDO_TOOL_NAME", "ChatMessage", "HistoryFormatter", "State"]
 
@@ -164,7 +166,7 @@ class HistoryFormatter(ABC):
 
     def _tool_call(self, msg: ChatMessage, state: dict[str, Any], name: str, arguments: str) -> dict[str, Any]:
         made = self._generate_tool_call_id(msg)
-        state["last_tool_call_id"], state["pending_tool_call"] = made, True
+        state["last_tool_call_id"] = made
         call = {"id": made, "type": "function", "function": {"name": name, "arguments": arguments}}
         return {"role": "assistant", "content": None, "tool_calls": [call]}
 
@@ -316,16 +318,11 @@ def _called(call: Call, content: ToolCallContent, thought: str | None) -> ChatMe
         content=thought,
         thought=thought,
         action=call.name,
-        args=_args_text(call.args),
+        args=args_text(call.args),
         code=code if isinstance(code, str) else None,
         tool_call_id=call.id,
         own_id=None if own == call.id else own,
     )
-
-
-def _args_text(args: Mapping[str, Any]) -> str:
-    text = observation_text(dict(args))
-    return text if text.startswith("{") else "{}"
 
 
 def _call(made: LLMMessage, msg: ChatMessage, on_record: Call | None) -> Call | None:
@@ -342,8 +339,7 @@ def _call(made: LLMMessage, msg: ChatMessage, on_record: Call | None) -> Call | 
 
 def _wire(found: Mapping[str, Any], call: Call) -> dict[str, Any]:
     text = found["function"].get("arguments")
-    if not isinstance(text, str) or object_of(text) is None:
-        text = _args_text(call.args)
+    text = args_text(call.args) if object_of(text) is None else sound_args(text)
     return {**found, "id": call.id, "type": "function", "function": {"name": call.name, "arguments": text}}
 
 

@@ -2,10 +2,9 @@
 
 from typing import Any
 
-from gesta.compat.kodeagent.history import ChatMessage, HistoryFormatter
-
-FINISH = "FINISH"
-"""The action of an answer."""
+from gesta.compat.kodeagent.history import HistoryFormatter
+from gesta.compat.kodeagent.kutils import sound_args
+from gesta.compat.kodeagent.models import FINISH, ChatMessage
 
 
 class ReActHistoryFormatter(HistoryFormatter):
@@ -18,8 +17,10 @@ class ReActHistoryFormatter(HistoryFormatter):
         return msg.role == "assistant" and called and getattr(msg, "final_answer", None) is None
 
     def format_tool_call(self, msg: ChatMessage, state: dict[str, Any]) -> dict[str, Any]:
-        """Make a tool call of an action."""
-        return self._tool_call(msg, state, str(msg.action), getattr(msg, "args", None) or "{}")
+        """Make a tool call of an action, and note that it waits for its result."""
+        made = self._tool_call(msg, state, str(msg.action), sound_args(getattr(msg, "args", None)))
+        state["pending_tool_call"] = True
+        return made
 
     def _get_tool_call_metadata(self, msg: ChatMessage) -> dict[str, Any]:
         return {"_action": getattr(msg, "action", None), "_args": getattr(msg, "args", None)}

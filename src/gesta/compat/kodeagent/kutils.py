@@ -1,0 +1,159 @@
+"""What messages are made of: texts and files as parts, and arguments as JSON."""
+
+import base64
+import json
+import mimetypes
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NoReturn, cast
+
+from gesta.compat.kodeagent.llm_message import LLMMessage
+from gesta.kinds import Part
+from gesta.models.jsontext import compact
+from gesta.prompt.formatter import numbers_in_hex
+
+INLINED = 5000
+"""Characters of a text file that are shown; a longer one is named."""
+IMAGE_BYTES = 5_000_000
+"""Size of an image that is still sent along; a larger one is named."""
+
+
+def make_user_message(content: Any, files: str | Part | Iterable[str | Part] | None = None) -> list[LLMMessage]:
+    """Make the one message that holds a text and files as parts; a list of one, as its callers know it.
+
+    Nothing is fetched: an address is an image if its path ends like one. Local images are sent along, short UTF-8
+    text is shown, and what is longer, binary, gone or elsewhere is named. A file on record stands as `blob:NAME`.
+
+    Args:
+        content: text, or parts as they are sent.
+        files: paths, addresses, or parts of an entry.
+    """
+    parts = (
+        list(content)
+        if isinstance(content, list | tuple)
+        else [_text("" if content is None else str(numbers_in_hex(content)))]
+    )
+    named = [files] if isinstance(files, str | Part) else list(files or ())
+    parts += [_of_record(file) if isinstance(file, Part) else _of_name(str(file)) for file in named]
+    return [LLMMessage(role="user", content=parts or [_text("")])]
+
+
+def blob_of(part: Any) -> str | None:
+    """Name the blob of a part that `make_user_message` made of a file on record."""
+    match part:
+        case {"type": "image_url", "image_url": {"url": str(url)}} if url.startswith("blob:"):
+            return url.removeprefix("blob:")
+        case {"type": "file", "file": {"file_id": str(name)}} if name.startswith("blob:"):
+            return name.removeprefix("blob:")
+    return None
+
+
+def text_of(content: Any) -> str:
+    """Write the content of a message as text: its text parts, and a note for any other."""
+    if content is None or isinstance(content, str):
+        return content or ""
+    if not isinstance(content, Sequence):
+        return str(content)
+    return "\n".join(
+        str(part.get("text") or "") if isinstance(part, Mapping) and part.get("type") == "text" else note_of(part)
+        for part in content
+    )
+
+
+def parts_of(content: Sequence[Any], files: Any) -> tuple[str, tuple[Part, ...]]:
+    """Return the text of a user's message, and its other parts as they are on record."""
+    known = {file.blob: file for file in files or () if isinstance(file, Part)}
+    texts: list[str] = []
+    parts: list[Part] = []
+    for part in content:
+        blob = blob_of(part)
+        if blob is not None:
+            kind = "image" if part["type"] == "image_url" else "file"
+            parts.append(known.get(blob) or Part(type=cast("Any", kind), blob=blob))
+        elif not texts and isinstance(part, Mapping) and part.get("type") == "text":
+            texts.append(str(part.get("text") or ""))
+        else:
+            parts.append(Part(type="text", text=text_of([part]) if isinstance(part, Mapping) else note_of(part)))
+    return "".join(texts), tuple(parts)
+
+
+def object_of(text: Any) -> dict[str, Any] | None:
+    """Return the JSON object in a text; `None` if it holds something else."""
+    try:
+        found = json.loads(text) if isinstance(text, str) else text
+    except (ValueError, RecursionError):
+        return None
+    return dict(found) if isinstance(found, Mapping) else None
+
+
+def args_text(args: Mapping[str, Any]) -> str:
+    """Write arguments as a JSON object. What JSON lacks (NaN, half a character) becomes text. Total."""
+    try:
+        text = json.dumps(args, ensure_ascii=False, allow_nan=False)
+        text.encode()
+    except (TypeError, ValueError, RecursionError):
+        return compact(args).decode()
+    return text
+
+
+def sound_args(text: Any) -> str:
+    """Return arguments as they are if that is a JSON object, else the object that is nearest, which may be empty."""
+    try:
+        if isinstance(text, str) and text.encode() and isinstance(json.loads(text, parse_constant=_refuse), dict):
+            return text
+    except (ValueError, RecursionError):
+        pass
+    return args_text(object_of(text) or {})
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(constant)
+
+
+def note_of(part: Any) -> str:
+    """Name a part that cannot be shown where it would stand."""
+    match part:
+        case str():
+            return part
+        case {"type": "image_url", "image_url": {"url": str(url)}}:
+            return f"[image {url if len(url) <= 200 else url[:40] + '…'}]"
+        case {"type": str(kind)}:
+            return f"[{kind}]"
+    return f"[a part of type {type(part).__name__}]"
+
+
+def _text(text: str) -> dict[str, Any]:
+    return {"type": "text", "text": text}
+
+
+def _image(url: str) -> dict[str, Any]:
+    return {"type": "image_url", "image_url": {"url": url}}
+
+
+def _of_record(part: Part) -> dict[str, Any]:
+    if part.type == "text" or part.blob is None:
+        return _text(part.text or f"[{part.type} {part.name or 'without a name'}]")
+    url = f"blob:{part.blob}"
+    return _image(url) if part.type == "image" else {"type": "file", "file": {"file_id": url}}
+
+
+def _of_name(name: str) -> dict[str, Any]:
+    path = name.partition("?")[0].partition("#")[0] if "://" in name else name
+    media_type = mimetypes.guess_type(path)[0] or ""
+    image = media_type.startswith("image/")
+    if "://" in name or name.startswith("data:"):
+        return _image(name) if image or name.startswith("data:image/") else _text(f"[file at {name}]")
+    try:
+        size = Path(name).stat().st_size
+        if size > (IMAGE_BYTES if image else 4 * INLINED):
+            return _text(f"[file {name}, {size} bytes]")
+        data = Path(name).read_bytes()
+    except (OSError, ValueError) as error:
+        return _text(f"[file {name}: it cannot be read, {type(error).__name__}]")
+    if image:
+        return _image(f"data:{media_type};base64,{base64.b64encode(data).decode()}")
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        return _text(f"[file {name}, {size} bytes]")
+    return _text(f"{name}:\n{text}" if len(text) <= INLINED else f"[file {name}, {size} bytes]")

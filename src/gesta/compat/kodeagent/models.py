@@ -1,0 +1,191 @@
+"""Messages of an agent, its plan and what an observer says of it, with KodeAgent's names, fields and rules.
+
+A broken rule raises ValueError, as in KodeAgent, whose models are pydantic's. `ChatMessage` is also what the hooks of a
+formatter see of a run, so it has the fields of all others.
+"""
+
+import json
+from collections.abc import Sequence
+from typing import Any, ClassVar, Self
+
+import msgspec
+from msgspec import Struct
+
+from gesta.compat.kodeagent.kutils import args_text, object_of
+from gesta.formatters.repair import repair
+from gesta.kinds import Part
+from gesta.message import Role
+
+FINISH = "FINISH"
+"""The action of an answer."""
+
+
+class Model(Struct, kw_only=True):
+    """What all models share."""
+
+    def model_dump(self) -> dict[str, Any]:
+        """Return the fields as a dict."""
+        found: dict[str, Any] = msgspec.to_builtins({name: getattr(self, name) for name in self._dumped()})
+        return found
+
+    def _dumped(self) -> Sequence[str]:
+        return self.__struct_fields__
+
+    def model_dump_json(self, *, indent: int | None = None) -> str:
+        """Return the fields as JSON."""
+        return json.dumps(self.model_dump(), ensure_ascii=False, indent=indent)
+
+    @classmethod
+    def model_validate(cls, obj: Any) -> Self:
+        """Return the model that a dict describes. Raises ValueError for one that breaks a rule."""
+        return msgspec.convert(obj, cls, from_attributes=True)
+
+    @classmethod
+    def model_validate_json(cls, json_data: str | bytes) -> Self:
+        """Return the model that a JSON object describes. Raises ValueError for one that breaks a rule."""
+        return msgspec.json.decode(json_data, type=cls)
+
+
+class PlanStep(Model, kw_only=True):
+    """One step of a plan."""
+
+    description: str
+    is_done: bool = False
+
+
+class AgentPlan(Model, kw_only=True):
+    """A plan, and what of it is done."""
+
+    steps: list[PlanStep]
+
+
+class ObserverResponse(Model, kw_only=True):
+    """What an observer says of an agent's work."""
+
+    is_progressing: bool
+    is_in_loop: bool
+    reasoning: str
+    correction_message: str | None = None
+
+
+class ChatMessage(Model, kw_only=True):
+    """One message of a run, as hooks see it."""
+
+    OWN: ClassVar[tuple[str, ...]] = ("role", "content", "files")
+    """Fields that KodeAgent's message has; others are dumped only if they hold something."""
+
+    role: Role
+    content: Any = None
+    thought: str | None = None
+    """What the model wrote before it acted."""
+    action: str | None = None
+    """The tool that is called; of a tool message, the one that answers."""
+    args: str | None = None
+    """JSON object, as text."""
+    code: str | None = None
+    final_answer: str | None = None
+    """The final answer. Empty text is an answer; `None` is not."""
+    files: Sequence[str | Part] | None = None
+    task_successful: bool | None = None
+    tool_call_id: str | None = None
+    """Unique in the run and taken back by every provider."""
+    own_id: str | None = None
+    """The provider's own id, where that is another."""
+    state: dict[str, Any] | None = None
+    """State that earlier messages left, for hooks to change; `None` for a message that stands alone."""
+
+    def _dumped(self) -> list[str]:
+        more = [name for name in self.__struct_fields__ if name not in (*self.OWN, "own_id", "state")]
+        return [name for name in self.__struct_fields__ if name in self.OWN or (name in more and getattr(self, name))]
+
+    def __str__(self) -> str:
+        return "" if self.content is None else str(self.content)
+
+
+class ReActChatMessage(ChatMessage, kw_only=True):
+    """A thought with an action and its arguments, or with the answer."""
+
+    OWN = ("role", "files", "thought", "action", "args", "final_answer", "task_successful")
+
+    role: Role = "assistant"
+    thought: str
+    action: str
+    task_successful: bool = False
+
+    def __post_init__(self) -> None:
+        self.args = _object(self.args)
+        if self.action != FINISH and self.final_answer:
+            self.final_answer = None
+            self.task_successful = False
+        done, said = self.action == FINISH, self.final_answer is not None
+        _check(
+            {
+                f"final_answer must be given when action is {FINISH!r}": not done or said,
+                f"args must be None when action is {FINISH!r}": not done or self.args is None,
+                f"action must be {FINISH!r} when final_answer is given": done or not said,
+                "task_successful must be False while a tool is called": done or not self.task_successful,
+                f"args must be given when action is {self.action!r}": done or self.args is not None,
+            }
+        )
+
+    @property
+    def is_final(self) -> bool:
+        """Whether it is an answer."""
+        return self.action == FINISH and self.final_answer is not None
+
+    def __str__(self) -> str:
+        said = {"Thought": self.thought, "Action": self.action, "Args": self.args}
+        return str(self.final_answer) if self.is_final else _lines(said)
+
+
+class CodeActChatMessage(ChatMessage, kw_only=True):
+    """A thought with code, or with the answer."""
+
+    OWN = ("role", "files", "thought", "code", "final_answer", "task_successful")
+
+    role: Role = "assistant"
+    thought: str
+    task_successful: bool = False
+
+    def __post_init__(self) -> None:
+        coded = bool(self.code and self.code.strip())
+        if coded and self.final_answer:
+            self.final_answer = None
+            self.task_successful = False
+        _check(
+            {
+                "either code or final_answer must be given": coded != (self.final_answer is not None),
+                "task_successful must be False while code is run": not (coded and self.task_successful),
+            }
+        )
+
+    @property
+    def is_final(self) -> bool:
+        """Whether it is an answer."""
+        return self.final_answer is not None
+
+    def __str__(self) -> str:
+        code = f"\n```python\n{self.code}\n```" if self.code else None
+        return str(self.final_answer) if self.is_final else _lines({"Thought": self.thought, "Code": code})
+
+
+def _check(rules: dict[str, bool]) -> None:
+    broken = next((rule for rule, holds in rules.items() if not holds), None)
+    if broken is not None:
+        raise ValueError(broken)
+
+
+def _lines(said: dict[str, str | None]) -> str:
+    return "\n".join(f"{name}: {text}" for name, text in said.items() if text).replace(": \n", ":\n")
+
+
+def _object(args: str | None) -> str | None:
+    """Return arguments as the JSON object that they were meant to be. Raises ValueError if nobody can tell."""
+    if args is None or not args.strip():
+        return None
+    found = object_of(args)
+    if found is None:
+        found = repair(args)
+    if found is None:
+        raise ValueError(f"args must be a JSON object, found {args:.100}")
+    return args_text(found)

@@ -1,4 +1,4 @@
-"""Names lead to ribs here, and here alone: models, formatters and records are imported on use.
+"""This file alone finds models, formatters and records by their names; each is imported on its first use.
 
 provider:model   a model over HTTP             provider@URL is not needed: see `base_url`
 tool-calls       a formatter
@@ -87,7 +87,7 @@ def model(address: str, base_url: str | None = None) -> Model:
 
 
 def price(name: str, budget: Budget | None = None) -> Price | None:
-    """Find the price of a model by its name; None where nobody knows it.
+    """Return the price of a model by its name; `None` if the price is not known.
 
     Raises:
         MissingExtra: the budget is in US dollars, and the price list is not installed.
@@ -98,7 +98,7 @@ def price(name: str, budget: Budget | None = None) -> Price | None:
 
 
 def bind(agent: Agent, models: dict[str, Model] | None = None) -> Agent:
-    """Replace the addresses in an agent by what they lead to; `models` keeps those that were made, by address."""
+    """Return the agent with its model and formatter in place of their addresses; `models` keeps models by address."""
     changes: dict[str, Any] = {}
     if isinstance(agent.model, str) and agent.model:
         kept = {} if models is None else models
@@ -128,7 +128,7 @@ def repair() -> Callable[[str], dict[str, Any] | None]:
 
 
 def described(tool: Tool) -> Tool:
-    """Read a tool's docstring: its description, and a text for each parameter. Once for each tool."""
+    """Return the tool with the texts that its docstring holds for it and its parameters. Each is read once."""
     if "\n" not in tool.description:
         return tool
     if "described" not in tool.__dict__:
@@ -140,7 +140,7 @@ def described(tool: Tool) -> Tool:
 
 
 class FileOptions(TypedDict, total=False):
-    """What any store may be told beside the address."""
+    """Options that every store has."""
 
     durability: Durability
     """`synced` (the default) survives loss of power; `normal` can lose the last commits then, but never at a crash of
@@ -152,7 +152,7 @@ class FileOptions(TypedDict, total=False):
 
 
 class ServerOptions(FileOptions, total=False):
-    """What a store on a server may be told, too."""
+    """Options that a store on a server has."""
 
     failover: Failover | None
     """`synchronous` says that a PostgreSQL server that takes the place of another one has all its commits."""
@@ -161,14 +161,14 @@ class ServerOptions(FileOptions, total=False):
 
 
 class StoreOptions(ServerOptions, total=False):
-    """What any way to open a store may be told."""
+    """Options of every function that opens a store."""
 
     queries: QueryBounds
     """Bounds of one query: 600 seconds by default."""
 
 
 class Options(StoreOptions, total=False):
-    """What `gesta.open` may be told beside the address."""
+    """Options of `gesta.open`."""
 
     grace_s: float
     """Seconds for which tools with effects are seen through when who waits for their turn stops waiting; 10 by
@@ -184,7 +184,7 @@ def store(address: Address, **options: Unpack[StoreOptions]) -> Store:
     """Open a store; see `open_record`.
 
     Raises:
-        BadAddress, MissingExtra, NoRecord, BrokenRecord, NewerRecord, WriteFailed: what stands in the way.
+        BadAddress, MissingExtra, NoRecord, BrokenRecord, NewerRecord, WriteFailed: it cannot be opened.
     """
     return _opened(address, options, inline=False)
 
@@ -223,13 +223,13 @@ def _store(address: str, options: ServerOptions, *, inline: bool) -> Store:
 
 
 def _learn(address: str) -> None:
-    """Learn the secrets that the environment and an address hold, before anything is written or said."""
+    """Add the secrets of the environment and of an address to those that are left out of all texts."""
     SECRETS.add_environment(os.environ)
     SECRETS.add_address(address)
 
 
 def local(address: str, options: ServerOptions) -> FileOptions:
-    """Return the options of a record in a file. Raises BadAddress for those that it has not."""
+    """Return the options of a record in a file. Raises BadAddress for an option that only a server has."""
     if options.get("failover") is not None or options.get("tool_role") is not None:
         raise BadAddress(
             f"{address!r} is a record in a file; `failover` and `tool_role` are for records in PostgreSQL. "
@@ -246,7 +246,7 @@ def local(address: str, options: ServerOptions) -> FileOptions:
 
 
 def refuse_unknown(function: str, options: Iterable[str], known: Collection[str]) -> None:
-    """Raise TypeError for an option that a function has not."""
+    """Raise TypeError if a function does not have one of these options."""
     for name in options:
         if name not in known:
             raise TypeError(f"{function} has no option {name!r}.{nearest(name, known)} It has: {', '.join(known)}.")
@@ -260,7 +260,7 @@ def divided(options: Options) -> tuple[StoreOptions, Terms]:
 
 
 def remote(address: str) -> bool:
-    """Return whether an address is that of a server. Raises BadAddress for one of a kind that is not known."""
+    """Return whether an address is that of a server. Raises BadAddress for an address of an unknown kind."""
     kind, url, _ = address.partition("://")
     if url and kind not in ("postgresql", "postgres"):
         raise BadAddress(
@@ -302,10 +302,10 @@ def drive(work: Coroutine[Any, Any, T]) -> T:
 
 
 class Record(Base):
-    """An opened record, which can also say why an entry is what it is."""
+    """An opened record that can also explain its entries."""
 
     async def explain(self, entry: Entry | str | tuple[str, int]) -> "Explanation":
-        """Explain an entry: what it was made from, back to the question and down through other runs.
+        """Return what an entry was made from, back to the question and down through other runs.
 
         Args:
             entry: itself, its id, or its run and seq.
@@ -321,7 +321,7 @@ class Record(Base):
 
 @asynccontextmanager
 async def open_record(address: Address = ":memory:", **options: Unpack[Options]) -> AsyncIterator[Record]:
-    """Open a record, making it if there is none, and close it at the end of the block.
+    """Open a record, and close it at the end of the block. A record that does not exist is created.
 
     Args:
         address: path of a `.gesta` file, as text or a `pathlib.Path`, or `:memory:` for one that ends with the block.
@@ -329,8 +329,8 @@ async def open_record(address: Address = ":memory:", **options: Unpack[Options])
 
     Raises:
         TypeError: there is no such option.
-        BadAddress: it is no address.
-        NoRecord, BrokenRecord, NewerRecord, WriteFailed: it cannot be opened.
+        BadAddress: `address` is not an address of a record.
+        NoRecord, BrokenRecord, NewerRecord, WriteFailed: the record cannot be opened.
     """
     of_store, terms = divided(options)
     opened = store(address, **of_store)

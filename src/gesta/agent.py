@@ -28,11 +28,11 @@ RULES = ("name", "effect", "approval", "timeout_s", "on_doubt", "group", "applic
 
 
 class Unanswered(Exception):
-    """What the tool of an agent raises when that gives no answer; the model reads it."""
+    """An agent that was called as a tool did not answer. The model that called it reads this error."""
 
 
 class Answer(Struct, frozen=True):
-    """What a program may return where it has more to give than a text."""
+    """The result of a program that is more than a text."""
 
     text: str
     """For people."""
@@ -98,11 +98,11 @@ class Agent(Struct, Generic[T], frozen=True, metaclass=Spelled):
 
     @property
     def answer_type(self) -> Output[T] | None:
-        """What the answer has to be; None where any text will do."""
+        """The type of the answer; `None` if any text is an answer."""
         return self.output if isinstance(self.output, Output) else None
 
     def tool(self, name: str) -> Tool | None:
-        """Find a tool by its name."""
+        """Return the tool of a name; `None` if the agent has no such tool."""
         for each in self.tools:  # at each move: a generator takes four times as long
             if each.name == name:
                 return each
@@ -132,7 +132,7 @@ class Agent(Struct, Generic[T], frozen=True, metaclass=Spelled):
         return self.formatter
 
     def as_tool(self, name: str | None = None, description: str = "") -> Tool:
-        """Make a tool that has this agent answer in a child run: it goes on where it was, however often it is tried."""
+        """Return a tool that this agent answers in a child run. A second attempt continues the same child run."""
 
         async def ask(task: str, context: Context) -> Any:
             ended = await context.call(self, task)
@@ -153,7 +153,7 @@ class Agent(Struct, Generic[T], frozen=True, metaclass=Spelled):
         return "prompt" if in_words else self.answer_type.by
 
     def answer_text(self, output: str) -> str:
-        """Read the answer out of what a model wrote."""
+        """Return the part of a model's reply that is the answer."""
         reader = self.formats().reader()
         if reader is None:
             return output
@@ -161,7 +161,7 @@ class Agent(Struct, Generic[T], frozen=True, metaclass=Spelled):
         return reader.close(Reply(text=output)).text
 
     def header(self) -> RequestHeaderContent:
-        """Make what holds for all its requests."""
+        """Return the header: the tools, instructions and settings of all its requests."""
         meta: dict[str, Any] = {**self.meta, "model": self.asked().name}
         by, schema, output = self.answers_by(), None, self.answer_type
         tools = [
@@ -186,7 +186,7 @@ class Agent(Struct, Generic[T], frozen=True, metaclass=Spelled):
         """Return the agent's name, digest and hint, as the record keeps them.
 
         Args:
-            known: digests of what was described before; a new one is added.
+            known: digests of the descriptions that are on record already; a new one is added.
         """
         rules = [[getattr(tool, rule) for rule in RULES] for tool in self.tools]
         described = [self.name, msgspec.to_builtins(self.header()), self.formats().name, rules]

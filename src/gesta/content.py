@@ -17,7 +17,7 @@ class Kind(enum.StrEnum):
     """The tag of a content."""
 
     def __new__(cls, value: str, doc: str) -> Self:
-        """Make a member that is its tag and carries its own docstring."""
+        """Make a member from its tag and its docstring."""
         member = str.__new__(cls, value)
         member._value_ = value
         member.__doc__ = doc
@@ -79,7 +79,7 @@ class Error(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Forked(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a fork goes on from."""
+    """The entry of another run after which a fork begins."""
 
     run: str
     seq: int
@@ -91,7 +91,7 @@ class Forked(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Opened(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What makes a run: stands on its first begin."""
+    """What the first `begin` of a run says about the run."""
 
     session: str
     name: str
@@ -133,7 +133,7 @@ class Hit(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Base(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind"):
-    """What all contents share."""
+    """Base of all contents."""
 
     extra: dict[str, Any] | None = None
     """Additional data of users and importers, any Python values: nothing in Gesta reads a member of it."""

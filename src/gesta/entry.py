@@ -1,9 +1,9 @@
-"""An entry is a content with its stamp; it is written once and never changes.
+"""An entry is a content with its place, time and causes; it is written once and never changes.
 
 Its id is `run.seq`; there is no second id. A `Draft` is what a writer hands in, an `Entry` is what is on the record,
 a `Row` is an entry as it is stored: the text whose bytes the digest covers.
 
-A view is a fold over entries, so whatever is known of a run can be thrown away and computed again.
+A view is a fold over entries, so whatever is computed of a run can be deleted and computed again.
 """
 
 import hashlib
@@ -51,7 +51,7 @@ class Row(Struct, frozen=True, gc=False):
 
 
 class Entry(Struct, frozen=True, kw_only=True, gc=False):
-    """A content stamped with where, when and why."""
+    """A content with its place in a run, its time and its causes."""
 
     run: str
     seq: int
@@ -91,13 +91,13 @@ class Draft(Struct, frozen=True):
 
 
 def run_id(record: str, session: str, name: str) -> str:
-    """Derive the id of a run, 16 hex, so that two processes which make it meet in one."""
+    """Return the id of a run, 16 hex digits: two processes that make the same run get the same id."""
     named = json.dumps([record, session, name])
     return hashlib.sha256(named.encode()).hexdigest()[:16]
 
 
 def utc_text(at: datetime) -> str:
-    """Write a time as rows hold it, always with microseconds, so that text order is time order."""
+    """Return a time as rows hold it, always with microseconds, so that texts sort by time."""
     at = at if at.tzinfo is UTC else at.astimezone(UTC)
     if at.microsecond:  # a tenth of the time, and the same text
         text: str = to_builtins(at)
@@ -106,7 +106,7 @@ def utc_text(at: datetime) -> str:
 
 
 def utc_time(text: str) -> datetime:
-    """Read a time of a row. Raises ValueError for a text that is no time in UTC."""
+    """Return the time that a text in a row stands for. Raises ValueError for a text that is no time in UTC."""
     at = datetime.fromisoformat(text)
     if at.tzinfo is not UTC:
         raise ValueError(f"found the time {text!r:.60}, expected one in UTC")
@@ -120,14 +120,14 @@ class View(Protocol[S]):
     """A fold over entries."""
 
     def start(self) -> S:
-        """Make the state of no entries."""
+        """Return the state before the first entry."""
 
     def apply(self, state: S, entry: Entry) -> S:
         """Return the state after one more entry. Total: no entry raises."""
 
 
 def fold(view: View[S], entries: Iterable[Entry], state: S | None = None) -> S:
-    """Return a view's state after some entries, from its start or from `state`."""
+    """Return the state of a view after some entries, counted from its start or from `state`."""
     state = view.start() if state is None else state
     for entry in entries:
         state = view.apply(state, entry)

@@ -66,7 +66,7 @@ class GestaError(Exception):
 
 
 class RecordError(GestaError):
-    """The record as a whole cannot be used."""
+    """The file or database of a record cannot be used."""
 
 
 class NoRecord(RecordError):
@@ -77,7 +77,7 @@ class NoRecord(RecordError):
 
 
 class BrokenRecord(RecordError):
-    """It is no record, or its bytes were changed."""
+    """The file or database is no record, or its bytes were changed."""
 
     def __init__(self, address: str, found: str) -> None:
         super().__init__(f"{address!r} is not a readable Gesta record: {found}. Nothing was changed.")
@@ -85,7 +85,7 @@ class BrokenRecord(RecordError):
 
 
 class ForeignObjects(BrokenRecord):
-    """It brings along what would run when it is used, or lacks a table."""
+    """The record holds code of others that would run when it is used, or it lacks a table."""
 
     def __init__(self, address: str, found: list[str], then: str | None = None) -> None:
         shown = ", ".join(found[:5]) + (f" and {len(found) - 5} more" if len(found) > 5 else "")
@@ -108,7 +108,7 @@ class SetAside(UserWarning):
 
 
 class NewerRecord(RecordError):
-    """A later release wrote it."""
+    """A later release of Gesta wrote the record."""
 
     def __init__(self, where: str, found: int, known: int) -> None:
         super().__init__(
@@ -126,7 +126,7 @@ class WriteFailed(RecordError):
 
 
 class RecordBusy(WriteFailed):
-    """Others have been writing without a pause, for longer than was waited."""
+    """Other processes wrote to the record without a pause, for the whole time that Gesta waited."""
 
 
 class ServerGone(WriteFailed):
@@ -144,14 +144,14 @@ class RunError(GestaError):
 
 
 class NoRun(RunError):
-    """No such run."""
+    """The record has no such run."""
 
     def __init__(self, asked: str, known: Iterable[str] = ()) -> None:
         super().__init__(f"No run {asked!r} in this record.{nearest(asked, known)} `gesta runs` lists them.")
 
 
 class SeveralRuns(RunError):
-    """What was asked for begins several ids."""
+    """The text that should name one run is the beginning of several ids."""
 
     def __init__(self, asked: str, runs: list[str]) -> None:
         shown = ", ".join(runs[:5]) + (", ..." if len(runs) > 5 else "")
@@ -159,7 +159,7 @@ class SeveralRuns(RunError):
 
 
 class RunHeld(RunError):
-    """Somebody else is writing this run."""
+    """Another process, or another task of this one, is writing this run."""
 
     def __init__(self, run: str, owner: str, since: str, head: int, unknown: str | None = None) -> None:
         super().__init__(
@@ -184,7 +184,7 @@ class RunMirrored(RunError):
 
 
 class LeaseLost(RunError):
-    """The writer is no longer the writer, or is behind the head."""
+    """This process has lost the right to write the run, or the run has entries that it has not read."""
 
     def __init__(self, run: str, expected: str, found: str) -> None:
         super().__init__(
@@ -203,7 +203,7 @@ WAITED = {
 
 
 class NotWaiting(RunError):
-    """A person said something of which the run waits for nothing, or that may be about several things."""
+    """A person answered something that the run does not wait for, or that could be about several things."""
 
     def __init__(
         self,
@@ -231,7 +231,7 @@ class NotWaiting(RunError):
 
 
 class TurnOpen(RunError):
-    """A turn is open, and another message came."""
+    """Another message was sent while a turn of the run is open."""
 
     def __init__(self, run: str, turn: int, waiting: str) -> None:
         super().__init__(
@@ -242,7 +242,7 @@ class TurnOpen(RunError):
 
 
 class OtherMessage(RunError):
-    """A key that was used before, with another message."""
+    """A key was used again, with another message."""
 
     def __init__(self, run: str, key: str, known: str, got: str) -> None:
         super().__init__(
@@ -253,7 +253,7 @@ class OtherMessage(RunError):
 
 
 class OtherProgram(RunError):
-    """A program does not fit what is on record of it, or uses a name twice."""
+    """A program does something else than the record says it did, or uses a name twice."""
 
     def __init__(self, name: str, found: str, expected: str) -> None:
         super().__init__(f"{name!r}: {found}; expected {expected}.")
@@ -272,7 +272,7 @@ class OtherType(RunError):
 
 
 class NoAnswer(RunError):
-    """The value of a turn was asked for that was not answered."""
+    """A program asked for the value of a turn that has no answer."""
 
     def __init__(self, run: str, reason: str, why: str | None) -> None:
         found = f"The turn of run {run!r} " + ("waits" if reason == "waiting" else f"ended with reason {reason!r}")
@@ -341,6 +341,6 @@ class ModelFault(GestaError):
 
 
 class InDoubt(GestaError):
-    """Raise it in a tool that cannot say whether its effect happened: the call is not run again blindly."""
+    """A tool raises this if it cannot say whether its effect happened. The call is not run again blindly."""
 
     by_name = False

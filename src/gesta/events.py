@@ -20,7 +20,7 @@ EventType = Literal["thought", "observation", "answer", "explain", "error", "ret
 
 
 class Explain(Struct, frozen=True):
-    """Where an entry stands in the explanation of the answer."""
+    """The place of an entry in the explanation of the answer."""
 
     node: NodeType
     derived_from: tuple[str, ...]
@@ -81,7 +81,7 @@ class Outcome(Struct, Generic[T], frozen=True, kw_only=True):
 
     @property
     def value(self) -> T:
-        """The answer as a value of the agent's `output`, or what its program gave; else the text of the answer.
+        """The answer as the agent's `output`, or the value that its program returned; else the text of the answer.
 
         Raises:
             NoAnswer: the turn was not answered; look at `reason` first.

@@ -1,4 +1,4 @@
-"""What happened is one member of a closed, tagged union: `Content`.
+"""Each thing that can happen in a run has a class here; `Content` is the closed, tagged union of them.
 
 The tag on disk is the string of `Kind`, for ever; the classes keep the names that activity logs use. Every link
 (`of`, `call`, `header`, `extends`) is the seq of an entry in the same run, never a provider's id: those repeat
@@ -65,7 +65,7 @@ class AssistantContent(Base, frozen=True, kw_only=True, tag="assistant"):
 
 
 class RequestHeaderContent(Base, frozen=True, kw_only=True, tag="request-header"):
-    """What holds for every request after it, until another header."""
+    """Tools, instructions, model and settings of every request after it, until another header."""
 
     kind: ClassVar[Kind] = Kind.RequestHeader
     tools: list[dict[str, Any]] | None = None
@@ -77,7 +77,7 @@ class RequestHeaderContent(Base, frozen=True, kw_only=True, tag="request-header"
 
     @property
     def model(self) -> Any:
-        """Who is asked, as `provider:model`."""
+        """The model that is asked, as `provider:model`."""
         return (self.meta or {}).get("model")
 
 
@@ -113,7 +113,7 @@ class ChatCompletionContent(Base, frozen=True, kw_only=True, tag="chat-completio
 
 
 class ThoughtContent(Base, frozen=True, kw_only=True, tag="thought"):
-    """Reasoning: the agent's own, or what a provider lets be seen of its model's."""
+    """Reasoning: the agent's own, or the part of a model's that its provider shows."""
 
     kind: ClassVar[Kind] = Kind.Thought
     value: str
@@ -151,7 +151,7 @@ class AttemptContent(Base, frozen=True, kw_only=True, tag="attempt"):
 
 
 class ToolResultContent(Base, frozen=True, kw_only=True, tag="tool-result"):
-    """What came of a tool call."""
+    """The result of a tool call."""
 
     kind: ClassVar[Kind] = Kind.ToolResult
     tool_result: Any
@@ -273,7 +273,7 @@ class PlanContent(Base, frozen=True, kw_only=True, tag="plan"):
 
 
 class RetrievalContent(Base, frozen=True, kw_only=True, tag="retrieval"):
-    """What was looked up, down to the passage."""
+    """The passages that a search found."""
 
     kind: ClassVar[Kind] = Kind.Retrieval
     query: str
@@ -342,7 +342,7 @@ class SignalContent(Base, frozen=True, kw_only=True, tag="signal"):
 
 
 class TimerContent(Base, frozen=True, kw_only=True, tag="timer"):
-    """The run wants to be woken."""
+    """The run is to go on at a certain time."""
 
     kind: ClassVar[Kind] = Kind.Timer
     due_at: datetime
@@ -350,7 +350,7 @@ class TimerContent(Base, frozen=True, kw_only=True, tag="timer"):
 
 
 class ResolutionContent(Base, frozen=True, kw_only=True, tag="resolution"):
-    """Somebody or something settled a doubt."""
+    """A person, or the tool's `reconcile`, said whether an effect in doubt happened."""
 
     kind: ClassVar[Kind] = Kind.Resolution
     of: int
@@ -363,7 +363,7 @@ class ResolutionContent(Base, frozen=True, kw_only=True, tag="resolution"):
 
 
 class BudgetContent(Base, frozen=True, kw_only=True, tag="budget"):
-    """Money and tokens set aside before, settled after."""
+    """Money and tokens that are reserved before a request and settled after it."""
 
     kind: ClassVar[Kind] = Kind.Budget
     of: int

@@ -1,4 +1,4 @@
-"""What an entry was made from is known as soon as it is written: from its causes, and from what stands before it.
+"""What an entry was made from is known as soon as it is written: it follows from its causes and the entries before it.
 
 `PLACES` gives each kind its place: the node that it is in an explanation, if it is one, and the causes that it must
 have. `Origin` folds one run; whoever explains afterwards and whoever tells of an entry while the run goes on read the

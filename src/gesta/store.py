@@ -15,7 +15,7 @@ from gesta.errors import RecordError
 
 
 class Info(Struct, frozen=True):
-    """What a store says of itself."""
+    """Format, id and address of a store."""
 
     id: str
     """Random, 32 hex, made with the record and never changed."""
@@ -51,7 +51,7 @@ class Lease(Struct, frozen=True):
 
 
 class Letter(Struct, frozen=True):
-    """Something that waits in a run's inbox to become an entry."""
+    """A message, approval or cancellation that waits in the inbox of a run until it becomes an entry."""
 
     run: str
     key: str
@@ -65,7 +65,7 @@ class Letter(Struct, frozen=True):
 
 
 class Prune(Struct, frozen=True):
-    """A run that goes whole: entries, blobs, letters and keys. Its lease ends with it; its epoch goes on growing."""
+    """A run to be removed with its entries, blobs, letters and keys. Its lease ends; its epoch keeps counting."""
 
     lease: Lease
     """Held, at the head that it names: a run to which something was added meanwhile stays."""
@@ -74,7 +74,7 @@ class Prune(Struct, frozen=True):
 
 
 class Batch(Struct, frozen=True):
-    """What one append commits: all of it or nothing."""
+    """The entries and changes that one append commits, all together or not at all."""
 
     lease: Lease
     head: int
@@ -96,7 +96,7 @@ class Statements(Protocol):
         """Run one statement, and return its rows."""
 
     def check(self) -> None:
-        """Raise what keeps the statements so far from being committed. Called once the tool has returned.
+        """Raise the error that keeps the statements from being committed. Called once the tool has returned.
 
         They ended the transaction, or left a constraint broken that is checked at its end: an error of the tool's.
         """
@@ -133,7 +133,7 @@ class RunRow(Struct, frozen=True):
 
 
 class Table(Struct, frozen=True):
-    """Answer to a query."""
+    """The rows that answer a query, and their columns."""
 
     columns: tuple[str, ...]
     rows: list[tuple[Any, ...]]
@@ -148,7 +148,7 @@ class QueryBounds(Struct, frozen=True, kw_only=True):
     """Of all texts and bytes in an answer, which is in memory as a whole."""
 
     def passed(self, query: str, name: str) -> RecordError:
-        """Make the error of a query that went beyond one of them."""
+        """Return the error of a query that exceeded one of these bounds."""
         most = getattr(self, name)
         found = {"seconds": "took longer than", "rows": "has more rows than", "size_bytes": "holds more bytes than"}
         return RecordError(
@@ -178,7 +178,7 @@ class Store(Protocol):
 
     @property
     def info(self) -> Info:
-        """What it says of itself."""
+        """Format, id and address of the store."""
 
     async def append(self, batch: Batch) -> int:
         """Commit a batch and return the pos of its last row; rows get consecutive places.
@@ -199,7 +199,7 @@ class Store(Protocol):
         """
 
     async def read(self, run: str, after: int = 0, until: int | None = None, limit: int | None = None) -> list[Row]:
-        """Rows of a run by seq: more than `after`, up to and with `until`, at most `limit`."""
+        """Yield rows of a run by seq: from `after` + 1 to `until`, at most `limit` of them."""
 
     async def head(self, run: str) -> tuple[int, bytes]:
         """Seq and digest of the last entry; (0, 32 zero bytes) for no run."""

@@ -52,6 +52,9 @@ class Blobs:
         return name
 
     def take(self) -> list[tuple[str, bytes, bytes]]:
-        """Hand out (name, salt, data) of each blob since the last time, in order; only names are remembered."""
+        """Return (name, salt, data) of each blob that came since the last call, in order.
+
+        Only names are kept after that.
+        """
         fresh, self.fresh = self.fresh, []
         return fresh

@@ -191,7 +191,10 @@ def verify(row: Row, prev: bytes, sealed: bytes | None = None) -> bool:
 
 
 def canonical(value: Any) -> bytes:
-    """Write a value so that equal JSON values are equal bytes: keys sorted, and 1.0 as 1 (up to 2**63)."""
+    """Return the canonical bytes of a JSON value: equal values have equal bytes.
+
+    Keys are sorted, 1.0 is 1 (up to 2**63).
+    """
     return _SORTER.encode(_NUMBERS.decode(_ENCODER.encode(_Writer(None, sorts=True).mark(value))))
 
 
@@ -201,7 +204,10 @@ def digest_of(value: Any) -> str:
 
 
 def _pack(value: Any, keep: Keep | None, *, typed: bool) -> tuple[str, Any]:
-    """Write a value and read it back: at C speed if an equal one comes back, else member by member."""
+    """Return a value as JSON and as it will be read back.
+
+    A value that JSON holds exactly takes the fast way, without a walk.
+    """
     try:
         data = _ENCODER.encode(value)
         _PACKER.encode(value)  # refuses integers beyond 64 bits

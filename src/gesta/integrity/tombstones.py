@@ -53,7 +53,7 @@ class Tombstone(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Pruned(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Value of an entry about runs that went together."""
+    """Value of an entry about runs that were pruned together."""
 
     record: str
     """Id of the record that they were in; the places are those of that record."""
@@ -65,7 +65,7 @@ class Pruned(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Hold(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Value of an entry that keeps a run, or lets it go again."""
+    """Value of an entry that keeps a run from being pruned, or ends that."""
 
     run: str
     held: bool = True
@@ -81,12 +81,12 @@ class PruningNote(Struct, frozen=True):
 
 
 async def pruned(store: Store) -> list[Pruned]:
-    """Read what was pruned, in the order in which it went; in a copy, also what was pruned where it was copied from."""
+    """Return the tombstones in the order of pruning; in a copy, also those of the record that was copied."""
     return [value for _, value in await _values(store, PRUNED, Pruned)]
 
 
 async def pruning_notes(store: Store) -> list[PruningNote]:
-    """Read what was pruned in this record itself."""
+    """Return the notes about pruning that this record itself wrote."""
     every = [PruningNote(row, value) for row, value in await _values(store, PRUNED, Pruned)]
     return [each for each in every if each.value.record == store.info.id]
 
@@ -109,7 +109,7 @@ async def unexplained(store: Store) -> Places:
 
 
 def stretches(places: list[int]) -> Places:
-    """Write places, in order, as stretches."""
+    """Return places, in order, as stretches (first, last)."""
     found: Places = []
     for place in places:
         if found and found[-1][1] == place - 1:
@@ -127,7 +127,7 @@ def _without(gap: tuple[int, int], start: int, end: int) -> Places:
 
 
 async def _values(store: Store, key: str, shape: type[T]) -> list[tuple[Row, T]]:
-    """Read the values under a key in every run of the record's own; what is no such value is let be."""
+    """Yield the values under a key in every run of the record's own. Values of another form are passed over."""
     found = list[tuple[Row, T]]()
     for run in await store.runs(SESSION, NAME):
         for row in await store.read(run.run):

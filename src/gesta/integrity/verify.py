@@ -41,7 +41,7 @@ SEQS = "SELECT min(seq), max(seq), count(*), min(CASE WHEN kind = 'begin' THEN s
 
 
 class Flaw(Struct, frozen=True):
-    """Where a record is not as it was written."""
+    """One place at which a record is not as it was written."""
 
     run: str
     """Empty where it is not about one run: the file is damaged, or entries were removed."""
@@ -50,7 +50,7 @@ class Flaw(Struct, frozen=True):
 
 
 class Report(Struct, frozen=True):
-    """What was found in a record."""
+    """The flaws and notes that a check of a record found."""
 
     flaws: list[Flaw]
     notes: list[str]
@@ -58,7 +58,7 @@ class Report(Struct, frozen=True):
 
 
 class Back(Struct, frozen=True):
-    """An entry that is dated before the one that it follows in its run."""
+    """An entry whose time is before that of the entry that it follows in its run."""
 
     run: str
     seq: int
@@ -71,7 +71,7 @@ class Back(Struct, frozen=True):
 
 
 class Head(Struct, frozen=True):
-    """The last entry of a run, as somebody keeps it where nobody who writes the record can change it."""
+    """The last entry of a run, to be kept where no writer of the record can change it."""
 
     run: str
     seq: int
@@ -79,7 +79,7 @@ class Head(Struct, frozen=True):
     """In hex."""
 
     def __str__(self) -> str:
-        """Write it on one line."""
+        """Return the head as one line of text."""
         return f"{self.run}.{self.seq}:{self.digest}"
 
 
@@ -98,13 +98,13 @@ async def audit(store: Store, *kept: Iterable[Head]) -> list[Flaw]:
     """Check a whole record; of each run the first flaw is given. Cost: reads it all.
 
     Args:
-        kept: heads that the record had, each time's by themselves; what came after them is let be.
+        kept: heads that the record had, one list for each time; entries that came after them are not compared.
     """
     return (await report(store, *kept)).flaws
 
 
 async def report(store: Store, *kept: Iterable[Head]) -> Report:
-    """Check a whole record as `audit` does, and say too what no digest covers."""
+    """Check a whole record as `audit` does, and add notes about everything that no digest covers."""
     heads, foreign, blobs = [list(each) for each in kept], await store.foreign(), Counter[str]()
     flaws = [Flaw("", 0, f"{each} is not of Gesta's making; nothing uses it") for each in foreign.aside]
     flaws += await _changed(store, blobs)
@@ -183,7 +183,7 @@ async def _shared(store: Store, base: Forked) -> bytes | None:
 
 
 async def _behind(store: Store, kept: list[Head], known: set[str]) -> list[Flaw]:
-    """Find what is not on record any more of heads that were kept at one time, and was not pruned since."""
+    """Return the flaws of heads that were kept at one time: their entries are gone, and were not pruned."""
     asked = sorted((head for head in kept if head.run not in known), key=lambda head: head.seq)
     lost = [(head, what) for head in asked if (what := await _lost(store, head))]
     if not lost:
@@ -213,7 +213,7 @@ async def _lost(store: Store, head: Head) -> str:
 
 
 async def _explained(store: Store, head: Head, since: list[PruningNote]) -> bool:
-    """Return whether its run was pruned as a head tells it; what is there of the run now began after that."""
+    """Return whether the run of a head was pruned with that head. Entries that the run has now began after that."""
     stones = [(each.row.pos, stone) for each in since for stone in each.value.runs if stone.run == head.run]
     if not stones:
         return False
@@ -229,13 +229,13 @@ async def _explained(store: Store, head: Head, since: list[PruningNote]) -> bool
 
 
 async def _backwards(store: Store) -> list[Back]:
-    """Find where time goes backwards inside a run. Cost: reads the times of all entries."""
+    """Return the entries whose time is before that of the entry they follow. Cost: reads the times of all entries."""
     found = (await store.sql(TIMES)).rows
     return [Back(str(run), seq, str(at), str(last)) for run, seq, at, last in found if isinstance(seq, int)]
 
 
 def _late(backwards: list[Back], kept: list[Head], known: set[str]) -> list[Flaw]:
-    """Find entries that came after heads were kept, and are dated before what was there."""
+    """Return the entries that came after kept heads, with a time before that of the heads."""
     until = {head.run: head.seq for head in sorted(kept, key=lambda head: head.seq) if head.run not in known}
     late = [each for each in backwards if each.seq > until.get(each.run, each.seq)]
     words = "the clock was set back, or somebody added it by hand"
@@ -289,7 +289,10 @@ async def _since(store: Store, kept: Sequence[Sequence[Head]]) -> list[str]:
 
 
 async def _removed(store: Store) -> list[Flaw]:
-    """Find whole runs that were taken away and not pruned; what a run that stays lacks is found there."""
+    """Return flaws for whole runs that were removed and not pruned.
+
+    Gaps in a run that is there are found with that run.
+    """
     try:
         missing = await unexplained(store)
         inside = sum(_lacking(*stretch) for stretch in (await store.sql(SEQS)).rows) if missing else 0
@@ -302,7 +305,7 @@ async def _removed(store: Store) -> list[Flaw]:
 
 
 def _lacking(first: int, last: int, count: int, begin: int | None) -> int:
-    """Count the entries that a run lacks; it starts at 1, or at a begin if it goes on with another."""
+    """Return how many entries a run lacks. A run starts at 1, or at a `begin` if it is a fork."""
     return last - (first if first == begin else 1) + 1 - count
 
 

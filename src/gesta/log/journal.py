@@ -63,7 +63,7 @@ async def read(
 
 
 def in_record(store: Store, error: BrokenRecord) -> BrokenRecord:
-    """Make of the error of one entry the error of its record, unless it names that already."""
+    """Return the error of an entry with the name of its record, unless the error names the record already."""
     here = store.info.address
     return error if error.address == here else BrokenRecord(here, f"{error.address}: {error.found}")
 
@@ -77,7 +77,7 @@ async def pages(store: Store, run: str) -> AsyncGenerator[list[Entry], None]:
 
 
 async def entry_of(store: Store, row: Row) -> Entry:
-    """Read one row back, with the blobs that it names."""
+    """Return the entry of one row, with the blobs that it names."""
     names = blob_names(row)
     return from_row(row, {name: (await store.get_blob(row.run, name)).data for name in names} if names else {})
 
@@ -147,9 +147,9 @@ class Journal:
         return entry
 
     def sync(self) -> None:
-        """Have the next commit wait for the disk under every durability: an effect follows it, or a person's answer.
+        """Make the next commit wait for the disk under every durability. An effect follows it, or a person's answer.
 
-        Who answers names the question by its seq, which must not come to be that of another one.
+        A person names the question by its seq, so a crash must not let another question get that seq.
         """
         self._synced = True
 
@@ -158,15 +158,15 @@ class Journal:
         return [letter() for seq, letter, _ in self._results if seq > self.durable_head]
 
     def forget(self) -> None:
-        """Forget those results: somebody else has them now."""
+        """Drop the results of `unsaved`: another process has them now."""
         self._results.clear()
 
     def secure(self, letter: Callable[[], Letter], mark: Any) -> None:
-        """Keep what makes a letter of the result that was written last, should its commit fail, and its mark."""
+        """Keep the last result with its mark, so that it can be sent as a letter if its commit fails."""
         self._results.append((self.head, letter, mark))
 
     def take_in(self, letter: Letter, content: Content, span: int) -> Entry:
-        """Write a letter's content and have the letter leave the inbox in the same commit."""
+        """Write the content of a letter, and delete the letter from the inbox in the same commit."""
         of = getattr(content, "of", getattr(content, "call", None))
         entry = self.write(content, span, (of,) if isinstance(of, int) and 0 < of <= self.head else ())
         self._letters.append(letter.id)
@@ -178,7 +178,10 @@ class Journal:
         self._after.append((self.head, action))
 
     def leave(self) -> None:
-        """Write no more: the lease is given back. Who still has the run in hand, such as a thread, is refused."""
+        """Refuse further writes, because the lease is given back.
+
+        A thread that still works for the run may try to write.
+        """
         self._failure = self._failure or LeaseLost(self.lease.run, "a turn that goes on", "one that was left")
 
     def take(self) -> list[Entry]:
@@ -200,7 +203,7 @@ class Journal:
             self._announce()
 
     async def transact(self, work: Callable[[Statements], bool], timeout_s: float | None) -> None:
-        """Do a work that writes entries and the tables of a tool, and commit both with all that was written before.
+        """Call `work`, which writes entries and the tables of a tool, and commit both with all that was written before.
 
         Args:
             work: says whether what it did to the tables is kept.
@@ -253,7 +256,7 @@ class Journal:
                 committed.set()
 
     async def _others(self) -> None:
-        """Wait for the commit of another task."""
+        """Wait until another task has committed."""
         self._committed = self._committed or anyio.Event()
         await self._committed.wait()
 
@@ -285,8 +288,8 @@ class Log:
         """Write an entry in this span, unless the span skips its kind.
 
         Raises:
-            TypeError: it is no content.
-            AgentError: the run itself writes such a content, or a field of it.
+            TypeError: the value is no content.
+            AgentError: only the run itself writes this kind, or one of the fields that are filled in.
         """
         if not isinstance(content, Base):
             found = f"found {type(content).__name__} {content!r:.60}"
@@ -323,10 +326,10 @@ class Log:
 
 
 def refuse_misspelt(annotations: Iterable[str]) -> None:
-    """Refuse annotations of a span that look like its parameters misspelt: what was to be left out would be recorded.
+    """Refuse annotations that look like misspelt parameters of a span: `skp=` would record what `skip=` leaves out.
 
     Raises:
-        TypeError: one has nearly the name of a parameter.
+        TypeError: the name of an annotation is nearly that of a parameter.
     """
     for name in annotations:
         for known in ("skip", "state", "session"):
@@ -360,6 +363,6 @@ def closing(log: Log, state: Any = None) -> Iterator[None]:
 
 
 async def letters(store: Store, run: str) -> list[tuple[Letter, Content]]:
-    """Read what waits in a run's inbox."""
+    """Return the letters in a run's inbox."""
     waiting = await store.inbox(run)
     return [(letter, decode_content(letter.content, {})) for letter in waiting] if waiting else []

@@ -14,13 +14,13 @@ from gesta.store import Store
 
 
 class Named(Struct):
-    """What is read of the `opened` of a first begin."""
+    """The members of `opened` of a first `begin` that are read here."""
 
     base: Forked | None = None
 
 
 class First(Struct):
-    """What is read of a first begin."""
+    """The members of a first `begin` that are read here."""
 
     opened: Named | None = None
 
@@ -47,7 +47,9 @@ def base_in(content: str) -> Forked | None:
 async def rows_of(
     store: Store, run: str, after: int = 0, until: int | None = None, limit: int | None = None
 ) -> list[Row]:
-    """Rows of a run by seq as `Store.read`, with those that it shares: these name the run that wrote them.
+    """Return rows of a run by seq as `Store.read` does, with the rows that it shares.
+
+    A shared row names the run that wrote it.
 
     Cost: as `Store.read`; for what is shared, or nothing, one row more.
     """

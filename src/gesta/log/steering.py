@@ -50,7 +50,7 @@ def refuse_own(content: Content, door: str) -> None:
         door: what was called, for the error.
 
     Raises:
-        AgentError: it is of such a kind, or has such a field.
+        AgentError: the content is of such a kind, or has such a field.
     """
     name = type(content).__name__
     if content.kind in OWN:

@@ -16,7 +16,7 @@ from gesta.message import Message
 
 
 class Envelope(Struct, frozen=True):
-    """What stands around the blocks of a body: head, blocks joined by `join`, tail."""
+    """The parts of a body around its blocks. A body is `head`, the blocks joined by `join`, and `tail`."""
 
     head: bytes
     join: bytes
@@ -123,7 +123,7 @@ class Parser(Protocol):
 
 
 class Model(Protocol):
-    """Something that can be asked."""
+    """A model: it encodes messages, sends requests and parses replies."""
 
     @property
     def name(self) -> str:
@@ -137,7 +137,7 @@ class Model(Protocol):
         """Turn one message into one block. Pure, and total: any text gives valid bytes."""
 
     def envelope(self, header: RequestHeaderContent) -> Envelope:
-        """Turn a header into what stands around the blocks. Pure."""
+        """Return the envelope that a header makes. Pure."""
 
     def send(self, request: Request) -> AsyncGenerator[Piece, None]:
         """Send, and yield the reply as it comes. Closing it frees the connection. Raises ModelFault."""
@@ -177,7 +177,7 @@ def native_by(model: Model) -> str:
 
 
 class Unasked:
-    """Stands where a program has no model of its own."""
+    """The model of a program that has none: it refuses every request."""
 
     name = "none"
     encoder = "none/1"
@@ -188,7 +188,7 @@ class Unasked:
         return b""
 
     def envelope(self, header: RequestHeaderContent) -> Envelope:
-        """Make one without anything in it."""
+        """Return an empty envelope."""
         del header
         return Envelope(b"", b"", b"")
 

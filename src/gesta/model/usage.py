@@ -20,7 +20,7 @@ MAX_COUNT = 2**53
 
 
 class Tokens(Struct, frozen=True, kw_only=True):
-    """What a request and its reply took."""
+    """Tokens of a request and its reply."""
 
     input: int
     """All that the model read, cached or not."""

@@ -1,4 +1,4 @@
-"""A prompt is the block list of a run: it grows by what is new, and nothing in it is ever encoded twice.
+"""A prompt is the list of a run's blocks: it grows by new blocks, and no message is encoded twice.
 
 The same entries give the same blocks, whether they come one by one while the run goes on or all at once when it is
 resumed: segments end at `request` entries, and a block once made is final. The body's digest is carried along, so that
@@ -35,7 +35,10 @@ SHOWN = frozenset(
 
 
 def way(formatter: Formatter[Any], model: Model) -> str:
-    """Name the way from entries to blocks; of one model, since each has its own native items back."""
+    """Return the name of the way from entries to blocks: formatter, encoder and model.
+
+    Each model gets its own items back.
+    """
     return f"{formatter.name}+{native_by(model)}"
 
 
@@ -45,7 +48,7 @@ NOTHING = "(All earlier messages were left out. Go on.)"
 
 
 class Shown(Struct, frozen=True, gc=False):
-    """What is known of one block, beside its bytes."""
+    """The entries, the role and the digest of one block."""
 
     role: Role
     sources: tuple[int, ...]
@@ -134,7 +137,7 @@ class Prompt:
     def _hide(self, seq: int, content: CompactionContent) -> None:
         """Leave out the blocks made from a range, a call together with its results; a summary stands in their place.
 
-        A result whose call stays is not left out: what it says is.
+        Of a result whose call stays, only the text is left out.
         """
         hidden = {
             place
@@ -165,7 +168,7 @@ class Prompt:
         return shown.answers not in calls if shown.answers is not None else place - 1 not in hidden
 
     def _clear(self, place: int, seq: int, summary: str | None) -> None:
-        """Leave out what a result says: its call needs one."""
+        """Leave out the text of a result. The result stays, because its call needs one."""
         old = self.shown[place]
         text = CLEARED if summary is None else summary
         self.blocks[place] = self._encode(
@@ -196,7 +199,7 @@ class Prompt:
 
 
 def references(request: RequestContent) -> list[tuple[int, ...]]:
-    """Seqs behind each block that a request adds; empty for a block that stands there in full."""
+    """Return the seqs that each block of a request was made from; empty for a block that the request holds in full."""
     return [() if isinstance(block, str) else tuple(block[0]) for block in request.blocks]
 
 
@@ -219,9 +222,9 @@ def prompt_at(
 def rebuild(
     entries: Sequence[Entry], seq: int, formatter: Formatter[Any], model: Model, *, compacted: bool = True
 ) -> Request:
-    """Make the request `seq` again from the entries before it; see `prompt_at`.
+    """Return the request `seq`, made again from the entries before it; see `prompt_at`.
 
-    The digest of what is made equals the one on record, or the formatter or model is not the one that was used.
+    Its digest is the one on record; if not, the formatter or the model is another one than was used.
     """
     header = header_of(entries, seq)
     return prompt_at(entries, seq, formatter, model, compacted=compacted).request(header, model.envelope(header), 0)

@@ -17,7 +17,10 @@ S = TypeVar("S")
 
 
 class Reader(Protocol):
-    """Reads the words of one reply into thought, calls and answer; however they are cut, it gives the same."""
+    """Reads the words of one reply as thought, calls and answer.
+
+    How the words are cut into pieces makes no difference.
+    """
 
     def feed(self, text: str) -> list[Delta]:
         """Read the next words, and return those that a listener may hear already."""
@@ -30,7 +33,7 @@ class Reader(Protocol):
 
 
 class Formatter(Protocol[S]):
-    """Entries to messages, and back where a model writes its calls in words."""
+    """Makes messages of entries, and reads calls that a model writes as words."""
 
     @property
     def name(self) -> str:
@@ -72,7 +75,7 @@ def numbers_in_hex(value: Any) -> Any:
 
 
 def observation_text(value: Any) -> str:
-    """Write a tool's result as a model reads it: text as it is, else JSON, else `str`. Total."""
+    """Return a tool's result as a model reads it: text as it is, else JSON, else `str`. Total."""
     if isinstance(value, str):
         return value
     for write in (_as_json, lambda value: _as_json(numbers_in_hex(value)), str):
@@ -84,7 +87,10 @@ def observation_text(value: Any) -> str:
 
 
 def given_text(value: Any) -> str:
-    """Write what a program gave as a person reads it: the content of a document, else as `observation_text`. Total."""
+    """Return the value of a program as a person reads it: the content of a document, else as `observation_text`.
+
+    Total.
+    """
     content = value.get("content") if isinstance(value, dict) else None
     return content if isinstance(content, str) else observation_text(value)
 

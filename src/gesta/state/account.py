@@ -94,7 +94,7 @@ class Spending(Struct):
         return sum(self.held.values(), self.settled)
 
     def edge_of(self, child: str) -> int | None:
-        """Find the edge to a child run that a tool call was handed to before."""
+        """Return the edge of a tool call to the child run that an earlier attempt called."""
         return self.children.get(child)
 
     def spent(self, requests: int) -> Spent | None:
@@ -121,7 +121,7 @@ class Spending(Struct):
                 self.asked, self.more, self.refused = None, self.more + given, given == Amount()
 
     def _hand(self, edge: int, handed: ChildEdge) -> None:
-        """Set an allowance aside, once for a call that is tried again, and not after its child run gave it back."""
+        """Reserve an allowance: once for a call that is tried again, and not after its child run returned it."""
         before = self.edge_of(handed.child)
         if before is None or self.held.pop(before, None) is not None:
             self.held[edge] = amount(handed.allowance or {})
@@ -187,7 +187,7 @@ WEIGHED = frozenset(SHOWN_FIELD) - {Kind.ChatCompletion}
 
 
 def weigh(content: Content) -> int:
-    """Guess the tokens of a content that a prompt shows."""
+    """Return an estimate of the tokens of a content that a prompt shows."""
     value = getattr(content, SHOWN_FIELD[content.kind])
     parts: list[Part] = getattr(content, "parts", None) or []
     if isinstance(value, str):
@@ -201,12 +201,12 @@ def weigh(content: Content) -> int:
 
 
 def text_tokens(text: str) -> int:
-    """Guess the tokens of a text."""
+    """Return an estimate of the tokens of a text."""
     return (len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))) // BYTES + 1
 
 
 def amount(given: Mapping[str, Any]) -> Amount:
-    """Read an amount from the record."""
+    """Return the amount that a member of an entry holds."""
     return Amount(int(number(given.get("tokens"), 0)), number(given.get("usd"), 0.0))
 
 

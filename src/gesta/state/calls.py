@@ -68,7 +68,7 @@ class Try(Struct):
 
     @property
     def premature(self) -> bool:
-        """Whether its resolution says of something that had not ended that it did not happen: it may have, since."""
+        """Whether its resolution said that it did not happen before it had ended: it may have happened since."""
         if self.void or self.verdict == "done":
             return False
         return self.verdict == "failed" or self.effect in EFFECTS
@@ -113,22 +113,22 @@ class OpenCall(Struct):
 
     @property
     def again(self) -> bool:
-        """Whether an attempt may have had the effect already, under the key that the next one will use."""
+        """Whether an earlier attempt may have had the effect under the key that the next attempt will use."""
         if self.last is None or self.last.void or self.last.effect in EFFECTS:  # of those, all is known before a next
             return False
         return self.attempts > self.waited
 
     def in_doubt(self, since: int) -> bool:
-        """Return whether nobody knows if its effect happened, for who took the lease at head `since`."""
+        """Return whether nobody knows if its effect happened. The reader took the lease at head `since`."""
         last = self.last
         return last is not None and last.verdict is None and (last.doubt is not None or last.seq <= since)
 
     def running(self, since: int) -> bool:
-        """Return whether who took the lease at head `since` is trying it right now."""
+        """Return whether the process that took the lease at head `since` is trying the call right now."""
         return self.last is not None and self.last.verdict is None and not self.in_doubt(since)
 
     def unlooked(self, since: int) -> bool:
-        """Return whether it is to be looked up, once for each lease, if the last attempt has ended."""
+        """Return whether somebody has to look up if the last attempt has ended; once for each lease."""
         return self.last is not None and not self.last.over and self.last.looked <= since
 
     def doubted(self, last: Try, seq: int, content: FaultContent) -> None:

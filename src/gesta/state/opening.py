@@ -1,4 +1,4 @@
-"""What opens a turn, and what is done before one begins."""
+"""The message or task that opens a turn, and the checks before a turn begins."""
 
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -17,7 +17,7 @@ from gesta.text.redactor import SECRETS
 
 
 class Opening(Struct, frozen=True, kw_only=True):
-    """What opens a turn."""
+    """The message or task that opens a turn."""
 
     name: str
     """Of the run."""
@@ -61,7 +61,7 @@ def message_key(letter: Letter) -> str | None:
 
 
 def shielded() -> AbstractContextManager[Any]:
-    """Finish what is begun though the task is cancelled; without an event loop nothing can cancel it."""
+    """Finish the block although the task is cancelled. Without an event loop nothing can cancel it."""
     try:
         return anyio.CancelScope(shield=True)
     except anyio.NoEventLoopError:

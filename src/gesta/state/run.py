@@ -96,7 +96,7 @@ class RunState(Struct):
 
     @property
     def copied(self) -> bool:
-        """Whether the open turn was begun elsewhere, where it may go on too, for all that anybody knows."""
+        """Whether the open turn was begun in another record, in which it may go on too."""
         return self.mark is not None and self.turn is not None and 0 < self.turn.pos <= self.mark
 
     def doubts(self) -> set[str]:
@@ -104,12 +104,12 @@ class RunState(Struct):
         return self.doubtful | {tool for tool, _ in self.unknown.values()} if self.unknown else self.doubtful
 
     def left_in_doubt(self) -> list[str]:
-        """Names of tools with a call of unknown outcome, were the turn to end now, in order."""
+        """Names of the tools that would have a call of unknown outcome if the turn ended now, in order."""
         tried = (call for call in self.calls.values() if call.last is not None and call.last.effect != "pure")
         return sorted(self.doubts() | {call.name for call in tried})
 
     def current(self) -> list[OpenCall]:
-        """Unanswered calls of the open turn, and those of earlier ones that were tried, in order."""
+        """The unanswered calls of the open turn, and those of earlier turns that were tried, in order."""
         assert self.turn is not None
         return [call for call in self.calls.values() if call.seq > self.turn.begin or call.last is not None]
 
@@ -161,7 +161,7 @@ def _fold_begin(state: RunState, entry: Entry, content: BeginContent) -> None:
 
 
 def _fork(state: RunState) -> None:
-    """Drop what allows an effect in the base: consent, a resolution to try again, and keys that are the base's."""
+    """Drop what allows an effect in the base: approvals, resolutions to try again, and the base's keys."""
     state.moved = ""
     for call in state.calls.values():
         if call.approval is None or call.approval.verdict == "approved":

@@ -63,21 +63,21 @@ class Secrets:
         """Finds the first secret in a text; `None` as long as there are no secrets, so that nothing is looked for."""
 
     def add(self, name: str, value: str) -> None:
-        """Learn a secret; a value of fewer than `LEAST` characters is not kept. Cost: 1 us for one that is known."""
+        """Add a secret. A value of fewer than `LEAST` characters is not added. Cost: 1 us if the secret is known."""
         value = value.strip()
         if len(value) >= LEAST and value not in self._known:
             self._known[value] = re.sub(r"[^\w.-]", "-", name)[:60] or "secret"
             self._pattern, self.search = None, self._first_search
 
     def add_headers(self, headers: Mapping[str, str]) -> None:
-        """Learn the values of those headers whose names say that they are secret."""
+        """Add the values of the headers whose names mark them as secret."""
         for name, value in headers.items():
             if HEADER.search(name):
                 self.add(name, value)
                 self.add(name, value.partition(" ")[2])
 
     def add_address(self, address: str, name: str = "password") -> None:
-        """Learn the password of an address, and the secrets in its query; of what is no address, nothing."""
+        """Add the password of an address and the secrets in its query. A text that is no address adds nothing."""
         base, _, query = address.partition("?")
         user, _, _ = base.partition("://")[2].rpartition("@") if "://" in base else base.rpartition("@")
         given = [(name, user[place + 1 :]) for place, sign in enumerate(user) if sign == ":"]
@@ -86,7 +86,7 @@ class Secrets:
             self.add(what, unquote(value))
 
     def add_environment(self, environment: Mapping[str, str]) -> None:
-        """Learn the variables whose names say that they are secret, and the passwords in all that are addresses."""
+        """Add the variables whose names mark them as secret, and the passwords in all variables that are addresses."""
         for name, value in environment.items():
             if VARIABLE.search(name) is not None and not worded(value):
                 self.add(name, value)
@@ -123,7 +123,7 @@ class Secrets:
         return self.text(text)
 
     def address(self, address: str) -> str:
-        """Learn what an address holds, and return it as it may be shown, however malformed it is."""
+        """Add the secrets of an address, and return the address without them, however malformed it is."""
         self.add_address(address)
         start = r"([\w+.-]+://[^/@:]*)" if "://" in address else "([^@:]*)"
         return self.message(re.sub(rf"\A{start}:.*@", r"\1:***@", address, flags=re.DOTALL))
@@ -167,7 +167,10 @@ class Secrets:
         return self._marks[found.lastgroup or ""]
 
     def _first_search(self, text: str) -> re.Match[str] | None:
-        """Compile what finds the secrets, now that something is looked for."""
+        """Compile the search for the secrets.
+
+        It waits for the first text, because most processes add several secrets first.
+        """
         values = self._ordered()
         groups = "|".join(f"(?P<s{number}>{_forms(value)})" for number, value in enumerate(values))
         self._pattern = re.compile(groups)

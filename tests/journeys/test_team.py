@@ -181,7 +181,7 @@ def test_a_tool_is_described_once_and_anew_where_anything_of_it_is_another() -> 
         ["first", "second"],
         ["first"],
     )
-    chat.clone().enable_message(Add)
+    chat.clone(1).enable_message(Add)
     assert chat.tools(in_text=True) == [terse], "a copy has tools of its own"
     Add._tool_approval = True
     try:

@@ -1,6 +1,7 @@
 """Findings about programs that come from Langroid, written as their users write them: one test a finding."""
 
 import inspect
+import json
 from typing import Any
 from unittest.mock import Mock
 
@@ -10,7 +11,7 @@ import gesta
 import gesta.compat.langroid as lr
 from gesta.compat.langroid.agent.tools.orchestration import DonePassTool, DoneTool, ForwardTool, PassTool
 from gesta.compat.langroid.agent.tools.recipient_tool import RecipientTool
-from gesta.errors import BadTool
+from gesta.errors import BadArguments, BadTool
 
 
 def agent(name: str, *script: Any, cls: type[lr.ChatAgent] = lr.ChatAgent, **config: Any) -> lr.ChatAgent:
@@ -88,6 +89,52 @@ def test_a_tool_named_as_a_method_of_agents_is_handled_by_its_own() -> None:
     made = agent("a")
     made.enable_message(Leave)
     assert made.handle_message('{"request": "leave"}') == "left"
+
+
+def test_the_id_of_a_document_is_that_of_its_entry_and_nothing_is_deleted() -> None:
+    made = agent("a", "x")
+    doc = made.llm_response("hi")
+    assert doc is not None
+    run, _, seq = doc.metadata.id.rpartition(".")
+    lr.ChatDocument.delete_id(doc.metadata.id)
+    doc.pop_tool_ids()
+    shown = made.message_history[-1]
+    assert (shown.text, shown.sources[0], bool(run)) == ("x", int(seq), True)
+    assert not hasattr(lr, "ObjectRegistry")
+    with pytest.raises(gesta.GestaError, match="its record has what it said"):
+        lr.ChatAgent.from_id("a")
+
+
+def test_results_by_their_calls_have_one_spelling_and_another_names_it() -> None:
+    meta = lr.ChatDocMetaData(sender=lr.Entity.AGENT)
+    assert lr.ChatDocument(oai_tool_id2result={"a": "b"}, metadata=meta).oai_tool_id2result == {"a": "b"}
+    with pytest.raises(TypeError, match="oai_tool_id2result"):
+        lr.ChatDocument(oai_tool_id2results={}, metadata=meta)  # type: ignore[call-arg]
+
+
+def test_another_agent_is_asked_where_the_person_agrees() -> None:
+    asking, asked = agent("a"), agent("b", "yes", lr.NO_ANSWER, "no")
+    asking.get_user_response = lambda _text: "y"
+    assert [asking.ask_agent(asked, "q") for _ in "12"] == ["yes", None]
+    asking.get_user_response = lambda _text: "n"
+    assert asking.ask_agent(asked, "q") is None
+    asking.indent = "  "
+    assert asking.indent == "  "
+
+
+def test_a_tool_message_is_dumped_and_validated_as_a_model_is() -> None:
+    class Sum(lr.ToolMessage):
+        request: str = "sum"
+        purpose: str = "p"
+        numbers: list[int]
+
+    made = Sum.model_validate({"numbers": [1, 2]})
+    assert made.model_dump() == {"request": "sum", "purpose": "p", "numbers": [1, 2]}
+    assert made.model_dump(mode="python", exclude={"purpose"}) == {"request": "sum", "numbers": [1, 2]}
+    assert Sum.model_validate(made.model_dump()) == made
+    assert json.loads(made.model_dump_json(indent=2))["numbers"] == [1, 2]
+    with pytest.raises(BadArguments, match="numbers"):
+        Sum.model_validate({"numbers": "x"})
 
 
 # L1 to L21

@@ -7,12 +7,21 @@ from gesta.compat.langroid import agent, exceptions, language_models, mytypes, u
 from gesta.compat.langroid.batch import agent_response_batch, llm_response_batch, run_batch_tasks
 from gesta.compat.langroid.chat import ChatAgent
 from gesta.compat.langroid.chat_config import AgentConfig, ChatAgentConfig, TaskConfig
-from gesta.compat.langroid.chat_document import ChatDocMetaData, ChatDocument
-from gesta.compat.langroid.entities import Entity, StatusCode
+from gesta.compat.langroid.chat_document import (
+    ChatDocAttachment,
+    ChatDocMetaData,
+    ChatDocument,
+    LLMFunctionCall,
+    OpenAIToolCall,
+    ToolChoiceTypes,
+)
+from gesta.compat.langroid.entities import Entity, Role, StatusCode
 from gesta.compat.langroid.exceptions import InfiniteLoopException
+from gesta.compat.langroid.orchestration import DoneTool, ForwardTool, PassTool, RecipientTool
 from gesta.compat.langroid.responders import Agent
+from gesta.compat.langroid.signals import NO_ANSWER
 from gesta.compat.langroid.task import Task
-from gesta.compat.langroid.tool_message import ToolMessage
+from gesta.compat.langroid.tool_message import LLMFunctionSpec, ToolMessage
 
 ORDER = (
     "exceptions",
@@ -46,17 +55,28 @@ ORDER = (
 """Each file may import those before it."""
 
 __all__ = [
+    "NO_ANSWER",
     "Agent",
     "AgentConfig",
     "ChatAgent",
     "ChatAgentConfig",
+    "ChatDocAttachment",
     "ChatDocMetaData",
     "ChatDocument",
+    "DoneTool",
     "Entity",
+    "ForwardTool",
     "InfiniteLoopException",
+    "LLMFunctionCall",
+    "LLMFunctionSpec",
+    "OpenAIToolCall",
+    "PassTool",
+    "RecipientTool",
+    "Role",
     "StatusCode",
     "Task",
     "TaskConfig",
+    "ToolChoiceTypes",
     "ToolMessage",
     "agent",
     "agent_response_batch",

@@ -10,6 +10,7 @@ from gesta.compat.langroid.chat_config import ChatAgentConfig
 from gesta.compat.langroid.chat_document import ChatDocument, Entity
 from gesta.compat.langroid.messages import Said
 from gesta.compat.langroid.responders import Agent
+from gesta.errors import GestaError
 from gesta.message import Message
 from gesta.record.record import Record
 
@@ -41,6 +42,11 @@ class ChatAgent(Agent):
     async def llm_response_async(self, message: Said = None) -> ChatDocument | None:
         """Have the model answer a message; see `llm_response`."""
         return await self._spoken(message)
+
+    @staticmethod
+    def from_id(id: str) -> "ChatAgent":
+        """Raise GestaError: agents are not registered, and the record has what they said."""
+        raise GestaError(f"No agent is kept under an id, found {id!r}. Keep the agent; its record has what it said.")
 
     async def llm_response_forget_async(self, message: str) -> ChatDocument | None:
         """Have the model answer a message, and hide both from its history."""

@@ -9,7 +9,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
-from typing import Any, get_args, get_origin
+from typing import Any, Literal, get_args, get_origin
 
 import msgspec
 from msgspec import Struct, field
@@ -33,6 +33,7 @@ from gesta.kinds import Part
 from gesta.message import Call, Message
 from gesta.model.request import Reply
 from gesta.perform.result import plain
+from gesta.policy import Spelled
 from gesta.prompt.formatter import observation_text
 from gesta.text.objects import objects
 
@@ -40,6 +41,8 @@ __all__ = ["AT", "DONE", "NO_ANSWER", "PASS", "PASS_TO", "SEND_TO", "USER_QUIT_S
 __all__ += ["ChatDocAttachment", "ChatDocMetaData", "ChatDocument", "Entity", "LLMFunctionCall", "LogFields"]
 __all__ += ["OpenAIToolCall", "StatusCode", "from_ChatDocument", "from_state", "process_tool_results", "to_state"]
 
+ToolChoiceTypes = Literal["none", "auto", "required"]
+"""Whether a model must not, may, or must use a tool."""
 Tools = Mapping[str, type[ToolForm]]
 """Classes of tool messages by their name."""
 TOGETHER = "Answered together with the call before it."
@@ -102,7 +105,7 @@ class ChatDocMetaData(Struct, kw_only=True):
         self.tools_from_agent |= self.sender == Entity.LLM
 
 
-class ChatDocument(Struct, kw_only=True):
+class ChatDocument(Struct, kw_only=True, metaclass=Spelled):
     """What one responder says to the next."""
 
     content: str = ""
@@ -203,6 +206,13 @@ class ChatDocument(Struct, kw_only=True):
             role: Any = {Entity.LLM: "assistant", Entity.SYSTEM: "system"}.get(said, "user")
             made.append(Message(role=role, text=text, parts=tuple(message.files), calls=tuple(own)))
         return made
+
+    @staticmethod
+    def delete_id(id: str) -> None:
+        """Do nothing: a document is entries, no registry holds it, and nothing of a record is deleted."""
+
+    def pop_tool_ids(self) -> None:
+        """Do nothing: a document keeps no ids of tools but those of the calls that it makes."""
 
     def get_json_tools(self) -> list[str]:
         """Name the tools that the content tries to use, as JSON."""

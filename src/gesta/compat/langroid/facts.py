@@ -144,7 +144,7 @@ def shaped(value: Any, type_: Any) -> Any:
         if hasattr(type_, "model_validate"):
             return type_.model_validate(value)
         return msgspec.convert(value, type_)
-    except (msgspec.MsgspecError, TypeError, ValueError):
+    except (msgspec.MsgspecError, BadArguments, TypeError, ValueError):
         return None
 
 

@@ -9,6 +9,7 @@ import math
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar, cast
 
+from gesta.compat.langroid.entities import Role
 from gesta.compat.langroid.facts import facts_of
 from gesta.compat.langroid.tool_message import ToolForm
 from gesta.compat.langroid.working import RunContext, Working
@@ -94,11 +95,11 @@ class Histories(Working):
             said = self._write(context, UserContent(value=message, history=True))
             self._write(context, AssistantContent(value=response, history=True), said.seq)
 
-    def update_last_message(self, message: str, role: str = "user") -> None:
+    def update_last_message(self, message: str, role: str = Role.USER) -> None:
         """Replace the last message of a role, as when a long prompt is to be remembered by its question."""
         self.wait_for(lambda: self.update_last_message_async(message, role), "update_last_message_async")
 
-    async def update_last_message_async(self, message: str, role: str = "user") -> None:
+    async def update_last_message_async(self, message: str, role: str = Role.USER) -> None:
         """Replace the last message of a role; see `update_last_message`."""
         async with self.working() as context:
             found = [one for one in await self._shown(context) if one.role == role and one.sources]

@@ -5,7 +5,7 @@ The one file of this folder that opens a record, and so the one that imports the
 
 import os
 import weakref
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import Any, TypeVar
 
@@ -50,6 +50,10 @@ class Home:
         self._models.clear()
         for made in models:
             await getattr(made, "aclose", anyio.lowlevel.checkpoint)()
+
+    def end_now(self, work: Coroutine[Any, Any, T], twin: str) -> T:
+        """Do work on the record alone, also where an event loop is running if the record is its own; see `wait_for`."""
+        return self.wait_for(lambda: work, twin) if isinstance(self._given, Record) else drive(work)
 
     def wait_for(self, work: Callable[[], Awaitable[T]], twin: str, token: Any = None) -> T:
         """Do asynchronous work in an event loop of its own, or from a thread in the loop of a run.

@@ -9,6 +9,7 @@ import copy
 import re
 import sys
 from collections.abc import Callable
+from textwrap import indent
 from typing import Any, Self
 
 import msgspec
@@ -48,7 +49,17 @@ class Agent(Messages):
         super().__init__(config, record=record, session=session)
         self.get_user_response: Callable[[str], str] | None = None
         """Asks a person; by default the console, where there is one."""
+        self._indent = ""
         restart(self)
+
+    @property
+    def indent(self) -> str:
+        """Indentation of what a person is shown at the console."""
+        return self._indent
+
+    @indent.setter
+    def indent(self, value: str) -> None:
+        self._indent = value
 
     # responders
 
@@ -289,7 +300,7 @@ class Agent(Messages):
         if self.get_user_response is not None:
             text = await to_thread.run_sync(self.get_user_response, shown)
         elif self.has_console():
-            text = await to_thread.run_sync(input, f"{shown}\n{self.config.human_prompt}")
+            text = await to_thread.run_sync(input, indent(f"{shown}\n{self.config.human_prompt}", self._indent))
         else:
             text = ""
         return text.strip()

@@ -55,6 +55,7 @@ class Task(Steps, eq=False):
 
     def __post_init__(self) -> None:
         """Make an agent if the task has none, and set its name. Raises GestaError for a value that is not an agent."""
+        self.config = self.config if self.config is not None else TaskConfig()
         self.agent = self.agent if self.agent is not None else ChatAgent()
         if not isinstance(self.agent, ChatAgent):
             raise GestaError(f"Task: agent is {type(self.agent).__name__}, expected a ChatAgent.")
@@ -80,7 +81,7 @@ class Task(Steps, eq=False):
             sub.as_sub = config
         self.sub_tasks.append(sub)
 
-    def clone(self, i: int = 0) -> "Task":
+    def clone(self, i: int) -> "Task":
         """Return a task like this, with agents and sub-tasks of its own, named `name-i`."""
         other = self.twin()
         other.agent, other.name = self.chat.clone(i), f"{self.name}-{i}"
@@ -354,14 +355,26 @@ class Task(Steps, eq=False):
             sub.reset_all_sub_tasks()
 
     def kill(self) -> None:
+        """End the task, and what it called, at their next step; see `kill_async`."""
+        self.chat.home.end_now(self.kill_async(), "kill_async")
+
+    async def kill_async(self) -> None:
         """End the task, and what it called, at their next step."""
-        record, session = self.chat.home.record, self.session or self.chat.home.session
-        Home(record).wait_for(lambda: kill_session(record, session, self.name), "kill_session")
+        await kill_session(self.chat.home.record, self.session or self.chat.home.session, self.name)
 
     @classmethod
-    def kill_session(cls, session_id: str, record: Record) -> None:
-        """End what runs in a session of a record, at its next step."""
-        Home(record).wait_for(lambda: kill_session(record, session_id), "kill_session")
+    def kill_session(cls, session_id: str = "", record: Record | None = None) -> None:
+        """End what runs in a session of a record, at its next step; see `kill_session_async`."""
+        Home(record).wait_for(lambda: cls.kill_session_async(session_id, record), "Task.kill_session_async")
+
+    @classmethod
+    async def kill_session_async(cls, session_id: str = "", record: Record | None = None) -> None:
+        """End what runs in a session of a record, at its next step. Raises GestaError where no record is named."""
+        if record is None:
+            raise GestaError(
+                f"Which record has session {session_id!r}? Write kill_session({session_id!r}, record=...)."
+            )
+        await kill_session(record, session_id)
 
 
 async def kill_session(record: Record, session_id: str, task: str | None = None) -> None:

@@ -48,7 +48,7 @@ class TaskRules(Struct, eq=False, metaclass=Spelled):
     single_round: bool = False
     """Done after one message of who seeks answers."""
     system_message: str = ""
-    user_message: str | None = None
+    user_message: str = ""
     restart: bool = True
     """Whether each run begins without what was said before, here and in sub-tasks."""
     default_human_response: str | None = None
@@ -65,7 +65,7 @@ class TaskRules(Struct, eq=False, metaclass=Spelled):
     default_return_type: Any = None
     done_if_no_response: Sequence[Responder] = ()
     done_if_response: Sequence[Responder] = ()
-    config: TaskConfig = field(default_factory=TaskConfig)
+    config: TaskConfig = None  # type: ignore[assignment]  # made with the task
     sub_tasks: list[Any] = field(default_factory=list)
     """Set by `add_sub_task`."""
     as_sub: TaskConfig | None = None
@@ -125,7 +125,7 @@ class TaskRules(Struct, eq=False, metaclass=Spelled):
         """Settings of the agent while it is in this task; the agent itself keeps its own."""
         given: dict[str, Any] = {"name": self.name}
         given |= {"system_message": self.system_message} if self.system_message else {}
-        given |= {"user_message": self.user_message} if self.user_message is not None else {}
+        given |= {"user_message": self.user_message} if self.user_message else {}
         return msgspec.structs.replace(self.chat.config, **given)
 
     # which answers count

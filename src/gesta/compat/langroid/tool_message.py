@@ -11,8 +11,8 @@ import inspect
 import json
 import re
 import zlib
-from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any, ClassVar, dataclass_transform, get_args, get_type_hints
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Annotated, Any, ClassVar, Self, dataclass_transform, get_args, get_type_hints
 
 import msgspec
 from msgspec import Meta, Struct
@@ -178,6 +178,24 @@ class ToolMessage(ToolForm, Struct, metaclass=ToolMeta):
     purpose: str = ""
     """What it is for, in words for a model."""
 
+    @classmethod
+    def model_validate(cls, obj: Any) -> Self:
+        """Make a message of a mapping, as of a message of the class. Raises BadArguments."""
+        made = facts_of(cls).build(obj) if isinstance(obj, Mapping) else obj
+        if not isinstance(made, cls):
+            raise BadArguments(f"Found {obj!r:.200}, expected the fields of a {cls.__name__}.")
+        return made
+
+    def model_dump(self, *, mode: str = "json", exclude: Collection[str] = ()) -> dict[str, Any]:
+        """Return its fields, the reserved ones too: as JSON values, or as they are with the mode `python`."""
+        values = arguments_of(self) if mode == "json" else values_of(self)
+        every = {"request": facts_of(type(self)).name, "purpose": self.purpose} | values
+        return {name: value for name, value in every.items() if name not in exclude}
+
+    def model_dump_json(self, *, indent: int | None = None, exclude: Collection[str] = ()) -> str:
+        """Write its fields as JSON, the reserved ones too."""
+        return json.dumps(self.model_dump(exclude=exclude), ensure_ascii=False, indent=indent)
+
 
 def as_tool_class(cls: type) -> type[ToolForm]:
     """Return a class of tool messages as it is, and a pydantic model as such a class. Raises BadTool for others."""
@@ -313,7 +331,7 @@ def values_of(message: Any) -> dict[str, Any]:
 
 def arguments_of(message: Any) -> dict[str, Any]:
     """Return what a model, or a program, filled in, as JSON values."""
-    if hasattr(message, "model_dump"):
+    if not isinstance(message, Struct):
         dumped = message.model_dump(mode="json")
         return {name: dumped[name] for name in dumped if name not in RESERVED}
     return {name: plain(value) for name, value in values_of(message).items()}

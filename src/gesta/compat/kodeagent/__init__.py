@@ -17,7 +17,7 @@ from gesta.compat.kodeagent.models import (
     ReActChatMessage,
 )
 
-ORDER = ("llm_message", "kutils", "models", "history", "react", "codeact", "history_formatter")
+ORDER = ("llm_message", "kutils", "models", "history", "react", "codeact", "history_formatter", "react_agent")
 """Each file may import those before it."""
 
 __all__ = [

@@ -9,7 +9,7 @@ from gesta.address import open_record
 from gesta.compat.kodeagent.models import AgentPlan, PlanStep
 from gesta.compat.kodeagent.react_agent import checklist, first_turns, react_agent, repeats, shown
 from gesta.entry import Entry
-from gesta.kinds import DecisionContent, Kind
+from gesta.kinds import DecisionContent, KeyValueContent, PlanContent
 from gesta.record.record import Record
 
 
@@ -66,9 +66,9 @@ async def test_a_plan_is_kept_as_entries_and_told_to_the_agent() -> None:
     async with open_record(":memory:") as record:
         outcome, entries = await run(roles, record)
     assert (outcome.reason, outcome.answer) == ("answered", "Both are dry.")
-    [made] = [entry.content for entry in entries if entry.kind is Kind.Plan]
+    [made] = [entry.content for entry in entries if isinstance(entry.content, PlanContent)]
     assert [step.goal for step in made.steps] == ["step 0", "step 1"]
-    kept = [entry.content.value for entry in entries if entry.kind is Kind.KeyValue]
+    kept = [entry.content.value for entry in entries if isinstance(entry.content, KeyValueContent)]
     assert [[step["is_done"] for step in each["steps"]] for each in kept] == [[True, False], [True, True]]
     told = [messages[-1]["content"] for name, messages in roles.asked if name == "work"]
     assert told == [

@@ -144,10 +144,10 @@ class Task:
     ) -> str | None:
         """Ask the observer, write its decision down, and return what is to be told to the agent."""
         before, after = ("" if plan is None else checklist(plan) for plan in plans)
-        given = {"task": self.question, "tools": offer(self.worker), "plan_before": before, "plan_after": after}
-        observer = role(self.verbs, "observe", self.words)
-        told = {**given, "history": shown(history)}
-        asked = await ask(self.verbs, observer, told, f"observe {n}", partial(take, type=ObserverResponse), [seq])
+        tools, observer = offer(self.worker), role(self.verbs, "observe", self.words)
+        given = {"task": self.question, "tools": tools, "plan_before": before, "plan_after": after}
+        given["history"] = shown(history)
+        asked = await ask(self.verbs, observer, given, f"observe {n}", partial(take, type=ObserverResponse), [seq])
         seen = asked.value
         if seen is None:
             return None
@@ -155,7 +155,7 @@ class Task:
         correction = seen.correction_message or seen.reasoning or "Act in another way."
         options, why = ["go on", "correct"], seen.reasoning if good else correction
         self.verbs.pick(f"course {n}", options, choice=options[not good], why=why, causes=asked.causes)
-        names = "\n".join(sorted(tool["name"] for tool in given["tools"]))
+        names = "\n".join(sorted(tool["name"] for tool in tools))
         return None if good else f"{correction}\nYour tools: {names}" if names else correction
 
     async def summary(self, n: int, history: Sequence[LLMMessage]) -> str:

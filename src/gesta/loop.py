@@ -28,7 +28,7 @@ from gesta.store import Letter
 async def step(
     agent: Agent, live: LiveRun, decider: Decider = decide, scope: anyio.CancelScope | None = None
 ) -> tuple[Move | None, list[Entry]]:
-    """Decide, and carry the move out; the end of a turn is left to whoever runs it.
+    """Decide on a move, and carry it out; the caller carries out the end of the turn.
 
     Args:
         scope: cancelled when the turn is to be left while the model is asked; the turn does not go on after that.
@@ -70,7 +70,7 @@ async def turn(agent: Agent, live: LiveRun) -> Outcome:
 
 
 async def take_in(live: LiveRun) -> bool:
-    """Write what waits in the inbox into the log; each letter leaves the inbox in the commit of its entry."""
+    """Write the letters of the inbox into the log. Each letter is deleted in the commit of its entry."""
     journal = live.log.journal
     waiting = await journal.store.inbox(live.log.run)
     if journal.fresh or live.origin is not None:
@@ -87,7 +87,7 @@ async def take_in(live: LiveRun) -> bool:
 
 
 def _expire(live: LiveRun) -> bool:
-    """Deny the approvals that nobody gave in time; that is a fact once it is written."""
+    """Write a denial for each approval that nobody gave in time."""
     late = [
         call
         for call in live.state.calls.values()
@@ -103,7 +103,10 @@ def _expire(live: LiveRun) -> bool:
 
 
 def _received(letter: Letter, content: Content, attempt: Entry | None, live: LiveRun) -> Content:
-    """Judge an approval, and mark a result that comes after its call was already answered."""
+    """Return the content of a letter.
+
+    An approval is judged, and a result is marked if its call has a result already.
+    """
     if isinstance(content, ApprovalContent):
         record, approver = live.log.journal.store.info.id, live.host.terms.approver
         return judged_approval(content, letter, live.state.calls.values(), record, approver)
@@ -140,7 +143,7 @@ def outcome_of(run: str, state: RunState, waiting: tuple[Waiting, ...] = (), of:
 
 
 def wake(agent: Agent, live: LiveRun, by: str | None) -> None:
-    """Have the open turn go on after too many deaths, if a person says so; and those of the runs below it."""
+    """Let the open turn, and those of the runs below it, go on after too many deaths because a person resumed it."""
     live.by = by
     turn = live.state.turn
     if by is not None and turn is not None and turn.deaths >= agent.policy.deaths:
@@ -149,7 +152,7 @@ def wake(agent: Agent, live: LiveRun, by: str | None) -> None:
 
 
 def taken(state: RunState, head: int, mark: int | None) -> None:
-    """Note that the lease was taken at a head: what was looked up under an earlier one is to be looked up again."""
+    """Note the head at which the lease was taken. What was looked up under an earlier lease is looked up again."""
     state.since, state.mark = head, mark
     for call in state.calls.values():
         if call.last is not None:

@@ -48,7 +48,7 @@ class Call(Struct, frozen=True):
 
 
 class Native(Struct, frozen=True):
-    """What a provider wants back as it gave it, such as reasoning with its signature; opaque to all others."""
+    """Items that a provider wants back unchanged, such as reasoning with its signature. Others cannot read them."""
 
     by: str
     """Encoder and model that it is from; for any other it does not exist."""
@@ -80,11 +80,11 @@ class Message(Struct, frozen=True, kw_only=True):
 
 
 def attached(path: str | os.PathLike[str]) -> Part:
-    """Read an image or another file, to be sent with a message: it is what its name says, or else its bytes.
+    """Return an image or another file as a part of a message. Its type follows from its name, or else from its bytes.
 
     Raises:
-        OSError: it cannot be read.
-        AgentError: nobody can say what it is.
+        OSError: the file cannot be read.
+        AgentError: the type of the file is unknown.
     """
     file = Path(path)
     data, (media_type, packed) = file.read_bytes(), mimetypes.guess_type(file.name)
@@ -107,10 +107,10 @@ def _is_text(data: bytes) -> bool:
 
 
 def part_text(part: Part, more: str = "") -> str:
-    """Write a part of a message in words: a text as it is, an image or a file by what is known of it.
+    """Return a part of a message in words: a text as it is, an image or a file by its name, type and address.
 
     Args:
-        more: what is said of an image or file beside.
+        more: words to add about an image or a file.
     """
     if part.type == "text":
         return part.text or ""

@@ -12,12 +12,12 @@ DoubtPolicy = Literal["ask", "tell"]
 
 
 class Spelled(msgspec.StructMeta):
-    """Names the nearest field when a keyword is misspelt."""
+    """Metaclass of the rules: its error for a misspelt keyword names the nearest field."""
 
     if not TYPE_CHECKING:  # checkers read the fields themselves
 
         def __call__(self, *args: Any, **kwargs: Any) -> Any:
-            """Make one. Raises TypeError, as any call with a wrong keyword does."""
+            """Make an instance. Raises TypeError for a keyword that is no field."""
             fields = self.__struct_fields__
             for name in kwargs:
                 if name not in fields:
@@ -61,7 +61,7 @@ class Retry(Struct, frozen=True, kw_only=True, metaclass=Spelled):
 class Budget(Struct, frozen=True, kw_only=True, metaclass=Spelled):
     """Bounds of what one turn may cost, with all that runs below it cost; without a bound, costs are only recorded.
 
-    It is set aside before a request, and what came of it is settled after: what a crash or a lost reply left unsettled
+    The cost of a request is reserved before it and settled after it: what a crash or a lost reply left unsettled
     counts as spent.
     """
 
@@ -77,7 +77,7 @@ class Budget(Struct, frozen=True, kw_only=True, metaclass=Spelled):
     """The turn ends with reason `budget`, or waits for a person to say how much more it may cost."""
 
     def __post_init__(self) -> None:
-        """Refuse what bounds nothing. Raises AgentError."""
+        """Refuse values that are no bounds. Raises AgentError."""
         for name in ("usd", "tokens", "request_usd", "request_tokens"):
             value = getattr(self, name)
             if value is not None and not 0 <= value < math.inf:
@@ -85,14 +85,14 @@ class Budget(Struct, frozen=True, kw_only=True, metaclass=Spelled):
 
 
 class Price(Protocol):
-    """What the tokens of one model cost."""
+    """The price of one model's tokens."""
 
     @property
     def dated(self) -> str:
         """Name and edition of the price list; it stands on the record beside each sum."""
 
     def usd(self, usage: dict[str, Any]) -> float | None:
-        """Return the price in US dollars of a usage as the provider counts it; `None` if nobody knows. Total."""
+        """Return the price in US dollars of a usage as the provider counts it; `None` if it is unknown. Total."""
 
 
 class Compact(Struct, frozen=True, kw_only=True, metaclass=Spelled):
@@ -114,7 +114,7 @@ class Compact(Struct, frozen=True, kw_only=True, metaclass=Spelled):
     """An agent that sums up the turns that are left out, see `gesta.patterns.summariser`; `None` for no summary."""
 
     def __post_init__(self) -> None:
-        """Refuse what keeps less than nothing. Raises AgentError."""
+        """Refuse negative numbers. Raises AgentError."""
         for name in ("at_tokens", "keep_turns", "keep_results", "results_over"):
             value = getattr(self, name)
             if value is not None and not 0 <= value < math.inf:

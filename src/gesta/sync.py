@@ -39,7 +39,7 @@ OF_TURN = ("session", "key", "user", "listener")
 
 
 class Span:
-    """A span of one's own program: log into it, open spans inside it."""
+    """A span of the user's own program: log into it, open spans inside it."""
 
     def __init__(self, log: Log, commit: Callable[[], None]) -> None:
         self._log = log
@@ -132,7 +132,7 @@ class SyncRecord:
 
     @property
     def info(self) -> Info:
-        """What the store says of itself."""
+        """Format, id and address of the store."""
         return self.record.info
 
     def run(
@@ -277,7 +277,7 @@ class SyncRecord:
 
 
 class RunOptions(Options, total=False):
-    """What `run_sync` may be told: what `gesta.open` and `Record.run` are told."""
+    """Options of `run_sync`: those of `gesta.open` and of `Record.run`."""
 
     session: str | None
     """Without one, a new session each time."""

@@ -1,6 +1,6 @@
-"""A worker takes up what is due: turns that were broken off, answered, woken, or whose time has come.
+"""A worker continues the turns that are due: those that were interrupted, answered or resumed, or whose time has come.
 
-It holds nothing between two looks but which runs it saw waiting at which head, and which runs failed. Several workers
+Between two looks it remembers only which runs waited at which head, and which runs failed. Several workers
 may look at one record: the lease decides who goes on, and a worker that comes too late looks again later. A run that
 fails ends no other: it stays as it is, its failure is told, and it is looked at again after waits that grow.
 """
@@ -31,7 +31,7 @@ Told = Callable[[Outcome], None]
 
 
 class Failed(Struct, frozen=True, kw_only=True):
-    """A run that could not be gone on with; it stays as it is."""
+    """A run that could not be continued; it stays as it is."""
 
     run: str
     """Empty where the record itself could not be looked at."""
@@ -43,7 +43,7 @@ class Failed(Struct, frozen=True, kw_only=True):
     """Seconds until the next try."""
 
     def __str__(self) -> str:
-        """Write it as a line for people."""
+        """Return the failure as a line for people."""
         where = f"run {self.run}, session {self.session}" if self.run else "the record"
         said = message_of(self.failure)
         name = type(self.failure).__name__
@@ -57,7 +57,7 @@ def warn(failed: Failed) -> None:
 
 
 class Seen(Struct, frozen=True):
-    """A run as it was found at rest."""
+    """A run that nobody worked on when it was last looked at."""
 
     head: int
     open: bool
@@ -67,7 +67,7 @@ class Seen(Struct, frozen=True):
 
 
 class Again(Struct, frozen=True):
-    """A run that is to be tried again, whatever happens to it meanwhile."""
+    """A run that is tried again after a wait, whatever happens to it meanwhile."""
 
     tries: int
     at: datetime
@@ -79,10 +79,10 @@ class Worker:
     def __init__(
         self, record: Record, agents: Sequence[Agent], *, jobs: int = 4, failed: Callable[[Failed], None] = warn
     ) -> None:
-        """Prepare to work.
+        """Prepare a worker.
 
         Args:
-            jobs: turns that are taken at once.
+            jobs: turns that are worked on at once.
             failed: is called with each failure; by default that is a warning of the logger `gesta`.
         """
         self._record = record
@@ -95,7 +95,7 @@ class Worker:
         self._went = 0
 
     async def look(self, told: Told) -> int:
-        """Go on with every run that is due now, and return how many went on; each outcome is told as it comes.
+        """Continue every run that is due now, and return how many there were. Each outcome is reported as it comes.
 
         Raises:
             WriteFailed: the record cannot be looked at.
@@ -108,7 +108,7 @@ class Worker:
     async def work(
         self, told: Told, *, every_s: float = 1.0, stopping: Callable[[int], None] = lambda _turns: None
     ) -> None:
-        """Look again and again, until it is cancelled; a turn that takes long keeps no other run waiting.
+        """Look for due runs until the task is cancelled. A long turn keeps no other run waiting.
 
         Args:
             told: is called with each outcome.
@@ -133,13 +133,13 @@ class Worker:
                 raise
 
     async def _begin(self, group: TaskGroup, told: Told) -> None:
-        """Set going what is due."""
+        """Start the turns that are due."""
         async for row in self._due():
             self._busy.add(row.run)
             group.start_soon(self._go_on, row, told)
 
     async def _go_on(self, row: RunRow, told: Told) -> None:
-        """Go on with one run; whatever becomes of it stays here, unless the worker itself is to end."""
+        """Continue one run. Its errors are handled here, unless the worker itself is to end."""
         try:
             async with self._limit:
                 outcome = await self._record.resume(row.run, self._agents[row.name], by=None)
@@ -160,12 +160,12 @@ class Worker:
             LOGGER.warning("Who was told an outcome raised %s: %s", type(failure).__name__, message_of(failure))
 
     def _put_off(self, row: RunRow, failure: BaseException) -> None:
-        """Note that a run failed, and tell it."""
+        """Remember that a run failed, and report it."""
         tries, again_s = self._later(row.run)
         self._failed(Failed(run=row.run, session=row.session, failure=failure, tries=tries, again_s=again_s))
 
     def _later(self, run: str) -> tuple[int, float]:
-        """Have a run tried again after a wait, twice as long as the last one."""
+        """Try a run again after a wait, which is twice as long as its last one."""
         last = self._again.get(run)
         tries = last.tries + 1 if last is not None else 1
         wait_s = min(FIRST_WAIT_S * 2.0 ** min(tries - 1, 20), LAST_WAIT_S)
@@ -213,7 +213,7 @@ class Worker:
         return False
 
     async def _remember(self, row: RunRow, outcome: Outcome) -> None:
-        """Keep at which head a run waits, and when it is to be looked at again."""
+        """Remember the head at which a run waits, and when to look at it again."""
         state = await self._record.state(row.run)
         due = [await self._due_at(each, row.run) for each in outcome.waiting]
         soonest = min((each for each in due if each is not None), default=None)
@@ -224,7 +224,7 @@ class Worker:
             self._again.pop(row.run, None)
 
     async def _due_at(self, waiting: Waiting, run: str) -> datetime | None:
-        """Return when something waits no longer though nobody answers: a timer, or a request that expires."""
+        """Return when a wait ends without an answer: a timer is due, or a request expires."""
         state = await self._record.state(waiting.run or run)
         if waiting.what == "timer":
             notes = (note for note in state.steps.notes.values() if note.seq == waiting.of)

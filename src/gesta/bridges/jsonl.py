@@ -151,7 +151,7 @@ def _pages(entries: Iterator[Checked]) -> Iterator[list[Checked]]:
 
 
 async def _compare(store: Store, page: list[Checked], source: Source) -> None:
-    """Refuse a run that went another way on record."""
+    """Refuse a run whose entries on record differ from those in the file."""
     run, after = page[0].row.run, page[0].row.seq - 1
     on_record = await store.read(run, after, page[-1].row.seq)
     for here, there in zip(on_record, page, strict=False):

@@ -113,7 +113,7 @@ def checked(source: Source) -> Iterator[Checked]:
 
 
 class _Pass:
-    """Where one pass over a file stands."""
+    """One pass over a file: the run that is being read, and what is known of it."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
@@ -232,7 +232,7 @@ def _stored(line: EntryLine) -> Row:
 
 
 def _flaw(entry: Entry, row: Row, first: int) -> str:
-    """Return what no writer of a record writes, even where the chain holds; empty where all is well."""
+    """Return why no writer of a record can have written an entry, although its chain holds; empty if one can."""
     begins = isinstance(entry.content, BeginContent)
     opens = isinstance(entry.content, BeginContent) and entry.content.opened is not None
     own = [cause for cause in entry.causes if isinstance(cause, int)]

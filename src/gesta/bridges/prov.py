@@ -29,7 +29,7 @@ def write(statements: Iterable[Quad], format: str) -> str:
 
 
 def statement(quad: Quad) -> Statement:
-    """Make the library's statement of one of ours."""
+    """Return a statement of ours as one of the RDF library."""
     subject, predicate, graph = (NamedNode(term.value) for term in (quad.subject, quad.predicate, quad.graph))
     return Statement(subject, predicate, _term(quad.object), graph)
 

@@ -156,7 +156,7 @@ async def _base(store: Store, run: str) -> str | None:
 
 
 async def _hold(source: Store, target: Store, run: str, stack: AsyncExitStack) -> Held | str:
-    """Hold a run on both sides until the stack ends; return why, where that cannot be."""
+    """Hold a run on both sides until the stack ends. Returns why a run cannot be held."""
     leases, mirrors = [], []
     for store in (source, target):
         try:
@@ -192,7 +192,7 @@ async def _digest(store: Store, run: str, seq: int) -> bytes:
 
 
 async def _movable(source: Store, target: Store, every: dict[str, Held], pushed: Pushed) -> dict[str, Held]:
-    """Note which runs are to move, and leave those out that cannot: a run moves with all that belong to it."""
+    """Choose the runs to move. A run moves only together with all runs that belong to it."""
     own = {row.run for row in await source.runs(SESSION, NAME)}  # says what became of others here, and stays
     why = dict[str, str]()
     for run, one in every.items():
@@ -291,7 +291,7 @@ async def _copy(
 
 
 async def _move_letters(source: Store, target: Store, one: Held) -> int:
-    """Have the letters that wait at the source wait at the target alone, and return how many that were."""
+    """Move the letters that wait at the source to the target, and return how many were moved."""
     letters = await source.inbox(one.run)
     if letters:
         for letter in letters:
@@ -301,7 +301,7 @@ async def _move_letters(source: Store, target: Store, one: Held) -> int:
 
 
 async def _let_go(target: Store, one: Held) -> bool:
-    """Make the mirror of a run that is here whole an ordinary run, and return whether it was a mirror."""
+    """Turn the mirror of a run into an ordinary run once all its entries are here. Returns whether it was a mirror."""
     if one.mirror_there is None or one.head != one.last:
         return False
     with shielded():
@@ -310,7 +310,7 @@ async def _let_go(target: Store, one: Held) -> bool:
 
 
 async def adopt(store: Store, runs: Sequence[str], by: str) -> list[str]:
-    """Have mirrors and runs that were moved away go on here, with all that belongs to them, and return which.
+    """Turn mirrors and moved runs, with all that belong to them, into runs that go on here, and return them.
 
     Args:
         by: who says that no other record goes on with them.

@@ -41,7 +41,7 @@ class Groups(typer.core.TyperGroup):
     """A group that lists its commands under their headings."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """Name the commands, not by the alphabet."""
+        """Return the names of the commands in the order of `VERBS`."""
         return [name for names in VERBS.values() for name in names]
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
@@ -123,7 +123,7 @@ def _sign(call: Any, shape: Any) -> None:
 
 
 def guarded(work: Callable[[], int | None], *, debug: bool) -> int:
-    """Do a command's work and give its exit code; errors are said, not shown as tracebacks."""
+    """Run a command and return its exit code. Errors are printed as messages, not as tracebacks."""
     try:
         with _warned():
             code = work() or 0
@@ -166,6 +166,6 @@ def _warned() -> Iterator[None]:
 
 
 def silenced() -> int:
-    """Nobody reads on: throw away what is still to be written, without a word."""
+    """Drop all text that is still to be written, because nobody reads it."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return BROKEN_PIPE

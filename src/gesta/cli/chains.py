@@ -35,7 +35,7 @@ UNDER = {"Thought": "Analysis", "ToolUse": "Analysis"} | dict.fromkeys(
 
 
 def why(options: OnRecord, run: str, entry: int | None, *, everything: bool) -> None:
-    """Show what an entry was made of."""
+    """Show what an entry was made from."""
     found = reading(options, lambda record: _explained(record, run, entry))
     if options.json:
         put_all(json_line(msgspec.to_builtins(node)) for node in found.nodes)
@@ -88,7 +88,7 @@ class Page:
             yield self._cut(f"left out: {told} (--all shows them)", self._width)
 
     def _fitting(self) -> dict[str, Node]:
-        """Leave out what is least needed until the page holds the rest."""
+        """Leave out nodes, those of earlier turns first, until the rest fits the page."""
         kept, found = dict(self._nodes), self._found
         target = found.nodes[-1]
         asked = [self._nodes[id].seq for id in found.questions if id in self._nodes]

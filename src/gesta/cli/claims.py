@@ -1,4 +1,4 @@
-"""What `adopt` and `gone` do: write down what a person says that no program can find out.
+"""The commands `adopt` and `gone`: they write down facts that a person knows and no program can find out.
 
 A copy cannot see whether the record that it was made from goes on, and a process of another machine cannot be looked
 up. Both are said before they are written down: what they allow may make an effect happen twice if they are not so.
@@ -200,7 +200,7 @@ def _list(lines: list[str]) -> None:
 
 
 def _agreed(question: str, *, yes: bool, json: bool) -> bool:
-    """Ask, unless that was said before; where nobody can be asked, say what to add."""
+    """Ask the person to confirm. Without a terminal, print the option that confirms."""
     if yes:
         return True
     if json or not terminal(sys.stdin):

@@ -145,7 +145,7 @@ def _usage(read: Any, text: str) -> Any:
 
 
 async def _acting(record: Record, base: RunRow, agent: Agent, options: ForkOptions) -> Agent:
-    """Return the agent that goes on, changed as was asked for."""
+    """Return the agent that the fork goes on with, changed as the options say."""
     if options.model == "recorded":
         return forks.recorded_model(await record.read(base.run), agent)
     return with_model(agent, options.model, options.base_url)
@@ -221,7 +221,7 @@ def _content(entry: Entry) -> str:
 
 
 def _facts(found: differences.Compared) -> list[str]:
-    """Show what came of both, side by side."""
+    """Print the answers, effects and costs of both runs side by side."""
     rows = []
     for name, show in FACTS.items():
         one, other = show(found.before), show(found.after)

@@ -78,7 +78,7 @@ class Job:
 
 
 def work(job: Job, voice: Voice, first: Work) -> int:
-    """Do a stretch of work, and those that follow when the person answers; give the exit code."""
+    """Run the agent until it ends or waits, and again after each answer of the person. Returns the exit code."""
     try:
         outcome, open_ = _stretch(job, voice, first)
         while letters := _answers(job, open_):

@@ -112,7 +112,7 @@ def _heads(word: str) -> list[Head]:
 
 
 def _write_heads(path: str, heads: Iterable[Head]) -> None:
-    """Write a file beside, then give it its name: whoever is killed meanwhile leaves the old one. Raises Stop."""
+    """Write a new file and rename it: a process that is killed meanwhile leaves the old file whole. Raises Stop."""
     text = "".join(f"{head}\n" for head in heads)
     try:
         if Path(path).exists() and not Path(path).is_file():  # a pipe
@@ -226,7 +226,7 @@ def import_(options: ImportOptions) -> int:
 
 
 def _name_broken() -> None:
-    """Name installed importers of others that nothing can be read with."""
+    """Print the installed importers of others that cannot be used."""
     from gesta.importers.known import formats
 
     for name, why in formats().broken.items():

@@ -173,7 +173,7 @@ def _turns(entries: list[Entry]) -> Iterator[Iterator[Cells]]:
 
 
 def _steps(entries: list[Entry], known: dict[str | None, AgentAction]) -> list[AgentStep | AgentFinish]:
-    """Read the steps of a turn; what came late to a call of an earlier one has that call's action."""
+    """Return the steps of a turn. A late result of an earlier turn's call has the action of that call."""
     found, seqs = steps(entries), {entry.seq for entry in entries}
     results = [(each.run, each.content.call) for each in entries if isinstance(each.content, ToolResultContent)]
     strays = [n for n, each in enumerate(found) if isinstance(each, AgentStep) and each.action.entry is None]

@@ -86,7 +86,10 @@ def approve(options: ApproveOptions) -> None:
 
 
 def _in_time(calls: list[OpenCall], options: ApproveOptions, found: Found) -> list[OpenCall]:
-    """Leave out the calls whose request has expired. Raises Stop: one of them is meant, or no other waits."""
+    """Return the calls whose request has not expired.
+
+    Raises Stop if an expired one is meant, or if no other call waits.
+    """
     now = found.record.turns.clock()
     late = [call for call in calls if call.expires is not None and call.expires <= now]
     if options.call is not None:
@@ -105,7 +108,10 @@ def _in_time(calls: list[OpenCall], options: ApproveOptions, found: Found) -> li
 
 
 def _verdict(options: ApproveOptions) -> Verdict:
-    """Read what a person said about a call. Raises Stop: it is several things at once, no JSON, or has no token."""
+    """Return the answer that the options give.
+
+    Raises Stop if they contradict each other, are no JSON, or lack a token.
+    """
     said = [name for name in ("deny", "args", "result") if getattr(options, name)]
     if len(said) > 1:
         raise Stop(f"--{said[0]} and --{said[1]} do not go together: one says how the call ends, the other otherwise.")
@@ -157,7 +163,7 @@ def answer(options: AnswerOptions) -> None:
 
 
 def _fitting(text: str, question: QuestionContent) -> Any:
-    """Read an answer as its question wants it. Raises Stop: it does not fit."""
+    """Return an answer in the type that its question asks for. Raises Stop if the answer does not fit."""
     if question.schema is None:
         return text
     wanted = question.schema.get("type")
@@ -288,7 +294,7 @@ def _standing(state: RunState) -> str:
 def _told(
     options: OnRecord, said: str, call: OpenCall, found: Found, *, how: str = "", args: dict[str, Any] | None = None
 ) -> None:
-    """Repeat what was said about a call, with the arguments that it runs with."""
+    """Print the answer about a call again, with the arguments that the call runs with."""
     args = call.final_args if args is None else args
     if options.json:
         put(json_line({"run": found.row.run, "call": call.seq, "tool": call.name, "said": said}))

@@ -55,10 +55,10 @@ def load_all(addresses: Sequence[str]) -> tuple[list[Agent], Approver | None]:
 
 
 def with_model(agent: Agent, name: str | None, base_url: str | None) -> Agent:
-    """Return the agent with the model that was named, if one was; find out now whether there is a key for it.
+    """Return the agent with the model that the options name. Whether its key is set is checked now.
 
     Raises:
-        Stop: it was said where to ask, but not which model.
+        Stop: the options have a base URL, but no model.
     """
     name = name or (agent.model if isinstance(agent.model, str) else None)
     if base_url and name is None:
@@ -100,7 +100,7 @@ def _is_file(place: str) -> bool:
 
 
 def _no_name(address: str) -> str:
-    """Return which agents are in a file that was named without one."""
+    """Return the error for a file that was named without an agent. It lists the agents in the file."""
     if not _is_file(address):
         return f"{address!r} names no agent. {FORM}"
     return f"{address!r} names a file, but no agent in it. {_listed(_agents(_file(address)), address)}"
@@ -117,7 +117,7 @@ def _listed(agents: list[str], place: str) -> str:
 
 
 class _AsItStands(SourceFileLoader):
-    """Reads the file itself: kept bytecode is stale where an edit in the same second left the size as it was."""
+    """Loads the source and not the cached bytecode. The cache is stale after an edit that keeps second and size."""
 
     def get_code(self, fullname: str) -> CodeType:
         del fullname

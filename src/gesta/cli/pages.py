@@ -54,7 +54,7 @@ PAGE = 1000
 
 
 def reading(options: OnRecord, do: Callable[[Record], Awaitable[T]], named: str | None = None) -> T:
-    """Open the record for reading and do something with it."""
+    """Open the record for reading and call a function with it."""
     address = options.source(named)
 
     async def main() -> T:
@@ -129,7 +129,7 @@ def runs(options: RunsOptions) -> None:
 
 
 async def _known(record: Record, row: RunRow) -> dict[str, Any]:
-    """Return what is listed of a run; of one that cannot be read, why."""
+    """Return the row of a run in the list. Of a run that cannot be read, the row says why."""
     try:
         return _facts(row, await record.read(row.run))
     except BrokenRecord as error:
@@ -172,7 +172,7 @@ def _facts(row: RunRow, entries: list[Entry]) -> dict[str, Any]:
 
 
 def standing(state: RunState) -> str:
-    """Return how a run stands, as somebody sees it who does not write it."""
+    """Return in a few words where a run stands, as a process sees it that does not write the run."""
     turn = state.turn
     if turn is None:
         return "recorded"
@@ -222,7 +222,7 @@ def _show(options: LogOptions, page: Transcript, stored: Row, entry: Entry | Non
 
 
 def heading(row: RunRow) -> str:
-    """Return which run it is, in one line."""
+    """Return the line above a run that says which run it is."""
     parent = f"  child of {row.parent_run}" if row.parent_run else ""
     return f"run {row.run}  session {row.session}  agent {row.name}{parent}  begun {row.at[:10]} {row.at[11:19]} UTC"
 
@@ -259,7 +259,7 @@ def entry_line(entry: Entry) -> str:
 
 
 def kinds_of(text: str | None) -> set[str] | None:
-    """Read the names of kinds. Raises Stop for one that there is not."""
+    """Return the kinds of these names. Raises Stop for a name that is no kind."""
     if text is None:
         return None
     known = [kind.value for kind in Kind]

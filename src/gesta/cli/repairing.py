@@ -13,7 +13,7 @@ from gesta.stores.sqlite_repair import repair as take_out
 
 
 def repair(options: RepairOptions) -> int:
-    """Show what is not of Gesta's making, ask, and take it out."""
+    """Show what Gesta did not make, ask, and remove it."""
     address = options.source(options.file)
     if remote(address):
         raise Stop("A record in PostgreSQL is repaired there: drop what the error names, and what you do not know.")

@@ -131,7 +131,7 @@ def resume(options: ResumeOptions) -> int:
 
 
 def _found(job: "Job", name: str) -> tuple[str, int]:
-    """Find the run; say so if nothing is open in it. Raises Stop: another agent began it."""
+    """Return the run to resume, and print a note if no turn is open in it. Raises Stop if another agent began it."""
     import anyio
 
     from gesta.address import open_record
@@ -167,7 +167,7 @@ def _text(given: str | None) -> str:
 
 
 def _file(path: str) -> "Part":
-    """Read a file that goes along."""
+    """Read a file that is sent with the message."""
     from gesta.message import attached
 
     try:

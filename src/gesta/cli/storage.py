@@ -64,7 +64,7 @@ def backup(options: BackupOptions) -> None:
 
 
 def prune(options: PruneOptions) -> int:
-    """Return what goes, ask, and take it away."""
+    """Show the runs to remove, ask, and remove them."""
     if not (options.runs or options.before or options.session or options.keep):
         raise Stop("Say what goes: gesta prune RUN, --before 90d, --session NAME, or --keep 100 and nothing older.")
     address, before = options.target(), point(options.before, "--before")
@@ -102,7 +102,7 @@ def _agreed(options: PruneOptions, found: Plan) -> bool:
 
 
 def _show(found: Plan) -> None:
-    """List what goes, and what stays though it fits."""
+    """Print the runs to remove, and the runs that fit the choice and stay."""
     if found.groups:
         say("These go, oldest first:")
         going = sorted(found.runs, key=lambda run: run.last_at)
@@ -129,7 +129,7 @@ def _why(each: Staying) -> str:
 
 
 async def _told(record: Record, options: PruneOptions, gone: Gone) -> int:
-    """Have the file written anew, so that nothing of what was pruned stands in it; say what went, and what did not."""
+    """Rewrite the file so that it holds nothing that was pruned, and print what was removed and what was not."""
     freed, words, erased = 0, "", True
     try:
         freed = await record.store.shrink()
@@ -149,7 +149,7 @@ async def _told(record: Record, options: PruneOptions, gone: Gone) -> int:
 
 
 def hold(options: HoldOptions) -> None:
-    """Hold a run, let it go, or list what is held."""
+    """Hold a run, end its hold, or list the held runs."""
     if options.run is None:
         _list(options)
         return

@@ -1,4 +1,4 @@
-"""What is said: data on stdout, talk on stderr, and nothing that a terminal would obey.
+"""Output of the commands: data on stdout, messages on stderr, and no text that steers a terminal.
 
 A record holds whatever a model, a tool or a stranger wrote: escape sequences, marks that turn text around, lone halves
 of characters. `harmless` shows them as they would stand in Python source, wherever people look at text.
@@ -44,14 +44,14 @@ class Screen:
             self.write(line)
 
     def end(self) -> None:
-        """Write what still waits: nothing follows."""
+        """Write the text that was held back. No text follows."""
         left = self._flow.feed("", last=True)
         with suppress(OSError, ValueError):
             if left:
                 self._stream.write(left)
 
     def __getattr__(self, name: str) -> Any:
-        """Be the stream in all else."""
+        """Return an attribute of the stream that this one replaces."""
         return getattr(self._stream, name)
 
 
@@ -64,7 +64,7 @@ class Stop(GestaError):
 
 
 def harmless(text: str) -> str:
-    """Show what a terminal would obey as an escape of Python source; tabs and line ends stay."""
+    """Return text with escapes in place of all that steers a terminal; tabs and line ends stay."""
     return HOSTILE.sub(_escaped, text.replace("\r\n", "\n"))
 
 
@@ -100,7 +100,7 @@ def colours(stream: TextIO) -> bool:
 
 
 def terminal(stream: TextIO) -> bool:
-    """Return whether somebody sits at the other end."""
+    """Return whether the stream is a terminal."""
     return not stream.closed and stream.isatty()
 
 

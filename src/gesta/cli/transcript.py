@@ -172,7 +172,7 @@ class Transcript:
         yield self._styled(text + "─" * max(0, self._width - len(text)), DIM)
 
     def _span(self, entry: Entry, content: BeginContent | EndContent) -> Iterator[str]:
-        """Show a scope that somebody opened, as deep as it lies."""
+        """Return the line of a span that a program opened, indented by its depth."""
         if isinstance(content, BeginContent):
             depth = self._spans.get(content.parent, -1) + 1 if content.parent is not None else 0
             self._spans[entry.seq], self._names[entry.seq] = depth, content.name
@@ -245,7 +245,7 @@ def line_of(entry: Entry, agent: str) -> Line:
 
 
 def scope(content: BeginContent | EndContent | EdgeContent | KeyValueContent) -> Line:
-    """Return what is shown of a scope and what is noted in it."""
+    """Return the line of a begin, end, edge or key-value."""
     match content:
         case BeginContent(name=name, role=role, state=state):
             kind = f" ({role})" if role else ""
@@ -265,7 +265,7 @@ def scope(content: BeginContent | EndContent | EdgeContent | KeyValueContent) ->
 
 
 def work(content: DecisionContent | PlanContent | RetrievalContent | ArtifactContent | CompactionContent) -> Line:
-    """Return what is shown of thinking that leaves a trace."""
+    """Return the line of a plan, decision, retrieval, artifact or compaction."""
     match content:
         case DecisionContent(choice=choice, candidates=candidates, rationale=rationale):
             return Line("decision", f"{choice} of {', '.join(candidates)}{f': {rationale}' if rationale else ''}")

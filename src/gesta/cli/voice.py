@@ -106,7 +106,7 @@ class Voice:
             self._shown.clear()
 
     def _put(self, text: str, end: str = "\n") -> None:
-        """Write data; that nobody reads it any more does not stop the agent."""
+        """Write data. The agent goes on if nobody reads the data any more."""
         try:
             print(text, end=end, file=self._out, flush=True)
         except BrokenPipeError:

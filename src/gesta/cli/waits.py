@@ -57,7 +57,7 @@ async def open_calls(record: Record, outcome: Outcome) -> list[Open]:
 
 
 async def _below(record: Record, run: str) -> list[Open]:
-    """Find what waits in a child run, as somebody sees it who does not write it."""
+    """Return what waits in a child run, as a process sees it that does not write the run."""
     state = await record.state(run)
     if not state.open:
         return []
@@ -75,7 +75,7 @@ async def _below(record: Record, run: str) -> list[Open]:
 
 
 def _about(last: Try) -> Literal["doubt", "running"]:
-    """Return what is to be known of an attempt: its outcome, or first its end."""
+    """Return which question about an attempt is open: its outcome, or first whether it has ended."""
     if last.verdict is not None:  # it goes on by itself when the attempt has ended
         return "running"
     return "doubt" if last.doubt is not None or last.over or last.looked else "running"
@@ -95,7 +95,7 @@ async def where_it_waits(record: Record, row: RunRow, waits: Callable[[RunState]
     """Find the run at or below a run in which something waits, and the root run that is to be resumed then.
 
     Raises:
-        Stop: something waits in several.
+        Stop: several runs wait for something.
     """
     rows = await record.store.runs(row.session)
     by_id = {each.run: each for each in rows}

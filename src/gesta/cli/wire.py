@@ -55,7 +55,7 @@ class Sent(Struct, frozen=True, kw_only=True):
 
 
 def show(options: ShowOptions) -> None:
-    """Show what was asked for."""
+    """Show an entry or a request, as the options say."""
 
     async def read(record: Record) -> None:
         row = await record.find(options.run)

@@ -43,7 +43,7 @@ def work(options: WorkOptions) -> int:
 
 
 class _Work:
-    """What a worker says, and what came of it."""
+    """Prints what a worker does, and remembers how it ended."""
 
     def __init__(self, options: WorkOptions) -> None:
         self._options, self._out = options, sys.stdout

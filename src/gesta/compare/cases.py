@@ -60,7 +60,7 @@ class Case(Struct, frozen=True):
 
 
 async def taken(record: Record, run: str) -> dict[str, list[Entry]]:
-    """Read a run and all below it."""
+    """Return a run and all runs below it as a case."""
     found, open_ = {run: await record.read(run)}, {run}
     for row in await record.store.runs():  # in the order in which they were opened
         if row.parent_run in open_:
@@ -70,7 +70,7 @@ async def taken(record: Record, run: str) -> dict[str, list[Entry]]:
 
 
 def written(case: Case) -> str:
-    """Write a case as text, without the secrets of this process."""
+    """Return a case as text, without the secrets of this process."""
     lines = [msgspec.json.encode(case.head).decode()]
     lines += [_line(entry) for entries in case.runs.values() for entry in entries]
     SECRETS.add_environment(os.environ)
@@ -97,17 +97,17 @@ def read(path: str | os.PathLike[str]) -> Case:
 
 
 async def check(case: Case, agent: Agent) -> list[str]:
-    """Replay a case; give in words what is not as it was, nothing if all is."""
+    """Replay a case, and return in words what differs from it; an empty text if nothing differs."""
     found = await replay_run(case.runs, case.head.run, agent, How(prompts=False, live=case.head.live))
     first = found.first
     return [] if first is None else divergence_lines(first, list(case.runs[first.run]))
 
 
 async def accepted(case: Case, agent: Agent) -> Case:
-    """Make a case of what the code does today, where that is as many steps of the same kinds.
+    """Return the case as the code does it today. The steps must have the same number and kinds.
 
     Raises:
-        AgentError: it is not; then a run of today is to be recorded and added.
+        AgentError: they have not. Record a run of today and add that.
     """
     how = How(prompts=False, live=case.head.live, moves=True)
     found = await replay_run(case.runs, case.head.run, agent, how)
@@ -121,7 +121,7 @@ async def accepted(case: Case, agent: Agent) -> Case:
 
 
 def _kept(before: Sequence[Entry], after: Sequence[Entry]) -> list[Entry]:
-    """Keep what is the same as it was, times included."""
+    """Return today's entries, with the old entry in each place where nothing differs."""
     pairs = zip(before, after, strict=True)
     return [new if difference(old, new) is not None else old for old, new in pairs]
 

@@ -12,7 +12,7 @@ from gesta.compare.cases import check, read
 
 
 class Drift(Exception):
-    """What a run does or says is not what it did or said."""
+    """A replayed case differs from its recording."""
 
 
 class CaseFile(pytest.File):

@@ -47,7 +47,7 @@ class Step(Struct, frozen=True, kw_only=True):
 
 
 class Effect(Struct, frozen=True, kw_only=True):
-    """A call, and what it gave."""
+    """A tool call and its result."""
 
     tool: str
     args: dict[str, Any]
@@ -57,7 +57,7 @@ class Effect(Struct, frozen=True, kw_only=True):
 
 
 class Facts(Struct, frozen=True, kw_only=True):
-    """What came of a run."""
+    """The answer, the effects and the cost of a run."""
 
     run: str
     entries: int
@@ -99,7 +99,7 @@ def compare(before: Sequence[Entry], after: Sequence[Entry]) -> Compared:
 
 
 def facts(entries: Sequence[Entry]) -> Facts:
-    """Return what came of a run."""
+    """Return the answer, the effects and the cost of a run."""
     contents = [entry.content for entry in entries]
     results = {each.call: each.outcome for each in reversed(contents) if isinstance(each, ToolResultContent)}
     fork = next(
@@ -150,7 +150,7 @@ def _shown(entry: Entry) -> bool:
 
 
 def said(entry: Entry) -> dict[str, Any]:
-    """Return what an entry says, without what links it to others."""
+    """Return the content of an entry without its links to other entries."""
     found = counted(entry)
     kept = "meta" if entry.kind is Kind.RequestHeader else ""
     return {name: value for name, value in found.items() if name == kept or name not in LINKS}

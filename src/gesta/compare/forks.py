@@ -54,7 +54,7 @@ REPLY = (Kind.Thought, Kind.ToolCall)
 
 
 class Change(Struct, frozen=True):
-    """One value of one entry that is another one in a fork."""
+    """A value of an entry that a fork replaces by another one."""
 
     seq: int
     path: str
@@ -63,7 +63,7 @@ class Change(Struct, frozen=True):
 
 
 class Fork(Struct, frozen=True, kw_only=True):
-    """How a fork is made."""
+    """The base of a fork, where it begins, and what it changes."""
 
     at: int | None = None
     """Seq of the last entry that it shares; by default all, or those before the one that is changed."""
@@ -120,7 +120,7 @@ async def go_on(record: Record, fork: RunRow, agent: Agent) -> Outcome:
     """Run a fork through all that people said to its base, or until it waits for somebody.
 
     Raises:
-        NoRun: nobody said anything.
+        NoRun: the base has no message of a person.
     """
     entries = await record.read(fork.run)
     begin = next(each for each in reversed(entries) if _opens(each))
@@ -142,7 +142,7 @@ async def go_on(record: Record, fork: RunRow, agent: Agent) -> Outcome:
 
 
 def recorded_model(entries: Sequence[Entry], agent: Agent) -> Agent:
-    """Have an agent ask a model that says what a run's model said, in the same bytes where it asks the same."""
+    """Return an agent whose model repeats the answers of a run. To the same request it sends the same bytes."""
     asked = next((each for each in entries if isinstance(each.content, RequestContent)), None)
     for stream in (False, True):
         acting = bind(msgspec.structs.replace(agent, model=replay(entries, stream=stream)))
@@ -209,7 +209,7 @@ def _parts(entries: Sequence[Entry], how: Fork) -> tuple[int, list[Entry]]:
 
 
 def _allow(entries: Sequence[Entry], entry: Entry, made: Content, how: Fork) -> None:
-    """Raise AgentError for a change by which a call would be made: whoever wants that says it to the fork itself."""
+    """Raise AgentError for a change that would set off a call. Send an approval to the fork itself instead."""
     if isinstance(made, ApprovalContent) and made.verdict == "approved":
         said = "approve"
     elif isinstance(made, ResolutionContent) and made.verdict == "retry":
@@ -227,7 +227,7 @@ def _allow(entries: Sequence[Entry], entry: Entry, made: Content, how: Fork) -> 
 
 
 def _together(entries: Sequence[Entry], at: int) -> int:
-    """Return the last entry of what was written at once: a turn begins with what opens it, and a reply is one."""
+    """Return the last of the entries that were written together: the opening of a turn, or one reply."""
     if 0 < at < len(entries) and begins_turn(entries[at - 1]) and opens(entries, entries[at]):
         return at + 1
     return _end_of_reply(entries, at)
@@ -269,7 +269,7 @@ def _replaced(value: Any, steps: list[str], new: Any) -> Any:
 
 
 def _write(journal: Journal, own: Sequence[Entry], base: str) -> None:
-    """Write the changed entry and what is one with it; their seqs are new ones."""
+    """Write the changed entry, and the entries that were written together with it, under new seqs."""
     seqs: dict[Cause, int] = {}
     for entry in own:
         causes = (*(seqs.get(cause, cause) for cause in entry.causes), (base, entry.seq))

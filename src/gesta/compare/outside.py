@@ -1,4 +1,4 @@
-"""What on record came from outside: nobody's code wrote it, so a replay takes it over as it is.
+"""Entries that came from outside the program, which a replay copies as they are.
 
 People, tools, providers and time: what a tool gave and did on its way, what went wrong, what was said meanwhile, and
 that a process ended. A request, a call, an answer come from the agent, and are written again.
@@ -84,7 +84,7 @@ def from_outside(entries: Sequence[Entry], entry: Entry) -> bool:
 
 
 def _told(content: ToolResultContent) -> bool:
-    """Return whether a result tells what a tool raised, or what it was copied from: no placeholder does."""
+    """Return whether a result tells what a tool raised, or from which call it was copied. Placeholders tell neither."""
     return content.error is not None or content.copy_of is not None
 
 
@@ -114,7 +114,7 @@ def _in_turn(entries: Sequence[Entry], entry: Entry) -> bool:
 
 
 def _while_tried(entries: Sequence[Entry], entry: Entry) -> bool:
-    """Return whether an entry was written while a tool was tried, or about what was."""
+    """Return whether an entry was written by an attempt of a tool, or about one."""
     own = [cause for cause in entry.causes if isinstance(cause, int)]
     first = entries[own[0] - 1] if own else None
     if first is None:

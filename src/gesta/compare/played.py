@@ -1,4 +1,4 @@
-"""A model and tools that say and give what they did, and do nothing: what stands in for the outside on a stage."""
+"""A model and tools that repeat what is on record and do nothing: a replay calls them in place of the real ones."""
 
 import json
 import zlib
@@ -23,7 +23,7 @@ CONTEXT = "gesta_replayed_context"
 
 
 class PlayedModel:
-    """A model that is asked as it was, and says what it said."""
+    """A model that repeats the answers on record."""
 
     def __init__(self, stage: Stage, model: Model) -> None:
         self._stage, self._model = stage, model
@@ -47,7 +47,7 @@ class PlayedModel:
         return self._model.envelope(header)
 
     async def send(self, request: Request) -> AsyncGenerator[Piece, None]:
-        """Yield the bytes that came, where they were kept, or else what was read from them."""
+        """Yield the recorded bytes of a reply, or else the reply that was read from them."""
         answer, content = self._stage.answer()
         native = (content.meta or {}).get("native")
         if answer.raw is not None:
@@ -66,7 +66,7 @@ class PlayedModel:
 
 
 class PlayedTool(Tool, frozen=True, kw_only=True, eq=False):
-    """A tool that gives what it gave, and does nothing."""
+    """A tool that returns the results on record, and does nothing."""
 
     stage: Stage
     real: Tool
@@ -88,7 +88,7 @@ class PlayedTool(Tool, frozen=True, kw_only=True, eq=False):
 
 
 def played(stage: Stage, tool: Tool) -> PlayedTool:
-    """Make a tool that gives what it gave."""
+    """Return a tool that repeats the results on record."""
 
     async def reconcile(_key: str, context: Context) -> Any:
         return stage.settled(_attempt(context))
@@ -110,16 +110,16 @@ def _giving(stage: Stage) -> Callable[P, Any]:
 
 
 async def nobody(*_: Any) -> None:
-    """Stand where an agent is only named."""
+    """Do nothing, as the program of an agent that is only named."""
 
 
 def _attempt(context: Context) -> int:
-    """Return the attempt that a tool is told of."""
+    """Return the attempt that a tool's context names."""
     return int(context.explain_id.rpartition(".")[2])
 
 
 def given(content: ToolResultContent) -> Any:
-    """Return what a tool returned, or raise what it raised, so that the same result comes of it."""
+    """Return what a tool returned, or raise what it raised, so that the same result is written."""
     if content.outcome == "ok":
         value, document = content.tool_result, content.document
         return value if document is None else DocumentedResult(value, document)
@@ -129,5 +129,5 @@ def given(content: ToolResultContent) -> Any:
 
 
 def text(value: Any) -> str:
-    """Write a value as text."""
+    """Return a value as text."""
     return value if isinstance(value, str) else json.dumps(value, default=str)

@@ -40,7 +40,7 @@ from gesta.state.run import RunView
 
 
 class Divergence(Struct, frozen=True):
-    """Where a replay goes another way than the record."""
+    """The first place at which a replay differs from the record."""
 
     run: str
     seq: int
@@ -53,7 +53,7 @@ class Divergence(Struct, frozen=True):
 
 
 class Replayed(Struct, frozen=True):
-    """What came of taking a run again."""
+    """The result of a replay."""
 
     run: str
     entries: int
@@ -70,12 +70,12 @@ class Replayed(Struct, frozen=True):
         return next((each.divergence for each in self.every() if each.divergence is not None), None)
 
     def every(self) -> list["Replayed"]:
-        """Return this and all below."""
+        """Return this replay and those of all runs below."""
         return [self, *(one for each in self.below for one in each.every())]
 
 
 class How(Struct, frozen=True, kw_only=True):
-    """How a run is taken again."""
+    """The options of a replay."""
 
     prompts: bool = True
     """Whether how a model was asked counts: headers and the digests of bodies."""
@@ -114,7 +114,7 @@ def keyless(agent: Agent) -> Agent:
 
 
 class Rehearsal:
-    """One run that is taken again."""
+    """The replay of one run."""
 
     def __init__(self, entries: Sequence[Entry], runs: Runs, how: How) -> None:
         self._entries, self._runs = entries, runs
@@ -160,7 +160,7 @@ class Rehearsal:
         return found | self._called
 
     async def _earlier(self, agent: Agent) -> bool:
-        """Start a process at an earlier entry, in case the process on record did more in one step."""
+        """Start a process at an earlier entry, because the process on record may have done more in one step."""
         stage, reached, found = self.stage, self.stage.done, self.stage.found
         for head in range(reached - 1, max(reached - EARLIER, self._shared) - 1, -1):
             gone = stage.back(head)
@@ -181,7 +181,7 @@ class Rehearsal:
         return True
 
     def _gave_other(self) -> bool:
-        """Return whether the process was ended because a tool that is run gave something else."""
+        """Return whether the process was ended because a live tool returned something else."""
         found = self.stage.found
         if found is None or found[0].kind is not found[1].kind:
             return False
@@ -191,7 +191,7 @@ class Rehearsal:
         return isinstance(call, ToolCallContent) and call.tool_name in self.stage.live
 
     def _by_lot(self, entry: Entry) -> bool:
-        """Return whether a decision was drawn by lot: nothing but its options can be the same again."""
+        """Return whether a decision was drawn by lot. Then only its options can be compared."""
         found = self.stage.found
         old, made = entry.content, found[1].content if found is not None else None
         if not isinstance(old, DecisionContent) or not isinstance(made, DecisionContent):
@@ -216,7 +216,7 @@ class Rehearsal:
         return None
 
     def _opens(self, begin: Entry) -> Opening:
-        """Return what opened a turn."""
+        """Return the entry that opened a turn."""
         content, opened = begin.content, self.stage.opened
         assert isinstance(content, BeginContent)
         said = self._entries[begin.seq] if begin.seq < len(self._entries) else None
@@ -237,7 +237,7 @@ class Rehearsal:
         )
 
     async def child(self, agent: Agent, task: Task) -> Outcome | None:
-        """Return what a child run gave, once it is its turn; `None` where it came to no end here."""
+        """Return the result of a child run when the replay comes to it; `None` if the run has no end on record."""
         assert isinstance(task.cause, tuple)
         after = self._entries[task.cause[1] :]
         waits = next((each for each in after if isinstance(each.content, FaultContent) and self._of(each, task)), None)
@@ -256,7 +256,7 @@ class Rehearsal:
         return None
 
     def _call(self, agent: Agent, task: Task) -> None:
-        """Note which agent a child run is of."""
+        """Remember the agent of a child run."""
         for run, entries in self._runs.items():
             if _is_child(entries, self.stage.run, task.name):
                 self._called[run] = agent
@@ -267,7 +267,7 @@ class Rehearsal:
         return fault.content.of in self._entries[task.cause[1] - 1].causes
 
     def _divergence(self, failure: GestaError | None, before: Found | None) -> Divergence:
-        """Return what the last two processes did in place of what is on record; the nearer one is told."""
+        """Return where the last two processes differ from the record. The one that came further counts."""
         entry, found, run = self.stage.next, self.stage.found, self.stage.run
         if before is not None and entry is not None and before[0].seq == entry.seq:
             same = found is not None and found[1].kind == entry.kind
@@ -284,14 +284,14 @@ class Rehearsal:
 
 
 class Understudy(Turns):
-    """Holds the run of a rehearsal; other runs are not entered, what they gave is on record."""
+    """Holds the run that is replayed. Other runs are not replayed here: their results are on record."""
 
     def __init__(self, rehearsal: Rehearsal) -> None:
         super().__init__(rehearsal.stage, lambda agent: agent, rehearsal.stage.now)
         self._rehearsal = rehearsal
 
     async def child(self, agent: Agent, task: Task, live: LiveRun) -> Outcome:
-        """Return what a child run gave; one that had come to no end waits."""
+        """Return the result of a child run. A run without an end waits."""
         live.absorb()
         await live.log.durable()
         ended = await self._rehearsal.child(agent, task)
@@ -303,7 +303,7 @@ class Understudy(Turns):
 
     @asynccontextmanager
     async def held(self, run: str, agent: Agent, told: TurnCaller, above: str | None = None) -> AsyncIterator[LiveRun]:
-        """Hold the run; the stage looks at what is written, committed or not."""
+        """Hold the run. The stage compares every entry that is written, also before its commit."""
         async with super().held(run, agent, told, above) as live:
             self._rehearsal.stage.journal = live.log.journal
             yield live

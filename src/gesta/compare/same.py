@@ -1,4 +1,4 @@
-"""Two entries are the same if kind, content, span and causes are; what a clock or a machine gave does not count.
+"""Two entries are the same if kind, content, span and causes are. Times and names of machines do not count.
 
 The content is compared as the JSON that is stored, so a difference has a path in it that people can look up.
 """
@@ -44,7 +44,7 @@ class Difference(Struct, frozen=True):
 
 
 class _Missing:
-    """Stands where one side has nothing."""
+    """The value of a side that has no such member."""
 
     def __repr__(self) -> str:
         return "(nothing)"
@@ -60,7 +60,7 @@ def told(content: Content) -> dict[str, Any]:
 
 
 def counted(entry: Entry) -> dict[str, Any]:
-    """Return what counts of an entry's content."""
+    """Return the members of an entry's content that are compared."""
     found = told(entry.content)
     for path in CHANCE.get(entry.kind, ()):
         _drop(found, path.split("."))
@@ -108,7 +108,7 @@ def differences(before: Any, after: Any, path: str = "$") -> Iterator[Difference
 
 
 def _parsed(before: Any, after: Any) -> tuple[Any, Any]:
-    """Read two texts as JSON, where both are objects or both are lists; else give twice nothing."""
+    """Return two texts read as JSON if both are objects or both are lists; else `None` twice."""
     try:
         one, other = json_of(before), json_of(after)
     except (TypeError, ValueError, RecursionError):
@@ -117,7 +117,7 @@ def _parsed(before: Any, after: Any) -> tuple[Any, Any]:
 
 
 def _drop(value: Any, path: list[str]) -> None:
-    """Remove a member, and what is empty without it."""
+    """Remove a member, and the objects that are empty without it."""
     if not isinstance(value, dict):
         return
     if len(path) > 1:

@@ -43,7 +43,7 @@ Found = tuple[Entry, Entry, Difference]
 
 
 class Stage:
-    """The record of one run, as far as that was taken again."""
+    """The record of one run, up to the last entry that was replayed."""
 
     queries = QueryBounds()
 
@@ -78,12 +78,12 @@ class Stage:
 
     @property
     def done(self) -> int:
-        """Seq of the last entry that was taken again."""
+        """Seq of the last entry that was replayed."""
         return len(self.made)
 
     @property
     def next(self) -> Entry | None:
-        """What comes next on record."""
+        """The next entry on record."""
         return self.recorded[self.done] if self.done < len(self.recorded) else None
 
     def now(self) -> datetime:
@@ -109,7 +109,7 @@ class Stage:
             self._add(entry, row)
 
     def stop(self) -> WriteFailed:
-        """End the writer: give what is raised there."""
+        """End the writer, and return the exception to raise in it."""
         self.stopped = True
         return WriteFailed("replay", "it goes no further here")
 
@@ -136,17 +136,17 @@ class Stage:
         return self.done
 
     async def transact(self, effect: TransactionalEffect) -> None:
-        """Compare what a transactional tool is said to have done; nothing is done to its tables."""
+        """Compare the entries of a transactional tool. Its tables are not touched."""
         batch, _ = effect.work(NoTables())
         await self.append(batch)
 
     async def read(self, run: str, after: int = 0, until: int | None = None, limit: int | None = None) -> list[Row]:
-        """Rows as far as they were taken again."""
+        """Return the rows that were replayed."""
         rows = self._rows[after:until] if run == self.run else []
         return rows[:limit]
 
     async def runs(self, session: str | None = None, name: str | None = None) -> list[RunRow]:
-        """Return the run, also before its first entry: who looks for it is to find it by its id."""
+        """Return the run, also before its first entry, so that it is found by its id."""
         opened, at = self.opened, utc_text(self.recorded[0].at)
         row = RunRow(self.run, opened.session, opened.name, opened.record, opened.parent_run, at, self.done, at, 1)
         return [row] if session in (None, row.session) and name in (None, row.name) else []
@@ -172,7 +172,7 @@ class Stage:
         """Do nothing."""
 
     async def gone(self, process: str) -> bool | None:
-        """Return what was found out on record, if that comes next."""
+        """Return whether the process had ended, if the next entry on record says so."""
         content = self.recorded[self._written].content if self._written < len(self.recorded) else None
         return content.over if isinstance(content, FaultContent) else None
 
@@ -205,7 +205,7 @@ class Stage:
         return False
 
     async def inbox(self, run: str) -> list[Letter]:
-        """Return what comes next on record, as far as that came by letter."""
+        """Return the next entries on record that came by letter, as letters."""
         found: list[Letter] = []
         for entry in self.recorded[self._written :]:
             if not by_letter(self.recorded, entry):
@@ -270,12 +270,12 @@ class Stage:
         return entry.content
 
     def called(self, attempt: int) -> list[tuple[str, str]]:
-        """Return the agents that a tool called in an attempt, each with what it was asked."""
+        """Return the agents that a tool called in an attempt, each with its task."""
         edges = [each for each in self.recorded if isinstance(each.content, EdgeContent) and each.causes == (attempt,)]
         return [(edge.content.dest[0], str(edge.content.payload)) for edge in edges]  # type: ignore[union-attr]
 
     def settled(self, attempt: int) -> Any:
-        """Return what a tool said when it was asked what became of an attempt. Raises WriteFailed where it was not."""
+        """Return the answer of `reconcile` about an attempt. Raises WriteFailed if it was not asked."""
         entry = self.recorded[self._written] if self._written < len(self.recorded) else None
         content = entry.content if entry is not None else None
         if isinstance(content, ResolutionContent) and content.of == attempt and content.by.startswith(RECONCILED):
@@ -285,7 +285,7 @@ class Stage:
         raise self.stop()
 
     async def comes(self, head: int) -> bool:
-        """Wait until so much was written; False where that cannot be, or nothing happens any more before."""
+        """Wait until so many entries are written. Returns False if that cannot happen any more."""
         idle, written = 0, self._written
         between = self.recorded[written:head]
         if any(from_outside(self.recorded, each) and each.kind not in BESIDE for each in between):
@@ -301,7 +301,7 @@ class Stage:
 
 
 class NoTables:
-    """Stands in for the tables of a tool: nothing is done to any."""
+    """Replaces the tables of a tool: no statement is run."""
 
     def __call__(self, statement: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Do nothing, and return no rows."""

@@ -1,4 +1,4 @@
-"""A JSON text in which one value is another one is else as it was, character by character.
+"""One value in a JSON text is replaced, and every other character stays as it was.
 
 What other values there are is nobody's to write anew: `64.90` read and written is `64.9`, a long number loses digits,
 and lines and spaces go. So the one value is looked for in the text, and what stands around it is left alone.
@@ -30,7 +30,7 @@ class Member(Struct, frozen=True):
 
 
 def json_of(text: str) -> Any:
-    """Read JSON. Raises ValueError also for numbers that JSON does not have, which Python reads: NaN, Infinity."""
+    """Read JSON. Raises ValueError also for NaN and Infinity, which JSON does not have and Python reads."""
     return json.loads(text, parse_constant=_no_number, parse_float=_number)
 
 
@@ -56,7 +56,7 @@ def nothing(value: Any, step: str) -> LookupError:
 
 
 def _changed(text: str, steps: Sequence[str], value: Any, whole: str) -> str:
-    """Put a value into the text of another one, in the style of the whole."""
+    """Return the text of a value with another value put into it, in the style of the whole text."""
     if not steps:
         return _written(value, whole)
     begin = len(text) - len(text.lstrip())
@@ -96,7 +96,7 @@ def _after_gap(text: str, at: int) -> int:
 
 
 def _added(text: str, begin: int, members: Sequence[Member], key: str, value: str) -> str:
-    """Add a member to an object, between what stands between its others."""
+    """Return the text of an object with one more member, separated like its others."""
     space = "" if _compact(text) else " "
     if not members:
         return f"{text[: begin + 1]}{key}:{space}{value}{text[begin + 1 :]}"

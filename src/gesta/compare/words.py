@@ -14,7 +14,7 @@ MOST, BEFORE = 160, 30
 
 
 def divergence_lines(found: Divergence, entries: list[Entry]) -> list[str]:
-    """Return where a replay goes another way."""
+    """Return the lines that say where a replay differs."""
     entry = found.recorded or found.replayed
     assert entry is not None
     head = f"entry {found.seq} of run {found.run}, {_what(entry, entries)}: {found.difference.path}"
@@ -35,7 +35,7 @@ def sides(difference: Difference) -> Iterator[tuple[str, str]]:
 
 
 def plain(value: Any) -> Any:
-    """Return a side of a difference as JSON has it; nothing is null."""
+    """Return one side of a difference as JSON; a missing side is null."""
     return None if value is MISSING else value
 
 

@@ -31,7 +31,7 @@ def killed_after(function: Callable[P, Any]) -> Callable[P, Any]:
 
 
 def killed_before_commit(order_id: int, amount: str, reason: str, context: gesta.Context) -> dict[str, Any]:
-    """Do what `refund` does, but die when the shop is to commit."""
+    """Act as `refund` does, but kill this process before the shop commits."""
 
     def commit(_connection: sqlite3.Connection) -> None:
         die()

@@ -17,7 +17,10 @@ PAUSE_S = 0.03
 
 
 def play_first(stage: Stage, session: str) -> tuple[gesta.Outcome, Verdict | None]:
-    """Hold the conversation as far as it comes; give its last outcome, and what a person said of the refund."""
+    """Play the conversation until it ends or waits.
+
+    Returns its last outcome, and the person's answer about the refund.
+    """
     stage.open_shop(session)
     stage.voice.heading(f"Part 1: a refund that a person approves (session {session})")
     verdict = None

@@ -36,7 +36,7 @@ NEXT = (
 
 
 def play(choices: Choices, console: Console) -> int:
-    """Play both parts and give the exit code.
+    """Play both parts, and return the exit code.
 
     Raises:
         GestaError: the record cannot be written, or the model cannot be used as it is.

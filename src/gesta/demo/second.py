@@ -53,7 +53,7 @@ async def play_second(stage: Stage, session: str, verdict: Verdict) -> gesta.Out
 
 
 async def _shown(stage: Stage, record: gesta.Record, session: str, work: Callable[[], Awaitable[R]]) -> R:
-    """Do some work, and show what comes on record meanwhile."""
+    """Await some work, and print the entries that are written meanwhile."""
     done = anyio.Event()
 
     async def watch() -> None:
@@ -71,7 +71,7 @@ async def _shown(stage: Stage, record: gesta.Record, session: str, work: Callabl
 
 
 async def _child(stage: Stage, session: str, by: str) -> int:
-    """Run the process that is to be killed, and give its exit code."""
+    """Run the process that is to be killed, and return its exit code."""
     command = [sys.executable, "-P", "-m", "gesta.demo.child", stage.choices.address, session]
     command += ["--by", by, "--kill", stage.choices.kill, *stage.choices.live]
     # In a session of its own, so that Ctrl-C reaches this process alone, which then ends the child.

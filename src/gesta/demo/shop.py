@@ -129,7 +129,7 @@ def order(shop: Path, order_id: int) -> dict[str, Any]:
 
 
 def book(shop: Path, refund: Refund, commit: Commit = sqlite3.Connection.commit) -> dict[str, Any]:
-    """Book a refund, and give what a customer may be told of it.
+    """Book a refund, and return what a customer may be told of it.
 
     First a line goes into a file of its own, synced: it counts how often a refund was set out upon, whatever becomes
     of the transaction.

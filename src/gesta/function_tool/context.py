@@ -1,4 +1,4 @@
-"""What a tool is told about its call, and what it may answer when it is asked what became of one."""
+"""What a tool is told about its call, and the answers of its `reconcile`."""
 
 import subprocess
 from collections.abc import Awaitable, Callable, Sequence
@@ -75,7 +75,7 @@ class Context(Struct, frozen=True, kw_only=True):
 
 
 def secret(name: str, value: str) -> str:
-    """Declare a secret of this process, and return it: it stays out of records, messages and exports from here on.
+    """Declare a secret of this process, and return it. From then on it is kept out of records, messages and exports.
 
     Variables whose names end in KEY, TOKEN, SECRET or PASSWORD, and the keys of models, need no declaration.
 
@@ -84,7 +84,7 @@ def secret(name: str, value: str) -> str:
         value: at least 8 characters.
 
     Raises:
-        AgentError: it is shorter: such a text stands in ordinary words too.
+        AgentError: the value is shorter. Such a text would be found in ordinary words too.
     """
     if len(value.strip()) < LEAST:
         found = f"has {len(value.strip())} characters, expected at least {LEAST}"

@@ -36,7 +36,7 @@ ASKED = "Answer with one JSON value that fits this schema, and with nothing else
 
 
 class Output(Struct, Generic[T], frozen=True, eq=False):
-    """What an answer has to be."""
+    """The type that an answer must have."""
 
     type: Any
     """Any type that an argument of a tool may have."""
@@ -84,7 +84,7 @@ class Output(Struct, Generic[T], frozen=True, eq=False):
         """Read an answer as a value of the type.
 
         Raises:
-            BadArguments: it does not fit; the text is for the model.
+            BadArguments: the answer does not fit; the text is for the model.
         """
         try:
             given = _answer_json(text)
@@ -93,7 +93,7 @@ class Output(Struct, Generic[T], frozen=True, eq=False):
         return self._fitting(given if self.wrapped else {"value": given}, shown=self.wrapped)
 
     def given(self, value: Any) -> Any:
-        """Read what stands on record, or a program gave, as a value of the type: plain JSON, or the text of an answer.
+        """Return a recorded answer, or the value of a program, as a value of the type. It is plain JSON or text.
 
         Raises:
             BadArguments: it does not fit.
@@ -107,7 +107,7 @@ class Output(Struct, Generic[T], frozen=True, eq=False):
             raise
 
     def _fitting(self, args: Any, *, shown: bool = False) -> Any:
-        """Check what the taker takes; `shown` says whether the model knows the member `value`. Raises BadArguments."""
+        """Check a value against the type. `shown`: whether the model knows the member `value`. Raises BadArguments."""
         assert self.taker is not None
         try:
             return self.taker.arguments(args)["value"]
@@ -125,7 +125,7 @@ class Output(Struct, Generic[T], frozen=True, eq=False):
         return {"name": ANSWER, "description": "Give the answer.", "args_schema": self.schema}
 
     def asked(self) -> str:
-        """Ask for it in words."""
+        """Return the words that ask a model for such an answer."""
         return ASKED + json.dumps(self.schema, ensure_ascii=False)
 
 

@@ -167,7 +167,7 @@ def _schema(parameters: type[Struct], name: str) -> dict[str, Any]:
 
 
 def close(schema: Any) -> None:
-    """Have every object of a schema that names its members, and says nothing of others, take no others."""
+    """Close every object of a schema that names its members and says nothing about others."""
     if not isinstance(schema, dict):
         return
     if "properties" in schema:

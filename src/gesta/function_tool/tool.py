@@ -41,7 +41,7 @@ InThread = Callable[[Callable[[], Any]], Awaitable[Any]]
 
 
 class Tool(Struct, Generic[F], frozen=True, kw_only=True, eq=False, dict=True):
-    """A function as a model sees it, and what must be known to carry it out. Called, it is the function."""
+    """A function that a model may call, with its rules. Calling the tool calls the function."""
 
     name: str
     description: str = ""
@@ -82,7 +82,7 @@ class Tool(Struct, Generic[F], frozen=True, kw_only=True, eq=False, dict=True):
     """Of a tool that has another agent answer: that agent."""
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be carried out, and take the function's name and docstring."""
+        """Set name and description from the function. Raises BadTool for a function that no model could call."""
         for option, value, known in (("effect", self.effect, Effect), ("on_doubt", self.on_doubt, OnDoubt)):
             if value not in get_args(known):
                 expected = f"expected one of {_listed(get_args(known))}.{nearest(str(value), get_args(known))}"
@@ -107,7 +107,7 @@ class Tool(Struct, Generic[F], frozen=True, kw_only=True, eq=False, dict=True):
         self.__dict__.update(kept, __name__=getattr(inner, "__name__", self.name), __wrapped__=self.function)
 
     def __repr__(self) -> str:
-        """Show what tells it from others."""
+        """Return the name and the effect."""
         return f"Tool({self.name!r}, effect={self.effect!r})"
 
     if TYPE_CHECKING:  # so that checkers see the parameters of the function
@@ -128,16 +128,16 @@ class Tool(Struct, Generic[F], frozen=True, kw_only=True, eq=False, dict=True):
         return not (inspect.iscoroutinefunction(inner) or inspect.iscoroutinefunction(target))
 
     def offered(self, groups: Collection[str], state: str) -> bool:
-        """Return whether who may use these groups is offered it in this state."""
+        """Return whether an agent with these groups, in this state, may use the tool."""
         own = set(self.group or ("default",))
         allowed = "*" in groups or not own.isdisjoint(groups)
         return allowed and (not self.applicable_states or not {"*", state}.isdisjoint(self.applicable_states))
 
     def arguments(self, args: Mapping[str, Any]) -> dict[str, Any]:
-        """Check and convert what a model wrote; what it left out is left to the function's defaults.
+        """Check and convert the arguments that a model wrote. Missing ones keep the function's defaults.
 
         Raises:
-            BadArguments: they do not fit. Nothing else is raised, whatever `args` holds.
+            BadArguments: the arguments do not fit. No other error is raised, whatever `args` holds.
         """
         required = self.args_schema.get("required", ())
         try:
@@ -285,7 +285,7 @@ class _Foreign(ValueError):
 
 
 def _foreign(type_: Any, value: Any) -> Any:
-    """Convert to what msgspec does not know: a pydantic model, by its strict reading of JSON."""
+    """Convert a value to a type that msgspec does not know: a pydantic model, which reads it as strict JSON."""
     if type_ is object:
         return value
     try:
@@ -319,7 +319,7 @@ def _allowed(node: dict[str, Any], path: list[str], parts: dict[str, Any]) -> li
 
 
 def _integral(value: Any) -> Any:
-    """Write 5.0 as 5: JSON does not tell them apart, models do not either."""
+    """Return 5.0 as 5: neither JSON nor a model tells them apart."""
     return json.loads(
         json.dumps(value), parse_float=lambda text: int(float(text)) if float(text).is_integer() else float(text)
     )

@@ -54,7 +54,7 @@ THOUGHTS = ("thinking", "redacted_thinking")
 
 
 class AnthropicDialect(Struct, frozen=True):
-    """How one model is spoken to."""
+    """The dialect with the settings of one model."""
 
     model: str
     """As the provider calls it."""
@@ -67,11 +67,11 @@ class AnthropicDialect(Struct, frozen=True):
     """What follows the provider's base address."""
 
     def __post_init__(self) -> None:
-        """Refuse settings that are no settings."""
+        """Refuse settings that name members which the record decides. Raises AgentError."""
         refuse_own(self.model, self.settings, OWN, ELSEWHERE)
 
     def encode(self, message: Message) -> bytes:
-        """Write one message as one JSON object."""
+        """Return one message as one JSON object."""
         if message.role == "assistant":
             content = self._kept(message) or _said(message)
         elif message.role == "tool":
@@ -83,7 +83,7 @@ class AnthropicDialect(Struct, frozen=True):
         return compact({"role": role, "content": content or _text(EMPTY)})
 
     def envelope(self, header: RequestHeaderContent) -> Envelope:
-        """Write what stands around the messages."""
+        """Return the envelope: the parts of the body around the messages."""
         meta = header.meta or {}
         settings = self.settings
         if isinstance(own := meta.get("settings"), dict):
@@ -132,7 +132,7 @@ class AnthropicDialect(Struct, frozen=True):
 
 
 def _hold(wanted: dict[str, Any], members: dict[str, Any]) -> list[dict[str, Any]]:
-    """Hold the answer to a schema, or else give the words that ask for it; settings of one's own win."""
+    """Add the schema of the answer to the body, or return the words that ask for it. The user's settings win."""
     config = members.get("output_config", {})
     if "output_format" in members or not isinstance(config, dict) or "format" in config:
         return []
@@ -154,7 +154,7 @@ def _id_of(item: Any) -> str:
 
 
 def _ended(content: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """End what the model said with what it may end with: no thinking, and no white space."""
+    """Remove thinking and white space from the end of an assistant message, because the provider refuses them there."""
     while content and content[-1].get("type") in THOUGHTS:
         content.pop()
     if content and content[-1].get("type") == "text":
@@ -175,7 +175,7 @@ def _use(call: Call) -> dict[str, Any]:
 
 
 def _result(message: Message) -> dict[str, Any]:
-    """Write a result; nothing at all is one, but a failed one has to say something, and in words only."""
+    """Return a result as the provider wants it. An empty one is allowed, but a failed one needs a text."""
     text = _text(message.text)
     if message.failed:
         words = [part.text or "" if part.type == "text" else note(part) for part in message.parts]
@@ -192,7 +192,7 @@ def _result(message: Message) -> dict[str, Any]:
 
 
 def _part(part: Part) -> list[dict[str, Any]]:
-    """Write a part of a user's message, or of a result."""
+    """Return a part of a user's message or of a result."""
     if part.type == "text":
         return _text(part.text or "")
     media = (part.media_type or "").partition(";")[0].strip().lower()

@@ -68,7 +68,7 @@ class Block:
         return made
 
     def call(self) -> ReplyCall:
-        """Return the call that it is; no arguments at all are an empty object."""
+        """Return the block as a call; missing arguments are an empty object."""
         made = self.whole()
         id, name, given = made.get("id"), made.get("name"), made.get("input")
         args = given if isinstance(given, str) else exact({} if given is None else given).decode()
@@ -133,7 +133,7 @@ class AnthropicParser(Incoming):
         return self._event(event, failed=name == b"error")
 
     def check_end(self) -> None:
-        """Look whether it said why it stopped."""
+        """Raise ModelFault if the reply does not say why it stopped."""
         if self._said.finish is None and not self._done:
             found = "The stream ended without a reason to stop and without `message_stop`."
             raise self.lost(found, begun=self._begun)
@@ -202,7 +202,7 @@ class AnthropicParser(Incoming):
         return self._words(block, delta)
 
     def _words(self, block: Block, members: dict[str, Any]) -> list[Delta]:
-        """Return what the members of a block, or of a piece of one, have for a reader."""
+        """Return the words that a block, or a piece of one, has for a reader."""
         kind: Literal["text", "thinking"] = "thinking" if block.kind == "thinking" else "text"
         words = members.get(kind)
         if not isinstance(words, str) or not words or block.kind.endswith(("tool_use", "tool_result")):

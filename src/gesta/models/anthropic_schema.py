@@ -1,4 +1,4 @@
-"""What of a JSON schema Claude is held to: its grammar takes a part of the language, and refuses the rest with 400.
+"""JSON schemas as Claude is sent them. Its grammar takes a part of the language, and refuses the rest with 400.
 
 Every object has to be closed, references have to end, bounds are not known. What is taken stays as it is, what is not
 is told in the description, as the provider's own libraries do. A schema whose meaning would be another one, such as an
@@ -27,14 +27,14 @@ TOP = ("oneOf", "allOf", "anyOf")
 
 
 def arguments(schema: dict[str, Any]) -> dict[str, Any]:
-    """Make the schema of a tool's arguments one that a tool may have; the tool itself checks what is left out."""
+    """Return the schema of a tool's arguments as Claude takes it. The tool itself checks what is left out."""
     if schema.get("type") == "object" and not any(name in schema for name in TOP):
         return schema
     return {"type": "object"} | {name: value for name, value in schema.items() if name not in ("type", *TOP)}
 
 
 def held(schema: dict[str, Any]) -> dict[str, Any] | None:
-    """Make a schema one that an answer can be held to; `None` where it would no longer mean the same."""
+    """Return a schema that an answer can be held to; `None` if it would no longer mean the same."""
     try:
         _refuse_cycles(schema)
         return _node(schema)
@@ -99,7 +99,7 @@ def _keep(kept: dict[str, Any], name: str, value: Any) -> bool:
 
 
 def _refuse_cycles(schema: dict[str, Any]) -> None:
-    """Raise ValueError where a reference leads back to where it stands, or out of the schema."""
+    """Raise ValueError if a reference leads back to itself, or out of the schema."""
     tables = {table: schema[table] for table in TABLES if isinstance(schema.get(table), dict)}
     named = {f"#/{table}/{name}": inner for table, inners in tables.items() for name, inner in inners.items()}
     ends: set[str] = set()

@@ -1,4 +1,4 @@
-"""Bounds of one reply, which a server, or whoever stands between, may send without end: bytes are counted as they come.
+"""Bounds of one reply. A server or a proxy may send without end, so bytes are counted as they come.
 
 A reply is unpacked here and not by the HTTP library, a mebibyte at a time, so that a few bytes cannot become
 gigabytes before anybody counts them. Only gzip is asked for, so only gzip is unpacked.
@@ -25,7 +25,7 @@ PIECE = MIB
 
 
 class Bounds(Struct, frozen=True, kw_only=True, metaclass=Spelled):
-    """How long a reply is waited for, and how large it may be; `None` for no bound.
+    """Longest time and largest size of a reply; `None` for no bound.
 
     A reply that is too late is asked for again; one that is too large is not.
     """
@@ -46,10 +46,12 @@ class Bounds(Struct, frozen=True, kw_only=True, metaclass=Spelled):
 
 
 def bounds_of(text: str) -> Bounds:
-    """Read bounds from the text of `GESTA_REPLY_BOUNDS`: `total_s=3600,lines=none`; what it does not name is as usual.
+    """Return the bounds that the text of `GESTA_REPLY_BOUNDS` sets: `total_s=3600,lines=none`.
+
+    Others keep their defaults.
 
     Raises:
-        AgentError: there is no such bound, or it is no number above 0.
+        AgentError: a bound of the text does not exist, or is no number above 0.
     """
     known, given = Bounds.__struct_fields__, dict[str, float | int | None]()
     for part in filter(None, (each.strip() for each in text.split(","))):
@@ -72,7 +74,7 @@ class Inflow:
     """The bytes of one reply, counted and unpacked.
 
     Raises:
-        ModelFault: `bad-reply` for a packing that was not asked for.
+        ModelFault: `bad-reply` for a compression that was not asked for.
     """
 
     def __init__(self, bounds: Bounds, model: str, encoding: str, media_type: str) -> None:
@@ -85,7 +87,10 @@ class Inflow:
         self._sent = self._unpacked = self._line = self._lines = 0
 
     def take(self, data: bytes) -> Iterator[bytes]:
-        """Yield what the next bytes hold, in pieces. Raises ModelFault beyond a limit, and for what is no gzip."""
+        """Yield the next bytes, unpacked, in pieces.
+
+        Raises ModelFault beyond a bound, and for bytes that are no gzip.
+        """
         self._sent += len(data)
         self._check("sent_bytes", self._sent, "bytes as sent")
         for piece in self._pieces(data):

@@ -35,7 +35,7 @@ NOT_IN_NAMES = re.compile("[^a-zA-Z0-9_-]")
 
 
 class ChatDialect(Struct, frozen=True):
-    """How one model is spoken to."""
+    """The dialect with the settings of one model."""
 
     model: str
     """As the provider calls it."""
@@ -50,11 +50,11 @@ class ChatDialect(Struct, frozen=True):
     """What follows the provider's base address."""
 
     def __post_init__(self) -> None:
-        """Refuse settings that are no settings."""
+        """Refuse settings that name members which the record decides. Raises AgentError."""
         refuse_own(self.model, self.settings, OWN)
 
     def encode(self, message: Message) -> bytes:
-        """Write one message as one JSON object; images and files that cannot be sent are named in a note."""
+        """Return one message as one JSON object. Images and files that cannot be sent are named in a note."""
         block: dict[str, Any] = {"role": message.role, "content": _content(message)}
         if message.calls:
             block["content"] = block["content"] or None
@@ -79,7 +79,7 @@ class ChatDialect(Struct, frozen=True):
             return compact(block)
 
     def envelope(self, header: RequestHeaderContent) -> Envelope:
-        """Write what stands around the messages; the instructions are the first message."""
+        """Return the envelope: the parts of the body around the messages. The instructions are the first message."""
         meta = header.meta or {}
         settings = self.settings
         if isinstance(own := meta.get("settings"), dict):
@@ -107,7 +107,7 @@ class ChatDialect(Struct, frozen=True):
 
 
 def _content(message: Message) -> Any:
-    """Write text, and the parts that stand beside it: only a user's message may hold more than text."""
+    """Return the content of a message: its text and its parts. Only a user's message may hold more than text."""
     if not message.parts:
         return message.text
     written = [part_of(part) if message.role == "user" else None for part in message.parts]
@@ -121,7 +121,7 @@ def _content(message: Message) -> Any:
 
 
 def part_of(part: Part) -> dict[str, Any] | None:
-    """Write an image, a sound or a file; `None` for what cannot be sent, also where nobody says what it is."""
+    """Return an image, a sound or a file as a part; `None` if it cannot be sent, or if its type is unknown."""
     url = part.url or (data_url(part) if isinstance(part.data, bytes) and part.media_type else None)
     if part.type == "text" or url is None:
         return None
@@ -173,7 +173,7 @@ class ChatParser(Incoming):
         return self._chunk(event, failed=name == b"error")
 
     def check_end(self) -> None:
-        """Look whether it said why it stopped, or that it is over."""
+        """Raise ModelFault if the reply says neither why it stopped nor that it is over."""
         if self._gathered.finish is None and not self.marked:
             raise self.lost("The stream ended without a reason to stop and without [DONE].", begun=self._chosen)
         if not self._chosen:

@@ -1,4 +1,4 @@
-"""Reads what providers answer instead of a reply, in the forms that they have, into a `ModelFault`.
+"""Reads the errors of providers, in the forms that they have, into a `ModelFault`.
 
 A fault's type is the provider's own word for it (`context_length_exceeded`) or, without one, `http-<status>`. Ours
 are `lost-stream`, `bad-reply`, `timeout`, `connection`, `redirect`.
@@ -26,28 +26,28 @@ RESAMPLED = frozenset({"tool_use_failed"})
 
 
 def retryable(status: int) -> bool:
-    """Return whether the same request may fare better a little later."""
+    """Return whether the same request may succeed a little later."""
     return status in (408, 409, 429) or status >= 500
 
 
 def excerpt(data: bytes, size: int = 200) -> str:
-    """Show the first bytes of what came, for a message."""
+    """Return the first bytes that came, for an error message."""
     text = SECRETS.bytes(data[: size + AROUND])[:size].decode("utf-8", "replace")
     return repr(text) + (f" and {len(data) - size} bytes more" if len(data) > size else "")
 
 
 def bad_reply(found: str) -> ModelFault:
-    """Make the fault of bytes that are no reply."""
+    """Return the fault for bytes that are no reply."""
     return ModelFault("bad-reply", found, retry=True)
 
 
 def lost_stream(found: str) -> ModelFault:
-    """Make the fault of a reply that ended early."""
+    """Return the fault for a reply that ended early."""
     return ModelFault("lost-stream", found, retry=True)
 
 
 def provider_fault(body: Any, status: int | None = None, retry_after_s: float | None = None) -> ModelFault:
-    """Make the fault that an error body describes; any value gives one.
+    """Return the fault that an error body describes. Total: any value makes one.
 
     Args:
         body: decoded JSON: `{"error": {…}}`, `{"error": "text"}`, `[{"error": …}]` (Gemini), `{"detail": …}`
@@ -76,7 +76,7 @@ def provider_fault(body: Any, status: int | None = None, retry_after_s: float | 
 
 
 def _asked_wait_s(details: Any) -> float | None:
-    """Read how long Google asks to wait: `{"retryDelay": "3.5s"}` among the details."""
+    """Return how long Google asks to wait: `{"retryDelay": "3.5s"}` among the details."""
     for detail in details if isinstance(details, list) else ():
         delay = detail.get("retryDelay") if isinstance(detail, dict) else None
         if isinstance(delay, str) and re.fullmatch(r"\d{1,6}(\.\d{1,9})?s", delay):

@@ -29,7 +29,7 @@ def function(fn: Answering, name: str = "function", *, stream: bool = True) -> K
             the instructions, `header.tools` the tools.
 
     Raises:
-        AgentError: it is no function.
+        AgentError: `fn` is no function.
     """
     if not callable(fn):
         raise AgentError(f"gesta.function: {fn!r} is no function; expected one called as fn(messages, header).")

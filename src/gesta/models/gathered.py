@@ -1,4 +1,4 @@
-"""A Chat Completions reply while its pieces come, in the forms that providers are known to send.
+"""A Chat Completions reply that is put together from its pieces, in the forms that providers send.
 
 What the reference leaves open, and servers do: calls without an index or all numbered 0, ids that are repeated, new on
 every piece or missing, names in pieces or repeated, arguments null or an object, reasoning under two names, content
@@ -14,7 +14,7 @@ from gesta.models.jsontext import compact, paired, read
 
 
 class _Slot:
-    """One tool call while its pieces come."""
+    """One tool call that is put together from its pieces."""
 
     __slots__ = ("args", "asked", "id", "name")
 
@@ -27,7 +27,10 @@ class _Slot:
         return bool(self.name or self.args or self.id)
 
     def whole(self) -> bool:
-        """Return whether the arguments are complete; looked at once, or a long stream would cost its square."""
+        """Return whether the arguments are complete.
+
+        The answer is kept: to parse at each piece would cost the square.
+        """
         if self.asked:
             return False
         self.asked = True
@@ -38,7 +41,7 @@ class _Slot:
         return True
 
     def begins_another(self, id: str | None, name: str, args: str) -> bool:
-        """Return whether a piece under this call's index is in truth the next call.
+        """Return whether a piece with this call's index belongs to the next call.
 
         Some servers number all parallel calls 0; others repeat id or name on every piece, or make a new id for each.
         """
@@ -59,12 +62,12 @@ class _Slot:
             self.args.append(args)
 
     def call(self) -> ReplyCall:
-        """Return what came; no arguments at all are an empty object."""
+        """Return the call as it came; missing arguments are an empty object."""
         return ReplyCall(self.name, "".join(self.args) or "{}", self.id)
 
 
 class Gathered:
-    """A reply while its pieces come, from deltas or from one whole message."""
+    """A reply that is put together from deltas or from one whole message."""
 
     def __init__(self) -> None:
         self.text: list[str] = []
@@ -110,7 +113,7 @@ class Gathered:
         return self._flush() if self._held else []
 
     def reply(self, *, model: str | None = None, usage: dict[str, Any] | None = None, keep: bool = True) -> Reply:
-        """Return what came."""
+        """Return the reply as it came."""
         if self._held:
             self._flush()
         return Reply(
@@ -162,7 +165,7 @@ class Gathered:
                     break
 
     def _fragment(self, call: dict[str, Any]) -> None:
-        """Put a piece of a call where it belongs: by index, else by id, else after what came last."""
+        """Add a piece to its call: by index, else by id, else to the last call."""
         id, name, args = _call(call)
         index, last = call.get("index"), self._calls[-1] if self._calls else None
         if isinstance(index, int | str):
@@ -189,7 +192,7 @@ def _dicts(found: Any) -> list[dict[str, Any]]:
 
 
 def _call(call: dict[str, Any]) -> tuple[str | None, str, str]:
-    """Read id, name and arguments; the latter may be null, or an object instead of text."""
+    """Return id, name and arguments of a piece. The arguments may be null, or an object instead of text."""
     inner = call.get("function") or call.get("custom") or call
     if isinstance(inner, str):  # a name, with the arguments beside it
         inner = {"name": inner, "arguments": call.get("arguments", call.get("args"))}

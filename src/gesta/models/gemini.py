@@ -67,7 +67,7 @@ TRAIL = b'{"role":"user","parts":[{"text":"(Go on.)"}]}'
 
 
 class GeminiDialect(Struct, frozen=True):
-    """How one model is spoken to."""
+    """The dialect with the settings of one model."""
 
     model: str
     """As the provider calls it, with or without `models/`."""
@@ -78,7 +78,7 @@ class GeminiDialect(Struct, frozen=True):
     encoder: ClassVar[str] = "gemini/1"
 
     def __post_init__(self) -> None:
-        """Refuse settings that are no settings."""
+        """Refuse settings that name members which the record decides. Raises AgentError."""
         refuse_own(self.model, self.settings, OWN, ELSEWHERE)
 
     @property
@@ -90,12 +90,12 @@ class GeminiDialect(Struct, frozen=True):
 
     @property
     def recent(self) -> bool:
-        """Whether it is of Gemini 3 or later; a name that does not tell counts as such."""
+        """Whether the model is Gemini 3 or later. A name without a version counts as later."""
         found = GENERATION.search(self.model)
         return found is None or int(found[1]) >= 3
 
     def encode(self, message: Message) -> bytes:
-        """Write one message as one JSON object."""
+        """Return one message as one JSON object."""
         if message.role == "tool":
             return RESULT + compact(self._result(message)) + SEAM
         if message.role == "assistant":
@@ -107,7 +107,7 @@ class GeminiDialect(Struct, frozen=True):
         return compact({"role": role, "parts": parts or _text(EMPTY)})
 
     def envelope(self, header: RequestHeaderContent) -> Envelope:
-        """Write what stands around the contents."""
+        """Return the envelope: the parts of the body around the contents."""
         meta = header.meta or {}
         own = meta.get("settings")
         members, config = _sorted(self.settings, own if isinstance(own, dict) else {})
@@ -165,7 +165,7 @@ class GeminiDialect(Struct, frozen=True):
         return {"id": id} if id and self.recent else {}
 
     def _result(self, message: Message) -> dict[str, Any]:
-        """Write a result; what it cannot hold is named in its text."""
+        """Return a result. Files that it cannot hold are named in its text."""
         texts, parts = [message.text] if message.text else [], list[dict[str, Any]]()
         for part in message.parts:
             if part.type == "text":
@@ -199,7 +199,7 @@ def _set(members: dict[str, Any]) -> dict[str, Any]:
 
 
 def _hold(wanted: dict[str, Any], config: dict[str, Any], *, native: bool) -> list[dict[str, Any]]:
-    """Hold the answer to a schema, or else give the words that ask for it; settings of one's own win."""
+    """Add the schema of the answer to the body, or return the words that ask for it. The user's settings win."""
     if not config.keys().isdisjoint({"responseMimeType", "responseSchema", "responseJsonSchema", "responseFormat"}):
         return []
     schema = held(wanted) if native else None
@@ -220,7 +220,7 @@ def _name(name: str) -> str:
 
 
 def _part(part: Part, *, in_result: bool = False) -> dict[str, Any] | None:
-    """Write a file, in itself or by its address; `None` where it is not taken."""
+    """Return a file as its bytes or its address; `None` if the provider does not accept it."""
     media = (part.media_type or "").partition(";")[0].strip().lower()
     given = bytes(part.data) if isinstance(part.data, bytes | bytearray) else b""
     url = part.url or ""
@@ -253,7 +253,7 @@ def _readable(given: bytes) -> bool:
 
 
 def _noted(part: Part) -> dict[str, Any]:
-    """Write a part that is text, or say what stood there."""
+    """Return a text part as it is, and any other part as a note that names it."""
     return {"text": (part.text or EMPTY) if part.type == "text" else note(part)}
 
 

@@ -3,7 +3,7 @@
 (An array is what a stream is without `alt=sse`.) A reply is parts in order, each of one kind, and a chunk holds the
 next ones. Words before and after something else, such as code that the provider ran, become paragraphs. What is wanted
 back keeps its order, and a signature its part. A prompt that was blocked is a fault, and so is a call that the provider
-could not read: the next try is another throw of the dice.
+could not read: the next try may well succeed.
 
 Source: Gemini API reference, "GenerateContentResponse", and ai.google.dev, "Thought signatures", read 2026-11; that
 words beside a malformed call are its fragments: vellum-ai/vellum-assistant#43134, 2026-09; recorded traffic.
@@ -66,7 +66,7 @@ class GeminiParser(Incoming):
         return self._chunk(event, failed=name == b"error")
 
     def check_end(self) -> None:
-        """Look whether it said why it stopped."""
+        """Raise ModelFault if the reply does not say why it stopped."""
         if self._said.finish is None:
             raise self.lost("The stream ended without a reason to stop.", begun=self._chosen)
 
@@ -147,7 +147,7 @@ class GeminiParser(Incoming):
         return self._said.words({"content" if kind == "text" else "reasoning_content": words})
 
     def _keep(self, item: dict[str, Any]) -> None:
-        """Keep a part to give back, after the words before it."""
+        """Keep a part that is sent back later, after the words before it."""
         self._close_text()
         self._native.append(item)
 
@@ -170,7 +170,7 @@ class GeminiParser(Incoming):
 
 
 def _refuse_blocked(feedback: dict[str, Any]) -> None:
-    """Raise ModelFault for a prompt that no model was shown."""
+    """Raise ModelFault for a prompt that the provider blocked."""
     reason, told = feedback.get("blockReason"), feedback.get("blockReasonMessage")
     if not reason or reason == "BLOCK_REASON_UNSPECIFIED":
         return

@@ -1,4 +1,4 @@
-"""What of a JSON schema Gemini is given: a part of the language is enforced, the rest is passed over without a word.
+"""JSON schemas as Gemini is sent them. It enforces a part of the language, and silently ignores the rest.
 
 `parametersJsonSchema` and `responseJsonSchema` take the full language, where the older `parameters` and
 `responseSchema`, a part of OpenAPI 3.0, answer 400 to keywords that they lack (`additionalProperties`, `const`, `$ref`,
@@ -23,13 +23,13 @@ NAMES = {str: "string", int: "integer", float: "number", bool: "boolean", type(N
 
 
 def arguments(schema: dict[str, Any]) -> dict[str, Any]:
-    """Make the schema of a tool's arguments one that a function may have: an object."""
+    """Return the schema of a tool's arguments as a function may have it: as an object."""
     made: dict[str, Any] = adapted(_rooted(schema))
     return made if made.get("type") == "object" else {"type": "object"} | made | {"type": "object"}
 
 
 def held(schema: dict[str, Any]) -> dict[str, Any] | None:
-    """Make a schema one that an answer can be held to; `None` where it goes on for ever.
+    """Return a schema that an answer can be held to; `None` if the schema is endless.
 
     References are unrolled: a cycle has to lead through a member that may be missing.
     """
@@ -45,7 +45,7 @@ def held(schema: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def adapted(node: Any) -> Any:
-    """Rewrite what of a schema would be refused, or would not be read."""
+    """Return a schema with the parts rewritten that Gemini would refuse or not read."""
     if not isinstance(node, dict):
         return {} if node is True else node
     made: dict[str, Any] = {}
@@ -87,7 +87,7 @@ def _choices(made: dict[str, Any], values: Any) -> None:
 
 
 def _alone(made: dict[str, Any]) -> None:
-    """Put a reference by itself, since nothing may stand beside it; one of one schema is that schema."""
+    """Return a reference by itself, since nothing may stand beside it. A list of one schema becomes that schema."""
     if isinstance(made.get("$ref"), str):
         if any(not name.startswith("$") for name in made):
             made["anyOf"] = [{"$ref": made.pop("$ref")}]
@@ -96,7 +96,7 @@ def _alone(made: dict[str, Any]) -> None:
 
 
 def _rooted(schema: dict[str, Any]) -> dict[str, Any]:
-    """Put the schema that another one is nothing but a reference to in its place."""
+    """Return the schema that a schema without other members refers to."""
     seen: set[str] = set()
     named = {f"#/{table}/{name}": node for table in ("$defs", OLD) for name, node in _table(schema, table)}
     while isinstance(ref := schema.get("$ref"), str) and isinstance(named.get(ref), dict) and ref not in seen:

@@ -28,7 +28,7 @@ def http_model(
     Raises:
         BadAddress: no such provider, or no base URL that one could use.
         NoKey: the provider needs a key and its variable is not set.
-        AgentError: a bound in `GESTA_REPLY_BOUNDS` that is none, or settings that the body does not leave to the user.
+        AgentError: `GESTA_REPLY_BOUNDS` names an unknown bound, or the settings name a member that the record decides.
     """
     provider, name = locate(address, base_url)
     bounds = bounds_of(os.environ.get(VARIABLE, ""))
@@ -39,7 +39,7 @@ def http_model(
 
 
 def dialect(provider: Provider, model: str, settings: dict[str, Any] | None = None, *, stream: bool = True) -> Dialect:
-    """Make the way in which a model of a host is spoken to."""
+    """Return the dialect of a model, with its settings."""
     own = provider.settings | (settings or {})
     match provider.speaks:
         case "anthropic-messages":
@@ -53,13 +53,13 @@ def dialect(provider: Provider, model: str, settings: dict[str, Any] | None = No
 
 
 def hosted(address: str, *, stream: bool = True) -> HttpModel:
-    """Make the model of an address only to show what it would be sent; it needs no key. Raises BadAddress."""
+    """Return the model of an address to show requests, not to send them. It needs no key. Raises BadAddress."""
     provider, name = locate(address)
     return HttpModel(dialect(provider, name, stream=stream), provider)
 
 
 def recorded(name: str, encoder: str, *, stream: bool = True) -> HttpModel:
-    """Make the model that a request on record was encoded for, to show what was sent; it needs no key.
+    """Return the model that a request on record was encoded for, to show what was sent. It needs no key.
 
     Args:
         name: `provider:model`, as a header has it.

@@ -40,32 +40,32 @@ ERROR_BYTES = 64 * 1024
 
 
 class Dialect(Protocol):
-    """How a model is spoken to, without saying over what."""
+    """The wire format of a provider, without the transport."""
 
     @property
     def model(self) -> str:
-        """As the provider calls it."""
+        """The provider's own name for the model."""
 
     @property
     def encoder(self) -> str:
-        """As of `Model`."""
+        """See `Model`."""
 
     @property
     def path(self) -> str:
         """What follows the base address."""
 
     def encode(self, message: Message) -> bytes:
-        """As of `Model`."""
+        """See `Model`."""
 
     def envelope(self, header: RequestHeaderContent) -> Envelope:
-        """As of `Model`."""
+        """See `Model`."""
 
     def parser(self) -> Parser:
-        """As of `Model`."""
+        """See `Model`."""
 
 
 class Secret(Struct, frozen=True):
-    """What stands in a `Wire` where a secret is sent."""
+    """The mark in a `Wire` for a secret that is sent there."""
 
     name: str
     """Of the environment variable or header that holds it."""
@@ -93,7 +93,7 @@ USER_AGENT = _user_agent()
 
 @functools.cache
 def _tls() -> ssl.SSLContext:
-    """Read the certificates once: that takes 20 ms."""
+    """Return the TLS context. Made once: reading the certificates takes 20 ms."""
     return httpx2.create_ssl_context()
 
 
@@ -128,7 +128,7 @@ class HttpModel:
         """Where requests go."""
 
     def __repr__(self) -> str:
-        """Show name and address; a query may hold a secret."""
+        """Return name and address, without the query, which may hold a secret."""
         return SECRETS.message(f"HttpModel({self.name!r}, {self.url.partition('?')[0]!r})")
 
     @property
@@ -154,7 +154,7 @@ class HttpModel:
         return self.dialect.parser()
 
     def within(self, bounds: Bounds) -> "HttpModel":
-        """Make the same model with other bounds."""
+        """Return the same model with other bounds."""
         return HttpModel(
             self.dialect, self.provider, key=self._key, headers=self._headers, bounds=bounds, clock=self._clock
         )
@@ -164,12 +164,12 @@ class HttpModel:
 
         Raises:
             NoKey: there is no key.
-            AgentError: it holds characters that no header can carry.
+            AgentError: the key holds characters that no header can carry.
         """
         self._found_key()
 
     def wire(self, request: Request) -> Wire:
-        """Show exactly what `send` will send, secrets marked. Pure."""
+        """Return exactly what `send` will send, with marks in place of secrets. Pure."""
         headers: dict[str, str | Secret] = {
             "accept": "text/event-stream, application/json",
             "accept-encoding": "gzip",
@@ -257,7 +257,7 @@ class HttpModel:
         return key or None
 
     def _resolved(self, wire: Wire) -> dict[str, str]:
-        """Put secrets where they are marked; an optional one that is not set is left out."""
+        """Return the headers with secrets in place of their marks. An optional secret that is not set is left out."""
         headers: dict[str, str] = {}
         for name, value in wire.headers:
             if isinstance(value, str):
@@ -282,7 +282,7 @@ class HttpModel:
             raise ModelFault("timeout", found, retry=True) from exc
 
     async def _refusal(self, response: httpx2.Response, deadline: float) -> ModelFault:
-        """Read what came with a status that is no success."""
+        """Return the fault for a reply whose status is no success."""
         status, headers = response.status_code, response.headers
         if response.is_redirect:
             where = SECRETS.message(headers.get("location", "")).partition("?")[0]
@@ -346,7 +346,7 @@ def _loop() -> Any:
 
 
 def _asked_wait_s(headers: Mapping[str, str], clock: Callable[[], datetime]) -> float | None:
-    """Read `Retry-After`, in seconds or as a date, and `retry-after-ms`.
+    """Return the seconds that `Retry-After` or `retry-after-ms` asks for.
 
     Source: RFC 9110, section 10.2.3; the second is what OpenAI and Azure send beside it.
     """

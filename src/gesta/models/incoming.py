@@ -61,8 +61,8 @@ class Incoming(ABC):
         """Return the reply.
 
         Raises:
-            ModelFault: `lost-stream` when the bytes end early, `bad-reply` when they are no reply, else what the reply
-                reports.
+            ModelFault: `lost-stream` when the bytes end early, `bad-reply` when they are no reply, else the reply's own
+                error.
         """
         if self.whole is not None:
             data = b"".join(self.whole)
@@ -85,11 +85,11 @@ class Incoming(ABC):
 
     @property
     def beginning(self) -> bytes:
-        """How the stream began, for a message; only its first line where it is over: what else came is chance."""
+        """The beginning of the stream, for an error message. Of a stream that is over, the first line only."""
         return self.first.splitlines()[0] if self.over else self.first
 
     def lost(self, found: str, *, begun: bool) -> ModelFault:
-        """Make the fault of a stream that ended early, or that never was one."""
+        """Return the fault for a stream that ended early, or for bytes that are no stream."""
         if self._events is not None and self._events.strange and not (begun or self.over):
             return bad_reply(f"Expected JSON or server-sent events, found {excerpt(self.beginning)}.")
         return lost_stream(found)
@@ -133,7 +133,7 @@ class Incoming(ABC):
         return deltas
 
     def _read_rest(self, events: Events) -> None:
-        """Read what has no line end; it may be cut, so what cannot be read is no news."""
+        """Read the last line, which has no line end. It may be cut, so an error in it is ignored."""
         try:
             self._take(events.close())
         except ModelFault as exc:

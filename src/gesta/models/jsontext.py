@@ -1,4 +1,4 @@
-r"""JSON that never fails in either direction: what is sent is always valid, what came is read if anybody could.
+r"""Lenient JSON: every value is written as valid JSON, and odd JSON is read if any reader could read it.
 
 A record may hold values that no JSON has (infinite numbers, half a surrogate pair, objects), and providers send
 JSON that strict readers refuse (`\ud800`, raw line ends inside strings, broken UTF-8). Neither may stop an agent.
@@ -20,19 +20,19 @@ DEPTH = 100
 
 
 def clean(text: str) -> str:
-    """Join surrogate pairs and put U+FFFD for each lone surrogate, so that the text has a UTF-8 form."""
+    """Return a text that has a UTF-8 form: surrogate pairs are joined, and each lone one becomes U+FFFD."""
     if SURROGATE.search(text) is None:
         return text
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def paired(text: str) -> str:
-    """Join surrogate pairs that came in two pieces; lone ones stay."""
+    """Return a text with the surrogate pairs joined that came in two pieces. Lone ones stay."""
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
 
 
 def compact(value: Any) -> bytes:
-    """Write a value as compact JSON, members in the order they have. Any value gives valid JSON.
+    """Return a value as compact JSON, members in their order. Total: any value makes valid JSON.
 
     What JSON lacks becomes text: `nan`, `inf`, an object's `str`. Lone surrogates become U+FFFD.
     """
@@ -46,7 +46,7 @@ def compact(value: Any) -> bytes:
 
 
 def exact(value: Any) -> bytes:
-    """Write JSON as `compact` does, but with lone surrogates as escapes, so that reading gives the same text."""
+    """Return JSON as `compact` does, but with lone surrogates as escapes, so that reading returns the same text."""
     try:
         return ENCODER.encode(value)
     except UnicodeEncodeError:
@@ -59,7 +59,7 @@ def read(data: bytes) -> Any:
     """Read JSON bytes, however odd.
 
     Raises:
-        ValueError: no reader could.
+        ValueError: no reader can read them.
     """
     try:
         return DECODER.decode(data)
@@ -81,7 +81,7 @@ def read_all(texts: Sequence[bytes]) -> list[Any]:
 
 
 def _plain(value: Any, above: tuple[int, ...]) -> Any:
-    """Make a value of dict, list, str, int, float, bool and None only."""
+    """Return a value made of dict, list, str, int, float, bool and `None` only."""
     if isinstance(value, str):
         return clean(str.__str__(value))
     if value is None or isinstance(value, bool):

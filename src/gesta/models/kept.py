@@ -1,4 +1,4 @@
-"""What a server that speaks Chat Completions wants back with the calls of a reply: reasoning, or a signature on a call.
+"""Members of a reply that a Chat Completions server wants back with its calls: reasoning, or a call's signature.
 
 Source: DeepSeek, "Thinking Mode", "Tool Calls"; OpenRouter, "Reasoning Tokens", "Preserving Reasoning"; Gemini API,
 "Thought Signatures", "OpenAI compatibility"; read 2026-11.
@@ -12,7 +12,7 @@ SPOKEN = ("text", "summary", "data", "signature")
 
 
 class Kept:
-    """Members of a message and of its calls, while they come."""
+    """Members of a message and of its calls, put together from their pieces."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self._names = names
@@ -48,7 +48,7 @@ class Kept:
 
 
 def put_back(block: dict[str, Any], native: Any) -> None:
-    """Put into a block what the server wants back, if it fits."""
+    """Return a block with the members that the server wants back, if they fit its calls."""
     if not isinstance(native, dict):
         return
     message, calls, own = native.get("message"), native.get("calls"), block.get("tool_calls")
@@ -74,7 +74,7 @@ def _merge(whole: dict[str, Any], piece: Mapping[str, Any], names: Sequence[str]
 
 
 def _add(items: list[Any], item: Any) -> None:
-    """Add a piece of reasoning to the one that it goes on with, or to the end."""
+    """Add a piece of reasoning to the piece that it continues, or to the end."""
     last = items[-1] if items else None
     if not (
         isinstance(item, dict)
@@ -89,14 +89,14 @@ def _add(items: list[Any], item: Any) -> None:
 
 
 class _Text:
-    """A text while its pieces come; joined once, for joining at each piece would cost the square of its length."""
+    """A text in pieces. It is joined once: joining at each piece would cost the square of its length."""
 
     def __init__(self, *parts: str) -> None:
         self.parts = list(parts)
 
 
 def _joined(known: Any, found: str) -> _Text:
-    """Return a text with one more piece; anything but a text gives way to it."""
+    """Return a text with one more piece. A value that is no text is replaced by the piece."""
     if isinstance(known, _Text):
         known.parts.append(found)
         return known

@@ -7,10 +7,10 @@ from gesta.message import part_text
 
 
 def data_url(part: Part) -> str:
-    """Write the bytes of a part as a URL."""
+    """Return the bytes of a part as a data URL."""
     return f"data:{part.media_type or 'application/octet-stream'};base64,{b64encode(part.data).decode()}"
 
 
 def note(part: Part) -> str:
-    """Name a part that cannot be sent."""
+    """Return a note that names a part which cannot be sent."""
     return part_text(part, ": it cannot be shown here")

@@ -55,7 +55,7 @@ class Listed:
         return None
 
     def _counted(self, usage: dict[str, Any]) -> Iterator[Any]:
-        """Read a usage as the provider means it, cached and reasoning tokens apart; else only in and out."""
+        """Return a usage with cached and reasoning tokens apart, as its provider counts them; else only in and out."""
         from genai_prices import Usage, extract_usage
 
         for flavour in FLAVOURS:
@@ -71,13 +71,13 @@ class Listed:
 
 
 def listed(name: str, *, needed: bool = False) -> Listed | None:
-    """Find the price of `provider:model`; `None` for a host of one's own.
+    """Return the price of `provider:model`; `None` for a host that the list does not know.
 
     Args:
-        needed: whether somebody counts on it.
+        needed: whether a budget in US dollars depends on it.
 
     Raises:
-        MissingExtra: it is needed, and the list is not installed.
+        MissingExtra: the price is needed, and the list is not installed.
     """
     provider, _, model = name.partition(":")
     if provider not in PROVIDERS or not model:

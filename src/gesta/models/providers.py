@@ -1,4 +1,4 @@
-"""Public hosts: what they speak, and where their keys are looked for.
+"""Public hosts, with the dialect and the key variable of each.
 
 Source: each provider's own page on its address, read 2026-11.
 """
@@ -16,7 +16,7 @@ Speaks = Literal["chat-completions", "responses", "anthropic-messages", "gemini"
 
 
 class Provider(Struct, frozen=True):
-    """A host, and what it asks for."""
+    """A host, its dialect, and the settings and headers that it needs."""
 
     name: str
     url: str

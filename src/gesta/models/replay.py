@@ -55,7 +55,7 @@ class Recorded(Struct):
 
 
 def replay(source: Iterable[Any], *, strict: bool = False, name: str | None = None, stream: bool = True) -> Keyless:
-    """Make a model that gives recorded answers again, one after the other.
+    """Return a model that repeats recorded answers, one after the other.
 
     Args:
         source: the entries of one run, or items as in `gesta.scripted`, such as `said` gives.
@@ -133,7 +133,7 @@ def recorded(entries: Iterable[Entry]) -> list[Recorded]:
 
 
 def from_messages(messages: Iterable[dict[str, Any]], *, name: str = "replay", stream: bool = True) -> Keyless:
-    """Make a model that says again what the assistant said in a recorded conversation.
+    """Return a model that repeats the assistant's messages of a recorded conversation.
 
     Args:
         messages: as OpenAI's Chat Completions has them; ids and texts of arguments are kept, also where they are no

@@ -52,7 +52,7 @@ FORMS = {"properties": dict, "$defs": dict, "anyOf": list, "required": list}
 
 
 class ResponsesDialect(Struct, frozen=True):
-    """How one model is spoken to."""
+    """The dialect with the settings of one model."""
 
     model: str
     """As the provider calls it."""
@@ -65,11 +65,11 @@ class ResponsesDialect(Struct, frozen=True):
     """What follows the provider's base address."""
 
     def __post_init__(self) -> None:
-        """Refuse settings that are no settings."""
+        """Refuse settings that name members which the record decides. Raises AgentError."""
         refuse_own(self.model, self.settings, OWN, ELSEWHERE)
 
     def encode(self, message: Message) -> bytes:
-        """Write one message as one or more items, with a comma between them."""
+        """Return one message as one or more items, with a comma between them."""
         if message.role == "assistant":
             return b",".join([_written(item) for item in self._said(message)])
         content = _content(message)
@@ -79,7 +79,7 @@ class ResponsesDialect(Struct, frozen=True):
         return _written({"role": message.role, "content": content})
 
     def envelope(self, header: RequestHeaderContent) -> Envelope:
-        """Write what stands around the items."""
+        """Return the envelope: the parts of the body around the items."""
         meta = header.meta or {}
         members: dict[str, Any] = {"model": self.model}
         if instructions := meta.get("instructions"):
@@ -111,7 +111,7 @@ class ResponsesDialect(Struct, frozen=True):
         return ResponsesParser()
 
     def _said(self, message: Message) -> list[dict[str, Any]]:
-        """Write what the model said itself: as it came where it came from here, else its text and calls."""
+        """Return a message of the model: as it came if this dialect read it, else as text and calls."""
         native = message.native
         if native is not None and native.by == f"{self.encoder} {self.model}":
             stored = self.settings.get("store", False) is not False
@@ -157,7 +157,7 @@ def _text(part: Part) -> str:
 
 
 def _shown(part: Part) -> dict[str, Any] | None:
-    """Write an image or a file, if the provider takes it."""
+    """Return an image or a file; `None` if the provider does not accept it."""
     if part.type == "text":
         return None
     media = (part.media_type or "").partition(";")[0].strip().lower()
@@ -196,14 +196,14 @@ def parameters(schema: Any) -> dict[str, Any]:
 
 
 def answer_format(schema: dict[str, Any]) -> dict[str, Any]:
-    """Ask for an answer that fits a schema; the model is held to it where the API can."""
+    """Return the member that asks for an answer of a schema, strict where the API can enforce it."""
     closed = closed_schema(schema) if schema.get("type") == "object" and "anyOf" not in schema else None
     head = {"type": "json_schema", "name": "answer"}
     return {**head, "schema": schema if closed is None else closed, "strict": closed is not None}
 
 
 def closed_schema(schema: Any) -> dict[str, Any] | None:
-    """Close every object in a schema, as strict answers need; `None` where it says what strict answers cannot.
+    """Return a schema with every object closed, as strict answers need; `None` if it cannot be strict.
 
     No property that may be left out becomes one that must be there: such a schema is not for strict answers.
     """

@@ -1,4 +1,4 @@
-"""Items of the Responses API: what those of a reply say, and how they are sent back.
+"""Items of the Responses API: how a reply's are read, and how they are sent back.
 
 Reasoning goes back before the item that it came with, or not at all: alone it is refused. Where nothing is stored, what
 the provider ran by itself stays behind, as it knows the results by id only, and so does the reasoning before it.
@@ -87,7 +87,7 @@ class Said:
             self._keep(type, item if known else {}, kept)
 
     def _keep(self, type: str, item: dict[str, Any], kept: dict[str, Any], *, extra: str = "") -> None:
-        """Keep an item; of its members id and the extra one, where they are texts."""
+        """Keep an item with its id and one more member, if these are texts."""
         texts = {name: item[name] for name in ("id", extra) if isinstance(item.get(name), str) and item[name]}
         self.needed = self.needed or extra in texts
         self.native.append({"type": type, **texts, **kept})
@@ -99,12 +99,15 @@ def text_of(item: dict[str, Any]) -> str:
 
 
 def thought_of(item: dict[str, Any]) -> str:
-    """Return what is to be seen of an item of reasoning: itself, or else its summary."""
+    """Return the readable text of an item of reasoning, or else its summary."""
     return "".join(_texts(item.get("content"), "text")) or APART.join(_texts(item.get("summary"), "text"))
 
 
 def call_of(item: dict[str, Any], member: str) -> ReplyCall | None:
-    """Read a call; `None` where nothing of it is there. Input that is any text becomes the argument `input`."""
+    """Return the call of an item; `None` if it has no member of one.
+
+    Input as free text becomes the argument `input`.
+    """
     name, found, id = item.get("name"), item.get(member), item.get("call_id") or item.get("id")
     if isinstance(found, str):
         found = paired(found)
@@ -131,7 +134,7 @@ def _texts(found: Any, *names: str) -> list[str]:
 
 
 def call_item(call: Call, kept: dict[str, Any] | None = None) -> dict[str, Any]:
-    """Write a call."""
+    """Return the item of a call."""
     name, kept = NOT_IN_NAMES.sub("_", call.name)[:64] or "_", kept or {}
     head = {"type": "function_call", **{key: kept[key] for key in ("id",) if key in kept}}
     item = {**head, "call_id": call_id(call.id), "name": name, "arguments": compact(call.args).decode()}
@@ -139,14 +142,14 @@ def call_item(call: Call, kept: dict[str, Any] | None = None) -> dict[str, Any]:
 
 
 def call_id(id: str | None) -> str:
-    """Return the id of a call, or one made of it where it would be refused."""
+    """Return the id of a call, or an id made from it if the provider would refuse it."""
     if id is not None and ID.fullmatch(id):
         return id
     return "call_" + hashlib.sha256((id or "").encode("utf-8", "surrogatepass")).hexdigest()[:40]
 
 
 def again(items: Any, calls: Sequence[Call], *, stored: bool) -> list[dict[str, Any]]:
-    """Write the items of a reply as they go back, with these calls in place of its own.
+    """Return the items of a reply to send back, with these calls in place of its own.
 
     Args:
         items: `Said.native`, from the record.
@@ -186,7 +189,7 @@ def _reasoning(item: dict[str, Any], own: dict[str, str], *, stored: bool) -> li
 
 
 def _item(item: dict[str, Any], own: dict[str, str], left: Any) -> dict[str, Any] | None:
-    """Write any other item; `None` where it may not stand as it is."""
+    """Return any other item; `None` if it may not be sent back as it is."""
     type, text = item.get("type"), item.get("content")
     if type == "function_call":
         return call_item(next(left), {**own, **_chosen(item, "namespace")})

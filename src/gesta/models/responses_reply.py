@@ -43,7 +43,7 @@ TYPES = {"text": "message", "summary": "reasoning", "content": "reasoning", **{C
 
 
 class _Slot:
-    """One item while its pieces come."""
+    """One item that is put together from its pieces."""
 
     def __init__(self, place: int) -> None:
         self.place = place
@@ -76,7 +76,7 @@ class _Slot:
 
 
 class _Voice:
-    """What a listener is shown of one kind; it only grows, and never out of order."""
+    """The text or the thought that a listener was shown. It only grows, in order."""
 
     def __init__(self, type: Literal["text", "thought"]) -> None:
         self.type: Literal["text", "thought"] = type
@@ -87,7 +87,7 @@ class _Voice:
         self._silent = False
 
     def say(self, place: tuple[int, int, int], text: str) -> list[Delta]:
-        """Show a piece: of the part in this place of this item."""
+        """Return the text to show for a piece of a part of an item."""
         self._silent = self._silent or place < self._last
         if not text or self._silent:
             return []
@@ -157,7 +157,7 @@ class ResponsesParser(Incoming):
         return self._event(event, name.decode("utf-8", "replace"))
 
     def check_end(self) -> None:
-        """Look whether the closing response came, or all items and the mark of the end."""
+        """Raise ModelFault unless the closing response came, or all items and the mark of the end."""
         if self._final is None and self._last.get("status") in ENDED:
             self._final = self._last
         if self._final is None and not (self.marked and self._slots):
@@ -182,7 +182,7 @@ class ResponsesParser(Incoming):
         )
 
     def _said(self, final: dict[str, Any]) -> Said:
-        """Read the closing response, or the events where it is empty or is not what was shown."""
+        """Return what the closing response says, or the events if it is empty or differs from what was shown."""
         text, thought = self._text.shown(), self._thought.shown()
         said = Said([slot.finished() for slot in self._slots])
         if isinstance(output := final.get("output"), list) and output:
@@ -221,7 +221,7 @@ class ResponsesParser(Incoming):
         return []
 
     def _respond(self, type: str, response: dict[str, Any]) -> None:
-        """Read the response as it is so far. The last one is kept."""
+        """Keep the latest state of the response."""
         if isinstance(model := response.get("model"), str):
             self._model = model or None
         self._last, status = response, response.get("status")

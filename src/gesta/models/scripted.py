@@ -1,4 +1,4 @@
-"""A model that says what it is told to: for first steps, tests and demonstrations, with no key and no network.
+"""A model that answers from a script: for first steps, tests and demonstrations, without a key or a network.
 
 It keeps no counter: item `answered` of the script answers a request, so a script goes on after a crash where it was.
 Its requests are Chat Completions bytes. Its replies are in no bytes: they come as they were made, with several deltas.
@@ -69,7 +69,7 @@ EXPECTED = "a text, gesta.call(...), a list of these for one reply, gesta.reply(
 
 
 def call(name: str, /, **args: Any) -> ReplyCall:
-    """Make a call of a tool; its keywords are the tool's arguments, whatever they are named.
+    """Return a call of a tool. The keywords are the tool's arguments, whatever their names.
 
     A call has no id of its own, as with many servers. For one with an id, or with arguments that are no JSON, write
     `gesta.model.request.ReplyCall("weather", '{"city": "Rome"}', "call_1")`.
@@ -85,11 +85,11 @@ def reply(
     usage: dict[str, Any] | None = None,
     finish_reason: str | None = None,
 ) -> Reply:
-    """Make a reply in full.
+    """Return a reply with all its members.
 
     Args:
         calls: parallel calls, as `gesta.call` makes them.
-        thought: reasoning that is let be seen.
+        thought: reasoning that the reply shows.
         usage: as a provider would give it, such as `{"prompt_tokens": 3, "completion_tokens": 5}`.
         finish_reason: by default `stop`, or `tool_calls`.
 
@@ -112,7 +112,7 @@ def fault(
     retry_after_s: float | None = None,
     message: str = "",
 ) -> Fault:
-    """Make the tries before the next item fail; as an item it answers nothing itself.
+    """Return an item that makes the tries before the next item fail. It answers nothing itself.
 
     Args:
         what: an HTTP status, or a type such as `lost-stream` or `timeout`.
@@ -122,7 +122,7 @@ def fault(
         retry_after_s: pause that is asked for.
 
     Raises:
-        AgentError: a number that means nothing here.
+        AgentError: a number is out of its range.
     """
     status = int(what) if str(what).isdecimal() else None
     if (status is not None and not 400 <= status < 600) or (times is not None and times < 1) or after < 0:
@@ -150,13 +150,13 @@ def scripted(*items: Item, name: str = "scripted", stream: bool = True, pause_s:
         pause_s: pause before each piece, to watch it.
 
     Raises:
-        AgentError: an item is nothing that a script can hold; the message names it.
+        AgentError: an item is of no type that a script can hold; the message names it.
     """
     return Keyless(name, Script(name, items).choose, spoken(name, stream=stream), pause_s=pause_s)
 
 
 class Script:
-    """Items in the order of the answers that they are."""
+    """The items of a script, in the order of the answers."""
 
     def __init__(self, name: str, items: Iterable[Item]) -> None:
         self.name = name
@@ -190,7 +190,7 @@ class Script:
 
 
 class Keyless:
-    """A model whose replies come from Python; it is asked in Chat Completions all the same."""
+    """A model whose replies are made in Python. Its requests have the form of Chat Completions."""
 
     def __init__(
         self,
@@ -226,15 +226,15 @@ class Keyless:
         return Given(self._read)
 
     def _read(self) -> Parser:
-        """Make a reader for bytes; those that were made here are not worth keeping."""
+        """Return a reader for bytes. Bytes that were made here are not kept on record."""
         return ChatParser(keep=self._keep)
 
     async def send(self, request: Request) -> AsyncGenerator[Piece, None]:
-        """Yield the item that answers, after its words in pieces where it streams.
+        """Yield the reply of the next item. A streamed one is preceded by its words in pieces.
 
         Raises:
             ModelFault: the item is a fault.
-            AgentError: a function gave something that is no item.
+            AgentError: a function returned something that is no item.
             ScriptExhausted: there is no item.
         """
         item = await self._settled(self._choose, request)
@@ -266,15 +266,15 @@ class Keyless:
 
 
 def spoken(name: str, *, stream: bool, settings: dict[str, Any] | None = None) -> ChatDialect:
-    """Make the dialect of a model's name: a body names the model as its provider does, without the provider."""
+    """Return the dialect for a model's name. The body names the model without its provider."""
     return ChatDialect(name.partition(":")[2] or name, settings or {}, stream)
 
 
 def check(item: Any, what: str) -> None:
-    """Refuse what is no item.
+    """Refuse a value that is no item of a script.
 
     Raises:
-        AgentError: with its name and what was expected.
+        AgentError: the value is no item; the message says what was expected.
     """
     if isinstance(item, str | ReplyCall | Reply | Fault) or (callable(item) and not isinstance(item, type)):
         return
@@ -291,7 +291,7 @@ def as_reply(item: Any, what: str) -> Reply:
 
     Raises:
         AgentError: it is not an item of a script.
-        ModelFault: it is a fault, where one was not awaited.
+        ModelFault: the item is a fault.
     """
     if isinstance(item, str):
         return Reply(text=item)
@@ -312,7 +312,7 @@ def _shown(value: Any) -> str:
 
 
 def deltas(answer: Reply) -> Iterator[Delta]:
-    """Cut what a listener may hear of a reply into pieces."""
+    """Return the thought and the text of a reply, cut into pieces for a listener."""
     if answer.thought:
         yield Delta("thought", answer.thought)
     text = answer.text
@@ -322,7 +322,7 @@ def deltas(answer: Reply) -> Iterator[Delta]:
 
 
 def finished(answer: Reply, name: str) -> Reply:
-    """Make a reply as it is read from a provider's bytes: with a model, a reason, and arguments for each call."""
+    """Return a reply with the members that a provider's reply has: a model, a reason, and arguments for each call."""
     calls = answer.calls
     for one in calls:  # at each reply: a generator takes longer
         if not one.args:

@@ -1,4 +1,4 @@
-"""What the settings of a dialect may not name, and the one of them that is no member of a body."""
+"""Members of a body that settings may not name, and the one setting that is no member of a body."""
 
 from collections.abc import Collection
 from typing import Any
@@ -11,7 +11,7 @@ ELSEWHERE = f" Tools that the provider runs itself go into {SERVER_TOOLS!r}."
 
 
 def refuse_own(model: str, settings: dict[str, Any], own: Collection[str], more: str = "") -> None:
-    """Refuse settings that would stand in place of what is made from the record. Raises AgentError."""
+    """Refuse settings that would replace members made from the record. Raises AgentError."""
     for name in own:
         if name in settings:
             raise AgentError(

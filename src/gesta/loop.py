@@ -143,7 +143,7 @@ def outcome_of(run: str, state: RunState, waiting: tuple[Waiting, ...] = (), of:
 
 
 def wake(agent: Agent, live: LiveRun, by: str | None) -> None:
-    """Let the open turn, and those of the runs below it, go on after too many deaths because a person resumed it."""
+    """Write that a person resumed the open turn after too many deaths; in the runs below it too."""
     live.by = by
     turn = live.state.turn
     if by is not None and turn is not None and turn.deaths >= agent.policy.deaths:

@@ -22,7 +22,7 @@ PERMANENT = frozenset(
 """Asking again gives the same, whatever the status says (OpenAI answers 429 for a bill that was not paid)."""
 
 RESAMPLED = frozenset({"tool_use_failed"})
-"""The model wrote what its own server refused (Groq, with status 400); the next try is another throw of the dice."""
+"""The model wrote what its own server refused (Groq, with status 400); the next try may well succeed."""
 
 
 def retryable(status: int) -> bool:

@@ -102,16 +102,31 @@ class Histories(Working):
     async def update_last_message_async(self, message: str, role: str = Role.USER) -> None:
         """Replace the last message of a role; see `update_last_message`."""
         async with self.working() as context:
-            found = [one for one in await self._shown(context) if one.role == role and one.sources]
-            if not found:
+            hidden = await self._hide_last(context, role)
+            if hidden is None:
                 return
-            seqs = found[-1].sources
-            hidden = self._write(context, CompactionContent(from_seq=min(seqs), to_seq=max(seqs)))
             made: dict[str, Content] = {
                 "user": UserContent(value=message, history=True),
                 "assistant": AssistantContent(value=message, history=True),
             }
             self._write(context, made.get(role, SystemContent(value=message, history=True)), hidden.seq)
+
+    def delete_last_message(self, role: str = "user") -> None:
+        """Hide the last message of a role; a call or a result in it is hidden with what belongs to it."""
+        self.wait_for(lambda: self.delete_last_message_async(role), "delete_last_message_async")
+
+    async def delete_last_message_async(self, role: str = "user") -> None:
+        """Hide the last message of a role; see `delete_last_message`."""
+        async with self.working() as context:
+            await self._hide_last(context, role)
+
+    async def _hide_last(self, context: RunContext, role: str) -> Entry | None:
+        """Write that the last message of a role is hidden; return None where there is none."""
+        found = [one for one in await self._shown(context) if one.role == role and one.sources]
+        if not found:
+            return None
+        seqs = found[-1].sources
+        return self._write(context, CompactionContent(from_seq=min(seqs), to_seq=max(seqs)))
 
     def last_message_with_role(self, role: str) -> Message | None:
         """Return the last message of a role."""

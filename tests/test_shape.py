@@ -53,6 +53,7 @@ LAZY = ("", "address", "cli", "demo", "testing")  # may import inside functions;
 HEAVY = {"models/prices.py": "genai_prices"}  # rib file -> the one library that it may import inside functions
 KEYWORDS = {  # functions and classes whose keywords are the user's own words, so that no signature can list them
     "call": "the arguments of any tool",
+    "invoke": "as above",
     "log": "the annotations of an entry",
     "span": "the annotations of a span",
     "Spelled": "the fields of any struct, checked there",
@@ -73,6 +74,10 @@ KEYWORDS = {  # functions and classes whose keywords are the user's own words, s
 }
 FIXED = {"run", "run_async", "enable_message"} | {"run_batch_task_gen", "run_batch_tasks", "run_batch_agent_method"}
 FIXED |= {"llm_response_batch", "agent_response_batch", "run_batched_tasks"}
+FIXED |= {
+    f"emit_{each}_triples"
+    for each in ("session", "iteration", "final", "decomposition", "finding", "plan", "step_result", "synthesis")
+} | {"agent_iteration_triples"}
 FIXED |= {"response_template", "create_agent_response", "create_llm_response", "create_user_response"}
 """Functions of `compat/` whose parameters are the names that users know."""
 EDGES_IN_RIBS = {"compat.langroid.home": ("address",)}  # rib file -> edges that it may import; see docs/decisions

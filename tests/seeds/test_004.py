@@ -139,9 +139,9 @@ async def test_a_pattern_is_taken_step_by_step_and_explained_as_a_chain() -> Non
     assert found.complete
     chain = [node for node in found.nodes if node.run == outcome.run]
     assert [node.type for node in chain] == [
-        *("Question", "ToolUse", "Observation", "ToolUse", "Observation", "Conclusion"),
+        *("Question", "ToolUse", "Thought", "Observation", "ToolUse", "Thought", "Observation", "Conclusion"),
     ]
-    for before, after in pairwise(chain[:-1]):
+    for before, after in pairwise([node for node in chain[:-1] if node.type != "Thought"]):
         assert after.derived_from == (before.id,)
     live = [event for event in events if event.run == outcome.run and event.explain_graph is not None]
     assert [event.explain_id for event in live] == [node.id for node in chain]
@@ -156,9 +156,9 @@ async def test_thought_comes_before_analysis_and_observation_before_its_own_node
         outcome = await record.run(looking(), "Why?", listener=events.append)
     own = [event for event in events if event.run == outcome.run]
     shown = [event.explain_graph.node if event.explain_graph is not None else event.type for event in own]
-    step = ["thought", "ToolUse", "observation", "Observation"]
-    assert shown[:9] == ["Question", *step, *step]
-    assert set(shown[9:-2]) == {"answer"}
+    step = ["thought", "ToolUse", "Thought", "observation", "Observation"]
+    assert shown[:11] == ["Question", *step, *step]
+    assert set(shown[11:-2]) == {"answer"}
     assert shown[-2:] == ["Conclusion", "answer"]
     assert "".join(event.content for event in own if event.type == "answer") == ANSWER
     assert [(event.end_of_message, event.end_of_dialog) for event in own if event.type == "answer"][-1] == (True, True)
@@ -375,7 +375,7 @@ async def test_a_prompt_is_answered_by_any_client_that_has_one() -> None:
 
     async def do(pattern: Pattern) -> None:
         heard = Told()
-        assert await pattern.prompt_as_answer(Client(), "p", {}, heard, streaming=True) == "p: ab"
+        assert await pattern.prompt_as_answer(Client(), "p", {}, heard, streaming=True) == "ab"
         assert heard.flags == [("answer", "a", False, False), ("answer", "b", False, False)]
         assert await pattern.prompt_as_answer(Client(), "p", {}, heard, streaming=False) == "p: ab"
 
@@ -486,7 +486,7 @@ def test_a_request_goes_through_json_without_loss() -> None:
     assert AgentRequest.from_json(FULL.to_json()) == FULL
     assert AgentRequest.from_json('{"question": "q", "novel": 1}') == AgentRequest(question="q")
     with pytest.raises(msgspec.ValidationError, match="question"):
-        AgentRequest.from_json("{}")
+        AgentRequest.from_json('{"question": 1}')
 
 
 def test_a_response_leaves_out_what_is_empty_but_for_its_flags() -> None:

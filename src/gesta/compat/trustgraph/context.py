@@ -18,13 +18,20 @@ USER_AWARE = ("structured-query-request", "row-embeddings-query-request")
 """Services that are told for whom they work."""
 
 
-class Action(Struct, frozen=True, kw_only=True):
+class Action(Struct):
     """What an agent decided to do, and what it saw then."""
 
     thought: str = ""
-    name: str
+    name: str = ""
     arguments: dict[str, Any] = {}
     observation: str = ""
+
+
+class Final(Struct):
+    """What an agent decided to answer."""
+
+    thought: str = ""
+    final: Any = ""
 
 
 class UserAwareContext:
@@ -60,13 +67,3 @@ class Prompted(Protocol):
         chunk_callback: Callable[[str, bool], Awaitable[None]] | None = None,
     ) -> str:
         """Answer a prompt, telling the words as they come."""
-
-
-def teller(kind: str, respond: Respond, streaming: bool, message_id: str) -> Say:  # noqa: FBT001 - as its users write it
-    """Make what tells something in pieces when streaming, else whole."""
-
-    async def tell(text: str, is_final: bool = False) -> None:  # noqa: FBT001, FBT002 - as its users write it
-        last = is_final if streaming else True
-        await respond(AgentResponse(message_type=kind, content=text, end_of_message=last, message_id=message_id))
-
-    return tell

@@ -64,7 +64,7 @@ class HistoryStep(Struct, kw_only=True):
 class AgentRequest(Struct, kw_only=True):
     """What asks an agent for its next step."""
 
-    question: str
+    question: str = ""
     state: str = ""
     group: list[str] | None = None
     """Groups of tools; `None` means `default`, an empty list no tool at all."""
@@ -113,8 +113,10 @@ class Used(Struct, frozen=True):
 class AgentResponse(Struct, kw_only=True):
     """What an agent tells while it works."""
 
-    message_type: str
+    message_type: str = ""
     """thought, action, observation, answer, explain or error; `retract` takes back words, which only Gesta does."""
+    chunk_type: str = ""
+    """The older name of `message_type`: whichever is given, both have it."""
     content: str = ""
     end_of_message: bool = False
     end_of_dialog: bool = False
@@ -127,6 +129,10 @@ class AgentResponse(Struct, kw_only=True):
     out_token: int | None = None
     model: str | None = None
 
+    def __post_init__(self) -> None:
+        """Set both names of the type to the same value."""
+        self.message_type = self.chunk_type = self.message_type or self.chunk_type
+
     @property
     def final(self) -> bool:
         """Whether it is the last."""
@@ -135,14 +141,12 @@ class AgentResponse(Struct, kw_only=True):
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:
         """Read one, of either spelling. Raises msgspec.ValidationError, which names the path."""
-        given = msgspec.json.decode(text, type=dict[str, Any])
-        kind = given.pop("chunk_type", None)
-        return msgspec.convert(given if kind is None else {"message_type": kind, **given}, cls)
+        return msgspec.json.decode(text, type=cls)
 
     def to_json(self) -> str:
         """Write one: what is empty is left out, but for the two flags."""
         given = msgspec.to_builtins(self)
-        kept = {name: value for name, value in given.items() if value not in ("", None, [])}
+        kept = {name: value for name, value in given.items() if value not in ("", None, []) and name != "chunk_type"}
         return msgspec.json.encode(kept).decode()
 
 

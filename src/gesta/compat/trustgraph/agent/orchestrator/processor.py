@@ -1,0 +1,63 @@
+"""What stands behind a pattern at work: its limit, its tools, and where contents are kept, which is the record."""
+
+from typing import Any
+
+from gesta.compat.trustgraph.agent.orchestrator.turn import PatternTurn
+from gesta.compat.trustgraph.agent.react.types import Argument
+from gesta.compat.trustgraph.agent.react.types import Tool as Described
+from gesta.compat.trustgraph.provenance import agent_session_uri
+from gesta.function_tool.tool import Tool
+
+
+class Processor:
+    """What stands behind a pattern: its limit, its tools, and where contents are kept, which is the record."""
+
+    def __init__(self, turn: PatternTurn) -> None:
+        self.turn = turn
+        self.max_iterations = turn.most
+        self.additional_context = ""
+        self.agent = self
+        """Who has the tools."""
+        self.tools = {tool.name: described(tool, turn) for tool in turn.verbs.agent.tools}
+        """The agent's tools, by name."""
+
+    async def save_answer_content(
+        self,
+        doc_id: str,
+        user: str,
+        content: str,
+        title: str | None = None,
+        timeout: float = 120,  # noqa: ASYNC109 - as its users write it
+    ) -> str:
+        """Return the name of a document: its content stands in the entry that it is named for."""
+        return doc_id
+
+    def provenance_session_uri(self, session_id: str) -> str:
+        """Return the name of a session."""
+        return agent_session_uri(session_id)
+
+
+class Implementation:
+    """A tool at work."""
+
+    def __init__(self, tool: Tool, turn: PatternTurn) -> None:
+        self.tool, self.turn = tool, turn
+
+    def __call__(self, context: Any) -> "Implementation":
+        """Return itself: the turn has the context."""
+        return self
+
+    async def invoke(self, **arguments: Any) -> str:
+        """Carry the tool out, once."""
+        return await self.turn.use(self.tool, arguments)
+
+
+def described(tool: Tool, turn: PatternTurn) -> Described:
+    """Describe a tool as a pattern sees it."""
+    properties: dict[str, Any] = tool.args_schema.get("properties", {})
+    arguments = [
+        Argument(name, str(said.get("type", "")), str(said.get("description", ""))) for name, said in properties.items()
+    ]
+    config = {"group": list(tool.group), "applicable-states": list(tool.applicable_states), "state": tool.state}
+    kept = {name: value for name, value in config.items() if value}
+    return Described(tool.name, tool.description, arguments, Implementation(tool, turn), kept)

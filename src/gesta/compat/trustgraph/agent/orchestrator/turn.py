@@ -1,0 +1,349 @@
+"""A turn of the record as TrustGraph's patterns see it: the flow that they are given.
+
+What a pattern does through it is on record: a service that answers is a child run, a tool that is used has its attempt,
+and a step that was emitted is an entry. So a pattern that was broken off is run again from its start and does nothing
+twice. `next` goes on with the next step of the same turn.
+"""
+# ruff: noqa: FBT001, FBT002, FBT003 - as its users write it
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+import anyio
+import msgspec
+
+from gesta.agent import Unanswered
+from gesta.codec.rows import digest_of
+from gesta.compat.trustgraph.context import Action, UserAwareContext
+from gesta.compat.trustgraph.requests import AgentRequest, AgentResponse
+from gesta.compat.trustgraph.schema import Triples
+from gesta.decide.move import Finish, Wait, decide_calls
+from gesta.entry import Cause, Entry
+from gesta.events import Event
+from gesta.function_tool.tool import Tool
+from gesta.kinds import (
+    Content,
+    EndContent,
+    Error,
+    PlanContent,
+    Step,
+    ThoughtContent,
+    ToolCallContent,
+    ToolResultContent,
+)
+from gesta.loop import step
+from gesta.patterns.roles import Prompts, answer_of, role, take
+from gesta.perform.child import call_key
+from gesta.perform.execution import LiveRun
+from gesta.prompt.formatter import observation_text
+from gesta.state.steps import WorkflowStep
+from gesta.workflow.step import Ended, Stopped
+from gesta.workflow.verbs import Verbs
+
+PROMPT = ("prompt", "prompt-request")
+EXPLAIN = "explainability"
+COMPLETION = "subagent-completion"
+Iterate = Callable[..., Awaitable[None]]
+Chunk = Callable[[str, bool], Awaitable[None]]
+
+
+class PatternTurn:
+    """One turn of a pattern: the verbs under the names of a flow."""
+
+    def __init__(self, verbs: Verbs, prompts: Mapping[str, Any], limit: int) -> None:
+        self.verbs = verbs
+        self.most = limit
+        """Steps that it may take."""
+        self.texts: Prompts = {
+            name: text if isinstance(text, str) else text["prompt"] for name, text in prompts.items()
+        }
+        self._typed = {name for name, text in prompts.items() if not isinstance(text, str) and _typed(text)}
+        """Prompts whose answer is JSON."""
+        self.answer: str | None = None
+        """Set by the response that ends the dialogue."""
+        self._final: str | None = None
+        self._told: list[str] = []
+        """Words of the answer that were told."""
+        self._seen: str | None = None
+        """The observation that the engine told last."""
+        self._asked: dict[str, int] = {}
+        self.last: Cause = verbs.question
+        """What the next node derives from, unless another cause is named."""
+        self._parts: list[Cause] = []
+        self._context: UserAwareContext | None = None
+
+    async def advance(self, question: str, iterate: Iterate) -> str:
+        """Run steps until the pattern answers.
+
+        Raises:
+            Stopped: `most` steps were run without an answer.
+            Unanswered: a step neither answered nor asked for another.
+        """
+        await self.verbs.live.log.durable()  # whoever listens hears of the question before the first words
+        waiting = [self.first_request(question)]
+
+        async def go_on(request: AgentRequest) -> None:
+            last = request.history[-1] if request.history else None
+            if last is not None and last.step_type == COMPLETION:
+                self.answer = last.observation
+            waiting.append(request)
+
+        for _ in range(self.most):
+            await iterate(waiting.pop(), self.respond, go_on, self)
+            if self.answer is not None:
+                return self.answer
+            if not waiting:
+                raise Unanswered("The pattern neither answered nor asked for another step.")
+        message = f"The pattern reached its limit of {self.most} steps without an answer."
+        raise Stopped(Finish("limit", Error(type="steps", message=message)))
+
+    def first_request(self, question: str) -> AgentRequest:
+        """Make the request of the first step from the turn that is taken."""
+        agent, live = self.verbs.agent, self.verbs.live
+        opened = live.state.opened
+        assert opened is not None
+        parent = opened.parent_run or ""
+        return AgentRequest(
+            question=question,
+            state=agent.state,
+            group=None if agent.groups is None else list(agent.groups),
+            user=live.state.user or "",
+            streaming=live.streaming,
+            session_id=live.log.run,
+            conversation_id=opened.session,
+            framing=agent.instructions,
+            correlation_id=parent,
+            parent_session_id=parent,
+            subagent_goal=question if parent else "",
+        )
+
+    async def respond(self, response: AgentResponse) -> None:
+        """Send the listener a response. The one that ends the dialogue is sent once the answer is durable."""
+        live, told, text = self.verbs.live, "".join(self._told), response.content
+        match response.message_type:
+            case "answer" if response.end_of_dialog:
+                self.answer = self._final if self._final is not None else told + text
+                if self._told and told != self.answer:
+                    self._take_back()
+            case "answer":
+                self._told.append(text)
+                self.verbs.aloud(Event(type="answer", content=text))
+            case "observation" if text == self._seen:  # the engine told it with the result
+                self._seen = None
+            case "thought" | "observation" as kind:
+                live.tell_now(kind, text, last=response.end_of_message)
+            case "error":
+                raise Unanswered(text)
+            case _:  # explain events go out with the entries that they tell of
+                pass
+
+    def _take_back(self) -> None:
+        self._told.clear()
+        self.verbs.aloud(Event(type="retract"))
+
+    def __call__(self, service_name: str) -> Any:
+        """Return a service: `prompt`, in which a role answers, or `explainability`, which takes triples.
+
+        Raises:
+            LookupError: there is no other; give `make_context` a flow of your own.
+        """
+        if service_name in (*PROMPT, EXPLAIN):
+            return self
+        raise LookupError(f"No service {service_name!r}. Known: {', '.join((*PROMPT, EXPLAIN))}.")
+
+    async def send(self, triples: Triples) -> None:
+        """Keep none of the statements: what they say is on record, and `gesta export` writes it again."""
+
+    async def prompt(
+        self, id: str, variables: Mapping[str, Any], streaming: bool = False, chunk_callback: Chunk | None = None
+    ) -> Any:
+        """Have a role answer once, its variables handed over as typed JSON. Raises Unanswered.
+
+        Returns:
+            The text; the value, of a prompt whose `response-type` is `json`.
+        """
+        agent = role(self.verbs, id, self.texts)
+        send, receive = anyio.create_memory_object_stream[Event](float("inf"))
+        heard: list[str] = []
+
+        async def tell() -> None:
+            async for event in receive:
+                if event.type == "retract":
+                    heard.clear()
+                    self._take_back()
+                elif event.type != "answer":
+                    self.verbs.live.pass_on(event)
+                elif event.content and chunk_callback is not None and streaming:
+                    heard.append(event.content)
+                    await chunk_callback(event.content, False)
+
+        named = self._named(id, dict(variables))
+        async with receive, anyio.create_task_group() as group:
+            group.start_soon(tell)
+            with send:
+                said = await self.verbs.call(agent, dict(variables), named, causes=[self.last], hear=send.send_nowait)
+        self.last = said.seq
+        answer = answer_of(said)
+        if chunk_callback is not None and streaming:
+            if not heard:  # it stood on record
+                await chunk_callback(answer, False)
+            await chunk_callback("", True)
+        return take(answer, Any) if id in self._typed else answer
+
+    async def agent_react(
+        self, variables: Mapping[str, Any], streaming: bool = False, chunk_callback: Chunk | None = None
+    ) -> str:
+        """Answer the prompt `agent-react`; see `prompt`."""
+        return str(await self.prompt("agent-react", variables, streaming, chunk_callback))
+
+    async def use(self, tool: Tool, arguments: Mapping[str, Any]) -> str:
+        """Have a tool carried out, once, and return its result as text; what goes wrong in it is a result too.
+
+        It is the call that was emitted last, if that is still open and of this tool; else one of its own.
+        """
+        emitted, agent = self._open(tool.name), msgspec.structs.replace(self.verbs.agent, tools=[tool])
+
+        async def work(live: LiveRun, done: WorkflowStep) -> Ended:
+            seq = emitted or next((each.seq for each in done.entries if isinstance(each.content, ToolCallContent)), 0)
+            if not seq:
+                call = ToolCallContent(tool_name=tool.name, tool_args=dict(arguments))
+                seq = live.write(call, self.last).seq
+                live.absorb()
+            entries = list(done.entries)
+            while seq in live.state.calls:
+                move, made = await step(agent, live, decide_calls)
+                entries += made
+                if isinstance(move, Wait):
+                    raise self.verbs.wait(move.what)
+                if isinstance(move, Finish):
+                    raise Stopped(move)
+            result = next(each for each in entries if isinstance(each.content, ToolResultContent))
+            assert isinstance(result.content, ToolResultContent)
+            return EndContent(state=observation_text(result.content.tool_result)), (result.seq,)
+
+        written = await self.verbs.step(self._named(tool.name, dict(arguments)), work, role="tool")
+        assert written.end is not None
+        self.last, self._seen = written.end_seq, str(written.end.state).strip()
+        return str(written.end.state)
+
+    def _open(self, tool: str) -> int:
+        """Return the call of a tool that was emitted last and has no result; 0 if there is none."""
+        calls = self.verbs.live.state.calls
+        return next((seq for seq in reversed(calls) if seq == self.last and calls[seq].name == tool), 0)
+
+    def _named(self, name: str, given: Mapping[str, Any]) -> str:
+        """Name a step by what is asked, and count where the same is asked again."""
+        name = f"{name} {digest_of([name, given])[:8]}"
+        self._asked[name] = number = self._asked.get(name, 0) + 1
+        return name if number == 1 else f"{name} ({number})"
+
+    def dress(self, context: UserAwareContext) -> None:
+        """Tie a context to the turn: its last node, key, clock and whether it was cancelled."""
+        live = self.verbs.live
+        opened = live.state.opened
+        assert opened is not None
+        context.current_explain_uri = self._id(self.last)
+        context.key = call_key(opened.record, live.log.run, self.verbs.question)
+        context.clock = live.clock
+        context.cancelled = lambda: live.state.turn is not None and live.state.turn.cancelled is not None
+        self._context = context
+
+    def _id(self, cause: Cause) -> str:
+        run, seq = cause if isinstance(cause, tuple) else (self.verbs.live.log.run, cause)
+        return f"{run}.{seq}"
+
+    async def emit_session(self) -> int:
+        """Return the seq of the question, which was written and sent as the turn began."""
+        return self.verbs.question
+
+    async def emit_iteration(self, iteration_num: int, act: Action, causes: Sequence[Cause] = ()) -> int:
+        """Write what was decided, before it is done; it derives from the question, or what was seen or said last."""
+        content = ToolCallContent(tool_name=act.name, tool_args=act.arguments)
+        seq = await self._emit(f"iteration {iteration_num}", content, causes or [self.last])
+        if act.thought:
+            self.verbs.note(f"thought {iteration_num}", ThoughtContent(value=act.thought), [seq])
+            await self.verbs.live.log.durable()
+        return seq
+
+    async def emit_observation(self, iteration_num: int, observation: Any, error: str | None = None) -> int:
+        """Write what came of an iteration, where no tool that was used wrote it."""
+        call, name = self._noted(f"iteration {iteration_num}"), f"observation {iteration_num}"
+        if call != self.verbs.question and call not in self.verbs.live.state.calls and not self._written(name):
+            return self.last if isinstance(self.last, int) else self.last[1]
+        outcome: Any = "ok" if error is None else "error"
+        status: Any = "success" if error is None else "error"
+        result = observation if error is None else error
+        content = ToolResultContent(call=call, tool_result=result, status=status, outcome=outcome)
+        return await self._emit(name, content, [call])
+
+    async def emit_final(self, answer_text: str, causes: Sequence[Cause] = ()) -> None:
+        """Set what the answer derives from. The engine writes the answer, and sends it, as the turn ends."""
+        self._final = answer_text
+        self.verbs.sources = tuple(causes or [self.last])
+
+    async def emit_decomposition(self, goals: Sequence[str], causes: Sequence[Cause] = ()) -> int:
+        """Write the goals that a question was divided into."""
+        content = PlanContent(role="decomposition", steps=[Step(goal=goal) for goal in goals])
+        return await self._emit("decomposition", content, causes or [self.last])
+
+    async def emit_plan(self, steps: Sequence[Step | str], causes: Sequence[Cause] = ()) -> int:
+        """Write a plan."""
+        content = PlanContent(
+            role="plan", steps=[each if isinstance(each, Step) else Step(goal=each) for each in steps]
+        )
+        return await self._emit("plan", content, causes or [self.last])
+
+    async def emit_finding(self, index: int, goal: str, answer_text: str, causes: Sequence[Cause] = ()) -> int:
+        """Write what a goal came to, where no `call` with the role `finding` did."""
+        named = causes or self._since("decomposition")
+        return await self._gave("finding", f"finding {index}", (goal, answer_text), named)
+
+    async def emit_step_result(self, index: int, goal: str, answer_text: str, causes: Sequence[Cause] = ()) -> int:
+        """Write what a step came to, where no `call` with the role `step` did; causes: the plan and what it used."""
+        return await self._gave("step", f"step {index}", (goal, answer_text), causes or self._since("plan"))
+
+    async def emit_synthesis(self, answer_text: str, causes: Sequence[Cause] = ()) -> int:
+        """Write what was made of all that was found, where no `call` with the role `synthesis` did."""
+        named = causes or [*self._parts, *([self.last] if self.last not in self._parts else [])]
+        seq = await self._gave("synthesis", "synthesis", ("", answer_text), named)
+        self.verbs.sources = (seq,)
+        return seq
+
+    def _since(self, name: str) -> list[Cause]:
+        """Return a note, and what was done after it for the part that is written now."""
+        noted = self._noted(name)
+        return [noted, *([self.last] if self.last not in (noted, *self._parts) else [])]
+
+    async def _emit(self, name: str, content: Content, causes: Sequence[Cause]) -> int:
+        """Write a note, and wait until it is durable and told of."""
+        _, entry = self.verbs.note(name, content, causes)
+        self.last = entry.seq
+        if self._context is not None:
+            self._context.current_explain_uri = entry.id
+        await self.verbs.live.log.durable()
+        return entry.seq
+
+    async def _gave(self, role: str, name: str, said: tuple[str, str], causes: Sequence[Cause]) -> int:
+        """Write a step that gave a text."""
+        goal, text = said
+
+        async def work(_live: LiveRun, _step: WorkflowStep) -> Ended:
+            return EndContent(state=text, goal=goal or None), tuple(causes)
+
+        written = await self.verbs.step(name, work, role=role)
+        await self.verbs.live.log.durable()
+        self.last = written.end_seq
+        if role != "synthesis":
+            self._parts.append(written.end_seq)
+        return written.end_seq
+
+    def _written(self, name: str) -> Entry | None:
+        return self.verbs.live.state.steps.notes.get(name)
+
+    def _noted(self, name: str) -> int:
+        entry = self._written(name)
+        return entry.seq if entry is not None else self.verbs.question
+
+
+def _typed(prompt: Mapping[str, Any]) -> bool:
+    return prompt.get("response-type") == "json"

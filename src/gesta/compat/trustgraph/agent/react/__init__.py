@@ -1,0 +1,3 @@
+"""Names of `trustgraph.agent.react`."""
+
+ORDER = ("types",)

@@ -1,0 +1,353 @@
+"""Patterns as TrustGraph's users write them run on the record: what they emit, what they send, and where they go on."""
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import pytest
+from tests.journeys.minds import everything
+from tests.laws.scenes import Tape, again
+
+import gesta
+import gesta.compat.trustgraph as tg
+from gesta import address
+from gesta.compat.trustgraph.agent.orchestrator.pattern_base import PatternBase
+from gesta.compat.trustgraph.agent.react.types import Action, Final
+from gesta.compat.trustgraph.agent.tool_filter import get_next_state
+from gesta.compat.trustgraph.provenance import agent_observation_uri, agent_step_result_uri, agent_thought_uri
+from gesta.compat.trustgraph.schema import AgentRequest, AgentResponse, AgentStep, PlanStep
+from gesta.kinds import AttemptContent, ThoughtContent, ToolCallContent, ToolResultContent
+from gesta.record.record import Record
+from gesta.views.lineage import unexplained
+
+
+class React(PatternBase):
+    """One thought and one tool a step, as `react_pattern.py` does it."""
+
+    prompts: ClassVar[Mapping[str, Any]] = {"agent-react": "Think, then act."}
+
+    async def iterate(self, request: AgentRequest, respond: Any, next: Any, flow: Any) -> None:
+        streaming, session = request.streaming, request.session_id
+        history = self.build_history(request)
+        number, uri = len(history) + 1, self.processor.provenance_session_uri(session)
+        if number == 1:
+            await self.emit_session_triples(
+                flow, uri, request.question, request.user, request.collection, respond, streaming
+            )
+        think = self.make_think_callback(respond, streaming, message_id=agent_thought_uri(session, number))
+        observe = self.make_observe_callback(respond, streaming, message_id=agent_observation_uri(session, number))
+        tools = self.filter_tools(self.processor.agent.tools, request)
+        context = self.make_context(flow, request.user, respond=respond, streaming=streaming)
+        shown = [{"action": each.name, "observation": each.observation} for each in history]
+        said = json.loads(await context("prompt-request").agent_react({"question": request.question, "history": shown}))
+        await think(said["thought"], is_final=True)
+        act: Any = Final(said["thought"], said["final"]) if "final" in said else Action(**said)
+        if isinstance(act, Final):
+            await self.emit_final_triples(flow, session, number, uri, act.final, request, respond, streaming)
+            if self.is_subagent(request):
+                await self.emit_subagent_completion(request, next, act.final)
+            else:
+                await self.send_final_response(respond, streaming, act.final)
+            return
+        await self.emit_iteration_triples(flow, session, number, uri, act, request, respond, streaming)
+        act.observation = (await tools[act.name].implementation(context).invoke(**act.arguments)).strip()
+        await observe(act.observation, is_final=True)
+        await self.emit_observation_triples(flow, session, number, act.observation, request, respond)
+        state = get_next_state(tools[act.name], request.state or "undefined")
+        await next(self.build_next_request(request, [*history, act], session, request.collection, streaming, state))
+
+
+class Plan(PatternBase):
+    """A plan, a tool for each of its steps, and a synthesis, as `plan_pattern.py` does it."""
+
+    prompts: ClassVar[Mapping[str, Any]] = {
+        "plan-create": {"prompt": "Plan.", "response-type": "json"},
+        "plan-synthesise": "Sum up.",
+    }
+
+    async def iterate(self, request: AgentRequest, respond: Any, next: Any, flow: Any) -> None:
+        session, at = request.session_id, (request.user, request.collection, respond, request.streaming)
+        context = self.make_context(flow, request.user, respond=respond, streaming=request.streaming)
+        uri = self.processor.provenance_session_uri(session)
+        plan = list(request.history[-1].plan) if request.history else []
+        left = next_pending(plan)
+        if not plan:
+            await self.emit_session_triples(flow, uri, request.question, *at)
+            steps = await context("prompt-request").prompt(id="plan-create", variables={"question": request.question})
+            plan = [PlanStep(goal=each["goal"]) for each in steps]
+            await self.emit_plan_triples(flow, session, uri, [each.goal for each in plan], *at)
+        elif left is not None:
+            tool = self.processor.agent.tools["fetch"]
+            result = await tool.implementation(context).invoke(place=plan[left].goal)
+            plan[left] = PlanStep(goal=plan[left].goal, status="completed", result=result)
+            await self.emit_step_result_triples(flow, session, left, plan[left].goal, result, *at)
+        else:
+            shown = {"steps": [[each.goal, each.result] for each in plan]}
+            client = context("prompt-request")
+            text = await self.prompt_as_answer(client, "plan-synthesise", shown, respond, request.streaming)
+            await self.emit_synthesis_triples(flow, session, agent_step_result_uri(session, len(plan) - 1), text, *at)
+            await self.send_final_response(respond, request.streaming, text, already_streamed=request.streaming)
+            return
+        history = [*request.history, AgentStep(step_type="plan", plan=plan)]
+        await next(AgentRequest(question=request.question, history=history, session_id=session, user=request.user))
+
+
+def next_pending(plan: list[PlanStep]) -> int | None:
+    return next((place for place, each in enumerate(plan) if each.status == "pending"), None)
+
+
+def says(messages: list[dict[str, Any]], header: Any) -> str:
+    """Stand in for the model."""
+    given = json.loads(messages[-1]["content"])
+    match header.meta["prompt"]["name"]:
+        case "agent-react":
+            acts: list[dict[str, Any]] = [
+                {"thought": "The attic first.", "name": "fetch", "arguments": {"place": "attic"}},
+                {"thought": "", "name": "fetch", "arguments": {"place": "cellar"}},
+                {"thought": "I know.", "final": f"It is in the {given['history'][-1:] and 'cellar'}."},
+            ]
+            return json.dumps(acts[len(given["history"])])
+        case "plan-create":
+            return '```json\n[{"goal": "attic"}, {"goal": "cellar"}]\n```'
+    return " and ".join(result for _, result in given["steps"])
+
+
+FETCHED = Counter[str]()
+
+
+@gesta.tool(effect="once", reconcile=lambda _key: gesta.NotDone(void=True))
+async def fetch(place: str) -> str:
+    """Fetch what is there."""
+    FETCHED[place] += 1
+    return f"gold of the {place}"
+
+
+class Kept:
+    """A processor with a library of its own."""
+
+    def __init__(self, fails: bool = False) -> None:
+        self.fails = fails
+        self.saved: list[tuple[str, str, str, str]] = []
+
+    async def save_answer_content(self, doc_id: str, user: str, content: str, title: str) -> str:
+        if self.fails:
+            raise OSError("the library is down")
+        self.saved.append((doc_id, user, content, title))
+        return doc_id
+
+
+class Flow:
+    """A flow that is none of Gesta's, and all that was sent through it and told."""
+
+    def __init__(self) -> None:
+        self.sent: list[tg.Triples] = []
+        self.told: list[AgentResponse] = []
+
+    def __call__(self, name: str) -> "Flow":
+        assert name == "explainability"
+        return self
+
+    async def send(self, triples: tg.Triples) -> None:
+        self.sent.append(triples)
+
+    async def respond(self, response: AgentResponse) -> None:
+        self.told.append(response)
+
+    def said(self) -> list[list[tuple[str, str, str]]]:
+        return [
+            [(name(t.s.iri), name(t.p.iri), name(t.o.iri) or t.o.value) for t in each.triples] for each in self.sent
+        ]  # type: ignore[union-attr]
+
+
+def name(iri: str) -> str:
+    return (
+        iri.rpartition("#")[2].rpartition("/")[2]
+        if iri.startswith("http")
+        else iri.removeprefix("urn:trustgraph:agent:")
+    )
+
+
+ACT = Action("Why not?", "look", {"n": 1})
+ASKED = AgentRequest(question="Where?", user="eva", collection="books", session_id="s")
+
+
+async def emitted(processor: Kept) -> Flow:
+    flow, pattern = Flow(), PatternBase(processor)
+    said = ("eva", "books", flow.respond, True)
+    await pattern.emit_session_triples(flow, "urn:trustgraph:agent:s", "Where?", *said)
+    await pattern.emit_iteration_triples(flow, "s", 1, "urn:trustgraph:agent:s", ACT, ASKED, flow.respond, True)
+    await pattern.emit_observation_triples(flow, "s", 1, "seen", ASKED, flow.respond)
+    await pattern.emit_iteration_triples(flow, "s", 2, "urn:trustgraph:agent:s", ACT, ASKED, flow.respond, True)
+    await pattern.emit_final_triples(flow, "s", 2, "urn:trustgraph:agent:s", "There.", ASKED, flow.respond, True)
+    await pattern.emit_decomposition_triples(flow, "s", "urn:trustgraph:agent:s", ["a", "b"], *said)
+    await pattern.emit_finding_triples(flow, "s", 0, "a" * 70, "A", *said)
+    await pattern.emit_plan_triples(flow, "s", "urn:trustgraph:agent:s", ["p"], *said)
+    await pattern.emit_step_result_triples(flow, "s", 0, "p", "P", *said)
+    await pattern.emit_synthesis_triples(flow, "s", agent_step_result_uri("s", 0), "All.", *said)
+    return flow
+
+
+async def test_what_is_emitted_is_saved_sent_and_told_in_that_order_without_a_record() -> None:
+    library = Kept()
+    flow = await emitted(library)
+    of = "urn:trustgraph:agent:s"
+    assert library.saved == [
+        (f"{of}/i1/thought", "eva", "Why not?", "Agent Thought: look"),
+        (f"{of}/i1/observation", "eva", "seen", "Agent Observation"),
+        (f"{of}/i2/thought", "eva", "Why not?", "Agent Thought: look"),
+        (f"{of}/answer", "eva", "There.", "Agent Answer: Where?..."),
+        (f"{of}/finding/0/doc", "eva", "A", "Finding: " + "a" * 60),
+        (f"{of}/step/0/doc", "eva", "P", "Step result: p"),
+        (f"{of}/synthesis/doc", "eva", "All.", "Synthesis"),
+    ]
+    parts = [
+        "",
+        "/i1",
+        "/i1/observation",
+        "/i2",
+        "/final",
+        "/decompose",
+        "/finding/0",
+        "/plan",
+        "/step/0",
+        "/synthesis",
+    ]
+    assert [each.explain_id for each in flow.told] == [of + part for part in parts]
+    assert [each.metadata for each in flow.sent] == [
+        tg.Metadata(id=of + part, user="eva", collection="books") for part in parts
+    ]
+    assert {each.chunk_type for each in flow.told} == {"explain"}
+    assert {triple.g for each in flow.sent for triple in each.triples} == {"urn:graph:retrieval"}
+    assert flow.said()[1] == [
+        ("s/i1", "type", "Entity"),
+        ("s/i1", "type", "Analysis"),
+        ("s/i1", "type", "ToolUse"),
+        ("s/i1", "label", "Analysis: look"),
+        ("s/i1", "action", "look"),
+        ("s/i1", "arguments", '{"n": 1}'),
+        ("s/i1", "wasDerivedFrom", "s"),
+        ("s/i1", "thought", "s/i1/thought"),
+        ("s/i1/thought", "type", "Reflection"),
+        ("s/i1/thought", "type", "Thought"),
+        ("s/i1/thought", "label", "Thought"),
+        ("s/i1/thought", "wasDerivedFrom", "s/i1"),
+        ("s/i1/thought", "document", "s/i1/thought"),
+    ]
+    made_of = {each[0][0]: [o for s, p, o in each if p == "wasDerivedFrom" and s == each[0][0]] for each in flow.said()}
+    assert made_of == {
+        "s": [],
+        "s/i1": ["s"],
+        "s/i1/observation": ["s/i1"],
+        "s/i2": ["s/i1/observation"],
+        "s/final": ["s/i1/observation"],
+        "s/decompose": ["s"],
+        "s/finding/0": ["s/decompose"],
+        "s/plan": ["s"],
+        "s/step/0": ["s/plan"],
+        "s/synthesis": ["s/step/0"],
+    }
+
+
+async def test_a_library_that_fails_costs_the_link_and_nothing_else() -> None:
+    flow = await emitted(Kept(fails=True))
+    assert len(flow.sent) == len(flow.told) == 10
+    assert [p for each in flow.said() for _, p, _ in each if p in ("document", "thought")] == []
+
+
+def reacting() -> gesta.Agent:
+    return React.agent("reader", gesta.function(says), tools=[fetch])
+
+
+def planning() -> gesta.Agent:
+    return Plan.agent("planner", gesta.function(says), tools=[fetch])
+
+
+GOLD = "gold of the attic and gold of the cellar"
+ANSWERS = {reacting: "It is in the cellar.", planning: GOLD}
+
+
+async def test_a_react_pattern_is_a_chain_of_calls_with_their_attempts() -> None:
+    events: list[gesta.Event] = []
+    async with gesta.open() as record:
+        outcome = await record.run(reacting(), "Where is gold?", listener=events.append)
+        entries = await record.read(outcome.run)
+        nodes = [each for each in (await record.explain(entries[-2])).nodes if each.run == outcome.run]
+    assert outcome.answer == ANSWERS[reacting]
+    assert [(node.type, node.text) for node in nodes] == [
+        ("Question", "Where is gold?"),
+        ("ToolUse", 'fetch {"place": "attic"}'),
+        ("Thought", "The attic first."),
+        ("Observation", "gold of the attic"),
+        ("ToolUse", 'fetch {"place": "cellar"}'),
+        ("Observation", "gold of the cellar"),
+        ("Conclusion", "It is in the cellar."),
+    ]
+    kinds = Counter(type(each.content) for each in entries)
+    assert [kinds[each] for each in (ToolCallContent, AttemptContent, ToolResultContent, ThoughtContent)] == [
+        2,
+        2,
+        2,
+        1,
+    ]
+    said = [each.content for each in events if each.type == "observation" and each.run == outcome.run]
+    assert said == ["gold of the attic", "gold of the cellar"], "each is told once"
+
+
+async def test_a_plan_pattern_has_its_results_made_from_its_plan_and_its_tools() -> None:
+    async with gesta.open() as record:
+        outcome = await record.run(planning(), "Where is gold?")
+        entries = await record.read(outcome.run)
+        found = (await record.explain(entries[-2])).nodes
+    types = {node.id: node.type for node in found}
+    results = [[types[id] for id in node.derived_from] for node in found if node.type == "StepResult"]
+    assert (outcome.answer, results) == (GOLD, [["Plan", "Observation"]] * 2)
+    (synthesis,) = [node for node in found if node.type == "Synthesis"]
+    assert [types[id] for id in synthesis.derived_from].count("StepResult") == 2
+
+
+@pytest.mark.parametrize("agent", ANSWERS)
+async def test_a_pattern_with_tools_that_is_broken_off_anywhere_does_nothing_twice(agent: Any) -> None:
+    tape = Tape()
+    FETCHED.clear()
+    await Record(tape, address.bind).run(agent(), "Where is gold?", session="s", key="m")
+    assert FETCHED == {"attic": 1, "cellar": 1}
+    for cut in range(1, len(tape.tape)):
+        FETCHED.clear()
+        before = Record(await again(tape.tape[:cut]), address.bind)
+        done = [each.content.call for each in await everything(before) if isinstance(each.content, ToolResultContent)]
+        record = Record(await again(tape.tape[:cut]), address.bind)
+        outcome = await record.run(agent(), "Where is gold?", session="s", key="m")
+        assert outcome.answer == ANSWERS[agent], f"cut at commit {cut}"
+        assert sum(FETCHED.values()) == 2 - len(done), f"cut at commit {cut}"
+        assert unexplained(await everything(record)).entries == {}
+
+
+async def test_a_pattern_with_a_processor_of_its_own_has_its_contents_saved_there() -> None:
+    class Saving(Kept):
+        agent = None
+
+        def provenance_session_uri(self, session_id: str) -> str:
+            return tg.agent_session_uri(session_id)
+
+    class Answering(PatternBase):
+        async def iterate(self, request: AgentRequest, respond: Any, next: Any, flow: Any) -> None:
+            uri = self.processor.provenance_session_uri(request.session_id)
+            await self.emit_final_triples(flow, request.session_id, 1, uri, "Here.", request, respond, False)
+            await self.send_final_response(respond, request.streaming, "Here.")
+
+    library = Saving()
+    async with gesta.open() as record:
+        outcome = await record.run(Answering.agent("a", gesta.function(says), processor=library), "Where?", user="eva")
+    assert library.saved == [(f"urn:trustgraph:agent:{outcome.run}/answer", "eva", "Here.", "Agent Answer: Where?...")]
+
+
+async def test_an_error_that_a_pattern_sends_ends_its_turn() -> None:
+    class Failing(PatternBase):
+        async def iterate(self, request: AgentRequest, respond: Any, next: Any, flow: Any) -> None:
+            await respond(AgentResponse(chunk_type="error", content="no luck", end_of_dialog=True))
+
+    async with gesta.open() as record:
+        outcome = await record.run(Failing.agent("a", gesta.function(says)), "Where?")
+    assert outcome.error is not None
+    assert (outcome.reason, outcome.error.message) == ("failed", "no luck")

@@ -155,9 +155,11 @@ class Flow:
         self.told.append(response)
 
     def said(self) -> list[list[tuple[str, str, str]]]:
-        return [
-            [(name(t.s.iri), name(t.p.iri), name(t.o.iri) or t.o.value) for t in each.triples] for each in self.sent
-        ]  # type: ignore[union-attr]
+        return [[(short(triple.s), short(triple.p), short(triple.o)) for triple in each.triples] for each in self.sent]
+
+
+def short(term: Any) -> str:
+    return name(term.iri) or str(term.value)
 
 
 def name(iri: str) -> str:

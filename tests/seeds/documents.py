@@ -5,7 +5,8 @@ page of an API. Nothing is listed by hand: what the reader does not see, the tes
 
     python -m tests.seeds.documents langroid
 
-prints what `gesta.compat.langroid` still lacks, and `--write` writes it to the list in `tests/seeds/not_yet/`.
+prints what `gesta.compat.langroid` lacks, and with `--all` every name that its document shows; `--write` writes what is
+lacking to the list in `tests/seeds/not_yet/`.
 """
 
 import ast
@@ -273,9 +274,13 @@ def read(system: str, folder: Path) -> Document:
 # ---------------------------------------------------------------------------------------------------- what is compared
 
 
-def compare(system: str, folder: Path) -> tuple[list[str], list[str]]:
-    """Return all names that a document shows, and those of them that `gesta.compat` lacks or has in another shape."""
-    module = importlib.import_module(f"gesta.compat.{system}")
+def compare(system: str, folder: Path, module: Any = None) -> tuple[list[str], list[str]]:
+    """Return all names that a document shows, and those that `gesta.compat` lacks or has in another shape.
+
+    Args:
+        module: is looked through instead, as one where the original has its names.
+    """
+    module = module or importlib.import_module(f"gesta.compat.{system}")
     document = read(system, folder)
     every: dict[str, bool] = {}
     for shown in document.shown.values():
@@ -472,7 +477,7 @@ def not_yet(system: str) -> list[str]:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Print what is missing, or write it into the lists."""
+    """Print what is missing, or every name, or write it into the lists."""
     folder = HERE.parents[2] / "shared" / "prior"
     for system in [each for each in arguments if each in DOCUMENTS] or list(DOCUMENTS):
         every, missing = compare(system, folder)

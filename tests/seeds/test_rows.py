@@ -25,13 +25,16 @@ from gesta.compat.langchain import (
     from_lc,
     to_lc,
 )
+from gesta.compat.trustgraph import Action, AgentRequest, PatternBase, agent_session_uri
 from gesta.entry import VERSION, Entry
 from gesta.kinds import (
+    AssistantContent,
     BeginContent,
     DecisionContent,
     Kind,
     PlanContent,
     RequestHeaderContent,
+    ThoughtContent,
     ToolCallContent,
     ToolResultContent,
     UserContent,
@@ -191,3 +194,28 @@ async def test_an_entry_of_every_kind_that_a_run_holds_can_be_explained() -> Non
         nodes = {entry.kind: (await record.explain(entry)).nodes[-1] for entry in entries}
     assert {Kind.Begin, Kind.RequestHeader, Kind.Request, Kind.Attempt, Kind.ToolResult} <= set(nodes)
     assert {nodes[kind].type for kind in (Kind.Begin, Kind.RequestHeader, Kind.Request)} == {"Entry"}
+
+
+async def test_what_a_pattern_thought_saw_and_answered_stands_on_record_though_its_library_fails() -> None:
+    class Down:
+        agent = None
+
+        async def save_answer_content(self, **_: Any) -> str:
+            raise OSError("the library is down")
+
+    class Looking(PatternBase):
+        async def iterate(self, request: AgentRequest, respond: Any, next: Any, flow: Any) -> None:
+            session, uri = request.session_id, agent_session_uri(request.session_id)
+            act = Action(thought="Why not?", name="look", arguments={"x": 1})
+            await self.emit_iteration_triples(flow, session, 1, uri, act, request, respond, False)
+            await self.emit_observation_triples(flow, session, 1, "saw 1", request, respond)
+            await self.emit_final_triples(flow, session, 2, uri, "Dry.", request, respond, False)
+            await self.send_final_response(respond, False, "Dry.")
+
+    async with gesta.open() as record:
+        outcome = await record.run(Looking.agent("looker", gesta.scripted(), processor=Down()), "Where?")
+        entries = await record.read(outcome.run)
+    assert outcome.answer == "Dry."
+    assert [each.value for each in of(entries, ThoughtContent)] == ["Why not?"]
+    assert [each.tool_result for each in of(entries, ToolResultContent)] == ["saw 1"]
+    assert [each.value for each in of(entries, AssistantContent)] == ["Dry."]

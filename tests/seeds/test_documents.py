@@ -6,12 +6,13 @@ the documents right is seen where their originals are installed (`.ci/originals`
 """
 
 import ast
+import re
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from tests.seeds.documents import DOCUMENTS, HERE, compare, not_yet
+from tests.seeds.documents import DOCUMENTS, HERE, compare, not_yet, read
 
 ROOT = HERE.parents[1]
 ORIGINALS = {
@@ -86,3 +87,11 @@ def test_the_original_has_every_name_that_the_reader_sees(system: str, prior: Pa
     every, missing = compare(system, prior, whole)
     assert len(every) > 50
     assert missing == []
+
+
+@pytest.mark.parametrize("system", DOCUMENTS)
+def test_every_name_of_a_document_stands_on_the_page_of_names(system: str, prior: Path) -> None:
+    page = (ROOT / "docs" / "coming-from" / "seeds.md").read_text(encoding="utf-8")
+    told = set(re.findall(r"\w+", " ".join(re.findall(r"`([^`]+)`", page))))
+    names = {name.rpartition(".")[2] for name in read(system, prior).shown}
+    assert sorted(name for name in names - told if not name.startswith("__")) == []

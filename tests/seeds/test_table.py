@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.seeds.documents import members
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "coming-from" / "seeds.md"
 TICKED = re.compile(r"`([^`]+)`")
@@ -57,7 +58,7 @@ def has(place: Any, name: str) -> bool:
     """Whether a name is the place itself, or a member, a field or a parameter of it."""
     if name == getattr(place, "__name__", None) or hasattr(place, name):
         return True
-    known = {*getattr(place, "__struct_fields__", ()), *getattr(place, "__annotations__", ())}
+    known = {*members(place), *getattr(place, "__annotations__", ())}
     if callable(place) and not known:
         known |= set(inspect.signature(place).parameters)
     return name in known

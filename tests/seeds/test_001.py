@@ -63,7 +63,7 @@ def test_a_plain_action_speaks_its_log_and_hears_its_observation() -> None:
 
 
 def test_a_logged_action_speaks_its_messages_and_hears_one_function_message() -> None:
-    assert LOGGED.messages == (SAID,)
+    assert LOGGED.messages == [SAID]
     assert AgentStep(LOGGED, None).messages == [FunctionMessage("null", name="look")]
 
 

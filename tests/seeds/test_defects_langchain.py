@@ -62,7 +62,7 @@ def test_a_field_that_is_not_there_is_named(made: Any) -> None:
 def test_an_action_keeps_its_message_log_and_the_id_of_its_call_in_json() -> None:
     step = AgentStep(NATIVE, {"n": [1, None]}, "ok")
     assert from_lc(to_lc(step)) == step
-    assert from_lc(to_lc(step)).action.message_log == (SAID,)
+    assert from_lc(to_lc(step)).action.message_log == [SAID]
 
 
 def test_lone_surrogates_can_be_written() -> None:

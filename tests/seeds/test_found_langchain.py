@@ -46,7 +46,7 @@ def foreign(name: str, module: str = "langchain_core.agents", /, **members: Any)
 def said(**more: Any) -> Any:
     calls = [{"name": "look", "args": {"x": 1}, "id": "c1", "type": "tool_call"}]
     members: dict[str, Any] = {"content": "I look.", "additional_kwargs": {}, "type": "ai", "name": None, "id": None}
-    return foreign("AIMessage", "langchain_core.messages.ai", **members, tool_calls=calls, **more)
+    return foreign("AIMessage", "langchain_core.messages.ai", **{**members, "tool_calls": calls, **more})
 
 
 THEIRS = foreign("AgentAction", tool="look", tool_input={"x": 1}, log="Thought: I look.", type="AgentAction")
@@ -103,7 +103,27 @@ def test_every_scratchpad_shows_their_steps_and_pairs_as_ours(scratchpad: Any) -
 def test_their_message_log_is_taken_by_our_action() -> None:
     made = AgentActionMessageLog("look", {"x": 1}, "l", message_log=[said()], tool_call_id="c1")
     assert made == OURS
-    assert all(isinstance(message, BaseMessage) for message in made.messages)
+    assert format_to_tool_messages([(made, "seen")]) == format_to_tool_messages([(OURS, "seen")])
+    assert all(isinstance(message, BaseMessage) for message in format_to_tool_messages([(made, "seen")]))
+
+
+def test_their_objects_are_equal_to_ours_that_hold_the_same_and_to_no_others() -> None:
+    step = foreign("AgentStep", action=NATIVE, observation="seen")
+    for ours, theirs in [(PLAIN, THEIRS), (OURS, NATIVE), (OURS.messages[0], said()), (AgentStep(OURS, "seen"), step)]:
+        assert ours == theirs
+        assert theirs == ours
+    assert said(name="other") != OURS.messages[0]
+    assert AgentAction("look", {"x": 2}, "Thought: I look.") != THEIRS
+    assert SimpleNamespace(**THEIRS.__dict__) != PLAIN
+
+
+def test_a_subclass_may_add_a_field_that_is_needed() -> None:
+    class Rated(AgentAction):  # type: ignore[misc]  # as LangChain's programs write it
+        score: float  # type: ignore[misc]
+
+    assert Rated("look", {}, "", score=0.5).score == 0.5
+    with pytest.raises(TypeError, match="score"):
+        Rated("look", {}, "")  # type: ignore[call-arg]
 
 
 def test_their_objects_are_written_as_ours_are() -> None:
@@ -131,7 +151,7 @@ def test_a_chunk_of_a_message_stays_a_chunk_with_all_that_it_holds() -> None:
     made = from_lc(to_lc(chunk))
     assert (made.type, made.content, made.tool_call_chunks, made.rest) == (
         *("AIMessageChunk", "I"),
-        *(({"index": 0},), {"mine": 1}),
+        *([{"index": 0}], {"mine": 1}),
     )
 
 
@@ -188,7 +208,7 @@ def test_calls_in_a_providers_own_form_are_calls_of_the_message() -> None:
         {"id": "c2", "type": "function", "function": {"name": "look", "arguments": "{"}},
     ]
     message = AIMessage("", additional_kwargs={"tool_calls": raw})
-    assert message.tool_calls == ({"name": "look", "args": {"x": 1}, "id": "c1", "type": "tool_call"},)
+    assert message.tool_calls == [{"name": "look", "args": {"x": 1}, "id": "c1", "type": "tool_call"}]
     assert [(call["id"], call["args"]) for call in message.invalid_tool_calls] == [("c2", "{")]
 
 

@@ -6,6 +6,7 @@ same only if they are one entry; nothing here merges what is merely equal.
 """
 
 from collections.abc import Sequence
+from operator import is_not
 from typing import Any, Literal, TypeVar
 
 from msgspec import Struct
@@ -19,17 +20,16 @@ from gesta.compat.langchain.messages import (
     HumanMessage,
     Serializable,
     ToolMessage,
+    foreign_names,
     message_of,
 )
 from gesta.prompt.formatter import observation_text
 
 Outcome = Literal["ok", "error", "denied", "interrupted", "unknown", "late", "unanswered"]
 T = TypeVar("T", bound=Serializable)
-LIBRARIES = ("langchain_core", "langchain_classic", "langchain")
-"""Packages whose objects are taken."""
 
 
-class AgentAction(Serializable, frozen=True):
+class AgentAction(Serializable, frozen=True, kw_only=False):
     """A request to execute a tool."""
 
     tool: str
@@ -56,15 +56,18 @@ class AgentActionMessageLog(AgentAction, frozen=True, kw_only=True):
     """An action with the messages that it was parsed from."""
 
     message_log: Sequence[BaseMessage]
+    """A list; messages of LangChain's own stay what they are."""
     type: Literal["AgentAction", "AgentActionMessageLog"] = "AgentActionMessageLog"
     tool_call_id: str | None = None
     """Of a native tool call, as in LangChain's `ToolAgentAction`; calls of one reply share one log."""
 
     def __post_init__(self) -> None:
         AgentAction.__post_init__(self)
-        log = tuple(expected(each, BaseMessage) for each in self.message_log)
-        if log != self.message_log:  # else calls of one reply go on sharing one
-            force_setattr(self, "message_log", log)
+        log = [each if foreign_names(each) else expected(each, BaseMessage) for each in self.message_log]
+        for each in log:
+            expected(each, BaseMessage)
+        if not isinstance(self.message_log, list) or any(map(is_not, log, self.message_log)):
+            force_setattr(self, "message_log", log)  # else calls of one reply go on sharing one
 
     def lc_members(self) -> tuple[str, dict[str, Any]]:
         """Return the class name and the members of its lc form, in LangChain's order."""
@@ -77,7 +80,7 @@ class AgentActionMessageLog(AgentAction, frozen=True, kw_only=True):
         return self.message_log
 
 
-class AgentStep(Serializable, frozen=True):
+class AgentStep(Serializable, frozen=True, kw_only=False):
     """An action and what came of it."""
 
     action: AgentAction
@@ -99,7 +102,7 @@ class AgentStep(Serializable, frozen=True):
         return _convert_agent_observation_to_messages(self.action, self.observation)
 
 
-class AgentFinish(Serializable, frozen=True):
+class AgentFinish(Serializable, frozen=True, kw_only=False):
     """What an agent gives back in the end."""
 
     return_values: dict[str, Any]
@@ -121,29 +124,20 @@ class AgentFinish(Serializable, frozen=True):
 
 SHAPES: dict[str, type[Serializable]] = {
     **MESSAGES,
-    "BaseMessage": BaseMessage,
-    "AgentAction": AgentAction,
-    "AgentActionMessageLog": AgentActionMessageLog,
-    "ToolAgentAction": AgentActionMessageLog,
-    "AgentStep": AgentStep,
-    "AgentFinish": AgentFinish,
+    **{shape.__name__: shape for shape in (BaseMessage, AgentAction, AgentActionMessageLog, AgentStep, AgentFinish)},
 }
-"""Class of each name of LangChain's."""
+"""Classes by their names, which are LangChain's."""
 
 
 def taken(value: Any) -> Any:
     """Return an object of LangChain's own as the shape of the same name, and anything else as it is."""
-    if isinstance(value, Serializable):
-        return value
-    for base in type(value).__mro__:
-        chunk = base.__name__.endswith("MessageChunk")
-        found = BaseMessage if chunk else SHAPES.get(base.__name__)
-        if found is not None and base.__module__.partition(".")[0] in LIBRARIES:
-            known = {name: getattr(value, name) for name in found.__struct_fields__ if hasattr(value, name)}
-            if issubclass(found, BaseMessage):
-                known["rest"] = dict(getattr(value, "model_extra", None) or {})
-            return found(**known)
-    return value
+    names = foreign_names(value) or ()
+    return next((SHAPES[name].taken(value) for name in names if name in SHAPES), value)
+
+
+def said(action: AgentAction) -> list[BaseMessage]:
+    """Return the messages that an action was parsed from, all as ours."""
+    return [taken(each) for each in action.messages] if isinstance(action, AgentActionMessageLog) else []
 
 
 def expected(value: Any, shape: type[T]) -> T:

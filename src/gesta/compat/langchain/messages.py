@@ -4,10 +4,10 @@ No LangChain is needed, and its own messages are taken wherever these are (`gest
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
-from msgspec import Struct, field
+from msgspec import Struct, StructMeta, field
 from msgspec.structs import force_setattr
 
 COLLECTIONS = ("additional_kwargs", "response_metadata", "tool_calls", "invalid_tool_calls", "tool_call_chunks")
@@ -15,15 +15,45 @@ COLLECTIONS = ("additional_kwargs", "response_metadata", "tool_calls", "invalid_
 INVALID = ("type", "id", "name", "args", "error")
 """Members of a call that could not be read."""
 CALL = ("name", "args", "id")
+LIBRARIES = ("langchain_core", "langchain_classic", "langchain")
+"""Packages whose objects are taken."""
 BASE = ("content", "additional_kwargs", "response_metadata", "type", "name", "id")
 """Members of a message of any type."""
 
 
-class Serializable(Struct, frozen=True):
+class Keywords(StructMeta):
+    """Makes fields that a program's own subclass adds keywords, so that they need no default."""
+
+    def __new__(mcls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **options: Any) -> Any:
+        """Make a class, by default frozen and with keywords for its own fields."""
+        return super().__new__(mcls, name, bases, namespace, **{"frozen": True, "kw_only": True, **options})
+
+
+class Serializable(Struct, metaclass=Keywords, frozen=True):
     """What all shapes share."""
 
     MORE: ClassVar[tuple[str, ...]] = ("entry", "tool_call_id", "outcome", "rest")
     """Members that LangChain's shape lacks; they are dumped only if they hold something."""
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not type(self):
+            other = self.taken(other)
+        if type(other) is not type(self):
+            return NotImplemented
+        return all(getattr(self, name) == getattr(other, name) for name in self.__struct_fields__)
+
+    def __hash__(self) -> int:
+        return hash(tuple(getattr(self, name) for name in self.__struct_fields__))
+
+    @classmethod
+    def taken(cls, value: Any) -> Any:
+        """Return LangChain's own object of this class as one of these, and anything else as it is."""
+        if cls.__name__ not in (foreign_names(value) or ()):
+            return value
+        known = {name: getattr(value, name) for name in cls.__struct_fields__ if hasattr(value, name)}
+        if "rest" in cls.__struct_fields__:
+            known["rest"] = dict(getattr(value, "model_extra", None) or {})
+        return cls(**known)
 
     @classmethod
     def is_lc_serializable(cls) -> bool:
@@ -70,7 +100,7 @@ class Serializable(Struct, frozen=True):
         return cls(**obj)
 
 
-class Said(Serializable, frozen=True):
+class Said(Serializable, frozen=True, kw_only=False):
     """What a message holds."""
 
     content: str | list[Any]
@@ -88,12 +118,12 @@ class BaseMessage(Said, frozen=True, kw_only=True):
     """`ai`, `human`, `system`, `tool`, `function`, `chat`, `remove`, or the name of a chunk class."""
     name: str | None = None
     id: str | None = None
-    tool_calls: Sequence[dict[str, Any]] = ()
+    tool_calls: list[dict[str, Any]] = field(default_factory=list)
     """Each `{name, args, id}`."""
-    invalid_tool_calls: Sequence[dict[str, Any]] = ()
+    invalid_tool_calls: list[dict[str, Any]] = field(default_factory=list)
     """Each `{name, args, id, error}`, where `args` is a text that could not be read."""
     usage_metadata: dict[str, Any] | None = None
-    tool_call_chunks: Sequence[dict[str, Any]] = ()
+    tool_call_chunks: list[dict[str, Any]] = field(default_factory=list)
     chunk_position: str | None = None
     tool_call_id: str | None = None
     artifact: Any = None
@@ -110,10 +140,9 @@ class BaseMessage(Said, frozen=True, kw_only=True):
         if self.kind == "ai" and not calls and not invalid:
             calls, invalid = _calls_of(self.additional_kwargs.get("tool_calls"))
         made = ({name: call.get(name) for name in CALL} for call in calls)
-        force_setattr(self, "tool_calls", tuple({**call, "type": "tool_call"} for call in made))
+        force_setattr(self, "tool_calls", [{**call, "type": "tool_call"} for call in made])
         broken = ({**dict.fromkeys(INVALID), **call, "type": "invalid_tool_call"} for call in invalid)
-        force_setattr(self, "invalid_tool_calls", tuple(broken))
-        force_setattr(self, "tool_call_chunks", tuple(self.tool_call_chunks))
+        force_setattr(self, "invalid_tool_calls", list(broken))
         if self.kind == "tool" and self.status is None:
             force_setattr(self, "status", "success")
 
@@ -130,10 +159,11 @@ class BaseMessage(Said, frozen=True, kw_only=True):
     def lc_members(self) -> tuple[str, dict[str, Any]]:
         """Return the class name and the members that LangChain would write, in its order."""
         every = {**{name: getattr(self, name) for name in self.__struct_fields__ if name != "rest"}, **self.rest}
-        found = {}
-        for key, each in every.items():
-            if key in ("content", "type") or each or (each is not None and key not in COLLECTIONS):
-                found[key] = list(each) if isinstance(each, tuple) else each
+        found = {
+            key: each
+            for key, each in every.items()
+            if key in ("content", "type") or each or (each is not None and key not in COLLECTIONS)
+        }
         if self.kind == "ai":
             found.setdefault("tool_calls", [])
             found.setdefault("invalid_tool_calls", [])
@@ -141,7 +171,7 @@ class BaseMessage(Said, frozen=True, kw_only=True):
 
     def _dumped(self) -> list[str]:
         known = (*BASE, *self.OWN)
-        return [name for name in self.__struct_fields__ if name in known or getattr(self, name) not in (None, (), {})]
+        return [name for name in self.__struct_fields__ if name in known or getattr(self, name) not in (None, [], {})]
 
 
 class AIMessage(BaseMessage, frozen=True, kw_only=True):
@@ -197,6 +227,16 @@ MESSAGES: dict[str, type[BaseMessage]] = {
 TYPES = {made: made.__name__.removesuffix("Message").lower() for made in MESSAGES.values()}
 
 
+def foreign_names(value: Any) -> tuple[str, ...] | None:
+    """Return the names of the shapes that LangChain's own object is, nearest first; `None` for any other object."""
+    if isinstance(value, Serializable):
+        return None
+    theirs = [base.__name__ for base in type(value).__mro__ if base.__module__.partition(".")[0] in LIBRARIES]
+    if theirs and theirs[0].endswith("MessageChunk"):
+        return ("BaseMessage",)
+    return tuple({"ToolAgentAction": "AgentActionMessageLog"}.get(name, name) for name in theirs) or None
+
+
 def message_of(name: str, members: Mapping[str, Any]) -> BaseMessage:
     """Return the message of a class name or type; members that messages do not have stand in `rest`."""
     shape = next((made for made in MESSAGES.values() if name in (made.__name__, TYPES[made])), BaseMessage)
@@ -231,4 +271,6 @@ def _plain(value: Any) -> Any:
             return {key: _plain(each) for key, each in value.items()}
         case list() | tuple():
             return [_plain(each) for each in value]
+        case _ if foreign_names(value) and hasattr(value, "model_dump"):
+            return value.model_dump()
     return value

@@ -7,7 +7,14 @@ own, or pairs of an action and its observation; the messages are `gesta.compat.l
 from collections.abc import Iterable
 from typing import Any
 
-from gesta.compat.langchain.agents import AgentAction, AgentActionMessageLog, AgentStep, _create_function_message, taken
+from gesta.compat.langchain.agents import (
+    AgentAction,
+    AgentActionMessageLog,
+    AgentStep,
+    _create_function_message,
+    said,
+    taken,
+)
 from gesta.compat.langchain.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 from gesta.compat.langchain.steps import UNANSWERED, Round, rounds
 from gesta.prompt.formatter import observation_text
@@ -39,9 +46,10 @@ def format_to_openai_function_messages(steps: Pairs) -> list[BaseMessage]:
     """Return message logs, each followed by a function message; a plain action's observation is a human message."""
     found: list[BaseMessage] = []
     for step in _steps(steps):
-        action, seen = step.action, step.messages
+        action, log = step.action, said(step.action)
         logged = isinstance(action, AgentActionMessageLog)
-        found += [*action.messages, *([_create_function_message(action, step.observation)] if logged else seen)]
+        seen = _create_function_message(action, step.observation) if logged else step.messages[0]
+        found += [*(log if logged else action.messages), seen]
     return found
 
 
@@ -50,7 +58,7 @@ def format_to_tool_messages(steps: Pairs) -> list[BaseMessage]:
     found: list[BaseMessage] = []
     for item in rounds(_steps(steps)):
         if isinstance(item, Round):
-            found += item.first.messages
+            found += map(taken, item.first.messages)
             found += _answers(item)
         elif isinstance(item, AgentStep):
             named = f"[Late result of {item.action.tool}]\n{observation_text(item.observation)}"

@@ -13,7 +13,15 @@ from typing import Any
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from gesta.compat.langchain.agents import AgentAction, AgentActionMessageLog, AgentFinish, AgentStep, Outcome, taken
+from gesta.compat.langchain.agents import (
+    AgentAction,
+    AgentActionMessageLog,
+    AgentFinish,
+    AgentStep,
+    Outcome,
+    said,
+    taken,
+)
 from gesta.compat.langchain.messages import AIMessage, BaseMessage, message_of
 from gesta.entry import Entry
 from gesta.kinds import AssistantContent, ChatCompletionContent, Content, Status, ToolCallContent, ToolResultContent
@@ -47,7 +55,7 @@ class Made(Struct):
     answer: AssistantContent | None = None
     late: "tuple[Made, int, ToolResultContent] | None" = None  # only that: one more result of a call
 
-    def message_log(self) -> tuple[BaseMessage, ...]:
+    def message_log(self) -> list[BaseMessage]:
         """Return the messages that its actions were parsed from."""
         calls, invalid = [], []
         for asked in self.calls:
@@ -56,7 +64,7 @@ class Made(Struct):
                 invalid.append({"name": name, "args": raw, "id": asked.call_id, "error": meta.get("error")})
             else:
                 calls.append({"name": name, "args": asked.content.tool_args, "id": asked.call_id})
-        return (AIMessage(self.text, tool_calls=calls, invalid_tool_calls=invalid),)
+        return [AIMessage(self.text, tool_calls=calls, invalid_tool_calls=invalid)]
 
     def actions(self) -> list[AgentAction]:
         """Return the actions of its calls: as `contents` kept them, else as they follow from what was written."""
@@ -70,7 +78,7 @@ class Made(Struct):
 
     def _kept(self, kept: dict[str, Any]) -> list[AgentAction]:
         """Return the actions that `contents` kept. Raises KeyError, TypeError, ValueError for what it did not."""
-        log = tuple(message_of(each["type"], each) for each in kept["message_log"])
+        log = [message_of(each["type"], each) for each in kept["message_log"]]
         return [
             (AgentActionMessageLog(**own, message_log=log) if "tool_call_id" in own else AgentAction(**own))
             for own in ({**own, "entry": asked.entry} for own, asked in zip(kept["actions"], self.calls, strict=True))
@@ -172,7 +180,7 @@ def _answer(state: State, entry: Entry, content: AssistantContent) -> None:
     made.answer = content
 
 
-def _action(text: str, asked: Asked, log: tuple[BaseMessage, ...] | None) -> AgentAction:
+def _action(text: str, asked: Asked, log: list[BaseMessage] | None) -> AgentAction:
     """Make the action of a call, without a message log if it was parsed from text."""
     call, raw = asked.content, (asked.content.meta or {}).get("raw_args")
     one = call.tool_args.get(ONE) if len(call.tool_args) == 1 else None
@@ -223,9 +231,8 @@ def rounds(steps: Iterable[AgentStep | AgentFinish]) -> list[Round | AgentStep |
             continue
         if found and isinstance(last := found[-1], Round) and last.claim(step):
             continue
-        log = step.action.messages if isinstance(step.action, AgentActionMessageLog) else ()
-        said = log[-1] if log else AIMessage("")
-        made = Round(step.action, [*said.tool_calls, *said.invalid_tool_calls])
+        reply = [AIMessage(""), *said(step.action)][-1]
+        made = Round(step.action, [*reply.tool_calls, *reply.invalid_tool_calls])
         if not made.claim(step):  # of no call that its messages know
             made = Round(step.action, [], {0: step})
         found.append(made)
@@ -254,7 +261,7 @@ def contents(steps: Iterable[AgentStep | AgentFinish]) -> list[Content]:
 def _made(round_: Round) -> Made:
     """Turn a round back into the reply that it was made of; what does not follow from that is kept."""
     first = round_.first
-    log = first.messages if isinstance(first, AgentActionMessageLog) else ()
+    log = said(first)
     text = log[-1].content if log else first.log
     made = Made(text=text if isinstance(text, str) else "")
     own = getattr(first, "tool_call_id", None)

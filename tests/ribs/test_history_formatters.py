@@ -113,7 +113,7 @@ def test_update_takes_a_mapping_pairs_and_keywords_and_no_two_positionals() -> N
     assert dict(made) == {"role": "user", "content": "a", "name": "n"}
     assert (made["_x"], made["_y"], made["_z"], made["_w"]) == (1, 2, 3, 4)
     with pytest.raises(TypeError):
-        made.update({}, {})  # type: ignore[call-arg]
+        made.update({}, {})
 
 
 def test_methods_are_no_keys_and_keys_break_no_methods() -> None:
@@ -194,15 +194,15 @@ def test_text_images_and_files_become_parts(tmp_path: Path) -> None:
     shown = [part.get("text") or part.get("image_url", part.get("file")) for part in made["content"]]
     assert shown == [
         "see",
-        f"{files[0]}:\nshort",
-        f"[file {files[1]}, 5001 bytes]",
-        f"[file {files[2]}, 2 bytes]",
+        f"File {files[0]} content:\nshort",
+        f"Input file: {files[1]} (5001 bytes, not shown)",
+        f"Input file: {files[2]}",
         {"url": "data:image/png;base64,cG5n"},
-        f"[file {files[4]}: it cannot be read, FileNotFoundError]",
+        f"Input file: {files[4]} (it cannot be read: FileNotFoundError)",
         {"url": "https://e.org/x.PNG?size=2"},
-        "[file at https://e.org/png.html]",
+        "File URL: https://e.org/png.html",
         {"url": "data:image/png;base64,AA=="},
-        "[file nul\0: it cannot be read, ValueError]",
+        "Input file: nul\0 (it cannot be read: ValueError)",
         {"url": "blob:b1"},
         {"file_id": "blob:b2"},
         "t",

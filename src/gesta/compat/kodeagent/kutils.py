@@ -142,18 +142,20 @@ def _of_name(name: str) -> dict[str, Any]:
     media_type = mimetypes.guess_type(path)[0] or ""
     image = media_type.startswith("image/")
     if "://" in name or name.startswith("data:"):
-        return _image(name) if image or name.startswith("data:image/") else _text(f"[file at {name}]")
+        return _image(name) if image or name.startswith("data:image/") else _text(f"File URL: {name}")
     try:
         size = Path(name).stat().st_size
         if size > (IMAGE_BYTES if image else 4 * INLINED):
-            return _text(f"[file {name}, {size} bytes]")
+            return _text(f"Input file: {name} ({size} bytes, not shown)")
         data = Path(name).read_bytes()
     except (OSError, ValueError) as error:
-        return _text(f"[file {name}: it cannot be read, {type(error).__name__}]")
+        return _text(f"Input file: {name} (it cannot be read: {type(error).__name__})")
     if image:
         return _image(f"data:{media_type};base64,{base64.b64encode(data).decode()}")
     try:
         text = data.decode()
     except UnicodeDecodeError:
-        return _text(f"[file {name}, {size} bytes]")
-    return _text(f"{name}:\n{text}" if len(text) <= INLINED else f"[file {name}, {size} bytes]")
+        return _text(f"Input file: {name}")
+    if len(text) > INLINED:
+        return _text(f"Input file: {name} ({size} bytes, not shown)")
+    return _text(f"File {name} content:\n{text}")

@@ -127,8 +127,11 @@ class LLMMessage(dict[str, Any]):
         super().clear()
         self.__more.clear()
 
-    def update(self, other: Any = (), /, **kwargs: Any) -> None:
+    def update(self, *args: Any, **kwargs: Any) -> None:
         """Set fields from a mapping or from pairs, then from keywords; of another LLMMessage, from both parts."""
+        if len(args) > 1:
+            raise TypeError(f"update expected at most 1 arguments, got {len(args)}")
+        other = args[0] if args else ()
         found = dict(other.items() if isinstance(other, Mapping) else other)
         if isinstance(other, LLMMessage):
             found |= other.__more  # noqa: SLF001 - of its own class

@@ -24,9 +24,11 @@ BASE = ("content", "additional_kwargs", "response_metadata", "type", "name", "id
 class Keywords(StructMeta):
     """Makes fields that a program's own subclass adds keywords, so that they need no default."""
 
-    def __new__(mcls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **options: Any) -> Any:
+    def __new__(
+        mcls, name: str, bases: tuple[type, ...], members: dict[str, Any], *, frozen: bool = True, kw_only: bool = True
+    ) -> Any:
         """Make a class, by default frozen and with keywords for its own fields."""
-        return super().__new__(mcls, name, bases, namespace, **{"frozen": True, "kw_only": True, **options})
+        return super().__new__(mcls, name, bases, members, frozen=frozen, kw_only=kw_only)
 
 
 class Serializable(Struct, metaclass=Keywords, frozen=True):

@@ -130,6 +130,8 @@ class Hit(Struct, frozen=True, kw_only=True, omit_defaults=True):
     document: str
     chunk: str | None = None
     score: float | None = None
+    page: int | str | None = None
+    """Its number, or what stands on it for that."""
 
 
 class Base(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind"):

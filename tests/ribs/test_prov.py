@@ -20,7 +20,8 @@ from gesta.entry import Entry, fold
 from gesta.kinds import AssistantContent, BeginContent, EndContent, SystemContent, UserContent
 from gesta.views.across import all_nodes
 from gesta.views.lineage import Lineage, nodes_of
-from gesta.views.prov import GRAPH, PROV, RDF_TYPE, TG, Quad, document_iri, names_of, quads
+from gesta.views.prov import quads
+from gesta.views.prov_names import GRAPH, PROV, RDF_TYPE, SOURCES, TG, Quad, document_iri, names_of
 
 SHORT = {TG: "tg:", PROV: "prov:", "http://www.w3.org/2000/01/rdf-schema#": "rdfs:", RDF_TYPE: "a"}
 WALK = f"""
@@ -201,21 +202,21 @@ def test_a_plan_its_steps_and_what_they_add_up_to() -> None:
         "a": ["prov:Entity", "tg:Plan"],
         "rdfs:label": ["Plan with 2 steps"],
         "tg:planStep": ["look", "weigh"],
-        "prov:wasDerivedFrom": [f"{session}/pattern-decision"],
+        "prov:wasDerivedFrom": [session, f"{session}/pattern-decision"],
     }
     assert about(said, f"{session}/step/1") == {
         "a": ["prov:Entity", "tg:StepResult", "tg:Answer"],
         "rdfs:label": ["Step result: weigh"],
         "tg:planStep": ["weigh"],
         "tg:document": [f"{session}/step/1/doc"],
-        "prov:wasDerivedFrom": [f"{session}/plan", f"{session}/step/0"],
+        "prov:wasDerivedFrom": [f"{session}/step/0", f"{session}/plan/further"],
     }
     assert about(said, f"{session}/synthesis") == {
         "a": ["prov:Entity", "tg:Synthesis", "tg:Answer"],
         "rdfs:label": ["Synthesis"],
         "tg:terminationReason": ["plan-complete"],
         "tg:document": [f"{session}/synthesis/doc"],
-        "prov:wasDerivedFrom": [f"{session}/step/0", f"{session}/step/1"],
+        "prov:wasDerivedFrom": [f"{session}/step/1", f"{session}/step/0/further"],
     }
     assert about(said, f"{session}/synthesis/doc") == {"prov:value": ["all in all"]}
 
@@ -239,7 +240,9 @@ def test_goals_what_was_found_of_each_and_what_it_adds_up_to() -> None:
     assert about(said, f"{session}/finding/1/doc") == {"prov:value": ["found 1"]}
     whole = about(said, f"{session}/synthesis")
     assert whole["tg:terminationReason"] == ["subagents-complete"]
-    assert whole["prov:wasDerivedFrom"] == [f"{session}/finding/0", f"{session}/finding/1"]
+    assert whole["prov:wasDerivedFrom"] == [f"{session}/finding/1", f"{session}/finding/0/further"]
+    beside = {"a": ["prov:Entity"], "prov:wasDerivedFrom": [f"{session}/finding/0"]}
+    assert about(said, f"{session}/finding/0/further").items() >= beside.items()
 
 
 def test_parts_of_a_session_have_the_names_that_are_known() -> None:
@@ -249,20 +252,22 @@ def test_parts_of_a_session_have_the_names_that_are_known() -> None:
     made, session = planned()
     parts = {quad.subject.value.removeprefix(session) for quad in told(made.entries)}
     steps = {f"/step/{place}{doc}" for place in range(2) for doc in ("", "/doc")}
-    assert parts == {"", "/pattern-decision", "/plan", *steps, "/synthesis", "/synthesis/doc", "/final", "/answer"}
+    made_of = {"/plan/further", "/step/0/further"}
+    ends = {"/synthesis", "/synthesis/doc", "/final", "/answer"}
+    assert parts == {"", "/pattern-decision", "/plan", *steps, *made_of, *ends}
     made, session = decomposed()
     parts = {quad.subject.value.removeprefix(session) for quad in told(made.entries)}
     findings = {f"/finding/{place}{doc}" for place in range(2) for doc in ("", "/doc")}
-    assert parts == {"", "/decompose", *findings, "/synthesis", "/synthesis/doc", "/final", "/answer"}
+    assert parts == {"", "/decompose", *findings, "/finding/0/further", *ends}
 
 
 CLASSES = {
     *("Question", "AgentQuestion", "Exploration", "ChunkSelection", "Analysis", "ToolUse", "Thought", "Observation"),
     *("Conclusion", "PatternDecision", "Error", "Decomposition", "Finding", "Plan", "StepResult", "Synthesis"),
-    *("Answer", "Reflection"),
+    *("Answer", "Reflection", "DocRagQuestion", "Grounding", "Document", "Chunk"),
 }
 PREDICATES = {
-    *("query", "reasoning", "score", "document", "chunkCount", "selectedChunk"),
+    *("query", "concept", "reasoning", "score", "document", "chunkCount", "selectedChunk"),
     *("thought", "action", "arguments", "toolCandidate", "stepNumber", "terminationReason", "pattern", "taskType"),
     *("llmDurationMs", "toolDurationMs", "toolError", "inToken", "outToken", "llmModel", "subagentGoal", "planStep"),
 }
@@ -315,7 +320,7 @@ def test_a_run_of_its_own_is_a_session_derived_from_where_its_task_came_from() -
     assert about(said, f"{own}/final")["tg:terminationReason"] == ["max-iterations"]
     assert about(said, f"{own}/final")["a"] == ["prov:Entity", "tg:Conclusion", "tg:Answer", "tg:Error"]
     assert about(said, f"{session}/finding/0")["rdfs:label"] == ["Finding: dig"]
-    assert about(said, f"{session}/finding/0")["prov:wasDerivedFrom"] == [f"{own}/final"]
+    assert about(said, f"{session}/finding/0")["prov:wasDerivedFrom"] == [f"{session}/decompose", f"{own}/final"]
 
 
 def test_passages_are_chunks_of_documents() -> None:
@@ -340,11 +345,13 @@ def test_a_lookup_that_was_ranked_again_still_leads_to_its_answer() -> None:
     result = made.add(kinds.ToolResultContent(call=call, tool_result="3 %"), best)
     made.add(AssistantContent(value="3 %"), made.ask(question, result, output="3 %"))
     said, session = told(made.entries), f"urn:trustgraph:agent:r.{question}"
-    stages = [f"urn:trustgraph:docrag:r.{seq}/exploration" for seq in (best, first)]
+    stages = [
+        f"urn:trustgraph:docrag:r.{seq}{stage}" for seq in (best, first) for stage in ("/exploration", "/grounding", "")
+    ]
     walk = [f"{session}/final", f"{session}/i1/observation", *stages, f"{session}/i1", session]
     for later, earlier in pairwise(walk):
-        assert about(said, later)["prov:wasDerivedFrom"] == [earlier]
-    assert [about(said, stage)["tg:chunkCount"] for stage in stages] == [["1"], ["3"]]
+        assert about(said, later)["prov:wasDerivedFrom"][-1] == earlier
+    assert [about(said, stage)["tg:chunkCount"] for stage in stages[::3]] == [["1"], ["3"]]
 
 
 def test_numbers_and_times_are_typed() -> None:
@@ -382,7 +389,7 @@ KINDS = {
     "Decomposition": 1,
     "Finding": 2,
     "Synthesis": 1,
-    "Analysis": 2,
+    "Analysis": 6,
     "Observation": 4,
 }
 
@@ -427,7 +434,7 @@ def test_no_text_breaks_out_of_what_is_written(texts: list[str], format: str) ->
     text = bridge.write(said, format)
     read = {*rdf.parse(text.encode(), format=bridge.FORMATS[format])}
     assert read == {bridge.statement(quad) for quad in said}
-    assert {quad.graph_name for quad in read} == {rdf.NamedNode(GRAPH)}
+    assert {quad.graph_name for quad in read} == {rdf.NamedNode(GRAPH), rdf.NamedNode(SOURCES)}
     assert len(said) == len(set(said)) == len(read)
 
 

@@ -6,15 +6,19 @@ from typing import Any
 import msgspec
 import pytest
 from tests.journeys.minds import QUICK
+from tests.seeds.explained_cases import Ported
 
 import gesta
 from gesta.entry import Entry
-from gesta.kinds import Kind
+from gesta.kinds import Hit, Kind
 from gesta.patterns.plan import plan_then_execute
 from gesta.patterns.react import react
+from gesta.patterns.router import router
+from gesta.patterns.supervisor import supervisor
 from gesta.views.across import all_nodes
 from gesta.views.lineage import Explanation, Node
-from gesta.views.prov import Quad, quads
+from gesta.views.prov import quads
+from gesta.views.prov_names import Quad
 
 
 @gesta.tool(effect="pure")
@@ -120,6 +124,12 @@ def fails_at(name: str) -> Any:
     return mind
 
 
+async def test_the_export_of_a_router_says_the_pattern_and_the_kind_of_task() -> None:
+    ways = {"plain": react("r", MODEL), "boss": supervisor("b", MODEL)}
+    found = await told(router("front", MODEL, ways, task_types={"research": {}, "chat": {}}))
+    assert (found.of("pattern"), found.of("taskType")) == (["boss"], ["research"])
+
+
 async def test_a_step_of_a_plan_is_exported_by_its_goal_alone() -> None:
     found = await told(plan_then_execute("p", MODEL))
     assert sorted(found.of("planStep")) == ["look", "look", "weigh", "weigh"]
@@ -138,3 +148,34 @@ async def test_explain_events_name_every_node_and_what_it_holds() -> None:
     assert [each.node for each in heard.values()].count("Thought") == 2
     contents: dict[str | None, Any] = {each.id: each.content for each in found.entries}
     assert all(each.holds == contents[id] for id, each in heard.items())
+
+
+async def test_a_step_that_a_ported_pattern_emits_is_an_analysis_with_its_thought() -> None:
+    found = await told(Ported.agent("own", MODEL))
+    names = {each.subject.value.partition(":i")[0].rpartition(".")[2]: each for each in found.quads}
+    assert {"2/i1", "2/i1/thought", "2/i1/observation", "2/i2"} <= set(names)
+    types = [each.object.value.rpartition("/")[2] for each in found.quads if each.subject.value.endswith("/i1")]
+    assert {"Analysis", "ToolUse", "look"} <= set(types)
+    assert "I look." in {each.object.value for each in found.quads}
+
+
+async def test_an_answer_is_explained_to_the_page_that_its_tool_found() -> None:
+    @gesta.tool(effect="pure")
+    async def search(word: str, context: gesta.Context) -> str:
+        """Search."""
+        context.found(word, [Hit(document="fees.pdf", page=3, chunk="fees.pdf-3-2", score=0.9)])
+        return "2 %"
+
+    found = await told(
+        gesta.Agent("eye", model=gesta.scripted(gesta.call("search", word="fee"), "2 %."), tools=[search])
+    )
+    (passage,) = [node for node in found.last.nodes if node.type == "Retrieval"]
+    assert passage.text == "fee\nfees.pdf page 3 fees.pdf-3-2"
+    way = {
+        each.subject.value: each.object.value
+        for each in found.quads
+        if each.graph.value == "urn:graph:source" and "Derived" in each.predicate.value
+    }
+    document = "urn:gesta:document:fees.pdf"
+    assert way == {f"{document}#fees.pdf-3-2": f"{document}#page=3", f"{document}#page=3": document}
+    assert found.of("pageNumber") == ["3"]

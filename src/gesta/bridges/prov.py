@@ -8,7 +8,8 @@ from collections.abc import AsyncIterator, Iterable
 from gesta.errors import MissingExtra
 from gesta.record.record import Record
 from gesta.views.across import all_nodes
-from gesta.views.prov import PREFIXES, Quad, Term, quads
+from gesta.views.prov import quads
+from gesta.views.prov_names import PREFIXES, Quad, Term
 
 try:
     from pyoxigraph import Literal, NamedNode, RdfFormat, serialize

@@ -251,7 +251,7 @@ def _text(state: State, entry: Entry) -> str:
         case kinds.PlanContent(steps=steps):
             return "\n".join(f"{place}. {step.goal}" for place, step in enumerate(steps))
         case kinds.RetrievalContent(query=query, hits=hits):
-            return "\n".join([query, *(f"{hit.document} {hit.chunk or ''}".rstrip() for hit in hits)])
+            return "\n".join([query, *map(_passage, hits)])
         case kinds.KeyValueContent(key=name, value=value):
             return f"{name} = {observation_text(value)}"
         case kinds.CompactionContent() as content:
@@ -268,6 +268,12 @@ def _text(state: State, entry: Entry) -> str:
         case content:
             named = (getattr(content, name, None) for name in ("output", "value", "tool_result", "summary", "state"))
             return observation_text(next((each for each in named if each is not None), getattr(content, "name", "")))
+
+
+def _passage(hit: kinds.Hit) -> str:
+    """Write where a passage stands: its document, page and chunk."""
+    page = f"page {hit.page}" if hit.page is not None else None
+    return " ".join(each for each in (hit.document, page, hit.chunk) if each)
 
 
 def summary_text(content: kinds.CompactionContent) -> str:

@@ -1,82 +1,57 @@
 """An explanation as PROV-O quads, in the vocabulary and the names that TrustGraph's explain clients read.
 
-A question and what came of it are one session, `urn:trustgraph:agent:{id of the question's entry}`; the task of a child
-run opens a session of its own, derived from where it came from. What a node says stands beside it as `prov:value` of
-its document, so no second store can lose it. Numbers and times are typed. Quads are plain tuples; an RDF library is
-needed to write them only.
+What a node says stands beside it as `prov:value` of its document, so no second store can lose it. Numbers and times are
+typed. What was looked up is a session of its own, as TrustGraph's queries of documents are: a question, its grounding
+and its exploration. Where passages come from stands in a graph of its own.
 """
 
 import json
-import re
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
-from urllib.parse import quote
+from typing import Any
 
 from gesta import kinds
 from gesta.entry import Entry, utc_text
 from gesta.errors import BrokenRecord
 from gesta.kinds import Kind
 from gesta.model.usage import tokens
-from gesta.prompt.formatter import DECIMAL_BITS, numbers_in_hex, observation_text
+from gesta.prompt.formatter import observation_text
 from gesta.state.run import UNFIT
 from gesta.views.lineage import Node, State
-
-TG = "https://trustgraph.ai/ns/"
-PROV = "http://www.w3.org/ns/prov#"
-RDF_TYPE = "http://www.w3.org/1999/02/22-rdf-syntax-ns#type"
-LABEL = "http://www.w3.org/2000/01/rdf-schema#label"
-XSD = "http://www.w3.org/2001/XMLSchema#"
-PREFIXES = {"tg": TG, "prov": PROV, "rdfs": LABEL.removesuffix("label"), "xsd": XSD}
-SESSION = "urn:trustgraph:agent:"
-GRAPH = "urn:graph:retrieval"
-"""The graph that all of it stands in."""
+from gesta.views.prov_chain import Chain
+from gesta.views.prov_names import (
+    LABEL,
+    PARTS,
+    PROV,
+    RDF_TYPE,
+    SOURCES,
+    TG,
+    XSD,
+    Quad,
+    Term,
+    causes_of,
+    is_task_type,
+    literal,
+    maker_of,
+    names_of,
+    quad,
+    quoted,
+    way_to,
+)
 
 TYPES = {
     "Question": ("Question", "AgentQuestion"),
     "Thought": ("Reflection", "Thought"),
     "Retrieval": ("Exploration",),
-    **{each: (each,) for each in ("PatternDecision", "Analysis", "ToolUse", "Observation", "Decomposition", "Plan")},
+    "ToolUse": ("Analysis", "ToolUse"),
+    **{each: (each,) for each in ("PatternDecision", "Analysis", "Observation", "Decomposition", "Plan")},
     **{each: (each, "Answer") for each in ("Conclusion", "Finding", "StepResult", "Synthesis")},
 }
 """What each node is in that vocabulary; the others are entities without a class of their own."""
-PARTS = {
-    "PatternDecision": "pattern-decision",
-    "Conclusion": "final",
-    "Decomposition": "decompose",
-    "Finding": "finding",
-    "Plan": "plan",
-    "StepResult": "step",
-    "Synthesis": "synthesis",
-}
-"""Their names in a session; findings and steps are counted from 0."""
 ENDINGS = {"answered": "final-answer", "limit": "max-iterations"}
 """Why a session ended; by anything else it ended with an error."""
 TITLE = 60
 """Characters of a goal in a label."""
-
-# An IRI that is taken as it is; any other name of a document is quoted into one.
-PLAIN = r"(?:[A-Za-z0-9._~:/?@!$&'()*+,;=-]|%[0-9A-Fa-f]{2})*"
-IRI = re.compile(rf"(?:urn:[A-Za-z0-9][A-Za-z0-9-]*:|https?://[A-Za-z0-9.-]+(?::\d+)?(?=[/?#]|$)){PLAIN}(?:#{PLAIN})?")
-SURROGATE = re.compile("[\ud800-\udfff]")
-
-
-class Term(NamedTuple):
-    """A node or value of a graph."""
-
-    type: Literal["iri", "literal"]
-    value: str
-    datatype: str = ""
-    """IRI of the type of a literal; empty for plain text."""
-
-
-class Quad(NamedTuple):
-    """One statement."""
-
-    subject: Term
-    predicate: Term
-    object: Term
-    graph: Term = Term("iri", GRAPH)
+DERIVED = PROV + "wasDerivedFrom"
 
 
 def quads(nodes: Sequence[Node], state: State) -> Iterator[Quad]:
@@ -96,111 +71,60 @@ def quads(nodes: Sequence[Node], state: State) -> Iterator[Quad]:
             made = list(_of(node, names, state)) if node.id in names else []
         except UNFIT as error:
             raise BrokenRecord(f"entry {node.id}", f"a member is not of its type ({error!r})") from error
-        for quad in made:
-            if quad not in told:
-                told.add(quad)
-                yield quad
+        for each in made:
+            if each not in told:
+                told.add(each)
+                yield each
+    yield from _derivations(nodes, names)
 
 
-def names_of(state: State) -> dict[str, str]:
-    """Return each node the IRI of its entity, by id. A lone call and the analysis that made it are one entity."""
-    names: dict[str, str] = {}
-    taken = set[str]()
-    for run, origin in state.origins.items():
-        shown = [seq for seq in sorted(origin.nodes) if not origin.became(seq)]
-        makers = {seq: _maker(state, state.entries[run, seq]) for seq in shown}
-        calls = Counter(maker for seq, maker in makers.items() if origin.nodes[seq] == "ToolUse")
-        counted, session = Counter[str](), SESSION + quoted(run)
-        for seq in shown:
-            type_, maker, id = origin.nodes[seq], makers[seq], state.entries[run, seq].id
-            over = names.get(maker, session)
-            if type_ == "Question":
-                session = SESSION + quoted(id)
-            match type_:
-                case "Question":
-                    name = session
-                case "Analysis":
-                    counted[session] += 1
-                    name = f"{session}/i{counted[session]}"
-                case "ToolUse" if maker in names and calls[maker] == 1:
-                    names[id] = over
-                    continue
-                case "ToolUse":
-                    counted[f"{over}/call"] += 1
-                    name = f"{over}/call/{counted[f'{over}/call'] - 1}"
-                case "Thought" if maker not in names:
-                    name = f"{session}/i{counted[session] + 1}/thought"
-                case "Thought" | "Observation":
-                    name = f"{over}/{type_.lower()}"
-                case "Retrieval":
-                    name = f"urn:trustgraph:docrag:{quoted(id)}/exploration"
-                case "Finding" | "StepResult":
-                    part = f"{session}/{PARTS[type_]}"
-                    counted[part] += 1
-                    name = f"{part}/{counted[part] - 1}"
-                case _ if type_ in PARTS:
-                    name = f"{session}/{PARTS[type_]}"
-                case _:
-                    name = f"{session}/{type_.lower()}/{seq}"
-            names[id] = name if name not in taken else f"{name}/{seq}"
-            taken.add(names[id])
-    return names
-
-
-def quoted(text: str) -> str:
-    """Write any text as a part of an IRI."""
-    return quote(text.encode("utf-8", "surrogatepass"), safe="")
-
-
-def literal(value: Any) -> Term:
-    """Make a value; what RDF cannot hold in a text is replaced."""
-    match value:
-        case bool():
-            return Term("literal", str(value).lower(), XSD + "boolean")
-        case int() if value.bit_length() <= DECIMAL_BITS:
-            return Term("literal", str(value), XSD + "integer")
-        case float():
-            return Term("literal", repr(value), XSD + "double")
-        case _:
-            return Term("literal", SURROGATE.sub("\ufffd", str(numbers_in_hex(value))))
-
-
-def document_iri(hit: kinds.Hit) -> str:
-    """Name the passage that was found: its own IRI, or one that is made of its names."""
-    if hit.chunk is not None and IRI.fullmatch(hit.chunk):
-        return hit.chunk
-    document = hit.document if IRI.fullmatch(hit.document) else f"urn:gesta:document:{quoted(hit.document)}"
-    return document if hit.chunk is None else f"{document}{'/' if '#' in document else '#'}{quoted(hit.chunk)}"
+def _derivations(nodes: Sequence[Node], names: Mapping[str, str]) -> Iterator[Quad]:
+    """Yield what each entity was made from."""
+    types: dict[str, frozenset[str]] = {}
+    sources: dict[str, list[str]] = {}
+    for node in nodes:
+        if node.id in names:
+            name = names[node.id]
+            types[name] = types.get(name, frozenset()) | {node.type}
+            found = sources.setdefault(name, [])
+            found += [names[each] for each in node.derived_from if names.get(each, name) != name]
+    chain = Chain(types, sources)
+    for name, source in chain.links():
+        retrieved = "Retrieval" in types.get(name, ())
+        yield quad(name.removesuffix("/exploration") if retrieved else name, DERIVED, source)
+    for name, source in chain.further.items():
+        yield from (quad(name, RDF_TYPE, PROV + "Entity"), quad(name, LABEL, literal(f"Further of {source}")))
+    for name, source in chain.continued.items():
+        yield from (quad(name, RDF_TYPE, each) for each in (PROV + "Entity", TG + "Analysis"))
+        yield quad(name, LABEL, literal(f"Continued: {source}"))
 
 
 def _of(node: Node, names: dict[str, str], state: State) -> Iterator[Quad]:
     """Yield what is said of one node."""
     name, entry = names[node.id], state.entries[node.run, node.seq]
     types = [] if node.type == "Thought" else [PROV + "Entity"]
-    for type_ in [*types, *(TG + each for each in TYPES.get(node.type, ()))]:
-        yield _quad(name, RDF_TYPE, type_)
-    if node.type != "ToolUse" or names.get(_maker(state, entry)) != name:  # else the analysis is labelled
-        yield _quad(name, LABEL, literal(_label(node, entry, state)))
+    own = TYPES.get(node.type, ()) if not is_task_type(state, (node.run, node.seq)) else ()
+    for type_ in [*types, *(TG + each for each in own)]:
+        yield quad(name, RDF_TYPE, type_)
+    if node.type != "ToolUse" or names.get(maker_of(state, entry)) != name:  # else the analysis is labelled
+        yield quad(name, LABEL, literal(_label(node, entry, state)))
     for predicate, value in _facts(node, entry, state):
-        yield _quad(name, predicate, literal(value) if not isinstance(value, Term) else value)
-    if node.type == "Thought" and (analysis := names.get(_maker(state, entry))):
-        yield _quad(analysis, TG + "thought", name)
+        yield quad(name, predicate, literal(value) if not isinstance(value, Term) else value)
+    if node.type == "Thought" and (analysis := names.get(maker_of(state, entry))):
+        yield quad(analysis, TG + "thought", name)
     if node.type == "Question":
-        yield _quad(name, PROV + "startedAtTime", Term("literal", utc_text(entry.at), XSD + "dateTime"))
-    elif node.type == "Analysis":
-        yield _quad(name, TG + "stepNumber", literal(int(name.rpartition("/i")[2])))
+        yield quad(name, PROV + "startedAtTime", Term("literal", utc_text(entry.at), XSD + "dateTime"))
+    elif node.type in ("Analysis", "ToolUse") and (number := name.rpartition("/i")[2]).isdecimal():
+        yield quad(name, TG + "stepNumber", literal(int(number)))
     elif node.type == "Retrieval":
         yield from _passages(node, name, entry)
     document = _document(node, name)
     if document is not None:
-        yield _quad(name, TG + "document", document)
+        yield quad(name, TG + "document", document)
     if _failed(node, entry):
-        yield _quad(name, RDF_TYPE, TG + "Error")
-    for source in dict.fromkeys(names.get(each, name) for each in node.derived_from):
-        if source != name:
-            yield _quad(name, PROV + "wasDerivedFrom", source)
+        yield quad(name, RDF_TYPE, TG + "Error")
     if document is not None:
-        yield _quad(document, PROV + "value", literal(node.text))
+        yield quad(document, PROV + "value", literal(node.text))
 
 
 def _facts(node: Node, entry: Entry, state: State) -> Iterator[tuple[str, Any]]:
@@ -210,7 +134,8 @@ def _facts(node: Node, entry: Entry, state: State) -> Iterator[tuple[str, Any]]:
         case kinds.UserContent() | kinds.SystemContent():
             yield TG + "query", node.text
         case kinds.DecisionContent(choice=choice, rationale=why, task_type=task):
-            yield TG + "pattern", choice
+            if not is_task_type(state, (node.run, node.seq)):
+                yield TG + "pattern", choice
             if task:
                 yield TG + "taskType", task
             if why:
@@ -219,7 +144,7 @@ def _facts(node: Node, entry: Entry, state: State) -> Iterator[tuple[str, Any]]:
             yield TG + "action", tool
             yield TG + "arguments", json.dumps(args, ensure_ascii=False, default=str)
         case kinds.ToolResultContent():
-            attempts = [each for each in _causes(state, entry) if each.kind is Kind.Attempt]
+            attempts = [each for each in causes_of(state, entry) if each.kind is Kind.Attempt]
             if attempts:
                 yield TG + "toolDurationMs", round((entry.at - attempts[-1].at).total_seconds() * 1000)
             if _failed(node, entry):
@@ -238,7 +163,7 @@ def _facts(node: Node, entry: Entry, state: State) -> Iterator[tuple[str, Any]]:
     elif node.type == "Conclusion":
         reason = (content.reason if isinstance(content, kinds.EndContent) else None) or "answered"
         yield TG + "terminationReason", ENDINGS.get(reason, "error")
-        for each in _causes(state, entry):
+        for each in causes_of(state, entry):
             if isinstance(each.content, kinds.ChatCompletionContent):
                 yield from _spent(each.content)
 
@@ -247,9 +172,9 @@ def _label(node: Node, entry: Entry, state: State) -> str:
     """Name a node for people."""
     match entry.content:
         case kinds.DecisionContent(choice=choice):
-            return f"Pattern: {choice}"
+            return f"{'Task type' if is_task_type(state, (node.run, node.seq)) else 'Pattern'}: {choice}"
         case kinds.ToolCallContent(tool_name=tool):
-            return f"Tool use: {tool}"
+            return f"Analysis: {tool}"
         case kinds.PlanContent(steps=steps) if node.type == "Decomposition":
             return f"Decomposed into {len(steps)} research threads"
         case kinds.PlanContent(steps=steps):
@@ -284,17 +209,42 @@ def _document(node: Node, name: str) -> str | None:
 
 
 def _passages(node: Node, name: str, entry: Entry) -> Iterator[Quad]:
-    """Yield the passages that a retrieval found."""
+    """Yield the passages that a retrieval found, and where each comes from."""
     assert isinstance(entry.content, kinds.RetrievalContent)
-    yield _quad(name, TG + "query", literal(entry.content.query))
-    yield _quad(name, TG + "chunkCount", literal(len(entry.content.hits)))
+    query, asked = literal(entry.content.query), name.removesuffix("/exploration")
+    grounding = f"{asked}/grounding"
+    for subject, types, label in (
+        (asked, ("Question", "DocRagQuestion"), "DocRAG Question"),
+        (grounding, ("Grounding",), "Grounding"),
+    ):
+        yield from (quad(subject, RDF_TYPE, each) for each in (PROV + "Entity", *(TG + each for each in types)))
+        yield quad(subject, LABEL, literal(label))
+    yield quad(asked, TG + "query", query)
+    yield quad(asked, PROV + "startedAtTime", Term("literal", utc_text(entry.at), XSD + "dateTime"))
+    yield from (quad(grounding, TG + "concept", query), quad(grounding, DERIVED, asked), quad(name, DERIVED, grounding))
+    yield quad(name, TG + "query", query)
+    yield quad(name, TG + "chunkCount", literal(len(entry.content.hits)))
     for place, hit in enumerate(entry.content.hits):
+        way = way_to(hit)
         chosen = f"urn:trustgraph:prov:chunk:{quoted(node.id)}:{place}"
-        yield _quad(name, TG + "selectedChunk", chosen)
-        yield _quad(chosen, RDF_TYPE, TG + "ChunkSelection")
-        yield _quad(chosen, TG + "document", document_iri(hit))
+        yield quad(name, TG + "selectedChunk", chosen)
+        yield quad(chosen, RDF_TYPE, TG + "ChunkSelection")
+        yield quad(chosen, TG + "document", way[-1][1])
         if hit.score is not None:
-            yield _quad(chosen, TG + "score", literal(float(hit.score)))
+            yield quad(chosen, TG + "score", literal(float(hit.score)))
+        yield from _way(hit, way)
+
+
+def _way(hit: kinds.Hit, way: Sequence[tuple[str, str]]) -> Iterator[Quad]:
+    """Yield that a passage derives from its page, and that from its document."""
+    labels = {"Document": hit.document, "Page": f"Page {hit.page}", "Chunk": str(hit.chunk)}
+    for place, (type_, name) in enumerate(way):
+        yield from (quad(name, RDF_TYPE, each, SOURCES) for each in (PROV + "Entity", TG + type_))
+        yield quad(name, LABEL, literal(labels[type_]), SOURCES)
+        if type_ == "Page":
+            yield quad(name, TG + "pageNumber", literal(hit.page), SOURCES)
+        if place:
+            yield quad(name, DERIVED, way[place - 1][1], SOURCES)
 
 
 def _spent(completion: kinds.ChatCompletionContent) -> Iterator[tuple[str, Any]]:
@@ -310,7 +260,7 @@ def _spent(completion: kinds.ChatCompletionContent) -> Iterator[tuple[str, Any]]
 
 def _offered(state: State, completion: Entry) -> Iterator[str]:
     """Yield the names of the tools that a model could use."""
-    for request in _causes(state, completion):
+    for request in causes_of(state, completion):
         if isinstance(request.content, kinds.RequestContent):
             header = state.entries.get((request.run, request.content.header))
             tools = header.content.tools if header and isinstance(header.content, kinds.RequestHeaderContent) else None
@@ -330,26 +280,6 @@ def _goal(entry: Entry, state: State) -> str:
     return next((each.name for each in inside if isinstance(each, kinds.BeginContent)), "")
 
 
-def _maker(state: State, entry: Entry) -> str:
-    """Return the id of the analysis that a call or thought belongs to, or of the call or question that was answered."""
-    if entry.kind in (Kind.ToolCall, Kind.Thought):
-        made = (each.id for each in _causes(state, entry) if each.kind is Kind.ChatCompletion)
-        return next(made, "")
-    of = getattr(entry.content, "call", None) or getattr(entry.content, "of", None)
-    return f"{entry.run}.{of}" if of else ""
-
-
 def _failed(node: Node, entry: Entry) -> bool:
     """Return whether a tool or a turn went wrong."""
     return node.type in ("Observation", *PARTS) and getattr(entry.content, "status", None) == "error"
-
-
-def _causes(state: State, entry: Entry) -> list[Entry]:
-    """Return the entries of its run that an entry was made from."""
-    links = state.links((entry.run, entry.seq))
-    return [state.entries[key] for key in links if key[0] == entry.run and key in state.entries]
-
-
-def _quad(subject: str, predicate: str, value: str | Term) -> Quad:
-    value = Term("iri", value) if isinstance(value, str) else value
-    return Quad(Term("iri", subject), Term("iri", predicate), value)

@@ -11,7 +11,8 @@ from typing import Any
 from uuid import uuid4
 
 from gesta.compat.trustgraph.schema import IRI, LITERAL, Term, Triple
-from gesta.views.prov import GRAPH, LABEL, PROV, RDF_TYPE, SESSION, TG, TITLE
+from gesta.views.prov import TITLE
+from gesta.views.prov_names import GRAPH, LABEL, PROV, RDF_TYPE, SESSION, TG
 
 GRAPH_RETRIEVAL = GRAPH
 ENTITY = PROV + "Entity"

@@ -1,0 +1,108 @@
+"""Who derives from what, so that TrustGraph's explain client reads each session to its end and each node once.
+
+That client goes from a question along `prov:wasDerivedFrom` to Analysis, Observation, Decomposition, Finding, Plan and
+StepResult, and from those on; Conclusion and Synthesis end a way. It goes fifty deep, asks for twenty of what derives
+from a node, and shows a node as often as ways lead to it. So in a session each of these derives directly from one of
+them alone. Whatever else it was made from is stated by way of an entity beside (`/further`), which derives from that.
+The nodes of other classes hang beside the chain in the same manner. All that is stated is true: it is what is
+on record, or follows from that.
+"""
+
+from collections import Counter
+from collections.abc import Generator, Iterator, Mapping, Sequence
+
+from gesta.views.prov_names import SESSION
+
+FOLLOWED = frozenset({"Analysis", "ToolUse", "Observation", "Decomposition", "Finding", "Plan", "StepResult"})
+ENDS = frozenset({"Conclusion", "Synthesis"})
+DEEP, CHAINED, BESIDE = 49, 11, 7
+"""How deep the chain may be above a node, how many nodes of the chain may derive from one, and how many others."""
+Link = tuple[str, str]
+"""A name, and what it derives from."""
+
+
+class Chain:
+    """The derivations of nodes, by the names of their entities."""
+
+    def __init__(self, types: Mapping[str, frozenset[str]], sources: Mapping[str, Sequence[str]]) -> None:
+        """Keep what is known of the entities.
+
+        Args:
+            types: of the nodes of each entity, in the order of the explanation.
+            sources: what each was made from.
+        """
+        self.types, self.sources = types, sources
+        self.further: dict[str, str] = {}
+        """Entities beside the chain that stand for another, and that."""
+        self.continued: dict[str, str] = {}
+        """Entities in the chain that go on with another from which enough derives already, and that."""
+        self._places = {name: place for place, name in enumerate(types)}
+        self._up: dict[str, str] = {}
+        self._depth, self._chained, self._beside = Counter[str](), Counter[str](), Counter[str]()
+
+    def links(self) -> Iterator[Link]:
+        """Yield all derivations, each after those of what it derives from."""
+        for name, types in self.types.items():
+            above = self._above(name) if types & (FOLLOWED | ENDS) else ""
+            if above:
+                above = yield from self._with_room(above)
+                yield name, above
+                self._chained[above] += 1
+                self._up[name], self._depth[name] = above, self._depth[above] + 1
+            for source in dict.fromkeys(self.sources[name]):
+                if source == above:
+                    continue
+                if not self._leads_on(source):
+                    yield name, source
+                elif above or self._beside[source] >= BESIDE:
+                    yield from self._by_way_of(name, source)
+                else:
+                    self._beside[source] += 1
+                    yield name, source
+
+    def _leads_on(self, name: str) -> bool:
+        """Return whether a reader who comes to an entity goes on from there."""
+        return bool(self.types.get(name, frozenset()) & (FOLLOWED | {"Question"}))
+
+    def _above(self, name: str) -> str:
+        """Return the last entity of its session that a reader goes on from, and that it was made from; else nothing."""
+        found, seen, left = [""], {name}, list(self.sources[name])
+        while left:
+            source = left.pop()
+            if source in seen:
+                continue
+            seen.add(source)
+            if self._leads_on(source) and _session(source) == _session(name):
+                found.append(source)
+            else:
+                left += self.sources.get(source, ())
+        return max(found, key=lambda each: self._places.get(each, -1))
+
+    def _with_room(self, name: str) -> Generator[Link, None, str]:
+        """Return an entity that one more may derive from: itself, one above it, or one that goes on with it."""
+        each = name
+        while each:
+            if self._chained[each] < CHAINED and self._depth[each] < DEEP:
+                return each
+            each = self._up.get(each, "")
+        while self._depth[name] >= DEEP:
+            name = self._up[name]
+        while self._chained[name] >= CHAINED:
+            more = f"{name}/more"
+            if more not in self.continued:
+                self.continued[more] = name
+                self._up[more], self._depth[more] = name, self._depth[name] + 1
+                yield more, name
+            name = more
+        return name
+
+    def _by_way_of(self, name: str, source: str) -> Iterator[Link]:
+        beside = f"{source}/further"
+        if beside not in self.further:
+            self.further[beside] = source
+            yield beside, source
+        yield name, beside
+
+
+def _session(name: str) -> str:
+    return name.partition("/")[0] if name.startswith(SESSION) else ""

@@ -1,0 +1,174 @@
+"""The names and the forms of what is exported as PROV: terms, statements, and the IRI of each node.
+
+A question and what came of it are one session, `urn:trustgraph:agent:{id of the question's entry}`; the task of a child
+run opens a session of its own. Quads are plain tuples; an RDF library is needed to write them only.
+"""
+
+import re
+from collections import Counter
+from typing import Any, Literal, NamedTuple
+from urllib.parse import quote
+
+from gesta import kinds
+from gesta.entry import Entry
+from gesta.kinds import Kind
+from gesta.lineage import Key
+from gesta.prompt.formatter import DECIMAL_BITS, numbers_in_hex
+from gesta.views.lineage import State
+
+TG = "https://trustgraph.ai/ns/"
+PROV = "http://www.w3.org/ns/prov#"
+RDF_TYPE = "http://www.w3.org/1999/02/22-rdf-syntax-ns#type"
+LABEL = "http://www.w3.org/2000/01/rdf-schema#label"
+XSD = "http://www.w3.org/2001/XMLSchema#"
+PREFIXES = {"tg": TG, "prov": PROV, "rdfs": LABEL.removesuffix("label"), "xsd": XSD}
+SESSION = "urn:trustgraph:agent:"
+GRAPH = "urn:graph:retrieval"
+"""The graph that explanations stand in."""
+SOURCES = "urn:graph:source"
+"""The graph that says where passages come from."""
+
+PARTS = {
+    "PatternDecision": "pattern-decision",
+    "Conclusion": "final",
+    "Decomposition": "decompose",
+    "Finding": "finding",
+    "Plan": "plan",
+    "StepResult": "step",
+    "Synthesis": "synthesis",
+}
+"""Their names in a session; findings and steps are counted from 0."""
+# An IRI that is taken as it is; any other name of a document is quoted into one.
+PLAIN = r"(?:[A-Za-z0-9._~:/?@!$&'()*+,;=-]|%[0-9A-Fa-f]{2})*"
+IRI = re.compile(rf"(?:urn:[A-Za-z0-9][A-Za-z0-9-]*:|https?://[A-Za-z0-9.-]+(?::\d+)?(?=[/?#]|$)){PLAIN}(?:#{PLAIN})?")
+SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+class Term(NamedTuple):
+    """A node or value of a graph."""
+
+    type: Literal["iri", "literal"]
+    value: str
+    datatype: str = ""
+    """IRI of the type of a literal; empty for plain text."""
+
+
+class Quad(NamedTuple):
+    """One statement."""
+
+    subject: Term
+    predicate: Term
+    object: Term
+    graph: Term = Term("iri", GRAPH)
+
+
+def quad(subject: str, predicate: str, value: str | Term, graph: str = GRAPH) -> Quad:
+    """Make a statement; a text is an IRI."""
+    value = Term("iri", value) if isinstance(value, str) else value
+    return Quad(Term("iri", subject), Term("iri", predicate), value, Term("iri", graph))
+
+
+def names_of(state: State) -> dict[str, str]:
+    """Return each node the IRI of its entity, by id. A lone call and the analysis that made it are one entity."""
+    names: dict[str, str] = {}
+    taken = set[str]()
+    for run, origin in state.origins.items():
+        shown = [seq for seq in sorted(origin.nodes) if not origin.became(seq)]
+        makers = {seq: maker_of(state, state.entries[run, seq]) for seq in shown}
+        calls = Counter(maker for seq, maker in makers.items() if origin.nodes[seq] == "ToolUse")
+        counted, session = Counter[str](), SESSION + quoted(run)
+        for seq in shown:
+            type_, maker, id = origin.nodes[seq], makers[seq], state.entries[run, seq].id
+            over = names.get(maker, session)
+            if type_ == "Question":
+                session = SESSION + quoted(id)
+            match type_:
+                case "Question":
+                    name = session
+                case "ToolUse" if maker in names and calls[maker] == 1:
+                    names[id] = over
+                    continue
+                case "ToolUse" if maker in names:
+                    counted[f"{over}/call"] += 1
+                    name = f"{over}/call/{counted[f'{over}/call'] - 1}"
+                case "Analysis" | "ToolUse":
+                    counted[session] += 1
+                    name = f"{session}/i{counted[session]}"
+                case "Thought" if maker not in names:
+                    name = f"{session}/i{counted[session] + 1}/thought"
+                case "Thought" | "Observation":
+                    name = f"{over}/{type_.lower()}"
+                case "Retrieval":
+                    name = f"urn:trustgraph:docrag:{quoted(id)}/exploration"
+                case "PatternDecision" if is_task_type(state, (run, seq)):
+                    name = f"{session}/task-type"
+                case "Finding" | "StepResult":
+                    part = f"{session}/{PARTS[type_]}"
+                    counted[part] += 1
+                    name = f"{part}/{counted[part] - 1}"
+                case _ if type_ in PARTS:
+                    name = f"{session}/{PARTS[type_]}"
+                case _:
+                    name = f"{session}/{type_.lower()}/{seq}"
+            names[id] = name if name not in taken else f"{name}/{seq}"
+            taken.add(names[id])
+    return names
+
+
+def quoted(text: str) -> str:
+    """Write any text as a part of an IRI."""
+    return quote(text.encode("utf-8", "surrogatepass"), safe="")
+
+
+def literal(value: Any) -> Term:
+    """Make a value; what RDF cannot hold in a text is replaced."""
+    match value:
+        case bool():
+            return Term("literal", str(value).lower(), XSD + "boolean")
+        case int() if value.bit_length() <= DECIMAL_BITS:
+            return Term("literal", str(value), XSD + "integer")
+        case float():
+            return Term("literal", repr(value), XSD + "double")
+        case _:
+            return Term("literal", SURROGATE.sub("\ufffd", str(numbers_in_hex(value))))
+
+
+def document_iri(hit: kinds.Hit) -> str:
+    """Name the passage that was found: its own IRI, or one that is made of its names."""
+    return way_to(hit)[-1][1]
+
+
+def way_to(hit: kinds.Hit) -> list[tuple[str, str]]:
+    """Name the document that a passage stands in, its page and itself, as far as they are known: class and IRI."""
+    document = hit.document if IRI.fullmatch(hit.document) else f"urn:gesta:document:{quoted(hit.document)}"
+    way, mark = [("Document", document)], "/" if "#" in document else "#"
+    if hit.page is not None:
+        way.append(("Page", f"{document}{mark}page={quoted(str(hit.page))}"))
+    if hit.chunk is not None:
+        whole = hit.chunk if IRI.fullmatch(hit.chunk) else f"{document}{mark}{quoted(hit.chunk)}"
+        way.append(("Chunk", whole))
+    return way
+
+
+def is_task_type(state: State, key: Key) -> bool:
+    """Return whether a decision is on the kind of task for which another one chose a pattern."""
+    own = state.entries[key].content
+    later = (state.entries[other].content for other in state.followers.get(key, ()))
+    return isinstance(own, kinds.DecisionContent) and any(
+        isinstance(each, kinds.DecisionContent) and each.task_type == own.choice for each in later
+    )
+
+
+def maker_of(state: State, entry: Entry) -> str:
+    """Return the id of the analysis that a call or thought belongs to, or of the call or question that was answered."""
+    if entry.kind in (Kind.ToolCall, Kind.Thought):
+        kinds_ = (Kind.ChatCompletion, *((Kind.ToolCall,) if entry.kind is Kind.Thought else ()))
+        return next((each.id for each in causes_of(state, entry) if each.kind in kinds_), "")
+    of = getattr(entry.content, "call", None) or getattr(entry.content, "of", None)
+    return f"{entry.run}.{of}" if of else ""
+
+
+def causes_of(state: State, entry: Entry) -> list[Entry]:
+    """Return the entries of its run that an entry was made from."""
+    links = state.links((entry.run, entry.seq))
+    return [state.entries[key] for key in links if key[0] == entry.run and key in state.entries]

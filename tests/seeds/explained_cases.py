@@ -89,7 +89,7 @@ def patterned(draw: random.Random, shape: str) -> gesta.Agent[Any]:
     fails = draw.choice((None, None, "execute", "research", "synthesise"))
 
     def says(messages: Sequence[Mapping[str, Any]], header: Any) -> Any:
-        name = (header.meta.get("prompt") or {}).get("name")
+        name = str((header.meta.get("prompt") or {}).get("name"))
         if name == fails:
             raise ValueError("no luck")
         if name in ("execute", "research") and messages[-1]["role"] == "user" and draw.random() < 0.5:

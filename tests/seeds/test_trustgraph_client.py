@@ -16,7 +16,7 @@ from gesta.views.prov_names import PROV, RDF_TYPE, TG
 try:
     from trustgraph.api.explainability import ExplainabilityClient
 except ImportError:
-    ExplainabilityClient = None
+    ExplainabilityClient = None  # where it is not installed
 
 EACH = 46 if ExplainabilityClient is not None else 1
 """Runs of each shape: 506 in all where the client is at hand."""

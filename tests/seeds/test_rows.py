@@ -6,6 +6,7 @@ import sqlite3
 from contextlib import closing
 from typing import Any
 
+import msgspec
 import pytest
 from tests.journeys.minds import joined, mind, plan, told
 
@@ -26,6 +27,7 @@ from gesta.compat.langchain import (
     to_lc,
 )
 from gesta.compat.trustgraph import Action, AgentRequest, PatternBase, agent_session_uri
+from gesta.compat.trustgraph.requests import request_of
 from gesta.entry import VERSION, Entry
 from gesta.kinds import (
     AssistantContent,
@@ -42,6 +44,7 @@ from gesta.kinds import (
 from gesta.patterns.plan import plan_then_execute
 from gesta.patterns.react import react
 from gesta.patterns.router import router
+from gesta.patterns.supervisor import supervisor
 
 
 def of(entries: list[Entry], kind: type[Any]) -> list[Any]:
@@ -219,3 +222,26 @@ async def test_what_a_pattern_thought_saw_and_answered_stands_on_record_though_i
     assert [each.value for each in of(entries, ThoughtContent)] == ["Why not?"]
     assert [each.tool_result for each in of(entries, ToolResultContent)] == ["saw 1"]
     assert [each.value for each in of(entries, AssistantContent)] == ["Dry."]
+
+
+async def test_a_request_that_is_read_off_a_run_names_pattern_kind_of_task_groups_framing_and_siblings() -> None:
+    """O7."""
+    ways = {"react": react("reader", mind(other="Dry.")), "plan": react("planner", mind(other="?"))}
+    model = mind(classify="research", route="react")
+    front = router("front", model, ways, task_types={"research": {"framing": "Be brief."}, "chat": {}})
+    front = msgspec.structs.replace(front, groups=["open"], state="late")
+    says = '{"goals": ["a", "a", "b"]}'
+    boss = supervisor("boss", mind(decompose=says, research=lambda m: m[-1]["content"].upper(), synthesise="Done."))
+    async with gesta.open() as record:
+        asked = await record.run(front, "Rome?")
+        request = request_of(await record.read(asked.run), agent=front)
+        divided = await record.run(boss, "Why?")
+        above = await record.read(divided.run)
+        below = [await record.read(row.run) for row in await record.store.runs() if row.name.startswith("finding")]
+        children = [request_of(each, parent=above) for each in below]
+    assert (request.pattern, request.task_type) == ("react", "research")
+    assert (request.group, request.state, request.framing) == (["open"], "late", front.instructions)
+    assert [each.expected_siblings for each in children] == [3, 3, 3]
+    assert sorted(each.subagent_goal for each in children) == ["a", "a", "b"]
+    [step] = request_of(above).history
+    assert step.subagent_results == {"a": "A", "a (2)": "A", "b": "B"}, "two equal goals stay two"

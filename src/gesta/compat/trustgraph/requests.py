@@ -21,6 +21,7 @@ from gesta.kinds import (
     BeginContent,
     ChatCompletionContent,
     Content,
+    DecisionContent,
     EndContent,
     PlanContent,
     SystemContent,
@@ -150,11 +151,19 @@ class AgentResponse(Struct, kw_only=True):
         return msgspec.json.encode(kept).decode()
 
 
-def request_of(entries: Iterable[Entry], *, before: int | None = None) -> AgentRequest:
+def request_of(
+    entries: Iterable[Entry],
+    *,
+    before: int | None = None,
+    agent: Agent[Any] | None = None,
+    parent: Iterable[Entry] = (),
+) -> AgentRequest:
     """Read off a run what would ask for its next step: the question of its last turn and all that was done in it.
 
     Args:
         before: seq; as the run stood before that entry.
+        agent: took the turn; its groups, its framing and the state that it begins in stand in its description alone.
+        parent: entries of the run that a sub-agent works for; they say how many work for it.
     """
     known = [entry for entry in entries if before is None or entry.seq < before]
     opened = next((each.content.opened for each in known if isinstance(each.content, BeginContent)), None)
@@ -162,16 +171,23 @@ def request_of(entries: Iterable[Entry], *, before: int | None = None) -> AgentR
     begun = [place for place, each in enumerate(known) if _opens(each.content)]
     turn = known[begun[-1] :] if begun else known
     request = AgentRequest(question="", session_id=known[0].run, conversation_id=opened.session)
+    if agent is not None:
+        request.group = None if agent.groups is None else list(agent.groups)
+        request.state, request.framing = agent.state, agent.instructions
     request.history = [history_step(each) for each in steps(turn) if isinstance(each, AgentStep)]
     request.history += _planned(turn)
     for entry in turn:
         content = entry.content
         if isinstance(content, UserContent | SystemContent) and not request.question:
             request.question, request.user = content.value, getattr(content, "user_id", None) or request.user
+        elif isinstance(content, DecisionContent) and content.task_type is not None:
+            request.pattern, request.task_type = content.choice, content.task_type
         request.state = _state(content) or request.state
     if opened.parent_run is not None:
         request.correlation_id = request.parent_session_id = opened.parent_run
         request.subagent_goal = request.question
+        plans = [each.content for each in parent if isinstance(each.content, PlanContent)]
+        request.expected_siblings = len(plans[-1].steps) if plans and plans[-1].role == "decomposition" else 0
     return request
 
 
@@ -258,6 +274,13 @@ def _planned(turn: Iterable[Entry]) -> list[HistoryStep]:
                 step.status = "completed" if status == "success" else "failed"
                 step.result = observation_text(value) if error is None else error.message
     if divided:
-        results = {each.goal: each.result for each in found if each.status != "pending"}
+        results: dict[str, str] = {}
+        for each in found:
+            if each.status != "pending":
+                name, number = each.goal, 1
+                while name in results:  # two agents may pursue the same goal
+                    number += 1
+                    name = f"{each.goal} ({number})"
+                results[name] = each.result
         return [HistoryStep(step_type="synthesise", subagent_results=results)]
     return [HistoryStep(step_type="plan", plan=found)] if found else []

@@ -88,18 +88,16 @@ async def take_in(live: LiveRun) -> bool:
 
 def _expire(live: LiveRun) -> bool:
     """Write a denial for each approval that nobody gave in time."""
-    late = [
-        call
-        for call in live.state.calls.values()
-        if call.expires is not None and call.approval is None and call.expires <= live.clock()
-    ]
-    for call in late:
-        assert call.asked is not None and call.expires is not None
-        reason = f"Nobody answered until {utc_text(call.expires)}."
-        live.write(ApprovalContent(of=call.asked, verdict="denied", by=EXPIRED, reason=reason), call.asked)
+    late = False
+    for call in live.state.calls.values():
+        if call.expires is not None and call.approval is None and call.expires <= live.clock():
+            assert call.asked is not None
+            reason = f"Nobody answered until {utc_text(call.expires)}."
+            live.write(ApprovalContent(of=call.asked, verdict="denied", by=EXPIRED, reason=reason), call.asked)
+            late = True
     if late:
         live.absorb()
-    return bool(late)
+    return late
 
 
 def _received(letter: Letter, content: Content, attempt: Entry | None, live: LiveRun) -> Content:

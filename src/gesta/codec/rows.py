@@ -75,7 +75,6 @@ _MARKS: Mapping[str, Callable[[Any], Any]] = {
 
 def to_row(entry: Entry, prev: bytes, salt: bytes, keep: Keep) -> tuple[Entry, Row]:
     """Encode an entry after the one whose digest is `prev`, with 16 random bytes; return it as it will be read."""
-    assert len(salt) == 16
     text, content = _pack(entry.content, keep, typed=True)
     notes_text, notes = (None, None) if entry.annotations is None else _pack(entry.annotations, keep, typed=False)
     causes = "[]"
@@ -85,10 +84,15 @@ def to_row(entry: Entry, prev: bytes, salt: bytes, keep: Keep) -> tuple[Entry, R
     kind, moment = _TAGS[entry.content.kind], entry.at
     fast = moment.tzinfo is UTC and moment.microsecond  # as `utc_text`, without its call
     at = msgspec.to_builtins(moment) if fast else utc_text(moment)
-    header = entry.run, entry.seq, kind, at, entry.span, msgspec.Raw(causes), VERSION
-    digest = _chained(prev, header, seal(salt, text, notes_text))
-    row = Row(entry.run, entry.seq, kind, at, entry.span, causes, VERSION, text, notes_text, salt, digest)
-    return msgspec.structs.replace(entry, content=content, annotations=notes, version=VERSION, digest=row.digest), row
+    run, seq, span = entry.run, entry.seq, entry.span
+    header = sha256(_ENCODER.encode((run, seq, kind, at, span, msgspec.Raw(causes), VERSION))).digest()
+    sealed = sha256(b"%b%b\0%b" % (salt, text.encode(), notes_text.encode() if notes_text else b"")).digest()
+    digest = sha256(prev + header + sealed).digest()  # as `link`, without its calls
+    row = Row(run, seq, kind, at, span, causes, VERSION, text, notes_text, salt, digest)
+    read = Entry(
+        run=run, seq=seq, at=moment, span=span, causes=entry.causes, content=content, annotations=notes, digest=digest
+    )
+    return read, row
 
 
 def from_row(row: Row, blobs: Mapping[str, bytes]) -> Entry:
@@ -173,10 +177,7 @@ def seal(salt: bytes, content: str, annotations: str | None) -> bytes:
 def link(prev: bytes, row: Row, sealed: bytes | None = None) -> bytes:
     """Digest a row and all before it, in 32 bytes; of an erased row, `sealed` is its seal. Frozen for ever."""
     header = row.run, row.seq, row.kind, row.at, row.span, msgspec.Raw(row.causes), row.version
-    return _chained(prev, header, seal(row.salt, row.content, row.annotations) if sealed is None else sealed)
-
-
-def _chained(prev: bytes, header: tuple[Any, ...], sealed: bytes) -> bytes:
+    sealed = seal(row.salt, row.content, row.annotations) if sealed is None else sealed
     return sha256(prev + sha256(_ENCODER.encode(header)).digest() + sealed).digest()
 
 

@@ -95,11 +95,13 @@ def need(agent: Agent, budget: Budget, state: RunState) -> Amount:
 
 def overrun(agent: Agent, state: RunState) -> Overrun | None:
     """Return the limit that the next request would exceed; `None` if it exceeds no limit."""
-    budget = account(agent.policy.budget, state)
+    budget, turn = agent.policy.budget, state.turn
+    assert turn is not None
+    if turn.spending.allowed is not None:
+        budget = account(budget, state)
     if budget is None or (budget.usd is None and budget.tokens is None):
         return None
-    assert state.turn is not None
-    spending = state.turn.spending
+    spending = turn.spending
     counted, wanted = spending.counted, need(agent, budget, state)
     axes: tuple[Literal["usd"], Literal["tokens"]] = ("usd", "tokens")
     for axis in axes:

@@ -118,7 +118,7 @@ def decide(agent: Agent, state: RunState) -> Move:
     assert turn is not None and turn.reason is None, "there is no open turn to decide in"
     if turn.assistant is not None:
         return Finish("answered")
-    return decide_calls(agent, state) or _answer(agent, state, turn) or decide_request(agent, state)
+    return decide_calls(agent, state) or _answer(agent, state, turn) or _request(agent, state, turn)
 
 
 def decide_calls(agent: Agent, state: RunState) -> Use | Wait | Finish | None:
@@ -137,9 +137,12 @@ def decide_calls(agent: Agent, state: RunState) -> Use | Wait | Finish | None:
 
 def decide_request(agent: Agent, state: RunState) -> Move:
     """Return how the model is asked next: what comes before it, or why it is not asked."""
-    turn = state.turn
-    assert turn is not None
-    stop = _over(turn) or _bounded(agent, turn) or _afford(agent, state)
+    assert state.turn is not None
+    return _over(state.turn) or _request(agent, state, state.turn)
+
+
+def _request(agent: Agent, state: RunState, turn: Turn) -> Move:
+    stop = _bounded(agent, turn) or _afford(agent, state)
     if stop is not None:
         return stop
     lost = state.asked.seq if state.asked is not None and state.asked.open else None
@@ -192,8 +195,8 @@ def _over(turn: Turn) -> Finish | None:
 
 def _calls(agent: Agent, state: RunState) -> Use | Wait | None:
     """Carry on with the open calls of this turn, if one can go on or waits for somebody."""
-    turn = state.turn
-    assert turn is not None
+    if not state.calls:
+        return None
     run, settle, waits = [], [], []
     for call in state.current():
         found = course(agent, call, state)

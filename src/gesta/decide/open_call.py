@@ -32,9 +32,10 @@ def course(agent: Agent, call: OpenCall, state: RunState) -> Course:
         return found
     if call.seq < state.turn.begin:  # of an ended turn nothing is tried again
         return "close"
-    tool = agent.tool(call.name)
-    if state.copied and tool is not None and tool.effect != "pure":
-        return "copy"
+    if state.mark is not None and state.copied:
+        tool = agent.tool(call.name)
+        if tool is not None and tool.effect != "pure":
+            return "copy"
     return "run"
 
 
@@ -59,7 +60,8 @@ def _alone(agent: Agent, call: OpenCall, state: RunState) -> Course:
         return "question"
     if call.approval is not None:
         return "run"
-    return "approval" if tool.approval or call.repeats or call.name in state.doubts() else "run"
+    doubted = call.repeats or ((state.doubtful or state.unknown) and call.name in state.doubts())
+    return "approval" if tool.approval or doubted else "run"
 
 
 def effect_of(tool: Tool | None, last: Try) -> str:

@@ -146,6 +146,14 @@ class Model(Protocol):
         """Make a reader for one reply."""
 
 
+class LocalModel:
+    """A model whose replies are made in this process. Where nobody listens, it is asked without a stream."""
+
+    async def answer(self, request: Request) -> Reply | AsyncGenerator[Piece, None]:
+        """Return the whole reply, or the pieces that `send` would yield. Raises ModelFault."""
+        raise NotImplementedError
+
+
 class Given:
     """Reads a reply that was made in this process and stands in no bytes; of one in bytes, it asks another reader."""
 

@@ -24,7 +24,7 @@ from msgspec import Struct
 from gesta.errors import AgentError, ModelFault, ScriptExhausted
 from gesta.kinds import RequestHeaderContent
 from gesta.message import Message
-from gesta.model.request import Delta, Envelope, Given, Parser, Piece, Reply, ReplyCall, Request
+from gesta.model.request import Delta, Envelope, Given, LocalModel, Parser, Piece, Reply, ReplyCall, Request
 from gesta.models.chat_completions import ChatDialect, ChatParser
 from gesta.models.faults import retryable
 from gesta.models.jsontext import exact, read
@@ -189,7 +189,7 @@ class Script:
         return item
 
 
-class Keyless:
+class Keyless(LocalModel):
     """A model whose replies are made in Python. Its requests have the form of Chat Completions."""
 
     def __init__(
@@ -237,7 +237,20 @@ class Keyless:
             AgentError: a function returned something that is no item.
             ScriptExhausted: there is no item.
         """
+        async for piece in self._pieces(await self._settled(self._choose, request), request):
+            yield piece
+
+    async def answer(self, request: Request) -> Reply | AsyncGenerator[Piece, None]:
+        """Return the item that answers as a whole reply, or its pieces if it has to be watched, fails or is bytes.
+
+        Raises as `send`.
+        """
         item = await self._settled(self._choose, request)
+        if self._pause_s or isinstance(item, bytes | Fault):
+            return self._pieces(item, request)
+        return finished(as_reply(item, f"Answer {request.answered + 1} of model {self.name!r}"), self._dialect.model)
+
+    async def _pieces(self, item: Any, request: Request) -> AsyncGenerator[Piece, None]:
         if isinstance(item, bytes):
             yield item
             return

@@ -6,6 +6,7 @@ that was waiting when the process died goes on where it was.
 
 import time
 import zlib
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from traceback import format_exception
 from typing import Any
@@ -28,10 +29,11 @@ from gesta.kinds import (
     RequestContent,
     ThoughtContent,
 )
-from gesta.model.request import Delta, Reply, Request, native_by
+from gesta.model.request import Delta, LocalModel, Parser, Piece, Reply, Request, native_by
 from gesta.perform.compaction import compact
 from gesta.perform.execution import LiveRun
 from gesta.perform.generated import checked_call
+from gesta.prompt.formatter import Reader
 from gesta.state.calls import LOST
 from gesta.text.redactor import SECRETS, Flow
 
@@ -123,37 +125,34 @@ def _write_request(agent: Agent, live: LiveRun) -> tuple[Request, Entry]:
     added = prompt.since(extends.blocks if extends is not None else 0)
     request = prompt.request(header, heading.envelope, state.answered)
     number = asked.number + 1 if asked is not None and asked.digest == request.digest else 1
+    blocks, news = list[str | list[Any]](), set[int]()
+    for sources in added:
+        blocks.append([list(sources), prompt.encoder])
+        news.update(sources)
     content = RequestContent(
         header=state.header_seq,
         extends=extends.seq if extends is not None else None,
-        blocks=[[list(sources), prompt.encoder] for sources in added],
+        blocks=blocks,
         body_digest=request.digest,
         number=number,
     )
-    news = sorted({seq for sources in added for seq in sources})
-    entry = live.write(content, *([extends.seq] if extends is not None else []), *news)
+    entry = live.write(content, *([extends.seq] if extends is not None else []), *sorted(news))
     assert state.turn is not None
     return msgspec.structs.replace(request, number=state.turn.faults + 1), entry
 
 
 async def _exchange(agent: Agent, live: LiveRun, request: Request, coming: Coming) -> tuple[str, Reply]:
     """Send, and give the reply's whole text and the reply as read; deltas go to the listener as they come."""
-    model = agent.asked()
-    parser, reader, fed = model.parser(), agent.formats().reader(), 0
+    model, reader, fed = agent.asked(), agent.formats().reader(), 0
     live.streamed = False
-    async with aclosing(model.send(request)) as chunks:
-        async for data in chunks:
-            coming.begun = True
-            if isinstance(data, bytes):
-                coming.raw.append(data)
-            for delta in parser.feed(data):
-                if reader is None or delta.type == "thought":
-                    _show(live, coming, delta)
-                    continue
-                fed += len(delta.text)
-                for read in reader.feed(delta.text):
-                    _show(live, coming, read)
-    reply = parser.close()
+    if live.listener is None and isinstance(model, LocalModel):
+        given = await model.answer(request)
+    else:
+        given = model.send(request)
+    if isinstance(given, Reply):
+        reply = given
+    else:
+        reply, fed = await _received(live, coming, reader, model.parser(), given)
     whole = reply.text
     if reader is not None:
         for read in reader.feed(whole[fed:]):
@@ -166,12 +165,37 @@ async def _exchange(agent: Agent, live: LiveRun, request: Request, coming: Comin
     if SECRETS.search is not None:
         said = (reply.text, reply.thought or "", *(call.args for call in reply.calls))
         coming.secret = any(SECRETS.named_in(text) is not None for text in said)
-    if agent.answers_by() == "tool" and reply.calls and all(call.name == ANSWER for call in reply.calls):
+    if reply.calls and reply.calls[0].name == ANSWER and _gives_answer(agent, reply):
         thought = "\n\n".join(text for text in (reply.thought, reply.text) if text) or None
         coming.words, whole = reply.text, reply.calls[0].args
         live.take_back(coming.message)
         reply = msgspec.structs.replace(reply, text=whole, calls=(), thought=thought, native=None)
     return whole, reply
+
+
+async def _received(
+    live: LiveRun, coming: Coming, reader: Reader | None, parser: Parser, pieces: AsyncGenerator[Piece, None]
+) -> tuple[Reply, int]:
+    """Read a reply as it comes, and tell what may be told; returns also how many characters the reader was fed."""
+    fed = 0
+    async with aclosing(pieces) as chunks:
+        async for data in chunks:
+            coming.begun = True
+            if isinstance(data, bytes):
+                coming.raw.append(data)
+            for delta in parser.feed(data):
+                if reader is None or delta.type == "thought":
+                    _show(live, coming, delta)
+                    continue
+                fed += len(delta.text)
+                for read in reader.feed(delta.text):
+                    _show(live, coming, read)
+    return parser.close(), fed
+
+
+def _gives_answer(agent: Agent, reply: Reply) -> bool:
+    """Return whether a reply calls nothing but the tool that takes the answer."""
+    return agent.answers_by() == "tool" and all(call.name == ANSWER for call in reply.calls)
 
 
 def _show(live: LiveRun, coming: Coming, delta: Delta) -> None:

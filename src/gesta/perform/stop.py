@@ -5,6 +5,8 @@ asks it to stop, once, and waits for it. What only reads is broken off at once. 
 seconds, so that its result is on record. Then the turn is left open: it waits to be resumed.
 """
 
+import math
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from types import TracebackType
@@ -33,6 +35,7 @@ class Stop:
         self._graced: set[anyio.CancelScope] = set()
         self._below: set[Stop] = set()
         self._above = above
+        self._ahead_s = math.nan
         if above is not None:
             above.join(self)
 
@@ -91,6 +94,13 @@ class Stop:
         else:
             self._graced.discard(scope)
 
+    def now(self) -> float:
+        """Return the time by the clock of the event loop, as deadlines have it; asked of the loop once."""
+        now = time.monotonic()
+        if self._ahead_s != self._ahead_s:
+            self._ahead_s = anyio.current_time() - now
+        return now + self._ahead_s
+
     async def wait(self, seconds: float) -> None:
         """Wait, unless the turn is asked to stop. Raises TurnLeft."""
         with self.breaking():
@@ -115,7 +125,7 @@ class Stop:
         if self._now or self.grace_s <= 0:
             scope.cancel()
         else:
-            scope.deadline = min(scope.deadline, anyio.current_time() + self.grace_s)
+            scope.deadline = min(scope.deadline, self.now() + self.grace_s)
 
 
 class Breaking:

@@ -7,7 +7,7 @@ turn is left.
 
 import math
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -87,8 +87,11 @@ def _work(agent: Agent, call: OpenCall) -> ReadyCall:
 
 def _key_expired(agent: Agent, call: OpenCall, live: LiveRun) -> bool:
     """Note that a key is too old to be used again, if it is: the other side may have forgotten what it stands for."""
-    tool, last = agent.tool(call.name), call.last
-    if tool is None or last is None or call.first_at is None or last.void or effect_of(tool, last) != "idempotent":
+    last = call.last
+    if last is None or call.first_at is None or last.void:
+        return False
+    tool = agent.tool(call.name)
+    if tool is None or effect_of(tool, last) != "idempotent":
         return False
     if live.clock() - call.first_at < timedelta(seconds=tool.key_s):
         return False
@@ -155,15 +158,12 @@ async def _try_all(works_: Sequence[ReadyCall], live: LiveRun) -> None:
             for work in works_:
                 if work.slot is not None:
                     work.slot.leave()
-    jobs: list[Callable[[], Coroutine[Any, Any, None]]] = [
-        partial(carry_out, work, *trial) for work, trial in zip(works_, trials, strict=True)
-    ]
-    if len(jobs) == 1:
-        await jobs[0]()
+    if len(works_) == 1:
+        await carry_out(works_[0], *trials[0])
     else:
         async with anyio.create_task_group() as group:
-            for job in jobs:
-                group.start_soon(job)
+            for work, trial in zip(works_, trials, strict=True):
+                group.start_soon(carry_out, work, *trial)
     if failures:
         raise failures[0]
 
@@ -265,7 +265,7 @@ async def _try(work: ReadyCall, attempt: Entry, trial: Trial, live: LiveRun) -> 
 
     try:
         arguments = tool.arguments(work.call.final_args)
-        until = math.inf if work.bound_s is None else anyio.current_time() + work.bound_s
+        until = math.inf if work.bound_s is None else live.stop.now() + work.bound_s
         with anyio.CancelScope(deadline=until) as scope:
             if tool.agent is None:  # else its own run is asked to stop for itself
                 live.stop.enter(scope, graced=tool.effect != "pure")
@@ -288,7 +288,7 @@ async def _try(work: ReadyCall, attempt: Entry, trial: Trial, live: LiveRun) -> 
             slot.leave()
     if returned is None:
         marks.clear()
-        too_late = not live.stop.asked or work.tool.agent is not None or anyio.current_time() >= until
+        too_late = not live.stop.asked or work.tool.agent is not None or live.stop.now() >= until
         _give_up(live, work, attempt, thread, _no_return(work, late=too_late))
         if trial.children.at_work and too_late:
             await live.host.call_off(live, trial.children.at_work)

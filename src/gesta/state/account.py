@@ -30,6 +30,8 @@ COSTS = frozenset({Kind.Budget, Kind.Edge, Kind.Question, Kind.Answer})
 """Kinds that `Spending` is a fold of."""
 BYTES = 4
 """Of a text to a token, where no provider has counted it yet."""
+UNWEIGHED = 64
+"""Contents that `Weight` keeps at most until somebody asks what they weigh: most policies never do."""
 FILE = 1_500
 """Tokens that an image or a file is taken for."""
 
@@ -156,11 +158,14 @@ class Weight(Struct):
 
     def reply(self, counts: Tokens | None, content: ChatCompletionContent) -> None:
         """Add a completion, with its input and output tokens if the provider counted them."""
-        if counts is None:
-            self.known = self.tokens + weigh(content)
-        else:
+        if counts is not None:
             self.known, self.counted = counts.input + counts.output, True
-        self.since.clear()
+            self.since.clear()
+            return
+        self.since.append(content)
+        if len(self.since) >= UNWEIGHED:
+            self.known = self.tokens
+            self.since.clear()
 
     def compact(self, content: CompactionContent) -> None:
         """Subtract what a compaction left out, and add its summary."""

@@ -215,8 +215,11 @@ def _fold_header(state: RunState, entry: Entry, content: RequestHeaderContent) -
 def _fold_request(state: RunState, entry: Entry, content: RequestContent) -> None:
     last = state.asked if content.extends is not None else None
     before, known = (last.blocks, last.encoder) if last is not None else (0, "")
-    encoder = next((block[1] for block in content.blocks if not isinstance(block, str)), known)
-    blocks = before + len(content.blocks)
+    encoder, blocks = known, before + len(content.blocks)
+    for block in content.blocks:
+        if not isinstance(block, str):
+            encoder = block[1]
+            break
     state.asked = LastRequest(entry.seq, content.body_digest, content.number, blocks, encoder, content.header)
     if state.turn is not None:
         state.turn.retry_at = None
@@ -235,7 +238,7 @@ def _fold_completion(state: RunState, entry: Entry, content: ChatCompletionConte
 def _fold_call(state: RunState, entry: Entry, content: ToolCallContent) -> None:
     error = str((content.meta or {}).get("error", "")) if content.status == "error" else ""
     good = content.status != "error"
-    repeats = content.tool_name in state.doubts()
+    repeats = bool(state.doubtful or state.unknown) and content.tool_name in state.doubts()
     state.calls[entry.seq] = OpenCall(entry.seq, content.tool_name, content.tool_args, good, error, repeats)
     if state.turn is not None:
         state.turn.calls += 1

@@ -287,7 +287,7 @@ class SqliteStore(InlineSqliteStore):
 
     async def transact(self, effect: TransactionalEffect) -> None:
         """Do a work and commit its entries with it, in place; others who write are waited for in a thread."""
-        while (outcomes := self.writer.at_once((effect,))) is None:
+        while (outcomes := self.writer.at_once((effect,), self.writer.synced)) is None:
             await to_thread.run_sync(self.writer.wait, limiter=self._closing)
         self._news.ring()
         if isinstance(outcomes[0], GestaError):

@@ -175,7 +175,8 @@ class Guard:
             log = os.stat(self._log)  # noqa: PTH116 - as `identified`, at each commit
             if (log.st_dev, log.st_ino) != self._ours:
                 return False
-            self._note()
+            found = os.fstat(self.hold.descriptor)  # as `_note`, at each commit
+            self.hold.left = found.st_mtime_ns, found.st_size
         except OSError:
             return False
         return True

@@ -101,16 +101,21 @@ class Writer:
 
         Cost: 20 us for the transaction and 10 us for a batch of three rows; waiting for the disk comes on top.
         """
+        synced = self._full_for(works, synced)
         outcomes = self.at_once(works, synced)
         if outcomes is not None:
             return outcomes
         until = time.monotonic() + self._terms.busy_s
         with self._waited(until):
             self._until = until
-            return self._commit(works, synced=self._full_for(works, synced))
+            return self._commit(works, synced=synced)
 
-    def at_once(self, works: Sequence[Work], synced: bool = True) -> list[Any] | None:  # noqa: FBT001, FBT002
-        """Carry out works as `commit` does; `None`, and nothing happened, where that would have to wait for others."""
+    def at_once(self, works: Sequence[Work], synced: bool) -> list[Any] | None:  # noqa: FBT001
+        """Carry out works as `commit` does; `None`, and nothing happened, where that would have to wait for others.
+
+        Args:
+            synced: whether the commit waits for the disk.
+        """
         if not self._turn.acquire(blocking=False):
             return None
         try:
@@ -120,7 +125,7 @@ class Writer:
                 return None
             try:
                 self._until = 0.0
-                return self._commit(works, synced=self._full_for(works, synced))
+                return self._commit(works, synced=synced)
             except NotNow:
                 return None
             finally:

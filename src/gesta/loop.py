@@ -36,17 +36,20 @@ async def step(
     Returns:
         The move, a wait with the requests that were just written, and the entries about it.
     """
-    move = decider(agent, live.state)
-    if move is None or isinstance(move, Finish):
-        return move, []
-    if scope is None or not isinstance(move, Ask):
-        entries = await perform(agent, move, live)
-        return decider(agent, live.state) if isinstance(move, Wait) else move, entries
-    live.stop.enter(scope, graced=False)
-    try:
-        return move, await perform(agent, move, live)
-    finally:
-        live.stop.leave(scope)
+    match move := decider(agent, live.state):
+        case None | Finish():
+            return move, []
+        case Ask() if scope is not None:
+            live.stop.enter(scope, graced=False)
+            try:
+                return move, await perform(agent, move, live)
+            finally:
+                live.stop.leave(scope)
+        case Wait():
+            entries = await perform(agent, move, live)
+            return decider(agent, live.state), entries
+        case _:
+            return move, await perform(agent, move, live)
 
 
 async def turn(agent: Agent, live: LiveRun) -> Outcome:
@@ -61,11 +64,12 @@ async def turn(agent: Agent, live: LiveRun) -> Outcome:
             live.stop.check()
             await take_in(live)
             move, _ = await step(agent, live, scope=scope)
-            if isinstance(move, Finish):
-                await perform(agent, move, live)
-                return outcome(live)
-            if isinstance(move, Wait) and not await take_in(live):
-                return outcome(live, move.what)
+            match move:
+                case Finish():
+                    await perform(agent, move, live)
+                    return outcome(live)
+                case Wait() if not await take_in(live):
+                    return outcome(live, move.what)
     raise TurnLeft
 
 

@@ -51,11 +51,12 @@ class Seen:
 
     def messages(self, blocks: Sequence[bytes]) -> list[dict[str, Any]]:
         """Return the messages of blocks, each a new dict, so that a function may change it. Cost: what is new."""
-        read, known = self._known.pop(id(blocks), ([], []))
+        place = id(blocks)
+        read, known = self._known.pop(place, ([], []))
         if read != blocks[: len(read)]:  # another list by now, or something was left out
             read, known = [], []
         known += read_all(blocks[len(read) :])
-        self._known[id(blocks)] = [*blocks], known
+        self._known[place] = [*blocks], known
         if len(self._known) > CONVERSATIONS:
             del self._known[next(iter(self._known))]
         return [*map(dict, known)]

@@ -122,14 +122,16 @@ class Sharing:
 
     async def share(self, commits: Commits, work: Work, *, synced: bool) -> Any:
         """Carry out a work together with those of others, and give what came of it. Raises what it alone met."""
-        if isinstance(work, Batch):
-            synced = (synced and commits.synced) or work.synced
-            outcomes = self._alone(work, synced=synced)
-            if outcomes is not None:
-                if isinstance(outcomes[0], GestaError):
-                    raise outcomes[0]
-                return outcomes[0]
-        ticket = Ticket(work, synced=synced and (commits.synced or isinstance(work, Batch)))
+        synced = synced and commits.synced
+        match work:
+            case Batch():
+                synced = synced or work.synced
+                outcomes = self._alone(work, synced=synced)
+                if outcomes is not None:
+                    if isinstance(outcomes[0], GestaError):
+                        raise outcomes[0]
+                    return outcomes[0]
+        ticket = Ticket(work, synced=synced)
         self._queue.append(ticket)
         try:
             await self._settle(commits, ticket)

@@ -88,7 +88,8 @@ class Agent(Struct, Generic[T], frozen=True, metaclass=Spelled):
         if summed_up_by is not None and not isinstance(summed_up_by, Agent):
             found = f"Agent {self.name!r}: Compact(by=...) is {summed_up_by!r:.60}, expected an agent."
             raise AgentError(f"{found} Write by=gesta.patterns.summariser.summariser(MODEL).")
-        force_setattr(self, "output", output_of(self.output))
+        if self.output is not None:
+            force_setattr(self, "output", output_of(self.output))
         names = [tool.name for tool in self.tools]
         if self.answer_type is not None and self.answer_type.by == "tool":
             names.append(ANSWER)

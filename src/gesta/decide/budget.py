@@ -95,10 +95,8 @@ def need(agent: Agent, budget: Budget, state: RunState) -> Amount:
 
 def overrun(agent: Agent, state: RunState) -> Overrun | None:
     """Return the limit that the next request would exceed; `None` if it exceeds no limit."""
-    budget, turn = agent.policy.budget, state.turn
+    budget, turn = account(agent.policy.budget, state), state.turn
     assert turn is not None
-    if turn.spending.allowed is not None:
-        budget = account(budget, state)
     if budget is None or (budget.usd is None and budget.tokens is None):
         return None
     spending = turn.spending

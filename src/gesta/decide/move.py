@@ -150,7 +150,7 @@ def _request(agent: Agent, state: RunState, turn: Turn) -> Move:
         return Close(tuple(placeholder(agent, call) for call in state.calls.values()), lost)
     if turn.retry_at is not None:
         return Pause(*turn.retry_at)
-    return Ask(compact=too_large(agent, state))
+    return Ask(compact=agent.policy.compact is not None and too_large(agent, state))
 
 
 def decide_step(agent: Agent, state: RunState, name: str) -> Finish | Wait | None:
@@ -260,10 +260,13 @@ def _bounded(agent: Agent, turn: Turn) -> Finish | None:
 
 def _afford(agent: Agent, state: RunState) -> Wait | Finish | None:
     """Stop, or wait for a person, where the next request would take the turn beyond its budget."""
-    over = overrun(agent, state)
-    if over is None or state.turn is None:
-        return None
+    assert state.turn is not None
     budget, spending = agent.policy.budget, state.turn.spending
+    if budget is None and spending.allowed is None:
+        return None
+    over = overrun(agent, state)
+    if over is None:
+        return None
     if budget is not None and budget.when_spent == "ask" and not spending.refused:
         return Wait((Waiting("budget", 0, "", of=spending.asked),))
     return Finish("budget", over.error)

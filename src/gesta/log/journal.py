@@ -115,6 +115,7 @@ class Journal:
         self._committing = False
         self._committed: anyio.Event | None = None  # made where somebody waits for it
         self._failure: GestaError | None = None
+        self._left = False
         self._salts = b""
 
     def write(
@@ -124,8 +125,8 @@ class Journal:
 
         Raises the failure of an earlier commit, if there was one.
         """
-        if self._failure is not None:
-            raise self._failure
+        if self._failure is not None or self._left:
+            raise self._refusal()
         seq = self.head + 1
         draft = Entry(
             run=self.lease.run,
@@ -182,7 +183,7 @@ class Journal:
 
         A thread that still works for the run may try to write.
         """
-        self._failure = self._failure or LeaseLost(self.lease.run, "a turn that goes on", "one that was left")
+        self._left = True
 
     def take(self) -> list[Entry]:
         """Return the entries written since the last call of this method, in order."""
@@ -195,8 +196,8 @@ class Journal:
         while self.durable_head < target:
             if self._committing:
                 await self._others()
-            elif self._failure is not None:
-                raise self._failure
+            elif self._failure is not None or self._left:
+                raise self._refusal()
             else:
                 await self._commit()
         if self._after:
@@ -213,8 +214,8 @@ class Journal:
         """
         while self._committing:
             await self._others()
-        if self._failure is not None:
-            raise self._failure
+        if self._failure is not None or self._left:
+            raise self._refusal()
 
         def batch(sql: Statements) -> tuple[Batch, bool]:
             kept = work(sql)
@@ -254,6 +255,10 @@ class Journal:
             self._committing, committed, self._committed = False, self._committed, None
             if committed is not None:
                 committed.set()
+
+    def _refusal(self) -> GestaError:
+        """Return why nothing more is written."""
+        return self._failure or LeaseLost(self.lease.run, "a turn that goes on", "one that was left")
 
     async def _others(self) -> None:
         """Wait until another task has committed."""

@@ -94,6 +94,10 @@ class Host(Protocol):
         """
 
 
+USUAL = Limits()
+"""Bounds of a turn until its policy says otherwise."""
+
+
 class Heading(msgspec.Struct, frozen=True):
     """What holds for all requests of an agent: made once, as long as the agent is the same."""
 
@@ -127,7 +131,7 @@ class LiveRun:
         """What the listener raised, also in a span inside; it hears no more, and the turn goes on."""
         self.budget: Budget | None = None
         """What a turn of the run may cost."""
-        self.limits = Limits()
+        self.limits = USUAL
         """Bounds of a turn of the run."""
         self.by: str | None = None
         """The person who resumes the turn."""

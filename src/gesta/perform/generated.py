@@ -28,7 +28,7 @@ def checked_call(agent: Agent, call: ReplyCall) -> ToolCallContent:
         meta = None if args is None else {"raw_args": call.args, "repaired": True}
     if args is None:
         meta, problem = {"raw_args": call.args}, f"The arguments of {call.name!r} {wrong_text}. Write a JSON object."
-    elif (secret := SECRETS.named_in(call.args)) is not None:
+    elif SECRETS.search is not None and (secret := SECRETS.named_in(call.args)) is not None:
         problem = f"The arguments of {call.name!r} hold the secret {secret!r}. {NO_ARGUMENT}"
     elif call.name == ANSWER and agent.answers_by() == "tool":
         problem = f"Call {ANSWER!r} alone, when nothing else is to be called."

@@ -229,7 +229,7 @@ def _fold_completion(state: RunState, entry: Entry, content: ChatCompletionConte
     state.answered += 1
     if state.asked is not None:
         state.asked.open = False
-    counts = tokens(content.usage)
+    counts = tokens(content.usage) if content.usage is not None else None
     state.weight.reply(counts, content)
     if state.turn is not None:
         state.turn.replied(entry.seq, content, counts)

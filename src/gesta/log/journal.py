@@ -105,7 +105,7 @@ class Journal:
         """Ids of letters that became entries; they stay in the inbox until those are committed."""
         self.prunes: list[Prune] = []
         """Runs that go with the next commit, which holds the entries that say so."""
-        self._blobs = Blobs()
+        self._blobs: Blobs | None = None
         self._blob_rows: list[BlobRow] = []
         self.keeps = False
         """Whether entries are kept until somebody takes them."""
@@ -140,7 +140,7 @@ class Journal:
         if not self._salts:
             self._salts = os.urandom(16 * SALTS)
         salt, self._salts = self._salts[:16], self._salts[16:]
-        entry, row = to_row(draft, self.digest, salt, self._blobs.keep)
+        entry, row = to_row(draft, self.digest, salt, self._keep)
         self._rows.append(row)
         if self.keeps:
             self.fresh.append(entry)
@@ -219,8 +219,8 @@ class Journal:
 
         def batch(sql: Statements) -> tuple[Batch, bool]:
             kept = work(sql)
-            blobs = self._blob_rows + [BlobRow(*blob) for blob in self._blobs.take()]
-            return Batch(self.lease, self.durable_head, self._rows, blobs, self._letters), kept
+            self._take_blobs()
+            return Batch(self.lease, self.durable_head, self._rows, self._blob_rows, self._letters), kept
 
         try:
             await self.store.transact(TransactionalEffect(self.lease.run, batch, timeout_s))
@@ -233,8 +233,8 @@ class Journal:
 
     async def _commit(self) -> None:
         rows, letters = self._rows, self._letters
-        if self._blobs.fresh:
-            self._blob_rows += [BlobRow(*blob) for blob in self._blobs.take()]
+        if self._blobs is not None:
+            self._take_blobs()
         blobs, prunes = self._blob_rows, self.prunes
         synced, self._synced = self._synced, False
         self._rows, self._letters, self._blob_rows, self.prunes = [], [], [], []
@@ -255,6 +255,15 @@ class Journal:
             self._committing, committed, self._committed = False, self._committed, None
             if committed is not None:
                 committed.set()
+
+    def _keep(self, data: bytes) -> str:
+        """Name the blob of a large value."""
+        self._blobs = self._blobs or Blobs()
+        return self._blobs.keep(data)
+
+    def _take_blobs(self) -> None:
+        if self._blobs is not None and self._blobs.fresh:
+            self._blob_rows += [BlobRow(*blob) for blob in self._blobs.take()]
 
     def _refusal(self) -> GestaError:
         """Return why nothing more is written."""

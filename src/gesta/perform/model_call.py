@@ -43,7 +43,7 @@ class Coming(Struct):
 
     message: int
     """Seq of its request."""
-    held: dict[str, Any] | None
+    held: dict[str, Any] | None = None
     """What was set aside for it."""
     raw: list[bytes] = field(default_factory=list)
     begun: bool = False
@@ -69,7 +69,9 @@ async def ask(agent: Agent, live: LiveRun, *, smaller: bool = False) -> None:
     if smaller and await compact(agent, live):
         return
     request, entry = _write_request(agent, live)
-    coming, start = Coming(entry.seq, reserved(agent, live.state)), time.monotonic()
+    coming, start, turn = Coming(entry.seq), time.monotonic(), live.state.turn
+    if agent.policy.budget is not None or (turn is not None and turn.spending.allowed is not None):
+        coming.held = reserved(agent, live.state)
     if coming.held is not None:
         live.write(BudgetContent(of=entry.seq, reserved=coming.held), entry.seq)
     await live.log.journal.durable()

@@ -436,6 +436,33 @@ print(gesta.run_sync(agent, "go", record=sys.argv[1], session="s", key="k").wait
         assert [each.by for each in found(await record.read(run), SignalContent)] == ["resume"]
 
 
+async def test_a_program_in_which_processes_die_waits_for_a_person(tmp_path: Path) -> None:
+    path = str(tmp_path / "r.gesta")
+    program = """
+import os, sys, gesta
+async def work(verbs, text):
+    await verbs.ask("go on", "Go on?")
+    os._exit(9)
+agent = gesta.Agent("desk", program=work, policy=gesta.Policy(deaths=2))
+print(gesta.run_sync(agent, "go", record=sys.argv[1], session="s", key="k").waiting[0].what)
+"""
+    command = [sys.executable, "-c", program, path]
+    assert (await anyio.run_process(command)).stdout.split() == [b"question"]
+    async with gesta.open(path) as record:
+        await record.answer((await record.find("s")).run, "yes", by="ann")
+    codes = [await anyio.run_process(command, check=False) for _ in range(4)]
+    assert [each.returncode for each in codes] == [9, 9, 0, 0]
+    assert codes[-1].stdout.split() == [b"deaths"]
+
+    async def well(verbs: Any, text: str) -> str:
+        await verbs.ask("go on", "Go on?")
+        return text
+
+    async with gesta.open(path) as record:
+        agent = gesta.Agent("desk", program=well, policy=gesta.Policy(deaths=2))
+        assert (await record.resume((await record.find("s")).run, agent)).answer == "go"
+
+
 async def test_a_subprocess_of_an_attempt_counts_until_it_has_ended(tmp_path: Path) -> None:
     started: list[subprocess.Popen[bytes]] = []
     keys = []

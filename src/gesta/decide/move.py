@@ -167,6 +167,12 @@ def decide_step(agent: Agent, state: RunState, name: str) -> Finish | Wait | Non
     return None
 
 
+def decide_program(agent: Agent, state: RunState) -> Wait | None:
+    """Return why a program is not run again from its start; `None` where it may be."""
+    assert state.turn is not None
+    return Wait((Waiting("deaths", 0, ""),)) if state.turn.deaths >= agent.policy.deaths else None
+
+
 def depth_error(limits: Limits, state: RunState) -> Error | None:
     """Return what ends a turn which would call an agent deeper than its policy allows; `None` if it may call one."""
     opened, most = state.opened, limits.depth

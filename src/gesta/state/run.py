@@ -127,7 +127,7 @@ class RunView:
             state.head = entry.seq
             if (kind := entry.content.kind) in STEP_KINDS or state.steps.open or entry.annotations:
                 state.steps.take(entry)
-            if kind in PROGRESS and state.turn is not None:
+            if (kind in PROGRESS or entry.annotations) and state.turn is not None:  # a program annotates its notes
                 state.turn.deaths = 0
             if kind in WEIGHED:
                 state.weight.take(entry)
@@ -176,6 +176,8 @@ def _fork(state: RunState) -> None:
 
 def _fold_end(state: RunState, entry: Entry, content: EndContent) -> None:
     state.spans.discard(entry.span)
+    if content.status == "success" and state.turn is not None:  # a step of a program brings its turn on
+        state.turn.deaths = 0
     state.doubtful.update(content.doubts or ())
     if state.turn is not None and entry.span == state.turn.begin:
         state.turn.reason = content.reason or ("answered" if content.status == "success" else "failed")

@@ -5,7 +5,7 @@ from traceback import format_exception
 from typing import Any
 
 from gesta.agent import Agent, Answer
-from gesta.decide.move import Finish
+from gesta.decide.move import Finish, decide_program
 from gesta.entry import Cause
 from gesta.errors import BadArguments, GestaError, message_of
 from gesta.events import Outcome
@@ -33,6 +33,11 @@ async def play(agent: Agent, live: LiveRun) -> Outcome:
     verbs = Verbs(agent, live)
     finish = Finish("answered")
     if turn.assistant is None:
+        if (wait := decide_program(agent, live.state)) is not None:
+            await live.log.durable()
+            return outcome(live, wait.what)
+        if turn.deaths:  # the last one is on record before a program runs that may kill this process too
+            await live.log.durable()
         try:
             given = await _left_at_once(agent.program(verbs, turn.task), live)
             text, value = (given.text, given.value) if isinstance(given, Answer) else (None, given)

@@ -278,9 +278,9 @@ def _converted(args: Mapping[str, Any], parameters: type[Struct] | None) -> dict
         return dict(args)
     made = msgspec.convert(args, parameters, dec_hook=_foreign, str_keys=True)
     given = {}
-    for key, value in msgspec.structs.asdict(made).items():  # at each call of a tool: a comprehension takes longer
+    for key, value in msgspec.structs.asdict(made).items():  # a comprehension takes longer
         if value is not UNSET:
-            given[key] = value
+            given[key] = value  # noqa: PERF403
     return given
 
 

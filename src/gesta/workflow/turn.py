@@ -36,7 +36,7 @@ async def play(agent: Agent, live: LiveRun) -> Outcome:
         if (wait := decide_program(agent, live.state)) is not None:
             await live.log.durable()
             return outcome(live, wait.what)
-        if turn.deaths:  # the last one is on record before a program runs that may kill this process too
+        if turn.begin <= live.state.since:  # what was learned is on record before it may kill this process too
             await live.log.durable()
         try:
             given = await _left_at_once(agent.program(verbs, turn.task), live)

@@ -154,7 +154,7 @@ async def _exchange(agent: Agent, live: LiveRun, request: Request, coming: Comin
     if isinstance(given, Reply):
         reply = given
     else:
-        reply, fed = await _received(live, coming, reader, model.parser(), given)
+        reply, fed = await _read_pieces(live, coming, reader, model.parser(), given)
     whole = reply.text
     if reader is not None:
         for read in reader.feed(whole[fed:]):
@@ -175,7 +175,7 @@ async def _exchange(agent: Agent, live: LiveRun, request: Request, coming: Comin
     return whole, reply
 
 
-async def _received(
+async def _read_pieces(
     live: LiveRun, coming: Coming, reader: Reader | None, parser: Parser, pieces: AsyncGenerator[Piece, None]
 ) -> tuple[Reply, int]:
     """Read a reply as it comes, and tell what may be told; returns also how many characters the reader was fed."""

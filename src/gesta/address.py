@@ -128,7 +128,7 @@ def repair() -> Callable[[str], dict[str, Any] | None]:
 
 
 def described(tool: Tool) -> Tool:
-    """Return the tool with the texts that its docstring holds for it and its parameters. Each is read once."""
+    """Return the tool with the texts of its docstring, for itself and its parameters. A docstring is read once."""
     if "\n" not in tool.description:
         return tool
     if "described" not in tool.__dict__:

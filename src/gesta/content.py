@@ -61,7 +61,7 @@ class Part(Struct, frozen=True, kw_only=True, omit_defaults=True):
     data: Any = None
     """The bytes of an image or file; large ones are kept as a blob."""
     url: str | None = None
-    """Where it lies, for whoever is asked to fetch it."""
+    """Its address, for a model that can fetch it."""
     blob: str | None = None
     """Name of a blob in this run that holds it."""
     media_type: str | None = None
@@ -69,7 +69,7 @@ class Part(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Error(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What went wrong, as data."""
+    """An error, as data."""
 
     type: str
     """Class of the exception, or a short name of ours such as `timeout`."""
@@ -91,7 +91,7 @@ class Forked(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Opened(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What the first `begin` of a run says about the run."""
+    """The facts about a run that its first `begin` holds."""
 
     session: str
     name: str

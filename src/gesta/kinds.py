@@ -141,7 +141,7 @@ class AttemptContent(Base, frozen=True, kw_only=True, tag="attempt"):
     number: int
     """Which attempt of this call, from 1."""
     epoch: int
-    """Lease epoch of whoever tries."""
+    """Epoch of the lease of the process that tries."""
     effect: str | None = None
     """The tool's effect policy when it was tried; `None` where nobody knows it."""
     process: str | None = None

@@ -88,7 +88,7 @@ GATHERED = frozenset({"PatternDecision", "Decomposition", "Plan", "Finding", "St
 
 
 class Origin(Struct, weakref=True):
-    """What the entries of one run were made from."""
+    """The folded lineage of one run: which entries each entry was made from."""
 
     nodes: dict[int, NodeType] = field(default_factory=dict)
     links: dict[int, tuple[Key, ...]] = field(default_factory=dict)
@@ -150,7 +150,7 @@ class Origin(Struct, weakref=True):
         return 0 if seq in self.calling else self.spoken.get(seq, 0)
 
     def undecided(self, seq: int) -> bool:
-        """Return whether nobody knows yet what a completion is: it has no calls so far, and became nothing else."""
+        """Return whether it is open which node a completion is: no call and no answer was made from it so far."""
         return seq in self.spoken and seq not in self.calling and not self.spoken[seq] and seq == max(self.spoken)
 
     def concludes(self, entry: Entry) -> bool:

@@ -98,7 +98,7 @@ class Statements(Protocol):
     def check(self) -> None:
         """Raise the error that keeps the statements from being committed. Called once the tool has returned.
 
-        They ended the transaction, or left a constraint broken that is checked at its end: an error of the tool's.
+        It is an error of the tool: a statement ended the transaction, or broke a constraint that is checked later.
         """
 
 
@@ -158,7 +158,7 @@ class QueryBounds(Struct, frozen=True, kw_only=True):
 
 
 class Foreign(Struct, frozen=True):
-    """What is in a file or schema that no release of Gesta made, each thing as a person would name it."""
+    """Objects in a file or schema that no release of Gesta made, each with a name for people."""
 
     aside: Sequence[str] = ()
     """Stands on Gesta's tables or in the name of Gesta's views, and is not used."""
@@ -202,10 +202,10 @@ class Store(Protocol):
         """Yield rows of a run by seq: from `after` + 1 to `until`, at most `limit` of them."""
 
     async def head(self, run: str) -> tuple[int, bytes]:
-        """Seq and digest of the last entry; (0, 32 zero bytes) for no run."""
+        """Return seq and digest of the last entry; (0, 32 zero bytes) for no run."""
 
     async def runs(self, session: str | None = None, name: str | None = None) -> list[RunRow]:
-        """Runs in the order in which they were opened, by session and name if given."""
+        """Return the runs in the order in which they were opened, by session and name if given."""
 
     async def get_blob(self, run: str, name: str) -> BlobRow:
         """Read a blob, as it is stored: whether it matches its name is the reader's to check. Raises BrokenRecord."""

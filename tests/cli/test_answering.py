@@ -58,7 +58,7 @@ def test_of_several_calls_one_must_be_named(gesta: Gesta, run_id: Find):
     assert f"error: 2 calls of run {run} wait. Say which, or --all for every one:{named}" in done.stderr
     done = gesta("approve", "last", "--call", "9")
     assert done.exit_code == 2
-    assert f"error: Call 9 of run {run} is not among those that wait:{named}" in done.stderr
+    assert f"error: Call 9 of run {run} is not among those that wait. Name one of these:{named}" in done.stderr
     assert "1 call still to be answered.\n" in gesta("approve", "last", "--call", "7", "--deny").stderr
     assert f"Next: gesta resume {run} agent.py:pair\n" in gesta("approve", "last").stderr
     done = gesta("resume", "last", "agent.py:pair")
@@ -146,7 +146,10 @@ def test_cancel_ends_the_turn_once(gesta: Gesta, run_id: Find):
     assert "── cancelled · 1 request" in shown
     done = gesta("cancel", run)
     assert done.exit_code == 1
-    assert f"error: No turn is open in run {run}: its last turn ended with 'cancelled'.\n" in done.stderr
+    assert (
+        f"error: No turn is open in run {run}: its last turn ended with 'cancelled'. `gesta runs` shows which are open.\n"
+        in done.stderr
+    )
     done = gesta("resume", run, "agent.py:desk")
     assert done.exit_code == 1
     assert "error: The turn ended with cancelled: cancelled by ann\n" in done.stderr
@@ -212,7 +215,7 @@ def test_of_several_questions_one_is_named_and_each_has_its_answer(gesta: Gesta)
     assert (done.exit_code, f"error: 2 questions of run {run} wait. Say which:{named}" in done.stderr) == (2, True)
     done = gesta("answer", "last", "x", "--question", "7", *on)
     assert done.exit_code == 2
-    assert f"error: Question 7 of run {run} is not among those that wait:{named}" in done.stderr
+    assert f"error: Question 7 of run {run} is not among those that wait. Name one of these:{named}" in done.stderr
     for question, text in (("9", "Today"), ("8", "The blue one")):
         assert gesta("answer", "last", text, "--question", question, "--by", "ann", *on).exit_code == 0
     done = gesta("resume", "last", "agent.py:both", *on)

@@ -178,8 +178,16 @@ def test_a_token_made_elsewhere_comes_in_a_file(shop: Path, gesta: Gesta, run_id
     [
         ("zz", [], "GESTA_APPROVAL_KEY is no key: expected hexadecimal digits, at least 32 of them"),
         ("00", [], "GESTA_APPROVAL_KEY is no key: expected hexadecimal digits, at least 32 of them; python -c "),
-        ("", ["--token-file", "none"], "Cannot read the token in 'none': No such file or directory."),
-        ("", ["--token-file", "empty"], "There is no token in 'empty': expected one line of text."),
+        (
+            "",
+            ["--token-file", "none"],
+            "Cannot read the token in 'none': No such file or directory. Name a file that is there: --token-file FILE",
+        ),
+        (
+            "",
+            ["--token-file", "empty"],
+            "There is no token in 'empty': expected one line of text. Write the token of `sign` there.",
+        ),
     ],
 )
 def test_what_is_no_key_or_token_is_told(

@@ -100,7 +100,10 @@ def test_a_run_without_a_turn_says_why_it_cannot_be_replayed(gesta: Gesta, folde
     with open_sync("own.gesta") as record, record.span("program", session="s") as span:
         span.log(UserContent(value="hi"))
     done = gesta("replay", "last", "agent.py:agent", "--record", "own.gesta")
-    assert "has no turn of an agent: it was imported or only recorded, so nothing can be replayed" in done.stderr
+    assert (
+        "has no turn of an agent: it was imported or only recorded, so nothing can be replayed. Name a run"
+        in done.stderr
+    )
     assert done.exit_code == 1
 
 
@@ -205,14 +208,14 @@ def test_a_fork_without_an_agent_says_how_to_go_on(gesta: Gesta, shop: Callable[
 @pytest.mark.parametrize(
     ("words", "said", "code"),
     [
-        (("--at", "99"), "There is no entry 99; the run has 17.", 2),
+        (("--at", "99"), "There is no entry 99; the run has 17. Name one of them: `gesta log` shows them.", 2),
         (("--set", "8.tool_result"), "write SEQ.PATH=VALUE, as in 8.tool_result.status=lost", 2),
         (("--set", "8.tool_results=1"), "Entry 8 has no 'tool_results'. Did you mean 'tool_result'?", 2),
         (("--set", "8.tool_result.euros.of=1"), "cannot be changed at 'tool_result.euros.of': 20 has no 'of'", 2),
         (("--set", "8.tool_result.cents.of=1"), '{"number": 1, "euros": 20} has no \'cents\'', 2),
         (("--set", "2.value.word=1"), "\"Pay my order.\" has no 'word'", 2),
         (("--set", "9.number=2"), "Entry 9 is a request, which follows from others. What can be changed: user", 2),
-        (("--set", "2.value=a", "--set", "8.tool_result=1"), "Entries 2 and 8 are both to be changed", 2),
+        (("--set", "2.value=a", "--set", "8.tool_result=1"), "made anew. Change one of them.", 2),
         (("--set", "8.tool_result=1", "--at", "3"), "so a fork shares the 7 before it: leave --at out, got 3", 2),
         (("--live", "pai"), "--live pai: 'desk' has no such tool. It has: order, pay.", 2),
         (("--instructions", "@none.txt"), "Cannot read 'none.txt': No such file", 2),
@@ -291,7 +294,10 @@ def run(folder: Path, *, found: bool = False) -> tuple[int, str]:
 def test_what_cannot_be_a_case_is_said(gesta: Gesta, folder: Path, shop: Callable[[str, str], None]):
     assert "Name a run and the agent" in gesta("case", "add", "ann").stderr
     assert "No file 'nowhere'" in gesta("case", "accept", "nowhere").stderr
-    assert "There is no case in agent.py" in gesta("case", "accept", "agent.py").stderr
+    assert (
+        "There is no case in agent.py. Name cases, or the folder that they are in"
+        in gesta("case", "accept", "agent.py").stderr
+    )
     shop('gesta.call("order", number=1)', 'gesta.call("order", number=2)')
     assert gesta("case", "add", "ann", "shop.py:desk").exit_code == 0, "the model is not asked"
     shop("async def pay(euros: int)", "async def pay(euros: str)")

@@ -81,7 +81,10 @@ def test_an_export_never_takes_the_place_of_a_record(gesta: Gesta):
 def test_files_that_cannot_be_imported_are_named(gesta: Gesta, folder: Path):
     done = gesta("import", "none.jsonl", "--record", "r.gesta")
     assert done.exit_code == 2
-    assert done.stderr == f"error: No file 'none.jsonl' in {folder}. Nothing was imported.\n"
+    assert (
+        done.stderr
+        == f"error: No file 'none.jsonl' in {folder}. Write its path from this folder, or from /. Nothing was imported.\n"
+    )
     (folder / "runs").mkdir()
     done = gesta("import", "runs/", "--record", "r.gesta")
     assert done.exit_code == 2
@@ -175,7 +178,10 @@ def test_what_is_no_head_is_said(gesta: Gesta):
     Path("heads.txt").write_text("a\n")
     done = gesta("verify", "--head", "heads.txt")
     assert "--head heads.txt: line 1 is no head. A head is RUN.SEQ:DIGEST, as --keep writes." in done.stderr
-    assert "--keep no/such: No such file or directory" in gesta("verify", "--keep", "no/such").stderr
+    assert (
+        "--keep no/such: No such file or directory. Name a file that you may write."
+        in gesta("verify", "--keep", "no/such").stderr
+    )
     Path("empty.txt").write_text("\n")
     done = gesta("verify", "--head", "empty.txt")
     assert (done.exit_code, done.stdout) == (2, "")

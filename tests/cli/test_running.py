@@ -176,7 +176,10 @@ def test_a_file_goes_along_with_the_task(gesta: Gesta, folder: Path):
         "text/plain",
     ]
     done = gesta("run", "agent.py:echo", "Is it due?", "--file", "lost.png")
-    assert (done.exit_code, done.stderr) == (2, "error: Cannot send 'lost.png' along: No such file or directory.\n")
+    assert (done.exit_code, done.stderr) == (
+        2,
+        "error: Cannot send 'lost.png' with the message: No such file or directory. Name a file that can be read.\n",
+    )
 
 
 def test_closed_streams_do_not_stop_it(folder: Path):

@@ -255,4 +255,4 @@ def test_a_fork_is_shown_from_its_first_entry_on_with_what_it_shares(gesta: Gest
     assert shown("g", str(ends[1] + 3))["content"]["opened"]["base"]["seq"] == ends[1] + 2
     done = gesta("show", "g", "99")
     assert done.exit_code == 2
-    assert f"has {ends[1] + 4} entries; there is no entry 99." in done.stderr
+    assert f"has {ends[1] + 4} entries; there is no entry 99. Name one from 1 to {ends[1] + 4}." in done.stderr

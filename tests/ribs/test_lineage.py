@@ -315,7 +315,10 @@ async def test_explain_says_which_entry_it_does_not_find() -> None:
         outcome = await record.run(gesta.Agent("guide", model=gesta.scripted("Dry.")), "Rome?", session="s")
         assert (await record.explain("s.2")).nodes[-1].text == "Rome?"
         for wrong in (f"{outcome.run}.99", (outcome.run, 99)):
-            with pytest.raises(gesta.GestaError, match=f"No entry 99 in run {outcome.run}. Its entries are 1 to 7."):
+            with pytest.raises(
+                gesta.GestaError,
+                match=f"No entry 99 in run {outcome.run}. Its entries are 1 to 7; `gesta log` shows them.",
+            ):
                 await record.explain(wrong)
         with pytest.raises(gesta.GestaError, match="'seven' is no id of an entry"):
             await record.explain("seven")
@@ -515,4 +518,4 @@ def test_why_says_what_it_can_not_say(shell: Path) -> None:
     done = why("u", "9")
     assert done.exit_code == 2
     assert "No entry 9 in run" in done.stderr
-    assert "Its entries are 1 to 4." in done.stderr
+    assert "Its entries are 1 to 4; `gesta log` shows them." in done.stderr

@@ -91,7 +91,7 @@ class Checked(Struct, frozen=True):
 
 
 class _Probe(Struct):
-    """What tells one line from another."""
+    """The members that tell one kind of line from another."""
 
     gesta: int | None = None
     head: int | None = None
@@ -232,7 +232,7 @@ def _stored(line: EntryLine) -> Row:
 
 
 def _flaw(entry: Entry, row: Row, first: int) -> str:
-    """Return why no writer of a record can have written an entry, although its chain holds; empty if one can."""
+    """Return the flaw of an entry that no release of Gesta can have written; an empty text if there is none."""
     begins = isinstance(entry.content, BeginContent)
     opens = isinstance(entry.content, BeginContent) and entry.content.opened is not None
     own = [cause for cause in entry.causes if isinstance(cause, int)]

@@ -35,7 +35,7 @@ PAGE = 500
 
 
 class Pushed(Struct):
-    """What was copied."""
+    """The numbers of runs, entries and letters that a push copied."""
 
     runs: int = 0
     """Number of runs of which anything was new."""

@@ -28,7 +28,7 @@ MOST = 4000
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """What a person answered about a call."""
+    """A person's answer about a call."""
 
     verdict: Literal["approved", "denied", "answered"]
     by: str

@@ -58,7 +58,7 @@ async def _explained(record: Record, run: str, seq: int | None) -> Explanation:
     """Explain an entry, down through other runs."""
     row = await record.find(run)
     if seq is not None and seq > row.head:
-        raise Stop(f"No entry {seq} in run {row.run}. Its entries are 1 to {row.head}.")
+        raise Stop(f"No entry {seq} in run {row.run}. Its entries are 1 to {row.head}; `gesta log` shows them.")
     return await explain_run(record, row.run, seq)
 
 

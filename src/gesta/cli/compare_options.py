@@ -1,4 +1,4 @@
-"""What `replay`, `fork`, `diff` and `case` take."""
+"""Options of `replay`, `fork`, `diff` and `case`."""
 
 from dataclasses import dataclass
 from typing import Annotated, Literal
@@ -16,7 +16,7 @@ Live = Annotated[
 
 @dataclass(frozen=True, kw_only=True)
 class ReplayOptions(OnRecord):
-    """What `replay` takes."""
+    """Options of `replay`."""
 
     run: Run
     agent: AgentAddress
@@ -25,7 +25,7 @@ class ReplayOptions(OnRecord):
 
 @dataclass(frozen=True, kw_only=True)
 class ForkOptions(OnRecord):
-    """What `fork` takes."""
+    """Options of `fork`."""
 
     run: Run
     agent: Annotated[
@@ -62,7 +62,7 @@ class ForkOptions(OnRecord):
 
 @dataclass(frozen=True, kw_only=True)
 class DiffOptions(OnRecord):
-    """What `diff` takes."""
+    """Options of `diff`."""
 
     run: Run
     other: Annotated[str, typer.Argument(metavar="OTHER", help="The run that it is compared with.")]
@@ -70,7 +70,7 @@ class DiffOptions(OnRecord):
 
 @dataclass(frozen=True, kw_only=True)
 class CaseOptions(OnRecord):
-    """What `case` takes."""
+    """Options of `case`."""
 
     what: Annotated[
         Literal["add", "accept"],

@@ -134,7 +134,9 @@ def _text(given: str) -> str:
     try:
         return Path(given[1:]).read_text(encoding="utf-8")
     except OSError as error:
-        raise Stop(f"Cannot read {given[1:]!r}: {error.strerror or error}.") from error
+        raise Stop(
+            f"Cannot read {given[1:]!r}: {error.strerror or error}. Name another file, or write the text itself."
+        ) from error
 
 
 def _usage(read: Any, text: str) -> Any:
@@ -315,7 +317,9 @@ def _add(options: CaseOptions) -> int:
 def _accept(options: CaseOptions) -> int:
     found = cases.cases_in([_there(word) for word in options.words])
     if not found:
-        raise Stop(f"There is no case in {', '.join(options.words)}.")
+        raise Stop(
+            f"There is no case in {', '.join(options.words)}. Name cases, or the folder that they are in: tests/cases"
+        )
     failed = 0
     for path in found:
         old = cases.read(path)

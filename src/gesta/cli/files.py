@@ -132,7 +132,7 @@ def _write_heads(path: str, heads: Iterable[Head]) -> None:
         finally:
             beside.unlink(missing_ok=True)
     except OSError as error:
-        raise Stop(f"--keep {path}: {error.strerror or error}") from error
+        raise Stop(f"--keep {path}: {error.strerror or error}. Name a file that you may write.") from error
 
 
 def _pruned(runs: int) -> str:
@@ -202,7 +202,9 @@ def import_(options: ImportOptions) -> int:
         if Path(path).is_dir():
             raise Stop(f"{path!r} is a folder. Name the files in it, as in {path.rstrip('/')}/*. Nothing was imported.")
         if not Path(path).is_file():
-            raise Stop(f"No file {path!r} in {Path.cwd()}. Nothing was imported.")
+            raise Stop(
+                f"No file {path!r} in {Path.cwd()}. Write its path from this folder, or from /. Nothing was imported."
+            )
     address = options.target(new=True)
     made = not Path(address).exists()
 

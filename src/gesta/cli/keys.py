@@ -10,7 +10,7 @@ from gesta.cli.talk import DIM, json_line, put_all, say
 
 @dataclass(frozen=True, kw_only=True)
 class ModelsOptions(Common):
-    """What `models` takes."""
+    """Options of `models`."""
 
 
 @command(ModelsOptions, example="gesta models")

@@ -130,9 +130,9 @@ def _token(path: str) -> str:
         token = Path(path).read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is no text"
-        raise Stop(f"Cannot read the token in {path!r}: {why}.") from error
+        raise Stop(f"Cannot read the token in {path!r}: {why}. Name a file that is there: --token-file FILE") from error
     if not token:
-        raise Stop(f"There is no token in {path!r}: expected one line of text.")
+        raise Stop(f"There is no token in {path!r}: expected one line of text. Write the token of `sign` there.")
     return token
 
 
@@ -142,12 +142,14 @@ def answer(options: AnswerOptions) -> None:
     async def tell(found: Found) -> None:
         run, asked = found.row.run, dict(found.state.questions)
         if not asked:
-            raise Stop(f"Run {run} waits for no answer: {_standing(found.state)}.", FAILED)
+            raise Stop(
+                f"Run {run} waits for no answer: {_standing(found.state)}. `gesta runs` shows what waits.", FAILED
+            )
         named = "".join(f"\n  --question {seq}  {short(visible(each.value), MOST)}" for seq, each in asked.items())
         if options.call is not None:
             asked = {seq: content for seq, content in asked.items() if seq == options.call}
         if not asked:
-            raise Stop(f"Question {options.call} of run {run} is not among those that wait:{named}")
+            raise Stop(f"Question {options.call} of run {run} is not among those that wait. Name one of these:{named}")
         if len(asked) > 1:
             raise Stop(f"{len(asked)} questions of run {run} wait. Say which:{named}")
         ((seq, question),) = asked.items()
@@ -211,7 +213,10 @@ def cancel(options: CancelOptions) -> None:
     async def end(found: Found) -> None:
         turn = found.state.turn
         if turn is None or not found.state.open:
-            raise Stop(f"No turn is open in run {found.row.run}: {_standing(found.state)}.", FAILED)
+            raise Stop(
+                f"No turn is open in run {found.row.run}: {_standing(found.state)}. `gesta runs` shows which are open.",
+                FAILED,
+            )
         content = SignalContent(name="cancel", by=options.by or who(), reason=options.reason)
         await found.record.send(found.row.run, content, key=f"cancel-{turn.begin}")
         try:
@@ -274,7 +279,7 @@ def _one(calls: list[OpenCall], wanted: int | None, found: Found, what: str) -> 
     if wanted is not None:
         chosen = [call for call in calls if call.seq == wanted]
         if not chosen:
-            raise Stop(f"Call {wanted} of run {run} is not among those that wait:{named}")
+            raise Stop(f"Call {wanted} of run {run} is not among those that wait. Name one of these:{named}")
         return chosen[0]
     if len(calls) > 1:
         every = ", or --all for every one" if what == "approval" else ""

@@ -24,7 +24,7 @@ Run = Annotated[
 
 @dataclass(frozen=True, kw_only=True)
 class Common:
-    """What every command takes."""
+    """Options of every command."""
 
     json: Annotated[bool, typer.Option("--json", help="Write data as JSON lines.")] = False
     debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False
@@ -32,7 +32,7 @@ class Common:
 
 @dataclass(frozen=True, kw_only=True)
 class OnRecord(Common):
-    """What a command takes that works on a record."""
+    """Options of a command that works on a record."""
 
     record: Annotated[str | None, typer.Option("--record", metavar="FILE", help="The record.", show_default=False)] = (
         None
@@ -87,7 +87,7 @@ Call = Annotated[
 
 @dataclass(frozen=True, kw_only=True)
 class WorkOptions(OnRecord):
-    """What `work` takes."""
+    """Options of `work`."""
 
     agents: Annotated[
         list[str],
@@ -100,7 +100,7 @@ class WorkOptions(OnRecord):
 
 @dataclass(frozen=True, kw_only=True)
 class ApproveOptions(OnRecord):
-    """What `approve` takes."""
+    """Options of `approve`."""
 
     run: Run = "last"
     deny: Annotated[bool, typer.Option("--deny", help="Do not allow it.")] = False
@@ -126,7 +126,7 @@ class ApproveOptions(OnRecord):
 
 @dataclass(frozen=True, kw_only=True)
 class AnswerOptions(OnRecord):
-    """What `answer` takes."""
+    """Options of `answer`."""
 
     run: Run
     text: Annotated[
@@ -141,7 +141,7 @@ class AnswerOptions(OnRecord):
 
 @dataclass(frozen=True, kw_only=True)
 class ResolveOptions(OnRecord):
-    """What `resolve` takes."""
+    """Options of `resolve`."""
 
     run: Run
     verdict: Annotated[
@@ -158,7 +158,7 @@ class ResolveOptions(OnRecord):
 
 @dataclass(frozen=True, kw_only=True)
 class CancelOptions(OnRecord):
-    """What `cancel` takes."""
+    """Options of `cancel`."""
 
     run: Run = "last"
     reason: Annotated[str | None, typer.Option("--reason", metavar="TEXT", help="Why.", show_default=False)] = None
@@ -167,7 +167,7 @@ class CancelOptions(OnRecord):
 
 @dataclass(frozen=True, kw_only=True)
 class RunsOptions(OnRecord):
-    """What `runs` takes."""
+    """Options of `runs`."""
 
     limit: Annotated[int, typer.Option("--limit", "-n", metavar="N", min=1, help="How many are listed.")] = 20
     size: Annotated[bool, typer.Option("--size", help="Bytes of each: its entries, and the large values beside.")] = (
@@ -177,7 +177,7 @@ class RunsOptions(OnRecord):
 
 @dataclass(frozen=True, kw_only=True)
 class LogOptions(OnRecord):
-    """What `log` takes."""
+    """Options of `log`."""
 
     run: Run = "last"
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as entries come.")] = False
@@ -199,7 +199,7 @@ class LogOptions(OnRecord):
 
 @dataclass(frozen=True, kw_only=True)
 class SqlOptions(OnRecord):
-    """What `sql` takes."""
+    """Options of `sql`."""
 
     query: Annotated[str, typer.Argument(metavar="QUERY", help="One SELECT.", show_default=False)]
     csv: Annotated[bool, typer.Option("--csv", help="Write comma-separated values.")] = False
@@ -210,7 +210,7 @@ class SqlOptions(OnRecord):
 
 @dataclass(frozen=True, kw_only=True)
 class VerifyOptions(OnRecord):
-    """What `verify` takes."""
+    """Options of `verify`."""
 
     file: Annotated[str | None, typer.Argument(metavar="FILE", help="The record.", show_default=False)] = None
     head: Annotated[
@@ -225,7 +225,7 @@ class VerifyOptions(OnRecord):
 
 @dataclass(frozen=True, kw_only=True)
 class ExportOptions(OnRecord):
-    """What `export` takes."""
+    """Options of `export`."""
 
     run: Annotated[
         str | None,
@@ -245,7 +245,7 @@ class ExportOptions(OnRecord):
 
 @dataclass(frozen=True, kw_only=True)
 class ImportOptions(OnRecord):
-    """What `import` takes."""
+    """Options of `import`."""
 
     files: Annotated[list[str], typer.Argument(metavar="FILE...", help="What to read.", show_default=False)]
     format: Annotated[
@@ -262,7 +262,7 @@ class ImportOptions(OnRecord):
 
 @dataclass(frozen=True, kw_only=True)
 class PushOptions(Common):
-    """What `push` takes."""
+    """Options of `push`."""
 
     source: Annotated[str, typer.Argument(metavar="FROM", help="The record that is copied.", show_default=False)]
     target: Annotated[
@@ -303,7 +303,7 @@ def quoted(text: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class ShowOptions(OnRecord):
-    """What `show` takes."""
+    """Options of `show`."""
 
     run: Run = "last"
     entry: Annotated[

@@ -16,7 +16,7 @@ Until = Annotated[str | None, typer.Option("--until", metavar="AGE|DAY", help="O
 
 @dataclass(frozen=True, kw_only=True)
 class FindOptions(OnRecord):
-    """What `find` takes."""
+    """Options of `find`."""
 
     words: Annotated[
         list[str],
@@ -44,7 +44,7 @@ class FindOptions(OnRecord):
 
 @dataclass(frozen=True, kw_only=True)
 class StatsOptions(OnRecord):
-    """What `stats` takes."""
+    """Options of `stats`."""
 
     by: Annotated[Literal["day", "agent", "model", "tool"], typer.Option("--by", help="A row for each.")] = "day"
     since: Since = None
@@ -53,14 +53,14 @@ class StatsOptions(OnRecord):
 
 @dataclass(frozen=True, kw_only=True)
 class BackupOptions(OnRecord):
-    """What `backup` takes."""
+    """Options of `backup`."""
 
     to: Annotated[str, typer.Argument(metavar="TO", help="A new file ending in .gesta.", show_default=False)]
 
 
 @dataclass(frozen=True, kw_only=True)
 class RepairOptions(OnRecord):
-    """What `repair` takes."""
+    """Options of `repair`."""
 
     file: Annotated[str | None, typer.Argument(metavar="FILE", help="The record.", show_default=False)] = None
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False
@@ -68,7 +68,7 @@ class RepairOptions(OnRecord):
 
 @dataclass(frozen=True, kw_only=True)
 class PruneOptions(OnRecord):
-    """What `prune` takes."""
+    """Options of `prune`."""
 
     runs: Annotated[
         list[str] | None,
@@ -95,7 +95,7 @@ class PruneOptions(OnRecord):
 
 @dataclass(frozen=True, kw_only=True)
 class HoldOptions(OnRecord):
-    """What `hold` takes."""
+    """Options of `hold`."""
 
     run: Annotated[
         str | None,
@@ -108,7 +108,7 @@ class HoldOptions(OnRecord):
 
 @dataclass(frozen=True, kw_only=True)
 class AdoptOptions(OnRecord):
-    """What `adopt` takes."""
+    """Options of `adopt`."""
 
     runs: Annotated[
         list[str] | None,
@@ -124,7 +124,7 @@ class AdoptOptions(OnRecord):
 
 @dataclass(frozen=True, kw_only=True)
 class GoneOptions(OnRecord):
-    """What `gone` takes."""
+    """Options of `gone`."""
 
     process: Annotated[
         str | None,

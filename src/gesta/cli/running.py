@@ -23,7 +23,7 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Approve every call that 
 
 @dataclass(frozen=True, kw_only=True)
 class WithModel(OnRecord):
-    """What a command takes that asks a model."""
+    """Options of a command that asks a model."""
 
     yes: Yes = False
     model: Annotated[
@@ -37,7 +37,7 @@ class WithModel(OnRecord):
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions(WithModel):
-    """What `run` takes."""
+    """Options of `run`."""
 
     agent: AgentAddress
     text: Annotated[
@@ -60,7 +60,7 @@ class RunOptions(WithModel):
 
 @dataclass(frozen=True, kw_only=True)
 class ResumeOptions(WithModel):
-    """What `resume` takes."""
+    """Options of `resume`."""
 
     run: Run
     agent: AgentAddress
@@ -173,7 +173,9 @@ def _file(path: str) -> "Part":
     try:
         return attached(path)
     except OSError as error:
-        raise Stop(f"Cannot send {path!r} along: {error.strerror or error}.") from error
+        raise Stop(
+            f"Cannot send {path!r} with the message: {error.strerror or error}. Name a file that can be read."
+        ) from error
 
 
 def _job(options: WithModel, address: str, *, new: bool = False) -> "Job":

@@ -28,7 +28,7 @@ RED, DIM, BOLD, PLAIN = "31", "2", "1", "0"
 
 
 class Screen:
-    """A stream that people read, without the secrets of this process, whoever writes to it."""
+    """A stream that people read. It removes the secrets of this process from everything that is written to it."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream, self._flow = stream, Flow(SECRETS)

@@ -65,7 +65,7 @@ FEW, MANY = 6, 200
 
 
 class Line(NamedTuple):
-    """What is shown of an entry."""
+    """One entry as it is shown: a label, a text and a colour."""
 
     who: str
     text: str

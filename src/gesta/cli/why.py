@@ -11,7 +11,7 @@ from gesta.cli.options import OnRecord, Run
 
 @dataclass(frozen=True, kw_only=True)
 class WhyOptions(OnRecord):
-    """What `why` takes."""
+    """Options of `why`."""
 
     run: Run = "last"
     entry: Annotated[

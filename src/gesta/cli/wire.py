@@ -62,7 +62,10 @@ def show(options: ShowOptions) -> None:
         entries = await record.read(row.run)
         chosen = next((entry for entry in entries if entry.seq == options.entry), None)
         if options.entry is not None and chosen is None:
-            raise Stop(f"Run {row.run!r} has {len(entries)} entries; there is no entry {options.entry}.")
+            raise Stop(
+                f"Run {row.run!r} has {len(entries)} entries; there is no entry {options.entry}. "
+                f"Name one from 1 to {len(entries)}."
+            )
         if not options.json:
             put(styled(harmless(heading(row)), BOLD, sys.stdout))
             put("")

@@ -170,12 +170,15 @@ def decode_content(text: str, blobs: Mapping[str, bytes]) -> Content:
 
 
 def seal(salt: bytes, content: str, annotations: str | None) -> bytes:
-    """Digest what can be erased, in 32 bytes that stay when it is. Frozen for ever."""
+    """Return the digest of the part that can be erased, 32 bytes that stay when it is erased. Frozen for ever."""
     return sha256(b"%b%b\0%b" % (salt, content.encode(), annotations.encode() if annotations else b"")).digest()
 
 
 def link(prev: bytes, row: Row, sealed: bytes | None = None) -> bytes:
-    """Digest a row and all before it, in 32 bytes; of an erased row, `sealed` is its seal. Frozen for ever."""
+    """Return the digest of a row and all rows before it, 32 bytes.
+
+    `sealed`: the seal of an erased row. Frozen for ever.
+    """
     header = row.run, row.seq, row.kind, row.at, row.span, msgspec.Raw(row.causes), row.version
     sealed = seal(row.salt, row.content, row.annotations) if sealed is None else sealed
     return sha256(prev + sha256(_ENCODER.encode(header)).digest() + sealed).digest()
@@ -200,7 +203,7 @@ def canonical(value: Any) -> bytes:
 
 
 def digest_of(value: Any) -> str:
-    """Digest a value by its canonical bytes: SHA-256 in hex."""
+    """Return the SHA-256 of a value's canonical bytes, in hex."""
     return sha256(canonical(value)).hexdigest()
 
 

@@ -180,12 +180,15 @@ def _parts(entries: Sequence[Entry], how: Fork) -> tuple[int, list[Entry]]:
     seqs = sorted({each.seq for each in how.changes})
     if len(seqs) > 1:
         raise AgentError(
-            f"Entries {seqs[0]} and {seqs[1]} are both to be changed, but what comes after the first is made anew."
+            f"Entries {seqs[0]} and {seqs[1]} are both to be changed, but what comes after the first is "
+            "made anew. Change one of them."
         )
     at = how.at if how.at is not None else (seqs[0] if seqs else len(entries))
     for seq in (at, *seqs):
         if not 0 <= seq <= len(entries) or (seqs and seq == 0):
-            raise AgentError(f"There is no entry {seq}; the run has {len(entries)}.")
+            raise AgentError(
+                f"There is no entry {seq}; the run has {len(entries)}. Name one of them: `gesta log` shows them."
+            )
     if not seqs:
         return _together(entries, at), []
     (seq,) = seqs

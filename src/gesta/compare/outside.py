@@ -43,7 +43,7 @@ def by_tool(entry: Entry) -> int | None:
 
 
 def by_letter(entries: Sequence[Entry], entry: Entry) -> bool:
-    """Return whether an entry came by letter: somebody said it, and whoever held the run wrote it down."""
+    """Return whether an entry came by letter: somebody sent it, and the holder of the run wrote it down."""
     match entry.content:
         case ApprovalContent(by=by):
             return by != EXPIRED

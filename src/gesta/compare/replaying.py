@@ -122,7 +122,8 @@ class Rehearsal:
         if opened is None or not any(map(begins_turn, entries)):
             run = entries[0].run if entries else "?"
             raise AgentError(
-                f"Run {run!r} has no turn of an agent: it was imported or only recorded, so nothing can be replayed."
+                f"Run {run!r} has no turn of an agent: it was imported or only recorded, so nothing can be "
+                "replayed. Name a run in which an agent took a turn."
             )
         self.stage = Stage(entries, opened, prompts=how.prompts, live=how.live)
         self.stage.moves = how.moves

@@ -152,7 +152,7 @@ class Stage:
         return [row] if session in (None, row.session) and name in (None, row.name) else []
 
     async def head(self, run: str) -> tuple[int, bytes]:
-        """Seq and digest of the last entry."""
+        """Return seq and digest of the last entry."""
         return self.done, self._rows[-1].digest if self._rows else GENESIS
 
     async def lease(self, run: str, *, mirror: bool = False) -> Lease:
@@ -183,7 +183,7 @@ class Stage:
         """Do nothing."""
 
     def keep(self) -> Callable[[], None]:
-        """Do nothing: nothing works here."""
+        """Do nothing: no process has to count as living."""
         return lambda: None
 
     def descriptor(self) -> int | None:
@@ -285,7 +285,7 @@ class Stage:
         raise self.stop()
 
     async def comes(self, head: int) -> bool:
-        """Wait until so many entries are written. Returns False if that cannot happen any more."""
+        """Wait until the run has a number of entries. Returns False if that cannot happen any more."""
         idle, written = 0, self._written
         between = self.recorded[written:head]
         if any(from_outside(self.recorded, each) and each.kind not in BESIDE for each in between):

@@ -146,7 +146,7 @@ def _checked_key(name: str, key: bytes) -> bytes:
 
 
 class SignedApprovals:
-    """An Approver that counts an approval only with a token made by `sign` with the key of whoever it names."""
+    """An Approver that accepts an approval only with a token, made by `sign` with the key of the person it names."""
 
     def __init__(self, keys: Mapping[str, bytes]) -> None:
         """Keep the keys: by the name in `ApprovalContent.by`, at least 16 bytes each. Raises AgentError."""
@@ -165,7 +165,7 @@ class SignedApprovals:
         return hash(frozenset(self._keys))
 
     def refuses(self, approval: ApprovalContent, asked: Asked) -> str | None:
-        """Return why an approval does not count. Two tokens are compared in a time that says nothing about them."""
+        """Return why an approval does not count. The time of the comparison says nothing about the right token."""
         if approval.token is None:
             return (
                 "It has no token, and this program counts signed approvals alone. "

@@ -36,7 +36,7 @@ class Overrun(Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """What was found."""
+        """The limit, and what the next request would need, in words."""
         whose = "what the run above allows it" if self.allowed else "its budget"
         bound, counted, need = (_shown(self.axis, each) for each in (self.bound, self.counted, self.need))
         found = f"of {bound}, {counted} are spent or set aside, and the next request may take {need}"

@@ -32,7 +32,7 @@ class Ask(Struct, frozen=True):
 
 
 class Correct(Struct, frozen=True):
-    """Write down for the model what is wrong with its last answer."""
+    """Write down, for the model, why its last answer does not fit."""
 
     text: str
 
@@ -154,7 +154,7 @@ def _request(agent: Agent, state: RunState, turn: Turn) -> Move:
 
 
 def decide_step(agent: Agent, state: RunState, name: str) -> Finish | Wait | None:
-    """Return why a program's turn does not do a step now; `None` where it may."""
+    """Return why a program may not do a step now; `None` if it may."""
     turn, bound = state.turn, agent.policy.limits.calls
     assert turn is not None
     over = _over(turn)
@@ -227,7 +227,7 @@ def _waiting(agent: Agent, call: OpenCall, what: Blocking) -> Waiting:
 
 
 def _answer(agent: Agent, state: RunState, turn: Turn) -> Move | None:
-    """Return what comes of a reply without calls; `None` where there is none, or an empty one is asked for again."""
+    """Return the move after a reply without calls; `None` if there is none, or if the model is asked once more."""
     if turn.reply is None:
         return None
     if turn.empty:
@@ -251,7 +251,7 @@ def _empty(agent: Agent, turn: Turn) -> Finish | None:
 
 
 def asks_again(agent: Agent, turn: Turn) -> bool:
-    """Return whether the last reply was empty, and another is asked for."""
+    """Return whether the last reply was empty and the model is asked once more."""
     return 0 < turn.empty <= agent.policy.retry.empty
 
 

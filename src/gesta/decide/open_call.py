@@ -40,7 +40,7 @@ def course(agent: Agent, call: OpenCall, state: RunState) -> Course:
 
 
 def _alone(agent: Agent, call: OpenCall, state: RunState) -> Course:
-    """Return how a call would go on, were it of the open turn and the record no copy."""
+    """Return how a call would go on if it belonged to the open turn, and the record were no copy."""
     tool = agent.tool(call.name)
     if not call.good:
         return "close"
@@ -74,7 +74,7 @@ def effect_of(tool: Tool | None, last: Try) -> str:
 
 
 def _resolved(tool: Tool | None, call: OpenCall, last: Try, since: int) -> Course:
-    """Believe that it did not happen only of what is over: nobody can know what another process is still doing."""
+    """Return how a resolved call goes on. That it did not happen is believed only if its attempt is over."""
     if awaits_end(tool, last):
         return "settle" if call.unlooked(since) else "running"
     return "run" if last.verdict == "retry" and tool is not None else "settle"

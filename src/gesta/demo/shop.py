@@ -36,7 +36,7 @@ class Refund(Struct, frozen=True, kw_only=True):
 
 
 class Count(Struct, frozen=True):
-    """What the files say of a session's refunds."""
+    """How often a session's refund fired, counted in the files of the demo."""
 
     fired: int
     """Lines that the tool wrote, one each time it set out to book a refund."""

@@ -22,7 +22,7 @@ DEFAULT = "runs.gesta"
 
 
 class Choices(Struct, frozen=True, kw_only=True):
-    """How the demo is to be played."""
+    """The options of the demo."""
 
     record: str | None = None
     """File of the record; without one `GESTA_RECORD`, else `runs.gesta`."""
@@ -55,7 +55,7 @@ class Choices(Struct, frozen=True, kw_only=True):
 
 
 class Verdict(Struct, frozen=True):
-    """What a person said about the refund."""
+    """A person's answer about the refund."""
 
     verdict: Literal["approved", "denied"]
     by: str

@@ -39,7 +39,7 @@ class CodeActReader(LineReader):
         """Whether a fence is open that holds no code."""
 
     def counts(self, part: str) -> bool:
-        """Return False inside code."""
+        """Return whether a marker counts here: not inside code."""
         return self.part != "code"
 
     def enter(self, part: str) -> None:
@@ -48,7 +48,7 @@ class CodeActReader(LineReader):
         self._quoted = False
 
     def opens(self, line: str, *, whole: bool) -> int | None:
-        """Start the code where a line opens it."""
+        """Start the code part if the line opens it."""
         if self.part not in ("start", "thought"):
             return super().opens(line, whole=whole)
         if (tag := TAG.match(line)) is not None:
@@ -112,14 +112,14 @@ class CodeActText(TextForm):
         return CodeActReader()
 
     def written(self, call: Call) -> str:
-        """Write a call as code; one of another tool, as code that calls it."""
+        """Return a call as code. A call of another tool is code that calls the tool."""
         code = call.args.get("code") if call.name == CODE_ACT_PSEUDO_TOOL_NAME else None
         code = code if isinstance(code, str) else code_of(call.name, call.args)
         fence = "`" * max(3, 1 + max((len(run) for run in re.findall("`+", code)), default=0))
         return f"{fence}python\n{code}\n{fence}"
 
     def listed(self, tools: Sequence[Mapping[str, Any]]) -> str:
-        """Describe what runs the code, and list the other tools as functions."""
+        """Return the instructions: the tool that runs the code, and the other tools as functions."""
         runs = [str(tool.get("description") or "") for tool in tools if tool.get("name") == CODE_ACT_PSEUDO_TOOL_NAME]
         functions = [described(tool) for tool in tools if tool.get("name") != CODE_ACT_PSEUDO_TOOL_NAME]
         heading = ["The code may call these functions:"] if functions else []
@@ -127,7 +127,7 @@ class CodeActText(TextForm):
 
 
 def code_of(name: str, args: Mapping[str, Any]) -> str:
-    """Write a call as Python: `look(x=1)`."""
+    """Return a call as Python: `look(x=1)`."""
     try:
         if all(str(key).isidentifier() for key in args):
             return f"{name}({', '.join(f'{key}={value!r}' for key, value in args.items())})"

@@ -70,12 +70,12 @@ class JsonText(TextForm):
         return JsonReader()
 
     def written(self, call: Call) -> str:
-        """Write a call as the model should have written it."""
+        """Return a call as the model should have written it."""
         return observation_text({"request": ""} | call.args | {"request": call.name})
 
 
 def _call(found: TextObject, text: str) -> ReplyCall | None:
-    """Read one object as a call, if it is one."""
+    """Return the call that an object stands for; `None` if it is no call."""
     if found.value is None:
         named = NAMED.search(text, found.start, found.end)
         return ReplyCall(named[1], text[found.start : found.end]) if named else None

@@ -32,7 +32,7 @@ JSON = {"True": "true", "False": "false", "None": "null", "\\'": "'", '"': '\\"'
 
 
 class Bracketed:
-    """The first value in brackets of a text, found as the text comes."""
+    """Finds the first value in brackets of a text that comes in pieces."""
 
     def __init__(self, opening: str) -> None:
         self.start: int | None = None
@@ -100,14 +100,14 @@ class Action:
 
     @property
     def title(self) -> str:
-        """The name: its first line, without what models put around it."""
+        """The name of the tool: the first line, without the marks that models put around it."""
         text = "".join(self.name)
         text = text if self.args is not None else text[: self.value.start]
         lines = (line.strip(AROUND) for line in text.splitlines())
         return next((line for line in lines if line), "")
 
     def call(self) -> ReplyCall:
-        """Return the call; arguments that cannot be read stay as they are."""
+        """Return the action as a call. Arguments that cannot be read stay text."""
         name, text = self.title, "".join(self.name if self.args is None else self.args)
         if len(name) > NAMED:
             return ReplyCall(UNKNOWN, f"{name}\n{text}" if self.args else text.strip())
@@ -140,7 +140,7 @@ def an_object(text: str) -> str:
 
 
 def _as_json(token: re.Match[str]) -> str:
-    """Write as JSON a string or a name of Python's, and no comma before a closing bracket."""
+    """Return a Python string or name as JSON, and drop a comma before a closing bracket."""
     double, single, name = token.groups()
     body = single if double is None else double
     if body is None:
@@ -167,13 +167,13 @@ class ReActReader(LineReader):
         self.actions: list[Action] = []
 
     def counts(self, part: str) -> bool:
-        """Return False inside a string, and for an input without an action before it."""
+        """Return whether a marker counts here: not inside a string, and no input without an action before it."""
         if self.part in ("action", "args") and self.actions[-1].value.quote:
             return False
         return self.part == "action" if part == "args" else part != "observation" or bool(self.actions)
 
     def enter(self, part: str) -> None:
-        """Start a part; an observation, or an answer after an action, was made up."""
+        """Start a part. An observation, or an answer after an action, was made up by the model, and ends the reply."""
         if part == "answer" and all(action.title.lower() in NO_ACTION for action in self.actions):
             self.actions.clear()
         super().enter(part)
@@ -207,5 +207,5 @@ class ReActText(TextForm):
         return ReActReader()
 
     def written(self, call: Call) -> str:
-        """Write a call as an action and its arguments."""
+        """Return a call as an action and its arguments."""
         return f"Action: {call.name}\nArgs: {observation_text(call.args)}"

@@ -1,4 +1,4 @@
-"""Arguments that are no JSON but nearly: read as what they were meant to be, and marked on record as repaired."""
+"""Repairs arguments that are nearly JSON. On record they are marked as repaired."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ LONGEST = 16_000
 
 
 def repair(text: str) -> dict[str, Any] | None:
-    """Read a text as the JSON object that it was meant to be; `None` where nobody can tell. Total.
+    """Return the JSON object that a text was meant to be; `None` if that is not clear. Total.
 
     What was cut off is not repaired: nobody knows what would have followed. Nor is a text beyond 16,000 characters.
     """

@@ -31,14 +31,14 @@ MARKER_SO_FAR = re.compile(r" {0,3}#{0,6} ?\*{0,2}(?P<word>[a-z_ ]{0,16}) ?\d{0,
 
 
 def marker(words: Sequence[str]) -> re.Pattern[str]:
-    """Make the pattern of a marker: `Action:`, `action 2 :`, `## Action:`, `**Action:**`, `**Action**:`."""
+    """Return the pattern of a marker: `Action:`, `action 2 :`, `## Action:`, `**Action:**`, `**Action**:`."""
     word = "|".join(word.replace(" ", "[ _]") for word in words)
     bold = r"\*\* ?:|:\*\*|:(?=[^*]|\*[^*])"
     return re.compile(rf" {{0,3}}(?:#{{1,6}} )?(\*\*)?(?P<word>{word})(?: ?\d{{1,3}})? ?(?(1)(?:{bold})|:)", LOOSE)
 
 
 class Words:
-    """A text that is told as it comes, but for what may yet be its end: blanks, and a fence that only opens."""
+    """A text that is shown as it comes. Blanks and an opening fence are held back, because they may be its end."""
 
     def __init__(self) -> None:
         self._told: list[str] = []
@@ -47,12 +47,12 @@ class Words:
 
     @property
     def text(self) -> str:
-        """What was told."""
+        """The text that was shown."""
         return "".join(self._told)
 
     @property
     def whole(self) -> str:
-        """What came, but for blanks around it."""
+        """The whole text, without the blanks around it."""
         return "".join(self._told + self._held).strip()
 
     def add(self, text: str) -> str:
@@ -81,7 +81,7 @@ class Words:
 
 
 class LineReader(ABC):
-    """Reader of replies in which lines begin with markers; what a marker starts is a part."""
+    """Reader of replies in which lines begin with markers. A marker starts a part."""
 
     PARTS: ClassVar[Mapping[str, str]]
     """The part that each marker starts; there is always `thought`, and `answer`, which ends with the reply."""
@@ -143,7 +143,7 @@ class LineReader(ABC):
 
     @abstractmethod
     def counts(self, part: str) -> bool:
-        """Return whether a marker of this part counts where it stands; asked in every part but the answer."""
+        """Return whether a marker of this part counts at its place. It is not called inside the answer."""
 
     def enter(self, part: str) -> None:
         """Start a part."""
@@ -157,7 +157,7 @@ class LineReader(ABC):
             self.thought.add("\n")
 
     def opens(self, line: str, *, whole: bool) -> int | None:
-        """Read the beginning of a line that is no marker: characters taken from it, or None if more must come."""
+        """Return how many characters at the beginning of a line open a part; `None` if more must come."""
         if self.part not in ("start", "thought") and not (self.part == "answer" and self._wrapped):
             return 0
         if whole and FENCE.fullmatch(line):
@@ -171,7 +171,7 @@ class LineReader(ABC):
         self._tell(self.part, self._words().add(text))
 
     def stop(self) -> None:
-        """Read no more of what follows."""
+        """Ignore the rest of the reply."""
         self.part, self.cut = "cut", self._read
 
     # lines
@@ -221,13 +221,13 @@ class LineReader(ABC):
         return {"start": self.before, "thought": self.thought}.get(self.part, self.answer)
 
     def _tell(self, part: str, text: str) -> None:
-        """Keep what a listener may hear; words before any marker wait until it is known what they are."""
+        """Keep words for the listener. Words before the first marker wait until their part is known."""
         if part != "start":
             self._fresh["text" if part == "answer" else "thought"].append(text)
 
 
 class TextForm(ABC):
-    """Formatter of histories in words: calls stand in the model's text, results come as a user's message."""
+    """Base of formatters in words: calls stand in the model's text, and results in a user's message."""
 
     name: str
     prompt: str
@@ -242,7 +242,7 @@ class TextForm(ABC):
         """Write a call as the model should have written it."""
 
     def listed(self, tools: Sequence[Mapping[str, Any]]) -> str:
-        """List tools for the model."""
+        """Return the list of tools, for the model."""
         return "\n\n".join(map(described, tools))
 
     def dress(self, header: RequestHeaderContent) -> RequestHeaderContent:
@@ -271,7 +271,7 @@ class TextForm(ABC):
         return made + _observed(results)
 
     def _said(self, message: Message) -> Message:
-        """Show a model its own words up to what it made up after its calls; other calls are written for it."""
+        """Return a message of the model in its own words, up to those that it made up after its calls."""
         reader = self.reader()
         reader.feed(message.text)
         names = [call.name if NAME.fullmatch(call.name) else UNKNOWN for call in reader.close(Reply()).calls]
@@ -285,12 +285,12 @@ class TextForm(ABC):
 
 @functools.cache
 def explained(prompt: str) -> str:
-    """Read what explains a grammar, a file of this package."""
+    """Return the text that explains a grammar to the model, a file of this package."""
     return (files("gesta.formatters") / "prompts" / prompt).read_text(encoding="utf-8").strip()
 
 
 def _observed(results: Sequence[Message]) -> list[Message]:
-    """Make one message of the results of a completion; several say which call they are of."""
+    """Return one message with the results of a completion. Of several results, each names its call."""
     if not results:
         return []
     texts = [f"Observation: {result.text}" for result in results]
@@ -302,6 +302,6 @@ def _observed(results: Sequence[Message]) -> list[Message]:
 
 
 def described(tool: Mapping[str, Any]) -> str:
-    """Describe a tool for the model."""
+    """Return the description of a tool, for the model."""
     head = f"{tool.get('name')}: {tool.get('description') or ''}".rstrip(": ")
     return f"{head}\nArguments: {observation_text(tool.get('args_schema') or {})}"

@@ -48,7 +48,7 @@ class Open(Struct):
 
 
 class State(Struct):
-    """What earlier segments leave behind."""
+    """What a segment has to know of earlier segments: open calls, ids in use, messages that wait."""
 
     ids: dict[int, tuple[str, str]] = field(default_factory=dict)
     """Id and tool name of every call, by its seq."""
@@ -83,7 +83,7 @@ class ToolCalls:
         return messages
 
     def dress(self, header: RequestHeaderContent) -> RequestHeaderContent:
-        """Leave it: tools are sent natively."""
+        """Return the header unchanged: tools are sent natively."""
         return header
 
     def reader(self) -> None:
@@ -116,7 +116,7 @@ def _completion(entry: Entry, content: ChatCompletionContent, state: State) -> N
 
 
 def _native(content: ChatCompletionContent) -> Native | None:
-    """Read what the provider wants back."""
+    """Return the items that the provider wants back."""
     kept = (content.meta or {}).get("native")
     return Native(str(kept.get("by")), kept.get("items")) if isinstance(kept, dict) else None
 
@@ -151,7 +151,7 @@ def _say(state: State, message: Message) -> None:
 
 
 def _close(state: State) -> None:
-    """Write the open completion with one result for each call, then what came meanwhile."""
+    """Add the open completion with one result for each call, then the messages that came meanwhile."""
     turn, state.open = state.open, None
     if turn is not None and (turn.text or turn.calls):
         size = state.most or len(turn.calls) or 1
@@ -162,7 +162,7 @@ def _close(state: State) -> None:
 
 
 def _said(turn: Open, start: int, calls: Sequence[tuple[int, Call]]) -> Iterator[Message]:
-    """Write a completion with these of its calls and their results; what comes first of it has also its text."""
+    """Add a completion with some of its calls and their results. Its text goes with the first of them."""
     before = len(turn.sources) - len(turn.calls)
     yield Message(
         role="assistant",
@@ -184,7 +184,7 @@ def _answer(seq: int, call: Call, result: Entry | None) -> Message:
 
 
 def _call_id(entry: Entry, content: ToolCallContent, state: State) -> str:
-    """Keep the provider's own id unless it is missing, odd or was used before; else derive one from run and ordinal."""
+    """Return the provider's id. An id that is missing, odd or used before is replaced by one from run and ordinal."""
     own = content.tool_call_id
     if own and ID.fullmatch(own) and own not in state.used:
         return own

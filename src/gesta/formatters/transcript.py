@@ -29,7 +29,7 @@ class Transcript:
         return [_told(message) for message in ToolCalls().format(entries, state)]
 
     def dress(self, header: RequestHeaderContent) -> RequestHeaderContent:
-        """Offer no tools."""
+        """Return the header with a mark that no tools are offered."""
         return replace(header, meta={**(header.meta or {}), "tools_in": "text"})
 
     def reader(self) -> None:

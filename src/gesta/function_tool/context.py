@@ -61,7 +61,7 @@ class Context(Struct, frozen=True, kw_only=True):
     streaming: bool
     clock: Callable[[], datetime]
     respond: Callable[[str], None]
-    """Sends an observation to whoever listens to the run."""
+    """Sends an observation to the listener of the run."""
     call: Callable[[Any, str], Awaitable[ChildOutcome]]
     """Has another agent answer in a run of its own, and gives its outcome; done once, however often this is tried."""
     found: Callable[[str, Sequence[Hit]], None] = lambda _query, _hits: None

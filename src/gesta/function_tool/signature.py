@@ -35,7 +35,7 @@ BOUNDS = ("gt", "ge", "lt", "le", "multiple_of", "min_length", "max_length", "pa
 
 
 class Signature(Struct, frozen=True):
-    """What a function takes, as a model is told."""
+    """The parameters of a function, as type and as schema."""
 
     parameters: type[Struct]
     """What arguments are converted to; those left out are UNSET."""
@@ -189,7 +189,7 @@ def _parts(schema: dict[str, Any]) -> Iterator[Any]:
 
 
 def unknown_members(value: Any, schema: Any, defs: Mapping[str, Any], path: str) -> Iterator[str]:
-    """Yield what is wrong with each member of a value, at any depth, that a closed schema does not name.
+    """Yield an error for each member of a value, at any depth, that a closed schema does not name.
 
     Args:
         defs: what `$ref` points to.
@@ -223,7 +223,7 @@ def unknown_members(value: Any, schema: Any, defs: Mapping[str, Any], path: str)
 
 
 def _referenced(schema: Any, defs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the schema that a reference points to; of `true` and `false` one that says nothing."""
+    """Return the schema that a reference points to; an empty schema for `true` and `false`."""
     found = defs.get(schema.get("$ref", "").removeprefix("#/$defs/"), schema) if isinstance(schema, dict) else {}
     return found if isinstance(found, dict) else {}
 

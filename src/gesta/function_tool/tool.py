@@ -177,7 +177,7 @@ class Tool(Struct, Generic[F], frozen=True, kw_only=True, eq=False, dict=True):
         return found
 
     def _unknown(self, args: Mapping[str, Any]) -> list[str]:
-        """Return what is wrong with members of arguments that their types do not name: they would be dropped."""
+        """Return an error for each member of an argument that its type does not name: it would be dropped."""
         known = {"properties": self._properties}
         try:
             return list(islice(unknown_members(args, known, self.args_schema.get("$defs", {}), "$"), MOST))
@@ -219,7 +219,7 @@ class Tool(Struct, Generic[F], frozen=True, kw_only=True, eq=False, dict=True):
 
 
 class ToolOptions(TypedDict, total=False):
-    """What `tool` takes: fields of `Tool`."""
+    """Options of `tool`: fields of `Tool`."""
 
     name: str
     effect: Effect
@@ -302,7 +302,7 @@ def _foreign(type_: Any, value: Any) -> Any:
 
 
 def _problems(exc: Exception, name: str, schema: dict[str, Any]) -> list[str]:
-    """Return what is wrong with one argument, and where."""
+    """Return the errors of one argument, each with its place."""
     where = str(exc).rpartition(" - at `")[2].removesuffix("`")
     if isinstance(exc.__cause__, _Foreign):
         return [f"{text} - at `{where}{path}`" for text, path in exc.__cause__.args[0]]

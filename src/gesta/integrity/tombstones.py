@@ -32,7 +32,7 @@ Places = list[tuple[int, int]]
 
 
 class Tombstone(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a run was that was pruned."""
+    """The id, times, head, digest and places of a run that was pruned."""
 
     run: str
     session: str | None = None

@@ -164,7 +164,7 @@ async def _audit_run(store: Store, run: str, count: int) -> tuple[list[Flaw], in
 
 
 def _flaw(row: Row, seq: int, before: bytes, pos: int) -> str:
-    """Return what is wrong with a row that should be entry `seq`, given the digest and place of the entry before it."""
+    """Return the flaw of a row that should be entry `seq`, given the digest and place of the entry before it."""
     if row.seq < seq:
         return f"entry {row.seq} ({row.kind}) stands before entry {seq}, with which the run begins"
     if row.seq != seq:

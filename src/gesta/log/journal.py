@@ -155,7 +155,7 @@ class Journal:
         self._synced = True
 
     def unsaved(self) -> list[Letter]:
-        """Return the results of tools that could not be committed, as letters to whoever goes on with the run."""
+        """Return the results of tools that could not be committed, as letters to the process that continues the run."""
         return [letter() for seq, letter, _ in self._results if seq > self.durable_head]
 
     def forget(self) -> None:

@@ -44,7 +44,7 @@ def own_fields(content: Content) -> list[str]:
 
 
 def refuse_own(content: Content, door: str) -> None:
-    """Refuse what only a run writes.
+    """Refuse a content that only a run writes.
 
     Args:
         door: what was called, for the error.

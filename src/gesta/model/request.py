@@ -155,7 +155,7 @@ class LocalModel:
 
 
 class Given:
-    """Reads a reply that was made in this process and stands in no bytes; of one in bytes, it asks another reader."""
+    """Reads a reply that was made in this process as an object. It passes a reply in bytes on to another reader."""
 
     __slots__ = ("_make", "_parser", "_reply")
 

@@ -29,7 +29,7 @@ STARTED_BY = {
 
 
 class Block:
-    """One block of content while its pieces come."""
+    """One block of content that is put together from its pieces."""
 
     __slots__ = ("_given", "_json", "_pieces", "kind", "place")
 

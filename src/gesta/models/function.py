@@ -18,7 +18,7 @@ from gesta.models.scripted import Item, Keyless, spoken
 Answering = Callable[[list[dict[str, Any]], RequestHeaderContent], Item | Awaitable[Item]]
 """Messages as Chat Completions has them, without the instructions, and the header in force, to an item."""
 CONVERSATIONS = 64
-"""Of so many the messages are kept; of others they are read again."""
+"""Number of conversations whose messages are kept. Those of others are read again."""
 
 
 def function(fn: Answering, name: str = "function", *, stream: bool = True) -> Keyless:

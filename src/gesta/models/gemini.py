@@ -83,7 +83,7 @@ class GeminiDialect(Struct, frozen=True):
 
     @property
     def path(self) -> str:
-        """What follows the provider's base address."""
+        """The part of the address after the provider's base address."""
         name = quote(self.model, safe="/@")
         verb = "streamGenerateContent?alt=sse" if self.stream else "generateContent"
         return f"/{name if '/' in name else f'models/{name}'}:{verb}"

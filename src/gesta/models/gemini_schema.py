@@ -111,7 +111,7 @@ def _table(schema: dict[str, Any], name: str) -> list[tuple[str, Any]]:
 
 
 def _refs(node: Any) -> Iterator[str]:
-    """Name the references in a schema that have to be followed: not those of members that may be missing."""
+    """Yield the references in a schema that must be followed: not those of members that may be missing."""
     stack = [node]
     while stack:
         node = stack.pop()

@@ -71,7 +71,10 @@ def recorded(name: str, encoder: str, *, stream: bool = True) -> HttpModel:
     host, _, model = name.partition(":")
     speaks = next((known for known in get_args(Speaks) if known == encoder.partition("/")[0]), None)
     if speaks is None:
-        raise BadAddress(f"Nothing here encodes messages as {encoder!r}, as the request's blocks on record say.")
+        raise BadAddress(
+            f"Nothing here encodes messages as {encoder!r}, as the request's blocks on record say. "
+            "Name a model to show it for: --model PROVIDER:MODEL"
+        )
     provider = PROVIDERS.get(host)
     if provider is None or provider.speaks != speaks:
         provider = Provider(host or "unknown", "http://localhost/v1", speaks=speaks)

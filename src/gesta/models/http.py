@@ -52,7 +52,7 @@ class Dialect(Protocol):
 
     @property
     def path(self) -> str:
-        """What follows the base address."""
+        """The part of the address after the base address."""
 
     def encode(self, message: Message) -> bytes:
         """See `Model`."""

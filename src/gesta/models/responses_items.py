@@ -47,7 +47,7 @@ APART = "\n\n"
 
 
 class Said:
-    """What the items of one reply say."""
+    """The texts and calls in the items of one reply."""
 
     def __init__(self, items: Sequence[Any]) -> None:
         texts: list[str] = []

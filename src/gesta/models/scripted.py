@@ -30,7 +30,7 @@ from gesta.models.faults import retryable
 from gesta.models.jsontext import exact, read
 
 PIECES, PIECE = 16, 16
-"""A text is sent in at most so many pieces, of at least so many characters."""
+"""The largest number of pieces of a text, and the smallest number of characters in a piece."""
 
 
 class Fault(Struct, frozen=True, kw_only=True):

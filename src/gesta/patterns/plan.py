@@ -40,7 +40,7 @@ def plan_then_execute(
 
     Args:
         tools: of the executor.
-        max_steps: what of a plan goes beyond is told to the planner, and in the end cut.
+        max_steps: a longer plan goes back to the planner, and is cut after the last try.
         executor: who carries the steps out; by default an agent with the tools and the prompt `execute`.
         prompts: texts in place of `plan`, `execute` and `synthesise`.
     """
@@ -60,7 +60,7 @@ def plan_then_execute(
 
 
 async def carry_out(verbs: Verbs, worker: Agent, steps: Sequence[Step], plan: int) -> list[Result]:
-    """Have each step carried out once those that it depends on are; their dependencies make no circle.
+    """Run each step as soon as the steps that it depends on are done. The dependencies must have no circle.
 
     Args:
         plan: seq of the plan.
@@ -133,7 +133,7 @@ def in_order(steps: Sequence[Step]) -> list[Step]:
 
 
 def _cut(steps: Sequence[Step], most: int) -> list[Step]:
-    """Leave steps and dependencies out that are beyond the bound."""
+    """Return the first steps, up to the bound, without dependencies on others."""
     return [
         Step(
             goal=step.goal, tool_hint=step.tool_hint, depends_on=[n for n in step.depends_on or () if n < most] or None

@@ -41,7 +41,7 @@ class BadAnswer(ValueError):
 
 
 class Asked(Struct, Generic[T], frozen=True):
-    """What a role answered."""
+    """The answer of a role."""
 
     value: T | None
     """None where no answer could be used."""
@@ -52,7 +52,7 @@ class Asked(Struct, Generic[T], frozen=True):
 
 
 class Part(Struct, frozen=True):
-    """What somebody found out, for who writes the answer."""
+    """A finding, for the agent that writes the answer."""
 
     goal: str
     result: str
@@ -71,7 +71,7 @@ def prompt(name: str, prompts: Prompts | None = None) -> str:
 
 
 def role(verbs: Verbs, name: str, prompts: Prompts | None = None, tools: Sequence[Tool] = ()) -> Agent:
-    """Make the agent of a role, for the pattern that acts through these verbs."""
+    """Return the agent of a role, for the pattern that these verbs belong to."""
     own, text = verbs.agent, prompt(name, prompts)
     return msgspec.structs.replace(
         own,
@@ -92,7 +92,7 @@ def heir(agent: Agent, own: Agent) -> Agent:
 
 
 def offer(agent: Agent) -> list[dict[str, str]]:
-    """List the tools that an agent may use, for who plans its work."""
+    """Return a list of the tools that an agent may use, as text for its planner."""
     return [{"name": tool.name, "description": tool.description} for tool in agent.offering("").tools]
 
 
@@ -119,7 +119,7 @@ async def ask(
 
 
 def take(text: str, type: type[T]) -> T:
-    """Read a typed answer out of what a model wrote, whatever stands around it. Raises BadAnswer."""
+    """Return the typed answer in a model's text, whatever stands around it. Raises BadAnswer."""
     problem = None
     for value in _values(text):
         try:
@@ -140,10 +140,10 @@ def _values(text: str) -> list[Any]:
 
 
 async def synthesise(verbs: Verbs, question: str, found: Sequence[tuple[str, Result]], prompts: Prompts | None) -> str:
-    """Have the answer written from what was found; its words are heard as this run's own.
+    """Ask an agent to write the answer from the findings. Its words are streamed as this run's own.
 
     Raises:
-        Unanswered: nobody could write it.
+        Unanswered: the agent could not write the answer.
     """
     parts = [Part(goal, each.text, each.ok) for goal, each in found]
     said = await verbs.call(

@@ -1,4 +1,4 @@
-"""A router chooses the pattern that fits a question, writes down why, and has that pattern answer.
+"""A router chooses the pattern that fits a question, writes down why, and calls that pattern.
 
 First the kind of task is told, then, among the patterns that are good for it, one is chosen. Where there is nothing to
 choose no model is asked; an answer that names nothing known falls back, on the kind `general` and on the first pattern.
@@ -51,7 +51,7 @@ def router(
     task_types: Mapping[str, Any] | None = None,
     prompts: Prompts | None = None,
 ) -> Agent:
-    """Make an agent that has one of several patterns answer.
+    """Make an agent that chooses one of several patterns to answer.
 
     Args:
         patterns: agents by the name under which they are chosen; the first is the fallback.
@@ -84,13 +84,13 @@ def router(
 
 
 def framed(agent: Agent, framing: str) -> Agent:
-    """Add a framing to what an agent is told."""
+    """Return an agent with a text added to its instructions."""
     texts = [text for text in (agent.instructions, framing) if text]
     return msgspec.structs.replace(agent, instructions="\n\n".join(texts))
 
 
 def task_type(value: Any) -> TaskType:
-    """Read a kind of task; of one that cannot be read, nothing but its name is known."""
+    """Return a kind of task. Of a value that cannot be read, only the name is kept."""
     if isinstance(value, TaskType):
         return value
     try:
@@ -104,7 +104,7 @@ def task_type(value: Any) -> TaskType:
 async def _chosen(
     verbs: Verbs, prompt: str, input: dict[str, Any], options: list[str], prompts: Prompts | None, cause: int = 0
 ) -> Asked[Choice]:
-    """Have one of the options chosen; a single one needs no model."""
+    """Ask a model to choose one of the options. A single option needs no model."""
     causes = [cause or verbs.question]
     if len(options) == 1:
         return Asked(Choice(options[0], "the only one"), tuple(causes))

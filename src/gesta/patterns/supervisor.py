@@ -35,7 +35,7 @@ def supervisor(
     worker: Agent | None = None,
     prompts: Prompts | None = None,
 ) -> Agent:
-    """Make an agent that has others find things out.
+    """Make an agent that divides a question among workers.
 
     Args:
         tools: of the workers.
@@ -60,7 +60,7 @@ def supervisor(
 
 
 async def fan_out(verbs: Verbs, worker: Agent, goals: Sequence[str], plan: int) -> list[tuple[str, Result]]:
-    """Have all goals pursued at once, and give what was found in their order.
+    """Run a worker for each goal, all at once, and return the findings in the order of the goals.
 
     Args:
         plan: seq of the decomposition.
@@ -77,7 +77,7 @@ async def fan_out(verbs: Verbs, worker: Agent, goals: Sequence[str], plan: int) 
 
 
 def read_goals(text: str, *, most: int) -> list[str]:
-    """Read goals; what is no text is dropped, and what is too many. Raises BadAnswer."""
+    """Return the goals of an answer, without those that are no text or too many. Raises BadAnswer."""
     try:
         value: Goals | list[Any] = take(text, Goals | list[Any])  # type: ignore[arg-type]
     except BadAnswer as wrong:

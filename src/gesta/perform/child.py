@@ -1,4 +1,4 @@
-"""What a tool is told about its call, and what it may do beside its own work: answer a listener, call an agent."""
+"""The context of a tool's call: what the tool is told, and how it sends words to a listener or calls an agent."""
 
 import hashlib
 import math
@@ -39,7 +39,10 @@ class Children(Struct):
 
 
 class ChildWaits(BaseException):
-    """Leaves a tool whose child run cannot go on now: says which run, and why. No error, and not to be caught."""
+    """Leaves a tool whose child run cannot go on now, and names the run and the reason.
+
+    It is no error; do not catch it.
+    """
 
 
 class TooDeep(GestaError):
@@ -110,14 +113,14 @@ def context_of(trial: Trial, live: LiveRun) -> Context:
 
 
 def attempt_name(live: LiveRun, attempt: int) -> str:
-    """Name an attempt among all that this process makes."""
+    """Return a name that no other attempt of this process has."""
     return f"{live.log.journal.lease.owner} {live.log.run}.{attempt}"
 
 
 async def _call_agent(
     live: LiveRun, call: OpenCall, attempt: int, children: Children, agent: Agent, input: str
 ) -> Outcome:
-    """Have another agent answer in a child run, which goes on where it was when the call is tried again."""
+    """Call another agent in a child run. A second attempt of the call continues the same child run."""
     children.begun += 1
     name = child_name(call) if children.begun == 1 else f"{child_name(call)}.{children.begun}"
     handed = ChildTask(name, f"{live.log.run}.{call.seq}", input, call.name, attempt)
@@ -169,7 +172,7 @@ class ChildTask(Struct, frozen=True):
 
 
 async def hand_over(live: LiveRun, agent: Agent, task: ChildTask) -> Outcome:
-    """Have another agent answer in a child run, and note what that spent. Raises ChildWaits."""
+    """Call another agent in a child run, and write down what the run spent. Raises ChildWaits."""
     source = (*live.log.path, task.by)
     allowance = _allowance(live, task.child)
     child = task.child if allowance is not None else None
@@ -197,7 +200,7 @@ async def hand_over(live: LiveRun, agent: Agent, task: ChildTask) -> Outcome:
 
 
 def child_name(call: OpenCall) -> str:
-    """Name the child run of a call."""
+    """Return the name of a call's child run."""
     return f"{call.name}#{call.seq}"
 
 
@@ -224,7 +227,7 @@ def _write_retrieval(live: LiveRun, attempt: int, query: str, hits: Sequence[Hit
 
 
 def _in_task(token: EventLoopToken, do: Callable[..., None], *args: Any) -> None:
-    """Do something in the loop of the run, also when a tool asks for it in a thread."""
+    """Call a function in the event loop of the run; a tool may ask for it from a thread."""
     try:
         anyio.get_current_task()
     except anyio.NoEventLoopError:

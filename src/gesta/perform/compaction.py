@@ -1,4 +1,4 @@
-"""A prompt that has grown too large is made smaller before it is sent: what is left out is on record as that.
+"""A prompt that has grown too large is made smaller before it is sent. A `compaction` says what was left out.
 
 `decide` says what is left out. A summary is the answer of another agent in a child run: it is bought once.
 """
@@ -26,7 +26,7 @@ TASK = "The conversation so far:\n\n"
 
 
 async def compact(agent: Agent, live: LiveRun) -> bool:
-    """Leave out old results, or else old turns, of a prompt that is too large; return whether anything was."""
+    """Leave out old results, or else old turns, of a prompt that is too large. Returns whether it left anything out."""
     live.prompt.close()
     results = old_results(agent, live.state, live.prompt)
     for each in results:
@@ -77,7 +77,7 @@ async def _messages(agent: Agent, live: LiveRun, first: int, last: int) -> Seque
 
 
 def transcript(messages: Sequence[Message]) -> str:
-    """Write messages as a text that somebody reads who did not take part."""
+    """Return messages as text for a reader who did not take part."""
     lines = []
     for each in messages:
         who = f"result of {each.name}" if each.role == "tool" else each.role

@@ -72,7 +72,7 @@ def _resolve(tool: Tool | None, call: OpenCall, live: LiveRun) -> None:
 
 
 async def _look(call: OpenCall, live: LiveRun) -> bool:
-    """Find out whether the last attempt has ended, and write down what was not known before."""
+    """Look up whether the last attempt has ended, and write it down if it was not known before."""
     last, journal = call.last, live.log.journal
     assert last is not None
     if last.process == journal.lease.owner:
@@ -89,7 +89,7 @@ async def _look(call: OpenCall, live: LiveRun) -> bool:
 
 
 async def _gone(process: str, live: LiveRun) -> bool:
-    """Return whether a process has ended for certain: the store tells, or who started it; that is written down."""
+    """Return whether a process has certainly ended, as the store or the program knows. It is written down."""
     store, asked = live.log.journal.store, live.host.terms.gone
     found = await store.gone(process)
     if found is None and asked(process) is True:
@@ -99,7 +99,7 @@ async def _gone(process: str, live: LiveRun) -> bool:
 
 
 async def _asked(tool: Tool, given: tuple[Any, ...]) -> Any:
-    """Ask what became of an effect, in a thread unless the function is async."""
+    """Call `reconcile`, in a thread unless it is async."""
     assert tool.reconcile is not None
     if inspect.iscoroutinefunction(tool.reconcile):
         return await tool.reconcile(*given)
@@ -108,7 +108,7 @@ async def _asked(tool: Tool, given: tuple[Any, ...]) -> Any:
 
 
 async def _reconcile(agent: Agent, call: OpenCall, live: LiveRun, *, over: bool) -> None:
-    """Ask the tool by the key of the call; whatever it raises, and no answer in time, counts as not knowing."""
+    """Ask the tool what became of a call, by its key. If the tool raises, or answers too late, the doubt stays."""
     last, tool, opened = call.last, agent.tool(call.name), live.state.opened
     assert last is not None and tool is not None and tool.reconcile is not None and opened is not None
     key = last.key or call_key(opened.record, live.log.run, call.seq)
@@ -136,7 +136,7 @@ async def _reconcile(agent: Agent, call: OpenCall, live: LiveRun, *, over: bool)
 
 
 async def settle_idle(agent: Agent, live: LiveRun) -> None:
-    """Answer the calls of agents whose runs had done nothing when they were called off: they are in no doubt."""
+    """Write results for calls of agents whose runs had done nothing when they were ended: no effect is in doubt."""
     for call in list(live.state.calls.values()):
         tool, last = agent.tool(call.name), call.last
         if tool is None or tool.agent is None or last is None or last.doubt != WAITS or not last.child:

@@ -39,7 +39,7 @@ def nobody_knows(_process: str) -> None:
 
 
 class Terms(msgspec.Struct, frozen=True):
-    """What a program that opens a record says of its turns."""
+    """Options of `gesta.open` that hold for all turns of the record."""
 
     grace_s: float = GRACE_S
     approver: Approver | None = None
@@ -47,7 +47,7 @@ class Terms(msgspec.Struct, frozen=True):
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run hands to a child run."""
+    """The task that a run gives to a child run."""
 
     name: str
     """Name of the child run."""
@@ -67,7 +67,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Host(Protocol):
-    """Who can run other agents: the record."""
+    """What a live run needs of the record: to run other agents, and to send letters."""
 
     @property
     def address(self) -> str:
@@ -75,13 +75,13 @@ class Host(Protocol):
 
     @property
     def terms(self) -> Terms:
-        """What the program says of its turns."""
+        """The options that hold for all turns."""
 
     async def child(self, agent: Any, task: Task, live: "LiveRun") -> Outcome:
         """Run the turn of a child run, continue it, or return its outcome if it has ended."""
 
     def save(self, result: Letter) -> None:
-        """Send what came of an attempt that nobody waits for any more to whoever goes on; callable in any thread."""
+        """Send the result of an attempt that nobody waits for any more to the run's inbox. Callable in any thread."""
 
     async def child_run(self, name: str, live: "LiveRun") -> str:
         """Return the id of a child run."""
@@ -99,7 +99,7 @@ USUAL = Limits()
 
 
 class Heading(msgspec.Struct, frozen=True):
-    """What holds for all requests of an agent: made once, as long as the agent is the same."""
+    """The part of a request that is the same for all requests of an agent. It is made once."""
 
     agent: Agent
     header: RequestHeaderContent
@@ -107,7 +107,7 @@ class Heading(msgspec.Struct, frozen=True):
 
 
 class LiveRun:
-    """One run at work."""
+    """A run while this process takes its turn."""
 
     def __init__(
         self,
@@ -167,7 +167,7 @@ class LiveRun:
         return self.log.journal.clock
 
     def absorb(self) -> list[Entry]:
-        """Fold what was written since the last call, and give it."""
+        """Fold the entries written since the last call, and return them."""
         journal = self.log.journal
         if self.origin is None:
             if not journal.fresh:
@@ -257,7 +257,7 @@ class LiveRun:
         return True
 
     def _shown(self, key: Key) -> bool:
-        """Return whether an entry is a node; of a run that is not at work it is taken for one, as its Conclusion is."""
+        """Return whether an entry is a node of the explanation. An entry of a run that is not at work counts as one."""
         origin = self._origins.get(key[0])
         return origin is None or (key[1] in origin.nodes and not origin.became(key[1]))
 
@@ -283,7 +283,7 @@ class LiveRun:
 
 
 async def traced(store: Store, run: str) -> Origin:
-    """Fold what explain events are made of: only where somebody listens."""
+    """Return the fold that explain events are made from; it is needed only if somebody listens. Cost: reads the run."""
     origin = Origin()
     async for page in pages(store, run):
         for entry in page:

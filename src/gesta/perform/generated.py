@@ -19,7 +19,7 @@ NO_ARGUMENT = (
 
 
 def checked_call(agent: Agent, call: ReplyCall) -> ToolCallContent:
-    """Write a call down, with what is wrong with it."""
+    """Return the content of a call, with an error if the call was not generated well."""
     args, wrong_text = _object(call.args)
     meta, problem = None, None
     tool = agent.tool(call.name)

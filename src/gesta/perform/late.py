@@ -1,4 +1,4 @@
-"""What came of an attempt after nobody waited for it any more comes by letter, and counts for that attempt alone.
+"""The result of an attempt that nobody waited for any more comes by letter, and counts for that attempt alone.
 
 The key of the letter names the attempt and the beginning of its idempotency key. Both are needed: a run that was pruned
 and begun anew has the same id, and its entries the same numbers.
@@ -50,7 +50,7 @@ def late(run: str, attempt: int, key: str | None, content: Content) -> Letter:
 
 
 async def send(letter: Letter, store: Store) -> None:
-    """Send what came of an attempt; that one was not begun is nothing to say where it is not on record either.
+    """Send the result of an attempt. That an attempt was not begun is sent only if the attempt is on record.
 
     Raises WriteFailed.
     """
@@ -72,7 +72,7 @@ async def attempt_of(letter: Letter, store: Store) -> Entry | None:
 
 
 def placed(content: Content, attempt: Entry | None, calls: dict[int, OpenCall]) -> Content:
-    """Return the content of a letter as it is written down: a result that comes too late says so.
+    """Return the content of a letter as it is written down. A result that comes too late is marked as late.
 
     Args:
         attempt: what the letter is about, see `attempt_of`.

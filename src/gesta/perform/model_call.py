@@ -1,4 +1,4 @@
-"""Asking the model: the request is durable before its first byte leaves; then comes what came back.
+"""One request to a model: it is durable before its first byte is sent, and the reply is written after it.
 
 A try that fails is a `fault`, and whether another follows, and when, stands in it: `decide` reads it there. So a retry
 that was waiting when the process died goes on where it was.
@@ -39,7 +39,7 @@ from gesta.text.redactor import SECRETS, Flow
 
 
 class Coming(Struct):
-    """A reply that is coming in: its bytes so far, and what of it was already told."""
+    """A reply that is being received: its bytes so far, and the words that the listener was told."""
 
     message: int
     """Seq of its request."""
@@ -63,7 +63,7 @@ async def ask(agent: Agent, live: LiveRun, *, smaller: bool = False) -> None:
     """Ask the model once, with the tools that may be used where the run stands.
 
     Args:
-        smaller: whether the prompt is too large; if something is left out of it, the model is not asked yet.
+        smaller: whether the prompt is too large. If something is left out of it, the model is not asked yet.
     """
     agent = agent.offering(live.state.tool_state)
     if smaller and await compact(agent, live):
@@ -104,7 +104,7 @@ async def ask(agent: Agent, live: LiveRun, *, smaller: bool = False) -> None:
 
 
 async def _write_broken_off(live: LiveRun, coming: Coming) -> None:
-    """Write that a request was broken off, though this task is cancelled."""
+    """Write that a request was interrupted, although this task is cancelled."""
     with anyio.CancelScope(shield=True):
         error = Error(type=LOST, message="the process stopped asking")
         live.write(FaultContent(of=coming.message, error=error, shown_chars=coming.chars or None), coming.message)
@@ -144,7 +144,10 @@ def _write_request(agent: Agent, live: LiveRun) -> tuple[Request, Entry]:
 
 
 async def _exchange(agent: Agent, live: LiveRun, request: Request, coming: Coming) -> tuple[str, Reply]:
-    """Send, and give the reply's whole text and the reply as read; deltas go to the listener as they come."""
+    """Send the request, and return the text of the reply and the reply as read.
+
+    Deltas go to the listener as they come.
+    """
     model, reader, fed = agent.asked(), agent.formats().reader(), 0
     live.streamed = False
     if live.listener is None and isinstance(model, LocalModel):
@@ -240,7 +243,7 @@ def _write_fault(agent: Agent, live: LiveRun, entry: Entry, failure: Exception, 
 
 
 def _raw(coming: Coming) -> dict[str, Any]:
-    """Keep the bytes as they came, unless they hold a secret; replies that are streamed shrink to a tenth."""
+    """Return the bytes of the reply for the record, unless they hold a secret. Streamed replies shrink to a tenth."""
     data = b"".join(coming.raw)
     if coming.secret or SECRETS.bytes(data) is not data:
         return {}
@@ -248,13 +251,13 @@ def _raw(coming: Coming) -> dict[str, Any]:
 
 
 def _meta(agent: Agent, coming: Coming, reply: Reply) -> dict[str, Any] | None:
-    """Keep the bytes, and what the provider wants back in the next request."""
+    """Return the bytes of the reply, and the items that the provider wants back in the next request."""
     native = {} if reply.native is None else {"native": {"by": native_by(agent.asked()), "items": reply.native}}
     return (_raw(coming) if reply.keep else {}) | native or None
 
 
 def _record(agent: Agent, live: LiveRun, coming: Coming, completion: Entry, reply: Reply) -> None:
-    """Write what the reply let be seen of its reasoning, and its calls: one commit with the completion."""
+    """Write the reasoning that the reply shows, and its calls, in one commit with the completion."""
     if reply.thought:
         thought = live.write(ThoughtContent(value=reply.thought), completion.seq)
         whole = coming.words if coming.thought else reply.thought

@@ -1,4 +1,4 @@
-"""The only contact with the outside: a move is carried out, and what came of it is written down.
+"""A move is carried out and its results are written down. Nothing else touches the outside.
 
 Before anything leaves the process its intent is durable: a `request` before a model is asked, an `attempt` before a
 tool runs. So at every crash point the log says whether something had not begun, is done, or is in doubt. What goes
@@ -32,10 +32,10 @@ from gesta.state.calls import LOST
 
 
 async def perform(agent: Agent, move: Move, live: LiveRun) -> list[Entry]:
-    """Carry a move out and give the entries about it, in order; they are folded into the live run.
+    """Carry a move out, and return the entries about it, in order. They are folded into the live run.
 
     Raises:
-        WriteFailed, LeaseLost: the log takes no more; nothing was effected after that.
+        WriteFailed, LeaseLost: the log accepts no more entries; nothing was effected after that.
     """
     match move:
         case Ask():
@@ -77,7 +77,7 @@ def _close(move: Close, live: LiveRun) -> None:
 
 
 async def _pause(move: Pause, live: LiveRun) -> None:
-    """Wait, and note it in the state alone: another process that goes on with the turn waits for what is left."""
+    """Wait. Only the state notes it: another process that continues the turn waits for the rest of the time."""
     left = (move.failed_at + timedelta(seconds=move.wait_s) - live.clock()).total_seconds()
     if left > 0:
         await live.log.durable()
@@ -106,7 +106,7 @@ async def _wait(agent: Agent, move: Wait, live: LiveRun) -> None:
 
 
 def _ask_about(agent: Agent, waiting: Waiting, live: LiveRun) -> None:
-    """Ask a person about a call: whether it may run, or what it gives."""
+    """Ask a person about a call: for an approval, or for the result itself."""
     tool, args = agent.tool(waiting.tool), live.state.calls[waiting.call].args
     assert tool is not None
     if waiting.what == "approval":

@@ -1,4 +1,4 @@
-"""What came of a tool's function, as the content that the model reads: its value as JSON, or what it raised."""
+"""The result of a tool's function, as the content that the model reads: its value as JSON, or its error."""
 
 import traceback
 from typing import Any
@@ -13,7 +13,7 @@ from gesta.perform.threads import Returned
 
 
 class DocumentedResult(Struct, frozen=True):
-    """What a tool returns that has more to say than its result: the model reads `result`, the record keeps both."""
+    """The return value of a tool with a result for the model and a document for the record."""
 
     result: Any
     document: dict[str, Any]
@@ -35,14 +35,14 @@ def result_of(returned: Returned, tool: Tool | None, call: int) -> ToolResultCon
 
 
 def stated(tool: Tool | None, content: ToolResultContent) -> ToolResultContent:
-    """Note the state that a tool which succeeded leaves the run in."""
+    """Return the result with the state in which a tool that succeeded leaves the run."""
     if tool is None or tool.state is None or content.outcome != "ok":
         return content
     return msgspec.structs.replace(content, state=tool.state)
 
 
 def _failed(failure: BaseException, call: int) -> ToolResultContent:
-    """Return what a tool raised: its type and message to the model, the traceback to people."""
+    """Return the result of a tool that raised: the type and the message for the model, the traceback for people."""
     name, text = type(failure).__name__, message_of(failure)
     trace = "".join(traceback.format_exception(failure, limit=-8))
     return ToolResultContent(
@@ -55,7 +55,7 @@ def _failed(failure: BaseException, call: int) -> ToolResultContent:
 
 
 def plain(value: Any) -> Any:
-    """Turn what a tool returned into JSON values where its type says how: structs, dataclasses, pydantic models."""
+    """Return a tool's value as JSON values, if its type has a JSON form: structs, dataclasses, pydantic models."""
     if value is None or type(value) in (str, int, float, bool):
         return value
     dump = getattr(type(value), "model_dump", None)

@@ -1,4 +1,4 @@
-"""A turn is left when who waits for it stops waiting: nothing new starts, and what has effects is seen through.
+"""A turn is left when its caller stops waiting: nothing new starts, and calls with effects may end.
 
 The turn works in a task of its own that no cancellation of its caller reaches, whichever library cancels. The caller
 asks it to stop, once, and waits for it. What only reads is broken off at once. A tool with effects may go on for some
@@ -20,11 +20,11 @@ GRACE_S = 10.0
 
 
 class TurnLeft(BaseException):
-    """Leaves a turn that was asked to stop; no error, and not to be caught."""
+    """Leaves a turn that was asked to stop. It is no error; do not catch it."""
 
 
 class Stop:
-    """Whether a turn is to be left, and what of it goes on."""
+    """The request to leave a turn, and the parts of the turn that it has to end."""
 
     def __init__(self, grace_s: float = GRACE_S, above: "Stop | None" = None) -> None:
         self.grace_s = grace_s
@@ -46,7 +46,7 @@ class Stop:
             below.ask(now=self._now)
 
     def part(self, below: "Stop") -> None:
-        """Ask it no more."""
+        """End what `join` began."""
         self._below.discard(below)
 
     def ask(self, *, now: bool = False) -> None:
@@ -74,7 +74,7 @@ class Stop:
             raise TurnLeft
 
     def breaking(self) -> "Breaking":
-        """Break the block off when the turn is asked to stop."""
+        """Cancel the block when the turn is asked to stop."""
         return Breaking(self)
 
     def enter(self, scope: anyio.CancelScope, *, graced: bool) -> None:
@@ -88,7 +88,7 @@ class Stop:
             self._bound(scope) if graced else scope.cancel()
 
     def leave(self, scope: anyio.CancelScope) -> None:
-        """Cancel it no more."""
+        """End what `enter` began."""
         if scope in self._at_once:
             self._at_once.remove(scope)
         else:
@@ -129,7 +129,7 @@ class Stop:
 
 
 class Breaking:
-    """A block that is broken off when its turn is asked to stop. As a class it costs half of a generator."""
+    """A block that is cancelled when its turn is asked to stop. A class costs half as much as a generator."""
 
     __slots__ = ("_scope", "_stop")
 
@@ -151,7 +151,7 @@ class Breaking:
 
 
 async def attended(stop: Stop, work: Callable[[], Awaitable[T]]) -> T:
-    """Await a work in a task of its own; when this task is cancelled, ask it to stop and wait until it has.
+    """Await work in a task of its own. When this task is cancelled, ask the work to stop, and wait until it has.
 
     A second cancellation by asyncio ends the grace; those of a cancel scope come once.
     """

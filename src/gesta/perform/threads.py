@@ -1,4 +1,4 @@
-"""What an attempt started can outlive the one who waits for it: its result is handed on, and it counts as at work.
+"""Threads of an attempt can outlive the turn: they count as at work, and their result is sent when they end.
 
 Nobody can stop a thread from outside. Whoever gives up on one (a timeout, a cancellation) calls `leave`: it gives the
 result if there is one already, and else the thread hands its result on when it is done. Threads, tasks and subprocesses
@@ -26,7 +26,7 @@ from msgspec import Struct
 THREADS = 100
 """Threads of tools that work at once in one event loop; calls beyond wait for one before their attempt begins."""
 STALE_S = 0.25
-"""Seconds after which a function is not called any more that was about to be: whoever stood still looks again."""
+"""Seconds after which a prepared call is not made any more: a process that was suspended checks its lease first."""
 NO_LOOP = (NoEventLoopError, RunFinishedError, RuntimeError, CancelledError)
 """What is raised where the loop that a thread belongs to has ended."""
 ThreadFunction = Callable[[], Any]
@@ -34,14 +34,14 @@ ThreadFunction = Callable[[], Any]
 
 
 class Returned(Struct, frozen=True):
-    """How a function ended."""
+    """The value or the exception of a function."""
 
     value: Any = None
     failure: BaseException | None = None
 
 
 class Mark:
-    """Exists as long as something that one attempt started is at work in this process, or may be."""
+    """An object that lives as long as something that an attempt started may be at work in this process."""
 
     __slots__ = ("__weakref__",)
 
@@ -54,7 +54,7 @@ _SLOTS: RunVar[anyio.CapacityLimiter] = RunVar("gesta_threads")
 
 
 def mark_of(attempt: str, keep: Callable[[], Callable[[], None]]) -> Mark:
-    """Make the mark of an attempt: as long as anybody keeps it, the attempt counts as at work.
+    """Return the mark of an attempt. As long as something refers to the mark, the attempt counts as at work.
 
     Args:
         attempt: names it among all attempts of this process.
@@ -66,14 +66,14 @@ def mark_of(attempt: str, keep: Callable[[], Callable[[], None]]) -> Mark:
 
 
 class NotBegun(Exception):
-    """Raised in place of a call that comes too late: this process stood still, and may have lost the run."""
+    """Raised in place of a call that comes too late: this process was suspended, and may have lost the run."""
 
 
 def unless_stale(checked: float, call: ThreadFunction) -> Any:
-    """Make a call, unless it was too long ago that the run was known to be ours. Raises NotBegun.
+    """Make a call, unless too much time has passed since the run was known to be ours. Raises NotBegun.
 
     Args:
-        checked: when it was, by `time.monotonic`.
+        checked: time at which that was known, by `time.monotonic`.
     """
     if time.monotonic() - checked > STALE_S:
         raise NotBegun
@@ -186,7 +186,7 @@ class ThreadCall:
         return self._returned is not None and self._returned.failure is failure
 
     def _note(self, run: Callable[[ThreadFunction], Any], call: ThreadFunction) -> None:
-        """Make the call, in the thread, and keep how it ended, or hand it on where nobody waits."""
+        """Make the call in the thread. Its result is kept, or handed on if nobody waits any more."""
         try:
             returned = Returned(run(call))
         except BaseException as failure:  # noqa: BLE001 - raised again where somebody waits, or handed on
@@ -200,7 +200,7 @@ class ThreadCall:
 
 
 async def caught(work: Awaitable[Any], marks: Sequence[Mark | None] = ()) -> Returned:
-    """Await what somebody else wrote, and return how it ended; a cancellation that is meant for this task is raised.
+    """Await code of others, and return its value or exception. A cancellation that is meant for this task is raised.
 
     What leaves a task group or a cancel scope must be an ordinary return: a GeneratorExit would break it.
 
@@ -220,7 +220,7 @@ async def caught(work: Awaitable[Any], marks: Sequence[Mark | None] = ()) -> Ret
 
 
 def _meant(failure: BaseException) -> bool:
-    """Return whether an exception is meant for this task, and is not the answer of what it awaits."""
+    """Return whether an exception is meant for this task, and does not come from the awaited code."""
     if isinstance(failure, BaseExceptionGroup):
         return any(map(_meant, failure.exceptions))
     if isinstance(failure, get_cancelled_exc_class()):
@@ -237,7 +237,7 @@ def outside_of_loops() -> Context:
 
 
 def strayed(stop: BaseException) -> bool:
-    """Return whether a tool let a cancellation out that nobody asked for: that of a future which it awaited.
+    """Return whether a tool raised a cancellation that nobody asked for: that of a future that it awaited.
 
     Only asyncio has those; there the task itself knows whether it was cancelled.
     """

@@ -61,7 +61,7 @@ class ReadyCall(msgspec.Struct, frozen=True):
 
 
 async def use(agent: Agent, move: Use, live: LiveRun) -> None:
-    """Settle what can be settled without trying, then try the rest."""
+    """Settle the calls that need no attempt, then try the rest."""
     for call in move.settle:
         await settle(agent, call, live)
     alone: list[ReadyCall] = []
@@ -86,7 +86,7 @@ def _work(agent: Agent, call: OpenCall) -> ReadyCall:
 
 
 def _key_expired(agent: Agent, call: OpenCall, live: LiveRun) -> bool:
-    """Note that a key is too old to be used again, if it is: the other side may have forgotten what it stands for."""
+    """Write that a key is too old to be used again, if it is: the service may have forgotten it."""
     last = call.last
     if last is None or call.first_at is None or last.void:
         return False
@@ -171,7 +171,7 @@ async def _try_all(works_: Sequence[ReadyCall], live: LiveRun) -> None:
 async def _on_record(trials: Sequence[tuple[Entry, str]], live: LiveRun) -> None:
     """Wait until attempts are durable. If their commit fails, no attempt begins, for nobody knows what was written.
 
-    Whoever goes on with the run is told so, as soon as something can be written again.
+    The process that continues the run is told by letter, as soon as writing is possible again.
     """
     journal = live.log.journal
     try:
@@ -185,9 +185,9 @@ async def _on_record(trials: Sequence[tuple[Entry, str]], live: LiveRun) -> None
 
 
 async def _told_meanwhile(trials: Sequence[tuple[Entry, str]], live: LiveRun) -> bool:
-    """Return whether a person said something before the attempts were on record: nothing with effects is begun then.
+    """Return whether a person said something before the attempts were on record. Then no call with effects begins.
 
-    Nor if somebody else holds the run by now, because this process stood still. Raises LeaseLost.
+    If another process holds the run by now, no call begins either. Raises LeaseLost.
     """
     journal, run = live.log.journal, live.log.run
     why = Error(type=UNSTARTED, message="a letter came first, so it was not begun")
@@ -301,7 +301,7 @@ async def _try(work: ReadyCall, attempt: Entry, trial: Trial, live: LiveRun) -> 
 
 
 def _stood_still(live: LiveRun, attempt: Entry, key: str) -> None:
-    """Note that a function was not called, also for whoever has taken the run meanwhile."""
+    """Write that a function was not called. If another process has the run by now, it is told by letter."""
     error = Error(type=UNSTARTED, message="this process stood still, so it was not begun")
     fault = FaultContent(of=attempt.seq, error=error, over=True)
     live.write(fault, attempt.seq)
@@ -315,7 +315,7 @@ def _no_return(work: ReadyCall, *, late: bool) -> Error:
 
 
 def _told(live: LiveRun, work: ReadyCall, attempt: Entry, trial: Trial, returned: Returned) -> None:
-    """Write what a function gave or raised: its result, or that nobody knows whether the effect happened."""
+    """Write the end of a function: its result, or that nobody knows whether the effect happened."""
     over = not runs_subprocess(attempt_name(live, attempt.seq))
     content = _outcome(work, attempt.seq, returned, over=over)
     if isinstance(content, FaultContent):
@@ -328,7 +328,7 @@ def _told(live: LiveRun, work: ReadyCall, attempt: Entry, trial: Trial, returned
 
 
 def _outcome(work: ReadyCall, attempt: int, returned: Returned, *, over: bool) -> Any:
-    """Return the content that says how a function ended."""
+    """Return the content about the end of a function: its result, or a fault."""
     failure, tool = returned.failure, work.tool
     if isinstance(failure, InDoubt) or (failure is not None and not isinstance(failure, GestaError)):
         pure = tool.effect == "pure"
@@ -340,14 +340,14 @@ def _outcome(work: ReadyCall, attempt: int, returned: Returned, *, over: bool) -
 
 
 def _below(stop: BaseException) -> BaseException | None:
-    """Find why a tool was left, if that is a run below: also where it called several at once."""
+    """Return the exception by which a child run, or one of several, made its tool stop; `None` if no child run did."""
     if isinstance(stop, BaseExceptionGroup):
         return next((found for each in stop.exceptions if (found := _below(each)) is not None), None)
     return stop if isinstance(stop, ChildWaits | TurnLeft) else None
 
 
 def _wait_for(live: LiveRun, attempt: Entry, stop: BaseException) -> None:
-    """Note that a call waits for a run below, which goes on where it was when the call is tried again."""
+    """Write that a call waits for a child run. The next attempt of the call continues that run."""
     why = _below(stop)
     if isinstance(why, ChildWaits):
         run, text = why.args
@@ -358,7 +358,10 @@ def _wait_for(live: LiveRun, attempt: Entry, stop: BaseException) -> None:
 
 
 def _give_up(live: LiveRun, work: ReadyCall, attempt: Entry, thread: ThreadCall, error: Error) -> None:
-    """Leave what does not return: its result if it came at the last moment, else a doubt."""
+    """Stop waiting for a function that does not return.
+
+    Writes its result if that came at the last moment, else a doubt.
+    """
     returned = thread.leave() if thread.begun else None
     if returned is not None:
         assert isinstance(attempt.content, AttemptContent)
@@ -369,7 +372,7 @@ def _give_up(live: LiveRun, work: ReadyCall, attempt: Entry, thread: ThreadCall,
 
 
 def _late_result(live: LiveRun, work: ReadyCall, attempt: Entry, returned: Returned) -> None:
-    """Put what came of a call that was given up into the inbox, in the thread that made the call."""
+    """Put the result of a call that was given up into the inbox, in the thread that made the call."""
     content: Content = _outcome(work, attempt.seq, returned, over=True)
     assert isinstance(attempt.content, AttemptContent)
     live.host.save(late(live.log.run, attempt.seq, attempt.content.key, content))

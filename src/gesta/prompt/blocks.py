@@ -135,7 +135,7 @@ class Prompt:
         ]
 
     def _hide(self, seq: int, content: CompactionContent) -> None:
-        """Leave out the blocks made from a range, a call together with its results; a summary stands in their place.
+        """Leave out the blocks made from a range, a call together with its results. A summary takes their place.
 
         Of a result whose call stays, only the text is left out.
         """

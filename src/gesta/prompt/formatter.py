@@ -28,7 +28,7 @@ class Reader(Protocol):
     def close(self, reply: Reply) -> Reply:
         """Return the reply with its text, thought and calls as read. Never raises, whatever the words are.
 
-        A call that cannot be read keeps what it was as the text of its arguments: the model is told.
+        A call that cannot be read keeps its text as its arguments, and the model reads what is wrong.
         """
 
 

@@ -1,4 +1,4 @@
-"""What runs below a turn still have open ends with that turn, or when it waits for them no longer.
+"""Open turns of child runs are ended when the turn above ends, or no longer waits for them.
 
 Nobody waits for it any more, so nobody's consent may set it going. A run that somebody drives just now is told by
 letter, and ends its turn at its next step.
@@ -19,7 +19,7 @@ from gesta.store import Letter, RunRow, Store
 
 
 async def cancel_below(leases: Leases, clock: Clock, live: LiveRun, names: Sequence[str] | None = None) -> None:
-    """End what runs below still have open.
+    """End the open turns of the child runs.
 
     Args:
         names: of the child runs that are ended, with all below them; `None` for all.
@@ -49,7 +49,7 @@ async def _ended(store: Store, row: RunRow) -> bool:
 
 
 async def _end_turn(leases: Leases, clock: Clock, run: str, by: str) -> None:
-    """End the turn of a run that nobody is at. Raises RunHeld."""
+    """End the turn of a run that no process holds. Raises RunHeld."""
     async with leases.leased(run) as lease:
         state = fold(RunView(), await read(leases.store, run))
         if state.turn is None or not state.open:

@@ -51,7 +51,7 @@ async def base_below(name: str, live: LiveRun) -> Forked | None:
 
 
 def _fenced(tool: Tool, base: Forked) -> Tool:
-    """Have each call wait for consent; one that was begun before the fork is not tried again by itself."""
+    """Make each call wait for approval. A call that was begun before the fork is not tried again by itself."""
     if _free(tool, base):
         return msgspec.structs.replace(tool, approval=True)
     effect = tool.effect if tool.effect == "transactional" else "once"
@@ -63,7 +63,10 @@ def _free(tool: Tool, base: Forked) -> bool:
 
 
 async def _answered(agent: Agent, base: Forked, waits: Iterable[Waiting], live: LiveRun) -> bool:
-    """Answer what the turn waits for, as far as the base or the fence says how; False where neither does."""
+    """Answer the waits of the turn from the base or by the rules of the fork.
+
+    Returns False if neither has an answer.
+    """
     waits = list(waits)
     if not waits:
         return False
@@ -106,7 +109,7 @@ def given(entries: Iterable[Entry]) -> dict[CallDigest, list[Entry]]:
 
 
 def _place(own: Iterable[Entry], named: CallDigest, seq: int) -> int:
-    """Return how many equal calls came before it. The same call may have returned something else later."""
+    """Return how many equal calls came before a call. A later equal call may have returned something else."""
     before = [entry.content for entry in own if entry.seq < seq]
     return sum(
         isinstance(each, ToolCallContent) and (each.tool_name, digest_of(each.tool_args)) == named for each in before

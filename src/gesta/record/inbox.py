@@ -35,11 +35,11 @@ class Inbox:
         return await read(self.store, run, after)
 
     async def state(self, run: str) -> RunState:
-        """Fold where a run stands, as somebody sees it who does not hold its lease."""
+        """Return where a run stands, as a process sees it that does not hold its lease."""
         return fold(RunView(), await self.read(run))
 
     async def send(self, run: str, content: Content, *, key: str) -> bool:
-        """Put something into a run's inbox; needs no lease and no agent. False if the key was used before.
+        """Put a letter into a run's inbox; needs no lease and no agent. Returns False if the key was used before.
 
         Args:
             content: what a person or the application says: an approval, answer, resolution, signal, text for the open
@@ -138,7 +138,7 @@ class Inbox:
         return await self.send(run, said, key=f"resolution-{last.seq}{'-over' if last.over else ''}")
 
     def now(self) -> datetime:
-        """Return the time, which says whether a request has expired."""
+        """Return the time by which requests expire."""
         return utc_now()
 
     async def _asked(self, run: str, call: int | None) -> OpenCall:
@@ -154,7 +154,7 @@ class Inbox:
 
 
 def _one(run: str, what: str, open_: Mapping[int, str], wanted: int | None) -> int:
-    """Choose what is meant. Raises NotWaiting."""
+    """Return the one that is meant. Raises NotWaiting."""
     if wanted is None and len(open_) == 1:
         return next(iter(open_))
     if wanted is None or wanted not in open_:
@@ -163,14 +163,14 @@ def _one(run: str, what: str, open_: Mapping[int, str], wanted: int | None) -> i
 
 
 async def approval_key(inbox: Inbox, run: str, said: ApprovalContent) -> str:
-    """Make the key of an approval: one for each question, each proof, and each answer after a refused one."""
+    """Return the key of an approval: one for each question, each proof, and each answer after a refused one."""
     proof = f"-{digest_of(said.token)[:16]}" if said.token is not None else ""
     refused = len(await refusals(inbox, run, said.of))
     return f"approval-{said.of}{proof}{f'-{refused}' if refused else ''}"
 
 
 async def refusals(inbox: Inbox, run: str, asked: int) -> list[str]:
-    """Read why each answer to a question about a call that does not count does not. Cost: reads the run."""
+    """Return the reasons why answers about a call were refused. Cost: reads the run."""
     answers = [entry.content for entry in await inbox.read(run) if isinstance(entry.content, ApprovalContent)]
     return [each.refused for each in answers if each.of == asked and each.refused is not None]
 
@@ -193,7 +193,7 @@ TYPES: dict[str, tuple[type, ...]] = {
 
 
 def misfit(value: Any, schema: dict[str, Any]) -> str | None:
-    """Return why a value does not fit a JSON Schema, by its type, its choices and its members; `None` where it does."""
+    """Return why a value does not fit a JSON Schema: type, choices or members; `None` if it fits."""
     wanted = schema.get("type")
     if isinstance(wanted, str) and wanted in TYPES:
         right = isinstance(value, TYPES[wanted]) and (wanted == "boolean" or not isinstance(value, bool))

@@ -1,4 +1,4 @@
-"""The right to write runs. That of a thread stays with the run above it for as long as somebody is at work there.
+"""The leases of a process. The lease of a thread is kept as long as the run above it is at work.
 
 So a task that asks another one again and again takes that one's lease once, in place of two commits for each answer.
 Nobody else has anything to write there meanwhile, and letters need no lease. Where a turn stays open the lease is given
@@ -24,7 +24,7 @@ _QUEUES: RunVar[WeakValueDictionary[str, anyio.Lock]] = RunVar("gesta_queues")
 
 
 def queue_of(record: int, run: str) -> anyio.Lock:
-    """Return what those wait for in turn who have a message for a run of an opened record, in this event loop."""
+    """Return the lock at which the messages for one run of an opened record queue up, in this event loop."""
     try:
         queues = _QUEUES.get()
     except LookupError:
@@ -43,7 +43,7 @@ class Leases:
 
     @asynccontextmanager
     async def leased(self, run: str, above: str | None = None) -> AsyncIterator[Lease]:
-        """Hold the right to write a run, and of those below it that are kept for it."""
+        """Hold the lease of a run, and those of the runs below that are kept for it."""
         lease = self._kept.get(above or "", {}).pop(run, None) or await self._taken(run)
         self._kept[run] = {}
         try:
@@ -66,7 +66,7 @@ class Leases:
         return await self.store.lease(run)
 
     def keep(self, lease: Lease, above: str | None) -> None:
-        """Keep a lease that is in use, at the head that it now names, until the run above is left, if it is held."""
+        """Keep a lease at its present head until the run above is left; it is not kept if that run is not held."""
         kept = self._kept.get(above or "")
         if kept is not None and len(kept) < KEPT:
             kept[lease.run] = lease

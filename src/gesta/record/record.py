@@ -51,12 +51,12 @@ class Record(Inbox):
         return self.turns.clock()
 
     def close(self) -> None:
-        """Leave the turns that are at work: the block that opened the record is left."""
+        """Leave the turns that are at work, because the block that opened the record ends."""
         self.turns.close()
 
     @property
     def info(self) -> Info:
-        """What the store says of itself."""
+        """Format, id and address of the store."""
         return self.store.info
 
     async def run(
@@ -75,7 +75,7 @@ class Record(Inbox):
             message: a text, or texts, images and files (`gesta.message.attached`) in a list.
             session: without one, a new session each time.
             key: a key that this run already has gives that turn's outcome, or goes on with it.
-            listener: is told the events of the streaming contract, in this task.
+            listener: is called with the events of the turn, in this task.
 
         Raises:
             OtherMessage: the key stands for another message.
@@ -107,10 +107,10 @@ class Record(Inbox):
     async def resume(
         self, run: str, agent: Agent[T], *, listener: Listener | None = None, by: str | None = "resume"
     ) -> Outcome[T]:
-        """Go on with the open turn of a run; without one, give the outcome of its last.
+        """Continue the open turn of a run. Without an open turn, return the outcome of the last one.
 
         Args:
-            by: the person who says so. Without one, as for a worker, a turn in which too many processes died waits.
+            by: the person who resumes. Without one, as for a worker, a turn in which too many processes died waits.
 
         Raises:
             NoRun: no such run, or one in which no turn was begun.
@@ -162,7 +162,7 @@ class Record(Inbox):
         return await audit(self.store, *kept)
 
     async def report(self, *kept: Iterable[Head]) -> Report:
-        """Check as `verify` does, and say too what no digest covers: letters, tables of others, times that go back."""
+        """Check as `verify` does, and report what no digest covers: letters, tables of others, times that go back."""
         return await report(self.store, *kept)
 
     async def heads(self) -> list[Head]:
@@ -183,7 +183,7 @@ class Record(Inbox):
         state: Any = None,
         **annotations: Any,
     ) -> AsyncIterator[Log]:
-        """Record a program of one's own: a span at the root of the run `run` (by default `name`) in that session.
+        """Record a program of your own: open a span at the root of the run `run` (by default `name`) in a session.
 
         Args:
             skip: kinds that are not recorded.
@@ -223,7 +223,7 @@ def typed(agent: Agent[T], outcome: Outcome[Any]) -> Outcome[T]:
 
 
 def opening_of(agent: Agent[Any], said: Said, session: str | None, key: str | None, user: str | None) -> Opening:
-    """Make of a person's message what opens a turn; without a session, in one of its own. Raises AgentError."""
+    """Return the opening that a person's message makes; without a session, in a new one. Raises AgentError."""
     words = said if isinstance(said, Sequence) and not isinstance(said, str | bytes) else [said]
     for word in words:
         if not isinstance(word, str | Part):

@@ -1,4 +1,4 @@
-"""A stream gives the events of one turn as they come, and its outcome afterwards.
+"""A stream yields the events of one turn as they come, and has its outcome afterwards.
 
 The turn goes on in a task of the record, so who listens does not slow it down. A reader that leaves early ends nothing,
 unless the agent's policy says so; a turn that fails ends its own stream, and no other.
@@ -49,7 +49,7 @@ class Stream(Generic[T]):
         self.ended = anyio.Event()
 
     async def __aiter__(self) -> AsyncIterator[Event]:
-        """Begin the turn, and give its events.
+        """Begin the turn, and yield its events.
 
         Raises:
             GestaError: the stream was begun before, or the record was closed while the turn was open.
@@ -92,7 +92,7 @@ class Stream(Generic[T]):
 
 
 def breaks_off(left: BaseException) -> bool:
-    """Return whether an exception is a cancellation or Ctrl-C, and no failure of what it left."""
+    """Return whether an exception is a cancellation or Ctrl-C, and not a failure."""
     if isinstance(left, BaseExceptionGroup):
         return any(map(breaks_off, left.exceptions))
     cancelled = isinstance(left, anyio.get_cancelled_exc_class()) and not strayed(left)

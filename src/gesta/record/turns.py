@@ -1,4 +1,4 @@
-"""Who holds a run takes its turns; what was folded of it is kept for the next one.
+"""Turns of runs: the holder of a run's lease takes them, and keeps the folded state for the next turn.
 
 A turn is opened by a person's message, or by the task of a parent run: a child run is found by its parent and a name,
 and its turn by the key that the parent gives, so handing a task over twice is the same as once.
@@ -62,7 +62,7 @@ KEPT_RUNS = 64  # of the runs written last, what was folded is kept for the next
 
 
 class Kept(Struct, frozen=True):
-    """What was folded of a run up to its head."""
+    """The folded state of a run up to its head."""
 
     head: int
     digest: bytes
@@ -100,14 +100,14 @@ class Turns:
     async def take(
         self, agent: Agent[Any], opening: Opening, listener: Listener | None, above: Stop | None = None
     ) -> Outcome:
-        """Run the turn that `opening` opens, or opened before. `above` can stop the turn above it. See `Record.run`."""
+        """Run the turn that `opening` opens or opened before; `above` asks the turn above to stop. See `Record.run`."""
         run = opening.run or await self.run_of(opening.session, opening.name, opening.parent_run)
         return await self._leaving(lambda stop: self._take(agent, run, opening, (listener, stop)), above)
 
     async def resume(
         self, agent: Agent[Any], run: str, listener: Listener | None = None, *, by: str | None = None
     ) -> Outcome:
-        """Go on with the open turn of a run; without one, give the outcome of its last.
+        """Continue the open turn of a run. Without an open turn, return the outcome of the last one.
 
         Args:
             by: the person who resumes it, also after too many processes died in it.
@@ -139,7 +139,9 @@ class Turns:
         except TurnLeft:
             if above is not None:
                 raise
-            raise RecordError(f"{self.address!r} was closed before the turn could begin.") from None
+            raise RecordError(
+                f"{self.address!r} was closed before the turn could begin. Open it again with gesta.open(...)."
+            ) from None
         finally:
             self._stops.discard(stop)
 
@@ -163,7 +165,7 @@ class Turns:
                     wait_s = min(wait_s * 1.5, LAST_WAIT_S)
 
     async def _cancel(self, run: str, name: str) -> None:
-        """Have whoever drives the open turn end it, for a message takes its place; once for each name."""
+        """Ask the holder of the run to end its open turn, because a message replaces it; once for each name."""
         text = encode_content(SignalContent(name="cancel", by="a new message"), None)
         await self.store.send(Letter(run, f"replaced-{name}", text))
 
@@ -188,7 +190,7 @@ class Turns:
             return await self._served(bound, live, ended)
 
     async def _behind(self, agent: Agent, opening: Opening, live: LiveRun) -> Outcome | None:
-        """Bring to an end what comes before a new message; the outcome of a turn that it has to wait behind."""
+        """Run the turns that come before a new message. Returns the outcome of one that it has to wait behind."""
         check_here(live.log.run, live.state, self.store)
         turn, policy = live.state.turn, agent.policy.when_busy
         if live.state.open:
@@ -267,11 +269,11 @@ class Turns:
         return await self.run_of(live.state.opened.session, name, live.log.run)
 
     async def call_off(self, live: LiveRun, names: Sequence[str] | None = None) -> None:
-        """End what runs below still have open; see `Host.call_off`."""
+        """End the open turns of child runs; see `Host.call_off`."""
         await cancel_below(self.leases, self.clock, live, names)
 
     async def run_of(self, session: str, name: str, parent: str | None = None) -> str:
-        """Return the id of a run on record, or derive one if there is no such run. So a copied record goes on."""
+        """Return the id of a run on record, or a derived id if there is no such run. So a copied record goes on."""
         rows = [row for row in await self.store.runs(session, name) if row.parent_run == parent]
         return rows[-1].run if rows else run_id(self.store.info.id, parent or session, name)
 
@@ -289,7 +291,7 @@ class Turns:
             return outcome(live, (Waiting("resume", 0, ""),))
 
     async def _note_change(self, agent: Agent, live: LiveRun) -> None:
-        """Write down that an agent of another description goes on with the turn; it is not refused."""
+        """Write down that an agent with another description continues the turn. It is not refused."""
         await take_in(live)
         turn_, ref = live.state.turn, self._ref(agent)
         if turn_ is not None and turn_.cancelled is None and turn_.agent != ref.digest:
@@ -369,9 +371,9 @@ class Turns:
                     del self._kept[next(iter(self._kept))]
 
     def save(self, result: Letter) -> None:
-        """Send what came of an attempt that nobody waits for any more to whoever goes on with its run; in any thread.
+        """Send the result of an attempt that nobody waits for any more to its run's inbox. Callable in any thread.
 
-        What cannot be sent now is kept until this process takes the next turn of any run.
+        A result that cannot be sent now is kept until this process takes the next turn of any run.
         """
         try:
             self.store.deliver(result)
@@ -380,7 +382,7 @@ class Turns:
             LOGGER.warning("A late result of run %s is not on record yet: %s", result.run, failure)
 
     async def _save(self, run: str, results: Sequence[Letter]) -> None:
-        """Send results that no commit has taken to whoever goes on with their run; what cannot be sent now is kept."""
+        """Send results whose commit failed to the inbox of their run. What cannot be sent now is kept."""
         self._unsaved += results
         if not self._unsaved:
             return

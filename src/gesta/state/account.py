@@ -47,7 +47,7 @@ class Amount(Struct, frozen=True):
 
 
 class Spent(Struct, frozen=True, kw_only=True):
-    """What a turn spent, with all that runs below it did."""
+    """The cost of a turn, with the cost of all runs below it."""
 
     tokens: int
     """In and out; where nobody counted them, those set aside."""
@@ -66,7 +66,7 @@ class ChildEdge(Struct, frozen=True):
 
 
 class Spending(Struct):
-    """What a turn has spent, and what is set aside."""
+    """The account of a turn: what it has spent, and what is reserved."""
 
     allowed: dict[str, Any] | None = None
     """By the run above: `tokens` and `usd` where it bounds them, and what it sets aside for a request."""
@@ -92,7 +92,7 @@ class Spending(Struct):
 
     @property
     def counted(self) -> Amount:
-        """What counts as spent: settled or not."""
+        """All that counts as spent: settled amounts and reserved ones."""
         return sum(self.held.values(), self.settled)
 
     def edge_of(self, child: str) -> int | None:
@@ -100,7 +100,7 @@ class Spending(Struct):
         return self.children.get(child)
 
     def spent(self, requests: int) -> Spent | None:
-        """Return what a turn with so many answered requests spent; `None` if no account was kept."""
+        """Return what a turn spent, given its number of answered requests; `None` if no account was kept."""
         whole, known = self.counted, not (self.held or self.unpriced or requests > self.requests)
         if whole == Amount() and not self.requests:
             return None

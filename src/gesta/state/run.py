@@ -55,7 +55,7 @@ class RunState(Struct):
     """Where a run stands."""
 
     since: int = 0
-    """Head when whoever asks took the lease; 0 for an onlooker, who takes every open attempt for running."""
+    """Head at which this process took the lease. It is 0 for a reader, for whom every open attempt is running."""
     head: int = 0
     opened: Opened | None = None
     user: str | None = None

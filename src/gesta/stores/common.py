@@ -1,4 +1,4 @@
-"""What every store does alike: it looks a batch over before taking it, and follows its own news."""
+"""Code that all stores share: checks of a batch before its commit, and the wait for new entries."""
 
 import os
 import secrets
@@ -30,11 +30,11 @@ def new_id() -> str:
 
 
 def checked(batch: Batch) -> Batch:
-    """Look a batch over before it is taken, so that a gap can never be committed.
+    """Check a batch before its commit, so that a gap can never be committed.
 
     Raises:
-        ValueError: a row is of another run than the lease, or does not follow the one before it; or runs go, and no
-            row stays to say so.
+        ValueError: a row is of another run than the lease, or does not follow the one before it; or runs are
+            pruned without a tombstone.
     """
     seq, run = batch.head, batch.lease.run
     for row in batch.rows:
@@ -49,7 +49,7 @@ def checked(batch: Batch) -> Batch:
 def forks(batch: Batch) -> bool:
     """Return whether a batch begins a fork, whose first row follows the last one that it shares.
 
-    Any other run that is not there was lost by its server, and its writer does not know it yet.
+    Any other missing run was lost by its server, and its writer does not know it yet.
     """
     base = base_of(batch.rows[0]) if batch.rows else None
     return base is not None and base.seq == batch.head
@@ -73,7 +73,7 @@ def blob_of(address: str, run: str, name: str, rows: Sequence[tuple[Any, ...]]) 
 
 
 class News:
-    """A bell for those who follow a store from its own event loop."""
+    """Wakes those who follow a store from its own event loop."""
 
     def __init__(self) -> None:
         self.over = False
@@ -81,7 +81,7 @@ class News:
         self._bell: anyio.Event | None = None
 
     def ring(self) -> None:
-        """Wake all who listen. Costs nothing when nobody does."""
+        """Wake all listeners. Costs nothing when there are none."""
         if self._bell is not None:
             self._bell.set()
             self._bell = None
@@ -92,7 +92,7 @@ class News:
         self.ring()
 
     async def listen(self, longest_s: float) -> None:
-        """Wait for the bell, but no longer than that."""
+        """Wait until `ring` is called, at most for that many seconds."""
         self._bell = self._bell or anyio.Event()
         with anyio.move_on_after(longest_s):
             await self._bell.wait()
@@ -101,7 +101,7 @@ class News:
 async def follow(page: Callable[[int, int], list[Row]], news: News, after: int) -> AsyncIterator[list[Row]]:
     """Yield pages of rows by pos for ever, until the store is closed.
 
-    Own commits ring the bell. Those of other processes are looked for, the more seldom the longer nothing came.
+    Own commits wake the follower. It looks for those of other processes, less often the longer none came.
     """
     wait_s = FIRST_S
     while not news.over:

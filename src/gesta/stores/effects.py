@@ -50,11 +50,11 @@ ENDED = (
 
 
 class Refused(GestaError):
-    """A statement of a transactional tool that would reach beyond its own tables, or its own time."""
+    """A statement of a transactional tool would use other tables than its own, or comes after its time."""
 
 
 class Sql:
-    """What a transactional tool writes and reads its tables with."""
+    """The statements of a transactional tool on its tables."""
 
     def __init__(self, connection: apsw.Connection) -> None:
         self._connection = connection
@@ -68,7 +68,7 @@ class Sql:
         """Run one statement, and return its rows.
 
         Raises:
-            Refused: it would reach beyond the tool's own tables, time is up, or the transaction was ended.
+            Refused: the statement would use other tables than the tool's own, time is up, or the transaction was ended.
             Exception: what SQLite raises: a violated constraint, or a statement that is not SQL.
         """
         if threading.get_ident() != self._thread:
@@ -102,7 +102,7 @@ class Sql:
 
     @contextmanager
     def guarded(self, timeout_s: float | None) -> Iterator[None]:
-        """Refuse what reaches beyond, until the block is left; and every statement from then on."""
+        """Refuse statements on other tables inside the block, and every statement after it."""
         ends = time.monotonic() + timeout_s if timeout_s is not None else None
         self._connection.authorizer = self._allow
         self._connection.config(apsw.SQLITE_DBCONFIG_ENABLE_TRIGGER, 1)

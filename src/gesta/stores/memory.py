@@ -38,7 +38,7 @@ ADDRESS = ":memory:"
 
 
 class Beginning(msgspec.Struct):
-    """Of a begin, what the table of runs is read from."""
+    """The members of a `begin` that the table of runs is made from."""
 
     opened: dict[str, Any] | None = None
 
@@ -72,7 +72,7 @@ class MemoryStore:
 
     @property
     def info(self) -> Info:
-        """What it says of itself."""
+        """Format, id and address of the store."""
         return self._info
 
     async def append(self, batch: Batch) -> int:
@@ -106,7 +106,7 @@ class MemoryStore:
         return placed[-1].pos if placed else 0
 
     async def transact(self, effect: TransactionalEffect) -> None:
-        """Do a work on tables beside the record and take its entries; see `Store.transact`."""
+        """Call `work` on tables beside the record, and append its entries; see `Store.transact`."""
         self._open(writing=True)
         if self._own is None:
             self._own = apsw.Connection(":memory:")
@@ -127,7 +127,7 @@ class MemoryStore:
             raise
 
     async def read(self, run: str, after: int = 0, until: int | None = None, limit: int | None = None) -> list[Row]:
-        """Rows of a run by seq: more than `after`, up to and with `until`, at most `limit`."""
+        """Return rows of a run by seq: from `after` + 1 to `until`, at most `limit` of them."""
         self._open()
         rows = self._runs.get(run, [])
         before = rows[0].seq - 1 if rows else 0
@@ -136,12 +136,12 @@ class MemoryStore:
         return rows[start : stop if limit is None else min(stop, start + limit)]
 
     async def head(self, run: str) -> tuple[int, bytes]:
-        """Seq and digest of the last entry; (0, 32 zero bytes) for no run."""
+        """Return seq and digest of the last entry; (0, 32 zero bytes) for no run."""
         self._open()
         return self._head(run)
 
     async def runs(self, session: str | None = None, name: str | None = None) -> list[RunRow]:
-        """Runs in the order in which they were opened, by session and name if given."""
+        """Return the runs in the order in which they were opened, by session and name if given."""
         self._open()
         found = []
         for row in self._opened:
@@ -178,7 +178,7 @@ class MemoryStore:
         return lease.run in self._held and self._leases.get(lease.run, (0, ""))[0] == lease.epoch
 
     async def inbox(self, run: str) -> list[Letter]:
-        """Letters that wait, in the order in which they came."""
+        """Return the letters that wait, in the order in which they came."""
         self._open()
         return list(self._inbox.get(run, ()))
 
@@ -210,7 +210,7 @@ class MemoryStore:
             self._mirrors[lease.run] = of
 
     async def gone(self, process: str) -> bool | None:
-        """Return whether a process has ended: this one has not, and of others only a person can know."""
+        """Return whether a process has ended. This one has not; about others only a person can know."""
         return True if process in self._gone else False if process == self._owner else None
 
     async def declare_gone(self, process: str, by: str) -> None:
@@ -231,7 +231,7 @@ class MemoryStore:
         return None
 
     def tail(self, after: int = 0) -> AsyncIterator[list[Row]]:
-        """Rows of all runs by pos, from `after` on, until the store is closed."""
+        """Yield rows of all runs by pos, from `after` on, until the store is closed."""
         return follow(self._page, self._news, after)
 
     async def sql(self, query: str, parameters: Sequence[Any] = ()) -> Table:
@@ -252,16 +252,16 @@ class MemoryStore:
         return ask(self._tables, query, parameters, self.queries)
 
     async def shrink(self) -> int:
-        """Nothing is kept of what was pruned."""
+        """Return 0: memory keeps nothing that was pruned."""
         self._open(writing=True)
         return 0
 
     async def damage(self) -> list[str]:
-        """Nothing can be broken."""
+        """Return an empty list: nothing can be broken."""
         return []
 
     async def foreign(self) -> Foreign:
-        """Nothing stands beside the rows."""
+        """Return an empty result: memory holds only what Gesta made."""
         return Foreign()
 
     async def close(self) -> None:
@@ -298,7 +298,7 @@ class MemoryStore:
             self._tables, self._filled = None, 0
 
     def _allow_prune(self, gone: Prune) -> None:
-        """Refuse to take a run away that is not ours, or to which something was added meanwhile."""
+        """Refuse to prune a run whose lease is not ours, or to which something was added meanwhile."""
         self._allow(Batch(gone.lease, gone.lease.head, ()))
         waiting = {letter.id for letter in self._inbox.get(gone.lease.run, ())}
         if waiting != set(gone.letters):

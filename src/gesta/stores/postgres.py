@@ -105,7 +105,7 @@ class InlinePostgresStore:
             tool_role: role under which the statements of transactional tools run.
 
         Raises:
-            BadAddress: it cannot be read.
+            BadAddress: the address cannot be read.
             NoRecord, BrokenRecord, NewerRecord: there is no record that this release reads; nothing was changed.
             WriteFailed, RecordError: there is no such server or database, or it does not let this user.
         """
@@ -142,12 +142,12 @@ class InlinePostgresStore:
 
     @property
     def info(self) -> Info:
-        """What it says of itself."""
+        """Format, id and address of the store."""
         return self._writer.info if self._writer is not None else self._info
 
     @property
     def writer(self) -> Writer:
-        """The synchronous core of all that writes. Raises WriteFailed in a record that was opened for reading."""
+        """The synchronous writer. Raises WriteFailed in a record that was opened for reading."""
         if self._writer is None:
             raise WriteFailed(self._info.address, "it was opened for reading only")
         return self._writer
@@ -162,21 +162,21 @@ class InlinePostgresStore:
         return int(await self._write(checked(batch), synced=any(row.kind in SETTLED for row in batch.rows)))
 
     async def transact(self, effect: TransactionalEffect) -> None:
-        """Do a work and commit its entries with it; see `Store.transact`. In place: nothing else runs meanwhile."""
+        """Call `work` and commit its entries with its effect; see `Store.transact`. Nothing else runs meanwhile."""
         (outcome,) = self.writer.commit((effect,), synced=True)
         if isinstance(outcome, GestaError):
             raise outcome
 
     async def read(self, run: str, after: int = 0, until: int | None = None, limit: int | None = None) -> list[Row]:
-        """Rows of a run by seq; see `Store.read`."""
+        """Return rows of a run by seq; see `Store.read`."""
         return await self._read(partial(self.reader.read, run, after, until, limit))
 
     async def head(self, run: str) -> tuple[int, bytes]:
-        """Seq and digest of the last entry; see `Store.head`."""
+        """Return seq and digest of the last entry; see `Store.head`."""
         return await self._read(partial(self.reader.head, run))
 
     async def runs(self, session: str | None = None, name: str | None = None) -> list[RunRow]:
-        """Runs in the order in which they were opened; see `Store.runs`."""
+        """Return the runs in the order in which they were opened; see `Store.runs`."""
         return await self._read(partial(self.reader.runs, session, name))
 
     async def get_blob(self, run: str, name: str) -> BlobRow:
@@ -201,7 +201,7 @@ class InlinePostgresStore:
         return bool(outcome)
 
     async def inbox(self, run: str) -> list[Letter]:
-        """Letters that wait; see `Store.inbox`."""
+        """Return the letters that wait; see `Store.inbox`."""
         return await self._read(partial(self.reader.inbox, run))
 
     async def lease(self, run: str, *, mirror: bool = False) -> Lease:
@@ -250,7 +250,7 @@ class InlinePostgresStore:
         return self._holding.presence.descriptor if self._holding.holds else None
 
     async def tail(self, after: int = 0) -> AsyncIterator[list[Row]]:
-        """Rows of all runs by pos, from `after` on, until the store is closed; needs an event loop.
+        """Yield rows of all runs by pos, from `after` on, until the store is closed; needs an event loop.
 
         What anybody commits is given as soon as the server says so.
         """
@@ -306,7 +306,7 @@ class InlinePostgresStore:
         return await self._wait(work)
 
     async def _news_of(self, listening: Connection) -> None:
-        """Wait until the server says that something was committed, or for so long that it is time to look."""
+        """Wait until the server reports a commit, or until it is time to look."""
         until = time.monotonic() + LOOKING_S
         while not self._news.over and time.monotonic() < until:
             try:
@@ -351,7 +351,7 @@ class PostgresStore(InlinePostgresStore):
         return int(await self._write(checked(batch), synced=True))
 
     async def transact(self, effect: TransactionalEffect) -> None:
-        """Do a work and commit its entries with it; see `Store.transact`. What has to be waited for comes before."""
+        """Call `work` and commit its entries with its effect; see `Store.transact`. All waiting is done before."""
         if not self.writer.ready():
             await self._wait(partial(self.writer.commit, (), synced=False))
         await super().transact(effect)
@@ -380,12 +380,12 @@ class PostgresStore(InlinePostgresStore):
         return await to_thread.run_sync(work, limiter=self._reading)
 
     async def _read(self, work: Callable[[], T]) -> T:
-        """Read in a thread. Whoever is cancelled waits for no server that is away."""
+        """Read in a thread. A cancelled caller does not wait for a server that is away."""
         return await to_thread.run_sync(work, abandon_on_cancel=True, limiter=self._reading)
 
 
 def prepared(connection: Connection, place: Place, *, failover: bool) -> Info:
-    """See to it that a record of this release's format stands there, with its views. Raises as `identity` does."""
+    """Make sure that there is a record of this release's format, with its views. Raises as `identity` does."""
     try:
         found = identity(connection, place)
     except NoRecord:

@@ -1,4 +1,4 @@
-"""The door into a record in PostgreSQL: what stands on its tables is known before they are used.
+"""The check before a record in PostgreSQL is opened: what belongs to its tables is known before they are used.
 
 The server runs rules, triggers, defaults, generated columns, policies, and functions of the schema by itself, and
 nobody can leave them out. So a record is opened only if its tables are plain tables without any of these. Its views
@@ -53,10 +53,10 @@ BESIDE = f"""SELECT format('%s %L', {KIND}, relname) FROM pg_catalog.pg_class
 
 
 def admit(connection: psycopg.Connection[tuple[Any, ...]], schema: str, address: str) -> None:
-    """Look at what stands on the tables of a record, before any of them is read.
+    """Check what belongs to the tables of a record before any of them is read.
 
     Raises:
-        ForeignObjects: something that Gesta did not put there would run. psycopg.Error: it cannot be looked at.
+        ForeignObjects: something that Gesta did not make would run. psycopg.Error: the check is not possible.
     """
     found = [str(one) for (one,) in connection.execute(ODD, (schema, TABLES, VIEWS, INDEXES, CHECK)).fetchall()]
     if found:

@@ -34,7 +34,7 @@ REACHES = re.compile(
 
 
 class PostgresSql:
-    """What a transactional tool writes and reads its tables with."""
+    """The statements of a transactional tool on its tables."""
 
     def __init__(self, connection: Connection, schema: str, role: str | None, timeout_s: float | None) -> None:
         self._connection = connection
@@ -58,7 +58,7 @@ class PostgresSql:
         """Run one statement, with `$1` for its first parameter, and return its rows.
 
         Raises:
-            Refused: it would reach beyond the tool's own tables, or time is up.
+            Refused: the statement would use other tables than the tool's own, or time is up.
             Exception: what PostgreSQL raises: a violated constraint, or a statement that is not SQL.
         """
         if self.over:
@@ -119,7 +119,7 @@ def changed(plan: Any) -> Iterator[tuple[str, str]]:
 
 
 def refusal(statement: str) -> str | None:
-    """Return what a statement would do that it may not, by its words; `None` where those are allowed."""
+    """Return what is forbidden in the words of a statement; `None` if all are allowed."""
     words, called = bare(statement, " '' "), bare(statement, None)
     first = re.match(r"[(\s]*(\w*)", words)
     if first is None or first[1] not in VERBS:
@@ -138,7 +138,7 @@ def bare(statement: str, name: str | None) -> str:
     """Return the words of a statement in lower case, without comments and texts.
 
     Args:
-        name: what stands for a quoted name; `None` for the name itself.
+        name: text in place of a quoted name; `None` for the name itself.
     """
 
     def shown(found: re.Match[str]) -> str:

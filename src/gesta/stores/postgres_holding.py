@@ -34,7 +34,7 @@ NAMED = 16  # hex digits in the file
 
 
 class Holding:
-    """What one process holds in one record."""
+    """The name, the leases and the session of one process in one record."""
 
     def __init__(self) -> None:
         self._process = os.getpid()
@@ -49,7 +49,7 @@ class Holding:
 
     @property
     def presence(self) -> Presence:
-        """Return this process as others see it, from the first time on. Raises OSError: no folder allows it."""
+        """Return this process as others see it. Made at the first call. Raises OSError if no folder allows it."""
         with self._opening:
             if self._presence is None:
                 self._presence, self._origin = present()
@@ -75,7 +75,7 @@ class Holding:
         return presence.gone(name) if origin == self._origin else None
 
     def hold(self, place: Place) -> None:
-        """See to it that a session holds the name of this process.
+        """Make sure that a session holds the name of this process.
 
         The lock is shared, so that a session that the server has not yet given up is not waited for.
 
@@ -95,7 +95,7 @@ class Holding:
             self._keeper = keeper
 
     def enter(self, *, writing: bool) -> None:
-        """Count one store more."""
+        """Count one more store."""
         with self._opening:
             self._stores += writing
             self._uses += 1
@@ -105,7 +105,7 @@ class Holding:
         return self._stores == 1
 
     def leave(self, *, writing: bool) -> None:
-        """Count one store less; with the last one that writes the session ends. A forked child ends nothing."""
+        """Count one store less. The session ends with the last store that writes. A forked child ends nothing."""
         if os.getpid() != self._process:
             return
         with self._opening:
@@ -138,7 +138,7 @@ class Holding:
             silence(self._keeper)
 
     def end_use(self) -> None:
-        """Count one store or promise less; with the last one the presence ends."""
+        """Count one user of the presence less. The presence ends with the last one."""
         if os.getpid() != self._process:
             return
         with self._opening:
@@ -200,14 +200,14 @@ def folders() -> Iterator[Path]:
 
 
 class Forgets(Protocol):
-    """Something that a forked child gives up."""
+    """An object of which a forked child closes its copy."""
 
     def forget(self) -> None:
         """Close this copy, in a forked child."""
 
 
 def watch_forks(one: Forgets) -> None:
-    """Have every forked child give up its copy of something, for as long as that is in use."""
+    """Make every forked child close its copy of an object, as long as the object is in use."""
     known = weakref.ref(one)
 
     def forget() -> None:
@@ -220,6 +220,6 @@ def watch_forks(one: Forgets) -> None:
 
 
 def silence(connection: Connection) -> None:
-    """Cut a forked child's copy of a connection off the server, without a word to it."""
+    """Close a forked child's copy of a connection without a message to the server."""
     with suppress(OSError, psycopg.Error), open(os.devnull, "rb") as nothing:  # noqa: PTH123 - before all else
         os.dup2(nothing.fileno(), connection.fileno())

@@ -68,7 +68,7 @@ def dead(connection: Connection, owner: str) -> bool:
 
 
 def clean(connection: Connection, me: str) -> None:
-    """Forget processes that are dead and own no lease."""
+    """Delete the rows of processes that are dead and own no lease."""
     for (owner,) in rows(connection, IDLE, me):
         if dead(connection, owner):
             connection.execute("DELETE FROM owners WHERE owner = $1", (owner,))

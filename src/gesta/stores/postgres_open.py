@@ -106,7 +106,7 @@ FOREIGN = (errors.UndefinedTable, errors.UndefinedColumn, errors.InvalidSchemaNa
 
 
 class Place(Struct, frozen=True):
-    """Where a record stands."""
+    """The place of a record: server, database and schema."""
 
     conninfo: str
     schema: str
@@ -139,7 +139,7 @@ def located(address: str, busy_s: float = BUSY_S) -> Place:
 
 
 def told(error: Exception, address: str, *, writing: bool) -> RecordError:
-    """Put what psycopg raised into words of ours; raise the answer `from` the error."""
+    """Return the error of Gesta for an error of psycopg. Raise it `from` that error."""
     words = next((words for kind, words in WORDS if isinstance(error, kind)), type(error).__name__)
     scrub(error)
     first = next(iter(str(error).splitlines()), "")
@@ -153,7 +153,7 @@ def told(error: Exception, address: str, *, writing: bool) -> RecordError:
 
 
 def kind_of(error: Exception) -> type[WriteFailed]:
-    """Return which of ours a failed write is: others are busy, the server is away, or the rest."""
+    """Return the class of the error for a failed write: others are busy, the server is away, or another cause."""
     if isinstance(error, errors.LockNotAvailable):
         return RecordBusy
     unsaid = isinstance(error, psycopg.OperationalError) and error.sqlstate is None
@@ -180,7 +180,8 @@ def allow_role(connection: Connection, place: Place, role: str) -> None:
     """Check that statements of tools can run under a role, and that it keeps them from Gesta's own tables.
 
     Raises:
-        psycopg.Error: there is no such role, or this user may not take it. WriteFailed: it keeps them from nothing.
+        psycopg.Error: there is no such role, or this user may not use it.
+        WriteFailed: the role may write Gesta's own tables.
     """
     with connection.transaction():
         connection.execute(sql.SQL("SET LOCAL ROLE {}").format(sql.Identifier(role)))
@@ -202,12 +203,12 @@ def standing(connection: Connection) -> bool:
 
 
 def number(name: str) -> int:
-    """Make the number of a lock, as PostgreSQL counts them, of a name that begins with 16 random hex digits."""
+    """Return the number of a PostgreSQL lock for a name that begins with 16 random hex digits."""
     return int.from_bytes(bytes.fromhex(name[:16]), "big", signed=True)
 
 
 def there(connection: Connection, place: Place) -> bool:
-    """Return whether a record stands there. Raises psycopg.Error."""
+    """Return whether the schema holds a record. Raises psycopg.Error."""
     query = """SELECT 1 FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace
         WHERE nspname = $1 AND relname = 'record'"""  # to_regclass may remember that there was none
     return bool(connection.execute(query, (place.schema,)).fetchall())
@@ -228,14 +229,14 @@ def make(connection: Connection, place: Place, info: Info) -> None:
 
 
 def put_views(connection: Connection) -> None:
-    """Put the views of this release. Raises psycopg.Error."""
+    """Create or replace the views of this release. Raises psycopg.Error."""
     connection.execute(DROP_VIEWS)
     connection.execute(VIEWS)
     connection.execute("UPDATE record SET views = $1", (VIEWS_DIGEST,))
 
 
 class Found(Struct, frozen=True):
-    """What a record says of itself."""
+    """The identity of a record: format, id, and where it was made."""
 
     info: Info
     format: int
@@ -246,10 +247,10 @@ class Found(Struct, frozen=True):
 
 
 def identity(connection: Connection, place: Place) -> Found:
-    """Return what a record says about itself.
+    """Return the identity of a record.
 
     Raises:
-        psycopg.Error: it cannot be read.
+        psycopg.Error: the schema cannot be read.
         NoRecord: there is no record at this place.
         BrokenRecord: it is no record.
         NewerRecord: a later release made it.
@@ -279,7 +280,7 @@ SERVER = """SELECT (SELECT system_identifier FROM pg_control_system()),
 
 
 def server_of(connection: Connection, place: Place) -> str | None:
-    """Name the server, its timeline, the database and the table `record` in it; `None` where they may not be asked."""
+    """Return the server, its timeline, the database and the table `record`; `None` if this user may not ask."""
     with suppress(errors.InsufficientPrivilege, errors.UndefinedFunction, psycopg.NotSupportedError):
         rows = connection.execute(SERVER, (f'"{place.schema}".record',)).fetchall()
         return "/".join(map(str, rows[0]))
@@ -287,7 +288,7 @@ def server_of(connection: Connection, place: Place) -> str | None:
 
 
 def copied(here: str | None, known: str | None, *, failover: bool) -> bool:
-    """Return whether a record stands elsewhere than where it was made or adopted.
+    """Return whether a record is in another place than the one where it was made or adopted.
 
     Args:
         failover: whether another server, or timeline of one, counts as the same.
@@ -298,7 +299,7 @@ def copied(here: str | None, known: str | None, *, failover: bool) -> bool:
 
 
 def marked(connection: Connection, place: Place, *, failover: bool) -> Info:
-    """Mark a record that was copied to where it stands now, at its last entry, and return what it says of itself.
+    """Mark a record that was copied to this place, at its last entry, and return its identity.
 
     Raises:
         psycopg.Error, NoRecord, BrokenRecord, NewerRecord: as `identity`.
@@ -316,7 +317,7 @@ def marked(connection: Connection, place: Place, *, failover: bool) -> Info:
 
 
 def seen(connection: Connection, place: Place) -> Info:
-    """Return what a record says of itself to a process that only reads. Raises as `identity`."""
+    """Return the identity of a record for a process that only reads. Raises as `identity`."""
     found = identity(connection, place)
     if not copied(server_of(connection, place), found.server, failover=False):
         return found.info

@@ -38,7 +38,7 @@ SELECT count(content) FROM inbox""".splitlines()
 
 
 class Reader:
-    """Who reads a record in PostgreSQL."""
+    """The reading connection of a record in PostgreSQL."""
 
     def __init__(self, place: Place, info: Info, connection: Connection) -> None:
         self._place = place
@@ -49,22 +49,22 @@ class Reader:
         self._turn = Lock()
 
     def read(self, run: str, after: int = 0, until: int | None = None, limit: int | None = None) -> list[Row]:
-        """Rows of a run by seq; see `Store.read`."""
+        """Return rows of a run by seq; see `Store.read`."""
         query = f"SELECT {ROW}, pos FROM entries WHERE run = $1 AND seq > $2 AND seq <= $3 ORDER BY seq LIMIT $4"  # noqa: S608
         return [Row(*row) for row in self._all(query, run, after, EVERY if until is None else until, limit)]
 
     def page(self, after: int, limit: int) -> list[Row]:
-        """Rows of all runs by pos, more than `after`, at most `limit`."""
+        """Return rows of all runs by pos: those after `after`, at most `limit` of them."""
         query = f"SELECT {ROW}, pos FROM entries WHERE pos > $1 ORDER BY pos LIMIT $2"  # noqa: S608 - constants
         return [Row(*row) for row in self._all(query, after, limit)]
 
     def head(self, run: str) -> tuple[int, bytes]:
-        """Seq and digest of the last entry; see `Store.head`."""
+        """Return seq and digest of the last entry; see `Store.head`."""
         rows = self._all("SELECT seq, digest FROM entries WHERE run = $1 ORDER BY seq DESC LIMIT 1", run)
         return rows[0] if rows else (0, GENESIS)
 
     def runs(self, session: str | None = None, name: str | None = None) -> list[RunRow]:
-        """Runs in the order in which they were opened; see `Store.runs`."""
+        """Return the runs in the order in which they were opened; see `Store.runs`."""
         asked = [(column, value) for column, value in (("session", session), ("name", name)) if value is not None]
         tests = [
             f"{column} = ${place} AND left({column}, {INDEXED}) = left(${place}, {INDEXED})"  # its index holds so much
@@ -85,12 +85,12 @@ class Reader:
         return bool(self._all(query, lease.run, lease.owner, lease.epoch))
 
     def inbox(self, run: str) -> list[Letter]:
-        """Letters that wait; see `Store.inbox`."""
+        """Return the letters that wait; see `Store.inbox`."""
         query = "SELECT run, key, content, at, id FROM inbox WHERE run = $1 ORDER BY id"
         return [Letter(*row) for row in self._all(query, run)]
 
     def damage(self) -> list[str]:
-        """Read every page, and say what the server finds damaged; see `Store.damage`."""
+        """Read every page, and return what the server finds damaged; see `Store.damage`."""
         found = []
         for query in EVERYTHING:
             try:
@@ -102,7 +102,7 @@ class Reader:
         return found
 
     def foreign(self) -> Foreign:
-        """Return what else stands in the schema; see `Store.foreign`."""
+        """Return what the schema holds that Gesta did not make; see `Store.foreign`."""
         rows = self._all(BESIDE, self._place.schema, TABLES, VIEWS)
         return Foreign(beside=tuple(str(one) for (one,) in rows))
 
@@ -146,7 +146,10 @@ class Reader:
             connection.close()
 
     def listen(self) -> Connection:
-        """Open a connection that hears of commits. Raises RecordError; the server is not waited for."""
+        """Open a connection that is notified of commits.
+
+        Raises RecordError. It does not wait for a server that is away.
+        """
         self._open()
         try:
             return self._listen()
@@ -193,7 +196,7 @@ class Reader:
         return connection
 
     def _patiently(self, work: Callable[[], T]) -> T:
-        """Do a work again while the server cannot be reached, as long as it is waited for. Raises RecordError."""
+        """Call a function again while the server cannot be reached, until the wait is over. Raises RecordError."""
         until = 0.0
         while True:
             self._open()

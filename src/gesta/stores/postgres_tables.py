@@ -58,19 +58,19 @@ LIST = re.compile(r"( FILTER \([^)]*\))?( OVER \w+)?")
 
 
 def quoted(value: str) -> str:
-    """Write an SQL expression that gives a value as JSON text, NULL as null."""
+    """Return an SQL expression for a value as JSON text, NULL as null."""
     known = value.startswith(("json(", "json_object("))
     return f"coalesce({value if known else f'to_json({value})::text'}, 'null')"
 
 
 def extracted(given: Sequence[str]) -> str:
-    """Write what `json_extract` gives."""
+    """Return an SQL expression for the result of `json_extract`."""
     path = given[1].strip("'").removeprefix("$.").replace(".", ",")
     return f"({given[0]}::json #>> '{{{path}}}')"
 
 
 def joined(given: Sequence[str]) -> str:
-    """Write a JSON object as text that is put together."""
+    """Return an SQL expression that joins a JSON object from texts."""
     pairs = zip(given[::2], given[1::2], strict=True)
     members = [f"""'"{name.strip("'")}":' || {quoted(value)}""" for name, value in pairs]
     return "('{' || " + " || ',' || ".join(members) + " || '}')"
@@ -93,7 +93,7 @@ FUNCTIONS: dict[str, Callable[[Sequence[str]], str]] = {
 
 
 def arguments(text: str, start: int) -> tuple[list[str], int]:
-    """Read what stands between a parenthesis before `start` and its closing one; give also where that ends."""
+    """Return the arguments between a parenthesis before `start` and its closing one, and where that stands."""
     given, depth, quote, last = [], 0, False, start
     for place in range(start, len(text)):
         sign = text[place]
@@ -110,7 +110,7 @@ def arguments(text: str, start: int) -> tuple[list[str], int]:
 
 
 def replaced(text: str, name: str, make: Callable[[Sequence[str]], str]) -> str:
-    """Put all calls of a function in other words."""
+    """Return a text with all calls of a function rewritten."""
     place = 0
     while found := re.compile(rf"(?<![\w.]){name}\(").search(text, place):
         given, end = arguments(text, found.end())
@@ -125,7 +125,7 @@ def replaced(text: str, name: str, make: Callable[[Sequence[str]], str]) -> str:
 
 
 def rewritten(text: str) -> str:
-    """Put tables and views of SQLite in PostgreSQL's words."""
+    """Return tables and views of SQLite as PostgreSQL writes them."""
     for old, new in WORDING:
         text = text.replace(old, new)
     for name, make in FUNCTIONS.items():
@@ -166,7 +166,7 @@ PRUNE = tuple(statement.replace("?", "$1").replace("main.", "") for statement in
 
 
 def placed(query: str, count: int) -> str:
-    """Number the `?` of a query, as PostgreSQL wants them; those in quotes and comments are let be."""
+    """Return a query with its `?` numbered as PostgreSQL wants them. Those in quotes and comments stay."""
     if not count:  # there it may be an operator
         return query
     numbers = iter(range(1, query.count("?") + 1))

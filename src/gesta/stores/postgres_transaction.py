@@ -29,7 +29,7 @@ SENT = "SELECT 1 FROM inbox_keys WHERE run = $1 AND key = $2"
 
 
 class Transaction:
-    """What one connection writes in one transaction, as the only writer."""
+    """One transaction of the only writer."""
 
     def __init__(self, connection: Connection, info: Info, holding: Holding, server: str | None) -> None:
         self._connection = connection
@@ -42,7 +42,7 @@ class Transaction:
         self._known: dict[str, tuple[str | None, int, int]] = {}  # run: owner, epoch and head
 
     def begin(self, runs: Iterable[str] = (), *, synced: bool = False) -> None:
-        """Start as the only writer, and learn where the runs are."""
+        """Begin the transaction as the only writer, and read the heads of the runs."""
         connection = self._connection
         with connection.pipeline():
             connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED")
@@ -68,7 +68,7 @@ class Transaction:
         return False  # nothing that could not be done twice
 
     def carry_out(self, work: Work) -> Any:
-        """Carry out a work, and return what it gave, or the GestaError that it alone met."""
+        """Carry out one operation, and return its result, or the GestaError that it alone raised."""
         try:
             if isinstance(work, Batch):
                 return self._append(work)
@@ -133,7 +133,7 @@ class Transaction:
             self._rows = []
 
     def _allow_prune(self, gone: Prune) -> None:
-        """Refuse to take a run away that is not ours, or to which something was added meanwhile."""
+        """Refuse to prune a run whose lease is not ours, or to which something was added meanwhile."""
         self._allow(Batch(gone.lease, gone.lease.head, ()))
         waiting = {one for (one,) in self._all("SELECT id FROM inbox WHERE run = $1", gone.lease.run)}
         if waiting != set(gone.letters):
@@ -175,5 +175,5 @@ class Transaction:
 
 
 def channel(info: Info) -> str:
-    """Name the channel on which commits to a record are announced."""
+    """Return the name of the channel on which commits to a record are announced."""
     return f"gesta_{info.id}"

@@ -1,4 +1,4 @@
-"""The one writing connection of a store: works are carried out in groups, one transaction a group.
+"""The one writing connection of a store: operations are carried out in groups, one transaction a group.
 
 Each transaction first takes the record's one lock, which is held until what it wrote can be seen. So `pos` is given
 and seen in commit order, without gaps: a reader that has read up to a pos never meets an earlier one later. What a
@@ -39,7 +39,7 @@ SIZE = "SELECT pg_total_relation_size('entries') + pg_total_relation_size('blobs
 
 
 class Options(Struct, frozen=True):
-    """How a writer was opened."""
+    """The options with which a writer was opened."""
 
     synced: bool = True
     """Whether commits wait for the disk, where they are not told otherwise."""
@@ -50,7 +50,7 @@ class Options(Struct, frozen=True):
 
 
 class Trial(Struct):
-    """Works on their way into one transaction, which may have to be made more than once."""
+    """Operations for one transaction, which may have to be made more than once."""
 
     works: Sequence[Work]
     outcomes: list[Any] = field(default_factory=list)
@@ -65,7 +65,7 @@ class Trial(Struct):
 
 
 class Writer:
-    """A connection that writes a record in PostgreSQL, and the leases that were taken through it."""
+    """The writing connection of a record in PostgreSQL, and the leases that were taken through it."""
 
     def __init__(self, place: Place, info: Info, connection: Connection, holding: Holding, options: Options) -> None:
         self.commits = 0
@@ -87,10 +87,10 @@ class Writer:
         watch_forks(self)
 
     def commit(self, works: Sequence[Work], *, synced: bool = True) -> list[Any]:
-        """Carry out works in their order, in one transaction; see the writer of SQLite.
+        """Carry out operations in their order, in one transaction; see the writer of SQLite.
 
         Raises:
-            ServerGone: the server could not be reached for as long as it is waited for. WriteFailed: none of them
+            ServerGone: the server could not be reached within `busy_s`. WriteFailed: none of them
                 happened. BrokenRecord: the tables are not those of a record.
 
         Cost: two exchanges with the server, and one more for each letter, lease, or batch that takes letters in.
@@ -100,7 +100,7 @@ class Writer:
             return self._commit(works, synced=waits or (synced and self.synced))
 
     def leave(self, lease: Lease) -> None:
-        """Have nobody use a lease any more; the next commit says so to others."""
+        """Mark a lease as unused. The next commit frees it for other processes."""
         if self._taken.get(lease.run) == lease.epoch:
             del self._taken[lease.run]
         if self.holding.holds:
@@ -116,7 +116,7 @@ class Writer:
             self._turn.release()
 
     def shrink(self) -> int:
-        """Have the server use the space of what was pruned again, and give back what it can; see `Store.shrink`."""
+        """Make the server reuse or free the space of pruned runs; see `Store.shrink`."""
         with self._turn:
             try:
                 self._reach(Trial(()))
@@ -173,7 +173,7 @@ class Writer:
         return outcomes
 
     def _again(self, trial: Trial) -> bool:
-        """Return whether to make a lost transaction again, when it is time to. Leases given back are not waited for."""
+        """Wait, and return whether to make a lost transaction again. Leases that are given back are not waited for."""
         if trial.played and not trial.asked:
             return False
         if not trial.until:
@@ -184,7 +184,7 @@ class Writer:
         return time.monotonic() < trial.until and not self._closed.wait(ASKING_S)
 
     def _failure(self, error: Any, *, asked: bool) -> GestaError:
-        """Put into words why a transaction was not made, and whether that is known."""
+        """Return the error of a transaction that was not made, or of which that is not known."""
         if not asked:
             return told(error, self._place.address, writing=True)
         words = "the connection was lost in a commit, and the server cannot be asked whether it happened"
@@ -231,14 +231,14 @@ class Writer:
             self.holding.presence.returned(given)
 
     def _disown(self, trial: Trial) -> None:
-        """Have nobody use the leases that a try took, for it may not have happened."""
+        """Mark the leases that a try took as unused, for the try may not have happened."""
         outcomes, trial.outcomes = trial.outcomes, []
         for outcome in outcomes:
             if isinstance(outcome, Lease):
                 self.leave(outcome)
 
     def _reach(self, trial: Trial) -> Connection:
-        """See to it that there is a connection, and a session that holds the name of this process if it holds runs.
+        """Make sure that there is a connection, and a session with the name of this process if it holds runs.
 
         Raises:
             psycopg.Error: the server cannot be reached. WriteFailed: the store is closed, or of another process.
@@ -275,7 +275,7 @@ class Writer:
         return lost
 
     def _farewell(self) -> None:
-        """Free what this store held, and forget the name of the process if it was its last store."""
+        """Free the leases of this store, and delete the name of the process if this was its last store."""
         transaction = Transaction(self._connection, self.info, self.holding, self._server)
         transaction.begin()
         given = transaction.give_back()
@@ -287,7 +287,7 @@ class Writer:
         self._returned(given)
 
     def _transact(self, effect: TransactionalEffect, trial: Trial) -> Batch:
-        """Do an effect, and return what it says of itself; what it did is undone where it says so."""
+        """Call an effect, and return its entries. Its changes are undone if it says so."""
         trial.played = True
         tables = PostgresSql(self._connection, self._place.schema, self._options.tool_role, effect.timeout_s)
         # the tool's own time is no standing still: it would be cut off in every life of its run
@@ -310,7 +310,7 @@ class Writer:
 
 
 def same(known: Info, found: Info) -> Info:
-    """Return what is found where a record stood before. Raises BrokenRecord: it is another one."""
+    """Return the identity of the record after a new connection. Raises BrokenRecord if it is another record."""
     if found.id != known.id:
         raise BrokenRecord(known.address, f"expected the record {known.id}, found {found.id} in its place")
     return found

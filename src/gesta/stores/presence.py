@@ -104,20 +104,20 @@ class Presence:
             raise OSError("this file system cannot lock a byte of a file")
 
     def take(self, run: str, epoch: int) -> None:
-        """Have a living holder use a lease."""
+        """Mark a lease as used by a holder that lives."""
         with self.lock:
             self.using[run] = epoch
             self.back.pop(run, None)
 
     def leave(self, run: str, epoch: int) -> None:
-        """Have nobody use a lease any more, and its return be committed when that is possible."""
+        """Mark a lease as unused. Its return is committed when that is possible."""
         with self.lock:
             if self.using.get(run) == epoch:
                 del self.using[run]
                 self.back[run] = epoch
 
     def returned(self, given: dict[str, int]) -> None:
-        """Forget leases whose return is committed."""
+        """Drop the leases whose return is committed."""
         with self.lock:
             for run, epoch in given.items():
                 if self.back.get(run) == epoch:
@@ -137,7 +137,7 @@ class Presence:
 
 
 def place(descriptor: int) -> str:
-    """Name the file behind a descriptor: its inode and its file system, in hex."""
+    """Return the name of the file behind a descriptor: its inode and its file system, in hex."""
     system = os.fstatvfs(descriptor).f_fsid if hasattr(os, "fstatvfs") else 0
     return f"{os.fstat(descriptor).st_ino:x}.{system & (2**64 - 1):x}"
 

@@ -1,4 +1,4 @@
-"""Pruning takes whole runs away, never part of one, and says what goes before it does anything.
+"""Pruning removes whole runs, never part of one. A plan names them before anything is done.
 
 What refers to a run keeps it: a parent its children and a child its parent, a fork its base, and whoever was made from
 an entry of it. So runs that belong together go together, in one commit under all their leases, with a tombstone each;
@@ -40,7 +40,7 @@ NAMED = 5  # runs that are named as reasons for which another one stays
 
 
 class Choice(Struct, frozen=True, kw_only=True):
-    """Which runs are to go: those that fit all that is said."""
+    """Which runs to prune: those that meet all conditions."""
 
     runs: Sequence[str] = ()
     """Ids; what is below them is meant too."""
@@ -52,14 +52,14 @@ class Choice(Struct, frozen=True, kw_only=True):
 
 
 class Staying(Struct, frozen=True):
-    """A run that fits and yet stays."""
+    """A run that meets the conditions and yet stays."""
 
     run: RunRow
     why: str
 
 
 class Plan(Struct, frozen=True):
-    """What would go."""
+    """The runs that would be pruned, and those that stay."""
 
     groups: list[list[RunRow]]
     """Runs that go together, each after those that it refers to."""
@@ -73,12 +73,12 @@ class Plan(Struct, frozen=True):
 
     @property
     def runs(self) -> list[RunRow]:
-        """All that go."""
+        """All runs that would be pruned."""
         return [run for group in self.groups for run in group]
 
 
 class Gone(Struct):
-    """What went."""
+    """The runs that were pruned, and those that were not."""
 
     runs: int = 0
     entries: int = 0
@@ -150,7 +150,7 @@ async def _references(store: Store, rows: dict[str, RunRow]) -> dict[str, set[st
 
 
 def _read(store: Store, run: str, text: str) -> Any:
-    """Read what an entry refers to. Raises BrokenRecord: nothing may go while that is not known."""
+    """Return what an entry refers to. Raises BrokenRecord: nothing may be pruned while that is not known."""
     try:
         return json.loads(text)
     except (RecursionError, TypeError, ValueError) as error:
@@ -158,7 +158,7 @@ def _read(store: Store, run: str, text: str) -> Any:
 
 
 def _caused(causes: Any) -> set[str]:
-    """Name the other runs among the causes of an entry."""
+    """Return the other runs among the causes of an entry."""
     return {str(each[0]) for each in causes if isinstance(each, list) and each} if isinstance(causes, list) else set()
 
 
@@ -174,7 +174,7 @@ def _based(content: Any) -> set[str]:
 
 
 async def _open(store: Store) -> set[str]:
-    """Name the runs in which a turn has no end; a fork may end one that its base had begun."""
+    """Return the runs in which a turn has no end. A fork may end a turn that its base had begun."""
     begun = defaultdict[str, set[int]](set)
     ended = {(run, span): seq for run, span, seq in (await store.sql(ENDS)).rows if isinstance(seq, int)}
     for run, seq in (await store.sql(TURNS)).rows:
@@ -194,7 +194,7 @@ async def _open(store: Store) -> set[str]:
 
 
 def _spread(stays: dict[str, str], refers: dict[str, set[str]]) -> None:
-    """Whoever stays keeps what it refers to; named are all that would stay without it, too."""
+    """Add to `stays` the runs that a run which stays refers to, each with its reason."""
     waiting, kept, users = list(stays), dict[str, str](), defaultdict[str, set[str]](set)
     for run in waiting:  # grows meanwhile
         for other in refers.get(run, ()):
@@ -217,7 +217,7 @@ def _chain(run: str, kept: dict[str, str]) -> Iterator[str]:
 
 
 def _named(runs: Sequence[str]) -> str:
-    """Name some of several runs, and say how many more there are."""
+    """Return the names of some of several runs, and how many more there are."""
     if len(runs) == 1:
         return f"run {runs[0]}"
     shown, last = (runs[:-1], runs[-1]) if len(runs) <= NAMED else (runs[:NAMED], f"{len(runs) - NAMED} more")
@@ -247,7 +247,7 @@ def _groups(going: list[RunRow], refers: dict[str, set[str]]) -> Iterator[list[R
 
 
 class Pruner(Struct, frozen=True, kw_only=True):
-    """Who prunes, and how."""
+    """Who prunes, and with which options."""
 
     by: str
     reason: str | None = None
@@ -262,7 +262,7 @@ async def prune(store: Store, what: Plan, pruner: Pruner, progress: Callable[[in
         progress: called now and then with the number of runs removed so far.
 
     Raises:
-        WriteFailed: the record cannot be written; what went before is gone, and its tombstones say so.
+        WriteFailed: the record cannot be written. Groups pruned before are gone, and have tombstones.
     """
     gone, waiting = Gone(), list(what.groups)
     while waiting:
@@ -278,7 +278,7 @@ async def prune(store: Store, what: Plan, pruner: Pruner, progress: Callable[[in
 
 
 class _Going(Struct, frozen=True):
-    """A run that is ours to prune."""
+    """A run whose lease is held to prune it."""
 
     row: RunRow
     prune: Prune
@@ -286,7 +286,7 @@ class _Going(Struct, frozen=True):
 
 
 async def _ours(store: Store, group: list[RunRow], what: Plan, gone: Gone, stack: AsyncExitStack) -> list[_Going]:
-    """Hold a group of runs; nothing if one of them is being written, or is no longer as the plan had it."""
+    """Hold a group of runs. Returns none if one of them is being written, or has changed since the plan."""
     found = []
     for row in group:
         why = ""
@@ -308,7 +308,7 @@ async def _ours(store: Store, group: list[RunRow], what: Plan, gone: Gone, stack
 
 
 async def _still(store: Store, groups: list[list[_Going]], what: Plan, gone: Gone) -> list[list[_Going]]:
-    """Leave out groups to which something refers that was written since the plan was made, such as a fork."""
+    """Return the groups to which no entry refers that was written after the plan, such as a fork."""
     asked = {each.row.run for group in groups for each in group}
     named = defaultdict[str, set[str]](set)
     for run, causes, content in (await store.sql(NEWS, (what.pos,))).rows:
@@ -332,7 +332,7 @@ async def _release(store: Store, lease: Lease) -> None:
 
 
 async def _commit(store: Store, going: list[_Going], gone: Gone, pruner: Pruner) -> None:
-    """Write the tombstones and take the runs away, in one commit."""
+    """Write the tombstones and delete the runs, in one commit."""
     if not going:
         return
     places = await _places(store, [each.row.run for each in going])
@@ -372,12 +372,12 @@ def _stone(each: _Going, entries: int) -> Tombstone:
 
 
 async def hold(store: Store, value: Hold, clock: Clock = utc_now) -> None:
-    """Keep a run from being pruned, or let it go again. Raises RunHeld while somebody prunes."""
+    """Keep a run from being pruned, or end that. Raises RunHeld while somebody prunes."""
     await _note(store, HOLD, value, clock, [])
 
 
 async def _desk(store: Store) -> str:
-    """Find the run of this record's own; one that was copied here from another record is let be."""
+    """Return the run of this record's own. Such a run that was copied from another record is left as it is."""
     own = [row.run for row in await store.runs(SESSION, NAME) if row.record == store.info.id]
     return own[-1] if own else run_id(store.info.id, SESSION, NAME)
 

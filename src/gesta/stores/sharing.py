@@ -30,49 +30,52 @@ AGAIN_S = 0.002  # between two looks at a thread whose end cannot be awaited
 
 
 class Take(Struct, frozen=True):
-    """The wish to write a run."""
+    """A request for the lease of a run."""
 
     run: str
     mirror: bool = False
 
 
 class Mirror(Struct, frozen=True):
-    """The wish to make a run a mirror of the same run in another record, or an ordinary run."""
+    """A request to make a run a mirror of the same run in another record, or an ordinary run."""
 
     lease: Lease
     of: str | None
 
 
 class Declare(Struct, frozen=True):
-    """What a person says of a process: that it has ended."""
+    """A person's statement that a process has ended."""
 
     process: str
     by: str
 
 
 class Adopt(Struct, frozen=True):
-    """What a person says of a copy: that it is the one that goes on."""
+    """A person's statement that a copy is the record that goes on."""
 
     by: str
 
 
 Work = Batch | Letter | Take | Lease | TransactionalEffect | Mirror | Declare | Adopt
-"""What a commit carries: a lease among works is one that is given back."""
+"""The operations of a commit: a lease among them is one that is given back."""
 AtOnce = Callable[[Sequence[Work], bool], list[Any] | None]
-"""Carries out works as `Commits.commit`, synced or not; `None`, and nothing done, where it would wait for others."""
+"""Carries out operations as `Commits.commit` does. Returns `None` and does nothing if it would have to wait."""
 
 
 class Commits(Protocol):
-    """The synchronous core that carries out works, used by one thread at a time."""
+    """The synchronous writer that carries out operations, used by one thread at a time."""
 
     synced: bool
 
     def commit(self, works: Sequence[Work], *, synced: bool) -> list[Any]:
-        """Carry out works in one transaction: for each what it gave, or the GestaError that it alone met."""
+        """Carry out operations in one transaction.
+
+        Returns for each its result, or the GestaError that it alone raised.
+        """
 
 
 class Ticket:
-    """A work that waits for the commit which carries it."""
+    """An operation that waits for its commit."""
 
     __slots__ = ("bell", "outcome", "settled", "synced", "work")
 
@@ -84,22 +87,22 @@ class Ticket:
         self.bell: anyio.Event | None = None
 
     def settle(self, outcome: Any) -> None:
-        """Set the outcome of a work. May be called from any thread."""
+        """Set the outcome of the operation. May be called from any thread."""
         self.outcome, self.settled = outcome, True
 
     async def wait(self) -> None:
-        """Wait for a ring: the ticket is settled, or it is its turn to lead."""
+        """Wait until the ticket is settled, or until it is its turn to lead."""
         self.bell = anyio.Event()
         await self.bell.wait()
 
     def ring(self) -> None:
-        """Wake who waits, if somebody does."""
+        """Wake the task that waits, if there is one."""
         if self.bell is not None:
             self.bell.set()
 
 
 class Sharing:
-    """The half of a store for one event loop that brings works to its writer."""
+    """The part of a store for one event loop that brings operations to the writer."""
 
     def __init__(self, address: str, news: News, *, remote: bool = False, at_once: AtOnce | None = None) -> None:
         """Share commits.
@@ -121,7 +124,10 @@ class Sharing:
         self._thread = anyio.CapacityLimiter(1)  # threads of its own, for tools may have used up the others
 
     async def share(self, commits: Commits, work: Work, *, synced: bool) -> Any:
-        """Carry out a work together with those of others, and give what came of it. Raises what it alone met."""
+        """Carry out an operation together with those of others, and return its result.
+
+        Raises the error that it alone met.
+        """
         synced = synced and commits.synced
         match work:
             case Batch():
@@ -146,10 +152,10 @@ class Sharing:
         return ticket.outcome
 
     def _alone(self, batch: Batch, *, synced: bool) -> list[Any] | None:
-        """Commit in place what comes from the run that committed last, while nobody else waits for a commit.
+        """Commit in place for the run that committed last, while nobody else waits for a commit.
 
-        It yields to nobody, so that this is done for a short time only. None, and nothing was done, where others
-        wait, or it would have to wait for others.
+        It never lets other tasks run, so it works in place for a short time only. Returns `None`, and does nothing, if
+        others wait or if it would have to wait for others.
         """
         last, self._last = self._last, batch.lease.run
         if last != self._last or self._queue or self._leading or self._remote or self._at_once is None:
@@ -228,10 +234,10 @@ class Sharing:
         return self._remote or disk
 
     def _carry(self, commits: Commits, group: list[Ticket], *, waiting: bool = True) -> bool:
-        """Commit what a group brings and settle it; a settled group is let be. Runs in the loop or in a thread.
+        """Commit the operations of a group and settle them, unless they are settled. Runs in the loop or in a thread.
 
         Returns:
-            False, and nothing was done, where it would have to wait for others and is not to.
+            False, and nothing was done, if it would have to wait for others and must not.
         """
         with self._carrying:
             if not group or group[-1].settled:

@@ -83,11 +83,11 @@ class InlineSqliteStore:
             busy_s: how long to wait for others who write the file, before it is an error.
 
         Raises:
-            RecordBusy: others wrote it for as long, or have a record of an older format open.
-            NoRecord: there is nothing to read.
-            BrokenRecord: something else lies there, or damaged bytes; it was not changed.
-            NewerRecord: a later release made it; it was not changed.
-            WriteFailed: it can be made or written neither here nor by this user, or its last commits lie elsewhere.
+            RecordBusy: others wrote the file all that time, or have a record of an older format open.
+            NoRecord: there is no record to read.
+            BrokenRecord: the file is no record, or is damaged; it was not changed.
+            NewerRecord: a later release made the record; it was not changed.
+            WriteFailed: the file cannot be made or written here or by this user, or its last commits are elsewhere.
         """
         path = located(address, readonly=readonly)
         try:
@@ -104,12 +104,12 @@ class InlineSqliteStore:
 
     @property
     def info(self) -> Info:
-        """What it says of itself."""
+        """Format, id and address of the store."""
         return self._info
 
     @property
     def writer(self) -> Writer:
-        """The synchronous core of all that writes. Raises WriteFailed in a record that was opened for reading."""
+        """The synchronous writer. Raises WriteFailed in a record that was opened for reading."""
         if self._writer is None:
             raise WriteFailed(str(self.path), "it was opened for reading only")
         return self._writer
@@ -124,22 +124,22 @@ class InlineSqliteStore:
         return int(await self._write(checked(batch), synced=any(row.kind in SETTLED for row in batch.rows)))
 
     async def transact(self, effect: TransactionalEffect) -> None:
-        """Do a work and commit its entries with it; see `Store.transact`. In place: nothing else runs meanwhile."""
+        """Call `work` and commit its entries with its effect; see `Store.transact`. Nothing else runs meanwhile."""
         (outcome,) = self.writer.commit((effect,))
         self._news.ring()
         if isinstance(outcome, GestaError):
             raise outcome
 
     async def read(self, run: str, after: int = 0, until: int | None = None, limit: int | None = None) -> list[Row]:
-        """Rows of a run by seq; see `Store.read`. Cost: 20 us, and 1.5 us a row, in place."""
+        """Return rows of a run by seq; see `Store.read`. Cost: 20 us, and 1.5 us a row, in place."""
         return self.reader.read(run, after, until, limit)
 
     async def head(self, run: str) -> tuple[int, bytes]:
-        """Seq and digest of the last entry; see `Store.head`."""
+        """Return seq and digest of the last entry; see `Store.head`."""
         return self.reader.head(run)
 
     async def runs(self, session: str | None = None, name: str | None = None) -> list[RunRow]:
-        """Runs in the order in which they were opened; see `Store.runs`. Cost: 10 us a run that is found."""
+        """Return the runs in the order in which they were opened; see `Store.runs`. Cost: 10 us a run that is found."""
         return self.reader.runs(session, name)
 
     async def get_blob(self, run: str, name: str) -> BlobRow:
@@ -166,7 +166,7 @@ class InlineSqliteStore:
         return bool(outcome)
 
     async def inbox(self, run: str) -> list[Letter]:
-        """Letters that wait; see `Store.inbox`."""
+        """Return the letters that wait; see `Store.inbox`."""
         waiting = self._writer.inbox(run) if self._writer is not None else None
         return self.reader.inbox(run) if waiting is None else waiting
 
@@ -222,7 +222,7 @@ class InlineSqliteStore:
         return self._writer.descriptor() if self._writer is not None else None
 
     def tail(self, after: int = 0) -> AsyncIterator[list[Row]]:
-        """Rows of all runs by pos, from `after` on, until the store is closed; needs an event loop.
+        """Yield rows of all runs by pos, from `after` on, until the store is closed; needs an event loop.
 
         What this store appends from that loop is given at once if it shares commits, all else within 5 to 200 ms.
         """
@@ -271,7 +271,7 @@ class SqliteStore(InlineSqliteStore):
     def __init__(self, path: Path, info: Info, writer: Writer | None, reader: Reader) -> None:
         super().__init__(path, info, writer, reader)
         self.sharing = Sharing(str(path), self._news, at_once=writer.at_once if writer is not None else None)
-        """What brings works to the writer."""
+        """The part that brings operations to the writer."""
         self._closing = anyio.CapacityLimiter(1)  # threads of its own, for tools may have used up the others
         self._asking = anyio.CapacityLimiter(QUERIES)
 
@@ -286,7 +286,7 @@ class SqliteStore(InlineSqliteStore):
         return int(await self.sharing.share(self._writer or self.writer, checked(batch), synced=True))
 
     async def transact(self, effect: TransactionalEffect) -> None:
-        """Do a work and commit its entries with it, in place; others who write are waited for in a thread."""
+        """Call `work` and commit its entries with its effect, in place. A thread waits for others who write."""
         while (outcomes := self.writer.at_once((effect,), self.writer.synced)) is None:
             await to_thread.run_sync(self.writer.wait, limiter=self._closing)
         self._news.ring()
@@ -348,7 +348,7 @@ def opened(path: Path, terms: Terms, *, new: bool) -> tuple[Info, Writer, Reader
 
 
 def read_identity(path: Path) -> Info:
-    """Read what a record says of itself, without writing anything. Raises apsw.Error, BrokenRecord, NewerRecord."""
+    """Return the identity of a record, without writing anything. Raises apsw.Error, BrokenRecord, NewerRecord."""
     connection = connect_reading(path, still=not busy(path))
     try:
         return identity(connection, path)

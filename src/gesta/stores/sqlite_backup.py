@@ -23,7 +23,7 @@ PART = ".part"
 
 
 def backup(source: str, target: str, progress: Callable[[int, int], None] = lambda *_: None) -> int:
-    """Copy a record into a new file, and give its size in bytes. Cost: reads and writes it once.
+    """Copy a record into a new file, and return its size in bytes. Cost: reads and writes it once.
 
     Args:
         progress: is told how many pages were copied, and of how many.
@@ -86,14 +86,14 @@ def mark(copy: apsw.Connection, path: Path) -> None:
 
 
 def free(copy: apsw.Connection) -> None:
-    """Write down that nobody holds a run of a copy: who does it in the other file cannot write this one."""
+    """Delete the leases of a copy: their holders write the other file and cannot write this one."""
     copy.execute("UPDATE main.leases SET owner = NULL")
     if copy.pragma("user_version") > 1:
         copy.execute("DELETE FROM main.owners WHERE gone_by IS NULL")
 
 
 def _keep(part: Path, made: Path) -> None:
-    """Have it on the disk, and under its name only then."""
+    """Sync the file to the disk, and rename it only then."""
     with part.open("rb+") as file:
         os.fsync(file.fileno())
     part.rename(made)

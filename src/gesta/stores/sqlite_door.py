@@ -1,4 +1,4 @@
-"""The one door into a record's file: what its schema holds is known before anything of it can run.
+"""The check before a record's file is opened: its schema is known before anything in it can run.
 
 SQLite runs what a file brings along: triggers and foreign keys when rows change, views when they are read, checks,
 generated columns and indexes at both. So each connection to a record reads the schema first, which runs nothing. Of
@@ -35,7 +35,7 @@ FUNCTIONS = ("json_each", "json_tree", "pragma_")
 
 
 class Object(Struct, frozen=True):
-    """What a row of a schema says."""
+    """One row of a schema: a table, an index, a view or a trigger."""
 
     type: str
     name: str
@@ -44,12 +44,12 @@ class Object(Struct, frozen=True):
     sql: str
 
     def __str__(self) -> str:
-        """Name it as a person would."""
+        """Return type and name, for people."""
         return f"{self.type} {self.name!r}" + (f" on {self.table!r}" if self.table != self.name else "")
 
 
 class Schema(Struct, frozen=True):
-    """What a file holds that no release of Gesta made."""
+    """The objects in a file that no release of Gesta made."""
 
     refused: tuple[Object, ...] = ()
     """What would run when Gesta's tables are used, or stands in place of them."""
@@ -62,7 +62,7 @@ class Schema(Struct, frozen=True):
 
 
 def harden(connection: apsw.Connection) -> None:
-    """Have SQLite trust nothing in the file. Raises apsw.Error."""
+    """Make SQLite trust nothing in the file. Raises apsw.Error."""
     for setting, value in (
         (apsw.SQLITE_DBCONFIG_DEFENSIVE, 1),
         (apsw.SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0),
@@ -72,10 +72,11 @@ def harden(connection: apsw.Connection) -> None:
 
 
 def admit(connection: apsw.Connection, address: str) -> Schema:
-    """Look at the schema of a file before anything else is done with it. One statement, which runs nothing of it.
+    """Check the schema of a file before anything else is done with it. The one statement runs no code of the file.
 
     Raises:
-        ForeignObjects: it holds what cannot be kept from running, or lacks a table. apsw.Error: it is damaged.
+        ForeignObjects: the file holds code that cannot be kept from running, or lacks a table.
+        apsw.Error: it is damaged.
     """
     found = examined(read(connection))
     if found.refused or found.missing:
@@ -95,12 +96,12 @@ def read(connection: apsw.Connection) -> list[Object]:
 
 
 def as_objects(rows: Iterable[Iterable[object]]) -> list[Object]:
-    """Read rows of a schema, which may hold anything."""
+    """Return rows of a schema as objects. The rows may hold anything."""
     return [Object(*(each if isinstance(each, str) else "" for each in row)) for row in rows]
 
 
 def examined(objects: Iterable[Object]) -> Schema:
-    """Sort out what a schema holds. An empty one is no record yet, and lacks nothing."""
+    """Return what a schema holds, sorted by who made it. An empty schema is no record yet, and lacks nothing."""
     found: dict[str, list[Object]] = {"refused": [], "aside": [], "beside": [], "known": []}
     there = set[str]()
     for each in objects:
@@ -128,7 +129,10 @@ def _sorted(each: Object) -> str:
 
 
 def heading(sql: str) -> Object:
-    """Read from a text of a schema what it makes, as SQLite does; the other columns of the row may say otherwise."""
+    """Return what the SQL text of a schema row makes, as SQLite reads it.
+
+    Other columns of the row may differ from it.
+    """
     tokens = _tokens(sql)
     words = [next(tokens, ("", False)) for _ in range(2)]
     if words[1][0].upper() in ("UNIQUE", "VIRTUAL"):
@@ -163,7 +167,7 @@ def _after(tokens: Iterator[tuple[str, bool]]) -> str:
 
 
 def _tokens(sql: str) -> Iterator[tuple[str, bool]]:
-    """Yield the words and signs of a text, without quotes, and whether each stands bare."""
+    """Yield the words and signs of a text, without quotes, and whether each was written without quotes."""
     for found in TOKEN.finditer(sql.partition("\0")[0]):
         if quoted := found["quoted"]:
             mark = quoted[-1]
@@ -173,7 +177,7 @@ def _tokens(sql: str) -> Iterator[tuple[str, bool]]:
 
 
 def _misnamed(each: Object, head: Object) -> bool:
-    """Return whether a row says another thing than its text, by which SQLite goes."""
+    """Return whether the columns of a row differ from its SQL text. SQLite follows the text."""
     return (head.type, head.name, _lower(head.table)) != (each.type, each.name, _lower(each.table))
 
 
@@ -185,7 +189,7 @@ def _of_sqlite(each: Object) -> bool:
 
 
 def _lower(name: str) -> str:
-    """Write a name as SQLite compares it: only letters from A to Z have a case."""
+    """Return a name as SQLite compares it: only letters from A to Z have a case."""
     return re.sub("[A-Z]+", lambda found: found[0].lower(), name)
 
 

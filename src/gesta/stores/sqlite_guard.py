@@ -1,4 +1,4 @@
-"""What keeps a record whole when something else in our own process touches its file, or takes it away.
+"""Protects a record when other code in our own process touches or removes its file.
 
 POSIX drops all locks of a process on a file when any descriptor of it is closed. So a tool that copies the record
 frees it, and another process that closes it then takes the log away which our commits go to; and a second copy of
@@ -79,7 +79,7 @@ class Hold:
         return not self.stores and not self.kept and not opened_here(self.path)
 
     def keep(self) -> Callable[[], None]:
-        """Count a thread until the returned function is called; see `Store.keep`."""
+        """Count a thread as at work until the returned function is called; see `Store.keep`."""
         with OPENING:
             self.kept += 1
         kept = [self]
@@ -99,7 +99,7 @@ class Hold:
 
 
 def indexed(path: Path) -> tuple[int, int] | None:
-    """Read how many frames the log of a file has, and how many of them were moved into the file; `None`: no index.
+    """Return how many frames the log of a file has, and how many of them the file has by now; `None` without an index.
 
     Nothing in this process may have the index open, for this would drop its locks.
     """
@@ -161,7 +161,7 @@ class Guard:
         return log is not None or index is None or index[0] <= index[1]
 
     def stands(self) -> bool:
-        """Lock the file again, and return whether file and log are still those that we write. Cost: 10 us."""
+        """Lock the file again, and return whether file and log are the ones that this store opened. Cost: 10 us."""
         try:
             relock(self.hold.descriptor)
             log, file = os.stat(self._log), os.stat(self._name)  # noqa: PTH116 - as `identified`, at each commit
@@ -202,7 +202,10 @@ class Guard:
             Path(name).unlink(missing_ok=True)
 
     def end(self) -> None:
-        """Write to the log no more; twice does nothing. Before SQLite closes the file, for it may remove the log."""
+        """End the use of the log before SQLite closes the file, for SQLite may remove it.
+
+        A second call does nothing.
+        """
         with OPENING:
             if self._ours is not None:
                 self._ours = None
@@ -224,10 +227,10 @@ class Guard:
 if sys.platform == "win32":
 
     def relock(descriptor: int) -> None:
-        """Nothing: locks belong to the handle."""
+        """Do nothing: locks belong to the handle."""
 
     def writable(descriptor: int) -> bool:
-        """Nobody asks."""
+        """Return `False`; nothing asks on this system."""
         del descriptor
         return False
 
@@ -257,13 +260,13 @@ def opened(path: Path) -> int:
 
 
 def identified(path: str | Path) -> File:
-    """Name a file in a way that no other file has while it is open. Raises OSError."""
+    """Return a name that no other file has while this one is open. Raises OSError."""
     found = os.stat(path)  # noqa: PTH116 - at each commit
     return found.st_dev, found.st_ino
 
 
 def held(path: Path) -> Hold | None:
-    """Return what the stores of this process share that write a file; `None` if no store writes it."""
+    """Return the hold that the stores of this process share on a file; `None` if no store writes it."""
     with suppress(OSError):
         return _HOLDS.get(identified(path))
     return None
@@ -307,7 +310,10 @@ def watch() -> None:
 
 
 def refuse_second(event: str, values: tuple[Any, ...]) -> None:
-    """An audit hook: let the module sqlite3 not open what a store of this process writes. Raises RecordError."""
+    """Audit hook: keep the module sqlite3 from opening a file that a store of this process writes.
+
+    Raises RecordError.
+    """
     if event != "sqlite3.connect" or not _HOLDS:
         return
     try:
@@ -340,7 +346,7 @@ def _in_use(file: File) -> bool:
 
 
 def refuse_first(path: Path) -> None:
-    """Do not open what another copy of SQLite has open in this process. Known on Linux only. Raises RecordError.
+    """Refuse a file that another copy of SQLite has open in this process. Known on Linux only. Raises RecordError.
 
     One that was opened and never asked has no index yet, but the file itself. Called with `OPENING`, so that no
     connection of ours is half open.

@@ -40,7 +40,7 @@ class Leases:
         self._shown = False
 
     def leave(self, lease: Lease) -> bool:
-        """Have nobody in this process use a lease any more; return whether a commit has to say so."""
+        """Mark a lease as unused in this process. Returns whether a commit has to free it for others."""
         if lease.owner != self.presence.process:
             return False
         if self._mine.get(lease.run) == lease.epoch:
@@ -49,7 +49,7 @@ class Leases:
         return lease.run in self.presence.back
 
     def leave_all(self) -> None:
-        """Have nobody use what this store took."""
+        """Mark all leases of this store as unused."""
         for run, epoch in self._mine.items():
             self.presence.leave(run, epoch)
         self._mine = {}
@@ -65,7 +65,7 @@ class Leases:
         return given
 
     def committed(self, given: dict[str, int]) -> None:
-        """Count what this transaction did as done."""
+        """Note that the transaction is committed."""
         if given:
             self.presence.returned(given)
         if self._took:
@@ -75,7 +75,7 @@ class Leases:
             self._took = {}
 
     def forget(self) -> None:
-        """Forget what was taken in a transaction that is not committed."""
+        """Drop the leases that a transaction took which was not committed."""
         self._took = {}
 
     def take(self, wish: Take) -> Lease:
@@ -107,7 +107,7 @@ class Leases:
         self._cursor.execute(DECLARE, (said.process, utc_text(self._clock()), said.by))
 
     def hide(self) -> None:
-        """Forget what people were told of this process, for it uses the file no more."""
+        """Delete the row that describes this process to people, because it no longer uses the file."""
         if self._shown:
             self._cursor.execute(
                 "DELETE FROM main.owners WHERE owner = ? AND gone_by IS NULL", (self.presence.process,)
@@ -119,12 +119,12 @@ class Leases:
         return self.presence.gone(process)
 
     def _told(self, process: str) -> str:
-        """Name a process for a person."""
+        """Return the description of a process, for people."""
         number, host = self._first("SELECT process, host FROM main.owners WHERE owner = ?", process) or (0, "")
         return f"process {number} on {host}" if number else f"process {process!r}"
 
     def _show(self, now: str) -> None:
-        """Write down which process this is, for people. The first time, clean up after the dead."""
+        """Write down a description of this process, for people. The first time, delete those of dead processes."""
         if not self._shown:
             known: Sequence[Any] = self._cursor.execute(
                 "SELECT owner FROM main.owners WHERE gone_by IS NULL"

@@ -1,4 +1,4 @@
-"""Opening a record's file: what it is is known before SQLite may touch it, and what SQLite raises is told in words.
+"""Opens a record's file. Its kind is known before SQLite touches it, and errors of SQLite become errors of Gesta.
 
 A file that is no record is never changed. A record is made in one transaction, so that no crash leaves half of one.
 The header is read through SQLite's own file layer: POSIX drops all locks of a process on a file when any descriptor
@@ -51,7 +51,7 @@ T = TypeVar("T")
 
 
 def told(error: Exception, address: str, *, writing: bool) -> RecordError:
-    """Put what SQLite or the system raised into words of ours; raise the answer `from` the error."""
+    """Return the error of Gesta for an error of SQLite or the system. Raise it `from` that error."""
     words = next((words for kind, words in WORDS.items() if isinstance(error, kind)), "")
     found = f"{words} ({error})" if words and str(error) else words or f"{type(error).__name__}: {error}"
     if isinstance(error, DAMAGED):
@@ -62,10 +62,10 @@ def told(error: Exception, address: str, *, writing: bool) -> RecordError:
 
 
 def sniff(path: Path) -> bool:
-    """Return whether a record lies there, without changing anything. An empty file is not a record yet.
+    """Return whether the file is a record, without changing anything. An empty file is not a record yet.
 
     Raises:
-        BrokenRecord: it is something else, or cannot be read.
+        BrokenRecord: the file is something else, or cannot be read.
         NewerRecord: a later release made it.
     """
     if not path.exists():
@@ -128,7 +128,7 @@ def connect_reading(path: Path, *, still: bool) -> apsw.Connection:
 
 
 def enter(connection: apsw.Connection, path: Path) -> None:
-    """Have a fresh connection trust nothing in its file, and look at what that holds; close it where that is refused.
+    """Make a fresh connection trust nothing in its file, and check its schema. A refused connection is closed.
 
     Raises:
         apsw.Error: the file cannot be read. BrokenRecord: what it holds is refused.
@@ -192,7 +192,7 @@ def migrate(connection: apsw.Connection, path: Path) -> None:
 
 
 def turn_on_log(connection: apsw.Connection, path: Path) -> None:
-    """See to it that commits go to a write-ahead log, also in a copy that another tool made. Raises apsw.Error.
+    """Make sure that commits go to a write-ahead log, also in a copy that another tool made. Raises apsw.Error.
 
     In a new record this comes last: until then a crash leaves an empty file, or a whole record. SQLite does not wait
     here for another process that does the same, so we do.
@@ -212,7 +212,7 @@ def turn_on_log(connection: apsw.Connection, path: Path) -> None:
 
 
 def identity(connection: apsw.Connection, path: Path) -> Info:
-    """Read what a record says of itself, once more with what the header says. Raises apsw.Error and as `sniff`."""
+    """Return the identity of a record, and check the header again. Raises apsw.Error and as `sniff`."""
     refuse_others(path, connection.pragma("application_id"), connection.pragma("user_version"))
     try:
         header = connection.pragma("user_version")  # format 1 is read as it is, by who only reads
@@ -231,7 +231,7 @@ def identity(connection: apsw.Connection, path: Path) -> Info:
 
 
 def located(address: str | os.PathLike[str], *, readonly: bool) -> Path:
-    """Find the file itself behind links and relative names, so that all who mean it meet at one place.
+    """Return the real path of a file, without links and relative names, so that all users share one path.
 
     Raises:
         NoRecord: there is no record to read.
@@ -257,7 +257,7 @@ def busy(path: Path) -> bool:
 
 
 def stamp(path: Path) -> tuple[int, int, int] | None:
-    """Return what changes when a file that nobody was writing is written after all; None while somebody writes it."""
+    """Return values that change when a file is written; `None` while somebody writes it."""
     found = os.stat(path)  # noqa: PTH116 - see `busy`
     return None if busy(path) else (found.st_mtime_ns, found.st_size, found.st_ino)
 

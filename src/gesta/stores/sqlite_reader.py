@@ -30,7 +30,7 @@ EVERY = 2**63 - 1
 
 
 class Reader:
-    """Who reads a record's file."""
+    """The reading connection of a record's file."""
 
     def __init__(self, path: Path, *, still: bool) -> None:
         """Connect. `still` is False beside a writer of the same store. Raises apsw.Error."""
@@ -42,25 +42,25 @@ class Reader:
         self._connect()
 
     def read(self, run: str, after: int = 0, until: int | None = None, limit: int | None = None) -> list[Row]:
-        """Rows of a run by seq; see `Store.read`. Cost: 20 us, and 1.5 us a row."""
+        """Return rows of a run by seq; see `Store.read`. Cost: 20 us, and 1.5 us a row."""
         query = f"SELECT {ROW}, pos FROM main.entries WHERE run = ? AND seq > ? AND seq <= ? ORDER BY seq LIMIT ?"  # noqa: S608
         values = (run, after, EVERY if until is None else until, -1 if limit is None else limit)
         return [Row(*row) for row in self._all(query, values)]
 
     def page(self, after: int, limit: int) -> list[Row]:
-        """Rows of all runs by pos, more than `after`, at most `limit`."""
+        """Return rows of all runs by pos: those after `after`, at most `limit` of them."""
         query = f"SELECT {ROW}, pos FROM main.entries WHERE pos > ? ORDER BY pos LIMIT ?"  # noqa: S608 - constants
         return [Row(*row) for row in self._all(query, (after, limit))]
 
     def head(self, run: str) -> tuple[int, bytes]:
-        """Seq and digest of the last entry; see `Store.head`."""
+        """Return seq and digest of the last entry; see `Store.head`."""
         rows = self._all("SELECT seq, digest FROM main.entries WHERE run = ? ORDER BY seq DESC LIMIT 1", (run,))
         if rows and not (isinstance(rows[0][0], int) and isinstance(rows[0][1], bytes)):
             raise BrokenRecord(str(self._path), f"entry {run}.{rows[0][0]}: column seq or digest holds another type")
         return rows[0] if rows else (0, GENESIS)
 
     def runs(self, session: str | None = None, name: str | None = None) -> list[RunRow]:
-        """Runs in the order in which they were opened; see `Store.runs`."""
+        """Return the runs in the order in which they were opened; see `Store.runs`."""
         asked = [(column, value) for column, value in (("session", session), ("name", name)) if value is not None]
         where = " AND ".join(f"{column} = ?" for column, _ in asked) or "true"
         columns = "run, session, name, record, parent_run, at, head, last_at, pos"
@@ -73,7 +73,7 @@ class Reader:
         return blob_of(str(self._path), run, name, rows)
 
     def damage(self) -> list[str]:
-        """What SQLite finds broken; see `Store.damage`.
+        """Return what SQLite finds broken; see `Store.damage`.
 
         Beside tables of others only Gesta's are looked at: it would work out their checks and indexes, which may be
         anybody's.
@@ -96,7 +96,7 @@ class Reader:
         return Foreign(aside, beside, made, _shared(self._path))
 
     def schema(self) -> Schema:
-        """Sort out what the file holds; see `Store.foreign`."""
+        """Return what the schema of the file holds; see `Store.foreign`."""
         return examined(as_objects(self._all(SCHEMA, ())))
 
     def inbox(self, run: str) -> list[Letter]:
@@ -181,7 +181,7 @@ class Reader:
 
 
 def _run(*row: Any) -> RunRow:
-    """Make the row of a run of what stands in its first content, which may be of any type. Total."""
+    """Return the row of a run, made from its first content, whose members may be of any type. Total."""
     texts = [cell if isinstance(cell, str | None) else str(cell) for cell in row]
     run, session, name, record, parent, at, _, last_at, _ = [*texts]
     head, pos = (cell if isinstance(cell, int) else 0 for cell in (row[6], row[8]))

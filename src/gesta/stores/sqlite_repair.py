@@ -1,4 +1,4 @@
-"""Triggers, views and indexes that no release of Gesta made are taken out of a record; what they were is told first.
+"""Removes triggers, views and indexes that no release of Gesta made from a record, after showing them.
 
 Taking them out runs nothing of them. A table that was changed is left as it is: what stands in it may be worked out by
 the table itself, so nobody can say what was written.
@@ -18,7 +18,7 @@ REMOVABLE = ("trigger", "view", "index")
 
 
 class Repair(Struct, frozen=True):
-    """What a repair does."""
+    """The changes of a repair."""
 
     removed: tuple[Object, ...]
     made: tuple[str, ...]
@@ -91,6 +91,6 @@ def _open(address: str, flags: int) -> apsw.Connection:
 
 
 def _is(each: Object) -> bool:
-    """Return whether it is what its row says, so that what is taken out is what was shown."""
+    """Return whether an object still is what its row says, so that the repair removes what was shown."""
     head = heading(each.sql)
     return (head.type, head.name) == (each.type, each.name)

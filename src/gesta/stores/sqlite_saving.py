@@ -1,4 +1,4 @@
-"""What was committed is saved where the file or its log was taken away from under this process.
+"""Saves committed entries when the file or its log was removed while this process wrote it.
 
 The kernel keeps a file that was deleted for as long as somebody has it open, and so do we: what was told to be on
 record can still be read here, by nobody else, and until this process ends. If only the log was deleted, it is moved
@@ -38,7 +38,7 @@ LAST = "What was committed last stands in that log alone"
 
 
 def save(connection: apsw.Connection, guard: Guard, path: Path) -> tuple[WriteFailed, bool]:
-    """Save what was committed; return the error that says where it is now, and whether it is saved.
+    """Save the committed entries. Returns the error that says where they are now, and whether they are saved.
 
     Cost: reads all, and may write it.
     """
@@ -65,7 +65,7 @@ def save(connection: apsw.Connection, guard: Guard, path: Path) -> tuple[WriteFa
 
 
 def refuse_lost(path: Path, guard: Guard) -> None:
-    """Open no file whose log was taken away. Called in turn, before SQLite opens it. Raises WriteFailed."""
+    """Refuse a file whose log was removed. Called in turn, before SQLite opens it. Raises WriteFailed."""
     if guard.beside():
         return
     log, name = f"{path}-wal", shlex.quote(str(path))
@@ -84,7 +84,7 @@ def refuse_lost(path: Path, guard: Guard) -> None:
 
 
 def refuse_missing(path: Path) -> None:
-    """Make no record where one was taken away while it was written. Raises WriteFailed."""
+    """Refuse to make a record where one was removed while it was written. Raises WriteFailed."""
     saved = next((each for each in saved_beside(path) if read_saved(each) is not None), None)
     if saved is not None:
         found = f"it was taken away while it was written, and saved into {str(saved)!r}"
@@ -99,7 +99,7 @@ def refuse_missing(path: Path) -> None:
 
 
 def refuse_saved(connection: apsw.Connection, path: Path) -> None:
-    """Go on with no file that lacks what was saved beside it. Raises WriteFailed, apsw.Error."""
+    """Refuse a file that lacks entries which were saved beside it. Raises WriteFailed, apsw.Error."""
     for saved in saved_beside(path):
         theirs = read_saved(saved)
         if theirs is None or connection.execute(ID).fetchall() != theirs[0]:
@@ -138,7 +138,7 @@ def saved_beside(path: Path) -> Iterator[Path]:
 
 
 def read_saved(path: Path) -> tuple[list[Any], set[tuple[Any, ...]]] | None:
-    """Read the id and the entries of what was saved; `None` where the file is no record."""
+    """Return the id and the entries of a saved file; `None` if the file is no record."""
     with suppress(apsw.Error, OSError, RecordError):
         return steady(path, lambda: (_asked(path, ID), set(_asked(path, ROWS))))
     return None
@@ -150,7 +150,7 @@ def moving(saved: Path, path: Path) -> str:
 
 
 def spare(path: Path) -> Path:
-    """Name a file beside a record that does not exist yet: `NAME.saved.gesta`, or with a number."""
+    """Return the name of a new file beside a record: `NAME.saved.gesta`, or with a number."""
     return next(name for name in _names(path) if not name.exists())
 
 
@@ -159,7 +159,7 @@ def _names(path: Path) -> Iterator[Path]:
 
 
 def _holds(connection: apsw.Connection, path: Path) -> bool:
-    """Return whether the file that lies there by now has every entry that we see, its own log left out."""
+    """Return whether the file that is there by now has every entry that we see, without its log."""
     try:
         ours = set(connection.execute(ROWS).fetchall())
         return ours <= set(steady(path, lambda: _asked(path, ROWS)))

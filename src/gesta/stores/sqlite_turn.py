@@ -1,4 +1,4 @@
-"""The order in which processes write one file: whoever comes waits behind those who wait, and nobody is passed over.
+"""The order in which processes write one file: each waits behind those that wait already.
 
 SQLite has no queue: of those who want to write, the one wins that happens to look when the lock is free. So a byte of
 the file, TURN, is locked before SQLite is asked. Who has to wait for it takes another one first, NEXT, until it has
@@ -59,15 +59,15 @@ class Turn:
 
     @contextmanager
     def waited(self, address: str, busy_s: float, until: float | None = None) -> Iterator[None]:
-        """Have the turn inside a block.
+        """Hold the turn inside the block.
 
         Args:
             address: of the record, for the error.
             busy_s: how long to wait.
-            until: when that is over, if the waiting has begun before.
+            until: end of the wait, if it has begun before.
 
         Raises:
-            RecordBusy: it did not come in time.
+            RecordBusy: the turn did not come in time.
         """
         if not self.taken_by(time.monotonic() + busy_s if until is None else until):
             raise RecordBusy(address, busy("other processes have", busy_s))
@@ -90,10 +90,10 @@ class Turn:
 
 
 def left(until: float) -> float:
-    """Return the seconds that are left, as a lock of Python takes them."""
+    """Return the seconds that are left, as the timeout of a Python lock."""
     return min(max(0.0, until - time.monotonic()), threading.TIMEOUT_MAX)
 
 
 def busy(who: str, busy_s: float) -> str:
-    """Return who wrote for longer than was waited."""
+    """Return the text of the error for others who wrote longer than this process waited."""
     return f"{who} been writing to it without a pause for {busy_s:g} s, the `busy_s` of gesta.open"

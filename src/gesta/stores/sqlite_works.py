@@ -1,4 +1,4 @@
-"""What each work does to the tables of a record, inside the transaction of the writer that carries it out.
+"""The operations on the tables of a record, each inside the writer's transaction.
 
 Each looks at the database before it writes, so one that is refused fails alone. What our own last commit left is
 remembered, and used while SQLite's data version says that nobody else has written since.
@@ -25,7 +25,7 @@ COLUMNS = attrgetter(*Row.__struct_fields__[:-1])
 
 
 class Works:
-    """The works of one store, and what it knows of the runs that it wrote."""
+    """The operations of one store, and the heads of the runs that it wrote."""
 
     def __init__(self, connection: apsw.Connection, leases: Leases, clock: Clock) -> None:
         self.leases = leases
@@ -46,12 +46,12 @@ class Works:
         return given
 
     def forget(self) -> None:
-        """Forget what others may have changed, and what a transaction did that is not committed."""
+        """Drop what others may have changed, and what a transaction did that was not committed."""
         self._heads.clear()
         self.leases.forget()
 
     def carry_out(self, work: Work) -> Any:
-        """Carry out a work; return what it gave, or the GestaError that it met before it had written anything.
+        """Carry out an operation. Returns its result, or the GestaError that it met before it wrote anything.
 
         Raises whatever an effect raises, which may have written.
         """
@@ -97,9 +97,9 @@ class Works:
         return pos
 
     def _transact(self, effect: TransactionalEffect) -> int:
-        """Do an effect, and append what it says of itself; nothing that it did is kept where it says so.
+        """Call an effect, and append its entries. Its changes are undone if it says so.
 
-        A statement may have ended the whole transaction: then a new one takes what the effect says.
+        A statement may have ended the whole transaction. Then a new one writes the entries.
         """
         sql, before = Sql(self._connection), self._tables()
         self._one.execute("SAVEPOINT effect")
@@ -133,7 +133,7 @@ class Works:
         self._many.executemany(UNLIST_TOOL, [(name,) for name in sorted(before - now)])
 
     def _allow_prune(self, gone: Prune) -> None:
-        """Refuse to take a run away that is not ours, or to which something was added meanwhile."""
+        """Refuse to prune a run whose lease is not ours, or to which something was added meanwhile."""
         self._allow_batch(Batch(gone.lease, gone.lease.head, ()))
         waiting = {one for (one,) in self._one.execute("SELECT id FROM main.inbox WHERE run = ?", (gone.lease.run,))}
         if waiting != set(gone.letters):

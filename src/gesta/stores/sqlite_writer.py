@@ -1,4 +1,4 @@
-"""The one writing connection of a store: works are carried out in groups, one transaction a group.
+"""The one writing connection of a store: operations are carried out in groups, one transaction a group.
 
 Synchronous, and under a lock: it may be called from any thread, and waits for the thread that is writing, and for its
 turn among processes. See `sqlite_works` for what a work does, `sqlite_leases` for who may write, `sqlite_turn` for the
@@ -43,11 +43,11 @@ FAULTY = (
 
 
 class NotNow(Exception):
-    """Another program is writing, and this commit is not to wait."""
+    """Another program is writing, and this commit must not wait."""
 
 
 class Terms(Struct, frozen=True):
-    """How a store writes."""
+    """The options with which a store writes."""
 
     synced: bool
     """Whether commits wait for the disk, where they are not told otherwise."""
@@ -57,7 +57,7 @@ class Terms(Struct, frozen=True):
 
 
 class Writer:
-    """Who writes a record's file, and holds leases in it."""
+    """The writing connection of a record's file, with its leases."""
 
     def __init__(self, path: Path, connection: apsw.Connection, guard: Guard, terms: Terms) -> None:
         self.commits = 0
@@ -86,10 +86,10 @@ class Writer:
         connection.set_busy_handler(self._patient)
 
     def commit(self, works: Sequence[Work], *, synced: bool = True) -> list[Any]:
-        """Carry out works in their order, in one transaction, after those who wait already.
+        """Carry out operations in their order, in one transaction, after those who wait already.
 
         Args:
-            synced: False leaves it to a later commit to wait for the disk.
+            synced: with `False` a later commit waits for the disk.
 
         Returns:
             For each work what it gave, or the GestaError that it alone met: a batch gives the pos of its last row,
@@ -111,7 +111,7 @@ class Writer:
             return self._commit(works, synced=synced)
 
     def at_once(self, works: Sequence[Work], synced: bool) -> list[Any] | None:  # noqa: FBT001
-        """Carry out works as `commit` does; `None`, and nothing happened, where that would have to wait for others.
+        """Carry out operations as `commit` does. Returns `None` and does nothing if it would have to wait.
 
         Args:
             synced: whether the commit waits for the disk.
@@ -142,7 +142,7 @@ class Writer:
             self._one.execute("ROLLBACK")
 
     def leave(self, lease: Lease) -> bool:
-        """Have nobody in this process use a lease any more; return whether a commit is to say so."""
+        """Mark a lease as unused in this process. Returns whether a commit has to free it for others."""
         return not self._closed and self._leases.leave(lease)
 
     def keep(self) -> Callable[[], None]:
@@ -154,14 +154,14 @@ class Writer:
         return None if self._closed or os.getpid() != self._process else self._leases.presence.descriptor
 
     def give_back(self, lease: Lease) -> None:
-        """See to it that a lease is given back whose return could not be committed, in a thread that tries again."""
+        """Start a thread that tries again to commit the return of a lease."""
         with self._giving:
             if self._leases.presence.back.get(lease.run) == lease.epoch and self._returning is None:
                 self._returning = threading.Thread(target=self._give_back, name="gesta leases", daemon=True)
                 self._returning.start()
 
     def inbox(self, run: str) -> list[Letter] | None:
-        """Letters that wait, or None for somebody else to look: a thread is writing, or something is wrong here.
+        """Return the letters that wait; `None` if the reader has to look: a thread is writing, or an error occurred.
 
         Cost: 3 us while an inbox that was empty stays so, for only what others wrote is looked at.
         """
@@ -239,7 +239,10 @@ class Writer:
 
     @contextmanager
     def _waited(self, until: float) -> Iterator[None]:
-        """Be the one thread of this store that writes, and the one process. Raises RecordBusy, WriteFailed."""
+        """Hold the right to write, among the threads of this store and among processes.
+
+        Raises RecordBusy, WriteFailed.
+        """
         if not self._turn.acquire(timeout=left(until)):
             raise self._busy("another thread of this process has")
         try:
@@ -266,7 +269,7 @@ class Writer:
             raise WriteFailed(str(self._path), "it was opened before this process was forked; open it again here")
 
     def _full_for(self, works: Sequence[Work], synced: bool) -> bool:  # noqa: FBT001
-        """Return whether a commit of these works waits for the disk."""
+        """Return whether a commit of these operations waits for the disk."""
         if synced and self.synced:
             return True
         for work in works:  # noqa: SIM110 - at each commit: a generator takes longer
@@ -323,7 +326,7 @@ class Writer:
             self._works.forget()
 
     def _gone(self) -> WriteFailed:
-        """Save what was committed, and say where it is."""
+        """Save the committed entries, and return the error that says where they are."""
         self._works.forget()
         if self._lost is not None:
             return self._lost
@@ -332,9 +335,9 @@ class Writer:
         return failure
 
     def _put_away(self, patience_s: float) -> WriteFailed | None:
-        """Commit what is to be committed at the end, and move the log into the file. Raises apsw.Error.
+        """Commit the return of the leases, and move the log into the file. Raises apsw.Error.
 
-        Returns what is to be told of a file that is no longer there.
+        Returns the error about a file that is no longer there.
         """
         if self._lost is not None or not self._guard.stands():
             self._connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)  # what another one wrote stays
@@ -358,7 +361,7 @@ class Writer:
         return None
 
     def _give_back(self) -> None:
-        """Try to give leases back until it is done, or the store is closed. Runs in a thread."""
+        """Try to commit the return of leases until that is done, or the store is closed. Runs in a thread."""
         while not self._ending.wait(RETRY_S):
             with suppress(GestaError):
                 self.at_once((), synced=False)

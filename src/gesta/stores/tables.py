@@ -122,14 +122,14 @@ MIGRATIONS = (
 
 
 def _first(text: str) -> str:
-    """Write tables of this format as format 1 had them."""
+    """Return the tables of this format as format 1 had them."""
     for statement in MIGRATIONS:
         text = text.replace(f",\n    {statement.partition(' COLUMN ')[2]}", "")
     return text
 
 
 def _migrated(text: str) -> str:
-    """Write tables of format 1 as SQLite has them when they were brought to this format."""
+    """Return the tables of format 1 as SQLite has them after the migration to this format."""
     for statement in MIGRATIONS:
         table, _, column = statement.removeprefix("ALTER TABLE ").partition(" ADD COLUMN ")
         head, made, rest = text.partition(f"CREATE TABLE {table}(")
@@ -138,7 +138,7 @@ def _migrated(text: str) -> str:
 
 
 def _made(text: str) -> list[str]:
-    """Cut statements apart, and write each as SQLite keeps it."""
+    """Return the statements of a text, each as SQLite keeps it."""
     return [one.replace(" IF NOT EXISTS", "") for one in map(str.strip, text.split(";\n")) if one]
 
 
@@ -215,7 +215,7 @@ UNANSWERABLE = (
 
 
 def gather(found: Iterable[Any], rows: list[Any], bounds: QueryBounds, query: str) -> None:
-    """Add rows to a list, which may be emptied meanwhile. Raises RecordError beyond a bound."""
+    """Add rows to a list, which the caller may empty meanwhile. Raises RecordError beyond a bound."""
     size = 0
     for row in found:
         size = size * bool(rows) + sum(len(cell) for cell in row if isinstance(cell, str | bytes))
@@ -227,7 +227,7 @@ def gather(found: Iterable[Any], rows: list[Any], bounds: QueryBounds, query: st
 
 
 def only_reading(action: int, first: str | None, _second: str | None, *_where: str | None) -> int:
-    """Allow what reads, for SQLite's authorizer; all else is refused, also inside views and triggers."""
+    """SQLite's authorizer: allow reading, and refuse all else, also inside views and triggers."""
     reading = action in READING or (action == apsw.SQLITE_PRAGMA and (first or "").lower() in PRAGMAS)
     return apsw.SQLITE_OK if reading else apsw.SQLITE_DENY
 
@@ -236,7 +236,7 @@ def put_views(connection: apsw.Connection) -> None:
     """Put the views of this release over those that a record lacks or has otherwise, on this connection alone.
 
     Raises:
-        RecordError: what stands there is no text. apsw.Error: the file is broken or locked.
+        RecordError: a text of the schema is no text. apsw.Error: the file is broken or locked.
     """
     try:
         schema = connection.execute("SELECT name, sql FROM main.sqlite_master WHERE type = 'view'").fetchall()
@@ -253,9 +253,9 @@ def put_views(connection: apsw.Connection) -> None:
 def escaped(
     connection: apsw.Connection, query: str, parameters: Sequence[Any], found: UnicodeDecodeError
 ) -> Iterator[tuple[Any, ...]]:
-    """Answer one SELECT of which a text is no UTF-8, as was found: each byte that does not fit is a lone surrogate.
+    """Answer one SELECT with texts that are no UTF-8: each byte that does not fit becomes a lone surrogate.
 
-    SQLite takes any bytes for text, and whoever reads them as text loses the whole answer.
+    SQLite accepts any bytes as text, and a reader that decodes them loses the whole answer.
 
     Raises:
         RecordError: there are several statements. apsw.Error: as the query by itself does.
@@ -282,7 +282,7 @@ def _decoded(kind: Any, cell: Any) -> Any:
 def ask(
     connection: apsw.Connection, query: str, parameters: Sequence[Any] = (), bounds: QueryBounds = UNBOUND
 ) -> Table:
-    """Answer a query with all its rows. Of several statements, the last one that has columns is told.
+    """Answer a query with all its rows. Of several statements, the last one that has columns is the answer.
 
     Raises:
         RecordError: the query would change something, goes beyond a bound, or SQLite cannot make sense of it.

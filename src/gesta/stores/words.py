@@ -53,7 +53,7 @@ MEMORY = "CREATE TABLE entries(pos INTEGER PRIMARY KEY, run TEXT, seq INTEGER, k
 
 
 class Wanted(Struct, frozen=True, kw_only=True):
-    """What is looked for, and where."""
+    """The words to find, and where to look."""
 
     words: str
     """All of them; "in quotes" together; `begin*`; `one OR other`."""
@@ -117,7 +117,7 @@ async def find(store: Store, wanted: Wanted, *, keep_from: int | None = SMALL) -
 
 
 def compiled(words: str) -> str:
-    """Write what a person typed as a query of FTS5. Raises GestaError where there is no word in it."""
+    """Return the FTS5 query for the words that a person typed. Raises GestaError if there is no word."""
     parts: list[str] = []
     for phrase, word in re.findall(r'"([^"]*)"|(\S+)', sayable(words)):
         text, prefix = (phrase, "") if phrase else (word.rstrip("*"), "*" if word.endswith("*") else "")
@@ -133,7 +133,7 @@ def compiled(words: str) -> str:
 
 
 def text_of(content: Content) -> str:
-    """Return what can be found of a content."""
+    """Return the text of a content that can be searched."""
     match content:
         case UserContent() | AssistantContent() | SystemContent() | ThoughtContent():
             text = told(content.value)
@@ -149,7 +149,7 @@ def text_of(content: Content) -> str:
 
 
 def told(value: Any) -> str:
-    """Write a value with its texts as they are, not escaped as in JSON."""
+    """Return a value as text, with its texts as they are and not escaped as in JSON."""
     if isinstance(value, str):
         return value
     if isinstance(value, dict):
@@ -160,7 +160,7 @@ def told(value: Any) -> str:
 
 
 def shown(text: str, asked: str) -> str:
-    """Cut out of a text the words around what was found."""
+    """Return the words around the found words in a text."""
     memory = apsw.Connection(":memory:")
     try:
         memory.execute("CREATE VIRTUAL TABLE one USING fts5(text, tokenize = 'unicode61 remove_diacritics 2')")
@@ -173,7 +173,7 @@ def shown(text: str, asked: str) -> str:
 
 
 def sayable(text: str) -> str:
-    """Leave out what SQLite takes for no text: half a surrogate pair; and a NUL, at which it would end."""
+    """Return a text that SQLite can hold: without lone surrogates, and without NUL, at which it would end."""
     return text.encode("utf-8", "replace").decode().replace("\0", " ").replace(OPENING, " ").replace(CLOSING, " ")
 
 
@@ -212,10 +212,10 @@ async def _index(store: Store, keep_from: int | None) -> apsw.Connection:
 
 
 def _kept(path: Path, keep_from: int) -> apsw.Connection | None:
-    """Fill the index that a record keeps, and give a connection to it; `None` where one is not worth it.
+    """Fill the index that a record keeps, and return a connection to it; `None` if the record is too small for one.
 
     Raises:
-        apsw.Error: it cannot be written.
+        apsw.Error: the index cannot be written.
     """
     connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
     try:
@@ -235,7 +235,7 @@ def _kept(path: Path, keep_from: int) -> apsw.Connection | None:
 
 
 def _filled(connection: apsw.Connection) -> int:
-    """Index what comes next, in one commit, and tell how many places were passed; 0 if nothing is left."""
+    """Index the next entries in one commit, and return how many places were passed; 0 if none is left."""
     with suppress(apsw.SQLError):  # there is no index yet
         query = """SELECT known.pos, (SELECT coalesce(max(pos), 0) FROM entries)
             FROM gesta_words_known AS known WHERE form = ?"""
@@ -289,7 +289,7 @@ def _texts(rows: Sequence[Row], blobs: Any) -> Iterator[tuple[int, str]]:
 
 
 async def _made(store: Store) -> apsw.Connection:
-    """Make an index in memory, of what may fit."""
+    """Return an index in memory, of all entries of a store."""
     memory, pos, held = apsw.Connection(":memory:"), 0, dict[str, list[tuple[str, bytes]]]()
     memory.execute(MEMORY + WORDS)
     while rows := [Row(*row) for row in (await store.sql(NEXT, (pos,))).rows]:

@@ -29,7 +29,7 @@ TOKENS = ("", "0", "0" * 64, "ü", "\ud800", "\x00", "x" * 100_000)
 
 
 class ApproverContract:
-    """What every Approver must do. Subclass it, and say how it is made and how an approval is made that it counts."""
+    """What every Approver must do. Subclass it, and define how it is made, and how a person signs."""
 
     def make_approver(self) -> Approver:
         """Make an Approver that knows `ada`."""
@@ -67,7 +67,7 @@ class ApproverContract:
             assert self.refusal(replace(ANSWER, token=token), ASKED) is not None, f"the token {token!r:.40} counts"
 
     def refusal(self, approval: ApprovalContent, asked: Asked) -> str | None:
-        """Ask an Approver."""
+        """Return why an Approver refuses an approval; `None` if it does not."""
         try:
             return self.make_approver().refuses(approval, asked)
         except Exception as error:

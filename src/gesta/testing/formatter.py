@@ -46,7 +46,7 @@ WORDS = (
 
 
 def history(*contents: Content | tuple[Content, int]) -> list[Entry]:
-    """Make entries of contents; of a pair the second is the seq of the cause."""
+    """Return entries made of contents. The second member of a pair is the seq of its cause."""
     entries = []
     for seq, each in enumerate(contents, 1):
         content, cause = each if isinstance(each, tuple) else (each, 0)
@@ -90,7 +90,7 @@ FOREIGN = {str: ODD, int: 7, bool: True, float: float("nan"), dict: {"a": ODD}, 
 
 
 def every_kind() -> list[Content]:
-    """Make a content of each kind, with as little in it as it takes."""
+    """Return a content of each kind, with required members only."""
     made = []
     for kind in typing.get_args(Content):
         fields = {

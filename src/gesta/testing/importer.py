@@ -43,7 +43,7 @@ CHANGED = 40
 
 
 class ImporterContract:
-    """What every importer must do. Subclass it, and give it formats and samples.
+    """What every importer must do. Subclass it, and define formats and samples.
 
     A sample is a whole file, best a small one with all that the format knows.
     """
@@ -149,7 +149,7 @@ class ImporterContract:
         return done.runs
 
     def on_record(self, work: Callable[[Record], Any]) -> None:
-        """Do something with a record in memory."""
+        """Call a function with a record in memory."""
 
         async def main() -> None:
             async with open_record() as record:
@@ -158,7 +158,7 @@ class ImporterContract:
         anyio.run(main)
 
     def harmless(self, name: str, files: Iterator[bytes]) -> None:
-        """Read files that are not as they should be: conversations, or `BadImport`, and nothing else."""
+        """Check that reading a malformed file yields conversations or raises `BadImport`, and does nothing else."""
         with tempfile.TemporaryDirectory() as folder:
             for data in files:
                 path = Path(folder, name)
@@ -173,7 +173,7 @@ class ImporterContract:
 
 
 def nested(foreign: Foreign) -> None:
-    """Check that a conversation is entries as a run has them."""
+    """Check that the entries of a conversation are nested as in a run."""
     spans: list[int] = []
     for seq, entry in enumerate(foreign.entries, 1):
         assert all(0 < cause < seq for cause in entry.causes), f"entry {seq} is caused by one that is not before it"
@@ -188,7 +188,7 @@ def nested(foreign: Foreign) -> None:
 
 
 def changed_values(data: bytes) -> Iterator[bytes]:
-    """Put another value in the place of each value of a JSON document, or of each line of one; of many, some."""
+    """Yield a JSON document with each of its values, or some of many, replaced by another value."""
     lot = random.Random(0)  # noqa: S311 - the same files each time
     try:
         lines = [json.loads(data)]
@@ -205,7 +205,7 @@ def changed_values(data: bytes) -> Iterator[bytes]:
 
 
 def paths(value: Any) -> Iterator[tuple[Any, ...]]:
-    """List where something stands in a JSON value, itself first."""
+    """Yield the path of each value in a JSON value, itself first."""
     yield ()
     if isinstance(value, dict | list):
         for key, each in value.items() if isinstance(value, dict) else enumerate(value):
@@ -223,7 +223,7 @@ def put(whole: Any, path: Sequence[Any], value: Any) -> Any:
 
 
 def changed_bytes(data: bytes) -> Iterator[bytes]:
-    """Cut a file short at many places, and change single bytes of it."""
+    """Yield a file cut short at many places, and with single bytes changed."""
     lot = random.Random(1)  # noqa: S311 - the same files each time
     for _ in range(CHANGED // 2):
         at = lot.randrange(len(data) + 1)

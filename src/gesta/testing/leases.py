@@ -1,4 +1,4 @@
-"""What a store must do about who may write: the first part of `gesta.testing.StoreContract`."""
+"""The sentences about leases: the first part of `gesta.testing.StoreContract`."""
 # ruff: noqa: D102 - the name of a test is its sentence
 
 import os
@@ -20,18 +20,18 @@ from gesta.testing.rows import (
 
 @collected
 class LeaseSentences:
-    """What a store must do about who may write: the first part of `gesta.testing.StoreContract`."""
+    """The sentences about leases: the first part of `gesta.testing.StoreContract`."""
 
     async def open_store(self) -> Store:
         """Open a store that nobody has used before."""
         raise NotImplementedError
 
     async def open_again(self, store: Store) -> Store:
-        """Open the same place once more, as another owner; let it be for a store that is private."""
+        """Open the same place once more, as another owner. Do not override it for a private store."""
         raise unittest.SkipTest("a private store has one owner only")
 
     async def end_owner(self, store: Store) -> None:
-        """Make the store's holders as good as dead, without closing the store; goes with `open_again`."""
+        """Make the store's owner count as dead, without closing the store. Needed with `open_again`."""
         raise NotImplementedError
 
     async def break_off(self, store: Store) -> Callable[[], None]:

@@ -73,7 +73,7 @@ class ModelContract:
         return [self.asked(0), self.asked(1)]
 
     def asked(self, answered: int) -> list[Piece]:
-        """Ask a model that needs no network, as after so many answers."""
+        """Return the reply of a model that needs no network, after a number of answers."""
         model = self.make_model()
         blocks = [model.encode(Message(role="user", text="Hello."))]
         request = Request(header=HEADER, envelope=model.envelope(HEADER), blocks=blocks, answered=answered)
@@ -188,7 +188,7 @@ class ModelContract:
         return parser.close(), deltas
 
     def harmless(self, pieces: Sequence[Piece]) -> None:
-        """Read what may be no reply."""
+        """Check that reading bytes that may be no reply raises nothing but `ModelFault`."""
         try:
             self.read(pieces)
         except ModelFault:
@@ -210,7 +210,7 @@ def _refuse(word: str) -> None:
 
 
 def cuts(pieces: Sequence[Piece]) -> Iterator[list[Piece]]:
-    """Cut a reply in bytes at many places, once each; one in no bytes stays as it is."""
+    """Yield a reply in bytes whole, in single bytes, and in two pieces. A reply that is not in bytes is not cut."""
     if not all(isinstance(piece, bytes) for piece in pieces):
         yield list(pieces)
         return

@@ -1,4 +1,4 @@
-"""What the sentences of a store are made with: rows and batches, and what is awaited, refused or followed."""
+"""Helpers of the store contract: rows, batches, expected errors, and following a store."""
 
 import os
 from collections.abc import Callable, Coroutine
@@ -30,12 +30,12 @@ def make_opening(run: str, session: str, name: str, parent_run: str | None = Non
 
 
 def make_batch(lease: Lease, head: int, count: int = 1) -> Batch:
-    """Make a batch of so many rows after `head`."""
+    """Return a batch with a number of rows after `head`."""
     return Batch(lease, head, [make_row(lease.run, head + place) for place in range(1, count + 1)])
 
 
 def collected(contract: type[Contract]) -> type[Contract]:
-    """Make pytest's kind of test of every sentence in a contract: synchronous, and with no parameters."""
+    """Turn every sentence of a contract into a pytest test: synchronous, and without parameters."""
     for name, sentence in list(vars(contract).items()):
         if name.startswith("test_"):
             setattr(contract, name, on_a_loop(name, sentence))
@@ -65,7 +65,7 @@ def on_a_loop(name: str, sentence: Callable[..., Coroutine[Any, Any, None]]) -> 
 
 
 async def refused(work: Coroutine[Any, Any, Any], *errors: type[Exception]) -> Exception:
-    """Await what must raise one of these errors, and give the error."""
+    """Await a call that must raise one of these errors, and return the error."""
     try:
         found = await work
     except errors as error:
@@ -74,7 +74,7 @@ async def refused(work: Coroutine[Any, Any, Any], *errors: type[Exception]) -> E
 
 
 async def follow(store: Store, count: int, first: int = 0) -> list[Row]:
-    """Follow a store until so many rows have come."""
+    """Follow a store until a number of rows have come."""
     rows: list[Row] = []
     tail = store.tail(first)
     async for page in tail:
@@ -93,13 +93,13 @@ async def append_many(store: Store, run: str, count: int) -> None:
 
 
 async def later(work: Callable[[], Coroutine[Any, Any, Any]]) -> None:
-    """Do something in a while."""
+    """Call a function after a while."""
     await anyio.sleep(0.05)
     await work()
 
 
 async def telling(work: Coroutine[Any, Any, Any], outcomes: list[Any]) -> None:
-    """Do something, and note what came of it."""
+    """Await a call, and keep its result, or the LeaseLost that it raised."""
     try:
         outcomes.append(await work)
     except LeaseLost as error:

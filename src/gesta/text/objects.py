@@ -30,7 +30,7 @@ LONG = "a number in it has too many digits"
 
 
 class TextObject(Struct, frozen=True):
-    """One object in a text, or what looks like one."""
+    """One object in a text, or a text that looks like one."""
 
     start: int
     """Of its first brace, in characters."""
@@ -60,7 +60,7 @@ def objects(text: str) -> list[TextObject]:
 
 
 def _piece(text: str, start: int) -> TextObject:
-    """Read what lies between the braces alone: an error costs the length of the text that it happened in."""
+    """Return the object between two braces. A failure costs no more than the length of that text."""
     end = _closing_brace(text, start)
     if end is None:
         return TextObject(start, len(text), None, UNCLOSED)
@@ -83,7 +83,7 @@ def _text_object(text: str, start: int, end: int, value: dict[str, Any]) -> Text
 
 
 def _problem(wrong: Exception) -> str:
-    """Return what a decoder found, in the same words on every Python."""
+    """Return the problem that a decoder found, in the same words on every Python."""
     if not isinstance(wrong, json.JSONDecodeError):
         return DEEP if isinstance(wrong, RecursionError) else LONG
     words, at = wrong.msg, wrong.pos

@@ -134,7 +134,7 @@ class Secrets:
         return None if found is None else self._names[int((found.lastgroup or "s0")[1:])]
 
     def unfinished(self, text: str) -> int:
-        """Return the place in a text from which a secret may have begun that goes on in what follows."""
+        """Return the place at the end of a text where a secret may begin that is not complete yet."""
         if self.search is None:
             return len(text)
         self.search("")
@@ -233,7 +233,7 @@ def worded(value: str) -> bool:
 
 
 def _forms(value: str) -> str:
-    """Write a pattern of all forms of a secret."""
+    """Return a pattern for all forms of a secret."""
     forms = ["".join(map(_character, re.findall(r"\\+|[^\\]", value)))]
     forms += ["".join(BASE64.get(sign, sign) for sign in core) for core in _cores(value)]
     head, tail = _head(value, 2), _tail(value, 2)
@@ -246,7 +246,7 @@ def _forms(value: str) -> str:
 
 
 def _head(value: str, least: int) -> str:
-    """Write a pattern of the first characters, at least so many; empty where stars or dots stand among them."""
+    """Return a pattern for a minimum number of first characters; empty if stars or dots are among them."""
     signs = list(map(_character, re.split(EDGES, value[: min(EDGE, len(value) // 2)])[0]))
     if len(signs) < least:
         return ""
@@ -254,7 +254,7 @@ def _head(value: str, least: int) -> str:
 
 
 def _tail(value: str, least: int) -> str:
-    """Write a pattern of the last characters, at least so many; empty where stars or dots stand among them."""
+    """Return a pattern for a minimum number of last characters; empty if stars or dots are among them."""
     signs = list(map(_character, re.split(EDGES, value[-min(EDGE, len(value) // 2) :])[-1]))
     if len(signs) < least:
         return ""
@@ -263,7 +263,7 @@ def _tail(value: str, least: int) -> str:
 
 
 def _character(sign: str) -> str:
-    """Write a pattern of a character, as it is and escaped; backslashes that follow each other are one."""
+    """Return a pattern for a character, as it is and escaped. Backslashes in a row count as one."""
     if sign[0] == "\\":
         count = len(sign)
         escaped = (r"\\{1,15}u005[Cc]", "%5[Cc]", "&#92;", "&#[xX]5[Cc];")

@@ -30,7 +30,7 @@ LOOKS_LATIN = {
 
 
 def visible(text: str) -> str:
-    """Return a text in which each character is seen for what it is; line ends and tabs stay."""
+    """Return a text with marks in place of characters that are invisible or look like others."""
     if text.isascii() and text.isprintable():
         return text
     strange = _strange(text)
@@ -53,7 +53,7 @@ def visible_value(value: Any) -> Any:
 
 
 def remarks(value: Any) -> list[str]:
-    """Return what a person has to know of the texts in a value before deciding, each remark once."""
+    """Return remarks on the texts in a value that a person should read before deciding, each once."""
     found: dict[str, None] = {}
     for text in _texts(value):
         for word in _words(text):
@@ -71,7 +71,7 @@ def remarks(value: Any) -> list[str]:
 
 
 def unseen(sign: str) -> bool:
-    """Return whether a character shows nothing of itself, or steers what shows it; space, line end, tab do not."""
+    """Return whether a character is invisible or steers a terminal; space, line end and tab are neither."""
     if sign in " \n\t":
         return False
     return unicodedata.category(sign) in UNSEEN or BLANK.match(sign) is not None

@@ -43,7 +43,7 @@ def _texts(sections: list[Any]) -> dict[str, str]:
 
 
 def _shown(section: Any) -> str:
-    """Write a section as plain text; parameters are told elsewhere."""
+    """Return a section as plain text, without its parameters."""
     match section.kind.value:
         case "text":
             return str(section.value).strip()

@@ -33,7 +33,9 @@ async def explain_run(record: Record, run: str, seq: int | None = None) -> Expla
         told = sorted(state.origins[run].nodes)
         seq = max((answer for _, answer in state.questions), default=told[-1] if told else len(state.entries))
     if (run, seq) not in state.entries:
-        raise GestaError(f"No entry {seq} in run {run}. Its entries are 1 to {len(state.entries)}.")
+        raise GestaError(
+            f"No entry {seq} in run {run}. Its entries are 1 to {len(state.entries)}; `gesta log` shows them."
+        )
     found = explanation(state, (run, seq))
     while await _read_more(record, state, found.elsewhere):
         found = explanation(state, (run, seq))
@@ -41,7 +43,7 @@ async def explain_run(record: Record, run: str, seq: int | None = None) -> Expla
 
 
 async def all_nodes(record: Record, run: str | None = None) -> tuple[tuple[Node, ...], State]:
-    """Return the nodes of a run, or of all runs, with the nodes elsewhere that they were made from, and the state."""
+    """Return the nodes of a run, or of all runs, with their sources in other runs, and the state."""
     state = State()
     for each in [run] if run is not None else [row.run for row in await record.store.runs()]:
         fold(Lineage(), await record.read(each), state)
@@ -52,7 +54,7 @@ async def all_nodes(record: Record, run: str | None = None) -> tuple[tuple[Node,
 
 
 async def _read_more(record: Record, state: State, elsewhere: tuple[Key, ...]) -> bool:
-    """Fold the runs that are named, if they are on record."""
+    """Fold more runs, if they are on record."""
     known = len(state.entries)
     for run in sorted({run for run, _ in elsewhere}):
         fold(Lineage(), await record.read(run), state)
@@ -60,7 +62,7 @@ async def _read_more(record: Record, state: State, elsewhere: tuple[Key, ...]) -
 
 
 def _key(entry: Entry | str | Key) -> Key:
-    """Read which entry is meant."""
+    """Return the run and the seq of the entry that is meant."""
     if isinstance(entry, Entry):
         return entry.run, entry.seq
     if isinstance(entry, str):

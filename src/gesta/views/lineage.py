@@ -36,7 +36,7 @@ class Node(Struct, frozen=True):
 
 
 class Explanation(Struct, frozen=True):
-    """Why an entry is what it is."""
+    """An explanation of an entry: the nodes that it was made from."""
 
     id: str
     """Of the entry."""
@@ -51,7 +51,7 @@ class Explanation(Struct, frozen=True):
 
 
 class Unexplained(Struct, frozen=True):
-    """What law 8 finds."""
+    """What cannot be explained in some runs."""
 
     entries: dict[str, str]
     """What entries lack, by id: a place, or a cause that their kind must have."""
@@ -64,7 +64,7 @@ class Unexplained(Struct, frozen=True):
 
 
 class State(Struct):
-    """What is known of the lineage of some runs."""
+    """The folded lineage of some runs."""
 
     origins: dict[str, Origin] = field(default_factory=dict)
     """By run."""
@@ -76,11 +76,11 @@ class State(Struct):
     lacks: dict[str, str] = field(default_factory=dict)
 
     def links(self, key: Key) -> tuple[Key, ...]:
-        """Return what an entry was made from, as it says."""
+        """Return the causes that an entry names."""
         return self.origins[key[0]].links[key[1]]
 
     def kind(self, key: Key) -> Kind | None:
-        """Return the kind of an entry; `None` of one in a run that was not given."""
+        """Return the kind of an entry; `None` if its run was not read."""
         return self.entries[key].kind if key in self.entries else None
 
 
@@ -110,7 +110,7 @@ class Lineage:
 
 
 def explain(entries: Iterable[Entry], seq: int, run: str | None = None) -> Explanation:
-    """Explain an entry: what it was made from, back to the question.
+    """Return the explanation of an entry, back to the question.
 
     Args:
         entries: of its run, and of the runs that `elsewhere` named before, if any.
@@ -126,7 +126,7 @@ def explain(entries: Iterable[Entry], seq: int, run: str | None = None) -> Expla
 
 
 def explanation(state: State, target: Key) -> Explanation:
-    """Explain an entry by what was folded."""
+    """Return the explanation of an entry, from the folded lineage."""
     wanted = _closure(state, [target], target[1])
     asked = state.questions.get(target, ())
     ids = tuple(state.entries[key].id for key in asked)
@@ -135,14 +135,14 @@ def explanation(state: State, target: Key) -> Explanation:
 
 
 def nodes_of(state: State, run: str | None = None) -> tuple[tuple[Node, ...], tuple[Key, ...]]:
-    """Return the nodes of a run, or of all, with what they were made from; and causes in runs that were not given."""
+    """Return the nodes of a run, or of all, with their sources, and the causes in runs not yet read."""
     own = [key for key in state.entries if run in (None, key[0])]
     wanted = _closure(state, own, max((seq for _, seq in own), default=0) + 1)
     return _nodes(state, list(_ordered(state, wanted))), _elsewhere(state, wanted)
 
 
 def unexplained(entries: Iterable[Entry]) -> Unexplained:
-    """Return what of some runs is not explained. Cost: linear in the entries."""
+    """Return the entries of some runs that are not explained. Cost: linear in the entries."""
     state = fold(Lineage(), entries)
     numbers = {key: place for place, key in enumerate(key for asked in state.questions.values() for key in asked)}
     reached: dict[Key, int] = {}
@@ -162,7 +162,7 @@ def _inferred(entry: Entry) -> bool:
 
 
 def _missing(state: State, entry: Entry, place: Place | None) -> str | None:
-    """Return what an entry lacks."""
+    """Return what an entry lacks: a place, or a cause that its kind must have; `None` if it lacks nothing."""
     if place is None:
         return "a place in the table of kinds"
     known = {state.kind(link) for link in state.links((entry.run, entry.seq))}
@@ -175,7 +175,7 @@ def _missing(state: State, entry: Entry, place: Place | None) -> str | None:
 
 
 def _closure(state: State, targets: Iterable[Key], before: int) -> set[Key]:
-    """Find all that entries of a run were made from, and what says more about that and stands before a seq."""
+    """Return all that entries of a run were made from, and entries before `seq` that say more about these."""
     left = list(targets)
     wanted = set(left)
     run = left[0][0] if left else ""
@@ -190,12 +190,12 @@ def _closure(state: State, targets: Iterable[Key], before: int) -> set[Key]:
 
 
 def _elsewhere(state: State, wanted: Iterable[Key]) -> tuple[Key, ...]:
-    """Find the causes that lie in runs which were not given."""
+    """Return the causes that lie in runs not yet read."""
     return tuple(dict.fromkeys(link for key in wanted for link in state.links(key) if link[0] not in state.origins))
 
 
 def _ordered(state: State, wanted: Iterable[Key]) -> Iterator[Key]:
-    """Yield entries in the order of the store, but each after what it was made from."""
+    """Yield entries in the order of the store, but each after its causes."""
     within, begun, done = set(wanted), set[Key](), set[Key]()
     left = sorted(within, key=lambda key: (state.entries[key].pos, key[1], key[0]), reverse=True)
     while left:
@@ -233,7 +233,7 @@ def _nodes(state: State, ordered: list[Key], target: Key | None = None) -> tuple
 
 
 def _text(state: State, entry: Entry) -> str:
-    """Write what an entry says."""
+    """Return the text of an entry."""
     match entry.content:
         case kinds.ToolCallContent(tool_name=name, tool_args=args):
             return f"{name} {observation_text(args)}"
@@ -277,7 +277,7 @@ def _passage(hit: kinds.Hit) -> str:
 
 
 def summary_text(content: kinds.CompactionContent) -> str:
-    """Write what stands for what was left out, and why that is no summary where one was to be; empty for nothing."""
+    """Return the summary of a compaction, or why there is none; empty if none was wanted."""
     why = f"no summary: {content.error.message} (run {content.run})" if content.error is not None else None
     return "\n".join(each for each in (content.summary, why) if each)
 

@@ -1,4 +1,4 @@
-"""What a form of a history does not show of what is on record: counted, each under a name with its words.
+"""Counts what a form of a history does not show of the entries on record, by kind of loss.
 
 Nothing that is lost here is lost on record. A form may show it in words where it has no other place; what is counted is
 what a model no longer gets as what it was.
@@ -32,10 +32,10 @@ SAID = frozenset({Kind.User, Kind.ToolCall, Kind.ToolResult})
 
 
 def losses(entries: Sequence[Entry], messages: Sequence[Message], by: str = "") -> Counter[str]:
-    """Count what is lost of entries in the messages that were made from them.
+    """Return how many things of each kind are lost in the messages that were made from some entries.
 
     Args:
-        by: whose native items are understood, as `gesta.model.request.native_by` says it; empty for nobody's.
+        by: the form of native items that is understood, see `gesta.model.request.native_by`; empty for none.
     """
     found: Counter[str] = Counter()
     shown = {seq for message in messages for seq in message.sources}
@@ -71,5 +71,5 @@ def losses(entries: Sequence[Entry], messages: Sequence[Message], by: str = "") 
 
 
 def told(found: Mapping[str, int]) -> list[str]:
-    """Return what is lost, a line for each."""
+    """Return the losses in words, one line for each kind."""
     return [f"{count} x {name}: {LOSSES[name]}" for name, count in found.items()]

@@ -33,7 +33,7 @@ BASES = """SELECT run, content FROM entries
 
 
 class Numbers(Struct):
-    """What is known of one day, agent, model or tool."""
+    """The counts of one day, agent, model or tool."""
 
     requests: int = 0
     faults: int = 0
@@ -56,7 +56,7 @@ class Numbers(Struct):
     """Of answers; of tools, from an attempt to its result."""
 
     def facts(self) -> dict[str, Any]:
-        """Return them as JSON has them, with what follows from them."""
+        """Return the counts as JSON values, with the error rate and percentiles of the latency."""
         found = {name: getattr(self, name) for name in self.__struct_fields__ if name != "latencies_ms"}
         found["usd"] = None if self.usd is None else round(self.usd, 9)
         found["error_rate"] = round(self.errors / done, 6) if (done := self.calls - self.unanswered) else None
@@ -65,14 +65,14 @@ class Numbers(Struct):
 
 
 class Mark(Struct):
-    """What is read of annotations, and of what version 0.1.0 wrote beside a result."""
+    """The annotations that are read, and the members that version 0.1.0 wrote beside a result."""
 
     origin: Any = msgspec.field(default=None, name="from")
     """In a fork: the entry that it took over."""
 
 
 class Told(Struct):
-    """Of a stored content, what is counted; all else is skipped without being read."""
+    """The members of a stored content that are counted. All others are skipped without being read."""
 
     header: Any = None
     meta: Any = None
@@ -92,7 +92,7 @@ class Told(Struct):
 
 
 class Row(Struct, frozen=True):
-    """What is read of an entry."""
+    """The columns of an entry that are read."""
 
     pos: int
     run: str
@@ -121,7 +121,7 @@ class Call(Struct):
 
 
 class Standing(Struct):
-    """What must be remembered of a run while it is read."""
+    """The state of a run while its rows are read."""
 
     base: "Standing | None" = None
     """Of a fork: what holds the entries up to `shared`."""
@@ -165,7 +165,7 @@ class Stats:
         self._runs: dict[str, Standing] = {}
 
     def add(self, row: Row) -> None:
-        """Add a row. Total: what cannot be read counts as nothing."""
+        """Add a row. Total: a row that cannot be read is not counted."""
         try:
             told = _TOLD.decode(row.content)
         except (msgspec.MsgspecError, RecursionError, TypeError, ValueError):
@@ -277,14 +277,14 @@ class Stats:
 
 
 def _line(run: Standing | None) -> Iterator[Standing]:
-    """Yield a run and those that it goes on from."""
+    """Yield a run, its base, the base of that, and so on."""
     while run is not None:
         yield run
         run = run.base
 
 
 def _holder(run: Standing, seq: int) -> Standing:
-    """Return the one that wrote an entry which a run holds: itself, or one that it goes on from."""
+    """Return the run that wrote an entry of a run: the run itself, or one of its bases."""
     while run.base is not None and seq <= run.shared:
         run = run.base
     return run
@@ -296,7 +296,7 @@ def _header(run: Standing, seq: Any) -> str:
 
 
 def _model(run: Standing, seq: int) -> str:
-    """Return the model that a run had when it held so many entries."""
+    """Return the model that a run used at a certain number of entries."""
     run = _holder(run, seq)
     return next((model for since, model in reversed(run.spoke) if since <= seq), "")
 
@@ -308,7 +308,7 @@ def _speaks(run: Standing, seq: int, model: str) -> None:
 
 
 def _marked(said: str | msgspec.Raw | None) -> bool:
-    """Return whether members name an entry that this one was taken from."""
+    """Return whether an entry is a copy: its members name the entry that it was taken from."""
     try:
         return said is not None and _MARK.decode(said).origin is not None
     except (msgspec.MsgspecError, RecursionError):
@@ -316,7 +316,7 @@ def _marked(said: str | msgspec.Raw | None) -> bool:
 
 
 def _known(run: Standing, seq: Any) -> Call | None:
-    """Find a call by its seq; one that a fork shares is the fork's too from then on."""
+    """Return a call by its seq. A call that a fork shares counts as the fork's from then on."""
     if not isinstance(seq, int):
         return None
     found = run.calls.get(seq)
@@ -326,7 +326,7 @@ def _known(run: Standing, seq: Any) -> Call | None:
 
 
 def _call(run: Standing, told: Told) -> Call | None:
-    """Find the call that a result is the first one of: by its seq, the provider's id, or first in, first out."""
+    """Return the call that a result answers first: by seq, by the provider's id, or the oldest one without a result."""
     if told.outcome == "late":
         return None
     if isinstance(told.call, int):

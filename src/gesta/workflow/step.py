@@ -26,7 +26,7 @@ Ended = tuple[EndContent, tuple[Cause, ...]]
 
 
 class Suspended(BaseException):
-    """Leaves a program whose turn waits for somebody; no error, and not to be caught."""
+    """Leaves a program whose turn waits for somebody. It is no error; do not catch it."""
 
 
 class Stopped(BaseException):
@@ -57,7 +57,7 @@ class ProgramTurn:
 
     @property
     def question(self) -> int:
-        """Seq of what opened the turn."""
+        """Seq of the message or task that opened the turn."""
         turn = self.live.state.turn
         assert turn is not None
         return turn.question

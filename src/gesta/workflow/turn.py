@@ -1,4 +1,4 @@
-"""A program takes its turn to the end, or until somebody is waited for; what it raises is how the turn ends."""
+"""A program runs its turn until it ends or waits. What the program raises decides how the turn ends."""
 
 from collections.abc import Awaitable
 from traceback import format_exception
@@ -24,9 +24,9 @@ async def play(agent: Agent, live: LiveRun) -> Outcome:
     """Run the turn of an agent with a program until it ends or waits.
 
     Raises:
-        OtherProgram: it does not fit what is on record; the turn stays open.
-        WriteFailed, LeaseLost: the log takes no more.
-        TurnLeft: who waits for the turn has stopped waiting.
+        OtherProgram: the program does not fit the record; the turn stays open.
+        WriteFailed, LeaseLost: the log accepts no more entries.
+        TurnLeft: the caller has stopped waiting for the turn.
     """
     turn = live.state.turn
     assert turn is not None and agent.program is not None
@@ -55,14 +55,14 @@ async def play(agent: Agent, live: LiveRun) -> Outcome:
 
 
 async def _left_at_once(program: Awaitable[Any], live: LiveRun) -> Any:
-    """Await a program; when its turn is left it is broken off, and what it called is seen through. Raises TurnLeft."""
+    """Await a program. When its turn is left, the program is cancelled, and its calls may end. Raises TurnLeft."""
     with live.stop.breaking():
         return await program
     raise TurnLeft
 
 
 def _checked_answer(agent: Agent, finish: Finish) -> Finish:
-    """Fail where what a program gave is not of the type that the answer has to be."""
+    """Return the end of a turn, which fails if the program's value is not of the agent's type."""
     if agent.answer_type is not None:
         try:
             agent.answer_type.given(finish.value)
@@ -72,7 +72,7 @@ def _checked_answer(agent: Agent, finish: Finish) -> Finish:
 
 
 def _why(left: BaseException) -> BaseException:
-    """Find why a program was left: its own fault before all, then an end, then that it waits. Raises what is no fault.
+    """Return why a program was left: its own fault first, then an end, then a wait. Raises what is no fault.
 
     Raises:
         GestaError: of the log, or of a program that does not fit.
@@ -99,7 +99,7 @@ def _error(failure: BaseException) -> Error:
 
 
 def _last(live: LiveRun) -> tuple[Cause, ...]:
-    """Find what an answer was made from when a program does not say: its last step, or the question."""
+    """Return the causes of an answer if a program names none: its last step, or the question."""
     ended = [step.end_seq for step in live.state.steps.named.values() if step.end is not None]
     assert live.state.turn is not None
     return (max(ended),) if ended else (live.state.turn.question,)

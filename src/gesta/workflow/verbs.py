@@ -50,7 +50,7 @@ AT_ONCE_S = 1.0
 
 
 class Result(Struct, frozen=True, kw_only=True):
-    """What another agent gave; a failure is a result too."""
+    """The result of another agent; a failure is a result too."""
 
     name: str
     text: str
@@ -69,7 +69,7 @@ class Result(Struct, frozen=True, kw_only=True):
 
 
 class StepInput(Struct, frozen=True, kw_only=True):
-    """What is handed to a child run."""
+    """The agent and the task of a step that calls another agent."""
 
     agent: Agent
     run: str
@@ -85,7 +85,7 @@ class StepInput(Struct, frozen=True, kw_only=True):
 
 
 class Verbs(ProgramTurn):
-    """What a program acts through."""
+    """The methods by which a program calls agents, asks people, waits and writes notes."""
 
     def __init__(self, agent: Agent, live: LiveRun) -> None:
         super().__init__(agent, live)
@@ -102,14 +102,14 @@ class Verbs(ProgramTurn):
         causes: Sequence[Cause] = (),
         hear: Listener | None = None,
     ) -> Result:
-        """Have another agent answer in a run of its own, once; it may end badly, which is a result too.
+        """Call another agent in a run of its own, once. A failure of that run is a result too.
 
         Args:
             input: text, or any JSON value, which is handed over as JSON text.
             name: of the step and of the child run.
             role: of the step's span: agent, plan, step, finding, synthesis, or your own.
             causes: what the input was made from, beside what opened the turn.
-            hear: is told what the child run tells, in place of who listens here; `aloud` makes its answer this run's.
+            hear: the listener of the child run, in place of this run's; `aloud` makes its answer this run's.
 
         Raises:
             OtherProgram: the name was used before in this pass, or is on record with another input.
@@ -124,7 +124,7 @@ class Verbs(ProgramTurn):
     async def go_on(
         self, agent: Agent, content: SystemContent, name: str, *, thread: str, causes: Sequence[Cause] = ()
     ) -> Result:
-        """Have another agent take one more turn of a child run, which remembers those before.
+        """Call another agent for one more turn of a child run, which remembers its turns before.
 
         Args:
             content: what opens the turn; its `document` goes with it.
@@ -180,7 +180,7 @@ class Verbs(ProgramTurn):
 
         Raises:
             OtherProgram: the name was used before in this pass, or is on record with another kind.
-            AgentError: the run itself writes such a content, or a field of it.
+            AgentError: only the run itself writes this kind, or one of the fields that are filled in.
         """
         refuse_own(content, "note(...)")
         return self.keep(name, content, causes)
@@ -202,7 +202,7 @@ class Verbs(ProgramTurn):
         return utc_time(written.value)
 
     async def ask(self, name: str, question: str, schema: dict[str, Any] | None = None) -> Any:
-        """Ask a person, once, and give the answer; until somebody answers, the turn waits.
+        """Ask a person, once, and return the answer. Until somebody answers, the turn waits.
 
         Args:
             schema: JSON Schema of the answer; None for any text.
@@ -219,10 +219,10 @@ class Verbs(ProgramTurn):
         return answer.value
 
     async def sleep(self, name: str, until: datetime | float) -> datetime:
-        """Wait until a time, or for so many seconds from now, once; the turn is left open for whoever takes it up then.
+        """Wait until a time, or for some seconds, once. The turn stays open, and is continued when it is due.
 
         Returns:
-            When it was due. `gesta work` takes due turns up; a wait of less than a second is waited out here.
+            The time at which it was due. `gesta work` continues due turns; less than a second needs no worker.
         """
         due = until if isinstance(until, datetime) else self.live.clock() + timedelta(seconds=until)
         due = self.note(name, TimerContent(due_at=due, key=name), [self.question])[0].due_at
@@ -262,7 +262,7 @@ class Verbs(ProgramTurn):
             self.live.pass_on(event)
 
     async def _edge(self, live: LiveRun, step: WorkflowStep, handed: StepInput) -> tuple[int, dict[str, Any] | None]:
-        """Write the edge to a child run, or find it on record; also what that may spend."""
+        """Write the edge to a child run, or find it on record. Returns its seq, and what the run may spend."""
         written = next((each for each in step.entries if isinstance(each.content, EdgeContent)), None)
         if written is None:
             path, name, allowance = list(live.log.path), handed.agent.name, await self.allowance()
@@ -288,13 +288,16 @@ class Verbs(ProgramTurn):
         return end, ((ended.run, ended.end),)
 
     def _run_name(self, name: str) -> str:
-        """Name the child run of a step: that of an earlier turn is another, whatever the names are."""
+        """Return the name of a step's child run.
+
+        A step of an earlier turn has another run, even under the same name.
+        """
         before = self.live.state.steps.before.get(name, 0)
         return f"{name}#{before + 1}" if before or "#" in name else name
 
 
 def _same(name: str, written: Any, handed: Any) -> None:
-    """Make sure that another agent is asked what is on record. Raises OtherProgram."""
+    """Check that a step calls its agent with the input that is on record. Raises OtherProgram."""
     if written != handed and digest_of(written) != digest_of(as_recorded(handed)):
         found = f"it is on record with the input {observation_text(written)!r:.200}"
         raise OtherProgram(name, found, f"the same, got {observation_text(handed)!r:.200}")

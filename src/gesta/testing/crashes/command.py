@@ -26,7 +26,7 @@ from gesta.testing.crashes.witness import Strike
 RECORD, WITNESS = "record.gesta", "witness.jsonl"
 STRIKES: dict[str, Strike] = {"cancel": "cancelled", "fail": "failed"}
 AGAIN = 12
-"""The second process is killed at one of so many of its first points."""
+"""Number of its first points at which the second process is killed."""
 WRONG = 50  # lines shown of what must not be
 
 

@@ -38,7 +38,7 @@ BY = "crash test"
 
 
 class Scene(Struct, frozen=True, kw_only=True):
-    """What every life of a record is told."""
+    """The settings of every life of a record."""
 
     agent: Callable[[], Agent]
     """Imports or makes it, in the life."""
@@ -60,12 +60,12 @@ def ready(folder: Path) -> None:
 
 
 def forked(work: Callable[[], None]) -> int:
-    """Do a work in a process of its own, and give its exit code; below 0, the signal that ended it."""
+    """Call a function in a process of its own, and return the exit code; below 0, the signal that ended it."""
     return ended(fork(work))
 
 
 def fork(work: Callable[[], None]) -> int:
-    """Begin a work in a process of its own, and give its id; what it prints goes to stderr."""
+    """Start a process that calls a function, and return its id. Its output goes to stderr."""
     if not hasattr(os, "fork"):
         raise GestaError("A crash test needs a system that can fork, such as Linux or macOS.")
     sys.stdout.flush()
@@ -90,7 +90,7 @@ def fork(work: Callable[[], None]) -> int:
 
 
 def ended(child: int) -> int:
-    """Wait for a process to end, and give its exit code."""
+    """Wait for a process to end, and return its exit code."""
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
@@ -105,7 +105,7 @@ def lived(
         within_s: how long it may live, in place of a point: it is killed from outside, at any instruction.
 
     Raises:
-        GestaError: it failed.
+        GestaError: the process failed.
     """
     child = fork(lambda: anyio.run(live, scene, Life(scene.witness, number, last, strike)))
     if within_s is not None:
@@ -120,7 +120,7 @@ def lived(
 
 
 def judged(scene: Scene) -> Report:
-    """Hold a record against the harness's log; the record is opened in a process of its own. Raises GestaError."""
+    """Compare a record with the harness's log, in a process of its own. Raises GestaError."""
 
     async def hold() -> None:
         async with gesta.open(scene.record, readonly=True) as record:
@@ -133,7 +133,7 @@ def judged(scene: Scene) -> Report:
 
 
 async def live(scene: Scene, life: Life) -> None:
-    """Send every message, and tell how each turn ended."""
+    """Send every message, and write in the harness's log how each turn ended."""
     agent, models = scene.agent(), dict[str, Model]()
     store = Watched(address.store(scene.record, durability="normal"), life)
     record = Record(store, lambda each: watched(address.bind(each, models), life))
@@ -152,7 +152,7 @@ async def live(scene: Scene, life: Life) -> None:
 
 
 async def _cancellable(life: Life, turn: Coroutine[Any, Any, Outcome]) -> Outcome | None:
-    """Await a turn that a point may cancel; `None` where that was done."""
+    """Await a turn that the harness may cancel; `None` if it was cancelled."""
     task, loop = asyncio.ensure_future(turn), asyncio.get_running_loop()
     life.cancel = partial(loop.call_soon_threadsafe, task.cancel)
     await asyncio.wait([task])

@@ -30,7 +30,7 @@ Fired = dict[tuple[str, str, str], int]
 
 
 class ToolCount(Struct, kw_only=True):
-    """What became of the calls of one tool."""
+    """The counts of one tool's calls."""
 
     effect: str
     """Its policy."""
@@ -43,7 +43,7 @@ class ToolCount(Struct, kw_only=True):
 
 
 class Doubt(Struct, frozen=True, kw_only=True):
-    """An attempt of which nobody knew what became of it."""
+    """An attempt with an unknown outcome."""
 
     tool: str
     run: str
@@ -55,7 +55,7 @@ class Doubt(Struct, frozen=True, kw_only=True):
 
 
 class Report(Struct, kw_only=True):
-    """What became of an agent whose processes were killed."""
+    """What happened to an agent whose processes were killed."""
 
     agents: int = 0
     records: int = 0
@@ -87,7 +87,7 @@ class Report(Struct, kw_only=True):
         return not self.wrong
 
     def add(self, other: "Report") -> None:
-        """Add what was found of other records."""
+        """Add the findings of other records."""
         for name in ("agents", "records", "kills", "cancels", "failed_writes", "acknowledged", "bought_again"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         for name in ("doubts", "missing", "wrong"):
@@ -103,7 +103,7 @@ class Report(Struct, kw_only=True):
 
 
 async def judge(record: Record, lines: Sequence[Line], session: str) -> Report:
-    """Hold a record, or one session of it, against the harness's log."""
+    """Compare a record, or one session of it, with the harness's log."""
     rows = await record.store.runs(session)
     entries = {(row.run, entry.seq): entry for row in rows for entry in await record.read(row.run)}
     found = Report(records=1, kills=sum(line.what == "killed" for line in lines))
@@ -129,7 +129,7 @@ async def judge(record: Record, lines: Sequence[Line], session: str) -> Report:
 
 
 def _committed(lines: Iterable[Line]) -> set[tuple[int, str, int]]:
-    """Entries of which a life saw that they were committed: life, run and seq."""
+    """Return the entries that a life saw committed, as life, run and seq."""
     seen = [line for line in lines if line.what == "committed"]
     return {(line.life, line.run, entry.seq) for line in seen for entry in line.entries}
 
@@ -232,7 +232,7 @@ def _said(content: str) -> str:
 
 
 def _ends(lines: Sequence[Line]) -> list[str]:
-    """Return how each turn ended, or what it waits for; the last word counts."""
+    """Return how each turn ended, or what it waits for, by the last line about it."""
     last = {line.key: line for line in lines if line.what == "ended"}
     return [
         f"waiting for {', '.join(line.waits) or NOTHING}" if line.reason == "waiting" else line.reason
@@ -241,7 +241,7 @@ def _ends(lines: Sequence[Line]) -> list[str]:
 
 
 class Doubts:
-    """The doubts of a record, and those that no kill accounts for."""
+    """The doubts of a record, and those that no kill explains."""
 
     def __init__(self, lines: Sequence[Line], entries: Entries) -> None:
         self.found: list[Doubt] = []
@@ -300,7 +300,7 @@ class Doubts:
 
 
 def _last(entries: Sequence[Entry], kind: type, of: str) -> dict[int, Any]:
-    """Entries of a kind, the first for each that they are about."""
+    """Return the first entry of a kind about each other entry."""
     found: dict[int, Any] = {}
     for entry in entries:
         if isinstance(entry.content, kind):

@@ -1,4 +1,4 @@
-"""A store and tools that tell the harness what they do, and come to a point before and after it.
+"""A store and tools that write each action into the harness's log, and may be killed before and after it.
 
 What goes into the store and into a tool is not changed, nor what comes out: the agent that is tested is the agent.
 """
@@ -36,7 +36,7 @@ CONTEXT = "gesta_crashing_context"
 
 
 class Watched:
-    """A store whose every commit is told before it begins and after it returned."""
+    """A store whose commits are written into the harness's log, before they begin and after they return."""
 
     def __init__(self, store: Store, life: Life) -> None:
         self._store = store
@@ -45,7 +45,7 @@ class Watched:
 
     @property
     def info(self) -> Info:
-        """What the store says of itself."""
+        """Format, id and address of the store."""
         return self._store.info
 
     async def append(self, batch: Batch) -> int:
@@ -60,12 +60,12 @@ class Watched:
         return pos
 
     def _fail(self) -> None:
-        """Raise WriteFailed in place of the commit that comes, if that is the strike that was made."""
+        """Raise WriteFailed in place of the next commit, if the harness chose that failure."""
         if self._life.fails():
             raise WriteFailed(self.info.address, "the crash test fails this write")
 
     async def transact(self, effect: TransactionalEffect) -> None:
-        """Do a work and commit its entries with it."""
+        """Call `work`, and commit its entries with its effect."""
         done: list[Batch] = []
 
         def work(sql: Statements) -> tuple[Batch, bool]:
@@ -141,15 +141,15 @@ class Watched:
         return self._store.descriptor()
 
     async def read(self, run: str, after: int = 0, until: int | None = None, limit: int | None = None) -> list[Row]:
-        """Rows of a run."""
+        """Return rows of a run."""
         return await self._store.read(run, after, until, limit)
 
     async def head(self, run: str) -> tuple[int, bytes]:
-        """Seq and digest of the last entry."""
+        """Return seq and digest of the last entry."""
         return await self._store.head(run)
 
     async def runs(self, session: str | None = None, name: str | None = None) -> list[RunRow]:
-        """Runs in the order in which they were opened."""
+        """Return the runs in the order in which they were opened."""
         return await self._store.runs(session, name)
 
     async def get_blob(self, run: str, name: str) -> BlobRow:
@@ -157,11 +157,11 @@ class Watched:
         return await self._store.get_blob(run, name)
 
     async def inbox(self, run: str) -> list[Letter]:
-        """Letters that wait."""
+        """Return the letters that wait."""
         return await self._store.inbox(run)
 
     def tail(self, after: int = 0) -> AsyncIterator[list[Row]]:
-        """Rows of all runs as they come."""
+        """Yield rows of all runs as they come."""
         return self._store.tail(after)
 
     async def sql(self, query: str, parameters: Sequence[Any] = ()) -> Table:
@@ -186,7 +186,7 @@ class Watched:
 
 
 def _kinds(entries: Sequence[Written]) -> str:
-    """Name what a commit holds, each kind once."""
+    """Return the kinds of a commit's entries, each once."""
     return ", ".join(dict.fromkeys(entry.kind for entry in entries)) or "nothing"
 
 
@@ -204,7 +204,7 @@ def _watched(tool: Tool, life: Life) -> Tool:
 
 
 def _asked(name: str, reconcile: Callable[P, Any], life: Life) -> Callable[P, Any]:
-    """Return what a tool says of a call that did not happen; it is asked as it would be."""
+    """Return the answer of `reconcile` about a call that did not happen."""
 
     def heard(key: object, found: Any) -> Any:
         if isinstance(found, NotDone):
@@ -248,7 +248,7 @@ def _awaited(function: Callable[P, Any], tool: Tool, life: Life) -> Callable[P, 
 
 
 def _start(tool: Tool, context: object, life: Life) -> Line:
-    """Note that a function is called now."""
+    """Write into the harness's log that a function is called now."""
     assert isinstance(context, Context)
     life.reach(f"before {tool.name} starts")
     attempt = int(context.explain_id.rpartition(".")[2])
@@ -267,7 +267,7 @@ async def _finish(line: Line, life: Life, result: Awaitable[Any]) -> Any:
 
 
 def _return(line: Line, life: Life, result: Any) -> Any:
-    """Note that a function returned. Its result is not on record yet."""
+    """Write into the harness's log that a function returned. Its result is not on record yet."""
     life.tell(msgspec.structs.replace(line, what="returned"))
     life.reach(f"after {line.tool} returned")
     return result

@@ -1,4 +1,4 @@
-"""The harness's own log, and what kills a process where it is told to.
+"""The harness's own log, and the kill of a process at a chosen point.
 
 A line is one write to a file that is only appended to, so the lines of several processes do not mix. It is on the disk
 before `tell` returns: what a line says has happened, also when the process dies at the next instruction.
@@ -27,7 +27,7 @@ What = Told | Strike
 
 
 class Written(Struct, frozen=True, array_like=True):
-    """An entry, as it was handed to the store."""
+    """An entry as the store received it."""
 
     seq: int
     kind: str
@@ -60,7 +60,7 @@ class Line(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def written(rows: Sequence[Row]) -> tuple[Written, ...]:
-    """Return which entries these are."""
+    """Return seq, kind and digest of these entries."""
     return tuple(Written(row.seq, row.kind, row.digest.hex()) for row in rows)
 
 
@@ -71,13 +71,13 @@ def read(path: Path) -> list[Line]:
 
 
 def die() -> NoReturn:
-    """End this process at once: nothing is cleaned up, nothing written."""
+    """End this process at once, without cleaning up or writing anything."""
     os.kill(os.getpid(), KILL)
     raise AssertionError("still here")
 
 
 class Life:
-    """One process, which is struck at one of the points that it comes to."""
+    """One process of the harness. It is killed at one of the points that it comes to."""
 
     def __init__(self, path: Path, number: int, last: int | None = None, strike: Strike = "killed") -> None:
         self.number = number
@@ -91,20 +91,20 @@ class Life:
         self._lock = threading.RLock()
 
     def tell(self, line: Line) -> None:
-        """Write a line, and wait for the disk; not for what is only intended."""
+        """Write a line, and wait for the disk unless the line is only an intention."""
         told = msgspec.structs.replace(line, life=self.number)
         os.write(self._file, msgspec.json.encode(told) + b"\n")
         if line.what != "committing":
             os.fsync(self._file)
 
     def fails(self) -> bool:
-        """Return whether the write that comes has to fail; it fails once."""
+        """Return whether the next write has to fail. It fails once."""
         with self._lock:
             failing, self._failing = self._failing, False
         return failing
 
     def reach(self, point: str) -> None:
-        """Come to a point where the process may be struck; tools come to theirs in threads."""
+        """Mark a point at which the process may be killed. Tools reach theirs in threads."""
         with self._lock:
             self.points += 1
             if self.points == self._last:

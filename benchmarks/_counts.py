@@ -184,6 +184,8 @@ def said(messages: Sequence[Message]) -> Counter[str]:
 def noted(entries: Sequence[Entry]) -> Counter[str]:
     """Count what was noted about a run as a whole."""
     notes = {one.content.key: one.content.value for one in entries if isinstance(one.content, kinds.KeyValueContent)}
+    first = entries[0].content if entries else None
+    notes |= first.state if isinstance(first, kinds.BeginContent) and isinstance(first.state, dict) else {}
     found = Counter(f"{VERDICTS[key]}.{value}" for key, value in notes.items() if key in VERDICTS)
     found["attack.None"] += "suite_name" in notes and "attack_type" not in notes
     found["attack_succeeded_per_file"] += notes.get("security") is True and "attack_type" in notes

@@ -893,13 +893,13 @@ async def test_what_holds_for_the_whole_conversation_comes_first(record: Record,
     done = await import_file(record, path)
     assert (done.runs, done.format) == (1, "tau2-bench")
     ((run,), (entries,)) = (await record.store.runs(), await conversations(record))
-    assert (run.session, run.name, run.head) == ("results/x", "shop", 8)
-    values = {note.key: note.value for note in contents(entries, KeyValueContent)}
+    assert (run.session, run.name, run.head) == ("results/x", "shop", 3)
+    values = contents(entries, BeginContent)[0].state
     rest = {"agent_info": {"llm": "m-1"}, "environment_info": {"domain_name": "shop"}, "seed": 3}
     assert values == {"results": {"info": rest}, "task": tasks[0], "id": "x", "task_id": 4, "odd": [1]}
     (header,) = contents(entries, RequestHeaderContent)
     assert header.meta == {"model": "m-1", "instructions": "Be kind."}
-    assert (entries[6].content, (entries[6].annotations or {})["inferred"]) == (header, ["instructions", "at"])
+    assert (entries[1].content, (entries[1].annotations or {})["inferred"]) == (header, ["instructions", "at"])
 
 
 async def test_a_system_message_is_the_instructions(record: Record, path: Path) -> None:

@@ -126,54 +126,54 @@ async def test_events_become_spans_beside_the_turns(record: Record, path: Path) 
     assert find_format(Source(path)).name == "activegraph"
     assert [(row.session, row.name) for row in await record.store.runs()] == [("runtime_events/s-1", "shop")]
     assert [text if len(text) < 70 else text[:60] + "…" for text in after_import(entries)] == [
-        "5 begin batch batch",
-        "6 begin task simulation ?parent",
-        "7 begin span orchestrator_run ?parent",
-        "8 begin span turn ?parent",
-        "9 begin turn shop",
-        "9 assistant 'Hello!'",
-        "11 begin user user_generate ?parent",
-        "11 end <1",
-        "8 key-value user_response {'runtime_trace': {'message': {'cl…",
-        "9 end answered",
-        "15 begin turn shop",
-        "15 user 'Is 7 on its way?'",
-        "8 end <9",
-        "18 begin span turn ?parent",
-        "18 key-value agent_response {'runtime_trace': {'message': {'…",
-        "15 chat-completion '' <10 <4 ?causes",
-        "15 tool-call look({'at': 7}) success <1",
-        "18 end <4",
-        "23 begin span turn ?parent",
-        "23 key-value tool_call_requested {'runtime_trace': {'tool': …",
-        "25 begin tool look ?parent",
-        "25 end <1",
-        "23 key-value message_observed {'runtime_trace': {'message': …",
-        "15 tool-result sent ok <7",
-        "23 end <6",
-        "30 begin span turn ?parent",
-        "30 key-value agent_response {'runtime_trace': {'message': {'…",
-        "15 chat-completion 'Yes.' <4 ?causes",
-        "15 assistant 'Yes.' <1",
-        "30 end <4",
-        "35 begin span turn ?parent",
-        "35 key-value user_response {'runtime_trace': {'message': {'c…",
-        "15 end answered",
-        "38 begin closing closing",
-        "38 user '###STOP###'",
-        "38 end",
-        "35 end <6",
-        "7 end <35",
-        "43 begin span evaluation ?parent",
-        "44 begin tool look ?parent",
-        "44 end <1",
-        "43 end <3",
-        "6 end <41",
-        "5 end <43",
+        "3 begin batch batch",
+        "4 begin task simulation ?parent",
+        "5 begin span orchestrator_run ?parent",
+        "6 begin span turn ?parent",
+        "7 begin turn shop",
+        "7 assistant 'Hello!'",
+        "9 begin user user_generate ?parent",
+        "9 end <1",
+        "6 key-value user_response {'runtime_trace': {'message': {'cl…",
+        "7 end answered",
+        "13 begin turn shop",
+        "13 user 'Is 7 on its way?'",
+        "6 end <9",
+        "16 begin span turn ?parent",
+        "16 key-value agent_response {'runtime_trace': {'message': {'…",
+        "13 chat-completion '' <10 <4 ?causes",
+        "13 tool-call look({'at': 7}) success <1",
+        "16 end <4",
+        "21 begin span turn ?parent",
+        "21 key-value tool_call_requested {'runtime_trace': {'tool': …",
+        "23 begin tool look ?parent",
+        "23 end <1",
+        "21 key-value message_observed {'runtime_trace': {'message': …",
+        "13 tool-result sent ok <7",
+        "21 end <6",
+        "28 begin span turn ?parent",
+        "28 key-value agent_response {'runtime_trace': {'message': {'…",
+        "13 chat-completion 'Yes.' <4 ?causes",
+        "13 assistant 'Yes.' <1",
+        "28 end <4",
+        "33 begin span turn ?parent",
+        "33 key-value user_response {'runtime_trace': {'message': {'c…",
+        "13 end answered",
+        "36 begin closing closing",
+        "36 user '###STOP###'",
+        "36 end",
+        "33 end <6",
+        "5 end <35",
+        "41 begin span evaluation ?parent",
+        "42 begin tool look ?parent",
+        "42 end <1",
+        "41 end <3",
+        "4 end <41",
+        "3 end <43",
     ]
     assert lost(SIMULATION, entries) <= written_otherwise(SIMULATION)
     assert [call.model for call in contents(entries, ChatCompletionContent)] == ["m-2", "m"]
-    assert str(entries[9].at) == "2026-01-01 10:00:04+00:00"
+    assert str(entries[7].at) == "2026-01-01 10:00:04+00:00"
     assert contents(entries, ChatCompletionContent)[0].extra == {"timestamp": "2026-01-01T03:00:00"}
 
 
@@ -222,7 +222,7 @@ async def test_each_simulation_is_a_run_with_all_that_is_around_them(record: Rec
 async def test_events_without_a_simulation_are_one_run(record: Record, path: Path) -> None:
     entries, done = await story(record, path, SIMULATION[0], SIMULATION[-1])
     assert done.oddities == {}
-    assert after_import(entries) == ["5 begin batch batch", "5 end <1"]
+    assert after_import(entries) == ["3 begin batch batch", "3 end <1"]
     assert reasons(entries) == []
 
 
@@ -245,25 +245,25 @@ async def test_spans_that_do_not_pair_are_kept_and_counted(record: Record, path:
     )
     assert done.oddities == {"missing-parent": 1, "unbegun-span": 2, "unended-span": 3, "unreadable-message": 2}
     assert after_import(entries) == [
-        "5 begin event batch_end",
-        "5 key-value batch_end {'runtime_trace': {}}",
-        "5 end",
-        "8 begin span a",
-        "9 begin span b <1",
-        "10 begin span c ?parent",
-        "10 end ?at",
-        "9 end ?at",
-        "8 end <5",
-        "14 begin event c_end",
-        "14 key-value c_end {'runtime_trace': {}} <5",
-        "14 end",
-        "17 begin span d",
-        "17 end <1 ?span,causes",
-        "19 begin span e",
-        "19 key-value seen {'runtime_trace': {}} <12",
-        "19 key-value unreadable-message 7 ?at",
-        "19 key-value unreadable-message {'event_type': None} ?at",
-        "19 end ?at",
+        "3 begin event batch_end",
+        "3 key-value batch_end {'runtime_trace': {}}",
+        "3 end",
+        "6 begin span a",
+        "7 begin span b <1",
+        "8 begin span c ?parent",
+        "8 end ?at",
+        "7 end ?at",
+        "6 end <5",
+        "12 begin event c_end",
+        "12 key-value c_end {'runtime_trace': {}} <5",
+        "12 end",
+        "15 begin span d",
+        "15 end <1 ?span,causes",
+        "17 begin span e",
+        "17 key-value seen {'runtime_trace': {}} <12",
+        "17 key-value unreadable-message 7 ?at",
+        "17 key-value unreadable-message {'event_type': None} ?at",
+        "17 end ?at",
     ]
     errors = [(end.error.type, end.error.message) for end in contents(entries, EndContent) if end.error]
     assert errors[2] == ("error", "no disk")
@@ -275,11 +275,11 @@ async def test_a_simulation_that_never_ends_comes_in_as_far_as_it_went(record: R
     assert done.oddities == {"unanswered-call": 1, "unended-span": 3}
     assert reasons(entries) == ["answered", "limit"]
     assert [line(entry) for entry in entries[-5:]] == [
-        "15 end limit ?reason",
-        "18 end <5",
-        "7 end ?at",
-        "6 end ?at",
+        "13 end limit ?reason",
+        "16 end <5",
         "5 end ?at",
+        "4 end ?at",
+        "3 end ?at",
     ]
 
 

@@ -320,8 +320,7 @@ def after_import(entries: Sequence[Entry]) -> list[str]:
 async def test_a_trace_becomes_spans_and_messages(record: Record, path: Path) -> None:
     entries, done = await story(record, path, SMALL)
     assert done == Imported(runs=1, entries=len(entries), skipped=0, format="langfuse")
-    notes = {note.key: note.value for note in contents(entries, KeyValueContent)}
-    assert notes == {
+    assert contents(entries, BeginContent)[0].state == {
         "id": "t-1",
         "name": "guide",
         "input": "What do I need?",
@@ -343,22 +342,22 @@ async def test_a_trace_becomes_spans_and_messages(record: Record, path: Path) ->
     assert again.meta == {"instructions": "Be brief."}
     lines = [one for one in after_import(entries) if "request-header" not in one]
     assert lines == [
-        "8 begin turn guide",
-        "9 begin agent a",
-        "10 begin model g1",
-        "10 user 'What do I need?' ?at",
-        "10 chat-completion '' <1 ?causes",
-        "10 tool-call weather({'city': 'Rome'}) success <1",
-        "10 end",
-        "16 begin tool weather <2 ?causes",
-        "16 tool-result dry ok <3",
-        "16 end",
-        "19 begin model g2",
-        "19 chat-completion 'Nothing.' <4 ?causes",
-        "19 end",
-        "9 end",
-        "8 assistant 'Nothing.' <3",
-        "8 end answered ?reason",
+        "3 begin turn guide",
+        "4 begin agent a",
+        "5 begin model g1",
+        "5 user 'What do I need?' ?at",
+        "5 chat-completion '' <1 ?causes",
+        "5 tool-call weather({'city': 'Rome'}) success <1",
+        "5 end",
+        "11 begin tool weather <2 ?causes",
+        "11 tool-result dry ok <3",
+        "11 end",
+        "14 begin model g2",
+        "14 chat-completion 'Nothing.' <4 ?causes",
+        "14 end",
+        "4 end",
+        "3 assistant 'Nothing.' <3",
+        "3 end answered ?reason",
     ]
 
 
@@ -366,9 +365,9 @@ async def test_what_was_given_and_gave_is_the_state_of_a_span(record: Record, pa
     """Messages that are on record are named by what stands for them, so the record does not grow with the square."""
     entries, _ = await story(record, path, SMALL)
     states = {one.name: one.state for one in contents(entries, BeginContent) if one.role != "import"}
-    assert states["g1"] == {"messages": [11, 12], "tools": [TOOL]}
+    assert states["g1"] == {"messages": [6, 7], "tools": [TOOL]}
     assert states["weather"] == {"city": "Rome"}
-    assert states["g2"] == {"messages": [20, 12, 13, 17]}  # its header names no model, so it is another
+    assert states["g2"] == {"messages": [15, 7, 8, 12]}  # its header names no model, so it is another
     assert next(one.state for one in contents(entries, EndContent) if one.state) == {"sky": "dry"}
     begins = {one.name: one for one in contents(entries, BeginContent)}
     assert begins["g1"].annotations == {"observation": "g1"}
@@ -409,7 +408,7 @@ async def test_a_result_that_is_told_otherwise_later_is_kept_as_it_was_read(reco
     entries, _ = await story(record, path, document)
     assert [one.tool_result for one in contents(entries, ToolResultContent)] == ["dry"]
     second = [one.state for one in contents(entries, BeginContent) if one.role == "model"][1]
-    assert second == {"messages": [7, 8, shorter]}
+    assert second == {"messages": [5, 6, shorter]}
 
 
 async def test_times_of_parallel_work_are_kept_and_spans_nest_all_the_same(record: Record, path: Path) -> None:
@@ -494,9 +493,9 @@ async def test_an_answer_that_only_the_trace_has_is_inferred(record: Record, pat
     entries, done = await story(record, path, document)
     assert done.oddities == {"cut-message": 1}
     assert after_import(entries)[-3:] == [
-        "6 chat-completion 'Nothing.' <4 ?output,causes,at",
-        "6 assistant 'Nothing.' <1",
-        "6 end answered ?reason",
+        "3 chat-completion 'Nothing.' <4 ?output,causes,at",
+        "3 assistant 'Nothing.' <1",
+        "3 end answered ?reason",
     ]
     assert contents(entries, ChatCompletionContent)[0].model == "m"
     assert lost(document, entries) == {"DEFAULT", "GENERATION", "user"}
@@ -514,13 +513,13 @@ async def test_a_tool_inside_a_generation_runs_after_its_call(record: Record, pa
     entries, done = await story(record, path, document)
     assert done.oddities == {"missing-call-id": 1}
     assert after_import(entries)[2:9] == [
-        "6 user 'What do I need?' ?at",
-        "8 begin span w",
-        "6 chat-completion '' <2 ?causes,at",
-        "6 tool-call weather({'city': 'Rome'}) success <1 ?at",
-        "11 begin tool weather <1 ?causes",
-        "11 tool-result dry ok <2",
-        "11 end",
+        "4 user 'What do I need?' ?at",
+        "6 begin span w",
+        "4 chat-completion '' <2 ?causes,at",
+        "4 tool-call weather({'city': 'Rome'}) success <1 ?at",
+        "9 begin tool weather <1 ?causes",
+        "9 tool-result dry ok <2",
+        "9 end",
     ]
     (made,) = contents(entries, ChatCompletionContent)
     assert made.usage == {"input": 4, "input_tokens": 4}, "as the trace counted it, since the reply does not say"
@@ -574,14 +573,14 @@ async def test_a_tool_beside_its_generation_may_begin_before_the_recorded_end_of
     entries, done = await story(record, path, document)
     assert done.oddities == {}
     assert after_import(entries)[1:9] == [
-        "6 begin model g",
-        "6 user 'What do I need?' ?at",
-        "6 chat-completion '' <1 ?causes,at",
-        "6 tool-call weather({'city': 'Rome'}) success <1 ?at",
-        "10 begin tool weather <1 ?causes",
-        "10 tool-result dry ok <2",
-        "10 end",
-        "6 end",
+        "4 begin model g",
+        "4 user 'What do I need?' ?at",
+        "4 chat-completion '' <1 ?causes,at",
+        "4 tool-call weather({'city': 'Rome'}) success <1 ?at",
+        "8 begin tool weather <1 ?causes",
+        "8 tool-result dry ok <2",
+        "8 end",
+        "4 end",
     ]
 
 
@@ -618,7 +617,7 @@ async def test_a_tool_that_failed_gives_an_error(record: Record, path: Path) -> 
     entries, done = await story(record, path, document)
     assert done.oddities == {}
     results = [(one.tool_result, one.status, one.outcome, one.call) for one in contents(entries, ToolResultContent)]
-    assert results == [(None, "error", "error", 10), ("dry", "success", "ok", 9)]
+    assert results == [(None, "error", "error", 8), ("dry", "success", "ok", 7)]
     assert reasons(entries) == ["limit"]
 
 
@@ -651,21 +650,21 @@ async def test_the_history_before_a_trace_is_told_by_its_first_request(record: R
     entries, done = await story(record, path, document)
     assert done.oddities == {}
     assert after_import(entries)[1:] == [
-        "6 begin model g",
-        "6 user 'What do I need?' ?at",
-        "6 chat-completion '' <1 ?causes,at",
-        "6 tool-call weather({'city': 'Rome'}) success <1 ?at",
-        "6 tool-result dry ok <1 ?status,at",
-        "6 chat-completion 'Nothing.' <1 ?causes,at",
-        "6 user 'Why?' ?at",
-        "6 chat-completion 'It is dry.' <1 ?causes",
-        "6 end",
-        "15 begin model h",
-        "15 user 'Why?' ?at",
-        "15 chat-completion 'Dry.' <5 <1 ?causes",
-        "15 end",
-        "5 assistant 'Dry.' <2",
-        "5 end answered ?reason",
+        "4 begin model g",
+        "4 user 'What do I need?' ?at",
+        "4 chat-completion '' <1 ?causes,at",
+        "4 tool-call weather({'city': 'Rome'}) success <1 ?at",
+        "4 tool-result dry ok <1 ?status,at",
+        "4 chat-completion 'Nothing.' <1 ?causes,at",
+        "4 user 'Why?' ?at",
+        "4 chat-completion 'It is dry.' <1 ?causes",
+        "4 end",
+        "13 begin model h",
+        "13 user 'Why?' ?at",
+        "13 chat-completion 'Dry.' <5 <1 ?causes",
+        "13 end",
+        "3 assistant 'Dry.' <2",
+        "3 end answered ?reason",
     ]
 
 

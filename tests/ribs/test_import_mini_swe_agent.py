@@ -29,7 +29,6 @@ from gesta.kinds import (
     BeginContent,
     ChatCompletionContent,
     EndContent,
-    KeyValueContent,
     Kind,
     RequestHeaderContent,
     SystemContent,
@@ -353,7 +352,7 @@ async def test_what_a_message_holds_beside_its_text_has_its_place(record: Record
     )
     (header,) = contents(entries, RequestHeaderContent)
     assert header.meta == {"model": "maker/m-1", "instructions": "Be brief."}
-    notes = {note.key: note.value for note in contents(entries, KeyValueContent)}
+    notes = contents(entries, BeginContent)[0].state
     hidden = {"model_name": "maker/m-1", "model_kwargs": {"api_key": Secret("api_key"), "max_tokens": 5}}
     assert notes == {
         "info": {"exit_status": "Submitted", "config": {"model": hidden}, "model_stats": {"api_calls": 3}},
@@ -474,7 +473,7 @@ async def test_two_trajectories_of_one_task_have_names_of_their_own(record: Reco
     assert find_format(Source(path)).name == FOLDER
     assert (await import_file(record, path)).runs == 2
     assert [row.session for row in await record.store.runs()] == ["repo-1.traj/repo-1", "repo-1.traj/repo-1~1"]
-    assert [contents(entries, KeyValueContent)[0].value for entries in await conversations(record)] == [
+    assert [contents(entries, BeginContent)[0].state["path"] for entries in await conversations(record)] == [
         "a/repo-1",
         "b/repo-1",
     ]

@@ -33,9 +33,9 @@ from gesta.importers.known import find_format
 from gesta.importers.source import BadImport, Source
 from gesta.kinds import (
     AssistantContent,
+    BeginContent,
     ChatCompletionContent,
     EndContent,
-    KeyValueContent,
     RequestHeaderContent,
     SystemContent,
     ToolCallContent,
@@ -208,12 +208,11 @@ async def come_in(record: Record, path: Path, *documents: Any) -> Imported:
 
 async def test_a_conversation_becomes_turns_with_what_the_model_was_offered(record: Record, path: Path) -> None:
     done = await come_in(record, path, FULL)
-    assert done == Imported(runs=1, entries=19, skipped=0, format="openai-chat")
+    assert done == Imported(runs=1, entries=18, skipped=0, format="openai-chat")
     (entries,) = await conversations(record)
-    header = entries[2]
-    assert lines(entries[:2]) + lines(entries[3:]) == [
+    header = entries[1]
+    assert lines(entries[:1]) + lines(entries[2:]) == [
         "begin import",
-        "key-value parallel_tool_calls True",
         "end",
         "begin turn",
         "user 'Rome and Oslo?'",
@@ -244,11 +243,11 @@ async def test_a_conversation_becomes_turns_with_what_the_model_was_offered(reco
         extra={"role": "developer", "name": "desk"},
     )
     assert [(entry.seq, entry.content.extra) for entry in entries if entry.content.extra] == [
-        (3, {"role": "developer", "name": "desk"}),
-        (6, {"name": "ann"}),
-        (7, {"weight": 0}),
-        (12, {"weight": 1}),
-        (17, {"refusal": "I cannot help with that."}),
+        (2, {"role": "developer", "name": "desk"}),
+        (5, {"name": "ann"}),
+        (6, {"weight": 0}),
+        (11, {"weight": 1}),
+        (16, {"refusal": "I cannot help with that."}),
     ]
     assert {entry.at for entry in entries} == {entries[0].at}, "the source has no times"
 
@@ -351,7 +350,7 @@ async def test_tools_without_a_system_message_stand_in_a_header_of_their_own(rec
         ({"instructions": "late"}, None)
     ]
     assert contents(third, RequestHeaderContent) == []
-    kept = [[(note.key, note.value) for note in contents(one, KeyValueContent)] for one in (first, second, third)]
+    kept = [[*(contents(one, BeginContent)[0].state or {}).items()] for one in (first, second, third)]
     assert kept == [[("tools", odd)], [("tools", odd)], [("tools", ["none"])]]
 
 
@@ -439,8 +438,8 @@ async def test_one_document_laid_out_and_a_pack_of_them_are_read_too(record: Rec
     put(path, "\n".join(json.dumps({"path": f"p/{place}.json", "data": FULL}) for place in range(2)))
     done = await import_file(record, path)
     assert (done.runs, done.format) == (2, "openai-chat")
-    packed = [one for one in await conversations(record) if contents(one, KeyValueContent)[0].key == "path"]
-    assert [contents(one, KeyValueContent)[0].value for one in packed] == ["p/0.json", "p/1.json"]
+    packed = [one for one in await conversations(record) if "path" in (contents(one, BeginContent)[0].state or {})]
+    assert [contents(one, BeginContent)[0].state["path"] for one in packed] == ["p/0.json", "p/1.json"]
 
 
 async def test_a_format_that_also_has_messages_is_not_taken_for_this_one(path: Path) -> None:

@@ -19,9 +19,9 @@ from gesta.importers.known import find_format
 from gesta.importers.source import BadImport, Source
 from gesta.kinds import (
     AssistantContent,
+    BeginContent,
     ChatCompletionContent,
     EndContent,
-    KeyValueContent,
     Kind,
     RequestHeaderContent,
     SystemContent,
@@ -183,8 +183,7 @@ async def test_what_only_a_step_says_stands_beside_its_completion(record: Record
     assert first.extra == {"step": {"state": '{"open": "n/a"}', "query": [0, 2, {"a": 1}]}}
     assert second.extra == {"step": {"execution_time": 0.5, "thought": "Done!\n"}}
     assert [one.extra for one in contents(entries, ToolResultContent)] == [{"observation": "a.py"}, None]
-    notes = {note.key: note.value for note in contents(entries, KeyValueContent)}
-    assert notes == {
+    assert contents(entries, BeginContent)[0].state == {
         "environment": "main",
         "info": {"exit_status": "submitted", "model_stats": {"api_calls": 2}},
         "history": {"agent": "main"},
@@ -233,7 +232,7 @@ async def test_calls_by_function_keep_their_ids_also_when_they_repeat(record: Re
     ]
     (header,) = contents(entries, RequestHeaderContent)
     assert header.meta == {"model": "m-1", "instructions": "Be brief."}
-    assert contents(entries, KeyValueContent)[0].value == {
+    assert contents(entries, BeginContent)[0].state["replay_config"] == {
         "agent": {"model": {"name": "m-1", "api_key": Secret("api_key")}}
     }
     assert contents(entries, ThoughtContent) == []
@@ -269,7 +268,7 @@ async def test_a_run_that_was_stopped_says_why(
         f"end {ended}",
     ]
     assert oddities == {"unanswered-call": 1} | odd
-    assert contents(entries, KeyValueContent)[0].value == info
+    assert contents(entries, BeginContent)[0].state["info"] == info
     assert ("reason" in (entries[-1].annotations or {})["inferred"]) == (status is None or bool(odd))
 
 

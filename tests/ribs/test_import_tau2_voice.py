@@ -71,22 +71,22 @@ async def test_ticks_are_notes_and_speech_is_spans(record: Record, path: Path) -
     talking = {"contains_speech": True, "turn_taking_action": {"action": "keep_talking"}}
     noisy = {"contains_speech": True, "source_effects": {"noise": "dog"}}
     assert after_import(entries) == [
-        "9 begin turn agent ?at",
-        f"9 key-value tick { ({'tick_id': 0, 'agent_chunk': silent, 'user_chunk': silent}) } ?at",
-        "11 begin speech assistant ?span,at",
-        f"9 key-value tick { ({'tick_id': 1, 'agent_chunk': speaks, 'user_chunk': silent}) } ?at",
+        "3 begin turn agent ?at",
+        f"3 key-value tick { ({'tick_id': 0, 'agent_chunk': silent, 'user_chunk': silent}) } ?at",
+        "5 begin speech assistant ?span,at",
+        f"3 key-value tick { ({'tick_id': 1, 'agent_chunk': speaks, 'user_chunk': silent}) } ?at",
+        "7 begin speech user ?span,at",
+        f"3 key-value tick { ({'tick_id': 2, 'agent_chunk': speaks, 'user_chunk': talking}) } ?at",
+        "5 end ?span,at",
+        f"3 key-value tick { ({'tick_id': 3, 'agent_chunk': silent, 'user_chunk': noisy}) } ?at",
+        "7 end ?span,at",
+        f"3 key-value tick { ({'tick_id': 4, 'agent_chunk': silent, 'user_chunk': silent}) } ?at",
         "13 begin speech user ?span,at",
-        f"9 key-value tick { ({'tick_id': 2, 'agent_chunk': speaks, 'user_chunk': talking}) } ?at",
-        "11 end ?span,at",
-        f"9 key-value tick { ({'tick_id': 3, 'agent_chunk': silent, 'user_chunk': noisy}) } ?at",
+        f"3 key-value tick { ({'tick_id': 5, 'agent_chunk': silent, 'user_chunk': speaks}) } ?at",
         "13 end ?span,at",
-        f"9 key-value tick { ({'tick_id': 4, 'agent_chunk': silent, 'user_chunk': silent}) } ?at",
-        "19 begin speech user ?span,at",
-        f"9 key-value tick { ({'tick_id': 5, 'agent_chunk': silent, 'user_chunk': speaks}) } ?at",
-        "19 end ?span,at",
-        "9 end answered ?at",
+        "3 end answered ?at",
     ]
-    assert [str(entry.at)[11:22] for entry in entries if entry.seq in (9, 10, 14, 22)] == [
+    assert [str(entry.at)[11:22] for entry in entries if entry.seq in (3, 4, 8, 16)] == [
         "09:59:59+00",
         "10:00:00.25",
         "10:00:02.25",

@@ -19,7 +19,7 @@ from gesta.importers.file import import_file
 from gesta.importers.foreign import ODDITIES
 from gesta.importers.known import find_format
 from gesta.importers.source import BadImport, Source
-from gesta.kinds import ChatCompletionContent, KeyValueContent, ToolCallContent, ToolResultContent, UserContent
+from gesta.kinds import BeginContent, ChatCompletionContent, ToolCallContent, ToolResultContent, UserContent
 from gesta.record.record import Record
 from gesta.views.lineage import unexplained
 
@@ -151,8 +151,10 @@ async def test_how_a_text_ends_is_how_its_last_turn_ends(
 
 async def test_other_members_are_notes(record: Record, path: Path) -> None:
     entries, _ = await only(record, path, "user: a", task=7, none=None, more={"a": "b"})
-    notes = {one.content.key: one.content.value for one in entries if isinstance(one.content, KeyValueContent)}
-    assert notes == {"task": 7, "more": {"a": "b"}}
+    assert next(one.content.state for one in entries if isinstance(one.content, BeginContent)) == {
+        "task": 7,
+        "more": {"a": "b"},
+    }
     ((row,), source) = (await record.store.runs(), Source(path))
     assert (row.session, row.name) == ("runs/0", "agent")
     assert find_format(source).name == "tau-bench-few-shot"

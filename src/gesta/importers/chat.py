@@ -2,6 +2,8 @@
 
     begin turn, user, completion, (thought), calls, results, completion, assistant, end
 
+What holds for the whole conversation is the state of the first begin, that of the span `import`.
+
 Every message has exactly one entry that stands for it, whose annotation `message` is its place in the source. A text of
 the assistant is an answer if no call comes with it. What the person did with tools of their own (`requestor: user`) is
 between the turns, in a span of role `user-tools`, as key-values `user-step`, `user-tool-call` and `user-tool-result`:
@@ -106,11 +108,14 @@ class Chat:
         """What the next completion is made from: the questions, results or answer since the last."""
         self._calls, self._user_calls = Waiting(), Waiting()
         self._ids: set[str] = set()
+        self._notes: dict[str, Any] = {}
         self._open("import", "import")
 
     def note(self, key: str, value: Any) -> None:
-        """Write down something about the conversation as a whole."""
-        self._write(KeyValueContent(key=key, value=value))
+        """Write down something about the conversation as a whole: it is in the state of the first begin."""
+        self._notes[key] = value
+        begin = BeginContent(name="import", role="import", state=self._notes)
+        self.entries[0] = replace(self.entries[0], content=begin)
 
     def header(
         self,

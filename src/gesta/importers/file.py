@@ -8,6 +8,7 @@ of the same name, so this one gets a name with its digest. A file is read to its
 
 import os
 from collections import Counter
+from collections.abc import Iterable
 from datetime import datetime
 
 from msgspec.structs import replace
@@ -21,6 +22,8 @@ from gesta.kinds import BeginContent, Opened
 from gesta.log.journal import Journal, read, utc_now
 from gesta.record.record import Record
 
+KEPT = 16 * 2**20
+"""Bytes of a file, unpacked, whose conversations may all be in memory: it is read once, any larger one twice."""
 CHANGED = "The file changed while it was read; what stands before that place is imported. Import it again."
 
 
@@ -50,7 +53,8 @@ async def import_file(
         RunHeld: somebody is writing one of its runs.
         WriteFailed: what was imported before that stays.
 
-    Cost: reads the file twice, and once more up to the member by which it is known. The memory of one conversation.
+    Cost: reads the file once, one above 16 MiB twice, and once more up to the member by which it is known. The memory
+    of one conversation; of a smaller file, of the whole.
     """
     source = Source(path, bounds)
     return await take(record, source, named(source, format) if format is not None else find_format(source), progress)
@@ -61,19 +65,39 @@ async def take(record: Record, source: Source, found: Format, progress: Progress
     if found.take is not None:
         return await found.take(record, source, progress)
     assert found.read is not None
-    for _ in found.read(source, Counter()):
-        pass  # whatever is wrong with it shows now, before anything is written
+    oddities: Oddities = Counter()
+    every = _looked_over(found, source, oddities)
     try:
-        return await _import(record, source, found, progress)
+        if every is not None:
+            return await _import(record, source, found, (every, oddities), progress)
+        oddities = Counter()
+        return await _import(record, source, found, (found.read(source, oddities), oddities), progress)
     except BadImport as error:
         raise BadImport(source.path, error.found, CHANGED) from error
 
 
-async def _import(record: Record, source: Source, format: Format, progress: Progress) -> Imported:
+def _looked_over(format: Format, source: Source, oddities: Oddities) -> list[Foreign] | None:
+    """Read a file to its end, so that whatever is wrong with it shows before anything is written.
+
+    Returns:
+        Its conversations, if it is so small that they may all be in memory.
+    """
     assert format.read is not None
-    oddities: Oddities = Counter()
-    runs = entries = skipped = gone = 0
+    every: list[Foreign] | None = []
     for foreign in format.read(source, oddities):
+        if every is not None:
+            every.append(foreign)
+        if source.size > KEPT:
+            every = None
+    return every
+
+
+async def _import(
+    record: Record, source: Source, format: Format, found: tuple[Iterable[Foreign], Oddities], progress: Progress
+) -> Imported:
+    every, oddities = found
+    runs = entries = skipped = gone = 0
+    for foreign in every:
         session = await _session(record, source, format, foreign, oddities)
         written = 0
         if session is not None:

@@ -29,7 +29,7 @@ from gesta.importers.langfuse_generations import Generations
 from gesta.importers.observed import EVENT, MODEL, SPAN, TOOL, Observation
 from gesta.importers.python_text import decoded
 from gesta.importers.source import BadImport, Document, Source
-from gesta.importers.spans import UNENDED, UNREADABLE, Spans, When
+from gesta.importers.spans import UNENDED, Spans, When
 from gesta.kinds import BeginContent, EndContent, Error, KeyValueContent, Reason
 
 AGENT = "agent"
@@ -89,8 +89,8 @@ class _Run:
         members.take("observations", object)
         told = {**more, **(members.rest() or {}), "observations": self._doubled()}
         self._oddities["unreadable-message"] += len(self._unreadable)
-        notes = _told({key: decoded(decoded(value)) for key, value in told.items()}).items()
-        self.spans.leading([*notes, *((UNREADABLE, raw) for raw in self._unreadable)])
+        notes = _told({key: decoded(decoded(value)) for key, value in told.items()})
+        self.spans.leading(notes, self._unreadable)
         first = next((when for when in begins if when.at is not None), When())
         self._turn = self.spans.write(BeginContent(name=self._name, role="turn"), 0, first)
 

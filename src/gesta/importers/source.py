@@ -19,7 +19,7 @@ from typing import IO, Any, NamedTuple, cast
 from msgspec import Struct
 
 from gesta.errors import GestaError, MissingExtra
-from gesta.importers.unpacked import counted
+from gesta.importers.unpacked import Counted
 
 try:
     import zstandard  # type: ignore[import-not-found, unused-ignore]
@@ -117,6 +117,13 @@ class Source:
         self.path, self.bounds = os.fspath(path), bounds
         self.name = Path(self.path).name
         """Its name, without folders."""
+        self._size = 0
+        self._packed: Counted | None = None
+
+    @property
+    def size(self) -> int:
+        """How many bytes it has, unpacked; of a file that is being unpacked, those that were read so far."""
+        return self._size if self._packed is None else self._packed.size
 
     @property
     def stem(self) -> str:
@@ -213,7 +220,8 @@ class Source:
             with Path(self.path).open("rb") as plain:
                 magic = plain.read(4)
                 plain.seek(0)
-                if os.fstat(plain.fileno()).st_size > self.bounds.file:
+                self._size = os.fstat(plain.fileno()).st_size
+                if self._size > self.bounds.file:
                     raise self.bounds.passed(self.path, "it", "file")
                 with self._unpacked(plain, magic) as file:
                     yield file
@@ -234,7 +242,8 @@ class Source:
                 raise zipfile.BadZipFile(str(error)) from error
             if sum(info.compress_size for info in archive.infolist()) > Path(self.path).stat().st_size:
                 raise zipfile.BadZipFile("its members overlap")
-            if sum(info.file_size for info in archive.infolist()) > self.bounds.file:
+            self._size = sum(info.file_size for info in archive.infolist())
+            if self._size > self.bounds.file:
                 raise self.bounds.passed(self.path, "all that is packed in it", "file")
             yield archive
 
@@ -265,7 +274,9 @@ class Source:
         return self._counted(unpacking.stream_reader(plain, read_across_frames=True))
 
     def _counted(self, file: IO[bytes]) -> IO[bytes]:
-        return counted(file, self.bounds.file, self.bounds.passed(self.path, "what is packed in it", "file"))
+        failure = self.bounds.passed(self.path, "what is packed in it", "file")
+        self._packed = Counted(file, self.bounds.file, failure)
+        return self._packed.buffered()
 
 
 class _Reader:

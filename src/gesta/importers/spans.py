@@ -57,11 +57,11 @@ class Spans:
         self.entries.append(entry)
         return seq
 
-    def leading(self, notes: Iterable[tuple[str, Any]]) -> None:
-        """Write the first span: what holds for the whole conversation."""
-        span = self.write(BeginContent(name="import", role="import"), 0)
-        for key, value in notes:
-            self.write(KeyValueContent(key=key, value=value), span)
+    def leading(self, notes: dict[str, Any], unreadable: Iterable[Any] = ()) -> None:
+        """Write the first span, whose begin holds in its state what is known of the whole conversation."""
+        span = self.write(BeginContent(name="import", role="import", state=notes or None), 0)
+        for value in unreadable:
+            self.write(KeyValueContent(key=UNREADABLE, value=value), span)
         self.write(EndContent(), span)
 
     def change(self, seq: int, content: Content) -> None:

@@ -6,22 +6,27 @@ from typing import IO, Any
 AT_ONCE = 64 * 1024
 
 
-def counted(file: IO[bytes], most: int, failure: Exception) -> IO[bytes]:
-    """Read from an unpacker, and raise `failure` once it gave more than so many bytes."""
-    return io.BufferedReader(_Counted(file, most, failure), AT_ONCE)
+class Counted(io.RawIOBase):
+    """What an unpacker gives; raises `failure` once that is more than so many bytes."""
 
-
-class _Counted(io.RawIOBase):
     def __init__(self, file: IO[bytes], most: int, failure: Exception) -> None:
-        self._file, self._left, self._failure = file, most, failure
+        self._file, self._most, self._failure = file, most, failure
+        self.size = 0
+        """Bytes that it gave so far."""
+
+    def buffered(self) -> IO[bytes]:
+        """Return it as a file that is read in pieces of some size."""
+        return io.BufferedReader(self, AT_ONCE)
 
     def readable(self) -> bool:
+        """Return True."""
         return True
 
     def readinto(self, buffer: Any) -> int:
+        """Read on; see `io.RawIOBase`."""
         data = self._file.read(len(buffer))
         buffer[: len(data)] = data
-        self._left -= len(data)
-        if self._left < 0:
+        self.size += len(data)
+        if self.size > self._most:
             raise self._failure
         return len(data)

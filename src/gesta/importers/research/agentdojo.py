@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from gesta.importers.chat import Chat, Made, Said
-from gesta.importers.foreign import Foreign, Members, Oddities, digest_json, plain_name
+from gesta.importers.foreign import Foreign, Members, Oddities, digest_json, identical, plain_name
 from gesta.importers.format import Format
 from gesta.importers.openai_message import CUT, ends_answered, is_parts, take_text
 from gesta.importers.source import BadImport, Document, Source
@@ -117,7 +117,7 @@ def _made(call: Any, oddities: Oddities) -> Made:
 def _result(message: dict[str, Any], members: Members, waiting: list[Any]) -> Said:
     call_id, error = members.take("tool_call_id", str) or None, members.take("error", str)
     call, copy, content = _answered(call_id, waiting), message.get("tool_call"), message.get("content")
-    if copy is not None and digest_json(copy) == digest_json(call):
+    if copy is not None and identical(copy, call):
         members.drop("tool_call", copy)
     result = take_text(message, members, TEXT) if is_parts(content) else members.take("content", object)
     rest = members.rest() or {}

@@ -45,7 +45,7 @@ def _simulation(whole: dict[str, Any], document: Document, oddities: Oddities) -
     ticks = members.take(LIST, list) or []
     begun, ended = (When(*Members(whole, oddities).time(key)) for key in ("start_time", "end_time"))
     path = {"path": document.path} if document.path else {}
-    spans.leading({**path, **(members.rest() or {})}.items())
+    spans.leading({**path, **(members.rest() or {})})
     turn = spans.write(BeginContent(name=AGENT, role="turn"), 0, begun)
     speaking: dict[str, int] = {}
     for tick in ticks:

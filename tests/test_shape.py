@@ -45,7 +45,7 @@ SPINE = (
     "record",
 )
 """Units in reading order: files, or folders whose `ORDER` goes on with it. CONTRIBUTING has the same list."""
-RIBS = ("stores", "models", "tools", "formatters", "views", "patterns", "importers", "bridges", "compat")
+RIBS = ("stores", "models", "tools", "catalog", "formatters", "views", "patterns", "importers", "bridges", "compat")
 RIBS_FOR = {"bridges": ("importers",), "compat": RIBS}  # rib -> further ribs that it may import; see docs/decisions
 EDGES = ("address", "compare", "sync", "demo", "worker", "cli", "testing")
 SPINE_LIBRARIES = ("msgspec", "anyio")

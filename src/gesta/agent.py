@@ -73,6 +73,8 @@ class Agent(Struct, Generic[T], frozen=True, metaclass=Spelled):
     """What the model's tokens cost; `gesta.open` looks it up where it is not said. Only a budget asks for it."""
     hint: str | None = None
     """Where the agent came from, for people; never imported."""
+    catalog: str | None = None
+    """Version of the catalog that its tools and prompts are from: it stands on the begin of each turn."""
 
     def __post_init__(self) -> None:
         """Refuse two tools of one name: a model could not tell them apart."""
@@ -206,4 +208,4 @@ class Agent(Struct, Generic[T], frozen=True, metaclass=Spelled):
             digest = digest_of(whole)
             if known is not None and packed:
                 known[packed] = digest
-        return AgentRef(name=self.name, digest=digest, hint=self.hint)
+        return AgentRef(name=self.name, digest=digest, hint=self.hint, catalog=self.catalog)

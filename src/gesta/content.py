@@ -113,6 +113,8 @@ class AgentRef(Struct, frozen=True, kw_only=True, omit_defaults=True):
     digest: str
     """SHA-256 of the agent's description, in hex."""
     hint: str | None = None
+    catalog: str | None = None
+    """Version of the catalog that its tools and prompts are from, such as a commit."""
 
 
 class Step(Struct, frozen=True, kw_only=True, omit_defaults=True):

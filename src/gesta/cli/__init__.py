@@ -21,6 +21,7 @@ def application() -> "Typer":
     """Return the application with all its commands."""
     from gesta.cli import (  # noqa: F401 - each adds its commands
         answering,
+        cataloguing,
         comparing,
         finding,
         keys,

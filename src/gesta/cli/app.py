@@ -26,7 +26,7 @@ VERBS = {
     "Run": ("demo", "run", "resume", "work", "approve", "answer", "resolve", "cancel"),
     "Look": ("runs", "log", "show", "why", "find", "stats", "sql"),
     "Compare": ("replay", "fork", "diff", "case"),
-    "Data": ("import", "export", "push", "backup", "adopt", "gone", "prune", "hold", "verify", "repair"),
+    "Data": ("import", "export", "push", "backup", "adopt", "gone", "prune", "hold", "verify", "repair", "catalog"),
     "Models": ("models",),
 }
 """Every command, under its heading."""

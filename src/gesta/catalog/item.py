@@ -1,0 +1,151 @@
+"""Tools and prompts as they stand in files.
+
+A tool is a function of a `.py` file with the decorator `tool` of Gesta; it is read from the text, the file does not
+run. A prompt is a file `NAME.prompt.md`: TOML between two lines `+++`, and below it the text.
+"""
+
+import ast
+import tomllib
+from collections.abc import Iterator
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from gesta.catalog.version import Version
+from gesta.errors import GestaError
+
+PYTHON, PROMPT = ".py", ".prompt.md"
+"""How names of files end that are read."""
+FENCE = "+++"
+ANNOTATIONS = "ANNOTATIONS"
+"""Name of a dict in a Python file: annotations by the names of its tools."""
+MEMBERS = ("name", "description", "tools", "output", "annotations")
+"""What may stand at the head of a prompt."""
+
+
+class Item(Struct, frozen=True, kw_only=True):
+    """One tool or prompt."""
+
+    kind: Literal["tool", "prompt"]
+    name: str
+    description: str
+    source: str
+    """Path of its file, relative to the folder."""
+    line: int
+    """Where it begins there, from 1."""
+    version: Version
+    """Of its file."""
+    annotations: dict[str, str] = {}
+    signature: str | None = None
+    """Of a tool: its parameters, as they are written."""
+    content: str | None = None
+    """Of a prompt: its text."""
+    tools: list[str] = []
+    """Of a prompt: names of the tools that go with it."""
+    output: dict[str, Any] | None = None
+    """Of a prompt: JSON Schema of the answer."""
+
+
+class BadItem(GestaError):
+    """What stands in a file is no tool or prompt, though it looks like one."""
+
+    def __init__(self, source: str, line: int, found: str) -> None:
+        super().__init__(f"{source}:{line}: {found}.")
+
+
+def items(source: str, text: str, version: Version) -> Iterator[Item]:
+    """Yield the tools and prompts of a file, in order. Raises BadItem."""
+    if source.endswith(PROMPT):
+        yield _prompt(source, text, version)
+        return
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError) as error:
+        raise BadItem(source, getattr(error, "lineno", None) or 1, f"it is no Python: {error}") from error
+    notes = next((value for node in tree.body if (value := _assigned(node, ANNOTATIONS)) is not None), {})
+    for node in tree.body:
+        found = _decorator(node)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and found is not None:
+            given = {word.arg: _literal(word.value) for word in found.keywords} if isinstance(found, ast.Call) else {}
+            name = given.get("name") if isinstance(given.get("name"), str) else node.name
+            described = given.get("description") or ast.get_docstring(node) or ""
+            yield Item(
+                kind="tool",
+                name=str(name),
+                description=str(described),
+                source=source,
+                line=node.lineno,
+                version=version,
+                annotations=_texts(notes.get(name) if isinstance(notes, dict) else None, source, node.lineno),
+                signature=ast.unparse(node.args),
+            )
+
+
+def _prompt(source: str, text: str, version: Version) -> Item:
+    lines = text.removeprefix("\ufeff").splitlines()
+    fences = [place for place, line in enumerate(lines) if line.strip() == FENCE][:2]
+    if len(fences) < 2 or fences[0] != 0:
+        raise BadItem(source, 1, f"a prompt begins with TOML between two lines {FENCE}")
+    try:
+        head = tomllib.loads("\n".join(lines[1 : fences[1]]))
+    except tomllib.TOMLDecodeError as error:
+        raise BadItem(source, 2, f"its head is no TOML: {error}") from error
+    for name in head:
+        if name not in MEMBERS:
+            raise BadItem(source, 2, f"its head has {name!r}, expected {', '.join(MEMBERS)}")
+    name = head.get("name", source.rsplit("/", 1)[-1].removesuffix(PROMPT))
+    description, tools, output = head.get("description", ""), head.get("tools", []), head.get("output")
+    if not (isinstance(name, str) and isinstance(description, str)):
+        raise BadItem(source, 2, "`name` and `description` are texts")
+    if not (isinstance(tools, list) and all(isinstance(each, str) for each in tools)):
+        raise BadItem(source, 2, "`tools` is a list of names")
+    if not isinstance(output, dict | None):
+        raise BadItem(source, 2, "`output` is a table, a JSON Schema")
+    return Item(
+        kind="prompt",
+        name=name,
+        description=description,
+        source=source,
+        line=1,
+        version=version,
+        annotations=_texts(head.get("annotations"), source, 2),
+        content="\n".join(lines[fences[1] + 1 :]).strip(),
+        tools=tools,
+        output=output,
+    )
+
+
+def _decorator(node: ast.AST) -> ast.expr | None:
+    """Return the decorator that makes a tool of a function; `None` if it has none such."""
+    for each in getattr(node, "decorator_list", ()):
+        called = each.func if isinstance(each, ast.Call) else each
+        if (called.id if isinstance(called, ast.Name) else getattr(called, "attr", "")) == "tool":
+            found: ast.expr = each
+            return found
+    return None
+
+
+def _assigned(node: ast.stmt, name: str) -> Any:
+    """Return what a statement assigns to a name, if it says so without being run; else `None`."""
+    match node:
+        case ast.Assign(targets=[ast.Name(id=found)], value=value) if found == name:
+            return _literal(value)
+        case ast.AnnAssign(target=ast.Name(id=found), value=value) if found == name:
+            return _literal(value)
+    return None
+
+
+def _literal(node: ast.expr | None) -> Any:
+    """Return what an expression is, if it says so without being run."""
+    try:
+        return ast.literal_eval(node) if node is not None else None
+    except (ValueError, TypeError, MemoryError, RecursionError):
+        return None
+
+
+def _texts(value: Any, source: str, line: int) -> dict[str, str]:
+    if value is None:
+        return {}
+    if isinstance(value, dict) and all(isinstance(key, str) and isinstance(each, str) for key, each in value.items()):
+        return value
+    raise BadItem(source, line, "annotations are a table of texts by their names")

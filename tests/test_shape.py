@@ -67,6 +67,8 @@ KEYWORDS = {  # functions and classes whose keywords are the user's own words, s
     "run_sync": "as above",
     "popen": "the arguments of `subprocess.Popen`",
     "no_subprocess": "as above",
+    "new": "the annotations of a span of agent-catalog",
+    "Span": "as above",
     "LLMMessage": "a dict of any message fields; its users need one",
     "Open": "the fields of a result, which are its user's own",
     "ResultTool": "as above",
@@ -80,7 +82,10 @@ FIXED |= {
 } | {"agent_iteration_triples"}
 FIXED |= {"response_template", "create_agent_response", "create_llm_response", "create_user_response"}
 """Functions of `compat/` whose parameters are the names that users know."""
-EDGES_IN_RIBS = {"compat.langroid.home": ("address",)}  # rib file -> edges that it may import; see docs/decisions
+EDGES_IN_RIBS = {
+    "compat.langroid.home": ("address",),
+    "compat.agent_catalog.spans": ("address",),
+}  # rib file -> edges that it may import; see docs/decisions
 EXTRA = {  # files that name `extra`, and why that is no reader of a member of it
     "codec.upcasts": "entries of format 1, which version 0.1.0 wrote",
     "views.stats": "as above, in rows",

@@ -17,7 +17,8 @@ import msgspec
 from gesta.entry import utc_text
 from gesta.importers.foreign import FIRST_YEAR, Foreign, ForeignEntry, Oddities, plain_name
 from gesta.importers.format import Format
-from gesta.importers.source import DECODER, BadImport, Source
+from gesta.importers.source import BadImport, Source
+from gesta.importers.unpacked import DECODER
 from gesta.kinds import (
     BeginContent,
     Content,

@@ -19,7 +19,7 @@ from typing import IO, Any, NamedTuple, cast
 from msgspec import Struct
 
 from gesta.errors import GestaError, MissingExtra
-from gesta.importers.unpacked import Counted
+from gesta.importers.unpacked import DECODER, Counted
 
 try:
     import zstandard  # type: ignore[import-not-found, unused-ignore]
@@ -394,15 +394,3 @@ def _listed(keys: Sequence[str]) -> str:
     """Name members, but not too many."""
     named = ", ".join(repr(key[:40]) for key in keys[:SHOWN]) + (", …" if len(keys) > SHOWN else "")
     return f"the members {named}" if keys else "no members"
-
-
-def _integer(text: str) -> int | str:
-    """Read an integer; one of thousands of digits, which Python refuses, stays text."""
-    try:
-        return int(text)
-    except ValueError:
-        return text
-
-
-DECODER = json.JSONDecoder(parse_int=_integer, strict=False)
-"""Reads what Python reads: also NaN, and line ends inside strings."""

@@ -1,6 +1,7 @@
-"""What is unpacked is counted as it is read, for a few bytes may hold more than any disk."""
+"""What is unpacked is counted as it is read, for a few bytes may hold more than any disk; and how JSON is read."""
 
 import io
+import json
 from typing import IO, Any
 
 AT_ONCE = 64 * 1024
@@ -30,3 +31,15 @@ class Counted(io.RawIOBase):
         if self.size > self._most:
             raise self._failure
         return len(data)
+
+
+def _integer(text: str) -> int | str:
+    """Read an integer; one of thousands of digits, which Python refuses, stays text."""
+    try:
+        return int(text)
+    except ValueError:
+        return text
+
+
+DECODER = json.JSONDecoder(parse_int=_integer, strict=False)
+"""Reads what Python reads: also NaN, and line ends inside strings."""

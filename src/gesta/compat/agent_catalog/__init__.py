@@ -17,9 +17,10 @@ from gesta.compat.agent_catalog.contents import (
     UserContent,
     content_of,
 )
+from gesta.compat.agent_catalog.spans import Catalog, GlobalSpan, Log, Span
 from gesta.content import Kind
 
-ORDER = ("export", "contents")
+ORDER = ("export", "contents", "spans")
 """Each file may import those before it."""
 
 __all__ = [
@@ -27,13 +28,17 @@ __all__ = [
     "BadContent",
     "BaseContent",
     "BeginContent",
+    "Catalog",
     "ChatCompletionContent",
     "Content",
     "EdgeContent",
     "EndContent",
+    "GlobalSpan",
     "KeyValueContent",
     "Kind",
+    "Log",
     "RequestHeaderContent",
+    "Span",
     "SystemContent",
     "ToolCallContent",
     "ToolResultContent",

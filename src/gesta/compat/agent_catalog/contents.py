@@ -17,7 +17,7 @@ from gesta.compat.agent_catalog.export import plain
 from gesta.content import Kind
 from gesta.errors import GestaError, nearest
 from gesta.importers.agent_catalog import FIELDS
-from gesta.importers.source import DECODER
+from gesta.importers.unpacked import DECODER
 
 
 class BadContent(GestaError, ValueError):

@@ -22,6 +22,8 @@ from gesta.prompt.formatter import numbers_in_hex
 from gesta.record.record import Record
 from gesta.state.run import UNFIT
 
+IMPLIED = {"inferred": ["entry"]}
+"""Annotations of an entry that stands for no line of a log."""
 OF_TEXT = ("Decimal", "PosixPath", "PurePosixPath", "PureWindowsPath", "UUID", "WindowsPath")
 """Classes of values that pydantic writes as the text that they are made of."""
 
@@ -104,7 +106,7 @@ class _Writer:
         only = notes.pop(NAME, None)
         if self._imported and isinstance(only, dict):
             return self._as_it_came(entry, notes, only)
-        if self._imported and "entry" in (notes.get("inferred") or ()):
+        if notes == IMPLIED or (self._imported and "entry" in (notes.get("inferred") or ())):
             return None
         merged = {**self._notes.get(entry.span, {}), **notes}
         return {
@@ -148,7 +150,8 @@ class _Writer:
             known["tool_call_id"] = self._call_id(content.call, entry.run)
         for tool in (known.get("tools") or ()) if kind == "request-header" else ():
             tool |= {"description": tool.get("description") or "", "args_schema": tool.get("args_schema") or {}}
-        more = {name: value for name, value in values.items() if value not in (None, [], ())}
+        own = {field.name: field.default for field in msgspec.structs.fields(content)}
+        more = {name: value for name, value in values.items() if value not in (None, [], ()) and value != own[name]}
         more |= {"causes": [_id(cause, entry.run) for cause in entry.causes]} if entry.causes else {}
         clash = {name: more.pop(name) for name in [*more] if name in extra}
         extra |= more | ({"gesta": clash} if clash else {})

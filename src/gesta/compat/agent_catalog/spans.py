@@ -1,0 +1,304 @@
+"""agent-catalog's spans and the catalog that makes them, on a record: what was logged is entries and nothing else.
+
+A span begins when it is entered. One that is logged into without that is begun before its first log and ended with the
+span around it, or once nobody has it any more; what was written for that is marked as inferred, and no export shows it.
+"""
+
+import os
+import threading
+import weakref
+from collections.abc import Collection, Iterator, Mapping
+from datetime import datetime
+from json import loads
+from typing import Any, Self
+from uuid import uuid4
+
+from msgspec import Struct
+
+from gesta.address import Address, bind, drive, inline_store
+from gesta.catalog.index import Catalog as Index
+from gesta.catalog.index import index
+from gesta.compat.agent_catalog.contents import BaseContent, content_of
+from gesta.compat.agent_catalog.export import IMPLIED, export_run
+from gesta.content import Base, Error, Kind, Opened
+from gesta.errors import message_of
+from gesta.kinds import BeginContent, EndContent, KeyValueContent
+from gesta.log.journal import Journal
+from gesta.log.steering import refuse_own
+from gesta.record.record import Record
+from gesta.store import Store
+
+
+class Identifier(Struct, frozen=True):
+    """What names a span."""
+
+    name: list[str]
+    """Names from the root to the span."""
+    session: str
+
+
+class Log(Struct, frozen=True, kw_only=True):
+    """One log, as an activity log has it."""
+
+    identifier: str
+    span: Identifier
+    timestamp: datetime
+    content: BaseContent
+    annotations: dict[str, Any] | None = None
+    catalog_version: dict[str, Any]
+
+
+class Catalog:
+    """Where spans are recorded, and the tools and prompts of a folder.
+
+    Args:
+        record: a record, or where it is; by default what `GESTA_RECORD` says, else `runs.gesta`.
+        folder: of tools and prompts.
+    """
+
+    def __init__(self, record: Record | Address | None = None, *, folder: str | os.PathLike[str] = ".") -> None:
+        self._folder = folder
+        self._runs: weakref.WeakValueDictionary[tuple[str, str], Run] = weakref.WeakValueDictionary()
+        if isinstance(record, Record):
+            self.record = record
+        else:
+            store = inline_store(record or os.environ.get("GESTA_RECORD") or "runs.gesta")
+            self.record = Record(store, bind)
+            weakref.finalize(self.record, _close, store)
+
+    @property
+    def index(self) -> Index:
+        """The tools and prompts of the folder, as they are now."""
+        return index(os.fspath(self._folder))
+
+    @property
+    def version(self) -> str:
+        """Version of the folder."""
+        return str(self.index.version)
+
+    def find(
+        self,
+        kind: str,
+        query: str | None = None,
+        name: str | None = None,
+        annotations: Mapping[str, str] | None = None,
+        limit: int | None = 1,
+    ) -> Any:
+        """Return what has a name, or a list of what is found by words; tools are run, prompts are told."""
+        found = self.index
+        sort: Any = kind.removesuffix("s")
+        items = [found.item(name, sort)] if name is not None else []
+        if name is None:
+            items = [hit.item for hit in found.find(query or "", kind=sort, annotations=annotations, limit=limit)]
+        made: list[Any] = found.tools(*(item.name for item in items)) if sort == "tool" else list(items)
+        return made[0] if name is not None else made
+
+    def Span(  # noqa: N802 - its name
+        self,
+        name: str,
+        session: str | None = None,
+        state: Any = None,
+        iterable: bool = False,  # noqa: FBT001, FBT002 - its users' names
+        blacklist: Collection[Kind | str] | None = None,
+        **kwargs: Any,
+    ) -> "GlobalSpan":
+        """Return a span at the root of a session, a new one by default; see `Span.new`."""
+        key = session or uuid4().hex, name
+        run = self._runs.get(key) or Run(self.record, *key)
+        self._runs[key] = run
+        given = {"state": state, "iterable": iterable, "blacklist": blacklist, "kwargs": kwargs}
+        return GlobalSpan(run, name, given)
+
+
+class Run:
+    """The writer of one run, which is held while a span of it is open."""
+
+    def __init__(self, record: Record, session: str, name: str) -> None:
+        self.record, self.session, self.name = record, session, name
+        self._lock = threading.RLock()
+        self._held: Any = None
+        self._journal: Journal | None = None
+        self._opened: Opened | None = None
+        self._open: dict[int, tuple[tuple[str, ...], bool]] = {}
+        """Path of each open span by the seq of its begin, and whether it is implied."""
+
+    def begin(self, span: "Span", parent: int | None, *, implied: bool) -> int:
+        """Begin a span; the first of a run opens it."""
+        with self._lock:
+            if self._journal is None:
+                self._held = self.record.writing(self.session, self.name)
+                self._journal, self._opened = drive(self._held.__aenter__())
+            opened = self._opened if self._journal.head == 0 else None
+            own = {"state": span.state, "annotations": span.kwargs or None}
+            content = BeginContent(name=span.name, parent=parent, opened=opened, **own)
+            seq = self.write(content, 0, IMPLIED if implied else None)
+            self._open[seq] = (span.path, implied)
+            return seq
+
+    def write(self, content: Any, span: int, notes: dict[str, Any] | None = None) -> int:
+        """Write an entry in a span and commit it."""
+        with self._lock:
+            assert self._journal is not None
+            seq = self._journal.write(content, span, (), notes).seq
+            drive(self._journal.durable())
+            return seq
+
+    def end(self, span: int, content: EndContent) -> None:
+        """End a span, and those in it that were implied; give the run back if that was the last."""
+        with self._lock:
+            around, _ = self._open[span]
+            inside = [seq for seq, (path, implied) in self._open.items() if implied and path[: len(around)] == around]
+            for seq in sorted({*inside, span}, reverse=True):
+                if seq >= span:
+                    _, implied = self._open.pop(seq)
+                    self.write(content if seq == span else EndContent(), seq, IMPLIED if implied else None)
+            if not self._open:
+                self.free()
+
+    def free(self) -> None:
+        """End what is open, and give the run back."""
+        with self._lock:
+            for seq in sorted(self._open, reverse=True):
+                self.write(EndContent(), seq, IMPLIED if self._open.pop(seq)[1] else None)
+            held, self._held, self._journal = self._held, None, None
+            if held is not None:
+                drive(held.__aexit__(None, None, None))
+
+    def is_open(self, span: int) -> bool:
+        """Return whether a span has not ended."""
+        return span in self._open
+
+
+class Span:
+    """A span: log into it, assign to it, open spans in it; `with span:` begins and ends it."""
+
+    def __init__(self, run: Run, name: str, parent: "Span | None", options: dict[str, Any]) -> None:
+        self._run, self._begun = run, 0
+        self.name, self.parent = name, parent
+        self.state = options["state"]
+        """Written where the span begins and, as it is then, where it ends."""
+        self.iterable: bool = options["iterable"]
+        self.blacklist: set[str] = {str(kind) for kind in options["blacklist"] or ()}
+        """Kinds that are not recorded, here and in spans below."""
+        self.kwargs: dict[str, Any] = options["kwargs"]
+        """Annotations of its own; those of the spans around it hold too."""
+        self._first = 0
+
+    @property
+    def path(self) -> tuple[str, ...]:
+        """Names from the root to this span."""
+        return (*(self.parent.path if self.parent is not None else ()), self.name)
+
+    @property
+    def identifier(self) -> Identifier:
+        """Its names and its session."""
+        return Identifier(list(self.path), self._run.session)
+
+    def new(
+        self,
+        name: str,
+        state: Any = None,
+        iterable: bool = False,  # noqa: FBT001, FBT002 - its users' names
+        blacklist: Collection[Kind | str] | None = None,
+        **kwargs: Any,
+    ) -> "Span":
+        """Return a span in this one.
+
+        Args:
+            state: written where it begins and ends; by default that of this span, but for a root.
+            iterable: changes nothing: what was logged is on record.
+            blacklist: kinds that are not recorded, beside those of this span.
+            kwargs: annotations of all that is logged in it.
+        """
+        inherited = self.state if self.parent is not None else None
+        skipped = {*self.blacklist, *(str(kind) for kind in blacklist or ())}
+        given = {"state": state or inherited, "iterable": iterable, "blacklist": skipped, "kwargs": kwargs}
+        return Span(self._run, name, self, given)
+
+    def log(self, content: BaseContent | Mapping[str, Any], **kwargs: Any) -> None:
+        """Write down a content, or the members of one, with annotations. Raises BadContent."""
+        made = content if isinstance(content, Base) else content_of(content)
+        refuse_own(made, "log(...)")
+        if str(made.kind) not in self.blacklist:
+            self._run.write(made, self._now(), kwargs or None)
+
+    def enter(self) -> Self:
+        """Begin it."""
+        if str(Kind.Begin) not in self.blacklist:
+            parent = self.parent._now() if self.parent is not None else None  # noqa: SLF001 - of this class
+            self._begun = self._run.begin(self, parent, implied=False)
+            self._first = self._first or self._begun
+        return self
+
+    def exit(self, error: BaseException | None = None) -> None:
+        """End it; with an error if that left it, where agent-catalog writes nothing."""
+        failure = None if error is None else Error(type=type(error).__name__, message=message_of(error))
+        ended = EndContent(state=self.state, status="error" if failure else "success", error=failure)
+        self._run.end(self._now(), ended)
+
+    def logs(self) -> list[Log]:
+        """Return what was logged in it and in spans below it, read from the record."""
+        run, path = self._run, list(self.path)
+        if not self._first:
+            return []
+
+        async def lines() -> list[dict[str, Any]]:
+            found = await run.record.turns.run_of(run.session, run.name)
+            return [loads(line) async for line in export_run(run.record, found)]
+
+        every = (line for line in drive(lines()) if int(line["identifier"].rpartition(".")[2]) >= self._first)
+        return [log_of(line) for line in every if line["span"]["name"][: len(path)] == path]
+
+    def __enter__(self) -> Self:
+        """Begin it."""
+        return self.enter()
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        """End it."""
+        self.exit(error)
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        """Write down a key-value; assigning a key twice writes two."""
+        self.log(KeyValueContent(key=key, value=value))
+
+    def __iter__(self) -> Iterator[Log]:
+        """Yield what `logs` returns."""
+        return iter(self.logs())
+
+    def _now(self) -> int:
+        """Return the seq of its begin; begin it, if nobody did."""
+        if not self._run.is_open(self._begun):
+            parent = self.parent._now() if self.parent is not None else None  # noqa: SLF001 - of this class
+            self._begun = self._run.begin(self, parent, implied=True)
+            self._first = self._first or self._begun
+        return self._begun
+
+
+class GlobalSpan(Span):
+    """The root of a session's spans."""
+
+    def __init__(self, run: Run, name: str, options: dict[str, Any]) -> None:
+        super().__init__(run, name, None, options)
+        weakref.finalize(self, run.free)
+
+    @property
+    def session(self) -> str:
+        """Name of the session."""
+        return self._run.session
+
+
+def log_of(line: Mapping[str, Any]) -> Log:
+    """Make a log of what a line of an activity log holds. Raises BadContent."""
+    return Log(
+        identifier=line["identifier"],
+        span=Identifier(line["span"]["name"], line["span"]["session"]),
+        timestamp=datetime.fromisoformat(line["timestamp"]),
+        content=content_of(line["content"]),
+        annotations=line.get("annotations"),
+        catalog_version=line["catalog_version"],
+    )
+
+
+def _close(store: Store) -> None:
+    """Close a store that nobody uses any more, at the latest when the program ends."""
+    drive(store.close())

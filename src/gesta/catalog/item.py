@@ -62,7 +62,7 @@ def items(source: str, text: str, version: Version) -> Iterator[Item]:
         tree = ast.parse(text)
     except (SyntaxError, ValueError) as error:
         raise BadItem(source, getattr(error, "lineno", None) or 1, f"it is no Python: {error}") from error
-    notes = next((value for node in tree.body if (value := _assigned(node, ANNOTATIONS)) is not None), {})
+    notes: Any = next((value for node in tree.body if (value := _assigned(node, ANNOTATIONS)) is not None), {})
     for node in tree.body:
         found = _decorator(node)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and found is not None:

@@ -7,7 +7,7 @@ as JSON is what a record would read back: it is total, and values of every size 
 from collections.abc import Collection, Iterator, Mapping
 from inspect import Parameter, Signature
 from json import dumps
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import msgspec
 
@@ -165,6 +165,8 @@ class Model(msgspec.Struct, frozen=True, kw_only=True, metaclass=Checked):
 
 class BaseContent(Model, kinds.Base, frozen=True, kw_only=True):
     """What all contents share."""
+
+    kind: ClassVar[Kind]
 
     @staticmethod
     def _safe_serialize(obj: Any) -> Any:

@@ -159,7 +159,8 @@ class _Writer:
         return full({"kind": kind, **shown}, plain(extra) or None)
 
     def _call_id(self, seq: int, run: str) -> str:
-        return self._ids[seq] or "call_" + sha256(f"{run}.{seq}".encode()).hexdigest()[:8]
+        own = self._ids[seq]
+        return own if own is not None else "call_" + sha256(f"{run}.{seq}".encode()).hexdigest()[:8]
 
 
 def _text(data: bytes) -> str:

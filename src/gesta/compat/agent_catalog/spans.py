@@ -215,9 +215,9 @@ class Span:
         given = {"state": state or inherited, "iterable": iterable, "blacklist": skipped, "kwargs": kwargs}
         return Span(self._run, name, self, given)
 
-    def log(self, content: BaseContent | Mapping[str, Any], **kwargs: Any) -> None:
+    def log(self, content: Base | Mapping[str, Any], **kwargs: Any) -> None:
         """Write down a content, or the members of one, with annotations. Raises BadContent."""
-        made = content if isinstance(content, Base) else content_of(content)
+        made: Any = content if isinstance(content, Base) else content_of(content)
         refuse_own(made, "log(...)")
         if str(made.kind) not in self.blacklist:
             self._run.write(made, self._now(), kwargs or None)

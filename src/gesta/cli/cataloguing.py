@@ -41,10 +41,10 @@ class CatalogOptions(Common):
 
 @command(CatalogOptions, example="gesta catalog . --find refund")
 def catalog(options: CatalogOptions) -> int:
-    """List the tools and prompts of a folder, with their versions from git.
+    """List the tools and prompts of a folder, with their versions.
 
-    A tool is a function with `@gesta.tool` in a .py file, a prompt a file NAME.prompt.md. No code of the folder runs.
-    Exit code 1 if something in it could not be read.
+    A tool is a function with `@gesta.tool` in a .py file, a prompt a file NAME.prompt.md. Versions are from git. No
+    code of the folder runs. Exit code 1 if something in it could not be read.
     """
     from gesta.catalog.index import index
 

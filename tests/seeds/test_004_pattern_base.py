@@ -1,11 +1,14 @@
 """Patterns as TrustGraph's users write them run on the record: what they emit, what they send, and where they go on."""
 
 import json
+import os
 from collections import Counter
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
+from tests import programs
 from tests.journeys.minds import everything
 from tests.laws.scenes import Tape, again
 
@@ -113,6 +116,7 @@ def says(messages: list[dict[str, Any]], header: Any) -> str:
     return " and ".join(result for _, result in given["steps"])
 
 
+ROOT = Path(__file__).resolve().parents[2]
 FETCHED = Counter[str]()
 
 
@@ -353,3 +357,18 @@ async def test_an_error_that_a_pattern_sends_ends_its_turn() -> None:
         outcome = await record.run(Failing.agent("a", gesta.function(says)), "Where?")
     assert outcome.error is not None
     assert (outcome.reason, outcome.error.message) == ("failed", "no luck")
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="kills processes")
+@pytest.mark.parametrize("pattern", ["react", "plan", "their-react", "their-plan"])
+def test_a_pattern_that_is_killed_in_the_middle_goes_on_and_fetches_nothing_twice(pattern: str, tmp_path: Path) -> None:
+    if pattern.startswith("their") and "GESTA_TRUSTGRAPH" not in os.environ:
+        pytest.skip("needs GESTA_TRUSTGRAPH=FOLDER, a checkout of TrustGraph")
+    lives = [
+        programs.run(["-m", "tests.seeds.killed_pattern", pattern, str(tmp_path), str(deaths)], cwd=ROOT)
+        for deaths in (1, 2, 0)
+    ]
+    assert [each.returncode for each in lives] == [-9, -9, 0], lives[-1].stderr
+    assert json.loads(lives[-1].stdout) == ["answered", GOLD, None]
+    places = [line.split()[1] for line in (tmp_path / "effects").read_text().splitlines()]
+    assert places == ["attic", "cellar"]

@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
+from gesta.function_tool.tool import Tool
+
 T = TypeVar("T")
 UNDEFINED = "undefined"
 """The state of a run in which no tool has set one."""
@@ -46,7 +48,7 @@ def _available(tool: Any, groups: set[str], state: str) -> bool:
 
 def _config(tool: Any) -> Mapping[str, Any]:
     """Return what a tool says of its groups and states, a tool of Gesta's too."""
-    if hasattr(tool, "applicable_states"):
+    if isinstance(tool, Tool):
         made = {"group": list(tool.group), "applicable-states": list(tool.applicable_states), "state": tool.state}
         return {name: value for name, value in made.items() if value}
     found: Mapping[str, Any] | None = getattr(tool, "config", None)

@@ -56,8 +56,8 @@ OF_DOCUMENTS = (
     "question_uri_with_session_id question_uri_auto_generates question_uri_unique exploration_uri_format focus_uri_format "
     "synthesis_uri_format edge_selection_uri_format edge_selection_uri_zero_index session_uris_share_session_id "
     "docrag_question_uri_with_id docrag_question_uri_auto_generates docrag_question_uri_unique "
-    "docrag_exploration_uri_format docrag_synthesis_uri_format docrag_uris_share_session_id graphrag_vs_agent_namespace "
-    "graphrag_vs_docrag_namespace agent_vs_docrag_namespace extraction_vs_query_namespace"
+    "docrag_exploration_uri_format docrag_synthesis_uri_format docrag_uris_share_session_id "
+    "graphrag_vs_agent_namespace graphrag_vs_docrag_namespace agent_vs_docrag_namespace extraction_vs_query_namespace"
 )
 KINDS = [
     Kind(

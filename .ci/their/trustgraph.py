@@ -1,7 +1,7 @@
-"""TrustGraph's tests of what its orchestrator pattern shows: the pattern base, its statements and the filter of tools.
+"""TrustGraph's tests of what its orchestrator pattern shows: the base, its statements and the filter of tools.
 
-FOLDER is a checkout of TrustGraph at commit 153ae9ad30, which the document is. Its tests of models, queues, services and
-of what is stored from documents stand beside that.
+FOLDER is a checkout of TrustGraph at commit 153ae9ad30, which the document is. Its tests of models, queues and services,
+and of what is stored from documents, stand beside that.
 """
 
 from typing import Any
@@ -18,12 +18,23 @@ OTHERS = "query thought action arguments observation document concept entity edg
 SPELLED = {
     **{f"TG_{name.upper()}": TG + name for name in (*TYPES.split(), *OTHERS.split())},
     **{f"TG_{name.upper()}_TYPE": TG + name for name in TYPES_WITH_ENDING.split()},
-    **{"TG_TOOL_USE": TG + "ToolUse", "TG_STEP_RESULT": TG + "StepResult", "TG_AGENT_QUESTION": TG + "AgentQuestion"},
-    **{"TG_SUBAGENT_GOAL": TG + "subagentGoal", "TG_PLAN_STEP": TG + "planStep"},
-    **{"PROV_ENTITY": PROV + "Entity", "PROV_WAS_DERIVED_FROM": PROV + "wasDerivedFrom"},
-    **{"PROV_STARTED_AT_TIME": PROV + "startedAtTime", "PROV_WAS_GENERATED_BY": PROV + "wasGeneratedBy"},
-    **{"PROV_ACTIVITY": PROV + "Activity", "RDF_TYPE": RDF_TYPE, "RDFS_LABEL": LABEL, "TG": TG, "PROV": PROV},
-    **{"GRAPH_RETRIEVAL": GRAPH_RETRIEVAL, "TG_THOUGHT": TG + "thought", "TG_OBSERVATION": TG + "observation"},
+    "TG_TOOL_USE": TG + "ToolUse",
+    "TG_STEP_RESULT": TG + "StepResult",
+    "TG_AGENT_QUESTION": TG + "AgentQuestion",
+    "TG_SUBAGENT_GOAL": TG + "subagentGoal",
+    "TG_PLAN_STEP": TG + "planStep",
+    "PROV_ENTITY": PROV + "Entity",
+    "PROV_WAS_DERIVED_FROM": PROV + "wasDerivedFrom",
+    "PROV_STARTED_AT_TIME": PROV + "startedAtTime",
+    "PROV_WAS_GENERATED_BY": PROV + "wasGeneratedBy",
+    "PROV_ACTIVITY": PROV + "Activity",
+    "RDF_TYPE": RDF_TYPE,
+    "RDFS_LABEL": LABEL,
+    "TG": TG,
+    "PROV": PROV,
+    "GRAPH_RETRIEVAL": GRAPH_RETRIEVAL,
+    "TG_THOUGHT": TG + "thought",
+    "TG_OBSERVATION": TG + "observation",
 }
 """Words of the vocabulary, which stand in a module of their own there."""
 
@@ -50,14 +61,16 @@ FILES = [
 ]
 OF_DOCUMENTS = (
     "plain_string string_with_spaces string_with_slashes integer_input empty_string special_characters "
-    "document_uri_passthrough page_uri_format page_uri_unique chunk_uri_format chunk_uri_unique activity_uri_with_id "
-    "activity_uri_auto_generates_uuid activity_uri_unique_uuids activity_uri_encodes_special_chars subgraph_uri_with_id "
-    "subgraph_uri_auto_generates_uuid subgraph_uri_unique_uuids agent_uri_format agent_uri_encodes_special_chars "
-    "question_uri_with_session_id question_uri_auto_generates question_uri_unique exploration_uri_format focus_uri_format "
-    "synthesis_uri_format edge_selection_uri_format edge_selection_uri_zero_index session_uris_share_session_id "
-    "docrag_question_uri_with_id docrag_question_uri_auto_generates docrag_question_uri_unique "
-    "docrag_exploration_uri_format docrag_synthesis_uri_format docrag_uris_share_session_id "
-    "graphrag_vs_agent_namespace graphrag_vs_docrag_namespace agent_vs_docrag_namespace extraction_vs_query_namespace"
+    "document_uri_passthrough page_uri_format page_uri_unique chunk_uri_format chunk_uri_unique "
+    "activity_uri_with_id activity_uri_auto_generates_uuid activity_uri_unique_uuids "
+    "activity_uri_encodes_special_chars subgraph_uri_with_id subgraph_uri_auto_generates_uuid "
+    "subgraph_uri_unique_uuids agent_uri_format agent_uri_encodes_special_chars "
+    "question_uri_with_session_id question_uri_auto_generates question_uri_unique exploration_uri_format "
+    "focus_uri_format synthesis_uri_format edge_selection_uri_format edge_selection_uri_zero_index "
+    "session_uris_share_session_id docrag_question_uri_with_id docrag_question_uri_auto_generates "
+    "docrag_question_uri_unique docrag_exploration_uri_format docrag_synthesis_uri_format "
+    "docrag_uris_share_session_id graphrag_vs_agent_namespace graphrag_vs_docrag_namespace "
+    "agent_vs_docrag_namespace extraction_vs_query_namespace"
 )
 KINDS = [
     Kind(

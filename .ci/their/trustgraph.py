@@ -1,7 +1,7 @@
 """TrustGraph's tests of what its orchestrator pattern shows: the base, its statements and the filter of tools.
 
-FOLDER is a checkout of TrustGraph at commit 153ae9ad30, which the document is. Its tests of models, queues and services,
-and of what is stored from documents, stand beside that.
+FOLDER is a checkout of TrustGraph at commit 153ae9ad30, which the document is. Its tests of models, queues and
+services, and of what is stored from documents, stand beside that.
 """
 
 from typing import Any

@@ -145,7 +145,7 @@ def openai_agents(steps: int, folder: Path, *, keeps: bool) -> float:
 
 
 def timed(do: Any) -> float:
-    """Give the CPU seconds of one call."""
+    """Return the CPU seconds of one call."""
     start = time.process_time()
     do()
     return time.process_time() - start

@@ -274,7 +274,7 @@ async def imported(record: Record, file: File, root: Path) -> None:
 
 
 def reason(path: str) -> str | None:
-    """Say why a file is no run."""
+    """Return why a file is no run."""
     return next((why for pattern, why in DATA if fnmatchcase(path, pattern)), None)
 
 
@@ -284,7 +284,7 @@ def files_of(root: Path, name: str) -> list[Path]:
 
 
 async def taken(root: Path, name: str, manifest: dict[str, Any]) -> Folder:
-    """Take a folder into a record of its own."""
+    """Import a folder into a record of its own."""
     folder = Folder(name or "(top)")
     with tempfile.TemporaryDirectory() as place:
         address = Path(place) / "corpus.gesta"
@@ -353,7 +353,7 @@ def table(report: Report, *, files: bool) -> Iterator[str]:
 
 
 async def reported(root: Path, names: Sequence[str]) -> Report:
-    """Take folders of the corpus, one after the other."""
+    """Import folders of the corpus, one after the other."""
     listed = json.loads((root / "MANIFEST.json").read_text(encoding="utf-8"))["files"]
     manifest = {entry["path"]: entry for entry in listed}
     report = Report(whole="" in names)

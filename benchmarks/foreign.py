@@ -67,11 +67,11 @@ class Conversation(Struct, frozen=True):
     """Names that the agent had; a model may have called others."""
 
     def texts(self, role: str) -> list[str]:
-        """Give what a role said."""
+        """Return what a role said."""
         return [message["content"] for message in self.messages if message["role"] == role]
 
     def answered(self) -> list[tuple[Message, str | None]]:
-        """Give every call with its result as text, or none where the recording was cut."""
+        """Return every call with its result as text, or none where the recording was cut."""
         found: list[tuple[Message, str | None]] = []
         open_from = 0
         for message in self.messages:

@@ -150,7 +150,7 @@ class Walk:
             self._open.add(entry.seq)
 
     def blocks(self) -> list[bytes]:
-        """Give the blocks of the request that would come next; the walk goes on as if none had been made."""
+        """Return the blocks of the request that would come next; the walk goes on as if none had been made."""
         if not self._prompt._segment:
             return list(self._prompt.blocks)
         ended = copy.copy(self._prompt)
@@ -160,7 +160,7 @@ class Walk:
         return ended.blocks
 
     def digest(self, blocks: Sequence[bytes]) -> bytes:
-        """Tell the requests of one formatter apart."""
+        """Return a digest that tells the requests of one formatter apart."""
         heads = b"\0".join([self._formatter.name.encode(), *(envelope.head for envelope in self._envelopes)])
         return hashlib.blake2b(heads + b"".join(self.model.digests[int(block)] for block in blocks)).digest()
 
@@ -233,7 +233,7 @@ class Judge:
 
 
 def rule_of(violation: str) -> str:
-    """Give the class of a violation: what the validator says, without what it says it of."""
+    """Return the class of a violation: the validator's words without their subject."""
     return re.sub(r"'[^']*'|\"[^\"]*\"|\[[^\]]*\]|\d+", "…", violation.partition(": ")[2] or violation)[:160]
 
 

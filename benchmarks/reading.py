@@ -46,7 +46,7 @@ def agent(steps: int) -> gesta.Agent:
 
 
 async def turn(address: str, steps: int, durability: Any) -> tuple[float, list[Row]]:
-    """Take one turn after a short one; return CPU seconds and its rows."""
+    """Run one turn after a short one; return CPU seconds and its rows."""
     async with gesta.open(address, durability=durability) as record:
         await record.run(agent(2), "Where are they?", session="warm")
         start = time.process_time()

@@ -52,7 +52,7 @@ PARTS = {
 
 
 def sampled(durability: Any, steps: int) -> tuple[float, Counter[str]]:
-    """Take some turns; give microseconds of CPU a step, and samples by part."""
+    """Run some turns; return microseconds of CPU a step, and samples by part."""
     found: Counter[str] = Counter()
 
     def look(_signal: int, frame: FrameType | None) -> None:

@@ -60,7 +60,7 @@ def agent_of(effects: Path) -> gesta.Agent:
 
 
 async def work(options: argparse.Namespace, effects: Path, until: float) -> None:
-    """Take up session after session; when time is up, what is open is brought to its end."""
+    """Work on session after session; when time is up, open turns are brought to their end."""
     store = PostgresStore.open(options.record)
     record, agent, choose = Record(store, bind), agent_of(effects), random.Random()
 

@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 
 def sampled(every: Iterable[T], step: int, first: int = 0) -> list[T]:
-    """Give all in full runs, and in quick ones each `step`-th from `first` on: evenly, and the same each time."""
+    """Return all in full runs, and in quick ones each `step`-th from `first` on: evenly, and the same each time."""
     return list(every) if FULL else list(every)[first % step :: step]
 
 
@@ -54,7 +54,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Let the garbage collector pass over the thousands of tests, which stay until the end."""
+    """Make the garbage collector pass over the thousands of tests, which stay until the end."""
     gc.collect()
     gc.freeze()
 
@@ -96,7 +96,7 @@ def prior() -> Path:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say loudly what was not tested: a green run without the corpus or the documents proves less."""
+    """Print clearly what was not tested: a green run without the corpus or the documents proves less."""
     for why, folder, hint in (
         (ABSENT, CORPUS, "Set GESTA_CORPUS to where the corpus lies."),
         (UNREAD, PRIOR, "They lie beside the corpus."),

@@ -143,7 +143,7 @@ class Driver:
             raise Stuck(f"the turn of s{session} ended {outcome.reason} again and again: {outcome.error}")
 
     async def _ended(self, record: Any, agent: gesta.Agent, session: str, text: str, key: str) -> Outcome | None:
-        """Take a turn to its end, and answer what it waits for."""
+        """Run a turn to its end, and answer what it waits for."""
         until, trouble_since = time.monotonic() + LIVES_S, 0.0
         outcome: Outcome | None = None
         while time.monotonic() < min(until, self.until or until):
@@ -275,7 +275,7 @@ class Driver:
         return True
 
     async def _declare(self, record: Any, waits: Open) -> None:
-        """Say that the process of an attempt is gone, as a person says of a record that came from elsewhere."""
+        """Declare that the process of an attempt has ended, as a person does for a record from elsewhere."""
         since = self.running.setdefault((waits.run, waits.seq), time.monotonic())
         if time.monotonic() - since < GONE_S:
             return
@@ -353,7 +353,7 @@ async def watched_over(wait_s: float, backend: str) -> AsyncIterator[None]:
 
 
 def outcome_text(outcome: Outcome | None) -> str:
-    """Say what a turn waits for."""
+    """Return what a turn waits for."""
     return (
         "no outcome" if outcome is None else f"{outcome.reason} {[(each.what, each.tool) for each in outcome.waiting]}"
     )

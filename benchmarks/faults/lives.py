@@ -67,7 +67,7 @@ class Life:
         return False
 
     def wake(self) -> None:
-        """Let a stopped process go on."""
+        """Make a stopped process go on."""
         os.kill(self.process, signal.SIGCONT)
 
     def wait(self) -> int:

@@ -67,7 +67,7 @@ class Server:
             server.execute(f"{query} AND backend_type = 'client backend'")
 
     def drop(self, schema: str) -> None:
-        """Take a record away."""
+        """Delete a record."""
         with self.connect() as server:
             server.execute(f'DROP SCHEMA IF EXISTS "{schema}" CASCADE')
 

@@ -120,14 +120,14 @@ class Struck:
         self._striker.reach("after a transaction")
 
     async def lease(self, run: str, **options: Any) -> Any:
-        """Take the right to write."""
+        """Acquire the right to write."""
         self._striker.reach("before a lease")
         lease = await self._store.lease(run, **options)
         self._striker.reach("after a lease")
         return lease
 
     async def release(self, lease: Any) -> None:
-        """Give it back."""
+        """Release it."""
         self._striker.reach("before a release")
         await self._store.release(lease)
         self._striker.reach("after a release")

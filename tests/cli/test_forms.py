@@ -49,19 +49,19 @@ def facts(gesta: Gesta) -> Facts:
 
 
 def data(gesta: Gesta, form: str) -> Iterator[Any]:
-    """Give a form of the last run as data."""
+    """Return a form of the last run as data."""
     done = gesta("log", "last", "--as", form, "--json")
     assert done.exit_code == 0, done.output
     return map(from_lc if form == "steps" else json.loads, done.stdout.splitlines())
 
 
 def squeezed(text: str) -> str:
-    """Take out every space, since a page breaks lines where it must."""
+    """Return a text without spaces, since a page breaks lines where it must."""
     return "".join(text.split())
 
 
 def six() -> list[list[str]]:
-    """Give the commands of the README's section."""
+    """Return the commands of the README's section."""
     block = re.search(r"<!-- test:forms -->\n```bash\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)
     assert block is not None
     return [words[1:] for words, _ in commands(block[1])]

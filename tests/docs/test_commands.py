@@ -93,7 +93,7 @@ def commands(code: str) -> Iterator[tuple[list[str], int]]:
 
 
 def fences(page: Path) -> list[tuple[re.Match[str], str | None]]:
-    """Give the fences of a page, each with the text fence that follows it directly."""
+    """Return the fences of a page, each with the text fence that follows it directly."""
     text = page.read_text(encoding="utf-8")
     found = list(FENCE.finditer(text))
     after = [
@@ -104,7 +104,7 @@ def fences(page: Path) -> list[tuple[re.Match[str], str | None]]:
 
 
 def blocks(page: Path) -> Iterator[Block | tuple[str, str]]:
-    """Give what a page has to be played: blocks to be run, and names and texts of files to be written."""
+    """Return the parts of a page to be played: blocks to run, and names and texts of files to write."""
     for fence, shown in fences(page):
         if fence[1]:
             yield fence[1], fence[3]
@@ -190,7 +190,7 @@ def test_every_page_that_shows_commands_is_played():
 
 
 def options() -> dict[str, set[str]]:
-    """Give the long options of every command, as `--help` lists them."""
+    """Return the long options of every command, as `--help` lists them."""
     group = typer.main.get_command(application())
     found = {}
     for verb, command in group.commands.items():  # type: ignore[attr-defined]
@@ -212,7 +212,7 @@ def test_commands_that_are_written_anywhere_exist_with_their_options(page: Path)
 
 
 def rows(text: str, heading: str) -> list[list[str]]:
-    """Give the cells of the table that follows a heading, without its own two lines."""
+    """Return the cells of the table that follows a heading, without its own two lines."""
     lines = text.split(f"{heading}\n", 1)[1].split("\n|", 1)[1].split("\n\n", 1)[0].splitlines()[2:]
     return [[cell.strip() for cell in re.split(r"(?<!\\)\|", line.strip("|"))] for line in lines]
 

@@ -40,7 +40,7 @@ TREE = [each for each in vars(errors).values() if inspect.isclass(each) and issu
 
 
 def elsewhere() -> list[type[GestaError]]:
-    """Give the errors that other files define."""
+    """Return the errors that other files define."""
     for module in pkgutil.walk_packages(gesta.__path__, "gesta."):
         if not module.name.endswith("__main__"):
             importlib.import_module(module.name)
@@ -53,7 +53,7 @@ def elsewhere() -> list[type[GestaError]]:
 
 
 def code_of(error: type[GestaError]) -> str:
-    """Say with which exit code a command ends that raises it."""
+    """Return the exit code of a command that raises it."""
     return f"{FAILED} or {USAGE}" if error is Stop else str(USAGE if error in TYPED_WRONG else FAILED)
 
 
@@ -190,7 +190,7 @@ SCENES: dict[type[GestaError], Callable[[Path], Awaitable[None]]] = {
 
 
 def alone() -> Iterator[tuple[str, str]]:
-    """Give texts of the page that no command and no program stands before, each under its heading."""
+    """Return texts of the page without a command or program before them, each under its heading."""
     every = fences(PAGE)
     for (_, before), (fence, _) in pairwise([*every[:1], *every]):
         if fence[2] == "text" and before is None:

@@ -49,7 +49,7 @@ ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.sta
 
 
 def marked(marker: str, language: str) -> str:
-    """Give the fence that follows a marker."""
+    """Return the fence that follows a marker."""
     found = re.search(rf"<!-- {re.escape(marker)} -->\n```{language}\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)
     assert found is not None, f"the README has no {language} block after {marker}"
     return found[1]
@@ -107,7 +107,7 @@ def test_the_demo_of_the_first_block_pays_once_in_each_part(tmp_path: Path):
 
 
 def others() -> list[list[str]]:
-    """Give the README's commands of `gesta`, without those of the demo."""
+    """Return the README's commands of `gesta`, without those of the demo."""
     every = [words for block in BASH.findall(README) for words, _ in commands(block)]
     return [words for words in every if words[0] == "gesta"]
 
@@ -129,7 +129,7 @@ class Provider(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Say nothing."""
+        """Print nothing."""
 
 
 @pytest.fixture

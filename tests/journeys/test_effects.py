@@ -55,7 +55,7 @@ async def test_an_author_may_say_which_exceptions_leave_no_doubt() -> None:
 
     @gesta.tool(effect="once")
     def give() -> str:
-        """Give."""
+        """Return a present."""
         raise Declined("nobody knows")
 
     async with gesta.open() as record:

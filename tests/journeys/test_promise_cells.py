@@ -102,7 +102,7 @@ def found(entries: list[gesta.Entry], kind: type) -> list[Any]:
 
 
 def stands(outcome: gesta.Outcome) -> str:
-    """Say how a turn ended, or what it waits for."""
+    """Return how a turn ended, or what it waits for."""
     return " ".join(each.what for each in outcome.waiting) or outcome.reason
 
 
@@ -136,7 +136,7 @@ print(*till.keys, " ".join(each.what for each in outcome.waiting) or outcome.rea
 
 
 def living(folder: Path, effect: str) -> subprocess.CompletedProcess[str]:
-    """Take the turn in a process of its own, which dies in the tool the first time."""
+    """Run the turn in a process of its own, which dies in the tool the first time."""
     root = Path(__file__).parents[2]
     path = os.pathsep.join([str(root), str(root / "src")])
     words = ["-c", DYING, str(folder / "r.gesta"), effect, str(folder / "witness")]
@@ -590,7 +590,7 @@ async def test_the_log_beside_the_file_is_deleted_while_a_tool_is_at_work(effect
 
 
 async def _twice(record: Record, agent: gesta.Agent) -> None:
-    """Take the turn until the write fails that everybody sees: a run above first waits for the one below."""
+    """Run the turn until the write fails that everybody sees: a run above first waits for the one below."""
     await record.run(agent, "go", **GO)
     await record.run(agent, "go", **GO)
 

@@ -36,7 +36,7 @@ def waits(outcome: gesta.Outcome) -> list[str]:
 
 
 class Provider:
-    """Takes payments by their keys; the first one is taken, and its answer does not come."""
+    """Accepts payments by their keys; the first one is accepted, and its answer does not come."""
 
     def __init__(self) -> None:
         self.keys = list[str]()

@@ -58,7 +58,7 @@ async def pay(x: int) -> str:
 
 @gesta.tool(effect="idempotent")
 async def slow() -> str:
-    """Take a while."""
+    """Work for a while."""
     await anyio.sleep(0.05)
     return "x"
 

@@ -200,7 +200,7 @@ async def test_a_timeout_leaves_a_once_tool_in_doubt_and_a_late_result_settles_i
 
     @gesta.tool(effect="once", timeout_s=0.05)
     def slow() -> str:
-        """Takes its time, in a thread that nobody can stop."""
+        """Work for long, in a thread that nobody can stop."""
         assert go.wait(10)
         return "done after all"
 
@@ -343,7 +343,7 @@ async def test_large_and_hostile_values_are_kept_whole_and_found_again(tmp_path:
 
     @gesta.tool(effect="pure")
     async def odd() -> Any:
-        """Give something large."""
+        """Return something large."""
         return [large, nasty]
 
     agent = gesta.Agent("desk", model=gesta.scripted(gesta.call("odd"), large), tools=[odd])

@@ -143,7 +143,7 @@ async def test_a_message_waits_its_turn_where_the_policy_says_so() -> None:
 
     @gesta.tool(effect="pure")
     async def slow() -> str:
-        """Take a while."""
+        """Work for a while."""
         started.set()
         await anyio.sleep(0.1)
         return "done"

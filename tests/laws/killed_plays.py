@@ -112,7 +112,7 @@ def tools(outside: Outside) -> list[gesta.Tool]:
 
 
 def read_out(messages: Messages) -> str:
-    """Say all that tools gave since somebody asked."""
+    """Answer with all results of tools since the last question."""
     return " and ".join(each["content"] for each in messages if each["role"] == "tool")
 
 
@@ -170,7 +170,7 @@ async def play_errands(record: Record, outside: Outside) -> None:
 
 
 def crew(record: Record, outside: Outside) -> Callable[..., ChatAgent]:
-    """Give what makes chat agents that know the same tools."""
+    """Return the function that makes chat agents with the same tools."""
 
     class Reserve(ToolMessage):
         request: str = "reserve"

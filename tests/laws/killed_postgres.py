@@ -63,7 +63,7 @@ def actor(effects: Path) -> gesta.Agent:
 
 
 async def play(place: str, effects: Path, left: int) -> dict[str, Any]:
-    """Take the turn up, as soon as the server has noticed that who had it is dead."""
+    """Continue the turn, as soon as the server has noticed that its process is dead."""
     store = Killed.open(place)
     store.left = left
     record = Record(store, address.bind)

@@ -54,7 +54,7 @@ POINTS = ("before", "after", "outside")
 
 
 async def judged(record: Record, outside: Outside) -> dict[str, Any]:
-    """Say how a record and the world stand: what must be the same however often its process died, and what is wrong."""
+    """Return the state of a record and the world: what must be the same however often its process died, and what is wrong."""
     runs = {row.run: (row, await record.read(row.run)) for row in await record.store.runs()}
     names: dict[str, str] = {}
     for run, (row, entries) in runs.items():
@@ -125,7 +125,7 @@ def plain(value: Any) -> Any:
 
 
 def ill(entries: Sequence[Entry]) -> list[str]:
-    """Say which histories were not valid, or are not what was sent, and what was bought again."""
+    """Return which histories were not valid, or are not what was sent, and what was bought again."""
     again, way = bought_again(entries), ""
     found = [f"{again} answers were bought again"] if again else []
     for entry in entries:
@@ -139,7 +139,7 @@ def ill(entries: Sequence[Entry]) -> list[str]:
 
 
 def overbought(asked: Counter[str], entries: Iterable[Entry]) -> list[str]:
-    """Say what was sent without being on record, or answered twice on record."""
+    """Return what was sent without being on record, or answered twice on record."""
     requests = {
         (each.run, each.seq): each.content.body_digest for each in entries if isinstance(each.content, RequestContent)
     }

@@ -244,7 +244,7 @@ def answers(state: RunState, lot: random.Random) -> Letters:
 
 
 def sayings(state: RunState, lot: random.Random) -> Letters:
-    """Say more to a run while it is at work, wake it, and now and then cancel it."""
+    """Send more messages to a run while it is at work, wake it, and now and then cancel it."""
     if not state.open or state.head % 3:
         return []
     by = f"dee {lot.random()}"

@@ -86,7 +86,7 @@ def agreeing(state: RunState, lot: random.Random) -> list[tuple[str, Content]]:
 
 
 async def lived(seed: int, deaths: list[int], folder: Path, tellers: Tellers = TELLERS) -> MemoryStore:
-    """Take an agent's turn to its end, through deaths at some commits; give what is on record."""
+    """Run an agent's turn to its end, through deaths at some commits. Returns what is on record."""
     store, lot, left = Mortal(), random.Random(seed), list(deaths)
     for _ in range(ROUNDS):
         store.begin((left.pop(), "after") if left else None)

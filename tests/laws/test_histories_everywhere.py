@@ -200,7 +200,7 @@ def same() -> Mortal:
 
 
 async def lived(play: Play, hosts: Sequence[Host]) -> tuple[Mortal, str]:
-    """Take every turn to its end, through deaths; give the store and the run."""
+    """Run every turn to its end, through deaths. Returns the store and the run."""
     store, deaths, lives, run = same(), list(play.deaths), 0, ""
     for number, message in enumerate(play.messages):
         for _ in range(LIVES):
@@ -225,7 +225,7 @@ async def lived(play: Play, hosts: Sequence[Host]) -> tuple[Mortal, str]:
 
 
 async def approve(record: Record) -> None:
-    """Let a call be made again of which nobody knows whether it was made."""
+    """Approve a second attempt of a call whose outcome nobody knows."""
     for row in await record.store.runs():
         for key, content in agreeing(await record.state(row.run), random.Random(0)):
             await record.store.send(letter(row.run, content, key))

@@ -482,7 +482,7 @@ def event(type: str, **more: Any) -> bytes:
 
 
 def streamed(body: dict[str, Any], *, size: int = 3, closing: bool = True) -> bytes:
-    """Tell a reply in events as the provider does; the closing response has no output if so wished."""
+    """Return a reply as the provider's events; the closing response has no output if that is wanted."""
     made = [event("response.created", response={**body, "status": "in_progress", "output": [], "usage": None})]
     for index, item in enumerate(body["output"]):
         place = {"output_index": index, "item_id": item.get("id")}

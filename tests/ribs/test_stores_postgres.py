@@ -366,7 +366,7 @@ def child(address: str) -> Iterator[Callable[[str], Child]]:
 
 
 def taken_over(store: InlinePostgresStore, run: str) -> Lease:
-    """Take the run of one that was killed, as soon as the server has noticed."""
+    """Acquire the run of a killed process, as soon as the server has noticed."""
     while True:
         with suppress(RunHeld):
             return drive(store.lease(run))

@@ -185,7 +185,7 @@ async def case(seed: int, shape: str) -> Case:
 
 
 async def answered(record: Record, agent: gesta.Agent[Any], draw: random.Random) -> None:
-    """Take a turn to its end, and approve or deny what it asks."""
+    """Run a turn to its end, and approve or deny what it asks."""
     outcome = await record.run(agent, draw.choice(WORDS[:4]) or "Why?", session="s")
     while outcome.reason == "waiting":
         for waiting in outcome.waiting:

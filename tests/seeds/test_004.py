@@ -310,7 +310,7 @@ class Told:
 
 
 async def with_pattern(do: Any) -> None:
-    """Give a pattern at work."""
+    """Return a pattern at work."""
 
     async def program(verbs: Any, question: str) -> str:
         await do(Pattern(verbs))

@@ -48,7 +48,7 @@ def of(entries: list[Entry], kind: Kind) -> list[Any]:
 
 @gesta.tool(effect="pure")
 def look(x: Any) -> Any:
-    """Give back what came."""
+    """Return the argument."""
     return x
 
 

@@ -50,7 +50,7 @@ class Person(pydantic.BaseModel):
 
 def tool_of(type_: Any) -> gesta.Tool:
     def take(value: Any) -> str:
-        """Take a value."""
+        """Accept a value."""
         return repr(value)
 
     take.__annotations__["value"] = type_
@@ -491,7 +491,7 @@ async def test_a_function_that_blocks_runs_beside_the_loop_and_gets_its_context(
 
 def test_a_tool_is_still_its_function() -> None:
     def forecast(city: str, days: int = 1) -> str:
-        """Tell the weather."""
+        """Return the weather."""
         return f"{city} {days}"
 
     weather: Any = gesta.tool(forecast, name="weather")

@@ -173,7 +173,7 @@ async def test_the_state_of_tools_is_what_a_tool_declared_and_never_what_a_resul
 
     @gesta.tool(effect="once", applicable_states="open")
     def take() -> str:
-        """Take it all."""
+        """Accept everything."""
         return "taken"
 
     model = gesta.scripted(gesta.call("take"), gesta.call("unlock"), gesta.call("take"), "Yes.")

@@ -58,7 +58,7 @@ async def main() -> None:
 
 
 def why(outcome: gesta.Outcome[Any]) -> str:
-    """Say how a turn ended: every reason is known."""
+    """Return how a turn ended: every reason is known."""
     match outcome.reason:
         case "answered":
             return "fine"
@@ -71,7 +71,7 @@ def why(outcome: gesta.Outcome[Any]) -> str:
 
 
 def any_agent(agent: gesta.Agent[object]) -> str:
-    """Take an agent of whatever answer."""
+    """Accept an agent with any type of answer."""
     return agent.name
 
 

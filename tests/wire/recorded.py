@@ -11,7 +11,7 @@ import pytest
 
 
 def recorded(corpus: Path, mark: bytes) -> Iterator[tuple[str, Any]]:
-    """Give the exchanges of every cassette that holds `mark`, each with the cassette's name in its archive."""
+    """Return the exchanges of every cassette that holds `mark`, each with the cassette's name in its archive."""
     yaml = pytest.importorskip("yaml", reason="corpus absent: cassettes need PyYAML, which comes with gesta[docs]")
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     for path in sorted((corpus / "cassettes").rglob("*.tar.gz")):
@@ -25,7 +25,7 @@ def recorded(corpus: Path, mark: bytes) -> Iterator[tuple[str, Any]]:
 
 
 def body_of(side: Mapping[str, Any]) -> bytes:
-    """Give the bytes of a body, in the three forms in which recorders write it."""
+    """Return the bytes of a body, from the three forms in which recorders write it."""
     if (parsed := side.get("parsed_body")) is not None:
         return json.dumps(parsed).encode()
     body = side.get("body") or b""

@@ -179,3 +179,22 @@ async def test_an_answer_is_explained_to_the_page_that_its_tool_found() -> None:
     document = "urn:gesta:document:fees.pdf"
     assert way == {f"{document}#fees.pdf-3-2": f"{document}#page=3", f"{document}#page=3": document}
     assert found.of("pageNumber") == ["3"]
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_a_thought_in_words_ends_before_the_answer_begins_and_without_streaming_each_is_one_event(
+    stream: bool,
+) -> None:
+    words = ('Thought: I look.\nAction: look\nArgs: {"x": 1}', "Thought: I know.\nFinal Answer: It is dry there.")
+    found = await told(react("eye", gesta.scripted(*words, stream=stream), tools=[look], form="react-text"))
+    heard = [each for each in found.events if each.type in ("thought", "answer")]
+    last = heard[[each.end_of_message for each in heard].index(True) + 1 :]
+    ends = [(each.type, each.end_of_message) for each in last]
+    assert ends.index(("thought", True)) < next(place for place, each in enumerate(ends) if each[0] == "answer")
+    assert "".join(each.content for each in last if each.type == "answer") == "It is dry there."
+    if not stream:
+        assert [(each.type, each.content) for each in heard] == [
+            ("thought", "I look."),
+            ("thought", "I know."),
+            ("answer", "It is dry there."),
+        ]

@@ -51,6 +51,8 @@ class Coming(Struct):
     chars: int = 0
     thought: bool = False
     """Whether reasoning was."""
+    answering: bool = False
+    """Whether the listener was told where the reasoning ends, because the answer has begun."""
     words: str = ""
     """What stood beside a call of the tool that takes the answer."""
     flows: dict[str, Flow] = field(default_factory=dict)
@@ -161,7 +163,8 @@ async def _exchange(agent: Agent, live: LiveRun, request: Request, coming: Comin
     whole = reply.text
     if reader is not None:
         for read in reader.feed(whole[fed:]):
-            _show(live, coming, read)
+            if fed:  # a reply that came whole is told whole
+                _show(live, coming, read)
         reply = reader.close(reply)
     if live.streamed:
         _show(live, coming, Delta("text", reply.text[coming.chars :]))
@@ -207,10 +210,14 @@ def _show(live: LiveRun, coming: Coming, delta: Delta) -> None:
     if live.listener is None or not delta.text:
         return
     if delta.type == "text":
+        if coming.thought and not coming.answering:
+            coming.answering = True
+            _tell(live, coming, "thought", coming.flows.pop("thought").feed("", last=True))
+            live.tell_now("thought", "", coming.message, last=True)
         coming.chars += len(delta.text)
         live.streamed = True
     else:
-        coming.thought = True
+        coming.thought, coming.answering = True, False
     flow = coming.flows.get(delta.type) or coming.flows.setdefault(delta.type, Flow(SECRETS))
     _tell(live, coming, delta.type, flow.feed(delta.text))
 
@@ -261,7 +268,8 @@ def _record(agent: Agent, live: LiveRun, coming: Coming, completion: Entry, repl
     if reply.thought:
         thought = live.write(ThoughtContent(value=reply.thought), completion.seq)
         whole = coming.words if coming.thought else reply.thought
-        live.tell("thought", whole, message=coming.message, seq=thought.seq)
+        if not coming.answering:
+            live.tell("thought", whole, message=coming.message, seq=thought.seq)
     if live.streamed and (reply.calls or not reply.text.strip()):
         live.take_back(coming.message)
     if reply.calls and reply.text and live.listener is not None:

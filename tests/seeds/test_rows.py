@@ -28,6 +28,8 @@ from gesta.compat.langchain import (
 )
 from gesta.compat.trustgraph import Action, AgentRequest, PatternBase, agent_session_uri
 from gesta.compat.trustgraph.requests import request_of
+from gesta.compat.trustgraph.schema import BLANK, IRI, LITERAL, TRIPLE, Term, Triple
+from gesta.compat.trustgraph.wire import triple_from_wire, triple_to_wire
 from gesta.entry import VERSION, Entry
 from gesta.kinds import (
     AssistantContent,
@@ -245,3 +247,29 @@ async def test_a_request_that_is_read_off_a_run_names_pattern_kind_of_task_group
     assert sorted(each.subagent_goal for each in children) == ["a", "a", "b"]
     [step] = request_of(above).history
     assert step.subagent_results == {"a": "A", "a (2)": "A", "b": "B"}, "two equal goals stay two"
+
+
+FACT = Triple(s=Term(IRI, "urn:a"), p=Term(IRI, "urn:p"), o=Term(LITERAL, value="é", datatype="urn:t", language=""))
+QUOTED = Triple(s=Term(BLANK, id="b1"), p=Term(IRI, "urn:p"), o=Term(TRIPLE, triple=FACT), g="urn:graph:source")
+
+
+def test_statements_have_a_short_spelling_and_the_long_one_is_read() -> None:
+    short = {
+        "s": {"t": "i", "i": "urn:a"},
+        "p": {"t": "i", "i": "urn:p"},
+        "o": {"t": "l", "v": "é", "dt": "urn:t"},
+    }
+    assert triple_to_wire(FACT) == short
+    quoted = {"s": {"t": "b", "d": "b1"}, "p": short["p"], "o": {"t": "t", "tr": short}, "g": "urn:graph:source"}
+    assert triple_to_wire(QUOTED) == quoted
+    for each in (FACT, QUOTED, Triple(s=Term(IRI, "urn:a"))):
+        assert triple_from_wire(json.loads(json.dumps(triple_to_wire(each)))) == each
+    long = {"s": {"type": "i", "iri": "urn:a"}, "p": {"type": "iri", "iri": "urn:p"}, "o": {"type": "l", "value": "x"}}
+    assert triple_from_wire(long) == Triple(s=FACT.s, p=FACT.p, o=Term(LITERAL, value="x"))
+
+
+def test_trustgraphs_own_client_spells_statements_the_same() -> None:
+    theirs: Any = pytest.importorskip("trustgraph.messaging.translators.primitives")
+    for each in (FACT, QUOTED):
+        wire = triple_to_wire(each)
+        assert theirs.TripleTranslator().encode(theirs.TripleTranslator().decode(wire)) == wire

@@ -47,7 +47,7 @@ from gesta.compat.trustgraph.schema import (
     Triples,
 )
 
-ORDER = ("requests", "schema", "provenance", "context", "agent", "pattern")
+ORDER = ("requests", "schema", "wire", "provenance", "context", "agent", "pattern")
 """Each may import those before it."""
 
 __all__ = [

@@ -129,6 +129,13 @@ def test_where_a_model_gives_both_the_action_or_the_code_is_kept() -> None:
     )
 
 
+def test_arguments_are_read_out_of_fences_and_words_but_not_completed() -> None:
+    for args in ("```json\n{}\n```", "[{}]", "so: {}."):
+        assert ReActChatMessage(thought="t", action="look", args=args).args == "{}"
+    with pytest.raises(ValueError, match="args must be a JSON object, found"):
+        ReActChatMessage(thought="t", action="look", args='{"x": 1')
+
+
 def test_messages_plans_and_observations_are_dumped_and_read_back() -> None:
     answer = ReActChatMessage(thought="t", action="FINISH", final_answer="42", task_successful=True)
     plan = AgentPlan(steps=[PlanStep(description="look", is_done=True)])

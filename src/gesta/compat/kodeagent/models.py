@@ -183,9 +183,12 @@ def _object(args: str | None) -> str | None:
     """Return arguments as the JSON object that they were meant to be. Raises ValueError if nobody can tell."""
     if args is None or not args.strip():
         return None
-    found = object_of(args)
-    if found is None:
-        found = repair(args)
+    inner = args[args.find("{") : args.rfind("}") + 1]  # fences and words around it do no harm
+    tried = (object_of(args), object_of(inner), repair(args))
+    found = next((each for each in tried if each is not None), None)
     if found is None:
         raise ValueError(f"args must be a JSON object, found {args:.100}")
-    return args_text(found)
+    try:
+        return json.dumps(found, allow_nan=False)
+    except ValueError:
+        return args_text(found)

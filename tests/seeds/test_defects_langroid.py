@@ -14,6 +14,7 @@ import gesta
 from gesta.address import formatter as bound_formatter
 from gesta.compat.langroid.chat import ChatAgent, ChatAgentConfig
 from gesta.compat.langroid.chat_document import Entity
+from gesta.compat.langroid.exceptions import InfiniteLoopException
 from gesta.compat.langroid.language_models import LLMConfig
 from gesta.compat.langroid.task import StatusCode, Task, TaskConfig
 from gesta.compat.langroid.tool_message import ToolMessage
@@ -352,10 +353,12 @@ def test_what_ended_one_run_does_not_end_the_next() -> None:
     assert made.status is StatusCode.STALLED
 
 
-def test_a_result_that_is_none_says_why() -> None:
+def test_a_task_without_a_result_says_why() -> None:
     made = task("calc", *["same"] * 30, config=TaskConfig(inf_loop_wait_factor=3))
     made.add_sub_task(task("kid", *["same too"] * 30, done_if_response=[Entity.LLM]))
-    assert (made.run("go"), made.status) == (None, StatusCode.INF_LOOP)
+    with pytest.raises(InfiniteLoopException, match="circle"):
+        made.run("go")
+    assert made.status is StatusCode.INF_LOOP
     end = of(made.chat, EndContent)[-1]
     assert (end.reason, end.error.type) == ("limit", "INF_LOOP")
 

@@ -1,22 +1,49 @@
 """Findings about programs that come from Langroid, written as their users write them: one test a finding."""
 
 import inspect
+import itertools
 import json
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from unittest.mock import Mock
 
+import anyio
 import pytest
+from pydantic import BaseModel, Field, field_validator
 
 import gesta
 import gesta.compat.langroid as lr
-from gesta.compat.langroid.agent.tools.orchestration import DonePassTool, DoneTool, ForwardTool, PassTool
+from gesta.address import bind, inline_store
+from gesta.compat.langroid.agent.tools.orchestration import (
+    AgentDoneTool,
+    DonePassTool,
+    DoneTool,
+    FinalResultTool,
+    ForwardTool,
+    PassTool,
+    ResultTool,
+)
 from gesta.compat.langroid.agent.tools.recipient_tool import RecipientTool
+from gesta.compat.langroid.agent.tools.rewind_tool import RewindTool
+from gesta.compat.langroid.agent.tools.task_tool import TaskTool
+from gesta.compat.langroid.agent.xml_tool_message import XMLToolMessage
 from gesta.errors import BadArguments, BadTool
+from gesta.record.record import Record
 
 
-def agent(name: str, *script: Any, cls: type[lr.ChatAgent] = lr.ChatAgent, **config: Any) -> lr.ChatAgent:
+def agent(
+    name: str, *script: Any, cls: type[lr.ChatAgent] = lr.ChatAgent, record: Any = None, **config: Any
+) -> lr.ChatAgent:
     """A chat agent whose model follows a script, or that has none."""
-    return cls(lr.ChatAgentConfig(name=name, llm=gesta.scripted(*script) if script else None, **config))
+    config["llm"] = gesta.scripted(*script) if script else None
+    return cls(lr.ChatAgentConfig(name=name, **config), **({"record": record} if record is not None else {}))
+
+
+def ticking() -> Record:
+    """A record in memory whose clock shows a second later each time that it is read."""
+    seconds = itertools.count()
+    begin = datetime(2026, 1, 1, tzinfo=UTC)
+    return Record(inline_store(":memory:"), bind, clock=lambda: begin + timedelta(seconds=next(seconds)))
 
 
 class Secret(lr.ToolMessage):
@@ -416,3 +443,497 @@ def test_each_document_says_what_it_answers() -> None:
     ids = [doc.metadata.id for doc in task.trail]
     assert [doc.metadata.parent_id for doc in task.trail] == ["", *ids[:-1]]
     assert all(ids)
+
+
+class Cool(lr.ToolMessage):
+    request: str = "cool"
+    purpose: str = "p"
+    given: Any = None
+
+    def handle(self) -> Any:
+        return RETURNED[self.given]
+
+
+class Final(FinalResultTool):
+    request: str = "final"
+    number: int = 0
+
+
+class Handled(lr.ToolMessage):
+    request: str = "handled"
+    purpose: str = "p"
+    number: int = 0
+
+    def handle(self) -> Any:
+        return DoneTool(content=f"by a sub-task: {self.number}")
+
+
+RETURNED: dict[str, Any] = {
+    "plain": FinalResultTool(answer=8),  # type: ignore[call-arg]  # any keywords, as in the class it derives from
+    "own": Final(number=9),
+    "result": ResultTool(answer=7),
+    "other": Handled(number=6),
+}
+
+
+@pytest.mark.parametrize(
+    ("given", "name", "value"), [("plain", "answer", 8), ("own", "number", 9), ("result", "answer", 7)]
+)
+def test_a_handler_may_return_a_tool_that_is_not_enabled(given: str, name: str, value: int) -> None:
+    """L4."""
+    made = agent("a", f'{{"request": "cool", "given": "{given}"}}', "DONE two")
+    made.enable_message(Cool)
+    task = lr.Task(made, interactive=False)
+    doc = task.run("go")
+    assert [getattr(each, name) for each in doc.tool_messages] == [value]
+    assert said(task.run("another")) == "two"
+
+
+def test_a_tool_that_a_handler_returns_reaches_the_sub_task_that_handles_it() -> None:
+    """L5."""
+    asked: list[str] = []
+
+    def say(messages: list[dict[str, Any]], _header: Any) -> str:
+        asked.append(messages[-1]["content"])
+        return '{"request": "cool", "given": "other"}' if len(asked) == 1 else f"DONE {asked[-1]}"
+
+    made = lr.ChatAgent(lr.ChatAgentConfig(name="a", llm=gesta.function(say)))
+    made.enable_message(Cool)
+    sub = agent("s")
+    sub.enable_message(Handled, use=False)
+    task = lr.Task(made, interactive=False)
+    task.add_sub_task(lr.Task(sub, interactive=False))
+    assert said(task.run("go")) == "by a sub-task: 6"
+    assert asked == ["go", "by a sub-task: 6"]
+
+
+def test_a_model_is_shown_only_calls_that_it_made_each_with_its_result() -> None:
+    """L6."""
+
+    class Answer(lr.ToolMessage):
+        request: str = "an_answer"
+        purpose: str = "p"
+        number: int
+
+    class Double(lr.ToolMessage):
+        request: str = "double"
+        purpose: str = "p"
+        number: int
+
+        def handle(self) -> Any:
+            return AgentDoneTool(tools=[Answer(number=2 * self.number)])
+
+    shown: list[Any] = []
+
+    def say(messages: list[dict[str, Any]], _header: Any) -> Any:
+        shown[:] = messages
+        return f"DONE {messages[-1]['content']}" if messages[-1]["role"] == "tool" else gesta.call("double", number=3)
+
+    boss = lr.ChatAgent(lr.ChatAgentConfig(name="boss", llm=gesta.function(say), use_functions_api=True))
+    boss.enable_message(Double, handle=False)
+    boss.enable_message(Answer, use=False, handle=False)
+    sub = agent("sub")
+    sub.enable_message([Double], use=False)
+    task = lr.Task(boss, interactive=False)
+    task.add_sub_task(lr.Task(sub, interactive=False))
+    assert json.loads(said(task.run("go"))) == {"request": "an_answer", "number": 6}
+    calls = [call["function"]["name"] for each in shown for call in each.get("tool_calls") or ()]
+    assert calls == ["double"]
+
+
+@pytest.mark.parametrize("native", [False, True])
+def test_a_result_is_cut_at_once_and_shorter_once_the_model_has_answered_it(native: bool) -> None:
+    """L8."""
+
+    class Long(lr.ToolMessage):
+        request: str = "long"
+        purpose: str = "p"
+        _max_result_tokens: int = 10
+        _max_retained_tokens: int = 2
+
+        def handle(self) -> str:
+            return "hello " * 500
+
+    shown: list[str] = []
+
+    def say(messages: list[dict[str, Any]], _header: Any) -> Any:
+        found = [each["content"] for each in messages if "hello" in (each["content"] or "")]
+        shown.extend(found)
+        if not found:
+            return gesta.call("long") if native else '{"request": "long"}'
+        return "hm" if len(shown) == 1 else "DONE"
+
+    made = lr.ChatAgent(lr.ChatAgentConfig(name="a", llm=gesta.function(say), use_functions_api=native))
+    made.enable_message(Long)
+    made.get_user_response = lambda _text: "go on"
+    lr.Task(made, only_user_quits_root=False).run("go")
+    lengths = [len(each.partition(" [")[0].removeprefix("Observation: ")) for each in shown]
+    assert lengths[0] == 40
+    assert lengths[1] <= 8
+
+
+class Answer(BaseModel):
+    number: int
+
+
+@pytest.mark.parametrize("native", [False, True])
+def test_an_answer_has_the_type_of_a_pydantic_model_and_a_wrong_one_is_corrected(native: bool) -> None:
+    """L9."""
+    made = agent("a", "six", '{"number": "six"}', '{"number": 6}', output_format=Answer, use_functions_api=native)
+    doc = made.llm_response("how many?")
+    assert doc is not None
+    assert doc.content_any == Answer(number=6)
+    assert "number" in [each.text for each in made.message_history][-2]
+
+
+def test_the_type_of_answers_changes_in_the_course_of_a_task() -> None:
+    """L9."""
+
+    class Changes(lr.ChatAgent):
+        def handle_message_fallback(self, msg: Any) -> Any:
+            if self.config.output_format is None:
+                self.set_output_format(Answer)
+                return "now a number"
+            return AgentDoneTool(content=msg.content_any)
+
+    made = agent("a", "words", "seven", '{"number": 7}', cls=Changes)
+    task = lr.Task(made, interactive=False)
+    assert task[Answer].run("go") == Answer(number=7)
+    made.set_output_format(None)
+    assert made.config.output_format is None
+
+
+def test_an_agent_with_a_type_is_the_same_agent_for_one_answer() -> None:
+    """L9."""
+    made = agent("a", "words", '{"value": [1, 2]}', "[3]", "words again")
+    assert said(made.llm_response("one")) == "words"
+    typed = made[list[int]]
+    docs = [typed.llm_response("two"), typed.llm_response("three"), made.llm_response("four")]
+    assert [doc.content_any for doc in docs if doc is not None] == [[1, 2], [3], None]
+    assert [each.text for each in made.message_history if each.role == "user"] == ["one", "two", "three", "four"]
+
+
+def test_a_tool_may_be_the_form_of_the_answers() -> None:
+    """L9."""
+    made = agent("a", '{"request": "handled", "number": 3}')
+    made.set_output_format(Handled)
+    assert made.llm_tools_usable == {"handled"}
+    doc = made.llm_response("go")
+    assert doc is not None
+    assert doc.tool_messages == [Handled(number=3)]
+    made.set_output_format(None)
+    assert "handled" not in made.llm_tools_usable | made.llm_tools_handled
+
+
+def test_no_answer_after_no_answer_is_a_circle() -> None:
+    """L10."""
+    made = agent("a", *[f"text {n}" for n in range(100)])
+    task = lr.Task(made, interactive=False, allow_null_result=True)
+    with pytest.raises(lr.InfiniteLoopException):
+        task.run("go", turns=100)
+    assert task.status is lr.StatusCode.INF_LOOP
+    assert len(made.message_history) < 30
+
+
+def test_the_steps_that_a_caller_allows_are_the_limit() -> None:
+    """L12."""
+    made = agent("a", *[f"t{n}" for n in range(70)])
+    made.get_user_response = lambda _text: "go on"
+    task = lr.Task(made)
+    task.run("go", turns=120)
+    assert task.status is lr.StatusCode.FIXED_TURNS
+    bounded = agent("b", *["t"] * 9, policy=gesta.Policy(limits=gesta.Limits(requests=2)))
+    bounded.get_user_response = lambda _text: "go on"
+    with pytest.raises(gesta.GestaError, match="limit of 2 requests"):
+        lr.Task(bounded).run("go", turns=120)
+
+
+def test_a_person_ends_an_interactive_task_with_a_result() -> None:
+    """L15."""
+    task = lr.Task(agent("a", *["give a number"] * 9), default_human_response="DONE 1")[int]
+    assert task.run("go", turns=8) == 1
+    assert task.status is lr.StatusCode.USER_QUIT
+
+
+def test_a_task_is_killed_where_an_event_loop_is_running() -> None:
+    """L16."""
+    tasks: list[lr.Task] = []
+
+    async def say(messages: list[dict[str, Any]], _header: Any) -> str:
+        if len(messages) == 3:
+            await tasks[0].kill_async()
+        elif len(messages) == 1:
+            tasks[1].kill()
+        return f"question {len(messages)}"
+
+    async def main() -> list[Any]:
+        for name in "ab":
+            made = lr.ChatAgent(lr.ChatAgentConfig(name=name, llm=gesta.function(say)))
+            made.get_user_response = lambda _text: "go on"
+            tasks.append(lr.Task(made))
+        return [await task.run_async("go", turns=20) for task in tasks]
+
+    assert anyio.run(main) == [None, None]
+    assert [task.status for task in tasks] == [lr.StatusCode.KILL] * 2
+    with pytest.raises(gesta.GestaError, match="Which record"):
+        lr.Task.kill_session("s")
+
+
+@pytest.mark.parametrize("native", [False, True])
+def test_of_two_calls_the_one_of_a_sub_task_reaches_it(native: bool) -> None:
+    """L20."""
+    shown: list[Any] = []
+
+    def say(messages: list[dict[str, Any]], _header: Any) -> Any:
+        shown[:] = messages
+        if len(messages) > 1:
+            return "DONE"
+        both = [gesta.call("secret"), gesta.call("handled", number=5)]
+        return both if native else f'{SECRET} {{"request": "handled", "number": 5}}'
+
+    boss = lr.ChatAgent(lr.ChatAgentConfig(name="boss", llm=gesta.function(say), use_functions_api=native))
+    boss.enable_message(Secret)
+    boss.enable_message(Handled, handle=False)
+    sub = agent("sub")
+    sub.enable_message(Handled, use=False)
+    task = lr.Task(boss, interactive=False)
+    task.add_sub_task(lr.Task(sub, interactive=False))
+    task.run("go")
+    told = "\n".join(each["content"] or "" for each in shown)
+    assert "SECRET" in told
+    assert "by a sub-task: 5" in told
+    assert "not carried out" not in told
+
+
+# what was missing
+
+
+def test_a_task_ends_when_its_time_is_over_with_what_was_said_last() -> None:
+    made = agent("a", *[f"text {n}" for n in range(50)], record=ticking())
+    made.get_user_response = lambda _text: "go on"
+    task = lr.Task(made)
+    assert said(task.run("go", max_time=60)) != ""
+    assert task.status is lr.StatusCode.TIMEOUT
+    assert len(task.trail) < 20
+    with pytest.raises(ValueError, match="not a number"):
+        task.run("again", max_time=float("nan"))
+
+
+def test_a_sub_task_ends_when_the_time_of_its_parent_is_over() -> None:
+    boss = agent("boss", "__PASS__:sub", record=ticking())
+    sub = agent("sub", *[f"text {n}" for n in range(50)], handle_llm_no_tool="go on")
+    task, below = lr.Task(boss, interactive=False), lr.Task(sub, interactive=False)
+    task.add_sub_task(below)
+    task.run("go", max_time=120)
+    assert task.status is lr.StatusCode.TIMEOUT
+    assert 0 < len(below.trail) < 45
+
+
+def test_callbacks_hear_what_is_said_while_a_task_runs() -> None:
+    heard: list[tuple[str, str]] = []
+
+    def note(name: str) -> Any:
+        return lambda content, is_tool, **_more: heard.append((f"{name}{' tool' * is_tool}", content))
+
+    made = agent("a", SECRET, "DONE two words")
+    made.enable_message(Secret)
+    made.callbacks.show_llm_response = note("llm")
+    made.callbacks.show_agent_response = note("agent")
+    lr.Task(made, interactive=False).run("go")
+    assert heard == [("llm tool", SECRET), ("agent", "SECRET"), ("llm", "DONE two words")]
+    heard.clear()
+    made = agent("b", "DONE two words")
+    pieces: list[str] = []
+    made.callbacks.start_llm_stream = lambda: lambda text, _type: pieces.append(text)
+    made.callbacks.finish_llm_stream = note("end")
+    boss = lr.Task(agent("boss", "__PASS__:b", "DONE"), interactive=False)
+    boss.add_sub_task(lr.Task(made, interactive=False))
+    boss.callbacks.show_subtask_response = lambda task, content, **_more: heard.append((task.name, content))
+    boss.run("go")
+    assert "".join(pieces) == "DONE two words"
+    assert heard == [("end", "DONE two words"), ("b", "two words")]
+
+
+def test_a_callback_answers_for_the_person() -> None:
+    made = agent("a", "Where?", "DONE thanks")
+    made.callbacks.get_user_response = lambda prompt: f"You asked: {prompt}"
+    task = lr.Task(made, only_user_quits_root=False)
+    task.run("go")
+    assert "You asked: Where?" in [doc.content for doc in task.trail]
+
+
+class Strict(lr.ToolMessage):
+    request: str = "strict"
+    purpose: str = "p"
+    _strict: bool = True
+    number: int
+
+    def handle(self) -> str:
+        return f"got {self.number}"
+
+
+def test_a_call_that_does_not_fit_its_tool_is_made_again_and_no_other() -> None:
+    forced: list[Any] = []
+
+    def say(messages: list[dict[str, Any]], header: Any) -> Any:
+        forced.append(((header.meta or {}).get("settings") or {}).get("tool_choice"))
+        if len(forced) == 1:
+            return gesta.call("strict", number="three")
+        return gesta.call("strict", number=3) if len(forced) == 2 else f"DONE {messages[-1]['content']}"
+
+    made = lr.ChatAgent(lr.ChatAgentConfig(name="a", llm=gesta.function(say), use_functions_api=True))
+    made.enable_message(Strict)
+    assert said(lr.Task(made, interactive=False).run("go")) == "got 3"
+    assert forced == [None, {"type": "function", "function": {"name": "strict"}}, None]
+    bound = made.home.record.turns.bind(made.describe())
+    assert [tool["strict"] for tool in bound.header().tools or ()] == [True]
+
+
+def test_a_model_says_something_else_in_place_of_what_it_said_before() -> None:
+    rewind = '{"request": "rewind_tool", "n": 1, "content": "first, but better"}'
+    made = agent("a", "first", "second", rewind, "DONE")
+    made.enable_message(RewindTool)
+    made.get_user_response = lambda _text: "go on"
+    task = lr.Task(made, only_user_quits_root=False)
+    task.run("go")
+    shown = [(each.role, each.text) for each in made.message_history[1:]]
+    assert shown == [("user", "go"), ("assistant", "first, but better"), ("user", "go on"), ("assistant", "DONE")]
+
+
+def test_a_rewind_of_words_from_outside_stays_outside() -> None:
+    """L2."""
+    made = keeper("a", "first", "second")
+    made.enable_message(RewindTool)
+    made.llm_response("go")
+    outer = json.dumps({"request": "rewind_tool", "n": 1, "content": SECRET})
+    task = lr.Task(made, interactive=False, restart=False)
+    assert "SECRET" not in said(task.run(outer, turns=6))
+
+
+def test_a_model_makes_an_agent_for_a_part_of_its_work() -> None:
+    part = json.dumps({"request": "task_tool", "prompt": "wipe it", "tools": ["secret"], "agent_name": "helper"})
+    asked: list[str] = []
+
+    def say(messages: list[dict[str, Any]], header: Any) -> str:
+        asked.append(messages[-1]["content"])
+        match messages[-1]["content"]:
+            case "go":
+                return part
+            case "wipe it":
+                return SECRET
+            case "Observation: SECRET":
+                return '{"request": "done_tool", "content": "it is wiped"}'
+        return f"DONE {messages[-1]['content']}"
+
+    made = lr.ChatAgent(lr.ChatAgentConfig(name="a", llm=gesta.function(say)))
+    made.enable_message([TaskTool, Secret])
+    assert said(lr.Task(made, interactive=False).run("go")).endswith("it is wiped")
+    assert len(asked) == 4
+
+
+class Code(XMLToolMessage):
+    request: str = "code"
+    purpose: str = "To keep code."
+    path: str
+    code: str
+    lines: list[int] = Field(default_factory=list)
+    overwrite: bool = False
+
+    def handle(self) -> str:
+        return f"kept {self.path}: {self.code!r} {self.lines} {self.overwrite}"
+
+
+XML = """Here it is:
+<tool>
+  <request>code</request>
+  <path>a.py</path>
+  <code><![CDATA[
+    if a < b and "c":
+        print("<tool>")
+]]></code>
+  <lines><item>1</item><item>2</item></lines>
+  <overwrite>true</overwrite>
+</tool>"""
+
+
+def test_a_tool_message_may_be_xml() -> None:
+    made = agent("a", XML, "DONE", XML.removesuffix("</tool>"))
+    made.enable_message(Code)
+    assert "<request>code</request>" in made.task_messages[0].text
+    task = lr.Task(made, interactive=False)
+    task.run("go")
+    expected = """kept a.py: '    if a < b and "c":\\n        print("<tool>")' [1, 2] True"""
+    assert expected in [doc.content for doc in task.trail]
+    assert made.get_tool_messages(made.llm_response("again"))
+    parsed = Code.parse(Code(path="b.py", code="x = ']]>'", lines=[3]).format_example())
+    assert parsed == Code(path="b.py", code="x = ']]>'", lines=[3])
+    assert Code.find_candidates("no <b>tool</b>") == []
+
+
+def test_xml_that_does_not_fit_is_told_to_the_model_and_entities_are_text() -> None:
+    made = agent("a")
+    made.enable_message(Code)
+    told = made.handle_message(made.create_llm_response("<tool><request>code</request><path>x</path></tool>"))
+    assert "`$.code`" in told
+    bomb = "<!DOCTYPE a [<!ENTITY b 'c'>]><tool><request>code</request><path>&b;</path><code>d</code></tool>"
+    read = made.get_tool_messages(made.create_llm_response(bomb))
+    assert [each.path for each in read if isinstance(each, Code)] == ["&b;"]
+
+
+def test_a_field_of_a_tool_may_be_one_of_pydantics() -> None:
+    class Increment(lr.ToolMessage):
+        request: str = "increment"
+        purpose: str = "p"
+        number: int = Field(..., description="The number.", ge=0)
+        steps: list[int] = Field(default_factory=list)
+        word: str = Field("by", json_schema_extra={"verbatim": True})
+
+    schema = Increment.llm_function_schema().parameters
+    assert schema["required"] == ["number"]
+    assert schema["properties"]["number"] == {"type": "integer", "description": "The number.", "minimum": 0}
+    assert schema["properties"]["word"]["verbatim"]
+    assert Increment(number=1).model_dump() == {
+        "request": "increment", "purpose": "p", "number": 1, "steps": [], "word": "by"
+    }  # fmt: skip
+    with pytest.raises(BadArguments, match="number"):
+        Increment.model_validate({"number": -1})
+    with pytest.raises(BadTool, match="pydantic model"):
+
+        class Checked(lr.ToolMessage):
+            request: str = "checked"
+            number: int
+
+            @field_validator("number")
+            @classmethod
+            def check(cls, value: int) -> int:
+                return value
+
+
+def test_a_config_may_be_a_class_of_its_own() -> None:
+    class Planner(lr.ChatAgentConfig):
+        name: str = "Planner"
+        llm: Any = lr.language_models.MockLMConfig(default_response="DONE planned")
+        handle_llm_no_tool: Any = "Use a tool."
+
+    made = lr.ChatAgent(Planner())
+    assert (made.name, said(lr.Task(made, interactive=False).run("go"))) == ("Planner", "planned")
+    model = lr.language_models.OpenAIGPTConfig(chat_model="groq/llama", temperature=0.2)
+    assert (model.model(), model.settings()) == ("groq:llama", {"temperature": 0.2})
+    assert lr.language_models.OpenAIGPTConfig().model().startswith("openai:")
+
+
+def test_a_task_falls_over_to_the_next_sub_task_where_one_has_only_plain_words() -> None:
+    """L21."""
+
+    def family(*subs: lr.Task) -> lr.Task:
+        task = lr.Task(agent("boss", "question", "DONE well"), interactive=False)
+        task.add_sub_task(list(subs))
+        return task
+
+    first = [lr.Task(agent("first", "plain words"), interactive=False) for _ in "12"]
+    task = family(first[0], lr.Task(agent("second", "DONE an answer"), interactive=False))
+    task.run("go")
+    assert [doc.content for doc in task.trail][-2] == "an answer"
+    task = family(first[1])
+    task.run("go")
+    assert [doc.content for doc in task.trail][-2] == "plain words"

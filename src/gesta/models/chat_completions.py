@@ -143,6 +143,7 @@ def _tool(tool: dict[str, Any]) -> dict[str, Any]:
             "name": tool.get("name", ""),
             "description": tool.get("description") or "",
             "parameters": tool.get("args_schema") or {"type": "object", "properties": {}},
+            **({"strict": True} if tool.get("strict") else {}),
         },
     }
 

@@ -183,7 +183,7 @@ def _tool(tool: dict[str, Any]) -> dict[str, Any]:
         "name": tool.get("name", ""),
         "description": tool.get("description") or "",
         "parameters": parameters(tool.get("args_schema")),
-        "strict": False,
+        "strict": bool(tool.get("strict")),
     }
 
 

@@ -1,7 +1,8 @@
 """A chat agent remembers: its model is asked with all that was said in its run."""
 
+import copy
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 
@@ -10,7 +11,9 @@ from gesta.compat.langroid.chat_config import ChatAgentConfig
 from gesta.compat.langroid.chat_document import ChatDocument, Entity
 from gesta.compat.langroid.messages import Said
 from gesta.compat.langroid.responders import Agent
+from gesta.compat.langroid.tool_message import ToolForm
 from gesta.errors import GestaError
+from gesta.kinds import AssistantContent, CompactionContent
 from gesta.message import Message
 from gesta.record.record import Record
 
@@ -28,6 +31,8 @@ class ChatAgent(Agent):
         record: Record | str | None = None,
         session: str = "",
     ) -> None:
+        self._lent: tuple[frozenset[str], frozenset[str]] = (frozenset(), frozenset())
+        """Tools that are used, and handled, only while they are the form of the answers."""
         super().__init__(config, record=record, session=session)
         for role, message in [(each.role, each.text) for each in task or ()]:
             if role == "system":
@@ -47,6 +52,59 @@ class ChatAgent(Agent):
     def from_id(id: str) -> "ChatAgent":
         """Raise GestaError: agents are not registered, and the record has what they said."""
         raise GestaError(f"No agent is kept under an id, found {id!r}. Keep the agent; its record has what it said.")
+
+    def set_output_format(
+        self,
+        output_type: Any,
+        force_tools: bool | None = None,  # noqa: FBT001 - the names that users know, here and below
+        use: bool | None = None,  # noqa: FBT001
+        handle: bool | None = None,  # noqa: FBT001
+    ) -> None:
+        """Hold the model to a type from its next answer on; `None` for any text.
+
+        Args:
+            output_type: a type, or a class of tool messages, which is then the tool that the model must use.
+            force_tools: whether it must; by default it must.
+            use: whether the model may use that tool; by default it may.
+            handle: whether the agent handles it; by default it does.
+        """
+        self.llm_tools_usable -= self._lent[0]
+        self.llm_tools_handled -= self._lent[1]
+        self._lent, self.llm_tool_forced = (frozenset(), frozenset()), None
+        self.config = msgspec.structs.replace(self.config, output_format=output_type)
+        if isinstance(output_type, type) and issubclass(output_type, ToolForm):
+            known = self.llm_tools_usable.copy(), self.llm_tools_handled.copy()
+            name, forced = output_type.name(), force_tools is not False
+            self.enable_message(
+                output_type, name in known[0] or use is not False, name in known[1] or handle is not False, forced
+            )
+            self._lent = frozenset(self.llm_tools_usable - known[0]), frozenset(self.llm_tools_handled - known[1])
+
+    async def rewind(self, doc: ChatDocument) -> None:
+        """Put a text in place of what the model said before, and hide all that came after, as the document's tool says.
+
+        Other agents keep what they said and were told. A number that is too large is an answer to the model.
+        """
+        tool, doc.tool_messages = doc.tool_messages[0], []
+        async with self.working() as context:
+            own = [one for one in await self._shown(context) if one.role == "assistant" and one.sources][:-1]
+            if tool.n > len(own):
+                doc.content, doc.metadata.sender = (
+                    f"You have said {len(own)} messages, so {tool.n} is none.",
+                    Entity.AGENT,
+                )
+                return
+            first, last = min(own[tool.n - 1].sources), context.live.log.journal.head
+            hidden = self._write(context, CompactionContent(from_seq=first, to_seq=last))
+            kept = self._write(context, AssistantContent(value=tool.content, history=True), hidden.seq)
+            doc.content, doc.metadata.id, doc.metadata.oai_tool_id = tool.content, kept.id, ""
+
+    def __getitem__(self, output_type: Any) -> Self:
+        """Return the same agent, in the same run, whose answers are of a type: `agent[int]`."""
+        other = copy.copy(self)
+        other.own_tools()
+        other.set_output_format(output_type)
+        return other
 
     async def llm_response_forget_async(self, message: str) -> ChatDocument | None:
         """Have the model answer a message, and hide both from its history."""
@@ -76,8 +134,8 @@ class ChatAgent(Agent):
         async with other.working() as context:
             for message in messages:
                 other.put(context, message, calls)
-            context.done = await responding.ask(context, tool_choice)
-            return responding.said(context, context.done, other.llm_tools_map, other.config.output_format)
+            context.done += await responding.ask(context, tool_choice)
+            return responding.said(context, context.done, other.llm_tools_map)
 
     def llm_response_messages(
         self, messages: Sequence[Message], output_len: int | None = None, tool_choice: Any = "auto"

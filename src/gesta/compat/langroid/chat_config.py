@@ -51,6 +51,8 @@ class ChatAgentConfig(AgentConfig, kw_only=True):
     handle_llm_no_tool: NoTool = None
     """What is said to a model that used no tool: a reminder; `user` or `done`; a tool message; a function of it."""
     recognize_recipient_in_content: bool = True
+    strict_recovery: bool = True
+    """Whether a model whose call did not fit its tool must make that call again, and nothing else."""
     output_format: Any = None
     """A type that the answer is to have; its JSON schema goes with each request."""
 

@@ -17,6 +17,7 @@ from msgspec import Struct, field
 from gesta.compat.langchain.steps import UNANSWERED
 from gesta.compat.langroid.entities import Entity, StatusCode
 from gesta.compat.langroid.facts import fits, shaped
+from gesta.compat.langroid.message_states import message_of, message_state
 from gesta.compat.langroid.signals import (
     AT,
     DONE,
@@ -28,7 +29,7 @@ from gesta.compat.langroid.signals import (
     parse_recipient,
 )
 from gesta.compat.langroid.task_log import LogFields
-from gesta.compat.langroid.tool_message import ToolForm, address_in, message_of, message_state, to_json, values_of
+from gesta.compat.langroid.tool_message import ToolForm, address_in, to_json, values_of
 from gesta.kinds import Part
 from gesta.message import Call, Message
 from gesta.model.request import Reply

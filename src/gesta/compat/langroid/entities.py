@@ -51,3 +51,10 @@ class Role(enum.StrEnum):
     ASSISTANT = "assistant"
     FUNCTION = "function"
     TOOL = "tool"
+
+
+class StreamEventType(enum.StrEnum):
+    """What the words are that a callback hears while a model speaks."""
+
+    TEXT = "text"
+    REASONING = "reasoning"

@@ -12,6 +12,7 @@ from typing import TypeVar, cast
 from gesta.compat.langroid.entities import Role
 from gesta.compat.langroid.facts import facts_of
 from gesta.compat.langroid.tool_message import ToolForm
+from gesta.compat.langroid.toolset import BYTES_A_TOKEN
 from gesta.compat.langroid.working import RunContext, Working
 from gesta.entry import Cause, Entry
 from gesta.kinds import (
@@ -29,8 +30,6 @@ from gesta.model.request import Unasked
 from gesta.prompt.blocks import Prompt
 
 T = TypeVar("T")
-BYTES_A_TOKEN = 4
-"""Of plain English text, about."""
 
 
 class Whole(Unasked):

@@ -13,10 +13,13 @@ import anyio
 from anyio import from_thread
 
 from gesta.address import bind, drive, inline_store
+from gesta.codec.rows import encode_content
+from gesta.entry import utc_text
 from gesta.errors import GestaError
+from gesta.kinds import SignalContent
 from gesta.model.request import Model
 from gesta.record.record import Record
-from gesta.store import Store
+from gesta.store import Letter, Store
 
 T = TypeVar("T")
 
@@ -80,3 +83,18 @@ class Home:
 
         done: T = anyio.run(main) if token is None else from_thread.run(main, token=token)
         return done
+
+
+async def kill_session(record: Record, session_id: str, task: str | None = None) -> None:
+    """Cancel the open turns of a session: of all its runs, or of a task and the runs below it."""
+    rows, ended = await record.store.runs(session_id), set[str]()
+    for row in rows:  # parents come before what they called
+        if task is not None and not (row.parent_run in ended or (row.parent_run is None and row.name == task)):
+            continue
+        ended.add(row.run)
+        state = await record.state(row.run)
+        if state.open and state.turn is not None:
+            content = SignalContent(name="cancel", by="kill")
+            key = f"kill-{state.turn.begin}"
+            at = utc_text(record.turns.clock())
+            await record.store.send(Letter(row.run, key, encode_content(content, None), at))

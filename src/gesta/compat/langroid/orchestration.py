@@ -14,6 +14,7 @@ more of it. A model may use one only where it was enabled for that, those that s
     SendTool                     content    to
     AgentSendTool                content    to
     RecipientTool                content    intended_recipient, as the model
+    RewindTool                   rewind     as the model
 """
 
 from collections.abc import Sequence
@@ -33,8 +34,9 @@ class Effect(Struct, frozen=True, kw_only=True):
 
     ends: Literal["", "task", "all"] = ""
     """What it ends: its task (`task`), its task and all tasks above it (`all`), or nothing (empty)."""
-    gives: Literal["content", "pending", "itself"]
-    """Its `content` and `tools`, the message that waits for an answer, or the tool message itself."""
+    gives: Literal["content", "pending", "itself", "rewind"]
+    """Its `content` and `tools`, the message that waits for an answer, the tool message itself, or its `content` in
+    place of what the model said before and of all that came after that."""
     to: str = ""
     """Field that names who gets it."""
     speaker: Literal["Agent", "LLM"] = "Agent"
@@ -196,6 +198,17 @@ class RecipientTool(ToolMessage):
         return made
 
 
+class RewindTool(ToolMessage):
+    """A model says something else in place of what it said before, and forgets what came of that."""
+
+    _effect: ClassVar[Effect] = Effect(gives="rewind", speaker="LLM")
+    request: str = "rewind_tool"
+    purpose: str = "To say <content> in place of your <n>-th message, and forget all that came after it."
+    n: Annotated[int, Meta(ge=1)]
+    """Number of the message among the model's own, from 1."""
+    content: str
+
+
 TOOLS: tuple[type[ToolMessage], ...] = (
     DoneTool,
     AgentDoneTool,
@@ -207,6 +220,7 @@ TOOLS: tuple[type[ToolMessage], ...] = (
     SendTool,
     AgentSendTool,
     RecipientTool,
+    RewindTool,
 )
 """All of them."""
 

@@ -9,6 +9,7 @@ import copy
 import re
 import sys
 from collections.abc import Callable
+from functools import partial
 from textwrap import indent
 from typing import Any, Self
 
@@ -16,6 +17,7 @@ import msgspec
 from anyio import to_thread
 
 from gesta.compat.langroid import responding
+from gesta.compat.langroid.callbacks import Callbacks, heard, told
 from gesta.compat.langroid.chat_config import AgentConfig, ChatAgentConfig
 from gesta.compat.langroid.chat_document import USER_QUIT_STRINGS, ChatDocument, Entity
 from gesta.compat.langroid.messages import Messages, Said
@@ -23,10 +25,11 @@ from gesta.compat.langroid.orchestration import AgentDoneTool, ForwardTool
 from gesta.compat.langroid.overriding import RESPONDERS, called, nearest_twin, overrides, restart
 from gesta.compat.langroid.signals import NO_ANSWER
 from gesta.compat.langroid.tool_message import ToolForm, attempts
-from gesta.compat.langroid.toolset import effect_of_class
+from gesta.compat.langroid.toolset import effect_of_class, shortened
 from gesta.compat.langroid.working import RunContext
 from gesta.entry import Entry
-from gesta.kinds import ChatCompletionContent, CompactionContent, SystemContent, ToolCallContent, UserContent
+from gesta.formatters.tool_calls import UNANSWERED
+from gesta.kinds import CompactionContent, SystemContent, ToolCallContent, UserContent
 from gesta.model.request import Reply
 from gesta.record.record import Record
 
@@ -34,6 +37,8 @@ ONE_TOOL = "Use ONE tool at a time: {name} was not carried out, and neither were
 QUOTED = re.compile("[\"'](.*)[\"']")
 LITERAL = "literal"
 """Source of a person's words that are to be taken as they are: they were written in quotes."""
+OBSERVED = "Observation: "
+"""What a result is headed with where calls are words."""
 NO_SYSTEM = "SYSTEM:"
 """What a person writes before words that are the application's."""
 
@@ -49,6 +54,8 @@ class Agent(Messages):
         super().__init__(config, record=record, session=session)
         self.get_user_response: Callable[[str], str] | None = None
         """Asks a person; by default the console, where there is one."""
+        self.callbacks = Callbacks()
+        """What hears its answers."""
         self._indent = ""
         restart(self)
 
@@ -85,6 +92,8 @@ class Agent(Messages):
             made = self.to_ChatDocument(value, chat_doc=doc)
         else:
             made = await self._handled(doc)
+        if made is not None:
+            told(self.callbacks.show_agent_response, made.content, is_tool=bool(made.tool_messages))
         return None if made is None else derived(made, doc)
 
     async def _handled(self, doc: ChatDocument) -> ChatDocument | None:
@@ -98,10 +107,15 @@ class Agent(Messages):
                     return None
                 responding.call_of(context, doc, [] if mine else tools)
             self._document = doc
+            calls = context.live.state.calls.values()
+            bad = [call.name for call in calls if not call.good and call.name in self.llm_tools_usable]
             results += self._refused(context)
             results += await responding.handle(context, self.llm_tools_handled)
             if results:
-                return responding.answered(context, results, self.llm_tools_map, self.name)
+                made = responding.answered(context, results, self.llm_tools_map, self.name)
+                if self.config.strict_recovery and len(results) == 1 and bad:
+                    made.oai_tool_choice = {"type": "function", "function": {"name": bad[0]}}
+                return made
             return None if context.live.state.calls else await self._unhandled(doc)
 
     async def _unhandled(self, doc: ChatDocument) -> ChatDocument | None:
@@ -131,12 +145,16 @@ class Agent(Messages):
         if not self.llm_can_respond(message):
             return None
         async with self.working() as context:
-            if not any(isinstance(each.content, ChatCompletionContent) for each in context.done):
-                if not context.done:
-                    await self._take_in(context, message)
-                choice = message.oai_tool_choice if isinstance(message, ChatDocument) else "auto"
+            if not context.done:
+                await self._take_in(context, message)
+            choice = message.oai_tool_choice if isinstance(message, ChatDocument) else "auto"
+            with heard(self.callbacks, context.live):
                 context.done += await responding.ask(context, choice)
-            doc = responding.said(context, context.done, self.llm_tools_map, self.config.output_format)
+            doc = responding.said(context, context.done, self.llm_tools_map)
+            streamed = self.callbacks.start_llm_stream is not None
+            show = self.callbacks.finish_llm_stream if streamed else self.callbacks.show_llm_response
+            told(show, doc.content, is_tool=self.has_tool_message_attempt(doc))
+            await self._shorten(context)
             doc.metadata.sender_name = self.name
             if isinstance(message, ChatDocument):
                 doc.metadata.parent_id = message.metadata.id
@@ -277,6 +295,18 @@ class Agent(Messages):
         restart(other)
         return other
 
+    async def _shorten(self, context: RunContext) -> None:
+        """Leave out what the model shall not keep of results that it has answered."""
+        bounds = {name: cls._max_retained_tokens for name, cls in self.llm_tools_map.items()}
+        if not any(bound is not None for bound in bounds.values()):
+            return
+        for message in await self._shown(context):
+            bound, head = bounds.get(message.name or ""), OBSERVED if message.text.startswith(OBSERVED) else ""
+            bound = None if UNANSWERED in message.text else bound  # the call that was just made
+            if bound is not None and (cut := head + shortened(message.text[len(head) :], bound)) != message.text:
+                first, last = min(message.sources), max(message.sources)
+                self._write(context, CompactionContent(from_seq=first, to_seq=last, summary=cut))
+
     async def _take_in(self, context: RunContext, message: Said) -> None:
         """Write what the model is to answer; without a message, what begins the conversation or nothing new."""
         if isinstance(message, ChatDocument):
@@ -297,7 +327,9 @@ class Agent(Messages):
         if given is not None:
             return given
         shown = msg.content if isinstance(msg, ChatDocument) else str(msg or "")
-        if self.get_user_response is not None:
+        if self.callbacks.get_user_response is not None:
+            text = await to_thread.run_sync(partial(self.callbacks.get_user_response, prompt=shown))
+        elif self.get_user_response is not None:
             text = await to_thread.run_sync(self.get_user_response, shown)
         elif self.has_console():
             text = await to_thread.run_sync(input, indent(f"{shown}\n{self.config.human_prompt}", self._indent))

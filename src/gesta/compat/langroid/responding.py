@@ -4,11 +4,14 @@ The functions here are the three responses of a chat agent below its methods. Ea
 off, with what it has on record already, and does only what is missing.
 """
 
+import json
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import msgspec
 
+from gesta.agent import Agent
 from gesta.compat.langroid.chat_document import (
     ChatDocMetaData,
     ChatDocument,
@@ -20,12 +23,13 @@ from gesta.compat.langroid.chat_document import (
     process_tool_results,
 )
 from gesta.compat.langroid.facts import facts_of
-from gesta.compat.langroid.tool_message import ToolForm, arguments_of, attempt
+from gesta.compat.langroid.tool_message import ToolForm, arguments_of, attempt, to_json
 from gesta.compat.langroid.toolset import Described
 from gesta.compat.langroid.working import RunContext, leave
-from gesta.decide.move import Finish, Wait, asks_again, decide_calls, decide_request
+from gesta.decide.move import Correct, Finish, Wait, asks_again, decide_calls, decide_request
 from gesta.decide.open_call import NEVER
 from gesta.entry import Cause, Entry
+from gesta.errors import BadArguments
 from gesta.kinds import (
     ChatCompletionContent,
     SystemContent,
@@ -36,6 +40,7 @@ from gesta.kinds import (
 )
 from gesta.loop import step
 from gesta.model.request import Reply, ReplyCall
+from gesta.perform.move import perform
 from gesta.prompt.formatter import observation_text
 from gesta.state.calls import OpenCall
 
@@ -59,7 +64,8 @@ def take_in_document(context: RunContext, doc: ChatDocument) -> None:
         return
     causes: tuple[Cause, ...] = (key,) if key is not None else ()
     waiting = list(live.state.calls.values())
-    text, person = doc.content, doc.metadata.sender == Entity.USER and key is None
+    person = doc.metadata.sender == Entity.USER and key is None
+    text = doc.content or ("" if doc.oai_tool_id2result else "\n".join(map(to_json, doc.tool_messages)))
     if waiting and not person:
         calls = [OpenAIToolCall(id=str(call.seq), function=LLMFunctionCall(call.name)) for call in waiting]
         if doc.oai_tool_id2result and text == together(doc.oai_tool_id2result):
@@ -85,9 +91,24 @@ async def ask(context: RunContext, choice: Any = "auto") -> list[Entry]:
     Args:
         choice: whether it may, must or must not call a tool, as a provider has it.
     """
-    live, agent, entries = context.live, context.agent, list[Entry]()
+    agent, entries = context.agent, list(context.done)
     if choice != "auto" and isinstance(agent, Described):
         agent = msgspec.structs.replace(agent, choice=choice)
+    while True:
+        last = next((each.content for each in reversed(entries) if _completes(each)), None)
+        if not isinstance(last, ChatCompletionContent):
+            entries += await _reply(context, agent)
+            continue
+        problem = _problem(agent, entries, last)
+        corrected = sum(_completes(each) and isinstance(each.content, SystemContent) for each in entries)
+        if problem is None or corrected >= agent.policy.retry.corrections:
+            return entries[len(context.done) :]
+        entries += await perform(agent, Correct(problem), context.live)
+
+
+async def _reply(context: RunContext, agent: Agent) -> list[Entry]:
+    """Ask the model until it has said something."""
+    live, entries = context.live, list[Entry]()
     before, turn = live.state.answered, live.state.turn
     assert turn is not None
     while live.state.answered == before or asks_again(agent, turn):
@@ -97,7 +118,39 @@ async def ask(context: RunContext, choice: Any = "auto") -> list[Entry]:
     return entries
 
 
-def said(context: RunContext, done: Sequence[Entry], tools: Tools, output: Any = None) -> ChatDocument:
+def _completes(entry: Entry) -> bool:
+    """Return whether an entry is a reply, or tells the model what is wrong with one."""
+    content = entry.content
+    return isinstance(content, ChatCompletionContent) or (isinstance(content, SystemContent) and bool(content.corrects))
+
+
+def _problem(agent: Agent, entries: Sequence[Entry], reply: ChatCompletionContent) -> str | None:
+    """Return why a reply without calls is not of the type that the answer is to have; `None` where it is."""
+    if agent.answer_type is None or isinstance(entries[-1].content, ToolCallContent):
+        return None
+    try:
+        typed(agent, agent.answer_text(reply.output))
+    except BadArguments as wrong:
+        return str(wrong)
+    return None
+
+
+def typed(agent: Agent, text: str) -> Any:
+    """Read a text as the type that the answer is to have, also where it leaves out that it is a `value`.
+
+    Raises:
+        BadArguments: it does not fit; the text is for the model.
+    """
+    assert agent.answer_type is not None
+    try:
+        return agent.answer_type.read(text)
+    except BadArguments:
+        with suppress(ValueError, RecursionError, BadArguments):
+            return agent.answer_type.given(json.loads(text))
+        raise
+
+
+def said(context: RunContext, done: Sequence[Entry], tools: Tools) -> ChatDocument:
     """Make the document of what the model said last."""
     completions = [entry for entry in done if isinstance(entry.content, ChatCompletionContent)]
     entry, calls = completions[-1], [each for each in done if isinstance(each.content, ToolCallContent)]
@@ -128,11 +181,9 @@ def said(context: RunContext, done: Sequence[Entry], tools: Tools, output: Any =
         if call.status != "error" and tried.tool is not None:
             doc.tool_messages.append(tried.tool)
             doc.metadata.calls.append(each.seq)
-    if output is not None and not calls:
-        try:
-            doc.content_any = msgspec.json.decode(doc.content, type=output)
-        except msgspec.DecodeError:
-            doc.content_any = None  # the text is all that there is
+    if context.agent.answer_type is not None and not calls:
+        with suppress(BadArguments):  # then the text is all that there is
+            doc.content_any = typed(context.agent, doc.content)
     doc.metadata.id = entry.id
     return doc
 

@@ -11,12 +11,12 @@ from typing import Any
 import msgspec
 
 from gesta.agent import Agent, Answer
-from gesta.codec.rows import encode_content
 from gesta.compat.langroid.chat import ChatAgent
 from gesta.compat.langroid.chat_config import TaskConfig
 from gesta.compat.langroid.chat_document import ChatDocument, Entity, StatusCode, from_ChatDocument, from_state
+from gesta.compat.langroid.exceptions import InfiniteLoopException
 from gesta.compat.langroid.facts import facts_of
-from gesta.compat.langroid.home import Home
+from gesta.compat.langroid.home import Home, kill_session
 from gesta.compat.langroid.orchestration import TOOLS
 from gesta.compat.langroid.overriding import restart
 from gesta.compat.langroid.responding import id_of
@@ -25,15 +25,13 @@ from gesta.compat.langroid.task_steps import Steps, short
 from gesta.compat.langroid.tool_message import ToolForm, to_json
 from gesta.compat.langroid.working import BY_HAND, end_by_hand
 from gesta.decide.move import Finish
-from gesta.entry import utc_text
 from gesta.errors import GestaError
 from gesta.events import Outcome
-from gesta.kinds import AssistantContent, CompactionContent, Error, Reason, SignalContent, UserContent
-from gesta.policy import Budget
+from gesta.kinds import AssistantContent, CompactionContent, Error, Reason, UserContent
+from gesta.policy import Budget, Limits
 from gesta.prompt.formatter import observation_text
 from gesta.record.record import Record
 from gesta.state.opening import Opening
-from gesta.store import Letter
 from gesta.workflow.step import Stopped
 from gesta.workflow.verbs import Verbs
 
@@ -116,11 +114,12 @@ class Task(Steps, eq=False):
         allow_restart: bool = True,  # noqa: FBT001, FBT002
         return_type: Any = None,
         key: str | None = None,
+        max_time: float = 0,
     ) -> Any:
         """Run the task to its end; see `run_async`."""
         return self.chat.wait_for(
             lambda: self.run_async(
-                msg, turns, caller, max_cost, max_tokens, session_id, allow_restart, return_type, key
+                msg, turns, caller, max_cost, max_tokens, session_id, allow_restart, return_type, key, max_time
             ),
             "run_async",
         )
@@ -136,6 +135,7 @@ class Task(Steps, eq=False):
         allow_restart: bool = True,  # noqa: FBT001, FBT002
         return_type: Any = None,
         key: str | None = None,
+        max_time: float = 0,
     ) -> Any:
         """Run the task to its end, or go on with a run of the same message that was broken off.
 
@@ -149,13 +149,16 @@ class Task(Steps, eq=False):
             allow_restart: whether `restart` counts.
             return_type: type of the result; by default `default_return_type`, or else a document.
             key: a key that the task's run already has gives that turn's result, or goes on with it.
+            max_time: seconds after which it ends with what was said last, sub-tasks too; 0 for any time.
 
         Returns:
             The result, or None where there is none; `status` says why.
 
         Raises:
             GestaError: the task failed, or waits for somebody.
+            InfiniteLoopException: it goes round in a circle.
             TurnOpen: another message is being worked on.
+            ValueError: the time is no number.
         """
         self._free()
         doc = self._message(msg)
@@ -163,7 +166,11 @@ class Task(Steps, eq=False):
             return None
         self.session = session_id or self.chat.home.session
         self.rules = Rules(
-            turns=turns, max_tokens=max_tokens, max_cost=max_cost, restart=allow_restart and self.restart
+            turns=turns,
+            max_tokens=max_tokens,
+            max_cost=max_cost,
+            max_time=max_time,
+            restart=allow_restart and self.restart,
         )
         ended = await self._take(doc, caller, key)
         return self._result_of(ended, return_type or self.default_return_type)
@@ -196,6 +203,8 @@ class Task(Steps, eq=False):
             name = ended.error.type if ended.error is not None and ended.error.type in known else "ERROR"
             name = {"cancelled": "KILL", "budget": name if name != "ERROR" else "MAX_COST"}.get(ended.reason, name)
             self.status = StatusCode(name)
+            if self.status is StatusCode.INF_LOOP:
+                raise InfiniteLoopException(f"Task {self.name!r} goes round in a circle; see run {ended.run}.")
             if self.status is StatusCode.ERROR:
                 raise GestaError(f"Task {self.name!r} failed: {ended.error.message if ended.error else ended.reason}")
             return None
@@ -226,7 +235,11 @@ class Task(Steps, eq=False):
             finally:
                 task.playing = False
 
-        settings = self.settings
+        settings = msgspec.structs.replace(self.settings, output_format=None)  # that is of its model's answers
+        limits = settings.policy.limits
+        if self.rules.turns > 0 and limits == Limits():  # the limit that the caller gave is the limit
+            limits = msgspec.structs.replace(limits, requests=None, calls=None)
+            settings.policy = msgspec.structs.replace(settings.policy, limits=limits)
         if caller is None and self.rules.max_cost:
             budget = msgspec.structs.replace(settings.policy.budget or Budget(), usd=self.rules.max_cost)
             settings = msgspec.structs.replace(settings, policy=msgspec.structs.replace(settings.policy, budget=budget))
@@ -261,6 +274,8 @@ class Task(Steps, eq=False):
             done, status = self.done()
             if done:
                 return status
+            if self.deadline is not None and self.verbs.live.clock() >= self.deadline:
+                return StatusCode.TIMEOUT
             taken += 1
             if 0 < turns <= taken:
                 return StatusCode.FIXED_TURNS
@@ -375,18 +390,3 @@ class Task(Steps, eq=False):
                 f"Which record has session {session_id!r}? Write kill_session({session_id!r}, record=...)."
             )
         await kill_session(record, session_id)
-
-
-async def kill_session(record: Record, session_id: str, task: str | None = None) -> None:
-    """Cancel the open turns of a session: of all its runs, or of a task and the runs below it."""
-    rows, ended = await record.store.runs(session_id), set[str]()
-    for row in rows:  # parents come before what they called
-        if task is not None and not (row.parent_run in ended or (row.parent_run is None and row.name == task)):
-            continue
-        ended.add(row.run)
-        state = await record.state(row.run)
-        if state.open and state.turn is not None:
-            content = SignalContent(name="cancel", by="kill")
-            key = f"kill-{state.turn.begin}"
-            at = utc_text(record.turns.clock())
-            await record.store.send(Letter(row.run, key, encode_content(content, None), at))

@@ -4,12 +4,16 @@ The variables are made again from the workflow steps when a task that was broken
 lost. Whether a person is there is written down when it is first asked for: who goes on elsewhere goes the same way.
 """
 
+import math
 from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
 from msgspec import Struct, field
 
+from gesta.agent import Agent
+from gesta.compat.langroid.callbacks import TaskCallbacks
 from gesta.compat.langroid.chat import ChatAgent
 from gesta.compat.langroid.chat_config import ChatAgentConfig, Responder, TaskConfig
 from gesta.compat.langroid.chat_document import USER_QUIT_STRINGS, ChatDocMetaData, ChatDocument, Entity, StatusCode
@@ -33,9 +37,16 @@ class Rules(Struct, frozen=True, kw_only=True):
     turns: int = -1
     max_tokens: int = 0
     max_cost: float = 0
+    max_time: float = 0
+    """Seconds since the run began; 0 for any time."""
     restart: bool = True
     pause: int = -1
     """Steps after which the turn is left open, for who takes them by hand."""
+
+    def __post_init__(self) -> None:
+        """Refuse a time that would never be over. Raises ValueError."""
+        if math.isnan(self.max_time):
+            raise ValueError("max_time is not a number; expected seconds, or 0 for any time")
 
 
 class TaskRules(Struct, eq=False, metaclass=Spelled):
@@ -66,6 +77,8 @@ class TaskRules(Struct, eq=False, metaclass=Spelled):
     done_if_no_response: Sequence[Responder] = ()
     done_if_response: Sequence[Responder] = ()
     config: TaskConfig = None  # type: ignore[assignment]  # made with the task
+    callbacks: TaskCallbacks = field(default_factory=TaskCallbacks)
+    """What hears its sub-tasks."""
     sub_tasks: list[Any] = field(default_factory=list)
     """Set by `add_sub_task`."""
     as_sub: TaskConfig | None = None
@@ -104,13 +117,23 @@ class TaskRules(Struct, eq=False, metaclass=Spelled):
     """What the model said without tools."""
     steps: int = 0
     """Steps that were begun."""
+    deadline: datetime | None = None
+    """When the run ends, done or not; a sub-task's is never later."""
     sequences: list[DoneSequence] = field(default_factory=list)
+    described: tuple[Any, Agent] | None = None
+    """The agent as it was bound last, with what it was made of."""
 
     def begin(self, verbs: Verbs, caller: "TaskRules | None", tools: Mapping[str, type[ToolForm]]) -> None:
         """Set the variables of a run."""
         self.verbs, self.caller, self.known, self.steps = verbs, caller, dict(tools), 0
         self.pending_message, self.pending_sender, self.n_stalled_steps = None, Entity.USER, 0
         self.human_tried = self.is_done = False
+        self.described = None
+        own = None
+        if self.rules.max_time > 0:
+            own = verbs.now("begun") + timedelta(seconds=self.rules.max_time)
+        bounds = [each for each in (own, caller.deadline if caller is not None else None) if each is not None]
+        self.deadline = min(bounds, default=None)
         self.person, self.called, self.trail, self.responses, self.texts = None, set(), [], [], []
         self.sequences = list(parse_done_sequences(self.config.done_sequences or (), self.chat.llm_tools_map))
 
@@ -127,6 +150,17 @@ class TaskRules(Struct, eq=False, metaclass=Spelled):
         given |= {"system_message": self.system_message} if self.system_message else {}
         given |= {"user_message": self.user_message} if self.user_message else {}
         return msgspec.structs.replace(self.chat.config, **given)
+
+    def bound(self) -> Agent:
+        """Return the description of the agent as it is now: its tools and the type of its answers may change."""
+        chat = self.chat
+        made_of = (self.settings, set(chat.llm_tools_usable), set(chat.llm_tools_handled), chat.llm_tool_forced)
+        if self.described is None or self.described[0] != made_of:
+            agent = self.verbs.agent
+            if self.described is not None or self.settings.output_format is not None:
+                agent = chat.home.record.turns.bind(chat.describe(self.settings, agent.program))
+            self.described = made_of, agent
+        return self.described[1]
 
     # which answers count
 
@@ -171,7 +205,8 @@ class TaskRules(Struct, eq=False, metaclass=Spelled):
         if self.person is None:
             chat = self.chat
             given = self.default_human_response is not None or chat.default_human_response is not None
-            there = given or chat.get_user_response is not None or chat.has_console()
+            asked = chat.get_user_response is not None or chat.callbacks.get_user_response is not None
+            there = given or asked or chat.has_console()
             self.person = bool(self.verbs.note("person", KeyValueContent(key="person", value=there))[0].value)
         return self.person
 
@@ -179,7 +214,8 @@ class TaskRules(Struct, eq=False, metaclass=Spelled):
         """Return whether a person ended the task; a word in quotes does not, nor what the task began with."""
         meta = result.metadata
         said = self.human_tried and meta.sender == Entity.USER
-        return said and meta.source != LITERAL and result.content in USER_QUIT_STRINGS
+        quits = result.content in USER_QUIT_STRINGS or self._routing(result).done
+        return said and meta.source != LITERAL and quits
 
     # how it ends
 

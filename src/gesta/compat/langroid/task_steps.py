@@ -12,13 +12,13 @@ import msgspec
 from gesta.compat.langroid.chat_config import Responder
 from gesta.compat.langroid.chat_document import ChatDocument, Entity, StatusCode, from_state, to_state
 from gesta.compat.langroid.done_sequences import Response
-from gesta.compat.langroid.facts import facts_of
-from gesta.compat.langroid.orchestration import Effect, FinalResultTool, effect_of
+from gesta.compat.langroid.facts import facts_of, shaped
+from gesta.compat.langroid.orchestration import Effect, FinalResultTool, RewindTool, effect_of
 from gesta.compat.langroid.overriding import overrides, respond
 from gesta.compat.langroid.responders import ONE_TOOL
 from gesta.compat.langroid.responding import id_of
 from gesta.compat.langroid.signals import NO_ANSWER
-from gesta.compat.langroid.task_rules import OWN, TaskRules
+from gesta.compat.langroid.task_rules import OWN, TaskRules, fills
 from gesta.compat.langroid.tool_message import ToolForm, to_json
 from gesta.compat.langroid.working import RunContext
 from gesta.entry import Cause
@@ -34,7 +34,8 @@ class Steps(TaskRules, eq=False):
     async def step_async(self) -> None:
         """Ask who can answer in turn, until an answer is valid."""
         self.steps += 1
-        self.is_done, tried, no_answer = False, self.human_tried, None
+        self.is_done, tried = False, self.human_tried
+        no_answer = spare = None
         self.human_tried = False
         pending = self.pending_message
         if pending is not None and not self._known(pending.metadata.recipient):
@@ -60,20 +61,28 @@ class Steps(TaskRules, eq=False):
                     return
                 continue
             self.is_done = self._is_done_response(result, r)
+            if result is not None and self._is_spare(result, r):
+                spare = spare or (r, result)
+                continue
             if self.valid(result, r):
                 await self._accept(r, result)
                 return
             if self.is_done:
                 return
-        if no_answer is not None:
-            await self._accept(*no_answer)
+        if (last := spare or no_answer) is not None:
+            await self._accept(*last)
             return
         self.n_stalled_steps += 1
         if self.allow_null_result:
             self.pending_sender = Entity.LLM if self.pending_sender == Entity.USER else Entity.USER
             self.pending_message = self.chat.response_template(self.pending_sender, NO_ANSWER)
+            self.trail.append(self.pending_message)
         elif not may_change:
             self.n_stalled_steps = max(self.n_stalled_steps, self.max_stalled_steps)
+
+    def _is_spare(self, result: ChatDocument, r: Responder) -> bool:
+        """Return whether an answer is plain words of a sub-task, which count if no other responder has an answer."""
+        return not self.is_done and r not in OWN and fills(result) and result.metadata.status is StatusCode.STALLED
 
     async def _response(self, r: Responder) -> ChatDocument | None:
         """Have one responder answer, as a workflow step: what is on record of it is not done again."""
@@ -85,7 +94,7 @@ class Steps(TaskRules, eq=False):
         pending = self.pending_message
 
         async def work(live: LiveRun, step: WorkflowStep) -> tuple[EndContent, tuple[Cause, ...]]:
-            context = RunContext(live, self.verbs.agent, self.settings, self.verbs, step.entries)
+            context = RunContext(live, self.bound(), self.settings, self.verbs, step.entries)
             context.interactive, context.default_human_response = self.interactive, self.default_human_response
             with self.chat.at(context):
                 doc = await respond(self.chat, r, pending)
@@ -94,12 +103,21 @@ class Steps(TaskRules, eq=False):
             if pending is not None and not doc.metadata.parent_id:
                 doc.metadata.parent_id = pending.metadata.id
             self._interpret(doc)
+            if r == Entity.AGENT and any(isinstance(each, RewindTool) for each in doc.tool_messages):
+                with self.chat.at(context):
+                    await self.chat.rewind(doc)
+            if r == Entity.AGENT:
+                self._hand_on(doc, live)
             key = id_of(doc.metadata.id)
             return EndContent(state=slim(doc, live, step)), (key[1],) if key and key[0] == live.log.run else ()
 
         step = await self.verbs.step(name, work)
         state = step.end.state if step.end is not None else None
-        return None if state is None else whole(state, step, self.known)
+        if state is None:
+            return None
+        doc, wanted = whole(state, step, self.known), self.chat.config.output_format
+        doc.content_any = doc.content_any if wanted is None else shaped(doc.content_any, wanted) or doc.content_any
+        return doc
 
     async def _sub_response(self, sub: Any, name: str) -> ChatDocument | None:
         """Have a sub-task answer, in a run of its own that goes on."""
@@ -122,9 +140,13 @@ class Steps(TaskRules, eq=False):
             return None
         else:
             doc = from_state(result.value, self.known | sub.all_tools())
+        if self.callbacks.show_subtask_response is not None:
+            is_tool = bool(doc.tool_messages)
+            self.callbacks.show_subtask_response(task=sub, content=doc.content, is_tool=is_tool)
         doc.metadata.sender_name = sub.name
         final = any(isinstance(each, FinalResultTool) for each in doc.tool_messages)
-        doc.metadata.status = StatusCode.DONE if final else None
+        stalled = doc.metadata.status if doc.metadata.status is StatusCode.STALLED else None
+        doc.metadata.status = StatusCode.DONE if final else stalled
         cause = self.verbs.live.state.steps.named[name].entries[-1].causes[0]
         doc.metadata.id = f"{cause[0]}.{cause[1]}" if isinstance(cause, tuple) else ""
         return doc
@@ -142,6 +164,8 @@ class Steps(TaskRules, eq=False):
             doc.metadata.tools_from_agent = before is not None and before.metadata.tools_from_agent
             doc.metadata.tainted |= before is not None and before.metadata.tainted
             doc.metadata.block = Entity.LLM if not effect.to and not effect.ends else None
+        elif effect.gives == "rewind":
+            doc.tool_messages = [message]  # the history is changed where it can be read
         elif effect.gives == "content":
             value = getattr(message, "content", "")
             doc.content = observation_text(value) if value is not None else ""
@@ -153,6 +177,15 @@ class Steps(TaskRules, eq=False):
             doc.metadata.sender = Entity.LLM
         doc.metadata.recipient = str(getattr(message, effect.to)) if effect.to else doc.metadata.recipient
         doc.metadata.status = StatusCode.DONE if effect.ends else None
+
+    def _hand_on(self, doc: ChatDocument, live: LiveRun) -> None:
+        """Let an answer of the agent carry the calls that sub-tasks handle, beside those that it handled itself."""
+        theirs = {name for sub in self.sub_tasks for name in sub.chat.llm_tools_handled} - self.chat.llm_tools_handled
+        for call in list(live.state.calls.values()):
+            if call.good and call.name in theirs and not doc.metadata.status:
+                doc.tool_messages.append(facts_of(self.known[call.name]).build(call.final_args))
+                doc.metadata.calls.append(call.seq)
+                doc.metadata.tools_from_agent = True
 
     async def _accept(self, r: Responder, result: ChatDocument | None) -> None:
         """Make an answer the message that waits."""

@@ -26,7 +26,15 @@ from gesta.perform.result import plain
 from gesta.policy import Spelled
 from gesta.text.objects import objects
 
-OPTIONS = ("_handler", "_allow_llm_use", "_max_result_tokens", "_max_retained_tokens", "_tool_effect", "_tool_approval")
+OPTIONS: tuple[str, ...] = (
+    "_handler",
+    "_allow_llm_use",
+    "_max_result_tokens",
+    "_max_retained_tokens",
+    "_tool_effect",
+    "_tool_approval",
+)
+OPTIONS += ("_tool_timeout_s", "_strict")
 NAMED = re.compile(r"[\"']?request[\"']?\s*:\s*[\"']([A-Za-z0-9_-]{1,64})[\"']")
 """The name of a tool in an object that cannot be read."""
 GROUP = """\
@@ -62,6 +70,10 @@ class ToolForm:
     """What is cut of a result at once."""
     _max_retained_tokens: int | None = None
     """What is cut of a result once the model has answered it."""
+    _tool_timeout_s: float | None = None
+    """Seconds that carrying it out may take; `None` for the policy's."""
+    _strict: bool | None = None
+    """Whether the provider holds the model to the schema, where it can and every field has to be filled."""
     _addressed: bool = False
     """Whether its `recipient` says to whom the message goes, and is not a matter of the tool."""
 
@@ -74,6 +86,17 @@ class ToolForm:
     def instructions(cls) -> str:
         """Return what else a model should know; empty unless a class overrides it."""
         return ""
+
+    @classmethod
+    def calls_in(cls, text: str) -> list[tuple[dict[str, Any], int, int]]:
+        """Return the calls that a text holds in a form of the class's own, each with where it begins and ends."""
+        del text
+        return []
+
+    @classmethod
+    def arguments_read(cls, args: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the arguments of a call as what the fields hold, where its form writes them otherwise."""
+        return dict(args)
 
     @classmethod
     def examples(cls) -> Sequence["ToolForm | tuple[str, ToolForm]"]:
@@ -159,6 +182,26 @@ class ToolForm:
         return to_json(self)
 
 
+BOUNDS = ("ge", "gt", "le", "lt", "multiple_of", "min_length", "max_length", "pattern")
+
+
+def _as_struct_field(name: str, stated: dict[str, Any], namespace: dict[str, Any]) -> None:
+    """Turn a `Field(...)` of pydantic's into a field of a struct. Raises BadTool for what a struct does not have."""
+    info = namespace.pop(name)
+    if name not in stated or not hasattr(info, "is_required"):
+        wanted = "write the tool as a pydantic model with `request` and `purpose`"
+        raise BadTool(f"{name!r} is a {type(info).__name__} of pydantic's; to have it, {wanted}.")
+    found = {key: getattr(each, key) for each in info.metadata for key in BOUNDS if hasattr(each, key)}
+    found |= {"description": info.description} if info.description else {}
+    more = info.json_schema_extra if isinstance(info.json_schema_extra, dict) else None
+    if (found or more) and not isinstance(stated[name], str):
+        stated[name] = Annotated[stated[name], Meta(**found, extra_json_schema=more)]
+    if info.default_factory is not None:
+        namespace[name] = msgspec.field(default_factory=info.default_factory)
+    elif not info.is_required():
+        namespace[name] = info.default
+
+
 class ToolMeta(Spelled):
     """A metaclass that allows a field without default to follow `request` and `purpose`, in subclasses too."""
 
@@ -166,6 +209,8 @@ class ToolMeta(Spelled):
         stated = namespace.get("__annotations__", {})
         for option in [each for each in stated if each.startswith("_")]:  # in pydantic, such a field is no argument
             del stated[option]
+        for own in [each for each in namespace if type(namespace[each]).__module__.startswith("pydantic.")]:
+            _as_struct_field(own, stated, namespace)
         return super().__new__(mcls, name, bases, namespace, kw_only=True)
 
 
@@ -269,7 +314,8 @@ def as_tool(cls: type, handler: Callable[..., Any], effect: Effect | None = None
         context_names=("context",) if wanted else (),
         effect=effect or "once",
         declared=effect is not None,
-        approval=known._tool_approval,  # noqa: SLF001 - a setting of the class
+        approval=known._tool_approval,  # noqa: SLF001 - settings of the class
+        timeout_s=known._tool_timeout_s,  # noqa: SLF001 - as above
         build=facts.build,
     )
 
@@ -295,7 +341,7 @@ def attempt(name: str, args: Mapping[str, Any], tools: Mapping[str, type[ToolFor
         problem = f"There is no tool {name!r}.{nearest(name, tools)} Tools: {', '.join(tools) or 'none'}."
         return Attempt(name=name, problem=problem, recipient=recipient)
     try:
-        return Attempt(name=name, tool=facts_of(cls).build(args), recipient=recipient)
+        return Attempt(name=name, tool=facts_of(cls).build(cls.arguments_read(args)), recipient=recipient)
     except BadArguments as wrong:
         return Attempt(name=name, problem=str(wrong), recipient=recipient)
 
@@ -308,8 +354,13 @@ def address_in(name: str, args: Mapping[str, Any], tools: Mapping[str, type[Tool
 
 
 def attempts(text: str, tools: Mapping[str, type[ToolForm]]) -> list[Attempt]:
-    """Read the tries in a text: objects with a `request`. No other object is one, whatever fields it has."""
+    """Read the tries in a text, in a form of a tool's own or else objects with a `request`; no other object is one."""
     made: list[Attempt] = []
+    for args, start, end in next(filter(None, (cls.calls_in(text) for cls in tools.values())), []):
+        one = attempt(str(args.get("request", "")), args, tools)
+        made.append(msgspec.structs.replace(one, start=start, end=end))
+    if made:
+        return made
     for found in objects(text) if "request" in text else ():
         if found.value is None:
             if named := NAMED.search(text, found.start, found.end):
@@ -342,42 +393,8 @@ def to_json(message: ToolForm) -> str:
     return json.dumps(ToolForm.dict_example(message), ensure_ascii=False, indent=4, default=str)
 
 
-def message_state(message: Any) -> dict[str, Any]:
-    """Write a message as JSON values; messages in a list of it stand apart, since their class is not the field's."""
-    values = values_of(message)
-    inner = {key: value for key, value in values.items() if value and fits(value, list[ToolForm])}
-    args = {key: value for key, value in arguments_of(message).items() if key not in inner}
-    state = {"request": facts_of(type(message)).name, "args": args}
-    return state | ({"tools": {key: [message_state(one) for one in inner[key]] for key in inner}} if inner else {})
-
-
-def message_of(state: Mapping[str, Any], tools: Mapping[str, type[ToolForm]]) -> Any:
-    """Make a message of what `message_state` gave.
-
-    Raises:
-        BadTool: its tool, or that of one inside it, is not among `tools`.
-        BadArguments: it no longer fits its class.
-    """
-    name = state["request"]
-    if name not in tools:
-        raise BadTool(f"The record holds a message of tool {name!r}, which is not enabled.{nearest(name, tools)}")
-    facts, args = facts_of(tools[name]), state["args"]
-    more = {key: args[key] for key in args if key not in facts.fields} if _open(tools[name]) else {}
-    message = facts.build({key: args[key] for key in args if key not in more})
-    if more:
-        vars(message).update(more)
-    for key, inner in state.get("tools", {}).items():
-        setattr(message, key, [message_of(each, tools) for each in inner])
-    return message
-
-
 def _copied(value: Any) -> Any:
     """Copy JSON, in a third of the time that `deepcopy` takes: schemas are made for each reply."""
     if isinstance(value, dict):
         return {key: _copied(each) for key, each in value.items()}
     return [_copied(each) for each in value] if isinstance(value, list) else value
-
-
-def _open(cls: type) -> bool:
-    """Return whether messages of a class take more than its fields."""
-    return issubclass(cls, Struct) and bool(cls.__dictoffset__)

@@ -20,6 +20,7 @@ from gesta.function_tool.context import Context
 from gesta.function_tool.tool import Effect, Tool
 from gesta.kinds import RequestHeaderContent
 from gesta.perform.result import DocumentedResult, plain
+from gesta.prompt.formatter import observation_text
 
 Classes = type | Sequence[type] | None
 """One class of tool messages, several, or None for all that are known."""
@@ -28,27 +29,45 @@ Handler = Callable[[Any, Context], Any]
 """Extra of an entry: the chat document that it stands for, beside its text."""
 
 
+BYTES_A_TOKEN = 4
+"""Of plain English text, about."""
+LEFT_OUT = " [The rest of this result was left out. Use the tool again to read it.]"
+
+
+IN_XML = "Write a call of each of these tools as XML, as shown; text may stand around it."
+
+
 class Described(Agent, frozen=True, kw_only=True):
     """The frozen description of a chat agent: it knows more tools than its model is told of."""
 
     usable: frozenset[str] = frozenset()
+    written: dict[str, str] = msgspec.field(default_factory=dict)
+    """Instructions of the tools that a model which writes its calls does not write as JSON."""
+    strict: frozenset[str] = frozenset()
+    """Tools to whose schema the provider is to hold the model."""
     forced: str | None = None
     """Tool that the model must use."""
     choice: str | dict[str, Any] = "auto"
     """Whether its model may, must or must not call a tool in the next request, as a provider has it."""
-    schema: dict[str, Any] | None = None
-    """JSON schema of its answers."""
 
     def header(self) -> RequestHeaderContent:
         """Make what holds for its requests, with those tools alone that its model may use."""
         header = super().header()
         tools = [tool for tool in header.tools or () if tool["name"] in self.usable]
+        for tool in [tool for tool in tools if tool["name"] in self.strict]:
+            tool["strict"] = True
         meta = dict(header.meta or {})
         forced = {"type": "function", "function": {"name": self.forced}} if self.forced is not None else "auto"
         choice = forced if self.choice == "auto" else self.choice
-        if choice != "auto" and tools:
+        named = isinstance(self.formatter, str)  # where calls are words, a provider knows of no tools
+        native = self.formatter != "json-text" if named else self.formats().reader() is None
+        written = [self.written[tool["name"]] for tool in tools if tool["name"] in self.written and not native]
+        if written:
+            meta["instructions"] = "\n\n".join([meta.get("instructions", ""), IN_XML, *written]).strip()
+            tools = [tool for tool in tools if tool["name"] not in self.written]
+        if choice != "auto" and tools and native:
             meta["settings"] = {**meta.get("settings", {}), "tool_choice": choice}
-        return msgspec.structs.replace(header, tools=tools or None, output=self.schema, meta=meta)
+        return msgspec.structs.replace(header, tools=tools or None, meta=meta)
 
 
 class Toolset:
@@ -140,6 +159,11 @@ class Toolset:
         self.llm_tools_usable, self.llm_tools_handled = set(self.llm_tools_usable), set(self.llm_tools_handled)
         self._handlers = {name: self._handler(self.llm_tools_map[name]) for name in self.llm_tools_handled}
         self._made = {}
+
+    def strict_tools(self) -> frozenset[str]:
+        """Name the tools to whose schema a provider can hold the model: every field of them has to be filled."""
+        kept = {name: facts_of(cls).schema for name, cls in self.llm_tools_map.items() if cls._strict}
+        return frozenset(name for name, schema in kept.items() if {*schema["required"]} == {*schema["properties"]})
 
     def unhandled_tools(self) -> set[str]:
         """Name the tools that are known and not handled."""
@@ -267,9 +291,21 @@ class Toolset:
             meta = ChatDocMetaData(sender=Entity.AGENT, tools_from_agent=True)
             value = ChatDocument(tool_messages=[value], metadata=meta)
         if isinstance(value, ChatDocument):
+            bound = self.llm_tools_map[name]._max_result_tokens  # noqa: SLF001 - as below
+            value.content = value.content if bound is None else shortened(value.content, bound)
             text = value.content or "\n".join(map(to_json, value.tool_messages))
             return DocumentedResult(text, to_state(value))
+        bound = self.llm_tools_map[name]._max_result_tokens  # noqa: SLF001 - a setting of the class
+        if bound is not None and value is not None:
+            return shortened(observation_text(plain(value)), bound)
         return "" if value is None else plain(value)
+
+
+def shortened(text: str, tokens: int) -> str:
+    """Return a text of so many tokens at most, and a note of what was left out."""
+    size = tokens * BYTES_A_TOKEN
+    done = text.endswith(LEFT_OUT) and len(text) <= size + len(LEFT_OUT)
+    return text if len(text) <= size or done else text[:size] + LEFT_OUT
 
 
 def effect_of_class(cls: type) -> Any:

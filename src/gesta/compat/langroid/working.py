@@ -16,8 +16,10 @@ from gesta.compat.langroid.chat_config import ChatAgentConfig
 from gesta.compat.langroid.facts import facts_of
 from gesta.compat.langroid.home import Home
 from gesta.compat.langroid.language_models.base import LLMConfig
-from gesta.compat.langroid.orchestration import TOOLS
+from gesta.compat.langroid.orchestration import TOOLS, RewindTool
+from gesta.compat.langroid.tool_message import ToolForm
 from gesta.compat.langroid.toolset import Described, Toolset
+from gesta.compat.langroid.xml_tool_message import XMLToolMessage
 from gesta.decide.move import Finish, Wait
 from gesta.entry import Entry
 from gesta.errors import GestaError, TurnOpen
@@ -59,6 +61,10 @@ class RunContext:
         """What the response that is being made has on record already."""
 
 
+def _is_xml(cls: type) -> bool:
+    return issubclass(cls, XMLToolMessage)
+
+
 async def nobody(_verbs: Any, _text: str) -> str:
     """Stand for the program of an agent that has no model; it is never played."""
     raise GestaError("This agent has no model. Write llm=... in its config.")
@@ -78,7 +84,7 @@ class Working(Toolset):
         self._context: RunContext | None = None
         if self.config.enable_orchestration_tool_handling:
             for cls in TOOLS:
-                if facts_of(cls).name:
+                if facts_of(cls).name and cls is not RewindTool:
                     self.enable_message(cls, use=False)
 
     @property
@@ -94,7 +100,7 @@ class Working(Toolset):
     def describe(self, config: ChatAgentConfig | None = None, program: Program | None = None) -> Described:
         """Return the frozen description that settings make, by default its own."""
         config = config or self.config
-        llm, settings = config.llm, config.settings
+        llm, settings, wanted = config.llm, config.settings, config.output_format
         if isinstance(llm, LLMConfig):
             settings = llm.settings() | settings
             llm = llm.model()
@@ -109,8 +115,10 @@ class Working(Toolset):
             settings=settings,
             program=program or (nobody if model == "" else None),
             usable=frozenset(self.llm_tools_usable),
+            written={name: each.json_instructions() for name, each in self.llm_tools_map.items() if _is_xml(each)},
+            strict=self.strict_tools(),
             forced=self.llm_tool_forced,
-            schema=msgspec.json.schema(config.output_format) if config.output_format is not None else None,
+            output=None if isinstance(wanted, type) and issubclass(wanted, ToolForm) else wanted,
         )
 
     @contextmanager

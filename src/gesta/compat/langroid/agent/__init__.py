@@ -9,6 +9,7 @@ from gesta.compat.langroid.agent import (
     task,
     tool_message,
     tools,
+    xml_tool_message,
 )
 from gesta.compat.langroid.agent.base import Agent, AgentConfig
 from gesta.compat.langroid.agent.chat_agent import ChatAgent, ChatAgentConfig
@@ -20,8 +21,19 @@ from gesta.compat.langroid.agent.chat_document import (
 )
 from gesta.compat.langroid.agent.task import Task
 from gesta.compat.langroid.agent.tool_message import ToolMessage
+from gesta.compat.langroid.agent.xml_tool_message import XMLToolMessage
 
-ORDER = ("base", "batch", "chat_agent", "chat_document", "done_sequence_parser", "task", "tool_message", "tools")
+ORDER = (
+    "base",
+    "batch",
+    "chat_agent",
+    "chat_document",
+    "done_sequence_parser",
+    "task",
+    "tool_message",
+    "xml_tool_message",
+    "tools",
+)
 """Each file may import those before it."""
 
 __all__ = [
@@ -35,6 +47,7 @@ __all__ = [
     "ChatDocument",
     "Task",
     "ToolMessage",
+    "XMLToolMessage",
     "base",
     "batch",
     "chat_agent",
@@ -43,4 +56,5 @@ __all__ = [
     "task",
     "tool_message",
     "tools",
+    "xml_tool_message",
 ]

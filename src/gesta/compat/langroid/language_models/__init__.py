@@ -9,6 +9,7 @@ from gesta.compat.langroid.language_models.base import (
     LLMResponse,
     OpenAIToolCall,
     Role,
+    StreamEventType,
 )
 from gesta.compat.langroid.language_models.mock_lm import MockLMConfig
 from gesta.compat.langroid.language_models.openai_gpt import OpenAIGPTConfig
@@ -26,6 +27,7 @@ __all__ = [
     "OpenAIGPTConfig",
     "OpenAIToolCall",
     "Role",
+    "StreamEventType",
     "base",
     "mock_lm",
     "openai_gpt",

@@ -5,7 +5,7 @@ from typing import Any
 from msgspec import Struct
 
 from gesta.compat.langroid.chat_document import LLMFunctionCall, OpenAIToolCall
-from gesta.compat.langroid.entities import Role
+from gesta.compat.langroid.entities import Role, StreamEventType
 from gesta.compat.langroid.tool_message import LLMFunctionSpec
 from gesta.message import Message as LLMMessage
 from gesta.model.request import Model
@@ -20,10 +20,11 @@ __all__ = [
     "LLMResponse",
     "OpenAIToolCall",
     "Role",
+    "StreamEventType",
 ]
 
 
-class LLMConfig(Struct, kw_only=True, metaclass=Spelled):
+class LLMConfig(Struct, frozen=True, kw_only=True, metaclass=Spelled):
     """Which model, and how it is asked."""
 
     chat_model: str = ""

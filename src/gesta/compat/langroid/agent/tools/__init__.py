@@ -1,6 +1,6 @@
 """Names of `langroid.agent.tools`."""
 
-from gesta.compat.langroid.agent.tools import orchestration, recipient_tool
+from gesta.compat.langroid.agent.tools import orchestration, recipient_tool, rewind_tool, task_tool
 from gesta.compat.langroid.agent.tools.orchestration import (
     AgentDoneTool,
     AgentSendTool,
@@ -13,8 +13,10 @@ from gesta.compat.langroid.agent.tools.orchestration import (
     SendTool,
 )
 from gesta.compat.langroid.agent.tools.recipient_tool import RecipientTool
+from gesta.compat.langroid.agent.tools.rewind_tool import RewindTool
+from gesta.compat.langroid.agent.tools.task_tool import TaskTool
 
-ORDER = ("orchestration", "recipient_tool")
+ORDER = ("orchestration", "recipient_tool", "rewind_tool", "task_tool")
 """Each file may import those before it."""
 
 __all__ = [
@@ -27,7 +29,11 @@ __all__ = [
     "PassTool",
     "RecipientTool",
     "ResultTool",
+    "RewindTool",
     "SendTool",
+    "TaskTool",
     "orchestration",
     "recipient_tool",
+    "rewind_tool",
+    "task_tool",
 ]

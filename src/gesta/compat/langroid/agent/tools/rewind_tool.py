@@ -1,0 +1,5 @@
+"""Names of `langroid.agent.tools.rewind_tool`."""
+
+from gesta.compat.langroid.orchestration import RewindTool
+
+__all__ = ["RewindTool"]

@@ -1,0 +1,59 @@
+"""A tool message on record: its name, where its class stands, and its arguments, from which it is made again."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from msgspec import Struct
+
+from gesta.compat.langroid.facts import facts_of, fits
+from gesta.compat.langroid.tool_message import ToolForm, arguments_of, values_of
+from gesta.errors import BadTool, nearest
+
+
+def message_state(message: Any) -> dict[str, Any]:
+    """Write a message as JSON values; messages in a list of it stand apart, since their class is not the field's."""
+    values = values_of(message)
+    inner = {key: value for key, value in values.items() if value and fits(value, list[ToolForm])}
+    args = {key: value for key, value in arguments_of(message).items() if key not in inner}
+    state = {"request": facts_of(type(message)).name, "class": _place(type(message)), "args": args}
+    return state | ({"tools": {key: [message_state(one) for one in inner[key]] for key in inner}} if inner else {})
+
+
+def message_of(state: Mapping[str, Any], tools: Mapping[str, type[ToolForm]]) -> Any:
+    """Make a message of what `message_state` gave.
+
+    Raises:
+        BadTool: its tool, or that of one inside it, is not among `tools`.
+        BadArguments: it no longer fits its class.
+    """
+    name = state["request"]
+    cls = tools.get(name) if name else None
+    cls = cls or next((each for each in _loaded(ToolForm) if _place(each) == state.get("class")), None)
+    if cls is None:
+        raise BadTool(f"The record holds a message of tool {name!r}, which is not enabled.{nearest(name, tools)}")
+    facts, args = facts_of(cls), state["args"]
+    more = {key: args[key] for key in args if key not in facts.fields} if _open(cls) else {}
+    message = facts.build({key: args[key] for key in args if key not in more})
+    if more:
+        vars(message).update(more)
+    for key, inner in state.get("tools", {}).items():
+        setattr(message, key, [message_of(each, tools) for each in inner])
+    return message
+
+
+def _loaded(cls: type) -> Iterator[type]:
+    """Yield the classes of messages that the program has, newest first: one may be returned that is not enabled."""
+    known: list[type] = cls.__subclasses__()
+    for each in reversed(known):
+        yield from _loaded(each)
+        yield each
+
+
+def _place(cls: type) -> str:
+    """Return where a class stands in the program."""
+    return f"{cls.__module__}.{cls.__qualname__}"
+
+
+def _open(cls: type) -> bool:
+    """Return whether messages of a class take more than its fields."""
+    return issubclass(cls, Struct) and bool(cls.__dictoffset__)

@@ -19,8 +19,9 @@ from gesta.compat.trustgraph.agent.orchestrator.pattern_base import PatternBase
 from gesta.compat.trustgraph.agent.react.types import Action, Final
 from gesta.compat.trustgraph.agent.tool_filter import get_next_state
 from gesta.compat.trustgraph.provenance import agent_observation_uri, agent_step_result_uri, agent_thought_uri
+from gesta.compat.trustgraph.requests import agent_for
 from gesta.compat.trustgraph.schema import AgentRequest, AgentResponse, AgentStep, PlanStep
-from gesta.kinds import AttemptContent, ThoughtContent, ToolCallContent, ToolResultContent
+from gesta.kinds import AttemptContent, RequestHeaderContent, ThoughtContent, ToolCallContent, ToolResultContent
 from gesta.record.record import Record
 from gesta.views.lineage import unexplained
 
@@ -372,3 +373,38 @@ def test_a_pattern_that_is_killed_in_the_middle_goes_on_and_fetches_nothing_twic
     assert json.loads(lives[-1].stdout) == ["answered", GOLD, None]
     places = [line.split()[1] for line in (tmp_path / "effects").read_text().splitlines()]
     assert places == ["attic", "cellar"]
+
+
+@pytest.mark.parametrize(
+    ("group", "user", "offered"),
+    [
+        (None, "eva", ["open"]),
+        (["vault"], "eva", []),
+        (["*"], "eva", ["open"]),
+        (["vault", "default"], "kim", ["open", "vault"]),
+        (["*"], "root", ["open", "vault"]),
+        (["*"], "stranger", []),
+    ],
+)
+async def test_a_user_reaches_no_group_of_tools_without_a_right_to_it_whatever_a_request_asks_for(
+    group: list[str] | None, user: str, offered: list[str]
+) -> None:
+    ran: list[str] = []
+
+    async def use() -> str:
+        ran.append("used")
+        return "done"
+
+    tools = [gesta.tool(use, name="open"), gesta.tool(use, name="vault", group="vault", effect="pure")]
+    model = gesta.scripted(gesta.call("vault"), "So be it.")
+    agents = {"react": gesta.Agent("eye", model=model, tools=tools)}
+    request = AgentRequest(question="Open it.", pattern="react", group=group, user=user)
+    rights = {"eva": ["default"], "kim": ["default", "vault"], "root": ["*"]}
+    agent = agent_for(request, agents, agents["react"], rights)
+    async with gesta.open() as record:
+        outcome = await record.run(agent, request.question, user=user)
+        headers = [
+            each.content for each in await record.read(outcome.run) if isinstance(each.content, RequestHeaderContent)
+        ]
+    assert [tool["name"] for tool in headers[0].tools or ()] == offered
+    assert bool(ran) == ("vault" in offered), "a call of what was not offered is not carried out"

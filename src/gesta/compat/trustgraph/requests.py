@@ -6,7 +6,7 @@ its services keep none; here the record does, so `request_of` reads it off, and 
 elsewhere says as contents. What of it has no place here is kept as it is and does nothing: see docs/patterns.md.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Self
 
 import msgspec
@@ -207,12 +207,38 @@ def contents_of(history: Iterable[HistoryStep]) -> list[Content]:
     )
 
 
-def agent_for(request: AgentRequest, patterns: Mapping[str, Agent], otherwise: Agent) -> Agent:
-    """Return the agent that a request names, else `otherwise` (a router), with the request's groups and state."""
+def agent_for(
+    request: AgentRequest,
+    patterns: Mapping[str, Agent[Any]],
+    otherwise: Agent[Any],
+    rights: Mapping[str, Collection[str]] | None = None,
+) -> Agent[Any]:
+    """Return the agent that a request names, else `otherwise` (a router), with the request's groups and state.
+
+    Args:
+        rights: groups of tools that each user may use; see `entitled`. `None`: whatever a request asks for.
+    """
     agent = patterns.get(request.pattern, otherwise)
     said = "\n\n".join(text for text in (agent.instructions, request.framing) if text)
     groups = agent.groups if request.group is None else tuple(request.group)
-    return msgspec.structs.replace(agent, groups=groups, state=request.state or agent.state, instructions=said)
+    agent = msgspec.structs.replace(agent, groups=groups, state=request.state or agent.state, instructions=said)
+    return agent if rights is None else entitled(agent, request.user, rights)
+
+
+def entitled(agent: Agent[Any], user: str, rights: Mapping[str, Collection[str]]) -> Agent[Any]:
+    """Return an agent that may use the groups of tools that its user has a right to, of those that it may use.
+
+    It holds for all that work for it too. Who the user is, is for the program to know.
+
+    Args:
+        rights: groups by user; `*` as a group means all, and a user who is not named has no right to any.
+    """
+    asked = ("default",) if agent.groups is None else tuple(agent.groups)
+    granted = rights.get(user, ())
+    if "*" in granted:
+        return agent
+    kept = tuple(granted) if "*" in asked else tuple(group for group in asked if group in granted)
+    return msgspec.structs.replace(agent, groups=kept)
 
 
 def used_of(entries: Iterable[Entry]) -> Used:

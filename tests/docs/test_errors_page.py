@@ -40,7 +40,7 @@ TREE = [each for each in vars(errors).values() if inspect.isclass(each) and issu
 
 
 def elsewhere() -> list[type[GestaError]]:
-    """Return the errors that other files define."""
+    """Return the errors that other files define; those under the names of another system stand on its own page."""
     for module in pkgutil.walk_packages(gesta.__path__, "gesta."):
         if not module.name.endswith("__main__"):
             importlib.import_module(module.name)
@@ -48,7 +48,8 @@ def elsewhere() -> list[type[GestaError]]:
     while left:
         left += (below := left.pop().__subclasses__())
         every |= set(below)
-    ours = (each for each in every if each.__module__.startswith("gesta.") and each.__module__ != errors.__name__)
+    known = (errors.__name__, "gesta.compat.")
+    ours = (each for each in every if each.__module__.startswith("gesta.") and not each.__module__.startswith(known))
     return sorted(ours, key=lambda each: each.__name__)
 
 

@@ -496,7 +496,7 @@ def test_a_tool_is_still_its_function() -> None:
 
     weather: Any = gesta.tool(forecast, name="weather")
     assert weather("Rome") == "Rome 1"
-    assert (weather.__name__, weather.__doc__, weather.__module__) == ("forecast", "Tell the weather.", __name__)
+    assert (weather.__name__, weather.__doc__, weather.__module__) == ("forecast", "Return the weather.", __name__)
     assert str(inspect.signature(weather)) == "(city: str, days: int = 1) -> str"
     assert repr(weather) == "Tool('weather', effect='once')"
     asked = msgspec.structs.replace(weather, approval=True)

@@ -24,7 +24,7 @@ NAMED = 3
 
 
 class NotInCatalog(GestaError, LookupError):
-    """No item of a catalog has a name."""
+    """A catalog has no item of this name."""
 
 
 class Found(Struct, frozen=True):
@@ -111,7 +111,7 @@ def index(folder: str | Path) -> Catalog:
     """
     root = Path(folder)
     if not root.is_dir():
-        raise NotInCatalog(f"There is no folder {str(folder)!r}.")
+        raise NotInCatalog(f"There is no folder {str(folder)!r}. Name one that holds tools or prompts.")
     history = History(root)
     listed = files_without_git(root) if history.files is None else history.files
     paths = [path for path in listed if path.endswith((PYTHON, PROMPT)) and (root / path).is_file()]

@@ -47,7 +47,7 @@ class Item(Struct, frozen=True, kw_only=True):
 
 
 class BadItem(GestaError):
-    """What stands in a file is no tool or prompt, though it looks like one."""
+    """A file of a catalog holds something that looks like a tool or a prompt, and is none."""
 
     def __init__(self, source: str, line: int, found: str) -> None:
         super().__init__(f"{source}:{line}: {found}.")

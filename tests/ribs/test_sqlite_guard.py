@@ -56,6 +56,14 @@ def test_a_copy_made_here_while_nothing_is_written_does_no_harm(path: Path) -> N
     assert entries(path) == 5
 
 
+def test_a_connection_of_another_sqlite_that_nobody_has_any_more_does_not_refuse_the_record(path: Path) -> None:
+    with gesta.open_sync(path):
+        pass
+    assert sqlite3.connect(path).execute("SELECT count(*) FROM entries").fetchone() == (0,)  # in a cycle
+    with gesta.open_sync(path) as record:
+        assert record.verify() == []
+
+
 def test_what_would_go_to_a_log_that_was_taken_away_is_refused_and_all_before_it_stands(path: Path) -> None:
     def write() -> None:
         with gesta.open_sync(str(path)) as record, record.span("app", session="s") as span:

@@ -353,6 +353,17 @@ def refuse_first(path: Path) -> None:
     """
     if opened_here(path):
         return  # that is us, and a second copy was refused since
+    if _open_elsewhere(path):
+        gc.collect()  # a connection that nobody has any more may wait for it
+    if _open_elsewhere(path):
+        raise RecordError(
+            f"{str(path)!r} is open in this process by another copy of SQLite, such as that of the module sqlite3. Close "
+            "that connection first (`with` does not): two in one process destroy each other's locks."
+        )
+
+
+def _open_elsewhere(path: Path) -> bool:
+    """Return whether this process has a file open for SQLite, and not by us."""
     ours = {one for hold in _HOLDS.values() for one in (hold.descriptor, hold.presence.descriptor)}
     index = path.with_name(f"{path.name}-shm")
     listed = Path("/proc/self/fd")
@@ -360,8 +371,5 @@ def refuse_first(path: Path) -> None:
         with suppress(OSError):  # closed meanwhile
             found = one.readlink()
             if found == index or (found == path and int(one.name) not in ours and writable(int(one.name))):
-                raise RecordError(
-                    f"{str(path)!r} is open in this process by another copy of SQLite, such as that of the module "
-                    "sqlite3. Close that connection first (`with` does not): two in one process destroy each other's "
-                    "locks."
-                )
+                return True
+    return False

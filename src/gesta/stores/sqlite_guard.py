@@ -357,8 +357,8 @@ def refuse_first(path: Path) -> None:
         gc.collect()  # a connection that nobody has any more may wait for it
     if _open_elsewhere(path):
         raise RecordError(
-            f"{str(path)!r} is open in this process by another copy of SQLite, such as that of the module sqlite3. Close "
-            "that connection first (`with` does not): two in one process destroy each other's locks."
+            f"{str(path)!r} is open in this process by another copy of SQLite, such as that of the module sqlite3. "
+            "Close that connection first (`with` does not): two in one process destroy each other's locks."
         )
 
 

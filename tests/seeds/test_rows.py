@@ -117,6 +117,18 @@ async def test_a_call_that_a_model_wrote_wrongly_is_logged_as_it_wrote_it() -> N
     assert all("error" in (each.meta or {}) for each in made), "what is wrong stands beside it"
 
 
+def test_a_span_without_a_session_gets_one_and_is_entered_and_left_by_hand_with_another_state() -> None:
+    span = agent_catalog.Catalog(":memory:").Span(name="app", state=1, iterable=True)
+    span.enter()
+    span["k"] = 0
+    span.state = 2
+    span.exit()
+    assert span.session
+    shown = [(str(log.content.kind), getattr(log.content, "state", None)) for log in span]
+    assert shown == [("begin", 1), ("key-value", None), ("end", 2)]
+    assert [log.identifier for log in span.logs()] == [log.identifier for log in span]
+
+
 # ---------------------------------------------------------------------------------------------------------- LangChain
 
 MESSAGES: list[BaseMessage] = [

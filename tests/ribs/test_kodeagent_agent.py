@@ -152,6 +152,32 @@ async def test_a_task_that_is_broken_off_goes_on_where_it_was() -> None:
     assert (roles.count("plan"), roles.count("update"), roles.count("work")) == (1, 2, 4)
 
 
+async def test_all_results_of_an_iteration_are_what_the_planner_is_told() -> None:
+    both = ["I look at both.", gesta.call("look", place="Rome"), gesta.call("look", place="Oslo")]
+    roles = Roles(plan=[plan(False)], update=["no plan", "nor this", plan(True)], work=[both, "Both are dry."])
+    async with open_record(":memory:") as record:
+        outcome, _ = await run(roles, record)
+    given = json.loads(next(messages for name, messages in roles.asked if name == "update")[-1]["content"])
+    assert (given["thought"], given["observation"]) == ("I look at both.", "[tool]: Rome: dry\n[tool]: Oslo: dry")
+    assert (outcome.answer, roles.count("update")) == ("Both are dry.", 3)
+
+
+async def test_a_task_that_may_take_no_step_ends_with_a_summary() -> None:
+    roles = Roles(summary=["Nothing yet."])
+    async with open_record(":memory:") as record:
+        outcome, _ = await run(roles, record, max_iterations=0, prompts={"plan": ""})
+    assert (outcome.reason, outcome.error.message) == ("failed", "No answer after 0 steps. Nothing yet.")
+
+
+async def test_the_next_message_of_a_session_is_a_task_of_its_own() -> None:
+    roles = Roles(work=[gesta.call("look", place="Rome"), "first", gesta.call("look", place="Oslo"), "second"])
+    agent = react_agent("guide", gesta.function(roles), [look], prompts={"plan": ""})
+    async with open_record(":memory:") as record:
+        answers = [(await record.run(agent, text, session="s")).answer for text in ("one", "two")]
+    assert answers == ["first", "second"]
+    assert [messages[-1]["content"] for _, messages in roles.asked] == ["one", "Go on.", "two", "Go on."]
+
+
 def test_histories_are_counted_cut_and_listed() -> None:
     call = {"function": {"name": "look", "arguments": "{}"}}
     other = {"function": {"name": "look", "arguments": '{"x": 1}'}}

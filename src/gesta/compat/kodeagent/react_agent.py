@@ -72,6 +72,7 @@ def react_agent(
     async def program(verbs: Verbs, question: str) -> str:
         task = Task(verbs, question, {**PROMPTS, **(prompts or {})})
         plan, corrected = await task.plan(), 0
+        n, history = 0, list[LLMMessage]()
         told: list[str] = [question]
         for n in range(1, max_iterations + 1):
             if plan is not None:
@@ -131,8 +132,11 @@ class Task:
         """Have the plan brought up to date, and written down; one that cannot be read leaves it as it is."""
         if plan is None:
             return None
-        thoughts = [message.get("_thought") for message in history if message["role"] == "assistant"]
-        given = {"plan": plan.model_dump(), "thought": thoughts[-1], "observation": shown(history[-1:])}
+        told = max(place for place, message in enumerate(history) if message["role"] == "user")
+        latest = history[told + 1 :]
+        thought = "\n".join(filter(None, (message.get("_thought") for message in latest)))
+        results = [message for message in latest if message["role"] == "tool"]
+        given = {"plan": plan.model_dump(), "thought": thought, "observation": shown(results)}
         keeper = role(self.verbs, "update", self.words)
         asked = await ask(self.verbs, keeper, given, f"update {n}", partial(take, type=AgentPlan), [seq])
         made = asked.value or plan

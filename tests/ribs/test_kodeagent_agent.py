@@ -4,6 +4,8 @@ import json
 from contextlib import suppress
 from typing import Any
 
+import pytest
+
 import gesta
 from gesta.address import open_record
 from gesta.compat.kodeagent.models import AgentPlan, PlanStep
@@ -176,6 +178,46 @@ async def test_the_next_message_of_a_session_is_a_task_of_its_own() -> None:
         answers = [(await record.run(agent, text, session="s")).answer for text in ("one", "two")]
     assert answers == ["first", "second"]
     assert [messages[-1]["content"] for _, messages in roles.asked] == ["one", "Go on.", "two", "Go on."]
+
+
+async def test_a_stream_tells_of_the_end_of_an_iteration_by_the_child_run_alone() -> None:
+    roles = Roles(work=[gesta.call("look", place="Rome"), "dry"])
+    async with open_record(":memory:") as record:
+        agent = react_agent("guide", gesta.function(roles), [look], prompts={"plan": ""})
+        events = [event async for event in record.stream(agent, "Is it dry?", session="s")]
+        own = (await record.find("s")).run
+    assert [event.run == own for event in events if event.type == "error"] == [False]
+    assert [(event.run, event.content) for event in events if event.end_of_dialog] == [(own, "dry")]
+
+
+@pytest.mark.parametrize("place", range(6))
+async def test_wherever_a_task_is_broken_off_it_ends_as_it_would_have(place: int) -> None:
+    looked: list[str] = []
+
+    @gesta.tool(effect="once")
+    def visit(place: str) -> str:
+        """Visit a place."""
+        looked.append(place)
+        return f"{place}: dry"
+
+    def model(messages: Any, header: Any) -> Any:
+        asked.append(header.meta["prompt"]["name"])
+        if len(asked) == place + 1:
+            raise KeyboardInterrupt
+        done = sum(message["role"] == "tool" for message in messages)
+        work = [gesta.call("visit", place="Rome"), gesta.call("visit", place="Oslo"), "Both are dry."]
+        return {"plan": plan(False, False), "update": plan(True, False), "work": work[min(done, 2)]}[asked[-1]]
+
+    asked: list[str] = []
+    agent = react_agent("guide", gesta.function(model), [visit])
+    async with open_record(":memory:") as record:
+        with suppress(KeyboardInterrupt):
+            await record.run(agent, "Are they dry?", session="s")
+        outcome = await record.resume((await record.find("s")).run, agent)
+    assert (outcome.answer, looked) == ("Both are dry.", ["Rome", "Oslo"])
+    again = asked.pop(place)
+    assert asked == ["plan", "work", "update", "work", "update", "work"]
+    assert again == asked[place]
 
 
 def test_histories_are_counted_cut_and_listed() -> None:

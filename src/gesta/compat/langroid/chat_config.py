@@ -17,15 +17,15 @@ from msgspec import Struct
 
 from gesta.compat.langroid.chat_document import ChatDocument, Entity
 from gesta.compat.langroid.done_sequences import DoneSequence
-from gesta.compat.langroid.language_models.base import LLMConfig
+from gesta.compat.langroid.language_models.base import Defaults, LLMConfig
 from gesta.compat.langroid.tool_message import ToolForm
 from gesta.model.request import Model
-from gesta.policy import Policy, Spelled
+from gesta.policy import Policy
 
 NoTool = str | ToolForm | Callable[[ChatDocument], Any] | None
 
 
-class AgentConfig(Struct, kw_only=True, metaclass=Spelled):
+class AgentConfig(Struct, kw_only=True, metaclass=Defaults):
     """Settings of an agent."""
 
     name: str = "LLM-Agent"
@@ -64,7 +64,7 @@ class ChatAgentConfig(AgentConfig, kw_only=True):
         return "tool-calls" if self.use_tools_api else "react"
 
 
-class TaskConfig(Struct, kw_only=True, metaclass=Spelled):
+class TaskConfig(Struct, kw_only=True, metaclass=Defaults):
     """Settings of a task, or of one as the sub-task of another."""
 
     inf_loop_cycle_len: int = 10

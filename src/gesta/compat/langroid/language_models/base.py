@@ -1,8 +1,10 @@
 """Names of `langroid.language_models.base`: a message and a reply are Gesta's own, and a config leads to a model."""
 
+import copy
+from functools import partial
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from gesta.compat.langroid.chat_document import LLMFunctionCall, OpenAIToolCall
 from gesta.compat.langroid.entities import Role, StreamEventType
@@ -13,6 +15,7 @@ from gesta.model.request import Reply as LLMResponse
 from gesta.policy import Spelled
 
 __all__ = [
+    "Defaults",
     "LLMConfig",
     "LLMFunctionCall",
     "LLMFunctionSpec",
@@ -24,7 +27,17 @@ __all__ = [
 ]
 
 
-class LLMConfig(Struct, frozen=True, kw_only=True, metaclass=Spelled):
+class Defaults(Spelled):
+    """A metaclass that allows a default which can be changed, as pydantic does: each instance gets a copy of it."""
+
+    def __new__(mcls, name: str, bases: Any, namespace: Any, **options: Any) -> Any:  # noqa: D102
+        for key in namespace.get("__annotations__", {}):
+            if isinstance(namespace.get(key), Struct | list | dict | set):
+                namespace[key] = field(default_factory=partial(copy.copy, namespace[key]))
+        return super().__new__(mcls, name, bases, namespace, **options)
+
+
+class LLMConfig(Struct, kw_only=True, metaclass=Defaults):
     """Which model, and how it is asked."""
 
     chat_model: str = ""

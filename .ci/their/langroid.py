@@ -1,0 +1,136 @@
+"""The tests of Langroid 0.65.16, and what stands for the names that they import."""
+
+from contextlib import nullcontext
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from theirs import Kind
+
+from gesta.compat.langroid.chat_config import ChatAgentConfig
+from gesta.compat.langroid.language_models.openai_gpt import OpenAIGPTConfig
+
+BOOLS = (True, False)
+NAMES = {"langroid": "gesta.compat.langroid"}
+
+
+class Ignored:
+    """A setting of what Gesta does not have; it has no effect."""
+
+    def __init__(self, *_args: Any, **fields: Any) -> None:
+        self.__dict__.update(fields)
+
+
+def ignored(*_args: Any, **_fields: Any) -> Any:
+    """Change a setting that Gesta does not have."""
+    return nullcontext()
+
+
+class Config(ChatAgentConfig, kw_only=True):
+    """Settings of an agent, with those that have no effect."""
+
+    vecdb: Any = None
+    parsing: Any = None
+    prompts: Any = None
+    show_stats: bool = True
+    debug: bool = False
+
+
+class AnyOf(type(OpenAIGPTConfig)):
+    """Leaves out what is set for providers alone."""
+
+    def __call__(cls, **fields: Any) -> Any:
+        """Make one of the fields that it has."""
+        return super().__call__(**{name: fields[name] for name in fields if name in cls.__struct_fields__})
+
+
+class AnyGPTConfig(OpenAIGPTConfig, kw_only=True, metaclass=AnyOf):
+    """A model that no test without a key can ask."""
+
+    type: str = "openai"
+    timeout: int = 20
+    async_stream_quiet: bool = False
+
+
+SETTINGS = {"Settings": Ignored, "set_global": ignored, "settings": SimpleNamespace(quiet=False)}
+GIVEN = {
+    "langroid": {"ChatAgentConfig": Config},
+    "langroid.agent": {"ChatAgentConfig": Config},
+    "langroid.agent.chat_agent": {"ChatAgentConfig": Config},
+    "langroid.language_models": {"OpenAIGPTConfig": AnyGPTConfig},
+    "langroid.language_models.openai_gpt": {"OpenAIGPTConfig": AnyGPTConfig},
+    "langroid.utils.configuration": SETTINGS | {"temporary_settings": ignored},
+    "langroid.cachedb.redis_cachedb": {"RedisCacheConfig": Ignored},
+    "langroid.parsing.parser": {"ParsingConfig": Ignored},
+    "langroid.prompts.prompts_config": {"PromptsConfig": Ignored},
+    "langroid.vector_store.base": {"VectorStoreConfig": Ignored},
+    "langroid.agent.special.doc_chat_agent": {"apply_nest_asyncio": ignored},
+}
+NAMES_OF_FILES = """
+async_handlers batch batch_tasks_typed callbacks chat_agent done_sequence_parser done_sequences done_sequences_dsl
+handle_message_security html_logger llm_response msg_routing mytypes object_registry prep_llm_message
+stateless_tool_messages structured_output task task_inf_loop task_lineage_rewind task_optional_logger token_usage
+tool_handler tool_handler_async tool_messages tool_messages_async tool_orchestration tool_origin_taint
+tool_taint_laundering xml_tool_message
+"""
+FILES = [f"tests/main/test_{each}.py" for each in NAMES_OF_FILES.split()]
+"""Files without a test that runs without a key are left out."""
+
+
+def of(file: str, tests: str) -> tuple[str, ...]:
+    """Names of tests of a file."""
+    return tuple(f"test_{file}.py::test_{each}" for each in tests.split())
+
+
+KEYED = (
+    *of("batch", "task_gen_batch_exceptions"),
+    *of(
+        "chat_agent", "agent_file_chat chat_agent chat_agent_system_message process_messages responses simple_task task"
+    ),
+    *of("stateless_tool_messages", "handle_bad_tool_message[True] llm_tool_message llm_tool_message_async"),
+    *of("structured_output", "llm_strict_json llm_strict_json_async llm_structured_output_list"),
+    *of("structured_output", "llm_structured_output_nested output_format_tools"),
+    *of("task", "task_2_agent_2_tool task_2_agent_tool task_cost task_default_human_response task_done_condition"),
+    *of("task", "task_empty_response task_output_format_sequence task_output_format_sequence_async"),
+    *of("task", "task_tool_agent_response task_tool_num"),
+    *of("task_lineage_rewind", "rewind_tool"),
+    *of("token_usage", "agent_token_usage agent_token_usage_async cached_tokens_tracking token_usage_tool"),
+    *(
+        f"test_tool_messages.py::test_agent_malformed_tool[True-{a}-{b}-{c}-True]"
+        for a in BOOLS
+        for b in BOOLS
+        for c in BOOLS
+    ),
+    *of("tool_messages", "disable_message_use handle_bad_tool_message[True] llm_end_with_tool llm_non_tool"),
+    *of("tool_messages", "llm_tool_message llm_tool_task multi_tool oai_tool_choice strict_fallback"),
+    *of("tool_messages", "strict_recovery_only_from_LLM strict_schema_mismatch structured_recovery"),
+    *of("tool_messages", "tool_handler_invoking_llm tool_no_task tool_optional_args valid_structured_recovery"),
+    *of("tool_messages_async", "llm_tool_message strict_fallback_async strict_recovery_only_from_LLM_async"),
+    *of("tool_messages_async", "strict_schema_mismatch_async structured_recovery_async"),
+    *of("tool_orchestration", "llm_done_tool orch_tools orch_tools_async send_tools"),
+    *of("xml_tool_message", "llm_complex_xml_tool_message llm_xml_tool_message"),
+)
+KINDS = [
+    Kind("left out", "Needs a model with a key, in Langroid too", KEYED),
+    Kind("beside", "Tools in XML", ("test_xml_tool_message.py",)),
+    Kind("beside", "Files of HTML and TSV beside the record", ("test_html_logger.py", "test_task_optional_logger.py")),
+    Kind("beside", "A registry of objects", ("test_object_registry.py",)),
+    Kind("beside", "Callbacks that print", ("test_callbacks.py",)),
+    Kind(
+        "beside",
+        "The wire form of providers, and cutting a history to the length of a window",
+        ("test_llm_response.py", "test_prep_llm_message.py"),
+    ),
+]
+
+
+@pytest.fixture
+def test_settings() -> Ignored:
+    """What their fixture of that name gives."""
+    return Ignored(chat_model="", stream=False, cache=False, max_turns=100)
+
+
+def pytest_configure(config: Any) -> None:
+    """Make their marks known."""
+    for mark in ("asyncio", "fallback", "flaky(reruns, reruns_delay)"):
+        config.addinivalue_line("markers", mark)

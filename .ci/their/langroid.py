@@ -7,11 +7,13 @@ from typing import Any
 import pytest
 from theirs import Kind
 
-from gesta.compat.langroid.chat_config import ChatAgentConfig
+import gesta.compat.langroid as lr
+from gesta.compat.langroid.batch import Batch, ExceptionHandling
 from gesta.compat.langroid.language_models.openai_gpt import OpenAIGPTConfig
+from gesta.compat.langroid.signals import parse_routing
 
 BOOLS = (True, False)
-NAMES = {"langroid": "gesta.compat.langroid"}
+NAMES = {"langroid": "gesta.compat.langroid", "langroid.agent.batch": "gesta.compat.langroid.batch"}
 
 
 class Ignored:
@@ -26,7 +28,7 @@ def ignored(*_args: Any, **_fields: Any) -> Any:
     return nullcontext()
 
 
-class Config(ChatAgentConfig, kw_only=True):
+class Config(lr.ChatAgentConfig, kw_only=True):
     """Settings of an agent, with those that have no effect."""
 
     vecdb: Any = None
@@ -52,11 +54,58 @@ class AnyGPTConfig(OpenAIGPTConfig, kw_only=True, metaclass=AnyOf):
     async_stream_quiet: bool = False
 
 
+class ChatAgent(lr.ChatAgent):
+    """An agent with the private names that tests use, each made of public ones."""
+
+    llm_functions_handled = property(lambda self: self.llm_tools_handled)
+    llm_functions_usable = property(lambda self: self.llm_tools_usable)
+
+    def __init__(self, config: Any = None, *args: Any, **fields: Any) -> None:
+        super().__init__(config, *args, **fields)
+        self.callbacks = SimpleNamespace()
+        self.llm = None if self.config.llm is None else SimpleNamespace(reset_usage_cost=ignored)
+
+    @property
+    def llm_functions_map(self) -> dict[str, Any]:
+        """The schemas of its tools."""
+        return {name: cls.llm_function_schema() for name, cls in self.llm_tools_map.items()}
+
+    @property
+    def llm_function_force(self) -> dict[str, Any] | None:
+        """The tool that the model must use."""
+        return {"name": self.llm_tool_forced} if self.llm_tool_forced else None
+
+    def _get_tool_list(self, cls: Any = None) -> list[str]:
+        return list(self.llm_tools_map) if cls is None else [cls.name()]
+
+    def _render_llm_response(self, response: Any) -> None:
+        """Print nothing."""
+
+
+async def process(inputs: Any, do: Any, start_idx: int = 0, **how: Any) -> list[Any]:
+    """What a batch does with one part."""
+    return await Batch(**{"sequential": False} | how).each(inputs, lambda given, i: do(given, i + start_idx))
+
+
+def convert(how: Any) -> Any:
+    """What a truth value stands for."""
+    return {True: ExceptionHandling.RETURN_NONE, False: ExceptionHandling.RAISE}.get(how, how)
+
+
+def parse_addressed_message(content: str, addressing: str = "@") -> tuple[str, str]:
+    """Split a text into whom it is for and the rest."""
+    found = parse_routing(content, addressing)
+    return found.recipient, found.content
+
+
+AGENTS = {"ChatAgent": ChatAgent, "ChatAgentConfig": Config}
 SETTINGS = {"Settings": Ignored, "set_global": ignored, "settings": SimpleNamespace(quiet=False)}
 GIVEN = {
-    "langroid": {"ChatAgentConfig": Config},
-    "langroid.agent": {"ChatAgentConfig": Config},
-    "langroid.agent.chat_agent": {"ChatAgentConfig": Config},
+    "langroid": AGENTS,
+    "langroid.agent": AGENTS,
+    "langroid.agent.chat_agent": AGENTS,
+    "langroid.agent.batch": {"_process_batch_async": process, "_convert_exception_handling": convert},
+    "langroid.parsing.routing": {"parse_addressed_message": parse_addressed_message},
     "langroid.language_models": {"OpenAIGPTConfig": AnyGPTConfig},
     "langroid.language_models.openai_gpt": {"OpenAIGPTConfig": AnyGPTConfig},
     "langroid.utils.configuration": SETTINGS | {"temporary_settings": ignored},

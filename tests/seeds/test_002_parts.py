@@ -752,11 +752,11 @@ def test_text_around_is_never_altered(before: str, after: str) -> None:
         ("|@|Bob", "Bob", True, ""),
         ("What is 3+3? |@|Bob", "Bob", False, "What is 3+3?"),
         ("First\n__SEND__:Ann a\n__SEND__:Bob b\nc", "Bob", False, "b\nc"),
-        ("Let me ask |@|Bob about it", "", False, "Let me ask |@|Bob about it"),
+        ("Not |@|Ann but |@|Bob: what is it?", "Bob", False, "what is it?"),
         ("a|@|Bob", "", False, "a|@|Bob"),
     ],
 )
-def test_an_address_counts_at_the_start_of_a_line_or_as_last_word(text, recipient, passes, content) -> None:
+def test_an_address_counts_where_a_word_begins_and_the_last_one_does(text, recipient, passes, content) -> None:
     found = parse_routing(text, AT)
     assert (found.recipient, found.passes, found.content) == (recipient, passes, content)
 

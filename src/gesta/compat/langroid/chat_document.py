@@ -5,6 +5,7 @@ and every call that waits for a result gets exactly one, also where the document
 kept is `to_state` of it: JSON values, from which `from_state` makes it again with the tools of the agent.
 """
 
+import copy
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -131,6 +132,17 @@ class ChatDocument(Struct, kw_only=True, metaclass=Spelled):
         to = f" => {meta.recipient}" if meta.recipient else ""
         tool = f" {fields.tool_type}[{fields.tool}]:" if fields.tool_type else ""
         return f"{meta.sender}{name}{to}:{tool} {self.content}"
+
+    def id(self) -> str:
+        """Return the id of its entry; empty until it is on record."""
+        return self.metadata.id
+
+    @staticmethod
+    def deepcopy(doc: "ChatDocument") -> "ChatDocument":
+        """Return a copy that is not on record; it was made from what the other was made from."""
+        copied = copy.deepcopy(doc)
+        copied.metadata.id = ""
+        return copied
 
     @staticmethod
     def from_str(text: str) -> "ChatDocument":

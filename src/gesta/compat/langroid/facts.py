@@ -4,18 +4,20 @@ A struct is read as the signature of a tool is, so both take the same types and 
 pydantic model says all of it itself, and is not imported here.
 """
 
+import copy
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import islice
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import msgspec
-from msgspec import NODEFAULT, Struct
+from msgspec import NODEFAULT, Meta, Struct
 
-from gesta.errors import BadArguments
+from gesta.errors import BadArguments, BadTool
 from gesta.function_tool.context import Context
-from gesta.function_tool.signature import MOST, close, read_signature, unknown_members
+from gesta.function_tool.signature import BOUNDS, MOST, close, read_signature, unknown_members
 from gesta.function_tool.tool import Tool
 
 RESERVED = ("request", "purpose")
@@ -35,6 +37,34 @@ class Facts(Struct, frozen=True, kw_only=True):
     """JSON Schema of an object, complete in itself, without the reserved fields."""
     build: Callable[[Mapping[str, Any]], Any]
     """Arguments to a message. Raises BadArguments."""
+
+
+def settle_defaults(namespace: dict[str, Any]) -> None:
+    """Make a struct's defaults of what pydantic takes for them: a `Field(...)`, or a value that can be changed."""
+    stated = namespace.get("__annotations__", {})
+    for own in [each for each in namespace if type(namespace[each]).__module__.startswith("pydantic.")]:
+        _as_struct_field(own, stated, namespace)
+    for key in [key for key in stated if key in namespace]:
+        given = namespace[key]
+        if isinstance(given, Struct | list | dict | set) or hasattr(given, "model_copy"):
+            namespace[key] = msgspec.field(default_factory=partial(copy.copy, given))
+
+
+def _as_struct_field(name: str, stated: dict[str, Any], namespace: dict[str, Any]) -> None:
+    """Turn a `Field(...)` of pydantic's into a field of a struct. Raises BadTool for what a struct does not have."""
+    info = namespace.pop(name)
+    if name not in stated or not hasattr(info, "is_required"):
+        wanted = "write the tool as a pydantic model with `request` and `purpose`"
+        raise BadTool(f"{name!r} is a {type(info).__name__} of pydantic's; to have it, {wanted}.")
+    found = {key: getattr(each, key) for each in info.metadata for key in BOUNDS if hasattr(each, key)}
+    found |= {"description": info.description} if info.description else {}
+    more = info.json_schema_extra if isinstance(info.json_schema_extra, dict) else None
+    if (found or more) and not isinstance(stated[name], str):
+        stated[name] = Annotated[stated[name], Meta(**found, extra_json_schema=more)]
+    if info.default_factory is not None:
+        namespace[name] = msgspec.field(default_factory=info.default_factory)
+    elif not info.is_required():
+        namespace[name] = info.default
 
 
 def facts_of(cls: type) -> Facts:

@@ -11,6 +11,7 @@ from typing import TypeVar, cast
 
 from gesta.compat.langroid.entities import Role
 from gesta.compat.langroid.facts import facts_of
+from gesta.compat.langroid.language_models.base import LLMMessage
 from gesta.compat.langroid.tool_message import ToolForm
 from gesta.compat.langroid.toolset import BYTES_A_TOKEN
 from gesta.compat.langroid.working import RunContext, Working
@@ -54,14 +55,14 @@ class Histories(Working):
         return messages
 
     @property
-    def message_history(self) -> list[Message]:
+    def message_history(self) -> list[LLMMessage]:
         """All that the model would be shown now, the system message first."""
         return self.wait_for(self.message_history_async, "message_history_async")
 
-    async def message_history_async(self) -> list[Message]:
+    async def message_history_async(self) -> list[LLMMessage]:
         """Read the history. Cost: the whole run."""
         async with self.working() as context:
-            return [self.task_messages[0], *await self._shown(context)]
+            return list(map(LLMMessage.of, [self.task_messages[0], *await self._shown(context)]))
 
     def init_message_history(self) -> None:
         """Begin anew: hide all that was said."""

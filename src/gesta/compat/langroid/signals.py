@@ -2,8 +2,9 @@
 
 A signal counts only where somebody means it: it is the whole text, or its first or last word. So "ABANDONED" and
 "I am not DONE yet" say nothing, "DONE: 42" and "The answer is 42. DONE" do, and so does "I am not DONE". Lower case is
-a word like any other. An address counts at the start of a line, or as the last word; of several the last does. Nothing
-of a text is changed but that the token is taken out. Results of tools are data: nobody should look for signals there.
+a word like any other. An address counts where a word begins, and of several the last does: what follows it is sent, or
+what stands before it if nothing follows. Nothing else of a text is changed. Results of tools are data: nobody should
+look for signals there.
 """
 
 import re
@@ -88,14 +89,11 @@ def _address(text: str, prefix: str) -> Routing | None:
     if not forms:
         return None
     form = "|".join(map(re.escape, forms))
-    pattern = rf"(?:(?P<line>^[ \t]*)|(?<=\s))(?P<form>{form})[ \t]?(?P<name>[\w-]+)(?:[:,](?!\S)|(?![\w-]))"
-    every = list(re.finditer(pattern, text, re.MULTILINE))
-    found = [match for match in every if match["line"] is not None]
-    if every and not text[every[-1].end() :].strip():
-        found = every[-1:]
-    if not found:
+    pattern = rf"(?<!\S)(?P<form>{form})[ \t]?(?P<name>[\w-]+)(?:[:,](?!\S)|(?![\w-]))"
+    every = list(re.finditer(pattern, text))
+    if not every:
         return None
-    last = found[-1]
+    last = every[-1]
     content = text[last.end() :].lstrip() or text[: last.start()].rstrip()
     passes = last["form"] == PASS_TO or not content
     return Routing(content="" if passes else content, passes=passes, recipient=last["name"])

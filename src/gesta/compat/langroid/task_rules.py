@@ -257,7 +257,7 @@ class TaskRules(Struct, eq=False, metaclass=Spelled):
             return None  # nobody answered the person
         routing = self._routing(last)
         final = [each for each in last.tool_messages if isinstance(each, FinalResultTool)]
-        recipient = last.metadata.recipient if self.caller is not None else ""
+        recipient = last.metadata.recipient
         meta = ChatDocMetaData(
             sender=Entity.USER,
             sender_name=self.name,

@@ -17,7 +17,7 @@ from typing import Annotated, Any, ClassVar, Self, dataclass_transform, get_args
 import msgspec
 from msgspec import Meta, Struct
 
-from gesta.compat.langroid.facts import AGAIN, RESERVED, facts_of, fits
+from gesta.compat.langroid.facts import AGAIN, RESERVED, facts_of, fits, settle_defaults
 from gesta.errors import BadArguments, BadTool, nearest
 from gesta.function_tool.context import Context
 from gesta.function_tool.signature import unwrapped
@@ -185,23 +185,6 @@ class ToolForm:
 BOUNDS = ("ge", "gt", "le", "lt", "multiple_of", "min_length", "max_length", "pattern")
 
 
-def _as_struct_field(name: str, stated: dict[str, Any], namespace: dict[str, Any]) -> None:
-    """Turn a `Field(...)` of pydantic's into a field of a struct. Raises BadTool for what a struct does not have."""
-    info = namespace.pop(name)
-    if name not in stated or not hasattr(info, "is_required"):
-        wanted = "write the tool as a pydantic model with `request` and `purpose`"
-        raise BadTool(f"{name!r} is a {type(info).__name__} of pydantic's; to have it, {wanted}.")
-    found = {key: getattr(each, key) for each in info.metadata for key in BOUNDS if hasattr(each, key)}
-    found |= {"description": info.description} if info.description else {}
-    more = info.json_schema_extra if isinstance(info.json_schema_extra, dict) else None
-    if (found or more) and not isinstance(stated[name], str):
-        stated[name] = Annotated[stated[name], Meta(**found, extra_json_schema=more)]
-    if info.default_factory is not None:
-        namespace[name] = msgspec.field(default_factory=info.default_factory)
-    elif not info.is_required():
-        namespace[name] = info.default
-
-
 class ToolMeta(Spelled):
     """A metaclass that allows a field without default to follow `request` and `purpose`, in subclasses too."""
 
@@ -209,8 +192,7 @@ class ToolMeta(Spelled):
         stated = namespace.get("__annotations__", {})
         for option in [each for each in stated if each.startswith("_")]:  # in pydantic, such a field is no argument
             del stated[option]
-        for own in [each for each in namespace if type(namespace[each]).__module__.startswith("pydantic.")]:
-            _as_struct_field(own, stated, namespace)
+        settle_defaults(namespace)
         return super().__new__(mcls, name, bases, namespace, kw_only=True)
 
 
@@ -236,6 +218,10 @@ class ToolMessage(ToolForm, Struct, metaclass=ToolMeta):
         values = arguments_of(self) if mode == "json" else values_of(self)
         every = {"request": facts_of(type(self)).name, "purpose": self.purpose} | values
         return {name: value for name, value in every.items() if name not in exclude}
+
+    def json(self, *, indent: int | None = None, exclude: Collection[str] = ()) -> str:
+        """Write its fields as JSON; see `model_dump_json`."""
+        return self.model_dump_json(indent=indent, exclude=exclude)
 
     def model_dump_json(self, *, indent: int | None = None, exclude: Collection[str] = ()) -> str:
         """Write its fields as JSON, the reserved ones too."""

@@ -6,7 +6,8 @@ A handler is found when a tool is enabled: a method of the agent named as the to
 
 import inspect
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -88,6 +89,37 @@ class Toolset:
         """Whether `init_state` is called where there is no history to forget."""
         self._document: ChatDocument | None = None
         """What is being handled."""
+
+    if not TYPE_CHECKING:  # checkers see no methods that only one agent has
+
+        def __getattr__(self, name: str) -> Any:
+            """Return what handles a tool by itself, under the tool's name, or that and `_async`."""
+            known = vars(self).get("llm_tools_map", {})
+            word = name if name in known else name.removesuffix("_async")
+            cls = known.get(word)
+            words = ("handle", "response") if word == name else ("handle_async", "response_async")
+            found = [each for each in words if callable(getattr(cls, each, None))]
+            if not found and (cls is None or effect_of_class(cls) is None):
+                raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}.")
+            handler = self._of_message(found[0], getattr(cls, found[0])) if found else lambda message, _: message
+            waits = inspect.iscoroutinefunction(handler)
+            return partial(self._by_name_async if waits else self._by_name, handler)
+
+    def _by_name(self, handler: Handler, message: Any, chat_doc: ChatDocument | None = None) -> Any:
+        """Call what handles a tool with a document."""
+        before, self._document = self._document, chat_doc
+        try:
+            return handler(message, None)
+        finally:
+            self._document = before
+
+    async def _by_name_async(self, handler: Handler, message: Any, chat_doc: ChatDocument | None = None) -> Any:
+        """Await what handles a tool with a document."""
+        before, self._document = self._document, chat_doc
+        try:
+            return await handler(message, None)
+        finally:
+            self._document = before
 
     @property
     def llm_tools_known(self) -> set[str]:
@@ -209,9 +241,9 @@ class Toolset:
     def _method(self, name: str) -> Callable[..., Any] | None:
         """Find a method that is the program's: one of an agent's own handles no tool, though it has its name."""
         own = next((vars(cls)[name] for cls in type(self).__mro__ if name in vars(cls)), None)
-        if getattr(own, "__module__", "").startswith(__package__) and name not in vars(self):
+        if (own is None or getattr(own, "__module__", "").startswith(__package__)) and name not in vars(self):
             return None
-        found = getattr(self, name, None)
+        found = getattr(self, name)
         return found if callable(found) else None
 
     def _fitted(self, function: Callable[..., Any], taken: int, told: Collection[str]) -> Handler:
@@ -227,7 +259,9 @@ class Toolset:
         agents = {
             each.name
             for each in parameters[taken:]
-            if each.name == "agent" or each.annotation in [*types, *(cls.__name__ for cls in types)]
+            if each.name == "agent"
+            or each.annotation in [*types, *(cls.__name__ for cls in types)]
+            or (isinstance(each.annotation, type) and issubclass(each.annotation, Toolset))
         }
 
         def call(message: Any, context: Context) -> Any:

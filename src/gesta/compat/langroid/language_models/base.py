@@ -1,15 +1,15 @@
 """Names of `langroid.language_models.base`: a message and a reply are Gesta's own, and a config leads to a model."""
 
-import copy
-from functools import partial
 from typing import Any
 
-from msgspec import Struct, field
+import msgspec
+from msgspec import Struct
 
 from gesta.compat.langroid.chat_document import LLMFunctionCall, OpenAIToolCall
 from gesta.compat.langroid.entities import Role, StreamEventType
+from gesta.compat.langroid.facts import settle_defaults
 from gesta.compat.langroid.tool_message import LLMFunctionSpec
-from gesta.message import Message as LLMMessage
+from gesta.message import Message
 from gesta.model.request import Model
 from gesta.model.request import Reply as LLMResponse
 from gesta.policy import Spelled
@@ -27,13 +27,38 @@ __all__ = [
 ]
 
 
+class LLMMessage(Message, frozen=True, kw_only=True):
+    """A message of a history, also under the names that Langroid's users know."""
+
+    content: str | None = None
+    """The same as `text`."""
+    tool_call_id: str | None = None
+    """The same as `call_id`."""
+
+    def __post_init__(self) -> None:
+        """Fill what is named twice."""
+        for own, theirs in (("text", "content"), ("call_id", "tool_call_id")):
+            value = getattr(self, theirs) or getattr(self, own)
+            msgspec.structs.force_setattr(self, own, value)
+            msgspec.structs.force_setattr(self, theirs, value)
+
+    @staticmethod
+    def of(message: Message) -> "LLMMessage":
+        """Return a message under these names too."""
+        return LLMMessage(**{name: getattr(message, name) for name in message.__struct_fields__})
+
+    @property
+    def tool_calls(self) -> list[OpenAIToolCall] | None:
+        """The calls that it makes."""
+        calls = [(each.id, LLMFunctionCall(each.name, dict(each.args))) for each in self.calls]
+        return [OpenAIToolCall(id=id_, function=function) for id_, function in calls] or None
+
+
 class Defaults(Spelled):
     """A metaclass that allows a default which can be changed, as pydantic does: each instance gets a copy of it."""
 
     def __new__(mcls, name: str, bases: Any, namespace: Any, **options: Any) -> Any:  # noqa: D102
-        for key in namespace.get("__annotations__", {}):
-            if isinstance(namespace.get(key), Struct | list | dict | set):
-                namespace[key] = field(default_factory=partial(copy.copy, namespace[key]))
+        settle_defaults(namespace)
         return super().__new__(mcls, name, bases, namespace, **options)
 
 

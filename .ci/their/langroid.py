@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from theirs import Kind
 
+import gesta
 import gesta.compat.langroid as lr
 from gesta.compat.langroid.batch import Batch, ExceptionHandling
 from gesta.compat.langroid.language_models.openai_gpt import OpenAIGPTConfig
@@ -28,16 +29,6 @@ def ignored(*_args: Any, **_fields: Any) -> Any:
     return nullcontext()
 
 
-class Config(lr.ChatAgentConfig, kw_only=True):
-    """Settings of an agent, with those that have no effect."""
-
-    vecdb: Any = None
-    parsing: Any = None
-    prompts: Any = None
-    show_stats: bool = True
-    debug: bool = False
-
-
 class AnyOf(type(OpenAIGPTConfig)):
     """Leaves out what is set for providers alone."""
 
@@ -52,6 +43,22 @@ class AnyGPTConfig(OpenAIGPTConfig, kw_only=True, metaclass=AnyOf):
     type: str = "openai"
     timeout: int = 20
     async_stream_quiet: bool = False
+    stream: bool = True
+
+    def model(self) -> Any:
+        """Return a model that has nothing to say."""
+        return gesta.scripted()
+
+
+class Config(lr.ChatAgentConfig, kw_only=True):
+    """Settings of an agent, with those that have no effect."""
+
+    llm: Any = AnyGPTConfig()
+    vecdb: Any = None
+    parsing: Any = None
+    prompts: Any = None
+    show_stats: bool = True
+    debug: bool = False
 
 
 class ChatAgent(lr.ChatAgent):
@@ -62,7 +69,6 @@ class ChatAgent(lr.ChatAgent):
 
     def __init__(self, config: Any = None, *args: Any, **fields: Any) -> None:
         super().__init__(config, *args, **fields)
-        self.callbacks = SimpleNamespace()
         self.llm = None if self.config.llm is None else SimpleNamespace(reset_usage_cost=ignored)
 
     @property

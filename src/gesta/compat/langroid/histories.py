@@ -59,6 +59,20 @@ class Histories(Working):
         """All that the model would be shown now, the system message first."""
         return self.wait_for(self.message_history_async, "message_history_async")
 
+    @message_history.setter
+    def message_history(self, messages: Sequence[Message]) -> None:
+        self.wait_for(lambda: self._replace_history(messages), "clear_history_async")
+
+    async def _replace_history(self, messages: Sequence[Message]) -> None:
+        """Hide all that was said, and write messages in its place; a first system message becomes the agent's own."""
+        if messages and messages[0].role == "system":
+            self.config.system_message, messages = messages[0].text, messages[1:]
+        await self.clear_history_async(1)
+        calls = dict[str, int]()
+        async with self.working() as context:
+            for message in messages:
+                self.put(context, message, calls)
+
     async def message_history_async(self) -> list[LLMMessage]:
         """Read the history. Cost: the whole run."""
         async with self.working() as context:

@@ -19,6 +19,7 @@ from gesta.compat.langroid.chat_config import ChatAgentConfig, Responder, TaskCo
 from gesta.compat.langroid.chat_document import USER_QUIT_STRINGS, ChatDocMetaData, ChatDocument, Entity, StatusCode
 from gesta.compat.langroid.done_sequences import DoneSequence, Response, matched, parse_done_sequences
 from gesta.compat.langroid.orchestration import FinalResultTool
+from gesta.compat.langroid.overriding import overrides
 from gesta.compat.langroid.responders import LITERAL
 from gesta.compat.langroid.responding import id_of
 from gesta.compat.langroid.signals import Routing, parse_routing
@@ -206,7 +207,7 @@ class TaskRules(Struct, eq=False, metaclass=Spelled):
             chat = self.chat
             given = self.default_human_response is not None or chat.default_human_response is not None
             asked = chat.get_user_response is not None or chat.callbacks.get_user_response is not None
-            there = given or asked or chat.has_console()
+            there = given or asked or overrides(chat, "user_response", "user_response_async") or chat.has_console()
             self.person = bool(self.verbs.note("person", KeyValueContent(key="person", value=there))[0].value)
         return self.person
 

@@ -18,7 +18,7 @@ OBSERVED = "Observation: "
 __all__ = ["MockLMConfig"]
 
 
-class MockLMConfig(LLMConfig, frozen=True, kw_only=True):
+class MockLMConfig(LLMConfig, kw_only=True):
     """A model that answers from a dict, else by a function, else always the same."""
 
     response_dict: dict[str, Any] = field(default_factory=dict)

@@ -5,7 +5,7 @@ from gesta.compat.langroid.language_models.base import LLMConfig
 __all__ = ["OpenAIGPTConfig"]
 
 
-class OpenAIGPTConfig(LLMConfig, frozen=True, kw_only=True):
+class OpenAIGPTConfig(LLMConfig, kw_only=True):
     """A model of OpenAI's, or of a server that `provider:model` names."""
 
     chat_model: str = "gpt-5-mini"

@@ -12,6 +12,7 @@ import gesta.compat.langroid as lr
 from gesta.compat.langroid.batch import Batch, ExceptionHandling
 from gesta.compat.langroid.language_models.openai_gpt import OpenAIGPTConfig
 from gesta.compat.langroid.signals import parse_routing
+from gesta.text.objects import objects
 
 BOOLS = (True, False)
 NAMES = {"langroid": "gesta.compat.langroid", "langroid.agent.batch": "gesta.compat.langroid.batch"}
@@ -104,6 +105,11 @@ def parse_addressed_message(content: str, addressing: str = "@") -> tuple[str, s
     return found.recipient, found.content
 
 
+def top_level_json(text: str) -> list[str]:
+    """Find the JSON objects in a text."""
+    return [text[found.start : found.end] for found in objects(text)]
+
+
 AGENTS = {"ChatAgent": ChatAgent, "ChatAgentConfig": Config}
 SETTINGS = {"Settings": Ignored, "set_global": ignored, "settings": SimpleNamespace(quiet=False)}
 GIVEN = {
@@ -111,6 +117,8 @@ GIVEN = {
     "langroid.agent": AGENTS,
     "langroid.agent.chat_agent": AGENTS,
     "langroid.agent.batch": {"_process_batch_async": process, "_convert_exception_handling": convert},
+    "langroid.utils.types": {"is_callable": callable},
+    "langroid.parsing.parse_json": {"extract_top_level_json": top_level_json},
     "langroid.parsing.routing": {"parse_addressed_message": parse_addressed_message},
     "langroid.language_models": {"OpenAIGPTConfig": AnyGPTConfig},
     "langroid.language_models.openai_gpt": {"OpenAIGPTConfig": AnyGPTConfig},

@@ -295,7 +295,6 @@ def test_a_class_a_list_or_all_that_are_known_can_be_enabled_and_disabled() -> N
         (int, {}, BadTool, "'int' is no class of tool messages; expected a subclass of ToolMessage, or a pydantic"),
         (5, {}, BadTool, "Found 5, expected a class of tool messages"),
         (ToolMessage, {}, BadTool, "'ToolMessage' has no name to call it by"),
-        (Twice, {}, BadTool, "Nothing handles 'twice'; expected a method `twice` of the agent, or `handle` of Twice"),
         (AgentDoneTool, {}, BadTool, "AgentDoneTool is for programs: no model may use it. Write use=False"),
     ],
 )

@@ -96,3 +96,25 @@ def test_an_overridden_user_response_is_a_person() -> None:
     task = lr.Task(agent)
     task.run("go")
     assert task.status == lr.StatusCode.USER_QUIT
+
+
+class Passed(lr.ToolMessage):
+    request: str = "passed"
+    purpose: str = "To be the result of a task."
+    num: int
+
+
+def test_a_tool_without_a_handler_can_be_the_result_of_a_task() -> None:
+    said = MockLMConfig(default_response='{"request": "passed", "num": 3}')
+    agent = lr.ChatAgent(lr.ChatAgentConfig(llm=said))
+    agent.enable_message(Passed)
+    task = lr.Task(agent, interactive=False, config=lr.TaskConfig(done_if_tool=True))[Passed]
+    assert task.run("go").num == 3
+    assert "Nothing handles 'passed'" in str(
+        agent.handle_message(agent.create_llm_response('{"request": "passed", "num": 3}'))
+    )
+
+
+def test_a_mock_costs_nothing() -> None:
+    agent = lr.ChatAgent(lr.ChatAgentConfig(llm=MockLMConfig(default_response="DONE 1")))
+    assert lr.Task(agent, interactive=False)[str].run("go", max_cost=0.0001) == "1"

@@ -144,7 +144,7 @@ class Toolset:
 
         Raises:
             TypeError: a class stands where a switch is expected.
-            BadTool: no class of tool messages, one without a name, another of the same name, or without a handler.
+            BadTool: no class of tool messages, one without a name, or another of the same name.
         """
         for name, given in (("use", use), ("handle", handle)):
             if isinstance(given, type):
@@ -225,7 +225,7 @@ class Toolset:
         return name
 
     def _handler(self, cls: type[ToolForm]) -> Handler:
-        """Find what handles the messages of a class. Raises BadTool."""
+        """Find what handles the messages of a class; if nothing does, that is said when a message is to be handled."""
         name = cls._handler or facts_of(cls).name
         for own in (self._method(f"{name}_async"), self._method(name)):
             if own is not None:
@@ -236,7 +236,11 @@ class Toolset:
         if effect_of_class(cls) is not None:
             return lambda message, _context: message
         need = f"a method `{name}` of the agent, or `handle` of {cls.__name__}"
-        raise BadTool(f"Nothing handles {name!r}; expected {need}, or enable_message(..., handle=False).")
+
+        def missing(_message: Any, _context: Context) -> Any:
+            raise BadTool(f"Nothing handles {name!r}; expected {need}, or enable_message(..., handle=False).")
+
+        return missing
 
     def _method(self, name: str) -> Callable[..., Any] | None:
         """Find a method that is the program's: one of an agent's own handles no tool, though it has its name."""

@@ -100,9 +100,9 @@ class Working(Toolset):
     def describe(self, config: ChatAgentConfig | None = None, program: Program | None = None) -> Described:
         """Return the frozen description that settings make, by default its own."""
         config = config or self.config
-        llm, settings, wanted = config.llm, config.settings, config.output_format
+        llm, settings, wanted, price = config.llm, config.settings, config.output_format, None
         if isinstance(llm, LLMConfig):
-            settings = llm.settings() | settings
+            settings, price = llm.settings() | settings, llm.price()
             llm = llm.model()
         model = llm if llm is not None else ""
         return Described(
@@ -113,6 +113,7 @@ class Working(Toolset):
             formatter=config.formatter,
             policy=config.policy,
             settings=settings,
+            price=price,
             program=program or (nobody if model == "" else None),
             usable=frozenset(self.llm_tools_usable),
             written={name: each.json_instructions() for name, each in self.llm_tools_map.items() if _is_xml(each)},

@@ -12,7 +12,7 @@ from gesta.compat.langroid.tool_message import LLMFunctionSpec
 from gesta.message import Message
 from gesta.model.request import Model
 from gesta.model.request import Reply as LLMResponse
-from gesta.policy import Spelled
+from gesta.policy import Price, Spelled
 
 __all__ = [
     "Defaults",
@@ -57,9 +57,9 @@ class LLMMessage(Message, frozen=True, kw_only=True):
 class Defaults(Spelled):
     """A metaclass that allows a default which can be changed, as pydantic does: each instance gets a copy of it."""
 
-    def __new__(mcls, name: str, bases: Any, namespace: Any, **options: Any) -> Any:  # noqa: D102
+    def __new__(mcls, name: str, bases: Any, namespace: Any, *, kw_only: bool = True) -> Any:  # noqa: D102
         settle_defaults(namespace)
-        return super().__new__(mcls, name, bases, namespace, **options)
+        return super().__new__(mcls, name, bases, namespace, kw_only=kw_only)
 
 
 class LLMConfig(Struct, kw_only=True, metaclass=Defaults):
@@ -76,6 +76,10 @@ class LLMConfig(Struct, kw_only=True, metaclass=Defaults):
         """Return the model, or its address."""
         host, slash, name = self.chat_model.partition("/")
         return f"{host}:{name}" if slash else self.chat_model
+
+    def price(self) -> Price | None:
+        """Return the price of its tokens, where that is not on the list of prices."""
+        return None
 
     def settings(self) -> dict[str, Any]:
         """Return the settings of its requests."""

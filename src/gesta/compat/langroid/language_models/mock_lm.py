@@ -18,6 +18,17 @@ OBSERVED = "Observation: "
 __all__ = ["MockLMConfig"]
 
 
+class Free:
+    """The price of what is made here."""
+
+    dated = "free"
+
+    def usd(self, usage: dict[str, Any]) -> float:
+        """Return nothing."""
+        del usage
+        return 0.0
+
+
 class MockLMConfig(LLMConfig, kw_only=True):
     """A model that answers from a dict, else by a function, else always the same."""
 
@@ -31,6 +42,10 @@ class MockLMConfig(LLMConfig, kw_only=True):
     def model(self) -> Model:
         """Return the model."""
         return function(self._answer, "mock")
+
+    def price(self) -> Free:
+        """Return that it costs nothing."""
+        return Free()
 
     async def _answer(self, messages: list[dict[str, Any]], _header: RequestHeaderContent) -> str:
         text = str(messages[-1]["content"] or "").removeprefix(OBSERVED) if messages else ""

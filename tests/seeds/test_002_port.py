@@ -1,5 +1,7 @@
 """What Langroid's own tests found when they were run against `gesta.compat.langroid` (`.ci/theirs langroid`)."""
 
+from typing import Any
+
 import anyio
 import pytest
 from pydantic import Field
@@ -36,12 +38,12 @@ def test_a_history_can_be_replaced() -> None:
 class Greet(lr.ToolMessage):
     request: str = "greet"
     purpose: str = "To greet."
-    name: str = Field(..., description="Who is greeted", max_length=5)
+    whom: str = Field(..., description="Who is greeted", max_length=5)
     marks: int = Field(1, ge=1)
     words: list[str] = Field(default_factory=lambda: ["Hi"])
 
     def handle(self, agent: lr.ChatAgent, chat_doc: lr.ChatDocument) -> str:
-        return f"{agent.name} {chat_doc.content} {self.words[0]} {self.name}{'!' * self.marks}"
+        return f"{agent.name} {chat_doc.content} {self.words[0]} {self.whom}{'!' * self.marks}"
 
 
 class GreetLater(lr.ToolMessage):
@@ -53,22 +55,22 @@ class GreetLater(lr.ToolMessage):
 
 
 def test_what_handles_a_tool_is_a_method_of_its_agent() -> None:
-    agent = lr.ChatAgent(lr.ChatAgentConfig(name="host"))
+    agent: Any = lr.ChatAgent(lr.ChatAgentConfig(name="host"))
     agent.enable_message([Greet, GreetLater])
     doc = agent.create_agent_response("says")
-    assert agent.greet(Greet(name="Ann"), doc) == "host says Hi Ann!"
+    assert agent.greet(Greet(whom="Ann"), doc) == "host says Hi Ann!"
     assert anyio.run(agent.greet_later_async, GreetLater(), doc) == "says later"
     with pytest.raises(AttributeError, match="has no attribute 'greets'"):
-        agent.greets(Greet(name="Ann"))
+        agent.greets(Greet(whom="Ann"))
 
 
 def test_a_field_of_pydantic_is_a_field_of_a_message() -> None:
     schema = Greet.llm_function_schema().parameters
-    assert schema["properties"]["name"] == {"type": "string", "maxLength": 5, "description": "Who is greeted"}
-    assert (schema["required"], Greet(name="Ann").marks) == (["name"], 1)
+    assert schema["properties"]["whom"] == {"type": "string", "maxLength": 5, "description": "Who is greeted"}
+    assert (schema["required"], Greet(whom="Ann").marks) == (["whom"], 1)
     agent = lr.ChatAgent(lr.ChatAgentConfig())
     agent.enable_message(Greet)
-    said = agent.create_llm_response('{"request": "greet", "name": "Ann", "marks": 0}')
+    said = agent.create_llm_response('{"request": "greet", "whom": "Ann", "marks": 0}')
     assert "Expected `int` >= 1 - at `$.marks`" in str(agent.handle_message(said))
 
 

@@ -25,8 +25,8 @@ from gesta.prompt.formatter import observation_text
 
 Classes = type | Sequence[type] | None
 """One class of tool messages, several, or None for all that are known."""
-Handler = Callable[[Any, Context], Any]
-"""Takes a message, and the context of its call."""
+Handler = Callable[[Any, Any], Any]
+"""Takes a message, and the context of its call, or `None` where a program calls it by name."""
 """Extra of an entry: the chat document that it stands for, beside its text."""
 
 

@@ -39,6 +39,8 @@ FOREIGN = [
     "gettext",
     "hashlib",
     "hmac",
+    "importlib.metadata",
+    "importlib.resources",
     "importlib.util",
     "json",
     "mimetypes",
@@ -46,6 +48,8 @@ FOREIGN = [
     "msgspec.json",
     "pathlib",
     "random",
+    "rich.console",
+    "rich.table",
     "secrets",
     "shutil",
     "sqlite3",
@@ -53,9 +57,20 @@ FOREIGN = [
     "typer",
     "typer.main",
     "typing",
+    "unicodedata",
+    "zipfile",
     "zlib",
 ]
-OURS = ["gesta.record.record", "gesta.stores.sqlite", "gesta.stores.memory", "gesta.models.scripted", "gesta.cli"]
+OURS = [
+    "gesta.record.record",
+    "gesta.stores.memory",
+    "gesta.stores.sqlite",
+    "gesta.models.scripted",
+    "gesta.formatters.tool_calls",
+    "gesta.views.lineage",
+    "gesta.sync",
+    "gesta.cli",
+]
 """Modules of Gesta that most programs load, with what these import."""
 SIZE = struct.Struct("=q")
 AT_START = ("PYTHON", "L")

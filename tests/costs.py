@@ -17,9 +17,15 @@ def cost_s(work: Callable[[], object], tries: int = 3) -> float:
 def growth(work: Callable[[int], object], size: int) -> float:
     """How many times as much four times the size costs: about 4 where cost goes with the size, 16 with its square.
 
-    What costs less than 5 ms counts as that: there caches are seen, and no square.
+    What costs less than 5 ms counts as that: there caches are seen, and no square. What looks like one is measured
+    again.
     """
-    return cost_s(lambda: work(4 * size)) / max(cost_s(lambda: work(size)), 0.005)
+    small, large = cost_s(lambda: work(size), 2), cost_s(lambda: work(4 * size), 1)
+    for _ in range(2):
+        if large / max(small, 0.005) < LINEAR:
+            break
+        small, large = min(small, cost_s(lambda: work(size), 1)), min(large, cost_s(lambda: work(4 * size), 1))
+    return large / max(small, 0.005)
 
 
 LINEAR = 8

@@ -130,9 +130,11 @@ def tree(name: str) -> ast.Module:
 
 def walk(node: ast.AST, around: tuple[ast.AST, ...] = ()) -> Iterator[tuple[ast.AST, tuple[ast.AST, ...]]]:
     """Every node below, with those around it."""
-    for child in ast.iter_child_nodes(node):
+    left = [(child, around) for child in ast.iter_child_nodes(node)][::-1]
+    while left:
+        child, around = left.pop()
         yield child, around
-        yield from walk(child, (*around, child))
+        left += [(each, (*around, child)) for each in ast.iter_child_nodes(child)][::-1]
 
 
 @functools.cache

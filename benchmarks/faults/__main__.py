@@ -47,7 +47,7 @@ def main(words: Sequence[str] | None = None) -> int:
     faults = given.faults if given.faults is not None else 3000 if given.full else 0
     if given.keep is not None:
         given.keep.mkdir(parents=True, exist_ok=True)
-    plan = Plan(stores, given.only or (), given.seed, given.target or target, faults)
+    plan = Plan(stores, given.only or (), given.seed, target if given.target is None else given.target, faults)
     if given.until is not None:
         return found_again(given, plan, stores)
     total = campaign(plan, stores, jobs=given.jobs, seconds=seconds, keep=given.keep)

@@ -1,6 +1,8 @@
 """`approve`, `resolve` and `cancel`: an answer goes into the inbox, and what to type next is said."""
 
 import json
+import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -242,13 +244,13 @@ def test_a_question_is_answered_in_the_record_that_is_named(gesta: Gesta):
 
 
 SLOW_PAYMENT = """
-import gesta, time
+import gesta
 
 @gesta.tool(effect="once", timeout_s=0.05)
 def pay(order: str) -> str:
-    '''Pay.'''
-    time.sleep(60)
-    return "paid"
+    '''Pay, when somebody writes into the pipe.'''
+    with open("go") as go:
+        return go.read()
 
 agent = gesta.Agent("payer", gesta.scripted(gesta.call("pay", order="W1"), "Done."), tools=[pay])
 """
@@ -258,8 +260,14 @@ def test_a_word_about_what_may_still_be_at_work_is_told_to_be_early_and_is_asked
     gesta: Gesta, folder: Path
 ) -> None:
     (folder / "slow.py").write_text(SLOW_PAYMENT, encoding="utf-8")
+    os.mkfifo("go")
+    before = set(threading.enumerate())
     gesta("run", "slow.py:agent", "pay")
     done = gesta("resolve", "last", "retry")
+    Path("go").write_text("paid")
+    for thread in set(threading.enumerate()) - before:
+        thread.join()
+    assert gesta("resume", "last", "slow.py:agent").stdout == "Done.\n"
     assert done.exit_code == 0
     assert (
         "may still be at work, and happen after you looked. When it has ended, look and say it again.\n" in done.stderr

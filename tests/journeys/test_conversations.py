@@ -8,7 +8,7 @@ from benchmarks.foreign import AGENTDOJO, MINI_SWE, MISSING_IDS, Tally, drive
 from benchmarks.retail.broken import CONVERSATIONS, FAULTS, drive_all
 from tests.conftest import FULL
 
-SAMPLE = None if FULL else 8
+SAMPLE = None if FULL else 4
 LONG = None if FULL else 1  # mini-swe-agent's have up to 144 calls
 WITHOUT_IDS = ("Meta-SecAlign-70B", "command-r", "gemini-1.5-flash-001", "gemini-2.0-flash-001")
 

@@ -24,7 +24,7 @@ SOME = (
     *("agentdojo/runs/claude-3-opus-20240229.jsonl.zst", "agentdojo/runs/command-r.jsonl.zst"),
 )
 """Folders and files, of every format one that is soon read."""
-EVERY, RUNS, BODIES = (25, 2, 80) if FULL else (80, 1, 25)
+EVERY, RUNS, BODIES = (25, 2, 80) if FULL else (240, 1, 8)
 """Each so many-th prefix is taken, of so many runs of a file; of each form and dialect that gives so many bodies."""
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from tests.conftest import FULL
 
 import gesta
 from gesta.testing import Report, crash_test
@@ -82,9 +83,10 @@ def test_an_agent_is_killed_at_every_write_point_and_nothing_happens_twice(kept:
     assert (folder / "1/record.gesta").exists()
 
 
-def test_a_tool_that_says_wrongly_that_nothing_happened_is_found_out(tmp_path: Path) -> None:
+@pytest.mark.parametrize("words", [(), ("--cancel",)] if FULL else [("--cancel",)])
+def test_a_tool_that_says_wrongly_that_nothing_happened_is_found_out(words: tuple[str, ...], tmp_path: Path) -> None:
     (tmp_path / "liar.py").write_text(LIAR)
-    command = [sys.executable, "-m", "gesta.testing", f"{tmp_path}/liar.py:agent", "Pay."]
+    command = [sys.executable, "-m", "gesta.testing", f"{tmp_path}/liar.py:agent", "Pay.", *words]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 1, done.stderr
     assert "pay   once    " in done.stdout
@@ -165,10 +167,3 @@ def test_turns_are_cancelled_and_writes_fail_in_the_process_that_goes_on(tmp_pat
     assert report.kills > 2 * points
     assert report.tools["pay"].max_fired == 1
     assert set(report.turns) == {"answered", "waiting for doubt of pay"}
-
-
-def test_a_repeated_payment_is_found_where_a_turn_was_cancelled(tmp_path: Path) -> None:
-    (tmp_path / "liar.py").write_text(LIAR)
-    report = crash_test(f"{tmp_path}/liar.py:agent", "Pay.", cancel=True)
-    assert report.cancels
-    assert any(text.startswith("pay (once) fired 2 times for the call ") for text in report.wrong), report.wrong

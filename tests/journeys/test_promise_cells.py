@@ -26,6 +26,7 @@ import msgspec
 import pytest
 from tests import programs
 from tests.ribs.test_backup import approve
+from tests.threads import Held
 
 import gesta
 from gesta.address import Record, bind, drive, inline_store
@@ -725,16 +726,13 @@ async def test_a_second_cancellation_ends_the_grace() -> None:
 
 
 async def test_threads_of_tools_wait_for_a_place_before_their_attempt_and_before_their_time_counts() -> None:
-    go, full, begun = threading.Event(), anyio.Event(), list[int]()
-    loop = asyncio.get_running_loop()
+    held, begun = Held(outlive.THREADS), list[int]()
 
-    @gesta.tool(effect="once", timeout_s=30)
+    @gesta.tool(effect="once", timeout_s=60)
     def pay(number: int) -> str:
         """Pay."""
         begun.append(number)
-        if len(begun) == outlive.THREADS:
-            loop.call_soon_threadsafe(full.set)
-        go.wait(10)
+        held.here()
         return "paid"
 
     calls = [gesta.call("pay", number=number) for number in range(outlive.THREADS + 20)]
@@ -743,11 +741,10 @@ async def test_threads_of_tools_wait_for_a_place_before_their_attempt_and_before
     agent = gesta.Agent("desk", model=model, tools=[pay], policy=policy)
     async with gesta.open() as record:
         run = asyncio.ensure_future(record.run(agent, "go", **GO))
-        with anyio.fail_after(10):
-            await full.wait()
+        await held.all_here()
         attempts = found(await record.read((await record.find("s")).run), AttemptContent)
         assert len(attempts) == len(begun) == outlive.THREADS
-        go.set()
+        await held.let_go()
         assert stands(await run) == "answered"
     assert sorted(begun) == list(range(len(calls)))
 

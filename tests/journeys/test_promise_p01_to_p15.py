@@ -6,7 +6,6 @@
 
 import subprocess
 import sys
-import threading
 from collections import Counter
 from functools import partial
 from pathlib import Path
@@ -18,9 +17,11 @@ from anyio.lowlevel import checkpoint
 from benchmarks.faults.mends import MENDS, Change, Mend
 from benchmarks.faults.unmended import ROOT, changed, path_of
 from tests import programs
+from tests.threads import Held
 
 import gesta
-from gesta.kinds import AttemptContent, RequestContent, ToolCallContent, ToolResultContent
+from gesta.kinds import AttemptContent, ToolCallContent, ToolResultContent
+from gesta.perform.threads import THREADS
 from gesta.stores.pruning import Choice, Pruner, plan, prune
 
 pytestmark = pytest.mark.anyio
@@ -174,25 +175,18 @@ class Slow:
     """A payment in a thread that is made when it is let go; `settled` looks it up by its key."""
 
     def __init__(self) -> None:
-        self.go, self.paid = threading.Event(), list[str]()
+        self.held, self.paid = Held(), list[str]()
         self.begun = 0
 
     def pay(self, context: gesta.Context) -> str:
         """Pay."""
         self.begun += 1
-        assert self.go.wait(20)
+        self.held.here()
         self.paid.append(context.key)
         return "paid"
 
     def settled(self, key: str) -> gesta.Done | gesta.NotDone:
         return gesta.Done("paid") if key in self.paid else gesta.NotDone()
-
-
-async def letter(record: gesta.Record, run: str) -> None:
-    """Wait until something is in the inbox of a run."""
-    with anyio.fail_after(20):
-        while not await record.store.inbox(run):  # noqa: ASYNC110 - a thread puts it there
-            await anyio.sleep(0.005)
 
 
 async def test_a_payment_that_outlives_its_timeout_is_not_made_again_while_it_may_be_at_work() -> None:
@@ -202,8 +196,7 @@ async def test_a_payment_that_outlives_its_timeout_is_not_made_again_while_it_ma
     async with gesta.open() as record:
         outcome = await record.run(agent, "pay", session="s", key="m")
         assert waits(outcome) == ["doubt"]
-        slow.go.set()
-        await letter(record, outcome.run)
+        await slow.held.let_go()
         assert (await record.resume(outcome.run, agent)).answer == "Done."
     assert (slow.begun, len(slow.paid)) == (1, 1)
 
@@ -215,13 +208,11 @@ async def test_a_payment_whose_program_stopped_waiting_is_not_made_again_while_i
     async with gesta.open(grace_s=0) as record:
         async with anyio.create_task_group() as group:
             group.start_soon(partial(record.run, agent, "pay", session="s", key="m"))
-            while not slow.begun:  # noqa: ASYNC110 - a thread counts
-                await anyio.sleep(0.005)
+            await slow.held.all_here()
             group.cancel_scope.cancel()
         outcome = await record.run(agent, "pay", session="s", key="m")
         assert waits(outcome) == ["doubt"]
-        slow.go.set()
-        await letter(record, outcome.run)
+        await slow.held.let_go()
         assert (await record.run(agent, "pay", session="s", key="m")).answer == "Done."
     assert (slow.begun, len(slow.paid)) == (1, 1)
 
@@ -230,13 +221,12 @@ async def test_a_payment_whose_program_stopped_waiting_is_not_made_again_while_i
 
 
 async def test_a_call_that_waits_for_a_thread_has_not_begun() -> None:
-    go, begun = threading.Event(), list[int]()
+    held, asked = Held(THREADS), anyio.Event()
 
     @gesta.tool(effect="pure")
     def hold(n: int) -> str:
         """Hold a thread."""
-        begun.append(n)
-        assert go.wait(20)
+        held.here()
         return "held"
 
     @gesta.tool(effect="once", timeout_s=5)
@@ -247,25 +237,23 @@ async def test_a_call_that_waits_for_a_thread_has_not_begun() -> None:
     def acting(tool: gesta.Tool, **args: Any) -> gesta.Agent:
         return gesta.Agent(tool.name, model=gesta.scripted(gesta.call(tool.name, **args), "Done."), tools=[tool])
 
+    def choose(messages: list[Any], _header: Any) -> Any:
+        asked.set()
+        return gesta.call("pay") if len(messages) == 1 else "Done."
+
+    payer = gesta.Agent("pay", model=gesta.function(choose), tools=[pay])
     async with gesta.open() as record, anyio.create_task_group() as group:
-        try:
-            with anyio.fail_after(15):
-                for number in range(100):
-                    group.start_soon(partial(record.run, acting(hold, n=number), "hold", session=f"h{number}"))
-                while len(begun) < 100:  # noqa: ASYNC110 - threads count
-                    await anyio.sleep(0.01)
-                group.start_soon(partial(record.run, acting(pay), "pay", session="s", key="m"))
-                entries = list[gesta.Entry]()
-                while not found(entries, RequestContent):
-                    await anyio.sleep(0.005)
-                    rows = await record.store.runs("s")
-                    entries = await record.read(rows[0].run) if rows else []
-            for _ in range(100):
-                await checkpoint()
-            assert found(await record.read(rows[0].run), AttemptContent) == []
-        finally:
-            go.set()
-        outcome = await record.run(acting(pay), "pay", session="s", key="m")
+        for number in range(THREADS):
+            group.start_soon(partial(record.run, acting(hold, n=number), "hold", session=f"h{number}"))
+        await held.all_here()
+        group.start_soon(partial(record.run, payer, "pay", session="s", key="m"))
+        await asked.wait()
+        for _ in range(100):
+            await checkpoint()
+        entries = await record.read((await record.find("s")).run)
+        assert (len(found(entries, ToolCallContent)), found(entries, AttemptContent)) == (1, [])
+        await held.let_go()
+        outcome = await record.run(payer, "pay", session="s", key="m")
     assert outcome.answer == "Done."
 
 

@@ -30,8 +30,8 @@ from gesta.store import Batch
 
 TAU2 = "tau2-bench/results/retail-gpt-4.1.json.gz"
 CONVERSATIONS = 20
-EVERY = 1 if FULL else 16
-KILLS = 50 if FULL else 5
+EVERY = 1 if FULL else 32
+KILLS = 50 if FULL else 3
 ROOT = Path(__file__).resolve().parents[2]
 
 

@@ -16,7 +16,7 @@ from benchmarks.retail.tools import WRITING_TOOLS
 from benchmarks.retail.world import World
 from msgspec.structs import replace
 from tests.cli.conftest import Gesta, folder, gesta  # noqa: F401 - fixtures
-from tests.conftest import FULL
+from tests.conftest import FULL, sampled
 
 import gesta as library
 from gesta.compare.differences import compare
@@ -29,7 +29,7 @@ from gesta.store import RunRow
 
 TAU2 = "tau2-bench/results/retail-gpt-4.1.json.gz"
 PLAYED = list(FILES) if FULL else [TAU2]
-CONVERSATIONS = 1000 if FULL else 3
+CONVERSATIONS = 1000 if FULL else 2
 """Of each file, at most."""
 SEQS = 1000 if FULL else 3
 """Of each conversation, at most: at which it is forked."""
@@ -141,7 +141,7 @@ async def test_while_the_requests_are_the_same_a_fork_is_answered_from_the_recor
         base = await record.find(conversation.id)
         entries = await record.read(base.run)
         strict = replace(scene.agent(entries), model=replay(entries, strict=True, stream=False))
-        for seq in range(len(entries)):  # ends as its base did, since each request has the same bytes
+        for seq in sampled(range(len(entries)), 5):  # ends as its base did, since each request has the same bytes
             ended, own = await forked(record, base, Fork(at=seq), strict)
             told = [str((step.before or step.after).kind) for step in compare(entries, own).steps]  # type: ignore[union-attr]
             lost = seq > 0 and entries[seq - 1].kind == "request"

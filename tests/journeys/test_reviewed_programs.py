@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import threading
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
@@ -10,7 +9,9 @@ from typing import Any
 import anyio
 import msgspec
 import pytest
+from anyio.lowlevel import checkpoint
 from tests.laws.scenes import Tape, again
+from tests.threads import Held
 
 import gesta
 from gesta import address
@@ -72,11 +73,10 @@ def slowly(name: str, tool: gesta.Tool = slow) -> gesta.Agent:
     return gesta.Agent(name, model=gesta.scripted(gesta.call(tool.name), f"{name} done"), tools=[tool], policy=QUICK)
 
 
-async def arrived(record: Record, run: str) -> None:
-    """Wait until a thread that outlived its turn has put its result there."""
-    with anyio.fail_after(10):
-        while not await record.store.inbox(run):  # noqa: ASYNC110 - a thread puts it there
-            await anyio.sleep(0.01)
+async def leave() -> None:
+    """Let the other tasks of this loop do what they can do now."""
+    for _ in range(100):
+        await checkpoint()
 
 
 def boss(*agents: gesta.Agent) -> gesta.Agent:
@@ -225,9 +225,8 @@ async def test_nobodys_consent_sets_a_child_going_whose_parent_was_cancelled(
 async def test_a_turn_that_fails_calls_off_a_child_that_waits() -> None:
     async def program(verbs: Any, _task: str) -> None:
         async def fail(_desk: LiveRun, _step: WorkflowStep) -> Any:
-            while not await children(record):  # noqa: ASYNC110 - nothing tells of a child
-                await anyio.sleep(0.01)
-            await anyio.sleep(0.02)
+            await leave()
+            assert await children(record)
             raise ValueError("no")
 
         async with anyio.create_task_group() as tasks:
@@ -280,8 +279,9 @@ async def test_what_goes_on_after_its_turn_ended_writes_no_more() -> None:
         return task
 
     async with gesta.open() as record:
+        before = asyncio.all_tasks()
         assert (await record.run(playing(program), "one", session="s")).reason == "failed"
-        await anyio.sleep(0.1)
+        await asyncio.wait(asyncio.all_tasks() - before)
         outcome = await record.run(playing(program), "two", session="s")
         entries = await record.read(outcome.run)
         assert outcome.answer == "two"
@@ -290,10 +290,10 @@ async def test_what_goes_on_after_its_turn_ended_writes_no_more() -> None:
 
 
 async def test_a_thread_that_outlives_its_turn_is_heard_no_more_and_its_result_is_kept() -> None:
-    go, raised, heard = threading.Event(), [], list[gesta.Event]()
+    held, raised, heard = Held(), [], list[gesta.Event]()
 
     def look(context: gesta.Context) -> str:
-        go.wait(5)
+        held.here()
         try:
             context.found("q", [Hit(document="d")])
             context.respond("late words")
@@ -306,8 +306,7 @@ async def test_a_thread_that_outlives_its_turn_is_heard_no_more_and_its_result_i
     async with gesta.open() as record:
         outcome = await record.run(agent, "hi", session="s", listener=heard.append)
         count = len(heard)
-        go.set()
-        await arrived(record, outcome.run)
+        await held.let_go()
         assert (len(heard), raised) == (count, [])
         await record.run(agent, "and now?", session="s")
         assert (await results(record, outcome.run))[-1] == "x"
@@ -545,12 +544,12 @@ async def test_what_waits_below_a_program_that_a_tool_calls_is_found() -> None:
 
 
 async def test_a_result_that_comes_late_leaves_the_state_of_its_tool() -> None:
-    go = threading.Event()
+    held = Held()
 
     @gesta.tool(effect="once", timeout_s=0.05, state="two")
     def enter() -> str:
         """Enter."""
-        go.wait(5)
+        held.here()
         return "in"
 
     @gesta.tool(effect="pure", applicable_states=["two"])
@@ -562,8 +561,7 @@ async def test_a_result_that_comes_late_leaves_the_state_of_its_tool() -> None:
     agent = gesta.Agent("a", model=gesta.scripted(*script), tools=[enter, act], policy=QUICK)
     async with gesta.open() as record:
         outcome = await record.run(agent, "hi", session="s")
-        go.set()
-        await arrived(record, outcome.run)
+        await held.let_go()
         await record.resume(outcome.run, agent)
         assert await results(record, outcome.run) == ["in", "acted"]
 

@@ -1,19 +1,18 @@
 """How what nobody knows is settled: looking again, a person's word, a parent's cancellation, and a resume after deaths."""
 
 import sys
-import threading
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
+from tests.threads import Held
 
 import gesta
 from gesta.cli.waits import open_calls
 from gesta.decide.move import Waiting
 from gesta.events import Outcome
-from gesta.kinds import AttemptContent, ResolutionContent, SignalContent, ToolResultContent
-from gesta.perform import threads as outlive
+from gesta.kinds import ResolutionContent, SignalContent, ToolResultContent
 
 QUICK = gesta.Policy(retry=gesta.Retry(first_wait_s=0.0))
 
@@ -26,12 +25,12 @@ class Slow:
     """A payment in a thread, which outlives its timeout and is made when it is let go."""
 
     def __init__(self) -> None:
-        self.go = threading.Event()
+        self.held = Held()
         self.paid = 0
 
     def pay(self) -> str:
         """Pay."""
-        assert self.go.wait(20)
+        self.held.here()
         self.paid += 1
         return "paid"
 
@@ -39,20 +38,6 @@ class Slow:
         tool = gesta.tool(self.pay, effect=effect, timeout_s=0.02)
         rules = gesta.Policy(attempts=1)
         return gesta.Agent("payer", model=gesta.scripted(gesta.call("pay"), "Done."), tools=[tool], policy=rules)
-
-
-async def letter(record: gesta.Record, run: str) -> None:
-    with anyio.fail_after(20):
-        while not await record.store.inbox(run):  # noqa: ASYNC110 - a thread puts it there
-            await anyio.sleep(0.005)
-
-
-async def ended(record: gesta.Record, run: str) -> None:
-    """Wait until nothing that the last attempt of a run began is at work."""
-    attempt = max(each.seq for each in await record.read(run) if isinstance(each.content, AttemptContent))
-    with anyio.fail_after(20):
-        while any(name.endswith(f"{run}.{attempt}") for name in outlive._AT_WORK):  # noqa: ASYNC110 - a thread ends
-            await anyio.sleep(0.005)
 
 
 async def settle(record: gesta.Record, run: str, of: int | None, verdict: Any) -> None:
@@ -75,8 +60,7 @@ async def test_who_looks_again_and_learns_nothing_writes_nothing(tmp_path: Path)
             assert waits(await each.resume(outcome.run, agent)) == ["doubt"]
             heads.add((await record.read(outcome.run))[-1].seq)
         assert len(heads) == 1
-        slow.go.set()
-        await letter(record, outcome.run)
+        await slow.held.let_go()
         assert (await record.resume(outcome.run, agent)).answer == "Done."
 
 
@@ -90,8 +74,7 @@ async def test_that_a_payment_failed_is_believed_only_when_its_attempt_has_ended
         for _ in range(2):
             outcome = await record.resume(outcome.run, agent)
             assert waits(outcome) == ["running"]
-        slow.go.set()
-        await letter(record, outcome.run)
+        await slow.held.let_go()
         outcome = await record.resume(outcome.run, agent)
         assert (outcome.answer, await results(record, outcome.run)) == ("Done.", ["paid"])
 
@@ -111,8 +94,7 @@ async def test_a_word_about_an_attempt_that_ends_after_it_counts_no_more(verdict
         outcome = await record.run(agent, "pay", session="s")
         await settle(record, outcome.run, outcome.waiting[0].of, verdict)
         assert waits(await record.resume(outcome.run, agent)) == ["running"]
-        slow.go.set()
-        await ended(record, outcome.run)
+        await slow.held.let_go()
         for _ in range(2):
             outcome = await record.resume(outcome.run, agent)
             assert (waits(outcome), slow.paid) == (["doubt"], 1), "nobody has looked since it was paid"
@@ -150,8 +132,7 @@ async def test_a_person_sees_of_a_child_what_is_in_doubt_and_what_is_still_runni
         await settle(record, doubt.run, doubt.call.last.seq, "retry")
         outcome = await record.resume(outcome.run, agent)
         assert [each.what for each in await open_calls(record, outcome)] == ["running"]
-        slow.go.set()
-        await letter(record, doubt.run)
+        await slow.held.let_go()
         assert (await record.resume(outcome.run, agent)).answer == "All is paid."
     assert slow.paid == 1
 

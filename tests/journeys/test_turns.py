@@ -1,6 +1,5 @@
 """Turns as a user drives them: approvals, doubts, limits, faults, cancelling, streams, several messages."""
 
-import threading
 import zlib
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -11,6 +10,7 @@ from typing import Any
 import anyio
 import msgspec
 import pytest
+from tests.threads import Held
 
 import gesta
 from gesta.entry import Entry
@@ -196,22 +196,19 @@ async def test_a_cancelled_scope_leaves_the_turn_open_and_it_goes_on_when_it_is_
 
 
 async def test_a_timeout_leaves_a_once_tool_in_doubt_and_a_late_result_settles_it() -> None:
-    go = threading.Event()
+    held = Held()
 
     @gesta.tool(effect="once", timeout_s=0.05)
     def slow() -> str:
         """Work for long, in a thread that nobody can stop."""
-        assert go.wait(10)
+        held.here()
         return "done after all"
 
     agent = gesta.Agent("desk", model=gesta.scripted(gesta.call("slow"), "ok"), tools=[slow])
     async with gesta.open() as record:
         waits = await record.run(agent, "go", session="s")
         assert [waiting.what for waiting in waits.waiting] == ["doubt"]
-        go.set()
-        with anyio.fail_after(10):
-            while not await record.store.inbox(waits.run):  # noqa: ASYNC110 - a thread puts it there
-                await anyio.sleep(0.01)
+        await held.let_go()
         assert (await record.resume(waits.run, agent)).answer == "ok"
         (result,) = contents(await record.read(waits.run), ToolResultContent)
         assert result.tool_result == "done after all"

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import anyio
 import pytest
+from anyio.lowlevel import checkpoint
 from tests.commands import anew
 
 import gesta
@@ -139,13 +140,13 @@ async def test_a_program_asks_and_sleeps_and_is_taken_up_where_it_was() -> None:
 
 
 async def test_a_message_waits_its_turn_where_the_policy_says_so() -> None:
-    started = anyio.Event()
+    started, go = anyio.Event(), anyio.Event()
 
     @gesta.tool(effect="pure")
     async def slow() -> str:
         """Work for a while."""
         started.set()
-        await anyio.sleep(0.1)
+        await go.wait()
         return "done"
 
     policy = gesta.Policy(when_busy="queue")
@@ -161,6 +162,10 @@ async def test_a_message_waits_its_turn_where_the_policy_says_so() -> None:
         await started.wait()
         group.start_soon(say, "2")
         group.start_soon(say, "3")
+        for _ in range(100):
+            await checkpoint()
+        assert answers == []
+        go.set()
     assert answers == ["First.", "Second.", "Third."]
 
 

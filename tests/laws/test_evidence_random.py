@@ -35,7 +35,7 @@ from gesta.stores.pruning import Choice, Pruner, plan, prune
 from gesta.stores.tables import ROW
 from gesta.stores.views import EACH
 
-EXAMPLES = settings(max_examples=200 if FULL else 6)
+EXAMPLES = settings(max_examples=200 if FULL else 3)
 FLIPS = 12
 """Bytes that are changed in each record, one at a time."""
 LARGE = "é" * 40_000

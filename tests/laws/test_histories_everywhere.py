@@ -417,7 +417,7 @@ def test_each_message_is_encoded_once(play: Play) -> None:
 @pytest.mark.parametrize("name", address.FORMATTERS)
 @pytest.mark.parametrize("spoken", STRICT, ids=lambda spoken: spoken.speaks)
 def test_the_next_request_costs_the_same_however_long_the_history_is(name: str, spoken: Spoken) -> None:
-    turns = 24 if FULL else 12
+    turns = 24 if FULL else 6
     script = [
         [Said(thought="t", calls=(ReplyCall("look", f'{{"x": {n}}}', f"c{n}"),)), Said(text="ok")] for n in range(turns)
     ]

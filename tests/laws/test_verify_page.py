@@ -239,6 +239,15 @@ def found(*words: str) -> str:
     return "note" if notes else "not at all"
 
 
+def test_nothing_is_found_where_nothing_was_changed(
+    made: tuple[bytes, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    private(Path("r.gesta"), made[0])
+    Path("heads.txt").write_text(made[1], encoding="utf-8")
+    assert (found(), found("--head", "heads.txt")) == ("not at all", "not at all")
+
+
 def test_the_page_has_a_row_for_each_change_that_is_tried() -> None:
     assert list(SHOWN) == list(CHANGES)
 
@@ -251,7 +260,6 @@ def test_a_change_is_found_as_the_page_says(
     monkeypatch.chdir(tmp_path)
     private(Path("r.gesta"), made[0])
     Path("heads.txt").write_text(made[1], encoding="utf-8")
-    assert (found(), found("--head", "heads.txt")) == ("not at all", "not at all")
     with closing(sqlite3.connect("r.gesta")) as db, db:
         db.executescript(change) if isinstance(change, str) else change(db)
     assert (found(), found("--head", "heads.txt")) == SHOWN[what]

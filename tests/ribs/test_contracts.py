@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
+from tests.conftest import FULL
 from tests.laws.dialects import MODELS, Said, Spoken
 from tests.ribs import (
     test_import_activegraph,
@@ -149,6 +150,8 @@ SAMPLES: dict[str, list[Any]] = {
 
 @pytest.mark.timeout(60)
 class TestImporters(ImporterContract):
+    changed = ImporterContract.changed if FULL else 10
+
     @pytest.fixture(params=SAMPLES, autouse=True)
     def choose(self, request: pytest.FixtureRequest) -> None:
         self.name: str = request.param

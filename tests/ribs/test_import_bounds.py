@@ -21,10 +21,10 @@ from gesta.importers.source import BadImport, ImportBounds, Source
 
 zstandard: Any = pytest.importorskip("zstandard")
 
-SMALL = ImportBounds(value=200_000, file=2_000_000)
+SMALL = ImportBounds(value=200_000, file=400_000)
 LINE = json.dumps({"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]}) + "\n"
-LONG = json.dumps({"messages": [{"role": "user", "content": "x" * 20_000_000}]})
-OWN = '{"gesta": 1, "record": "' + "x" * 20_000_000 + '"}'
+LONG = json.dumps({"messages": [{"role": "user", "content": "x" * 10_000_000}]})
+OWN = '{"gesta": 1, "record": "' + "x" * 10_000_000 + '"}'
 Pack = Callable[[Path, bytes], None]
 
 
@@ -58,7 +58,7 @@ async def test_one_value_has_a_bound(record: gesta.Record, tmp_path: Path, pack:
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    if len(text) > 20_000_000:
+    if len(text) > 10_000_000:
         assert "has more than 200,000 characters" in str(found.value)
         assert str(found.value).endswith("gesta import --largest-value N, or ImportBounds(value=N).")
     assert peak < 8_000_000
@@ -68,10 +68,10 @@ async def test_one_value_has_a_bound(record: gesta.Record, tmp_path: Path, pack:
 @pytest.mark.parametrize(("pack", "what"), [(plain, "it"), (gz, "what is packed in it"), (zst, "what is packed in it")])
 async def test_a_file_has_a_bound(record: gesta.Record, tmp_path: Path, pack: Pack, what: str) -> None:
     path = tmp_path / "long.jsonl"
-    pack(path, LINE.encode() * 30_000)
+    pack(path, LINE.encode() * 6_000)
     with pytest.raises(BadImport) as found:
         await import_file(record, path, bounds=SMALL)
-    assert f"{what} has more than 2,000,000 bytes. Raise it if that is meant: gesta import --largest-file N" in str(
+    assert f"{what} has more than 400,000 bytes. Raise it if that is meant: gesta import --largest-file N" in str(
         found.value
     )
     assert await record.store.runs() == []
@@ -82,7 +82,7 @@ async def test_an_archive_has_a_bound_and_its_names_lead_nowhere(record: gesta.R
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for name in ("header.json", "../../escaped.json", "/tmp/escaped.json", *map(str, range(20))):
             archive.writestr(name, " " * 190_000)
-    with pytest.raises(BadImport, match="all that is packed in it has more than 2,000,000 bytes"):
+    with pytest.raises(BadImport, match="all that is packed in it has more than 400,000 bytes"):
         await import_file(record, path, bounds=SMALL)
     with pytest.raises(BadImport):
         await import_file(record, path)
@@ -120,7 +120,7 @@ def backwards(count: int) -> list[dict[str, Any]]:
     return [{"role": "assistant", "content": None, "tool_calls": calls}, *results]
 
 
-@pytest.mark.parametrize(("made", "size"), [(user, 20_000), (backwards, 10_000)])
+@pytest.mark.parametrize(("made", "size"), [(user, 5_000), (backwards, 2_500)])
 def test_a_conversation_costs_what_its_messages_cost_however_many_they_are(
     tmp_path: Path, made: Callable[[int], list[dict[str, Any]]], size: int
 ) -> None:

@@ -339,7 +339,7 @@ def seconds(kind: Callable[[], Reader], cuts: Sequence[str], bound: float) -> fl
     return best
 
 
-LONG = 100_000
+LONG = 50_000
 HARD = [
     *("Final Answer: " + "word " * (LONG // 5), "Final Answer:" + "\na" * (LONG // 2), "Final Answer: " + " " * LONG),
     *("Thought: " + "\n```" * (LONG // 4), "`" * LONG, "#" * LONG, " " * LONG, "*" * LONG, "Thought:" * (LONG // 8)),

@@ -19,6 +19,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.conftest import FULL
 
 from gesta.codec.blobs import Blobs
 from gesta.codec.rows import (
@@ -436,7 +437,8 @@ def chain_of(depth: int, wrap: Callable[[Any], Any] = lambda inner: [inner]) -> 
     return value
 
 
-DEEP, DEEP_DICT = chain_of(100_000), chain_of(100_000, lambda inner: {"a": inner})
+DEPTH = 100_000 if FULL else 20_000
+DEEP, DEEP_DICT = chain_of(DEPTH), chain_of(DEPTH, lambda inner: {"a": inner})
 ANYTHING: list[Callable[[], Any]] = [
     *(make for make, _ in EVIL),
     *(Liar, released, object, lambda: Own.ENDLESS, lambda: {Own.ENDLESS: 1}, lambda: iter(()), lambda: print),

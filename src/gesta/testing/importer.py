@@ -48,6 +48,9 @@ class ImporterContract:
     A sample is a whole file, best a small one with all that the format knows.
     """
 
+    changed = CHANGED
+    """How many changed copies of each sample are read."""
+
     def formats(self) -> Sequence[Format]:
         """Return what the entry point names."""
         raise NotImplementedError
@@ -117,11 +120,11 @@ class ImporterContract:
 
     def test_no_value_breaks_it(self) -> None:
         for name, source in self.sources():
-            self.harmless(name, changed_values(Path(source.path).read_bytes()))
+            self.harmless(name, changed_values(Path(source.path).read_bytes(), self.changed))
 
     def test_no_bytes_break_it(self) -> None:
         for name, source in self.sources():
-            self.harmless(name, changed_bytes(Path(source.path).read_bytes()))
+            self.harmless(name, changed_bytes(Path(source.path).read_bytes(), self.changed))
 
     def sources(self) -> Iterator[tuple[str, Source]]:
         """Write each sample to a file."""
@@ -187,7 +190,7 @@ def nested(foreign: Foreign) -> None:
     assert not spans, f"the spans {spans} have no end"
 
 
-def changed_values(data: bytes) -> Iterator[bytes]:
+def changed_values(data: bytes, most: int) -> Iterator[bytes]:
     """Yield a JSON document with each of its values, or some of many, replaced by another value."""
     lot = random.Random(0)  # noqa: S311 - the same files each time
     try:
@@ -198,7 +201,7 @@ def changed_values(data: bytes) -> Iterator[bytes]:
         except ValueError:
             return  # packed
     places = [(line, *path) for line, value in enumerate(lines) for path in paths(value)]
-    for line, *path in lot.sample(places, min(CHANGED, len(places))):
+    for line, *path in lot.sample(places, min(most, len(places))):
         value = lot.choice(VALUES)
         made = [put(each, path, value) if at == line else each for at, each in enumerate(lines)]
         yield "\n".join(map(json.dumps, made)).encode()
@@ -222,10 +225,10 @@ def put(whole: Any, path: Sequence[Any], value: Any) -> Any:
     return [put(each, rest, value) if at == first else each for at, each in enumerate(whole)]
 
 
-def changed_bytes(data: bytes) -> Iterator[bytes]:
+def changed_bytes(data: bytes, most: int) -> Iterator[bytes]:
     """Yield a file cut short at many places, and with single bytes changed."""
     lot = random.Random(1)  # noqa: S311 - the same files each time
-    for _ in range(CHANGED // 2):
+    for _ in range(most // 2):
         at = lot.randrange(len(data) + 1)
         yield data[:at]
         yield data[:at] + bytes([lot.randrange(256)]) + data[at + 1 :]

@@ -23,10 +23,11 @@ lint:
     ruff check
     .ci/pins.py
 
-# mypy, strict on src; pyright on the examples, as a user's editor would read them
+# mypy, strict on src; pyright on the examples, as a user's editor would read them; both on programs of users
 types:
     mypy
     if [ -d examples ]; then pyright; fi
+    python -m pytest --quiet tests/test_typed.py
 
 # spelling, in code and prose
 typos:

@@ -46,6 +46,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if getattr(config.option, "dist", None) == "load":  # a worker takes whole files, so a server of one is started once
+        config.option.dist = "worksteal"
     if FULL and config.getoption("timeout", None) is None:
         config.option.timeout = 600
     if not FULL and "TMPDIR" not in os.environ and MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > ENOUGH_BYTES:

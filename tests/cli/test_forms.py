@@ -3,13 +3,13 @@
 import json
 import re
 import shutil
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 from rich.cells import cell_len
+from tests import programs
 from tests.cli.conftest import Gesta
 from tests.cli.test_looking import HOSTILE, STEERS
 from tests.docs.test_commands import MAIN, commands
@@ -71,7 +71,7 @@ def six() -> list[list[str]]:
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The record that the demo leaves, under the name that it leaves it by."""
     folder = tmp_path_factory.mktemp("demo")
-    done = subprocess.run([*MAIN, "demo", "--yes"], cwd=folder, capture_output=True, check=False)
+    done = programs.run([*MAIN[1:], "demo", "--yes"], cwd=folder)
     assert done.returncode == 0, done.stderr
     return folder / "runs.gesta"
 

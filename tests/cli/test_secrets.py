@@ -2,17 +2,15 @@
 
 import os
 import sqlite3
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from tests import programs
 
 KEY = "sk-TOP/SECRET+0123456789-wxyz=="
-MAIN = [sys.executable, "-c", "from gesta.cli import main; main()"]
+MAIN = ["-c", "from gesta.cli import main; main()"]
 LEAKY = '''
 import os
-import sys
 
 import gesta
 
@@ -36,7 +34,7 @@ agent = gesta.Agent("leaky", gesta.scripted(gesta.call("look"), "It is " + KEY),
 
 def gesta(folder: Path, *words: str) -> str:
     environment = {**os.environ, "CRM_TOKEN": KEY, "COLUMNS": "200"}
-    done = subprocess.run([*MAIN, *words], cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    done = programs.run([*MAIN, *words], cwd=folder, env=environment)
     said = done.stdout + done.stderr
     for piece in ("TOP/SEC", "0123456789", "wxyz"):
         assert piece not in said, said
@@ -79,7 +77,7 @@ def test_a_record_that_another_process_made_is_shown_and_exported_without_a_secr
     agent = 'import gesta\nagent = gesta.Agent("a", gesta.scripted("It is so."))\n'
     (leaky / "plain.py").write_text(agent, encoding="utf-8")
     words = [*MAIN, "run", "plain.py:agent", f"my key is {KEY}"]
-    subprocess.run(words, cwd=leaky, capture_output=True, check=True)
+    assert programs.run(words, cwd=leaky).returncode == 0
     with sqlite3.connect(leaky / "runs.gesta") as connection:
         ((found,),) = connection.execute("SELECT count(*) FROM entries WHERE content LIKE ?", (f"%{KEY}%",)).fetchall()
     connection.close()

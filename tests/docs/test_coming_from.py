@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests import programs
 
 PAGES = sorted((Path(__file__).resolve().parents[2] / "docs" / "coming-from").glob("*.md"))
 BLOCK = re.compile(r"^```(python|text)\n(.*?)^```", re.DOTALL | re.MULTILINE)
@@ -69,8 +70,11 @@ def test_a_block_prints_what_the_page_shows(code: str, shown: str, project: Path
         names = " ".join(INSTALLED_AS.get(name, name) for name in missing)
         pytest.skip(f"runs where this is installed: {names}")
     env = {**os.environ, "LITELLM_LOCAL_MODEL_COST_MAP": "True"}  # kodeagent asks the network for prices when imported
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, cwd=project, env=env, check=False
+    command = [sys.executable, "-c", code]
+    done = (
+        subprocess.run(command, capture_output=True, text=True, cwd=project, env=env, check=False)
+        if others(code)
+        else programs.run(command[1:], cwd=project, env=env)
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout == shown

@@ -1,13 +1,12 @@
 """An approval that came too late, or that the program's Approver does not accept, sets nothing going."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 
 import anyio
 import pytest
-from tests.postgres import Server, running
 
 import gesta
 from gesta.codec.rows import encode_content
@@ -84,19 +83,12 @@ async def test_an_approval_that_comes_late_is_refused_whoever_takes_it_in(
     assert PAID == []
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    """A PostgreSQL server for the tests here."""
-    with running() as found:
-        yield found
-
-
 @pytest.mark.parametrize("kind", ["memory", "sqlite", "postgres"])
 async def test_nobody_can_send_an_approval_with_an_earlier_time(
     kind: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     place = {"memory": ":memory:", "sqlite": str(tmp_path / "late.gesta")}.get(kind, "")
-    place = place or request.getfixturevalue("server").address()
+    place = place or request.getfixturevalue("postgres").address()
     async with gesta.open(place) as record:
         record.turns.clock = shifted(YESTERDAY)
         outcome = await record.run(desk(), "Pay.", session="s")

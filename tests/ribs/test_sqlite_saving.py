@@ -1,6 +1,5 @@
 """A file or log that is taken away under a process: noticed before anything else is effected, and nothing is lost."""
 
-import os
 import re
 import shlex
 import shutil
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import apsw
 import pytest
+from tests import programs
 
 import gesta
 from gesta.address import drive
@@ -60,9 +60,9 @@ def entries(path: Path) -> int:
 
 def write_elsewhere(path: Path, *, blind: bool = False) -> str:
     """Write in another process; return what it says. A blind one does not look for the log, as other programs."""
-    environment = os.environ | {"PYTHONPATH": str(Path(next(iter(gesta.__path__))).parent)}
-    words = [sys.executable, "-c", ELSEWHERE, str(path), "blind" if blind else "seeing"]
-    return subprocess.run(words, check=blind, env=environment, stderr=subprocess.PIPE, text=True).stderr
+    done = programs.run(["-c", ELSEWHERE, str(path), "blind" if blind else "seeing"])
+    assert done.returncode == 0 or not blind, done.stderr
+    return done.stderr
 
 
 def delete_log(path: Path) -> None:
@@ -273,8 +273,7 @@ os.kill(os.getpid(), 9)
 
 
 def die_elsewhere(path: Path) -> None:
-    environment = os.environ | {"PYTHONPATH": str(Path(next(iter(gesta.__path__))).parent)}
-    subprocess.run([sys.executable, "-c", DYING, str(path)], check=False, env=environment)
+    assert programs.run(["-c", DYING, str(path)]).returncode < 0
 
 
 @pytest.mark.parametrize("back", [False, True])

@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import anyio
 import pytest
@@ -652,13 +653,14 @@ def test_what_is_not_there_is_made_or_refused(address: str) -> None:
 
 
 def test_a_user_without_rights_is_told_so(address: str) -> None:
+    role = f"reader{uuid4().hex}"  # roles belong to the server, which other tests have too
     with closing_store(address) as store:
-        store.writer._connection.execute("CREATE ROLE reader LOGIN")
+        store.writer._connection.execute(f"CREATE ROLE {role} LOGIN")
         schema = located(address).schema
-        granted = f"GRANT USAGE ON SCHEMA {schema} TO reader; GRANT SELECT ON ALL TABLES IN SCHEMA {schema} TO reader"
+        granted = f"GRANT USAGE ON SCHEMA {schema} TO {role}; GRANT SELECT ON ALL TABLES IN SCHEMA {schema} TO {role}"
         store.writer._connection.execute(granted)
         drive(append_many(store, "r", 2))
-    theirs = address.replace("postgres@", "reader@")
+    theirs = address.replace("postgres@", f"{role}@")
     with pytest.raises(WriteFailed, match="no right"):
         InlinePostgresStore.open(theirs.replace(schema, "elsewhere"))
     reading = InlinePostgresStore.open(theirs, readonly=True)
@@ -667,7 +669,7 @@ def test_a_user_without_rights_is_told_so(address: str) -> None:
     with closing_store(theirs) as store, pytest.raises(WriteFailed, match="no right"):
         drive(store.lease("r"))
     with closing_store(address) as store:
-        store.writer._connection.execute("DROP OWNED BY reader; DROP ROLE reader")
+        store.writer._connection.execute(f"DROP OWNED BY {role}; DROP ROLE {role}")
 
 
 @pytest.mark.parametrize(

@@ -22,13 +22,13 @@ PRIOR = CORPUS.parent / "prior"
 UNREAD = "documents absent"
 
 # No deadline and no check for slowness: both judge the machine, not the code. The limit for each test does that.
-settings.register_profile("quick", max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("quick", max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("full", settings.get_profile("quick"), max_examples=1000, print_blob=True)
 settings.load_profile("full" if FULL else "quick")
 MEMORY = Path("/dev/shm")
 """Where quick tests keep their files: nearly half of what a server's table costs is the work of a disk."""
 ENOUGH_BYTES = 2 * 2**30
-COSTLY = settings(max_examples=1000 if FULL else 5)
+COSTLY = settings(max_examples=1000 if FULL else 4)
 """For a property whose every example is a whole run that is taken up at each of its prefixes, or nearly that."""
 T = TypeVar("T")
 

@@ -138,13 +138,19 @@ def walk(node: ast.AST, around: tuple[ast.AST, ...] = ()) -> Iterator[tuple[ast.
 
 
 @functools.cache
+def walked(name: str) -> list[tuple[ast.AST, tuple[ast.AST, ...]]]:
+    """Every node of a file, with those around it."""
+    return list(walk(tree(name)))
+
+
+@functools.cache
 def imports(name: str) -> tuple[Import, ...]:
     """What a file imports, at the top and inside functions; `from gesta.a import b` is `a.b` where that is a file."""
     return tuple(importing(name))
 
 
 def importing(name: str) -> Iterator[Import]:
-    for node, around in walk(tree(name)):
+    for node, around in walked(name):
         by_string = False
         match node:
             case ast.Import():
@@ -265,7 +271,7 @@ def size(name: str) -> Found:
 
 def plumbing(name: str) -> Found:
     """State is passed down, and every parameter has a name; `**` is for decorators that keep a signature."""
-    for node, around in walk(tree(name)):
+    for node, around in walked(name):
         if isinstance(node, ast.Global):
             yield node.lineno, f"found `global {', '.join(node.names)}`; the budget is 0"
         if isinstance(node, FUNCTIONS) and (rest := node.args.kwarg):
@@ -283,7 +289,7 @@ def extra(name: str) -> Found:
     """No member of `extra` is read: it belongs to users and importers, and what steers is a field of its kind."""
     if name.startswith("importers.") or name in EXTRA:
         return
-    for node, around in walk(tree(name)):
+    for node, around in walked(name):
         match node:
             case ast.Attribute(attr="extra", ctx=ast.Load()):
                 yield node.lineno, "found a reader of `extra`; the budget is 0"

@@ -42,7 +42,7 @@ def test_every_file_of_agentdojo_is_driven(corpus: Path) -> None:
 def test_conversations_of_agentdojo_give_the_recorded_results(corpus: Path, file: str) -> None:
     tally = driven(file, SAMPLE)
     assert tally.good(), tally
-    assert tally.conversations >= 8 and tally.left == 0
+    assert tally.conversations >= (SAMPLE or 8) and tally.left == 0
     if tally.file in WITHOUT_IDS:
         assert tally.kept == 0 and tally.derived == tally.calls > 0
 

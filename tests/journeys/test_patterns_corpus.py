@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from tests.conftest import sampled
 from tests.journeys.minds import goals, joined, mind
 
 import gesta
@@ -42,7 +43,7 @@ def why(record: Path) -> list[str]:
     return told.stdout.splitlines()
 
 
-@pytest.mark.parametrize("number", [0, 20, 60])
+@pytest.mark.parametrize("number", sampled([0, 20, 60], 3, 1))
 async def test_three_researchers_find_the_documents_that_a_case_needs(
     corpus: Path, tmp_path: Path, number: int
 ) -> None:

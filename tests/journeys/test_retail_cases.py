@@ -21,7 +21,7 @@ from gesta.kinds import ToolCallContent, ToolResultContent
 TAU2 = "tau2-bench/results/retail-gpt-4.1.json.gz"
 PLAYED = [*FILES, FILE] if FULL else [TAU2, FILE]
 """In full 340 conversations: 115 + 40 + 114 + 1 + 1, and 69 transcripts."""
-CONVERSATIONS = 1000 if FULL else 5
+CONVERSATIONS = 1000 if FULL else 8
 """Of each file, at most."""
 CHANGED = "get_product_details"
 

@@ -184,7 +184,7 @@ def test_a_command_runs_no_trigger_and_reads_no_view_of_the_file(command: str) -
     if command == "import":
         assert anew("export", "--all", "-o", "runs.jsonl", "--record", "whole.gesta").exit_code == 0
     plain = anew(*words_of(command))
-    for kind, sql in sampled(ASIDE.items(), 3, [*COMMANDS].index(command)):
+    for kind, sql in sampled(ASIDE.items(), 6, [*COMMANDS].index(command)):
         for made in ("other.gesta", "copy.gesta", "out.jsonl", "paid"):
             Path(made).unlink(missing_ok=True)
         Path("sent.gesta").write_bytes(whole_of())

@@ -11,6 +11,7 @@ KEY = "sk-TOP/SECRET+0123456789-wxyz=="
 MAIN = ["-c", "from gesta.cli import main; main()"]
 LEAKY = '''
 import os
+import sys
 
 import gesta
 

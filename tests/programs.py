@@ -184,8 +184,10 @@ class Hidden(importlib.abc.MetaPathFinder, importlib.abc.Loader):
             builtins.__import__ = importing
 
     def find_spec(self, fullname: str, _path: Any, _target: Any = None) -> ModuleSpec | None:
-        module = self._modules.get(fullname)
-        return module and importlib.util.spec_from_loader(fullname, self, is_package=hasattr(module, "__path__"))
+        if fullname not in self._modules:
+            return None
+        is_package = hasattr(self._modules[fullname], "__path__")
+        return importlib.util.spec_from_loader(fullname, self, is_package=is_package)
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         return self._modules[spec.name]

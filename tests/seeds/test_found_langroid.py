@@ -937,3 +937,27 @@ def test_a_task_falls_over_to_the_next_sub_task_where_one_has_only_plain_words()
     task = family(first[1])
     task.run("go")
     assert [doc.content for doc in task.trail][-2] == "plain words"
+
+
+@pytest.mark.parametrize("native", [False, True])
+def test_a_handler_may_ask_the_model_of_its_agent_something(native: bool) -> None:
+    shown: list[list[str]] = []
+
+    def say(messages: list[dict[str, Any]], _header: Any) -> Any:
+        shown.append([str(each["content"]) for each in messages])
+        match messages[-1]["content"]:
+            case "go":
+                return gesta.call("secret") if native else SECRET
+            case "inner":
+                return "inner answer"
+        return f"DONE {messages[-1]['content']}"
+
+    class Asking(lr.ChatAgent):
+        def secret(self, _message: Secret) -> str:
+            return f"got {said(self.llm_response_forget('inner'))}"
+
+    made = Asking(lr.ChatAgentConfig(name="a", llm=gesta.function(say), use_functions_api=native))
+    made.enable_message(Secret)
+    assert said(lr.Task(made, interactive=False).run("go")).removeprefix("Observation: ") == "got inner answer"
+    assert shown[1] == ["go", "inner"]
+    assert "inner" not in shown[2]

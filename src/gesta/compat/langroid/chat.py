@@ -1,6 +1,7 @@
 """A chat agent remembers: its model is asked with all that was said in its run."""
 
 import copy
+import os
 from collections.abc import Sequence
 from typing import Any, Self
 
@@ -114,6 +115,17 @@ class ChatAgent(Agent):
         """Have the model answer a message, and hide both from its history."""
         return self.wait_for(lambda: self.llm_response_forget_async(message), "llm_response_forget_async")
 
+    async def _spoken(self, message: Said) -> ChatDocument | None:
+        """Have the model answer a message; while a tool is at work, in a run beside: its call has no result yet."""
+        context = self._context
+        if context is None or not context.handling:
+            return await super()._spoken(message)
+        shown, calls = await self._shown(context), set(context.live.state.calls)
+        known = next((place for place, one in enumerate(shown) if calls & {*one.sources}), len(shown))
+        text = message.content if isinstance(message, ChatDocument) else message or ""
+        asked = [Message(role="system", text=self.settings.system_message), *shown[:known]]
+        return await self._beside([*asked, Message(role="user", text=text)], name=os.urandom(4).hex())
+
     async def llm_response_messages_async(
         self, messages: Sequence[Message], output_len: int | None = None, tool_choice: Any = "auto"
     ) -> ChatDocument | None:
@@ -123,8 +135,16 @@ class ChatAgent(Agent):
             output_len: longest answer in tokens; `None` for the provider's default.
             tool_choice: `auto`, `none`, `required`, or a specific tool.
         """
+        return await self._beside(messages, output_len, tool_choice)
+
+    async def _beside(
+        self, messages: Sequence[Message], output_len: int | None = None, tool_choice: Any = "auto", name: str = ""
+    ) -> ChatDocument | None:
+        """Have the model answer a list of messages; `name` sets the run apart from others that do so at once."""
         other, calls = self.clone(0), dict[str, int]()
-        other.config = msgspec.structs.replace(self.settings, name=f"{self.name}-messages")
+        other.config = msgspec.structs.replace(
+            self.settings, name="-".join(filter(None, [self.name, "messages", name]))
+        )
         if output_len is not None:
             other.config.settings = other.config.settings | {"max_completion_tokens": output_len}
         if messages and messages[0].role == "system":

@@ -110,7 +110,11 @@ class Agent(Messages):
             calls = context.live.state.calls.values()
             bad = [call.name for call in calls if not call.good and call.name in self.llm_tools_usable]
             results += self._refused(context)
-            results += await responding.handle(context, self.llm_tools_handled)
+            context.handling = True
+            try:
+                results += await responding.handle(context, self.llm_tools_handled)
+            finally:
+                context.handling = False
             if results:
                 made = responding.answered(context, results, self.llm_tools_map, self.name)
                 if self.config.strict_recovery and len(results) == 1 and bad:
@@ -133,6 +137,8 @@ class Agent(Messages):
 
     async def llm_response_async(self, msg: Said = None) -> ChatDocument | None:
         """Have the model answer a message, and nothing else; see `llm_response`."""
+        if self._context is not None and self._context.handling:
+            return await self._spoken(msg)
         async with self.working() as context:
             head = context.live.log.journal.head
             doc = await self._spoken(msg)

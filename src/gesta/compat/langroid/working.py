@@ -55,6 +55,8 @@ class RunContext:
         """Whether a person is asked; None where the agent says it."""
         self.default_human_response: str | None = None
         self.verbs = verbs
+        self.handling = False
+        """Whether tools are at work, which may ask the model of their agent something."""
         self.token = current_token()
         """The event loop of the run, for the synchronous methods of an agent that is called in a thread."""
         self.done = list(done)

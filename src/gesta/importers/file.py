@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterable
 from datetime import datetime
 
+import anyio
 from msgspec.structs import replace
 
 from gesta.entry import run_id
@@ -24,6 +25,8 @@ from gesta.record.record import Record
 
 KEPT = 16 * 2**20
 """Bytes of a file, unpacked, whose conversations may all be in memory: it is read once, any larger one twice."""
+TOGETHER = 32
+"""Conversations of such a file that are written at once."""
 CHANGED = "The file changed while it was read; what stands before that place is imported. Import it again."
 
 
@@ -69,9 +72,11 @@ async def take(record: Record, source: Source, found: Format, progress: Progress
     every = _looked_over(found, source, oddities)
     try:
         if every is not None:
-            return await _import(record, source, found, (every, oddities), progress)
+            portions = [every[place : place + TOGETHER] for place in range(0, len(every), TOGETHER)]
+            return await _Import(record, source, found, oddities).take(portions, progress)
         oddities = Counter()
-        return await _import(record, source, found, (found.read(source, oddities), oddities), progress)
+        streamed = ([foreign] for foreign in found.read(source, oddities))
+        return await _Import(record, source, found, oddities).take(streamed, progress)
     except BadImport as error:
         raise BadImport(source.path, error.found, CHANGED) from error
 
@@ -92,36 +97,70 @@ def _looked_over(format: Format, source: Source, oddities: Oddities) -> list[For
     return every
 
 
-async def _import(
-    record: Record, source: Source, format: Format, found: tuple[Iterable[Foreign], Oddities], progress: Progress
-) -> Imported:
-    every, oddities = found
-    runs = entries = skipped = gone = 0
-    for foreign in every:
-        session = await _session(record, source, format, foreign, oddities)
-        written = 0
-        if session is not None:
-            origin = {"format": format.name, "file": source.name, "id": foreign.id, "digest": foreign.digest}
-            opened = Opened(session=session, name=foreign.name, record=record.info.id)
-            written = await _write(record, foreign, opened, origin)
-        entries, runs, skipped = entries + written, runs + bool(written), skipped + (not written)
-        gone += len(foreign.entries)
-        progress(gone)
-    counted = {name: count for name, count in sorted(oddities.items()) if count}
-    return Imported(runs=runs, entries=entries, skipped=skipped, format=format.name, oddities=counted)
+class _Import:
+    """The conversations of one file, on their way into a record."""
 
+    def __init__(self, record: Record, source: Source, format: Format, oddities: Oddities) -> None:
+        self._record, self._source, self._format, self._oddities = record, source, format, oddities
+        self._runs = self._entries = self._skipped = 0
 
-async def _session(record: Record, source: Source, format: Format, foreign: Foreign, oddities: Oddities) -> str | None:
-    """Choose a session for a conversation; `None` if it is on record already."""
-    plain = foreign.id if format.sessions else f"{plain_name(source.stem)}/{foreign.id}"
-    for name in (plain, f"{plain}~{foreign.digest[:8]}", f"{plain}~{foreign.digest}"):
-        rows = await record.store.runs(name)
-        if not rows:
-            return name
-        if await _digest(record, rows[0].run) == foreign.digest:
-            return None
-        oddities["other-conversation"] += name == plain
-    return None
+    async def take(self, portions: Iterable[list[Foreign]], progress: Progress) -> Imported:
+        """Write the conversations; those of a portion at once, so that their commits are shared."""
+        gone = 0
+        for portion in portions:
+            names: set[str] = set()
+            waiting: list[tuple[Foreign, str]] = []
+            for foreign in portion:
+                if foreign.id in names:  # another of that name is to be on record before it gets one of its own
+                    await self._write(waiting)
+                    names, waiting = set(), []
+                names.add(foreign.id)
+                session = await self._session(foreign)
+                self._skipped += session is None
+                waiting += [] if session is None else [(foreign, session)]
+                gone += len(foreign.entries)
+            await self._write(waiting)
+            progress(gone)
+        counted = {name: count for name, count in sorted(self._oddities.items()) if count}
+        done, name = (self._runs, self._entries, self._skipped), self._format.name
+        return Imported(runs=done[0], entries=done[1], skipped=done[2], format=name, oddities=counted)
+
+    async def _write(self, conversations: list[tuple[Foreign, str]]) -> None:
+        """Write some conversations, each in one commit. Raises what the first that failed raised."""
+        failures: list[Exception] = []
+
+        async def write(foreign: Foreign, session: str) -> None:
+            origin = {"format": self._format.name, "file": self._source.name}
+            origin |= {"id": foreign.id, "digest": foreign.digest}
+            opened = Opened(session=session, name=foreign.name, record=self._record.info.id)
+            try:
+                written = await _write(self._record, foreign, opened, origin)
+            except Exception as error:  # noqa: BLE001 - raised below, and not in a group
+                failures.append(error)
+            else:
+                self._runs, self._entries = self._runs + bool(written), self._entries + written
+                self._skipped += not written
+
+        if len(conversations) == 1:
+            await write(*conversations[0])
+        else:
+            async with anyio.create_task_group() as group:
+                for foreign, session in conversations:
+                    group.start_soon(write, foreign, session)
+        if failures:
+            raise failures[0]
+
+    async def _session(self, foreign: Foreign) -> str | None:
+        """Choose a session for a conversation; `None` if it is on record already."""
+        plain = foreign.id if self._format.sessions else f"{plain_name(self._source.stem)}/{foreign.id}"
+        for name in (plain, f"{plain}~{foreign.digest[:8]}", f"{plain}~{foreign.digest}"):
+            rows = await self._record.store.runs(name)
+            if not rows:
+                return name
+            if await _digest(self._record, rows[0].run) == foreign.digest:
+                return None
+            self._oddities["other-conversation"] += name == plain
+        return None
 
 
 async def _digest(record: Record, run: str) -> str | None:

@@ -252,7 +252,9 @@ def identical(one: Any, other: Any) -> bool:
 def plain_name(*parts: Any) -> str:
     """Make a name of what a file says, whatever that is: one short line of printable characters."""
     text = ".".join(str(part) for part in parts if isinstance(part, str | int))
-    return "".join(one if one.isprintable() else "?" for one in text[:NAME]).strip()
+    if not text.isprintable():
+        text = "".join(one if one.isprintable() else "?" for one in text[:NAME])
+    return text[:NAME].strip()
 
 
 @asynccontextmanager

@@ -4,6 +4,7 @@ The objects here have LangChain's names and members without its package; `.ci/or
 """
 
 import json
+from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
 
@@ -28,7 +29,9 @@ from gesta.compat.langchain import (
     from_lc,
     to_lc,
 )
-from gesta.compat.langchain.steps import contents
+from gesta.compat.langchain.steps import contents, steps
+from gesta.entry import Entry
+from gesta.kinds import ChatCompletionContent, Content, ToolCallContent
 
 PLAIN = AgentAction("look", {"x": 1}, "Thought: I look.")
 SCRATCHPADS = [
@@ -238,3 +241,25 @@ def test_shapes_are_dumped_and_validated_as_pydantics_are() -> None:
 def test_a_dump_of_a_step_or_of_a_message_log_is_read_back_whole() -> None:
     made = AgentStep.model_validate(AgentStep(OURS, "seen").model_dump())
     assert made == AgentStep(OURS, "seen")
+
+
+def test_actions_that_an_earlier_version_kept_are_read_as_they_were() -> None:
+    calls = [{"name": "look", "args": {}, "id": "c1", "type": "tool_call"}]
+    log: dict[str, Any] = {"type": "ai", "content": "I look.", "name": None, "id": "i", "tool_calls": calls}
+    log["rest"] = {"odd": 1, "additional_kwargs": {"k": "v"}, "usage_metadata": {"input_tokens": 1}}
+    kept = {"message_log": [log], "actions": [{"tool": "look", "tool_input": {}, "log": "own", "tool_call_id": "c1"}]}
+    call = ToolCallContent(tool_name="look", tool_args={}, tool_call_id="c1")
+    made: list[Content] = [ChatCompletionContent(output="I look.", actions=kept), call]
+    at = datetime(2026, 11, 22, tzinfo=UTC)
+    [step] = steps(Entry(run="r", seq=n, at=at, span=0, content=content) for n, content in enumerate(made, 1))
+    assert isinstance(step, AgentStep)
+    assert step.action.log == "own"
+    [message] = step.action.messages
+    assert message == AIMessage(
+        "I look.",
+        additional_kwargs={"k": "v"},
+        id="i",
+        tool_calls=calls,
+        usage_metadata={"input_tokens": 1},
+        rest={"odd": 1},
+    )

@@ -106,4 +106,10 @@ def test_tools_and_prompts_are_found_by_name_and_by_words(tmp_path: Path) -> Non
     assert catalog.find("tool", name="weather")("Rome") == "dry"
     assert [tool.name for tool in catalog.find("tools", "weather")] == ["weather"]
     assert [item.content for item in catalog.find("prompt", annotations={"team": "desk"}, limit=None)] == ["Be kind."]
-    assert catalog.version.startswith("sha256:")
+    span = catalog.Span(name="app")
+    span["a"] = 1
+    version = {"identifier": catalog.version.identifier, "is_dirty": False, "version_system": "raw"}
+    assert version.items() <= span.logs()[0].catalog_version.items()
+    (row,) = drive(catalog.record.store.runs())
+    begun: Any = drive(catalog.record.read(row.run))[0].content
+    assert begun.agent.catalog == str(catalog.version)

@@ -17,7 +17,7 @@ from gesta.codec.rows import Secret
 from gesta.entry import Entry, utc_text
 from gesta.errors import BrokenRecord, NoRun
 from gesta.importers.agent_catalog import ANY, FIELDS, MEMBERS, NAME, Line, full, line_of
-from gesta.kinds import BeginContent, KeyValueContent, ToolCallContent, ToolResultContent
+from gesta.kinds import AgentRef, BeginContent, KeyValueContent, ToolCallContent, ToolResultContent
 from gesta.prompt.formatter import numbers_in_hex
 from gesta.record.record import Record
 from gesta.state.run import UNFIT
@@ -89,8 +89,7 @@ class _Writer:
         )
         agents = (begin.content.agent for begin in self._begins.values() if isinstance(begin.content, BeginContent))
         agent = next((agent for agent in agents if agent is not None), None)
-        version = {"identifier": agent.digest, "is_dirty": False} if agent else {"is_dirty": True}
-        self._version: Any = {"timestamp": utc_text(entries[0].at), **version, "version_system": "raw"}
+        self._version: Any = {"timestamp": utc_text(entries[0].at), **_version(agent)}
         for begin in self._begins.values():
             self._enter(begin)
         about = next((e.content for e in entries[:2] if isinstance(e.content, KeyValueContent)), None)
@@ -175,6 +174,17 @@ def _named(value: Unheld) -> str:
     """Return the text that a value was made of, where Python shows it as such; else the whole that it shows."""
     text = value.repr[len(value.type) + 2 : -2]
     return text if value.type in OF_TEXT and value.repr == f"{value.type}({text!r})" else value.repr
+
+
+def _version(agent: AgentRef | None) -> Line:
+    """Return the version of a catalog that a log names: that of the run's catalog, else the digest of its agent."""
+    if agent is None:
+        return {"is_dirty": True, "version_system": "raw"}
+    if agent.catalog is None:
+        return {"identifier": agent.digest, "is_dirty": False, "version_system": "raw"}
+    commit, _, dirty = agent.catalog.partition("+")
+    system = "raw" if commit.startswith("sha256:") else "git"
+    return {"identifier": commit.removeprefix("sha256:"), "is_dirty": bool(dirty), "version_system": system}
 
 
 def _id(cause: Any, run: str) -> str:

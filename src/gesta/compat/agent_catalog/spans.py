@@ -18,9 +18,10 @@ from msgspec import Struct
 from gesta.address import Address, bind, drive, inline_store
 from gesta.catalog.index import Catalog as Index
 from gesta.catalog.index import index
+from gesta.catalog.version import Version
 from gesta.compat.agent_catalog.contents import BaseContent, content_of
 from gesta.compat.agent_catalog.export import IMPLIED, export_run
-from gesta.content import Base, Error, Kind, Opened
+from gesta.content import AgentRef, Base, Error, Kind, Opened
 from gesta.errors import message_of
 from gesta.kinds import BeginContent, EndContent, KeyValueContent
 from gesta.log.journal import Journal
@@ -53,10 +54,10 @@ class Catalog:
 
     Args:
         record: a record, or where it is; by default what `GESTA_RECORD` says, else `runs.gesta`.
-        folder: of tools and prompts.
+        folder: of tools and prompts; if it is given, its version is that of all that is logged.
     """
 
-    def __init__(self, record: Record | Address | None = None, *, folder: str | os.PathLike[str] = ".") -> None:
+    def __init__(self, record: Record | Address | None = None, *, folder: str | os.PathLike[str] | None = None) -> None:
         self._folder = folder
         self._runs: weakref.WeakValueDictionary[tuple[str, str], Run] = weakref.WeakValueDictionary()
         if isinstance(record, Record):
@@ -69,12 +70,12 @@ class Catalog:
     @property
     def index(self) -> Index:
         """The tools and prompts of the folder, as they are now."""
-        return index(os.fspath(self._folder))
+        return index(os.fspath(self._folder or "."))
 
     @property
-    def version(self) -> str:
+    def version(self) -> Version:
         """Version of the folder."""
-        return str(self.index.version)
+        return self.index.version
 
     def find(
         self,
@@ -104,10 +105,11 @@ class Catalog:
     ) -> "GlobalSpan":
         """Return a span at the root of a session, a new one by default; see `Span.new`."""
         key = session or uuid4().hex, name
+        version = None if self._folder is None else self.version
         run = self._runs.get(key) or Run(self.record, *key)
         self._runs[key] = run
         given = {"state": state, "iterable": iterable, "blacklist": blacklist, "kwargs": kwargs}
-        return GlobalSpan(run, name, given)
+        return GlobalSpan(run, name, given, version)
 
 
 class Run:
@@ -129,7 +131,7 @@ class Run:
                 self._held = self.record.writing(self.session, self.name)
                 self._journal, self._opened = drive(self._held.__aenter__())
             opened = self._opened if self._journal.head == 0 else None
-            own = {"state": span.state, "annotations": span.kwargs or None}
+            own = {"state": span.state, "annotations": span.kwargs or None, "agent": span.ref}
             content = BeginContent(name=span.name, parent=parent, opened=opened, **own)
             seq = self.write(content, 0, IMPLIED if implied else None)
             self._open[seq] = (span.path, implied)
@@ -183,6 +185,8 @@ class Span:
         self.kwargs: dict[str, Any] = options["kwargs"]
         """Annotations of its own; those of the spans around it hold too."""
         self._first = 0
+        self.ref: AgentRef | None = None
+        """Of a root: what names the version of its catalog on record."""
 
     @property
     def path(self) -> tuple[str, ...]:
@@ -277,8 +281,10 @@ class Span:
 class GlobalSpan(Span):
     """The root of a session's spans."""
 
-    def __init__(self, run: Run, name: str, options: dict[str, Any]) -> None:
+    def __init__(self, run: Run, name: str, options: dict[str, Any], version: Version | None) -> None:
         super().__init__(run, name, None, options)
+        if version is not None:
+            self.ref = AgentRef(name=name, digest=version.identifier, catalog=str(version))
         weakref.finalize(self, run.free)
 
     @property

@@ -109,7 +109,7 @@ def bind(agent: Agent, models: dict[str, Model] | None = None) -> Agent:
         changes["price"] = price(name, agent.policy.budget)
     if agent.repair is True:
         changes["repair"] = repair()
-    if (rule := agent.policy.compact) is not None and rule.by is not None:  # a key that is missing is told at once
+    if (rule := agent.policy.compact) is not None and rule.by is not None:  # raises at once if the key is missing
         rule = msgspec.structs.replace(rule, by=bind(rule.by, models))
         changes["policy"] = msgspec.structs.replace(agent.policy, compact=rule)
     tools = [described(tool) for tool in agent.tools]

@@ -196,7 +196,7 @@ class Agent(Struct, Generic[T], frozen=True, metaclass=Spelled):
         described += [self.groups, self.state, getattr(self.program, "__qualname__", None)]
         described += [True] if self.repair else []
         policy, compact = self.policy, self.policy.compact
-        if compact is not None and compact.by is not None:  # another agent: its name will do
+        if compact is not None and compact.by is not None:  # the name is enough for another agent
             policy = replace(policy, compact=replace(compact, by=compact.by.name))
         whole = [described, msgspec.to_builtins(policy)]
         try:

@@ -133,7 +133,7 @@ class Origin(Struct, weakref=True):
         if type_ is not None and type_ not in ASIDE:
             self.loose -= {other for run, other in self.nearest[seq] if run == entry.run}
             self.loose.add(seq)
-        elif entry.kind is Kind.Edge:  # what comes of a question that was handed over names the other run
+        elif entry.kind is Kind.Edge:  # nodes made from a question that was handed over name the other run
             self.loose -= {link for _, link in links if self.nodes.get(link) == "Question"}
 
     def turn(self, span: int) -> int:
@@ -167,7 +167,7 @@ class Origin(Struct, weakref=True):
         if isinstance(content, kinds.CompactionContent) and content.summary is not None:
             causes += range(max(1, content.from_seq), min(content.to_seq + 1, entry.seq))
         if not causes and self.concludes(entry):
-            causes += sorted(self.loose) or self.asked.get(0, [])[-1:]  # it answers that, though badly
+            causes += sorted(self.loose) or self.asked.get(0, [])[-1:]  # an error answers the question too
         for cause in causes:
             other, seq = (run, cause) if isinstance(cause, int) else cause
             if other != run:

@@ -59,7 +59,7 @@ async def turn(agent: Agent, live: LiveRun) -> Outcome:
         WriteFailed, LeaseLost: the log takes no more. All else that goes wrong is on the record and in the outcome.
         TurnLeft: who waits for it has stopped waiting.
     """
-    with anyio.CancelScope() as scope:  # one for all requests: each costs as much as all that a step decides
+    with anyio.CancelScope() as scope:  # one scope for all requests: a new one costs as much as the decisions of a step
         while True:
             live.stop.check()
             await take_in(live)

@@ -198,7 +198,7 @@ class _Pass:
             raise self._wrong(f"{entry} misses blob {min(names - self._given - set(blobs))!r}")
         if set(blobs) - names:
             raise self._wrong(f"{entry} does not need blob {min(set(blobs) - names)!r}")
-        if names <= set(blobs):  # one that came long before is not at hand
+        if names <= set(blobs):  # a blob that came long before is no longer in memory
             flaw = _flaw(from_row(row, blobs), row, self._run.after + 1)
             if flaw:
                 raise self._wrong(f"{entry} {flaw}")

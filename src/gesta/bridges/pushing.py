@@ -193,7 +193,7 @@ async def _digest(store: Store, run: str, seq: int) -> bytes:
 
 async def _movable(source: Store, target: Store, every: dict[str, Held], pushed: Pushed) -> dict[str, Held]:
     """Choose the runs to move. A run moves only together with all runs that belong to it."""
-    own = {row.run for row in await source.runs(SESSION, NAME)}  # says what became of others here, and stays
+    own = {row.run for row in await source.runs(SESSION, NAME)}  # it holds tombstones of other runs, and stays
     why = dict[str, str]()
     for run, one in every.items():
         one.moves, one.moved = run not in own, await _moved(source, run)
@@ -295,7 +295,7 @@ async def _move_letters(source: Store, target: Store, one: Held) -> int:
     letters = await source.inbox(one.run)
     if letters:
         for letter in letters:
-            await target.send(letter)  # a key that is known there: the letter came there before
+            await target.send(letter)  # the target knows the key: the letter was copied before
         await source.append(Batch(one.here, one.last, (), letters=[letter.id for letter in letters]))
     return len(letters)
 

@@ -90,7 +90,7 @@ def work(job: Job, voice: Voice, first: Work) -> int:
 
 
 def _stretch(job: Job, voice: Voice, do: Work) -> tuple[Outcome, list[Open]]:
-    printed = Screen(sys.stderr)  # what a tool prints is talk; of its own, so that no other words come between
+    printed = Screen(sys.stderr)  # a tool's output goes to stderr, in a stream of its own
     try:
         with redirect_stdout(cast("TextIO", printed)):
             return anyio.run(_turn, job, voice, do)

@@ -126,7 +126,7 @@ def _write_heads(path: str, heads: Iterable[Head]) -> None:
                 file.flush()
                 os.fsync(file.fileno())
             if target.exists():
-                target.open("r+").close()  # one that may not be written is left as it is
+                target.open("r+").close()  # a file that may not be written is not changed
                 shutil.copymode(target, beside)
             beside.replace(target)
         finally:
@@ -220,7 +220,7 @@ def import_(options: ImportOptions) -> int:
         return failed
 
     failed = anyio.run(read)
-    if not failed and options.format is None:  # whatever failed said so already
+    if not failed and options.format is None:  # the failure was printed already
         _name_broken()
     if made and failed == len(options.files):
         Path(address).unlink(missing_ok=True)  # nothing was imported, so nothing is left behind

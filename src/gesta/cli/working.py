@@ -32,7 +32,7 @@ def work(options: WorkOptions) -> int:
             await work.on(Worker(record, agents, jobs=options.jobs, failed=work.failed))
 
     try:
-        with redirect_stdout(sys.stderr):  # what a tool prints is talk
+        with redirect_stdout(sys.stderr):  # a tool's output goes to stderr
             anyio.run(main)
     except KeyboardInterrupt:
         print(file=sys.stderr)

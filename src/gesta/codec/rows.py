@@ -186,7 +186,8 @@ def link(prev: bytes, row: Row, sealed: bytes | None = None) -> bytes:
 
 def verify(row: Row, prev: bytes, sealed: bytes | None = None) -> bool:
     """Return whether a row is byte for byte what was written after `prev`; of an erased one, whether its header is."""
-    sizes = len(prev), len(row.salt) * 2 if sealed is None else len(sealed)  # fixed, so that no byte can change sides
+    # of fixed size, so that no byte can move between the parts
+    sizes = len(prev), len(row.salt) * 2 if sealed is None else len(sealed)
     try:
         parted = sealed is None and (row.annotations == "" or "\0" in row.content)  # the same bytes, in other columns
         return sizes == (32, 32) and not parted and link(prev, row, sealed) == row.digest
@@ -219,7 +220,7 @@ def _pack(value: Any, keep: Keep | None, *, typed: bool) -> tuple[str, Any]:
         odd = ("$" in text and '{"$' in text) or ("\\" in text and "\\u0000" in text)  # one character is found faster
         size = len(data)
         levels = text.count("{") + text.count("[") if size > 2 * MAX_DEPTH else 0  # at most
-        if levels > MAX_DEPTH:  # a neighbour is no deeper
+        if levels > MAX_DEPTH:  # a value beside another one is not deeper
             odd |= levels - text.count("},{") - text.count("],[") > MAX_DEPTH
         if not odd and (keep is None or size <= LARGE):
             back: Any = (_CONTENT if typed else _ANY).decode(text)

@@ -205,7 +205,7 @@ def _parts(entries: Sequence[Entry], how: Fork) -> tuple[int, list[Entry]]:
         _set(content, each)
     made = decode_content(json.dumps(content), {})
     if isinstance(made, ChatCompletionContent) and told(made) != told(entry.content):
-        made = msgspec.structs.replace(made, meta=None)  # its bytes say something else
+        made = msgspec.structs.replace(made, meta=None)  # the recorded bytes no longer fit the changed entry
     _allow(entries, entry, made, how)
     rest = entries[seq : _end_of_reply(entries, seq)]
     return seq - 1, [msgspec.structs.replace(entry, content=made), *rest]

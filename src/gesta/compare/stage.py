@@ -35,7 +35,7 @@ from gesta.perform.late import LATE
 from gesta.state.calls import UNSETTLED
 from gesta.store import Batch, BlobRow, Foreign, Info, Lease, Letter, QueryBounds, RunRow, Table, TransactionalEffect
 
-GATE = 50  # looks at whether something's turn has come, while nothing else happens
+GATE = 50  # looks at what comes next, while nothing else happens
 BESIDE = frozenset({Kind.ToolResult, Kind.Fault, Kind.Edge, Kind.Budget, Kind.Begin, Kind.End})
 """Kinds from outside that a process may write itself while it replays."""
 Found = tuple[Entry, Entry, Difference]

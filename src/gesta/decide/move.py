@@ -162,7 +162,7 @@ def decide_step(agent: Agent, state: RunState, name: str) -> Finish | Wait | Non
         return over
     if bound is not None and name not in state.steps.named and len(state.steps.named) >= bound:
         return _limit("calls", bound)
-    if state.copied:  # whatever it does may be done in the record that was copied, too
+    if state.copied:  # the record that was copied may do the same
         return Wait((Waiting("copy", 0, name),))
     return None
 
@@ -212,7 +212,7 @@ def _calls(agent: Agent, state: RunState) -> Use | Wait | None:
             settle.append(call)
         elif found != "close":
             waits.append(_waiting(agent, call, found))
-        # else the placeholder before the next request answers it
+        # else the call gets a placeholder before the next request
     if run or settle:
         return Use(tuple(run[: max(1, agent.policy.parallel)]), tuple(settle))
     return Wait(tuple(waits)) if waits else None

@@ -84,7 +84,7 @@ def awaits_end(tool: Tool | None, last: Try) -> bool:
     """Return whether a resolution counts only when the attempt has ended: until then, the effect may happen yet."""
     if last.verdict == "done" or last.over or last.void or last.doubt == WAITS:
         return False
-    if last.process is None:  # of format 1: nobody will ever know more than who said so
+    if last.process is None:  # of format 1: only the person knows
         return False
     effect = effect_of(tool, last)
     return effect != "pure" and not (effect == "idempotent" and last.verdict == "retry")

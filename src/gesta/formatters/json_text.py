@@ -29,7 +29,7 @@ class JsonReader:
 
     def __init__(self) -> None:
         self._words: list[str] = []
-        self._space = ""  # after what was told: the text ends before it if a call comes next
+        self._space = ""  # not shown yet: the text ends before it if a call comes next
         self._held = self._begun = False
 
     def feed(self, text: str) -> list[Delta]:

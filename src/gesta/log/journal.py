@@ -36,7 +36,7 @@ from gesta.store import Batch, BlobRow, Lease, Letter, Prune, Statements, Store,
 
 Clock = Callable[[], datetime]
 PAGE = 500  # entries of a run that are in memory at once while it is folded
-SALTS = 32  # asking the system for randomness once for many entries; runs at once have as many each
+SALTS = 32  # one system call for randomness serves many entries of a run
 
 
 utc_now: Clock = partial(datetime.now, UTC)
@@ -113,7 +113,7 @@ class Journal:
         """Those that nobody has taken yet."""
         self._after: list[tuple[int, Callable[[], None]]] = []
         self._committing = False
-        self._committed: anyio.Event | None = None  # made where somebody waits for it
+        self._committed: anyio.Event | None = None  # made only if a task waits
         self._failure: GestaError | None = None
         self._left = False
         self._salts = b""

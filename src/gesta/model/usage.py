@@ -36,7 +36,7 @@ class Tokens(Struct, frozen=True, kw_only=True):
 
 def tokens(usage: Mapping[str, Any] | None) -> Tokens | None:
     """Return the tokens of a provider's usage; `None` if it does not hold input and output tokens. Total."""
-    if not usage or not isinstance(usage, Mapping):  # whatever stands there on record
+    if not usage or not isinstance(usage, Mapping):  # a record may hold any value there
         return None
     read, wrote = _first(usage, "prompt_tokens", "input_tokens"), _first(usage, "completion_tokens", "output_tokens")
     details = ("completion_tokens_details", "output_tokens_details")

@@ -92,7 +92,7 @@ def _keep(kept: dict[str, Any], name: str, value: Any) -> bool:
         kept["anyOf"] = [_node(inner) for inner in value]
     elif name == "prefixItems" and isinstance(value, list):
         kept["items"] = {"anyOf": [_node(inner) for inner in value]}
-        return False  # and told: which comes where
+        return False  # the order is told in the description
     else:
         return name == "items" and value is False
     return True

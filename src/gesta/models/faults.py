@@ -11,7 +11,7 @@ from gesta.errors import ModelFault
 from gesta.models.jsontext import compact
 from gesta.text.redactor import SECRETS
 
-AROUND = 4000  # bytes that are looked at beyond the end of an excerpt, for a secret that it would cut in two
+AROUND = 4000  # bytes read beyond an excerpt, for a secret at its end
 PERMANENT = frozenset(
     {
         *("insufficient_quota", "context_length_exceeded", "model_not_found", "invalid_prompt", "content_filter"),

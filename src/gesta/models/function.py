@@ -53,7 +53,7 @@ class Seen:
         """Return the messages of blocks, each a new dict, so that a function may change it. Cost: what is new."""
         place = id(blocks)
         read, known = self._known.pop(place, ([], []))
-        if read != blocks[: len(read)]:  # another list by now, or something was left out
+        if read != blocks[: len(read)]:  # the list was replaced, or blocks were left out
             read, known = [], []
         known += read_all(blocks[len(read) :])
         self._known[place] = [*blocks], known

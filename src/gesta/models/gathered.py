@@ -57,7 +57,7 @@ class _Slot:
         if name != self.name:
             self.name += name
         if args:
-            if self.args == ["{}"] and args.startswith("{"):  # a place held by some proxies until the real ones come
+            if self.args == ["{}"] and args.startswith("{"):  # a placeholder of some proxies
                 self.args.clear()
             self.args.append(args)
 

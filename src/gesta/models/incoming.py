@@ -42,7 +42,7 @@ class Incoming(ABC):
         Raises:
             ModelFault: the stream holds an error, or an event that is no JSON.
         """
-        if self._events is None:  # nothing that tells has come, or a whole reply is coming
+        if self._events is None:  # the form is not known yet, or it is a whole reply
             if self.whole is not None:
                 self.whole.append(data)
                 return []

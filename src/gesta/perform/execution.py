@@ -176,7 +176,7 @@ class LiveRun:
         else:
             self.trace()
             entries = self._fresh.copy()
-            self._fresh.clear()  # in place: the desks of inner spans share it
+            self._fresh.clear()  # in place: the live runs of inner spans share the list
         for entry in entries:
             self.state = self._view.apply(self.state, entry)
             self.prompt.add(entry)

@@ -163,7 +163,7 @@ async def _exchange(agent: Agent, live: LiveRun, request: Request, coming: Comin
     whole = reply.text
     if reader is not None:
         for read in reader.feed(whole[fed:]):
-            if fed:  # a reply that came whole is told whole
+            if fed:  # a reply that came whole is shown whole
                 _show(live, coming, read)
         reply = reader.close(reply)
     if live.streamed:

@@ -178,7 +178,7 @@ async def attended(stop: Stop, work: Callable[[], Awaitable[T]]) -> T:
             try:
                 with anyio.CancelScope(shield=True):
                     await done.wait()
-            except anyio.get_cancelled_exc_class():  # asyncio's own go through a shield
+            except anyio.get_cancelled_exc_class():  # cancellations by asyncio itself pass through a shield
                 stop.ask(now=True)
             raise
     if failures:

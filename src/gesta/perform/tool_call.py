@@ -115,7 +115,7 @@ async def _with_slots(works_: Sequence[ReadyCall], live: LiveRun) -> list[ReadyC
     if ready or not works_:
         return ready
     slot = ThreadSlot()
-    await live.log.durable()  # the reply was paid for, and a thread may be long in coming
+    await live.log.durable()  # the reply was paid for, and the wait for a thread may be long
     with live.stop.breaking():
         await slot.wait()
     live.stop.check()
@@ -128,7 +128,7 @@ async def _try_all(works_: Sequence[ReadyCall], live: LiveRun) -> None:
     keep, marks = live.log.journal.store.keep, dict[int, Mark]()
     for work, (attempt, _) in zip(works_, trials, strict=True):
         if work.tool.effect != "pure":
-            marks[attempt.seq] = mark_of(attempt_name(live, attempt.seq), keep)  # at work from here on, for all
+            marks[attempt.seq] = mark_of(attempt_name(live, attempt.seq), keep)  # it counts as at work from here on
     begun, left, checked = False, len(works_), 0.0
     failures: list[GestaError] = []
 
@@ -144,7 +144,7 @@ async def _try_all(works_: Sequence[ReadyCall], live: LiveRun) -> None:
                 await live.log.durable()
         except GestaError as failure:
             failures.append(failure)
-            live.stop.ask()  # nothing that happens from here on can be written down
+            live.stop.ask()  # from here on nothing can be written
 
     try:
         await _on_record(trials, live)
@@ -154,7 +154,7 @@ async def _try_all(works_: Sequence[ReadyCall], live: LiveRun) -> None:
             return
     finally:
         if not begun:
-            marks.clear()  # an exception keeps its frames, and with them what stands in them
+            marks.clear()  # an exception keeps its frames and their variables alive
             for work in works_:
                 if work.slot is not None:
                     work.slot.leave()
@@ -197,7 +197,7 @@ async def _told_meanwhile(trials: Sequence[tuple[Entry, str]], live: LiveRun) ->
             raise LeaseLost(run, f"the lease of epoch {journal.lease.epoch}", "that another process has taken it")
         letters = await journal.store.inbox(run)
     except GestaError:
-        for entry, key, fault in faults:  # whoever goes on is told that nothing was begun
+        for entry, key, fault in faults:  # the process that continues the run must know that nothing was begun
             live.host.save(late(run, entry.seq, key, fault))
         raise
     if all(letter.id in journal.taken_in or is_message(letter) for letter in letters):

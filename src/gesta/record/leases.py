@@ -51,7 +51,7 @@ class Leases:
         finally:
             own = [] if run in self._kept.get(above or "", ()) else [lease]
             with shielded():
-                async with AsyncExitStack() as back:  # one that cannot be given back keeps no other
+                async with AsyncExitStack() as back:  # an error for one lease must not keep the others
                     for each in [*own, *self._kept.pop(run, {}).values()]:
                         back.push_async_callback(self.store.release, each)
 

@@ -157,7 +157,7 @@ class Turns:
                 try:
                     return await self._turn(agent, run, opening, told)
                 except RunHeld as held:
-                    if held.run != run or held.unknown is not None:  # a run below, or nobody that could be waited for
+                    if held.run != run or held.unknown is not None:  # a child run, or there is nobody to wait for
                         raise
                     if replaces:
                         await self._cancel(run, replaces)
@@ -206,7 +206,7 @@ class Turns:
                 if ended.end is None:
                     return await self._queued(opening, live, ended)
         elif turn is not None:
-            await take_in(live)  # what came since the last turn is about that one
+            await take_in(live)  # letters since the last turn are about that turn
         waits = await self._serve(agent, live)
         return await self._queued(opening, live, waits) if waits is not None else None
 
@@ -354,7 +354,7 @@ class Turns:
                     died = Error(type=LOST, message="the process that held the run ended, or lost it")
                     live.write(FaultContent(of=begin, error=died), begin)
                     live.absorb()
-                    await live.log.durable()  # also where who holds it now only asks for an earlier answer
+                    await live.log.durable()  # also if this process only reads an earlier answer
                 yield live
                 live.absorb()
             finally:

@@ -114,7 +114,7 @@ class OpenCall(Struct):
     @property
     def again(self) -> bool:
         """Whether an earlier attempt may have had the effect under the key that the next attempt will use."""
-        if self.last is None or self.last.void or self.last.effect in EFFECTS:  # of those, all is known before a next
+        if self.last is None or self.last.void or self.last.effect in EFFECTS:  # known before the next one begins
             return False
         return self.attempts > self.waited
 

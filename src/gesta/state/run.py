@@ -168,7 +168,7 @@ def _fork(state: RunState) -> None:
             call.approval = call.approved = call.expires = None
         if call.last is not None:
             call.last.void = True
-            if call.last.doubt == WAITS:  # for a run below the base: the fork's tool did not begin to wait
+            if call.last.doubt == WAITS:  # the base waited for its child run; the fork's tool has not called one
                 call.last.doubt, call.last.child = LOST, ""
             if call.last.verdict == "retry":
                 call.last.verdict = call.last.settled = None

@@ -195,7 +195,7 @@ def allow_role(connection: Connection, place: Place, role: str) -> None:
 def standing(connection: Connection) -> bool:
     """Return whether a connection that waits for nothing is still there. Cost: 2 us; the server is not asked."""
     try:
-        for _ in range(2):  # its last words, and then that it is closed
+        for _ in range(2):  # the server's last message, and then the closed connection
             connection.pgconn.consume_input()
     except psycopg.Error:
         connection.close()

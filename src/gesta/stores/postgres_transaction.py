@@ -38,7 +38,7 @@ class Transaction:
         self._lock = number(info.id)
         self._channel = channel(info)
         self._pos = 0  # of the last row
-        self._rows: list[Row] = []  # that go out together
+        self._rows: list[Row] = []  # rows that are sent together
         self._known: dict[str, tuple[str | None, int, int]] = {}  # run: owner, epoch and head
 
     def begin(self, runs: Iterable[str] = (), *, synced: bool = False) -> None:
@@ -63,7 +63,7 @@ class Transaction:
         for work, outcome in zip(works, outcomes, strict=True):
             if isinstance(work, Take) and isinstance(outcome, Lease):
                 return bool(self._all(GRANTED, outcome.run, outcome.owner, outcome.epoch))
-            if isinstance(work, Letter) and outcome is True:  # or the same letter of somebody else is, which is as good
+            if isinstance(work, Letter) and outcome is True:  # an equal letter of somebody else would be the same
                 return bool(self._all(SENT, work.run, work.key))
         return False  # nothing that could not be done twice
 

@@ -290,7 +290,7 @@ class Writer:
         """Call an effect, and return its entries. Its changes are undone if it says so."""
         trial.played = True
         tables = PostgresSql(self._connection, self._place.schema, self._options.tool_role, effect.timeout_s)
-        # the tool's own time is no standing still: it would be cut off in every life of its run
+        # the server must not end a transaction in which a tool works long: it would be cut off each time
         self._connection.execute("SAVEPOINT effect; SET LOCAL idle_in_transaction_session_timeout = 0")
         try:
             batch, kept = effect.work(tables)

@@ -341,7 +341,7 @@ async def _commit(store: Store, going: list[_Going], gone: Gone, pruner: Pruner)
     value = Pruned(record=store.info.id, runs=stones, places=every, by=pruner.by, reason=pruner.reason)
     try:
         await _note(store, PRUNED, value, pruner.clock, [each.prune for each in going])
-    except LeaseLost as error:  # a letter came, or an owner was taken for dead, between our look and the commit
+    except LeaseLost as error:  # a letter came, or the run was taken, between the check and the commit
         gone.staying += [Staying(each.row, str(error)) for each in going]
         return
     gone.runs += len(going)

@@ -24,8 +24,8 @@ from gesta.stores.common import News
 GROUP = 256  # works in one commit, at most
 HASTY = 4  # as many batches, or fewer, are committed in place while the disk is quick
 QUICK_S = 0.001  # a thread costs 0.1 ms of processor time, so a quicker disk is not worth one
-FADING = 0.7  # of what a slow commit counts, with each one after it
-YIELD_S = 0.005  # others have the event loop so often, also beside a run that never waits
+FADING = 0.7  # factor by which a slow commit counts less with each later one
+YIELD_S = 0.005  # seconds after which other tasks get the loop, also beside a run that never waits
 AGAIN_S = 0.002  # between two looks at a thread whose end cannot be awaited
 
 
@@ -208,7 +208,7 @@ class Sharing:
                         await anyio.sleep(AGAIN_S)
                     else:
                         await to_thread.run_sync(self._carry, commits, group, limiter=self._thread)
-            except anyio.get_cancelled_exc_class() as error:  # asyncio's own go through a shield
+            except anyio.get_cancelled_exc_class() as error:  # cancellations by asyncio itself pass through a shield
                 stop = error
         if stop is not None:
             raise stop
@@ -223,7 +223,7 @@ class Sharing:
             while not ticket.settled:
                 try:
                     await self._settle(commits, ticket)
-                except anyio.get_cancelled_exc_class() as again:  # asyncio's own go through a shield
+                except anyio.get_cancelled_exc_class() as again:  # those of asyncio itself pass through a shield
                     error = again
         if not anyio.get_current_task().has_pending_cancellation():
             cancel_again(error)

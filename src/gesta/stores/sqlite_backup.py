@@ -66,7 +66,7 @@ def _made(path: Path, part: Path, progress: Callable[[int, int], None]) -> None:
 
 def _copy(reading: apsw.Connection, writing: apsw.Connection, progress: Callable[[int, int], None]) -> None:
     reading.execute("BEGIN")
-    reading.execute("SELECT 1 FROM main.record").fetchall()  # from here on it is what it is now
+    reading.execute("SELECT 1 FROM main.record").fetchall()  # from here on the copy does not change
     with writing.backup("main", reading, "main") as copy:
         while not copy.done:
             copy.step(PAGES)

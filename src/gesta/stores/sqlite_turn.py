@@ -85,7 +85,7 @@ class Turn:
         while not taken(self.descriptor, byte):
             if time.monotonic() > until:
                 return False
-            time.sleep(random.uniform(0.5, 1.5) * every_s)  # noqa: S311 - so that those who wait do not march in step
+            time.sleep(random.uniform(0.5, 1.5) * every_s)  # noqa: S311 - so that waiting processes do not all look at once
         return True
 
 

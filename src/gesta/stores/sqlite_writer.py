@@ -31,7 +31,7 @@ from gesta.stores.sqlite_turn import busy, left
 from gesta.stores.sqlite_works import Works
 
 CLOSING_S = 0.1  # how long a closing store waits for readers, before it leaves the log beside the file
-LAST_S = 5.0  # how long it waits to say which leases are free; when the process ends, others see it anyway
+LAST_S = 5.0  # how long closing waits to commit free leases; others see the end of the process anyway
 READERS_S = 2.0  # how long it waits for readers, to write the file anew
 RETRY_S = 0.5  # between two tries to give leases back whose commit failed
 WAITING = "SELECT run, key, content, at, id FROM main.inbox WHERE run = ? ORDER BY id"
@@ -74,7 +74,7 @@ class Writer:
         self._lost: WriteFailed | None = None  # the file or its log was taken away
         self._turn = threading.Lock()
         self._queue = guard.hold.turn  # among processes
-        self._until = 0.0  # when to wait no longer for a program that knows nothing of turns
+        self._until = 0.0  # end of the wait for a program that does not queue
         self._leases = Leases(connection, guard.hold.presence, terms.clock)
         self._works = Works(connection, self._leases, terms.clock)
         self._seen = -1  # data version after our last commit
@@ -295,7 +295,7 @@ class Writer:
                 raise failure from error
             if len(works) == 1:
                 return [failure]
-            self._until = time.monotonic() + self._terms.busy_s  # what is done cannot be taken back: wait for the rest
+            self._until = time.monotonic() + self._terms.busy_s  # committed works cannot be undone: wait for the rest
             return [outcome for work in works for outcome in self._commit((work,), synced=synced)]
         if not self._guard.reached() and not saved_in_place(self._connection, self._guard):
             raise self._gone()
@@ -340,10 +340,10 @@ class Writer:
         Returns the error about a file that is no longer there.
         """
         if self._lost is not None or not self._guard.stands():
-            self._connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)  # what another one wrote stays
+            self._connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)  # entries of another process stay
             told_of = self._lost is not None or not self._path.parent.exists()
             return None if told_of or in_file(self._connection, self._guard, self._path) else self._gone()
-        if not self._guard.alone():  # our copy of SQLite may think that we are, and take the log away from the others
+        if not self._guard.alone():  # SQLite may believe that we are alone, and delete the log of the others
             self._connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
         self._until = time.monotonic() + patience_s
         last = self._guard.hold.stores == 1 and not self._guard.hold.kept

@@ -58,7 +58,7 @@ class LeaseSentences:
         assert (second.head, second.digest) == (2, batch.rows[-1].digest)
         assert second.epoch > first.epoch
         await refused(store.append(make_batch(first, 2)), LeaseLost)
-        await store.release(first)  # no longer held: let be
+        await store.release(first)  # no longer held: nothing happens
         await store.append(make_batch(second, 2))
         await store.release(second)
         await refused(store.append(make_batch(second, 3)), LeaseLost)

@@ -149,7 +149,7 @@ def unexplained(entries: Iterable[Entry]) -> Unexplained:
     for key in _ordered(state, state.entries):
         reached[key] = 1 << numbers[key] if key in numbers else 0
         for link in state.links(key):
-            reached[key] |= reached.get(link, 0) if link[0] in state.origins else -1  # who knows where that leads
+            reached[key] |= reached.get(link, 0) if link[0] in state.origins else -1  # unknown where that leads
     answers = [(state.entries[key].id, reached[key], asked) for key, asked in state.questions.items()]
     lost = [id for id, reach, asked in answers if not all(reach >> numbers[each] & 1 for each in asked)]
     unprompted = [id for id, _, asked in answers if not asked]
@@ -167,7 +167,7 @@ def _missing(state: State, entry: Entry, place: Place | None) -> str | None:
         return "a place in the table of kinds"
     known = {state.kind(link) for link in state.links((entry.run, entry.seq))}
     nobody = not state.origins[entry.run].asked and entry.kind in (Kind.Assistant, Kind.ChatCompletion)
-    if place.causes == frozenset() or nobody or None in known:  # none of a kind: in a run that was not given
+    if place.causes == frozenset() or nobody or None in known:  # a cause without a kind is in a run that was not read
         return None
     if place.causes is None or _inferred(entry):
         return None if known else "a cause"

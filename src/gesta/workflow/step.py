@@ -101,7 +101,7 @@ class ProgramTurn:
             await self._rest()
             self._left = True
             raise
-        except GestaError:  # the turn stays open: what runs beside this is not broken off, so that it is found done
+        except GestaError:  # the turn stays open: the steps beside this one may end, so that they are on record
             await self._rest()
             raise
         finally:
@@ -129,7 +129,7 @@ class ProgramTurn:
             return None
         self._handing += 1
         try:
-            await checkpoint()  # lets those come this far that were started together
+            await checkpoint()  # so that steps which were started together are counted
             return share(budget, self.live.state, self._handing)
         finally:
             self._handing -= 1
@@ -154,7 +154,7 @@ class ProgramTurn:
     def use(self, name: str) -> None:
         """Mark a name as used in this pass. Raises OtherProgram if it was used before."""
         if self._left:
-            raise Suspended  # a `finally` of the program: its time has not come
+            raise Suspended  # a `finally` of the program: the turn only waits
         if name in self._used:
             raise OtherProgram(name, "the name was used before in this turn", "another name for each step and note")
         self._used.add(name)
@@ -174,7 +174,7 @@ class ProgramTurn:
         self._resting += 1
         self._wake()
         try:
-            await checkpoint()  # what was started beside it may not have come to its first step
+            await checkpoint()  # tasks that were started beside it may not have reached their first step
             while self._busy > self._resting:
                 await self._changed.wait()
         finally:

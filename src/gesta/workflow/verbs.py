@@ -258,7 +258,7 @@ class Verbs(ProgramTurn):
         elif event.type == "retract":
             self.live.streamed = False
             self.live.tell_now("retract", "", last=True)
-        elif event.type != "answer":  # where the child's answer ends, this one need not
+        elif event.type != "answer":  # this run's answer may go on after the child's
             self.live.pass_on(event)
 
     async def _edge(self, live: LiveRun, step: WorkflowStep, handed: StepInput) -> tuple[int, dict[str, Any] | None]:

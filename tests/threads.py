@@ -28,7 +28,7 @@ class Held:
         assert await anyio.to_thread.run_sync(self._all.wait, PATIENCE_S)
 
     async def let_go(self) -> None:
-        """Let them go on, and wait until they have ended; what they gave when nobody waited is a letter by then."""
+        """Release them, and wait until they have ended; a result that nobody waited for is a letter by then."""
         await self.all_here()
         self._go.set()
         for thread in self._threads:

@@ -74,7 +74,7 @@ def slowly(name: str, tool: gesta.Tool = slow) -> gesta.Agent:
 
 
 async def leave() -> None:
-    """Let the other tasks of this loop do what they can do now."""
+    """Wait until the other tasks of this loop have done what they can do now."""
     for _ in range(100):
         await checkpoint()
 

@@ -41,7 +41,7 @@ class TaskCallbacks(Struct, kw_only=True, metaclass=Spelled):
 
 @contextmanager
 def heard(callbacks: Callbacks, live: LiveRun) -> Iterator[None]:
-    """Tell the callbacks what the model says while the block runs, beside who listens to the run."""
+    """Call the callbacks with the words of the model while the block runs. The run's listener hears them too."""
     if callbacks.start_llm_stream is None:
         yield
         return

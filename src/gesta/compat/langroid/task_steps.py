@@ -179,7 +179,7 @@ class Steps(TaskRules, eq=False):
         doc.metadata.status = StatusCode.DONE if effect.ends else None
 
     def _hand_on(self, doc: ChatDocument, live: LiveRun) -> None:
-        """Let an answer of the agent carry the calls that sub-tasks handle, beside those that it handled itself."""
+        """Add the calls that sub-tasks handle to an answer of the agent, beside those that it handled itself."""
         theirs = {name for sub in self.sub_tasks for name in sub.chat.llm_tools_handled} - self.chat.llm_tools_handled
         for call in list(live.state.calls.values()):
             if call.good and call.name in theirs and not doc.metadata.status:

@@ -21,7 +21,14 @@ from gesta.compat.trustgraph.agent.tool_filter import get_next_state
 from gesta.compat.trustgraph.provenance import agent_observation_uri, agent_step_result_uri, agent_thought_uri
 from gesta.compat.trustgraph.requests import agent_for
 from gesta.compat.trustgraph.schema import AgentRequest, AgentResponse, AgentStep, PlanStep
-from gesta.kinds import AttemptContent, RequestHeaderContent, ThoughtContent, ToolCallContent, ToolResultContent
+from gesta.kinds import (
+    ApprovalContent,
+    AttemptContent,
+    RequestHeaderContent,
+    ThoughtContent,
+    ToolCallContent,
+    ToolResultContent,
+)
 from gesta.record.record import Record
 from gesta.views.lineage import unexplained
 
@@ -408,3 +415,33 @@ async def test_a_user_reaches_no_group_of_tools_without_a_right_to_it_whatever_a
         ]
     assert [tool["name"] for tool in headers[0].tools or ()] == offered
     assert bool(ran) == ("vault" in offered), "a call of what was not offered is not carried out"
+
+
+@pytest.mark.parametrize(
+    ("agent", "verdict"), [(React, "approved"), (React, "denied"), (Plan, "approved"), (Plan, "denied")]
+)
+async def test_a_pattern_waits_for_approval_of_its_tools_and_goes_on_with_what_a_person_says(
+    agent: type[PatternBase], verdict: Any
+) -> None:
+    ran: list[str] = []
+
+    async def ask(place: str) -> str:
+        ran.append(place)
+        return f"gold of the {place}"
+
+    asking = agent.agent("seeker", gesta.function(says), tools=[gesta.tool(ask, name="fetch", approval=True)])
+    async with gesta.open() as record:
+        outcome = await record.run(asking, "Where is gold?", session="s")
+        for _ in range(2):
+            (waiting,) = outcome.waiting
+            assert waiting.of is not None
+            await record.send(
+                outcome.run, ApprovalContent(of=waiting.of, verdict=verdict, by="ann"), key=f"{waiting.of}"
+            )
+            outcome = await record.resume(outcome.run, asking)
+        results = [
+            each.content.outcome for each in await everything(record) if isinstance(each.content, ToolResultContent)
+        ]
+    assert outcome.reason == "answered"
+    assert ran == (["attic", "cellar"] if verdict == "approved" else [])
+    assert results == ["ok" if verdict == "approved" else "denied"] * 2

@@ -61,6 +61,7 @@ async def test_each_session_is_read_to_its_end_and_each_node_once(shape: str, se
         assert Counter(steps) == Counter(list(made.expected(session))), (shape, seed, session)
 
 
+@pytest.mark.timeout(300)
 @pytest.mark.skipif(ExplainabilityClient is None, reason="needs trustgraph-base; see .ci/originals trustgraph")
 @pytest.mark.parametrize("shape", SHAPES)
 async def test_the_client_of_trustgraph_reads_what_is_explained(shape: str) -> None:

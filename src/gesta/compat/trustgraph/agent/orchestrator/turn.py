@@ -17,7 +17,8 @@ from gesta.codec.rows import digest_of
 from gesta.compat.trustgraph.context import Action, UserAwareContext
 from gesta.compat.trustgraph.requests import AgentRequest, AgentResponse
 from gesta.compat.trustgraph.schema import Triples
-from gesta.decide.move import Finish, Wait, decide_calls
+from gesta.decide.move import Close, Finish, Wait, decide_calls
+from gesta.decide.open_call import placeholder
 from gesta.entry import Cause, Entry
 from gesta.events import Event
 from gesta.function_tool.tool import Tool
@@ -35,6 +36,7 @@ from gesta.loop import step
 from gesta.patterns.roles import Prompts, answer_of, role, take
 from gesta.perform.child import call_key
 from gesta.perform.execution import LiveRun
+from gesta.perform.move import perform
 from gesta.prompt.formatter import observation_text
 from gesta.state.steps import WorkflowStep
 from gesta.workflow.step import Ended, Stopped
@@ -213,6 +215,8 @@ class PatternTurn:
             while seq in live.state.calls:
                 move, made = await step(agent, live, decide_calls)
                 entries += made
+                if move is None:  # it was denied, or cannot be carried out
+                    entries += await perform(agent, Close((placeholder(agent, live.state.calls[seq]),), None), live)
                 if isinstance(move, Wait):
                     raise self.verbs.wait(move.what)
                 if isinstance(move, Finish):

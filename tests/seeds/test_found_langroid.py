@@ -331,6 +331,19 @@ def test_a_responder_in_place_of_another_can_call_that() -> None:
     assert [each.text for each in task.chat.message_history if each.role == "assistant"] == ["done? no"]
 
 
+def test_a_handler_that_a_program_puts_on_an_agent_counts_though_the_tool_was_enabled_before() -> None:
+    """L3."""
+    made = agent("a", SECRET, "DONE")
+    made.enable_message(Secret)
+    handler = Mock(return_value="mocked")
+    made.secret = handler
+    assert made.handle_message(SECRET) == "mocked"
+    task = lr.Task(made, interactive=False)
+    task.run("go")
+    assert "mocked" in [doc.content for doc in task.trail]
+    assert handler.call_count == 2
+
+
 def test_a_subclass_handles_messages_itself() -> None:
     """L3."""
 

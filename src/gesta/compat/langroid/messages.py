@@ -196,13 +196,17 @@ class Messages(Histories):
         if msg is None:
             return []
         if not isinstance(msg, ChatDocument):
-            found, outside = self.get_json_tool_messages(msg), False
+            found = self.get_json_tool_messages(msg)
         else:
-            meta = msg.metadata
-            outside = meta.tainted or (meta.sender == Entity.USER and not meta.tools_from_agent)
-            found = msg.tool_messages or ([] if meta.calls else self._tools_in(msg))
-        found = [each for each in found if not outside or facts_of(type(each)).name in self.llm_tools_usable]
+            found = msg.tool_messages or ([] if msg.metadata.calls else self._tools_in(msg))
+        found = self._filter_user_origin_tools(msg, found)
         return [each for each in found if all_tools or self._is_mine(each)]
+
+    def _filter_user_origin_tools(self, msg: Said, tools: Sequence[ToolForm]) -> list[ToolForm]:
+        """Leave out tools for programs where the words of a message come from outside."""
+        meta = msg.metadata if isinstance(msg, ChatDocument) else None
+        outside = meta is not None and (meta.tainted or (meta.sender == Entity.USER and not meta.tools_from_agent))
+        return [each for each in tools if not outside or facts_of(type(each)).name in self.llm_tools_usable]
 
     def _tools_in(self, msg: ChatDocument) -> list[ToolForm]:
         """Read the tool messages of a document that does not have them as such."""

@@ -167,6 +167,12 @@ class Agent(Messages):
             empty = not (doc.content or doc.tool_messages or doc.oai_tool_calls or doc.metadata.calls)
             return None if empty else doc
 
+    def _render_llm_response(self, response: ChatDocument, citation_only: bool = False) -> None:  # noqa: FBT001, FBT002
+        """Tell the callbacks what a model said, where a method of the program's own speaks for it."""
+        if not citation_only:
+            is_tool = self.has_tool_message_attempt(response)
+            told(self.callbacks.show_llm_response, response.content, is_tool=is_tool)
+
     def user_response(self, msg: Said = None) -> ChatDocument | None:
         """Have a person answer; `None` where there is nobody, or nothing was said."""
         return self.wait_for(lambda: self.user_response_async(msg), "user_response_async")

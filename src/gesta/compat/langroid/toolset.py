@@ -293,6 +293,9 @@ class Toolset:
     def _tool(self, cls: type[ToolForm], *, in_text: bool) -> Tool:
         """Make the tool of a class, or give the one that was made of the same."""
         name = facts_of(cls).name
+        word = cls._handler or name
+        if name in self._handlers and {word, f"{word}_async"} & vars(self).keys():  # a program put its own there since
+            self._handlers[name] = self._handler(cls)
         effect: Effect | None = "pure" if effect_of_class(cls) is not None else cls._tool_effect
         told = (cls.instructions(), cls.usage_examples() if in_text else "")
         spec = cls.llm_function_schema(defaults=name not in self._terse)  # asked each time: a class may tell otherwise
@@ -331,7 +334,10 @@ class Toolset:
         if isinstance(value, ChatDocument):
             bound = self.llm_tools_map[name]._max_result_tokens  # noqa: SLF001 - as below
             value.content = value.content if bound is None else shortened(value.content, bound)
-            text = value.content or "\n".join(map(to_json, value.tool_messages))
+            effect = effect_of(value.tool_messages[0]) if value.tool_messages else None
+            given = getattr(value.tool_messages[0], "content", None) if effect and effect.gives == "content" else None
+            text = value.content or ("" if given is None else observation_text(plain(given)))
+            text = text or "\n".join(map(to_json, value.tool_messages))
             return DocumentedResult(text, to_state(value))
         bound = self.llm_tools_map[name]._max_result_tokens  # noqa: SLF001 - a setting of the class
         if bound is not None and value is not None:

@@ -336,7 +336,7 @@ def test_a_handler_that_a_program_puts_on_an_agent_counts_though_the_tool_was_en
     made = agent("a", SECRET, "DONE")
     made.enable_message(Secret)
     handler = Mock(return_value="mocked")
-    made.secret = handler
+    made.secret = handler  # type: ignore[attr-defined]  # as programs put it there
     assert made.handle_message(SECRET) == "mocked"
     task = lr.Task(made, interactive=False)
     task.run("go")

@@ -44,7 +44,7 @@ NAMELESS = "?"
 """Name of a tool that a call does not name."""
 
 
-class Made(Struct, frozen=True, kw_only=True):
+class Made(Struct, frozen=True, kw_only=True, gc=False):
     """A tool call that somebody made."""
 
     name: str | None
@@ -58,7 +58,7 @@ class Made(Struct, frozen=True, kw_only=True):
     """What of it the reader concluded, where the source has it as text; such a call needs no id."""
 
 
-class Said(Struct, frozen=True, kw_only=True):
+class Said(Struct, frozen=True, kw_only=True, gc=False):
     """One message."""
 
     role: str

@@ -79,7 +79,7 @@ FIRST_YEAR = 1970
 _SORTER = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
 
 
-class ForeignEntry(Struct, frozen=True, kw_only=True):
+class ForeignEntry(Struct, frozen=True, kw_only=True, gc=False):
     """One entry to be."""
 
     content: Content

@@ -106,7 +106,9 @@ class ForkServer:
 def fork_server(variables: tuple[str, ...]) -> ForkServer:
     """The server of this process for some values of the variables that Python reads as it starts."""
     others = {name: value for name, value in os.environ.items() if not name.startswith(AT_START)}
-    return ForkServer(others | dict(each.split("=", 1) for each in variables))
+    server, process = ForkServer(others | dict(each.split("=", 1) for each in variables)), os.getpid()
+    atexit.register(lambda: server.end() if os.getpid() == process else None)  # a forked child ends nothing
+    return server
 
 
 def run(

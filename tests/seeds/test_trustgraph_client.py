@@ -4,12 +4,16 @@ With trustgraph-base at hand (`.ci/originals trustgraph`) it is that very client
 it a reader of the same bounds takes its place, over a few.
 """
 
+import dataclasses
+import importlib
+import random
 from collections import Counter
 from typing import Any
 
 import pytest
 from tests.seeds.explained_cases import SHAPES, Case, Graph, case
 
+from gesta.compat.trustgraph import provenance as ours
 from gesta.views.prov_chain import ENDS, FOLLOWED
 from gesta.views.prov_names import PROV, RDF_TYPE, TG
 
@@ -109,3 +113,56 @@ def same(said: str, meant: str, differ: Counter[str]) -> None:
     if said != meant:
         differ["no form"] += 1
         assert said == meant.encode("utf-8", "surrogatepass").decode("utf-8", "replace"), (said, meant)
+
+
+BUILDERS = (
+    "session",
+    "iteration",
+    "observation",
+    "final",
+    "decomposition",
+    "finding",
+    "plan",
+    "step_result",
+    "synthesis",
+)
+
+
+def drawn(draw: random.Random, builder: str) -> tuple[list[Any], dict[str, Any]]:
+    """What a pattern hands to a builder of statements."""
+    uri, text = f"urn:trustgraph:agent:{draw.random()}", draw.choice(("a", "ünï\n犬", 'x"y', "z" * 90))
+    document = draw.choice((None, "urn:doc"))
+    match builder:
+        case "session":
+            return [uri, text, "2026-01-01T00:00:00Z"], {}
+        case "iteration":
+            args = draw.choice(({}, {"x": [1, None, {"y": text}]}, None))
+            source = draw.choice(({"question_uri": "urn:q"}, {"previous_uri": "urn:p"}, {}))
+            thought = draw.choice(({}, {"thought_uri": "urn:t", "thought_document_id": document}))
+            return [uri], {"action": text, "arguments": args, **source, **thought}
+        case "observation":
+            return [uri, "urn:i"], {"document_id": document}
+        case "final":
+            return [uri], {"document_id": document, draw.choice(("question_uri", "previous_uri")): "urn:p"}
+        case "decomposition" | "plan":
+            return [uri, "urn:s", [draw.choice(("a", "b", text)) for _ in range(draw.randrange(4))]], {}
+        case "finding" | "step_result":
+            return [uri, "urn:s", text, document], {}
+    return [uri, draw.choice(("urn:p", ["urn:p", "urn:q"])), document], {}
+
+
+@pytest.mark.skipif(ExplainabilityClient is None, reason="needs trustgraph-base; see .ci/originals trustgraph")
+@pytest.mark.parametrize("builder", BUILDERS)
+def test_the_statements_that_a_pattern_sends_are_those_of_trustgraph(builder: str) -> None:
+    theirs = importlib.import_module("trustgraph.provenance")
+    for seed in range(60):
+        args, named = drawn(random.Random(seed), builder)
+        made = [getattr(each, f"agent_{builder}_triples")(*args, **named) for each in (theirs, ours)]
+        said = [Counter(repr(dataclasses.asdict(triple)) for triple in each) for each in made]
+        assert said[0] == said[1], (seed, args, named)
+        graphs = [each.set_graph(triples, "urn:g") for each, triples in zip((theirs, ours), made, strict=True)]
+        assert {triple.g for each in graphs for triple in each} == {"urn:g"}
+    for name in ("iteration", "thought", "observation", "finding", "step_result"):
+        assert getattr(ours, f"agent_{name}_uri")("s", 3) == getattr(theirs, f"agent_{name}_uri")("s", 3)
+    for name in ("session", "final", "decomposition", "plan", "synthesis"):
+        assert getattr(ours, f"agent_{name}_uri")("s") == getattr(theirs, f"agent_{name}_uri")("s")

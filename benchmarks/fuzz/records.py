@@ -187,7 +187,7 @@ def cell(lot: Random, old: bytes | None) -> tuple[Any, str]:
     if way < 0.6 and old and old[:1] in b"{[":
         try:
             return hostile(lot, msgspec.json.decode(old)), "CAST(? AS TEXT)"
-        except ValueError:
+        except (ValueError, RecursionError):
             pass
     if way < 0.75:
         return spoilt(lot, old or b"x"), lot.choice(("CAST(? AS TEXT)", "CAST(? AS TEXT)", "?"))

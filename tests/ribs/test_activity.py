@@ -263,6 +263,19 @@ async def test_a_torn_line_is_kept(torn: Path) -> None:
         assert lines[-1] == '{"identifier": "id12", "sp\n'
 
 
+async def test_a_span_without_a_name_may_end(tmp_path: Path) -> None:
+    span = {"session": "s", "name": []}
+    stamp = {"timestamp": "2026-01-01T00:00:00+00:00", "catalog_version": {"identifier": "v"}}
+    contents = [{"kind": "user", "value": "hi"}, {"kind": "end"}]
+    lines = [{"identifier": str(n), "span": span, "content": each} | stamp for n, each in enumerate(contents)]
+    path = tmp_path / "activity.log"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    async with gesta.open() as record:
+        await import_file(record, path)
+        kinds = [entry.kind for entry in await record.read((await record.find("s")).run)]
+    assert kinds.count("begin") == kinds.count("end") > 0
+
+
 async def test_a_file_that_names_no_session_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.log"
     path.write_text('{"identifier": "1", "catalog_version": {}}\n')

@@ -70,6 +70,7 @@ CELLS = [
     ("content", 'CAST(\'{"kind":"user","value":\' || zeroblob(0) || \'[\' AS TEXT)', "column content: "),
     ("annotations", "CAST(x'22ed' AS TEXT)", "column annotations is no UTF-8 text: byte 0xed at place 1"),
     ("annotations", "'{'", "column annotations: Input data was truncated"),
+    ("annotations", "'5'", "column annotations: found '5', expected an object"),
     ("causes", "'[1'", "column causes: Input data was truncated"),
     ("causes", "x'00'", r"column causes holds b'\x00', expected str"),
     ("kind", NO_TEXT, "column kind is no UTF-8 text"),

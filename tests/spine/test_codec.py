@@ -464,7 +464,7 @@ def test_writing_never_raises_and_live_is_as_resumed(data: st.DataObject) -> Non
         TimerContent(due_at=tree, key="k"),
     ]
     for content in contents:
-        write(content, annotations=tree)
+        write(content, annotations={"tree": tree})
 
 
 # Plain JSON and what only looks like it.

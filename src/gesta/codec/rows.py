@@ -107,11 +107,19 @@ def from_row(row: Row, blobs: Mapping[str, bytes]) -> Entry:
         if row.kind != content.kind:
             raise ValueError(f"column kind says {row.kind!r}, its content {str(content.kind)!r}")
         causes = () if row.causes == "[]" else _CAUSES.decode(row.causes)
-        notes = None if row.annotations is None else _unmark(_ANY.decode(row.annotations), blobs)
+        notes = None if row.annotations is None else _notes(row.annotations, blobs)
         entry = Entry(run=row.run, seq=row.seq, at=utc_time(row.at), span=row.span, causes=causes, content=content)
     except _UNREADABLE as error:
         raise BrokenRecord(f"entry {row.run}.{row.seq}", _unreadable_column(row, blobs) or str(error)) from error
     return msgspec.structs.replace(entry, annotations=notes, version=row.version, digest=row.digest, pos=row.pos)
+
+
+def _notes(text: str, blobs: Mapping[str, bytes]) -> dict[str, Any]:
+    """Read annotations. Raises what `_UNREADABLE` lists."""
+    notes = _unmark(_ANY.decode(text), blobs)
+    if type(notes) is not dict:
+        raise TypeError(f"found {text!r:.60}, expected an object")
+    return notes
 
 
 def _unreadable_column(row: Row, blobs: Mapping[str, bytes]) -> str:
@@ -131,7 +139,7 @@ def _unreadable_column(row: Row, blobs: Mapping[str, bytes]) -> str:
     for name, reader in (
         ("content", lambda: _read(row.content, blobs, row.version)),
         ("causes", lambda: _CAUSES.decode(row.causes)),
-        ("annotations", lambda: row.annotations is None or _unmark(_ANY.decode(row.annotations), blobs)),
+        ("annotations", lambda: row.annotations is None or _notes(row.annotations, blobs)),
         ("at", lambda: utc_time(row.at)),
     ):
         try:
@@ -186,9 +194,9 @@ def link(prev: bytes, row: Row, sealed: bytes | None = None) -> bytes:
 
 def verify(row: Row, prev: bytes, sealed: bytes | None = None) -> bool:
     """Return whether a row is byte for byte what was written after `prev`; of an erased one, whether its header is."""
-    # of fixed size, so that no byte can move between the parts
-    sizes = len(prev), len(row.salt) * 2 if sealed is None else len(sealed)
     try:
+        # of fixed size, so that no byte can move between the parts
+        sizes = len(prev), len(row.salt) * 2 if sealed is None else len(sealed)
         parted = sealed is None and (row.annotations == "" or "\0" in row.content)  # the same bytes, in other columns
         return sizes == (32, 32) and not parted and link(prev, row, sealed) == row.digest
     except (AttributeError, TypeError, ValueError):  # a column holds another type, or what is no text

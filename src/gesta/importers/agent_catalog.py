@@ -53,6 +53,8 @@ ANY = {"tool-result": "tool_result", "key-value": "value"}
 """Fields that must be there, though null where the line does not have them."""
 KINDS = {kind.__struct_config__.tag: kind for kind in get_args(Content)}
 MEMBERS = ("identifier", "span", "timestamp", "content", "annotations", "catalog_version")
+NAMELESS = ("",)
+"""Path of the span that a line without any lies in."""
 Line = dict[str, Any]
 
 
@@ -137,7 +139,7 @@ class _Session:
         else:
             self._add(content, self._span(path), causes, notes, inferred)
             if isinstance(content, EndContent):
-                self._open[path].pop()
+                self._open[path or NAMELESS].pop()
 
     def _answer(self, content: ToolResultContent, span: int) -> tuple[ToolResultContent, tuple[int, ...]]:
         """Name the call that a result answers: by its id, or without one the first that waits in its span."""
@@ -153,13 +155,13 @@ class _Session:
 
     def _span(self, path: tuple[str, ...]) -> int:
         """Return the open span of a path. If the source did not begin it, it is begun here."""
-        path = path or ("",)
+        path = path or NAMELESS
         if not self._open.get(path):
             self._begin(BeginContent(), path, {}, None)
         return self._open[path][-1]
 
     def _begin(self, content: BeginContent, path: tuple[str, ...], notes: Line, inferred: list[str] | None) -> None:
-        path = path or ("",)
+        path = path or NAMELESS
         parent = self._span(path[:-1]) if len(path) > 1 else None
         content = msgspec.structs.replace(content, name=path[-1], parent=parent)
         seq = self._add(content, len(self._entries) + 1, (), notes, inferred)

@@ -107,14 +107,14 @@ def from_row(row: Row, blobs: Mapping[str, bytes]) -> Entry:
         if row.kind != content.kind:
             raise ValueError(f"column kind says {row.kind!r}, its content {str(content.kind)!r}")
         causes = () if row.causes == "[]" else _CAUSES.decode(row.causes)
-        notes = None if row.annotations is None else _notes(row.annotations, blobs)
+        notes = None if row.annotations is None else _annotations(row.annotations, blobs)
         entry = Entry(run=row.run, seq=row.seq, at=utc_time(row.at), span=row.span, causes=causes, content=content)
     except _UNREADABLE as error:
         raise BrokenRecord(f"entry {row.run}.{row.seq}", _unreadable_column(row, blobs) or str(error)) from error
     return msgspec.structs.replace(entry, annotations=notes, version=row.version, digest=row.digest, pos=row.pos)
 
 
-def _notes(text: str, blobs: Mapping[str, bytes]) -> dict[str, Any]:
+def _annotations(text: str, blobs: Mapping[str, bytes]) -> dict[str, Any]:
     """Read annotations. Raises what `_UNREADABLE` lists."""
     notes = _unmark(_ANY.decode(text), blobs)
     if type(notes) is not dict:
@@ -139,7 +139,7 @@ def _unreadable_column(row: Row, blobs: Mapping[str, bytes]) -> str:
     for name, reader in (
         ("content", lambda: _read(row.content, blobs, row.version)),
         ("causes", lambda: _CAUSES.decode(row.causes)),
-        ("annotations", lambda: row.annotations is None or _notes(row.annotations, blobs)),
+        ("annotations", lambda: row.annotations is None or _annotations(row.annotations, blobs)),
         ("at", lambda: utc_time(row.at)),
     ):
         try:

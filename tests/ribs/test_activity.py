@@ -272,7 +272,7 @@ async def test_a_span_without_a_name_may_end(tmp_path: Path) -> None:
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     async with gesta.open() as record:
         await import_file(record, path)
-        kinds = [entry.kind for entry in await record.read((await record.find("s")).run)]
+        kinds = [entry.kind.value for entry in await record.read((await record.find("s")).run)]
     assert kinds.count("begin") == kinds.count("end") > 0
 
 

@@ -3,7 +3,7 @@
 Prints:
     observation: a cat
     answer: I see a cat.
-    explained by: Question Analysis Observation Conclusion
+    explained by: Question Analysis ToolUse Observation Conclusion
 """
 
 import asyncio

@@ -22,7 +22,7 @@ def test_the_spine_is_listed_in_the_order_in_which_it_is_read() -> None:
 
 def test_ribs_and_edges_are_listed() -> None:
     assert listed("The ribs are folders", "The tuple") == [f"{rib}/" for rib in RIBS]
-    edges = [name.removesuffix("/").removesuffix(".py") for name in listed("The\nedges (", ")")]
+    edges = [name.removesuffix("/").removesuffix(".py") for name in listed("edges (", ")")]
     assert sorted(edges) == sorted(EDGES)
 
 

@@ -168,7 +168,7 @@ class Agent(Messages):
             return None if empty else doc
 
     def _render_llm_response(self, response: ChatDocument, citation_only: bool = False) -> None:  # noqa: FBT001, FBT002
-        """Tell the callbacks what a model said, where a method of the program's own speaks for it."""
+        """Call the callback for what a model said, where a method of the program's own speaks for it."""
         if not citation_only:
             is_tool = self.has_tool_message_attempt(response)
             told(self.callbacks.show_llm_response, response.content, is_tool=is_tool)

@@ -126,6 +126,16 @@ def test_what_git_ignores_is_no_part_of_it(folder: Path) -> None:
     assert not index(folder).version.dirty, "no file of the catalog differs"
 
 
+def test_a_file_of_an_odd_name_has_the_version_of_its_commit(folder: Path) -> None:
+    for number, name in enumerate(("an odd\none.py", "é.py", "\x01.py")):
+        (folder / name).write_text(f"import gesta\n\n@gesta.tool\ndef t{number}() -> str: ...\n", encoding="utf-8")
+    git(folder, "add", ".")
+    git(folder, "commit", "-qm", "two")
+    second = git(folder, "rev-parse", "HEAD")
+    found = {item.source: str(item.version) for item in index(folder).items}
+    assert found["é.py"] == found["an odd\none.py"] == found["\x01.py"] == second
+
+
 def test_without_git_a_version_is_a_digest_of_what_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     put(tmp_path, desk_py=TOOLS, __pycache____x_py="import gesta\n@gesta.tool\ndef no() -> str: ...\n")

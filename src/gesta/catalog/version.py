@@ -14,8 +14,8 @@ from msgspec import Struct
 SHOWN = 12
 """Hex digits of a version that a person is shown."""
 HIDDEN = ("__pycache__", "node_modules")
-COMMIT = "\x01"
-"""Begins a line of `git log` that names a commit."""
+COMMIT = "//"
+"""Begins a line of `git log` that names a commit; no path of git begins so."""
 
 
 class Version(Struct, frozen=True, kw_only=True):
@@ -81,7 +81,7 @@ class History:
         told = self._git("log", f"--format={COMMIT}%H %cI", "--name-only", "--relative", "-z", "--", ".") or ""
         last: dict[str, tuple[str, str]] = {}
         commit = ("", "")
-        for part in _split(told.replace("\n", "\0")):
+        for part in (each.removeprefix("\n") for each in _split(told)):
             if part.startswith(COMMIT):
                 name, at = part.removeprefix(COMMIT).split()
                 commit = (name, at)

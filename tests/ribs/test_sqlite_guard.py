@@ -56,6 +56,7 @@ def test_a_copy_made_here_while_nothing_is_written_does_no_harm(path: Path) -> N
     assert entries(path) == 5
 
 
+@pytest.mark.filterwarnings("ignore:unclosed database:ResourceWarning")  # from Python 3.13 on, and it is the point
 def test_a_connection_of_another_sqlite_that_nobody_has_any_more_does_not_refuse_the_record(path: Path) -> None:
     with gesta.open_sync(path):
         pass

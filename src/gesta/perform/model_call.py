@@ -268,7 +268,7 @@ def _record(agent: Agent, live: LiveRun, coming: Coming, completion: Entry, repl
     if reply.thought:
         thought = live.write(ThoughtContent(value=reply.thought), completion.seq)
         whole = coming.words if coming.thought else reply.thought
-        if not coming.answering:
+        if whole or not coming.answering:
             live.tell("thought", whole, message=coming.message, seq=thought.seq)
     if live.streamed and (reply.calls or not reply.text.strip()):
         live.take_back(coming.message)

@@ -195,33 +195,34 @@ class Record(Inbox):
             RunHeld: somebody else writes the run. RunMirrored: it goes on in another record.
         """
         refuse_misspelt(annotations)
-        async with self.writing(session, run or name) as (journal, opened):
+        async with writing(self, session, run or name) as (journal, opened):
             begin = BeginContent(name=name, state=state, annotations=annotations or None)
             log = open_root(journal, begin, opened, skip)
             with closing(log, state):
                 yield log
 
-    @asynccontextmanager
-    async def writing(self, session: str, name: str) -> AsyncIterator[tuple[Journal, Opened]]:
-        """Hold the run `name` of a session to write spans of one's own; those that a dead writer left open are closed.
 
-        Yields:
-            What writes it, and what the first begin of a new run says.
+@asynccontextmanager
+async def writing(record: Record, session: str, name: str) -> AsyncIterator[tuple[Journal, Opened]]:
+    """Hold the run `name` of a session to write spans of one's own; those that a dead writer left open are closed.
 
-        Raises:
-            RunHeld: somebody else writes the run. RunMirrored: it goes on in another record.
-        """
-        run = await self.turns.run_of(session, name)
-        async with self.turns.leases.leased(run) as lease:
-            journal = Journal(self.store, lease, self.turns.clock)
-            before = fold(RunView(), await read(self.store, run))
-            check_here(run, before, self.store)
-            close_orphans(journal, before)
-            try:
-                yield journal, Opened(session=session, name=name, record=self.info.id)
-            finally:
-                with shielded():
-                    await journal.durable()
+    Yields:
+        What writes it, and what the first begin of a new run says.
+
+    Raises:
+        RunHeld: somebody else writes the run. RunMirrored: it goes on in another record.
+    """
+    run = await record.turns.run_of(session, name)
+    async with record.turns.leases.leased(run) as lease:
+        journal = Journal(record.store, lease, record.turns.clock)
+        before = fold(RunView(), await read(record.store, run))
+        check_here(run, before, record.store)
+        close_orphans(journal, before)
+        try:
+            yield journal, Opened(session=session, name=name, record=record.info.id)
+        finally:
+            with shielded():
+                await journal.durable()
 
 
 def typed(agent: Agent[T], outcome: Outcome[Any]) -> Outcome[T]:

@@ -26,7 +26,7 @@ from gesta.errors import message_of
 from gesta.kinds import BeginContent, EndContent, KeyValueContent
 from gesta.log.journal import Journal
 from gesta.log.steering import refuse_own
-from gesta.record.record import Record
+from gesta.record.record import Record, writing
 from gesta.store import Store
 
 
@@ -128,7 +128,7 @@ class Run:
         """Begin a span; the first of a run opens it."""
         with self._lock:
             if self._journal is None:
-                self._held = self.record.writing(self.session, self.name)
+                self._held = writing(self.record, self.session, self.name)
                 self._journal, self._opened = drive(self._held.__aenter__())
             opened = self._opened if self._journal.head == 0 else None
             own = {"state": span.state, "annotations": span.kwargs or None, "agent": span.ref}

@@ -145,6 +145,7 @@ def of(file: str, tests: str) -> tuple[str, ...]:
     return tuple(f"test_{file}.py::test_{each}" for each in tests.split())
 
 
+HOW, WHAT = ("notool", "handle", "response", "response_with_doc"), ("agent_done", "tool")
 KEYED = (
     *of("batch", "task_gen_batch_exceptions"),
     *of(
@@ -173,17 +174,86 @@ KEYED = (
     *of("tool_orchestration", "llm_done_tool orch_tools orch_tools_async send_tools"),
     *of("xml_tool_message", "llm_complex_xml_tool_message llm_xml_tool_message"),
 )
+PRIVATE = (
+    *of("tool_origin_taint", "interactive_user_response_is_tainted system_user_response_not_tainted"),
+    *of("tool_origin_taint", "donepass_repackage_propagates_taint donepass_repackage_of_llm_message_not_tainted"),
+    *of("tool_origin_taint", "filter_vetoes_tainted_handoff"),
+    *of("tool_taint_laundering", "direct_user_payload_is_blocked rewind_tool_does_not_launder_user_content"),
+    *of("tool_taint_laundering", "rewind_tool_from_llm_is_not_tainted rewind_tool_without_chat_doc_still_works"),
+    *of("tool_taint_laundering", "recipient_tool_does_not_launder_user_content recipient_tool_from_llm_is_not_tainted"),
+    *of("tool_taint_laundering", "rewind_then_add_recipient_composition_is_blocked"),
+    *of("tool_messages", "reduce_raw_tool_result multi_agent_tool_caching"),
+    *of("structured_output", "output_format_instructions"),
+)
+ADDED = "stash_is_a_classvar_not_a_private_attr tool_with_empty_stash_prompts_instead_of_crashing"
+ADDED += " tool_does_not_launder_user_content"
+IDS = (*of("task_lineage_rewind", "lineage_1_task lineage_2_task"), *of("mytypes", "docmetadata_id_conversion"))
+IDS += of("chat_agent", "llm_response_messages_no_registry_leak task_init_no_registry_leak")
+WORDS = (
+    *of("done_sequence_parser", "parse_invalid_patterns"),
+    *of("tool_messages", "enable_message_validates_arguments handle_bad_tool_message"),
+    *of("stateless_tool_messages", "handle_bad_tool_message"),
+)
+LAST_WORDS = (
+    *of("msg_routing", "addressing no_addressing"),
+    *of("task", "task_kill"),
+    *of("task_inf_loop", "task_stall"),
+    *of("tool_messages", "handle_llm_no_tool"),
+    *(f"test_tool_messages.py::test_tool_handlers_and_results[{how}-{what}]" for how in HOW for what in WHAT),
+    *of("tool_orchestration", "agent_done_interactive"),
+)
+SHOWN = (
+    *of("done_sequences", "done_sequence_tool_then_agent done_sequence_specific_tool done_sequence_multiple_sequences"),
+    *of("done_sequences", "done_sequence_with_done_if_tool done_sequence_simulates_done_if_tool"),
+    *of("done_sequences_dsl", "dsl_simple_pattern dsl_specific_tool dsl_without_spaces dsl_word_tokens"),
+    *of("task", "done_if_tool"),
+)
 KINDS = [
     Kind("left out", "Needs a model with a key, in Langroid too", KEYED),
-    Kind("beside", "Tools in XML", ("test_xml_tool_message.py",)),
+    Kind("beside", "What is inside of tools in XML", ("test_xml_tool_message.py",)),
     Kind("beside", "Files of HTML and TSV beside the record", ("test_html_logger.py", "test_task_optional_logger.py")),
-    Kind("beside", "A registry of objects", ("test_object_registry.py",)),
-    Kind("beside", "Callbacks that print", ("test_callbacks.py",)),
+    Kind("beside", "Objects by id: a registry", ("test_object_registry.py", *IDS)),
+    Kind("beside", "Callbacks that print", ("test_callbacks.py", *of("async_handlers", "async_user_response"))),
     Kind(
         "beside",
-        "The wire form of providers, and cutting a history to the length of a window",
+        "The wire form of providers, and a history that is cut to the length of a window",
         ("test_llm_response.py", "test_prep_llm_message.py"),
     ),
+    Kind("beside", "Private names, which the document does not show", PRIVATE),
+    Kind(
+        "beside",
+        "AddRecipientTool: a message without its recipient goes back to the model",
+        (
+            *(f"test_tool_taint_laundering.py::test_add_recipient_{each}" for each in ADDED.split()),
+            *of("tool_taint_laundering", "recipient_tool_two_step_stash_carries_taint"),
+        ),
+    ),
+    Kind(
+        "beside",
+        "Counts of tokens and costs of the whole process",
+        (*of("token_usage", "cached_tokens_in_llm_response"), *of("chat_agent", "agent_init_state")),
+    ),
+    Kind("beside", "The words of an error", WORDS),
+    Kind(
+        "beside",
+        "A result in words is a document there; the document says text, as here",
+        (*of("tool_messages", "agent_handle_message"), *of("stateless_tool_messages", "agent_handle_message")),
+    ),
+    Kind("beside", "Event loops inside each other, by nest_asyncio", of("async_handlers", "async_tool_handler")),
+    Kind("fails", "What was said last is the result, where there it is lost", LAST_WORDS),
+    Kind("fails", "A history shows the result of a tool, and of a task, when it is there", SHOWN),
+    Kind(
+        "fails",
+        "A synchronous call in an event loop says what to await",
+        of("done_sequences_dsl", "dsl_simple_pattern_async dsl_specific_tool_async"),
+    ),
+    Kind("fails", "JSON without a name is never a call", of("tool_messages", "agent_infer_tool")),
+    Kind(
+        "fails",
+        "The record holds a value of pydantic's as JSON",
+        tuple(f"test_tool_messages.py::test_tool_handlers_and_results[{how}-final_tool]" for how in HOW),
+    ),
+    Kind("fails", "The system message is never hidden", of("chat_agent", "clear_history")),
 ]
 
 

@@ -59,7 +59,7 @@ TYPES: list[Any] = [str, int, float, bool, list[int], list[str], dict[str, int]]
 
 
 def tools(langroid: Any, given: Any) -> list[Any]:
-    class Square(langroid.ToolMessage):  # type: ignore[name-defined, misc]  # of either
+    class Square(langroid.ToolMessage):
         request: str = "square"
         purpose: str = "To find the square of a <num>."
         num: int

@@ -229,5 +229,5 @@ class Worker:
         if waiting.what == "timer":
             notes = (note for note in state.steps.notes.values() if note.seq == waiting.of)
             return next((note.content.due_at for note in notes if isinstance(note.content, TimerContent)), None)
-        call = state.calls.get(waiting.call)
+        call = state.call(waiting.call)
         return call.expires if call is not None else None

@@ -152,7 +152,7 @@ async def test_a_child_at_work_is_running_for_who_looks_at_it() -> None:
         group.start_soon(record.run, agent, "pay")
         await begun.wait()
         (row,) = await record.store.runs()
-        above = Waiting("child", 0, "payer", run=row.run)
+        above = Waiting("child", tool="payer", run=row.run)
         seen = Outcome(run="above", session="s", turn=1, reason="waiting", waiting=(above,))
         assert [each.what for each in await open_calls(record, seen)] == ["running"]
         go.set()

@@ -253,7 +253,7 @@ class Left(Record):
         """Return an outcome that waits for the next of `ends`."""
         assert by is None, "a worker is no person"
         del agent, listener
-        what = (Waiting(cast("Any", self.ends.pop(0)), 0, "turn"),)
+        what = (Waiting(cast("Any", self.ends.pop(0)), None, "turn"),)
         return gesta.Outcome(run=run, session="s", turn=1, reason="waiting", waiting=what)
 
 

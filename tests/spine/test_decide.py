@@ -122,7 +122,7 @@ def test_a_turn_in_which_too_many_processes_died_waits_for_a_person() -> None:
     known = state()
     assert known.turn is not None
     known.turn.deaths = AGENT.policy.deaths
-    assert decide(AGENT, known) == Wait((Waiting("deaths", 0, ""),))
+    assert decide(AGENT, known) == Wait((Waiting("deaths"),))
 
 
 def open_turn(known: RunState) -> Turn:
@@ -183,7 +183,7 @@ def test_a_program_does_what_it_did_before_at_its_limit_and_nothing_new() -> Non
     assert stop.error is not None and stop.error.type == "calls"
     assert decide_step(AGENT, known, "new") is None
     open_turn(known).pos, known.mark = 3, 3
-    assert decide_step(AGENT, known, "new") == Wait((Waiting("copy", 0, "new"),))
+    assert decide_step(AGENT, known, "new") == Wait((Waiting("copy", tool="new"),))
     open_turn(known).cancelled = "ann"
     assert decide_step(AGENT, known, "new") == Finish("cancelled", Error(type="cancelled", message="cancelled by ann"))
 

@@ -708,7 +708,9 @@ async def test_a_misspelt_member_goes_back_to_the_model_before_anybody_is_asked_
     async with gesta.open() as record:
         outcome = await record.run(agent, "Invoice it.", session="s")
         (waiting,) = outcome.waiting
-        assert (await record.state(outcome.run)).calls[waiting.call].args == {"lines": right}
+        call = (await record.state(outcome.run)).call(waiting.call)
+        assert call is not None
+        assert call.args == {"lines": right}
         results = [e.content for e in await record.read(outcome.run) if isinstance(e.content, ToolResultContent)]
     assert sent == []
     assert [each.tool_result for each in results] == [

@@ -38,7 +38,7 @@ async def open_calls(record: Record, outcome: Outcome) -> list[Open]:
     for each in outcome.waiting:
         run = each.run or outcome.run
         state = await record.state(run)
-        call = state.calls.get(each.call)
+        call = state.call(each.call)
         if each.what == "child":
             found += await _below(record, run)
         elif each.what == "question" or each.what == "budget":  # noqa: PLR1714 - mypy narrows by this alone
@@ -47,12 +47,12 @@ async def open_calls(record: Record, outcome: Outcome) -> list[Open]:
         elif each.what == "timer":
             notes = (note for note in state.steps.notes.values() if note.seq == each.of)
             due = next((note.content.due_at for note in notes if isinstance(note.content, TimerContent)), None)
-            found.append(Open(run, "timer", each.of or 0, None, utc_text(due) if due is not None else each.tool))
+            found.append(Open(run, "timer", each.of or 0, None, utc_text(due) if due is not None else each.tool or ""))
         elif call is None:
-            found.append(Open(run, each.what, each.call, None))
+            found.append(Open(run, each.what, each.call or 0, None))
         else:
             refused = await _refused(record, run, call) if each.what == "approval" else ""
-            found.append(Open(run, each.what, each.call, call, declared=each.declared, refused=refused))
+            found.append(Open(run, each.what, call.seq, call, declared=each.declared, refused=refused))
     return found
 
 

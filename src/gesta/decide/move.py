@@ -71,10 +71,10 @@ class Waiting(Struct, frozen=True):
     `budget`: a person's answer whether the turn may spend more. `child`: a run below. `timer`: a time. `resume`: its
     program stopped waiting for it. `deaths`: a person's resume, after too many processes died in it.
     `copy`: `gesta adopt`, for this record is a copy."""
-    call: int
-    """Seq of the tool call; 0 for what a program waits for."""
-    tool: str
-    """Name of the tool, or of what a program calls."""
+    call: int | None = None
+    """Seq of the tool call; `None` for what a program, or the turn itself, waits for."""
+    tool: str | None = None
+    """Name of the tool, or of the step of a program; `None` for what the turn itself waits for."""
     of: int | None = None
     """Seq of the approval-request, or of the attempt in doubt."""
     declared: bool = True
@@ -129,7 +129,7 @@ def decide_calls(agent: Agent, state: RunState) -> Use | Wait | Finish | None:
     if over is not None:
         return over
     if turn.deaths >= agent.policy.deaths:
-        return Wait((Waiting("deaths", 0, ""),))
+        return Wait((Waiting("deaths"),))
     if limits.calls is not None and turn.calls > limits.calls:
         return _limit("calls", limits.calls)
     return _calls(agent, state)
@@ -163,14 +163,14 @@ def decide_step(agent: Agent, state: RunState, name: str) -> Finish | Wait | Non
     if bound is not None and name not in state.steps.named and len(state.steps.named) >= bound:
         return _limit("calls", bound)
     if state.copied:  # the record that was copied may do the same
-        return Wait((Waiting("copy", 0, name),))
+        return Wait((Waiting("copy", tool=name),))
     return None
 
 
 def decide_program(agent: Agent, state: RunState) -> Wait | None:
     """Return why a program is not run again from its start; `None` where it may be."""
     assert state.turn is not None
-    return Wait((Waiting("deaths", 0, ""),)) if state.turn.deaths >= agent.policy.deaths else None
+    return Wait((Waiting("deaths"),)) if state.turn.deaths >= agent.policy.deaths else None
 
 
 def depth_error(limits: Limits, state: RunState) -> Error | None:
@@ -274,7 +274,7 @@ def _afford(agent: Agent, state: RunState) -> Wait | Finish | None:
     if over is None:
         return None
     if budget is not None and budget.when_spent == "ask" and not spending.refused:
-        return Wait((Waiting("budget", 0, "", of=spending.asked),))
+        return Wait((Waiting("budget", of=spending.asked),))
     return Finish("budget", over.error)
 
 

@@ -68,7 +68,7 @@ def _asked(stage: Stage, outcome: gesta.Outcome) -> Verdict | None:
     stage.voice.line()
     stage.voice.paragraph("The record waits for a person. May this call run?", "bold")
     for waiting in outcome.waiting:
-        stage.voice.paragraph(f"  {stage.transcript(outcome.session).called(waiting.call)}")
+        stage.voice.paragraph(f"  {stage.transcript(outcome.session).called(waiting.call or 0)}")
     with suppress(EOFError):
         while True:
             said = stage.console.input(Text("Approve? [y/n] ")).strip().lower()

@@ -107,15 +107,17 @@ async def _wait(agent: Agent, move: Wait, live: LiveRun) -> None:
 
 def _ask_about(agent: Agent, waiting: Waiting, live: LiveRun) -> None:
     """Ask a person about a call: for an approval, or for the result itself."""
-    tool, args = agent.tool(waiting.tool), live.state.calls[waiting.call].args
+    call = live.state.call(waiting.call)
+    assert call is not None
+    tool, args = agent.tool(call.name), call.args
     assert tool is not None
     if waiting.what == "approval":
         expires = live.clock() + timedelta(seconds=tool.expires_s) if tool.expires_s is not None else None
-        asked = ApprovalRequestContent(of=waiting.call, args_digest=digest_of(args), expires=expires)
-        live.write(asked, waiting.call)
+        asked = ApprovalRequestContent(of=call.seq, args_digest=digest_of(args), expires=expires)
+        live.write(asked, call.seq)
     else:
         text = str(args.get("question") or observation_text(args))
-        live.write(QuestionContent(value=text, schema=tool.answer_schema), waiting.call)
+        live.write(QuestionContent(value=text, schema=tool.answer_schema), call.seq)
 
 
 async def _finish(agent: Agent, move: Finish, live: LiveRun) -> None:

@@ -74,7 +74,8 @@ async def _answered(agent: Agent, base: Forked, waits: Iterable[Waiting], live: 
     own = await read(live.log.journal.store, live.log.run)
     answered = False
     for waiting in waits:
-        call, tool = live.state.calls.get(waiting.call), agent.tool(waiting.tool)
+        call = live.state.call(waiting.call)
+        tool = agent.tool(call.name) if call is not None else None
         if call is None or tool is None or waiting.run is not None:
             continue
         named = (call.name, digest_of(call.args))

@@ -288,7 +288,7 @@ class Turns:
             await live.log.durable()
             if live.state.opened is not None and live.state.opened.parent_run is not None:
                 raise
-            return outcome(live, (Waiting("resume", 0, ""),))
+            return outcome(live, (Waiting("resume"),))
 
     async def _note_change(self, agent: Agent, live: LiveRun) -> None:
         """Write down that an agent with another description continues the turn. It is not refused."""

@@ -108,6 +108,10 @@ class RunState(Struct):
         tried = (call for call in self.calls.values() if call.last is not None and call.last.effect != "pure")
         return sorted(self.doubts() | {call.name for call in tried})
 
+    def call(self, seq: int | None) -> OpenCall | None:
+        """Return the unanswered call of a seq; `None` if there is no such call."""
+        return self.calls.get(seq) if seq is not None else None
+
     def current(self) -> list[OpenCall]:
         """The unanswered calls of the open turn, and those of earlier turns that were tried, in order."""
         assert self.turn is not None

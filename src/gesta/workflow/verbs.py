@@ -215,7 +215,7 @@ class Verbs(ProgramTurn):
             await take_in(self.live)
             answer = self.live.state.steps.answers.get(asked)
         if answer is None:
-            raise await self.rest([Waiting("question", 0, name, of=asked)])
+            raise await self.rest([Waiting("question", tool=name, of=asked)])
         return answer.value
 
     async def sleep(self, name: str, until: datetime | float) -> datetime:
@@ -229,7 +229,7 @@ class Verbs(ProgramTurn):
         left = (due - self.live.clock()).total_seconds()
         if left > AT_ONCE_S:
             await self.live.log.durable()
-            raise await self.rest([Waiting("timer", 0, name, of=self.live.state.steps.notes[name].seq)])
+            raise await self.rest([Waiting("timer", tool=name, of=self.live.state.steps.notes[name].seq)])
         await self.live.stop.wait(max(left, 0))
         return due
 
@@ -280,7 +280,7 @@ class Verbs(ProgramTurn):
     def _answered(self, ended: Outcome, name: str) -> Ended:
         if ended.end is None:
             waits = [msgspec.structs.replace(each, run=each.run or ended.run) for each in ended.waiting]
-            raise self.wait(waits or [Waiting("child", 0, name, run=ended.run)])
+            raise self.wait(waits or [Waiting("child", tool=name, run=ended.run)])
         ok = ended.reason == "answered"
         status = "success" if ok else "error"
         doubts = list(ended.doubts) or None

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Awaitable, Callable
 from contextlib import redirect_stdout
 from dataclasses import dataclass
-from typing import TextIO, cast
+from typing import TextIO, assert_never, cast
 
 import anyio
 
@@ -189,12 +189,22 @@ def _waiting(job: Job, outcome: Outcome, open_: list[Open]) -> int:
     return DOUBT if doubts or any(each.what == "running" for each in open_) else WAITING
 
 
-def _why(each: Open) -> str:
-    if each.what in STANDING:
-        return STANDING[each.what]
-    if each.call is None or each.what == "question":
-        due = f"Waiting until {each.text}; `gesta work` goes on with it then."
-        return "\n".join([f"A question: {visible(each.text)}", *remarks(each.text)]) if each.what == "question" else due
+def _why(each: Open) -> str:  # a kind that is missing here is an error of mypy
+    match each.what:
+        case "resume" | "deaths" | "copy":
+            return STANDING[each.what]
+        case "question":
+            return "\n".join([f"A question: {visible(each.text)}", *remarks(each.text)])
+        case "timer":
+            return f"Waiting until {each.text}; `gesta work` goes on with it then."
+        case "approval" | "doubt" | "running":
+            return _why_of_call(each)
+    assert_never(each.what)
+
+
+def _why_of_call(each: Open) -> str:
+    if each.call is None:
+        return f"Waiting for the {each.what} of call {each.seq}."
     noticed = remarks([each.call.name, each.call.final_args])
     shown = short(call_text(each.call.name, each.call.final_args), MOST)
     match each.what:

@@ -591,7 +591,7 @@ async def test_a_cancellation_that_came_before_an_attempt_was_on_record_keeps_it
 def test_a_result_that_comes_after_the_program_stopped_waiting_is_kept_though_the_record_is_closed(
     tmp_path: Path,
 ) -> None:
-    path, go = str(tmp_path / "r.gesta"), threading.Event()
+    path, go, before = str(tmp_path / "r.gesta"), threading.Event(), threading.enumerate()
 
     @gesta.tool(effect="once", timeout_s=0.02)
     def pay() -> str:
@@ -601,7 +601,7 @@ def test_a_result_that_comes_after_the_program_stopped_waiting_is_kept_though_th
 
     agent = acting(gesta.call("pay"), "ok", tools=[pay])
     assert waits(gesta.run_sync(agent, "go", record=path, session="s", key="k")) == ["doubt"]
-    working = [thread for thread in threading.enumerate() if thread.name == "gesta tool"]
+    working = [each for each in threading.enumerate() if each.name == "gesta tool" and each not in before]
     go.set()
     for thread in working:
         thread.join(10)

@@ -149,7 +149,7 @@ async def _told(record: Record, options: PruneOptions, gone: Gone) -> int:
 
 
 def hold(options: HoldOptions) -> None:
-    """Hold a run, end its hold, or list the held runs."""
+    """Protect a run from pruning, end that protection, or list the protected runs."""
     if options.run is None:
         _list(options)
         return

@@ -27,7 +27,7 @@ class WhyOptions(OnRecord):
 def why(options: WhyOptions) -> None:
     """Show what an answer rests on, back to its question.
 
-    Question, Analysis, ToolUse, Observation and so on to the Conclusion, each with its seq, and what it derives from.
+    It lists the chain from the Question to the Conclusion; each line has its seq and the entries that it derives from.
     """
     from gesta.cli import chains
 

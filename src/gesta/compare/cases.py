@@ -41,7 +41,7 @@ class Head(Struct, frozen=True, kw_only=True):
 
 
 class Line(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """An entry of a case."""
+    """One line of a file of cases, which are good runs that are kept as tests: an entry of such a run."""
 
     run: str
     seq: int

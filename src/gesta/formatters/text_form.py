@@ -38,7 +38,10 @@ def marker(words: Sequence[str]) -> re.Pattern[str]:
 
 
 class Words:
-    """A text that is shown as it comes. Blanks and an opening fence are held back, because they may be its end."""
+    """A text that is shown while it comes in.
+
+    Blanks and an opening fence at its end are shown when more text follows, and left out if none does.
+    """
 
     def __init__(self) -> None:
         self._told: list[str] = []

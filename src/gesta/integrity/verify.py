@@ -175,7 +175,7 @@ def _flaw(row: Row, seq: int, before: bytes, pos: int) -> str:
 
 
 async def _shared(store: Store, base: Forked) -> bytes | None:
-    """Return the digest that a fork is chained to; `None` if that entry is missing or was replaced."""
+    """Return the digest of the entry that a fork starts from; `None` if that entry is missing or was replaced."""
     if base.seq == 0:
         return GENESIS
     rows = await rows_of(store, base.run, base.seq - 1, base.seq)

@@ -221,7 +221,7 @@ class Turns:
         return replace(ended, queued=True)
 
     async def _served(self, agent: Agent, live: LiveRun, ended: Outcome) -> Outcome:
-        """Run the turns of messages that waited for the end of a turn, and return the outcome of that turn."""
+        """If a turn has ended, run the turns of the messages that waited for it; return its outcome."""
         if ended.end is not None:
             live.listener = None  # who listens hears the turn that it asked for
             await self._serve(agent, live)

@@ -308,7 +308,7 @@ async def _ours(store: Store, group: list[RunRow], what: Plan, gone: Gone, stack
 
 
 async def _still(store: Store, groups: list[list[_Going]], what: Plan, gone: Gone) -> list[list[_Going]]:
-    """Return the groups to which no entry refers that was written after the plan, such as a fork."""
+    """Return the groups to which no other run, such as a new fork, has begun to refer since the plan was made."""
     asked = {each.row.run for group in groups for each in group}
     named = defaultdict[str, set[str]](set)
     for run, causes, content in (await store.sql(NEWS, (what.pos,))).rows:

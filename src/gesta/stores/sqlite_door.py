@@ -129,9 +129,9 @@ def _sorted(each: Object) -> str:
 
 
 def heading(sql: str) -> Object:
-    """Return what the SQL text of a schema row makes, as SQLite reads it.
+    """Return kind, name and table of the object that a schema row's `CREATE` statement makes.
 
-    Other columns of the row may differ from it.
+    The other columns of the row may contradict the statement, and SQLite goes by the statement.
     """
     tokens = _tokens(sql)
     words = [next(tokens, ("", False)) for _ in range(2)]

@@ -111,7 +111,7 @@ class HistoryFormatter(ABC):
         """Make a message with a tool call, noting in `state` its id and that it waits."""
 
     def pydantic_to_dict(self, msg: ChatMessage) -> LLMMessage:
-        """Make what is sent of a message: a tool call, else a final answer, else as it is."""
+        """Return the dict that is sent for a message: a tool call, a final answer, or else its role and content."""
         state = getattr(msg, "state", None)
         if self.should_format_as_tool_call(msg):
             made = self.format_tool_call(msg, State() if state is None else state)

@@ -130,7 +130,7 @@ SHAPES: dict[str, type[Serializable]] = {
 
 
 def taken(value: Any) -> Any:
-    """Return an object of LangChain's own as the shape of the same name, and anything else as it is."""
+    """Convert an object of a LangChain class to the class of the same name here; return anything else unchanged."""
     names = foreign_names(value) or ()
     return next((SHAPES[name].taken(value) for name in names if name in SHAPES), value)
 

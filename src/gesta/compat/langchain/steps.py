@@ -44,7 +44,7 @@ class Asked(Struct):
 
 
 class Made(Struct):
-    """A reply, with all that was made of it."""
+    """A model's reply, with the calls and the answer that were read from it."""
 
     text: str = ""
     span: int = 0

@@ -99,21 +99,27 @@ def test_items_are_mapped_in_and_results_out() -> None:
 
 
 def test_a_batch_that_is_not_sequential_has_all_items_at_work_at_once_or_as_many_as_it_says() -> None:
-    working, most = set[str](), list[int]()
+    working, most, gathered = set[str](), list[int](), list[anyio.Event]()
 
     async def slow(messages: list[dict[str, Any]], _header: Any) -> str:
         working.add(last(messages))
         most.append(len(working))
-        await anyio.sleep(0.01)
+        gathered.extend([] if gathered else [anyio.Event()])
+        if len(working) == wanted:
+            gathered[0].set()
+        with anyio.fail_after(20):
+            await gathered[0].wait()
+        for _ in range(100):  # one too many would come now
+            await anyio.lowlevel.checkpoint()
         working.discard(last(messages))
         return "DONE"
 
-    for limit, at_once in ((None, 4), (3, 3)):
-        run_batch_tasks(task(slow), list("abcd"), sequential=False, max_concurrency=limit)
-        assert max(most) == at_once
+    several: list[tuple[dict[str, Any], int]] = [({}, 4), ({"max_concurrency": 3}, 3), ({"batch_size": 2}, 2)]
+    for options, wanted in several:  # the model reads `wanted`
+        run_batch_tasks(task(slow), list("abcd"), sequential=False, **options)
+        assert max(most) == wanted
         most.clear()
-    run_batch_tasks(task(slow), list("abcd"), sequential=False, batch_size=2)
-    assert max(most) == 2
+        gathered.clear()
 
 
 @pytest.mark.parametrize("items", [["b", "a1", "c"], ["c", "d", "a1"]])

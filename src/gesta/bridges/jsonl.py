@@ -121,7 +121,7 @@ def _entry_line(row: Row, address: str) -> str:
 
 
 def _spliced(text: str | None, row: Row, address: str) -> Raw:
-    """Make sure that a stored text can be cut out of a line again, exactly."""
+    """Return a stored text as it stands in a line. Raises BrokenRecord if no reader could cut it out again, exactly."""
     try:
         data = b"null" if text is None else text.encode()
         whole = b"\n" not in data and bytes(msgspec.json.decode(data, type=Raw)) == data

@@ -208,7 +208,7 @@ class _Pass:
         return found
 
     def _complete(self) -> None:
-        """Make sure that a run came to its end before something else begins."""
+        """Refuse a line that begins something else before the run before it has come to its end."""
         if self._seq != self._run.head:
             raise self._wrong(f"{self._due()} is missing; the run goes on to {self._run.head}")
         if self._blobs:

@@ -328,6 +328,6 @@ def _json(what: str, text: str | None) -> Any:
 
 
 async def _nobody_writes(found: Found) -> None:
-    """Make sure that the attempt is not being made right now. Raises RunHeld."""
+    """Check that nobody is making the attempt right now. Raises RunHeld."""
     lease = await found.record.store.lease(found.row.run)
     await found.record.store.release(lease)

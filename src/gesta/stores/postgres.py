@@ -385,7 +385,7 @@ class PostgresStore(InlinePostgresStore):
 
 
 def prepared(connection: Connection, place: Place, *, failover: bool) -> Info:
-    """Make sure that there is a record of this release's format, with its views. Raises as `identity` does."""
+    """Return what a record says of itself, after creating or migrating it if needed. Raises as `identity` does."""
     try:
         found = identity(connection, place)
     except NoRecord:

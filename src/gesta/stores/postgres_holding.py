@@ -75,7 +75,7 @@ class Holding:
         return presence.gone(name) if origin == self._origin else None
 
     def hold(self, place: Place) -> None:
-        """Make sure that a session holds the name of this process.
+        """Connect a session that holds the name of this process, unless one stands.
 
         The lock is shared, so that a session that the server has not yet given up is not waited for.
 

@@ -238,7 +238,7 @@ class Writer:
                 self.leave(outcome)
 
     def _reach(self, trial: Trial) -> Connection:
-        """Make sure that there is a connection, and a session with the name of this process if it holds runs.
+        """Return a connection, a new one after one was lost. While runs are held, a session holds the name too.
 
         Raises:
             psycopg.Error: the server cannot be reached. WriteFailed: the store is closed, or of another process.

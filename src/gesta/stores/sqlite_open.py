@@ -192,7 +192,7 @@ def migrate(connection: apsw.Connection, path: Path) -> None:
 
 
 def turn_on_log(connection: apsw.Connection, path: Path) -> None:
-    """Make sure that commits go to a write-ahead log, also in a copy that another tool made. Raises apsw.Error.
+    """Turn the write-ahead log on, also in a copy that another tool made. Raises apsw.Error.
 
     In a new record this comes last: until then a crash leaves an empty file, or a whole record. SQLite does not wait
     here for another process that does the same, so we do.

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from gesta.address import open_record as open
     from gesta.agent import Agent
     from gesta.entry import Entry
-    from gesta.errors import GestaError, InDoubt, ModelFault
+    from gesta.errors import GestaError, InDoubt, ModelFault, ToolError
     from gesta.events import Event, Outcome
     from gesta.function_tool.context import Context, Done, NotDone, Unknown, secret
     from gesta.function_tool.tool import Tool, tool
@@ -43,6 +43,7 @@ WHERE = {
     "Record": "address",
     "Retry": "policy",
     "Tool": "function_tool.tool",
+    "ToolError": "errors",
     "Unknown": "function_tool.context",
     "Verbs": "workflow.verbs",
     "call": "models.scripted",
@@ -77,6 +78,7 @@ __all__ = [
     "Record",
     "Retry",
     "Tool",
+    "ToolError",
     "Unknown",
     "Verbs",
     "call",

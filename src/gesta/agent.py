@@ -14,7 +14,7 @@ from msgspec import Struct
 from msgspec.structs import force_setattr, replace
 
 from gesta.codec.rows import digest_of
-from gesta.errors import AgentError, BadAddress, BadTool
+from gesta.errors import AgentError, BadAddress, BadArguments, BadTool
 from gesta.function_tool.context import Context
 from gesta.function_tool.output import ANSWER, Output, T, output_of
 from gesta.function_tool.tool import Tool, tool
@@ -92,12 +92,26 @@ class Agent(Struct, Generic[T], frozen=True, metaclass=Spelled):
             raise AgentError(f"{found} Write by=gesta.patterns.summariser.summariser(MODEL).")
         if self.output is not None:
             force_setattr(self, "output", output_of(self.output))
+            self._refuse_texts()
         names = [tool.name for tool in self.tools]
         if self.answer_type is not None and self.answer_type.by == "tool":
             names.append(ANSWER)
         for name in names:
             if names.count(name) > 1:
                 raise BadTool(f"Agent {self.name!r} has two tools named {name!r}. Give one another: tool(name='...').")
+
+    def _refuse_texts(self) -> None:
+        """Raise BadTool for a tool that ends the turn with a text which is no answer of the type."""
+        assert self.answer_type is not None
+        for each in self.tools:
+            if isinstance(each.ends_turn, str):
+                try:
+                    self.answer_type.given(each.ends_turn)
+                except BadArguments as wrong:
+                    found = (
+                        f"Agent {self.name!r}: the text in ends_turn of {each.name!r} is no {self.answer_type.type!r}"
+                    )
+                    raise BadTool(f"{found}. Write ends_turn=True, and have the tool return one.") from wrong
 
     @property
     def answer_type(self) -> Output[T] | None:
@@ -191,7 +205,9 @@ class Agent(Struct, Generic[T], frozen=True, metaclass=Spelled):
         Args:
             known: digests of the descriptions that are on record already; a new one is added.
         """
-        rules = [[getattr(tool, rule) for rule in RULES] for tool in self.tools]
+        rules = [
+            [getattr(tool, rule) for rule in RULES] + [tool.ends_turn] * bool(tool.ends_turn) for tool in self.tools
+        ]
         described = [self.name, msgspec.to_builtins(self.header()), self.formats().name, rules]
         described += [self.groups, self.state, getattr(self.program, "__qualname__", None)]
         described += [True] if self.repair else []

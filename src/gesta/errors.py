@@ -27,6 +27,7 @@ Catching an error also catches those below it:
     │   ├── BadTool, BadArguments, BadAddress, MissingExtra, NoKey
     │   └── ScriptExhausted  a scripted or replayed model has no more items
     ├── ModelFault         a provider did not answer (caught by `perform`, written as a `fault`)
+    ├── ToolError          raised by a tool: it failed, and says so to the model in its own words
     └── InDoubt            raised by a tool: it cannot say whether its effect happened
 """
 
@@ -342,5 +343,11 @@ class ModelFault(GestaError):
 
 class InDoubt(GestaError):
     """A tool raises this if it cannot say whether its effect happened. The call is not run again blindly."""
+
+    by_name = False
+
+
+class ToolError(GestaError):
+    """A tool raises this if it failed: the model reads its message and nothing else, and the call counts as failed."""
 
     by_name = False

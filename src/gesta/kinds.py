@@ -168,6 +168,8 @@ class ToolResultContent(Base, frozen=True, kw_only=True, tag="tool-result"):
     """What the tool raised."""
     state: str | None = None
     """The state in which the tool left the run."""
+    ends_turn: bool | str = False
+    """Whether the turn ends with this result as its answer; a text is the answer in its place."""
     document: dict[str, Any] | None = None
     """The message that the tool returned, where that holds more than text."""
     by: str | None = None

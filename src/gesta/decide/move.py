@@ -117,7 +117,7 @@ def decide(agent: Agent, state: RunState) -> Move:
     turn = state.turn
     assert turn is not None and turn.reason is None, "there is no open turn to decide in"
     if turn.assistant is not None:
-        return Finish("answered")
+        return Finish("answered", value=None if isinstance(turn.value, str) else turn.value)
     return decide_calls(agent, state) or _answer(agent, state, turn) or _request(agent, state, turn)
 
 
@@ -228,6 +228,8 @@ def _waiting(agent: Agent, call: OpenCall, what: Blocking) -> Waiting:
 
 def _answer(agent: Agent, state: RunState, turn: Turn) -> Move | None:
     """Return the move after a reply without calls; `None` if there is none, or if the model is asked once more."""
+    if turn.ended_by is not None:
+        return _ended_by_tool(agent, state, turn)
     if turn.reply is None:
         return None
     if turn.empty:
@@ -241,6 +243,20 @@ def _answer(agent: Agent, state: RunState, turn: Turn) -> Move | None:
             return Finish("failed", Error(type="BadAnswer", message=str(wrong)))
         return _bounded(agent, turn) or _afford(agent, state) or Correct(str(wrong))
     return Finish("answered")
+
+
+def _ended_by_tool(agent: Agent, state: RunState, turn: Turn) -> Move:
+    """Return how a turn ends with the result of a tool, once every other call has a result too."""
+    assert turn.ended_by is not None
+    if state.calls:
+        return Close(tuple(placeholder(agent, call) for call in state.calls.values()))
+    value = "" if turn.value is None and agent.output is None else turn.value
+    if agent.answer_type is not None:
+        try:
+            agent.answer_type.given(value)
+        except BadArguments as wrong:
+            return Finish("failed", Error(type="BadAnswer", message=str(wrong)))
+    return Finish("answered", value=value, causes=(turn.ended_by[1],))
 
 
 def _empty(agent: Agent, turn: Turn) -> Finish | None:

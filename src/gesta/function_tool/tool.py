@@ -74,6 +74,8 @@ class Tool(Struct, Generic[F], frozen=True, kw_only=True, eq=False, dict=True):
     """States in which the tool is offered; `*` or an empty tuple means all."""
     state: str | None = None
     """State that a run is in once it has succeeded."""
+    ends_turn: bool | str = False
+    """Whether the turn ends once it has succeeded, with its result as the answer; a text is the answer in its place."""
     parameters: type[Struct] | None = None
     """What arguments are converted to; None: values pass as they are, only their names are checked."""
     context_names: tuple[str, ...] = ()
@@ -92,6 +94,10 @@ class Tool(Struct, Generic[F], frozen=True, kw_only=True, eq=False, dict=True):
                 raise BadTool(f"Tool {self.name!r}: {option} is {names!r}, expected a list of names.")
         if self.state is not None and not isinstance(self.state, str):
             raise BadTool(f"Tool {self.name!r}: state is {self.state!r}, expected a name.")
+        if not isinstance(self.ends_turn, bool | str):
+            raise BadTool(
+                f"Tool {self.name!r}: ends_turn is {self.ends_turn!r}, expected True, or the text of the answer."
+            )
         if self.timeout_s is not None and not (isinstance(self.timeout_s, int | float) and self.timeout_s > 0):
             raise BadTool(f"Tool {self.name!r}: timeout_s is {self.timeout_s!r}, expected seconds above 0, or None.")
         if not (isinstance(self.key_s, int | float) and self.key_s > 0):
@@ -233,6 +239,7 @@ class ToolOptions(TypedDict, total=False):
     group: str | tuple[str, ...] | list[str]
     applicable_states: str | tuple[str, ...] | list[str]
     state: str | None
+    ends_turn: bool | str
 
 
 @overload

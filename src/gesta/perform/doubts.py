@@ -32,7 +32,7 @@ async def settle(agent: Agent, call: OpenCall, live: LiveRun) -> None:
     """Turn an answer or a resolution into the call's result, or find out what became of its last attempt."""
     last = call.last
     if call.answer is not None or (call.approval is not None and call.approval.verdict == "answered"):
-        _write_answer(call, live)
+        _write_answer(agent.tool(call.name), call, live)
         return
     assert last is not None
     tool = agent.tool(call.name)
@@ -47,13 +47,14 @@ async def settle(agent: Agent, call: OpenCall, live: LiveRun) -> None:
         await _reconcile(agent, call, live, over=over)
 
 
-def _write_answer(call: OpenCall, live: LiveRun) -> None:
+def _write_answer(tool: Tool | None, call: OpenCall, live: LiveRun) -> None:
     """Write what a person gave in place of the tool."""
     said = call.answer or call.approval
     assert said is not None
     value = call.answer.value if call.answer is not None else call.approval.result if call.approval else None
     content = ToolResultContent(call=call.seq, tool_result=value, outcome="ok", by=said.by)
-    live.observe(live.write(content, call.seq, *([call.approved] if call.approved is not None else [])))
+    causes = [call.seq] if call.approved is None else [call.seq, call.approved]
+    live.observe(live.write(stated(tool, content), *causes))
 
 
 def _resolve(tool: Tool | None, call: OpenCall, live: LiveRun) -> None:

@@ -126,12 +126,12 @@ async def _finish(agent: Agent, move: Finish, live: LiveRun) -> None:
     assert turn is not None and opened is not None
     child, value, causes = opened.parent_run is not None, move.value, move.causes
     given = move.reason == "answered" and turn.assistant is None
-    if given and agent.program is None:
+    if given and agent.program is None and turn.ended_by is None:
         assert turn.reply is not None
         value, causes = agent.answer_text(turn.text), (turn.reply,)
     said = observation_text(value) if value is not None or agent.output is not None else ""
     text = move.text if move.text is not None else said
-    if given and agent.program is None and agent.answer_type is not None:
+    if given and agent.program is None and turn.ended_by is None and agent.answer_type is not None:
         value = agent.answer_type.plain(text)
     null = given and value is None and agent.output is not None
     answer = None

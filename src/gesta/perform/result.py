@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from gesta.errors import BadArguments, message_of
+from gesta.errors import BadArguments, ToolError, message_of
 from gesta.function_tool.tool import Tool
 from gesta.kinds import Error, ToolResultContent
 from gesta.perform.threads import Returned
@@ -27,18 +27,18 @@ def result_of(returned: Returned, tool: Tool | None, call: int) -> ToolResultCon
         content = ToolResultContent(tool_result=plain(told.result), document=told.document, outcome="ok", call=call)
     elif failure is None:
         content = ToolResultContent(tool_result=plain(returned.value), outcome="ok", call=call)
-    elif isinstance(failure, BadArguments):
-        content = ToolResultContent(tool_result=str(failure), status="error", outcome="error", call=call)
+    elif isinstance(failure, BadArguments | ToolError):
+        content = ToolResultContent(tool_result=message_of(failure), status="error", outcome="error", call=call)
     else:
         content = _failed(failure, call)
     return stated(tool, content)
 
 
 def stated(tool: Tool | None, content: ToolResultContent) -> ToolResultContent:
-    """Return the result with the state in which a tool that succeeded leaves the run."""
-    if tool is None or tool.state is None or content.outcome != "ok":
+    """Return the result of a tool that succeeded with what it means for the run: its state, the end of its turn."""
+    if tool is None or content.outcome != "ok" or not (tool.state is not None or tool.ends_turn):
         return content
-    return msgspec.structs.replace(content, state=tool.state)
+    return msgspec.structs.replace(content, state=tool.state, ends_turn=tool.ends_turn)
 
 
 def _failed(failure: BaseException, call: int) -> ToolResultContent:

@@ -278,6 +278,8 @@ def _fold_result(state: RunState, entry: Entry, content: ToolResultContent) -> N
         state.unknown.pop(content.call, None)
     if content.outcome == "ok" and isinstance(content.state, str):
         state.tool_state = content.state
+    if content.ends_turn is not False and call is not None and state.turn is not None and call.seq > state.turn.begin:
+        state.turn.ends(call.seq, entry.seq, content)
     if call is not None and content.outcome == "unknown":
         state.unknown[call.seq] = call.name, call.last.seq if call.last is not None else 0
 

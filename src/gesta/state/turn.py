@@ -6,7 +6,7 @@ from typing import Any
 from msgspec import Struct, field
 
 from gesta.entry import Entry
-from gesta.kinds import ChatCompletionContent, Error
+from gesta.kinds import ChatCompletionContent, Error, ToolResultContent
 from gesta.model.usage import Tokens
 from gesta.state.account import Spending
 
@@ -89,12 +89,20 @@ class Turn(Struct):
     """What it gave, where that is not the text of an answer."""
     null: bool = False
     """Whether it gave no value, as its type allows."""
+    ended_by: tuple[int, int] | None = None
+    """Seqs of a call and its result, with which the turn ends; `text` and `value` are its answer then."""
     spending: Spending = field(default_factory=Spending)
 
     def returned(self, entry: Entry) -> None:
         """Note the child runs whose end an entry was made from; what steps of a program called is not counted."""
         if self.handed and entry.span == self.begin:
             self.handed -= sum(isinstance(cause, tuple) for cause in entry.causes)
+
+    def ends(self, call: int, seq: int, content: ToolResultContent) -> None:
+        """Note a result that ends the turn. Of several it is that of the first call, whichever came first."""
+        if self.ended_by is None or call < self.ended_by[0]:
+            self.ended_by = call, seq
+            self.value = content.tool_result if content.ends_turn is True else content.ends_turn
 
     def replied(self, seq: int, content: ChatCompletionContent, counts: Tokens | None) -> None:
         """Add a completion. If the provider only paused it, it is no answer, and the model is asked to continue."""

@@ -1,11 +1,13 @@
-"""An event is what a listener hears while a run goes on. Events are not stored: what matters is an entry.
+"""An event tells somebody what goes on in a run: one entry of the record, or words that are on their way to it.
 
-Only `answer` and `thought` deltas are sent before their entry is durable. `retract` withdraws words of a lost stream.
-An outcome says how a turn ended or what it waits for; it is read from the folded state, not written down.
+Events are not stored. Words of an answer or of a thought are told as they come; all else follows from an entry that is
+durable. `retract` withdraws words that did not become what they seemed to be. `Event` is a closed union: `event.type`
+says which of its classes an event is. An outcome says how a turn ended or what it waits for; it is read from the folded
+state, not written down.
 """
 
 from collections.abc import Callable
-from typing import Generic, Literal, cast
+from typing import Any, ClassVar, Generic, Literal, cast
 
 from msgspec import Struct, field
 
@@ -16,8 +18,6 @@ from gesta.kinds import Content, Error, Reason
 from gesta.lineage import NodeType
 from gesta.state.account import Spent
 
-EventType = Literal["thought", "observation", "answer", "explain", "error", "retract"]
-
 
 class Explain(Struct, frozen=True):
     """The place of an entry in the explanation of the answer."""
@@ -27,27 +27,6 @@ class Explain(Struct, frozen=True):
     """Ids of the nodes that it was made from, as `Explanation` has them."""
     holds: Content | None = None
     """What the entry holds."""
-
-
-class Event(Struct, frozen=True, kw_only=True):
-    """One thing that a listener hears."""
-
-    type: EventType
-    content: str = ""
-    message: int = 0
-    """Seq of the request that the words belong to; 0 outside of one."""
-    run: str = ""
-    span: tuple[str, ...] = ()
-    seq: int | None = None
-    """The entry that it tells of, once written."""
-    end_of_message: bool = False
-    end_of_dialog: bool = False
-    explain_id: str | None = None
-    """Id of the entry that is explained."""
-    explain_graph: Explain | None = None
-
-
-Listener = Callable[[Event], None]
 
 
 class Outcome(Struct, Generic[T], frozen=True, kw_only=True):
@@ -94,3 +73,144 @@ class Outcome(Struct, Generic[T], frozen=True, kw_only=True):
     def usd(self) -> float | None:
         """What the turn cost, in US dollars; `None` if a price is unknown, or if no account was kept."""
         return self.spent.usd if self.spent is not None else None
+
+
+class AnyEvent(Struct, frozen=True, kw_only=True, tag_field="type"):
+    """The fields that every event has."""
+
+    content: str = ""
+    """Its text; empty where words told before are all of it."""
+    message: int = 0
+    """Seq of the request that the words belong to; 0 outside of one."""
+    run: str = ""
+    span: tuple[str, ...] = ()
+    """Names of the spans from the root of the run to what the event is about."""
+    seq: int | None = None
+    """The entry that it is about; `None` for words that are not on record yet."""
+    pos: int = 0
+    """Place in the record up to which all was told before it; 0 for words that are not on record yet."""
+    part: int = 0
+    """Its place among the events of one `pos`, from 0."""
+    end_of_message: bool = False
+    end_of_dialog: bool = False
+    explain_id: str | None = None
+    """Id of the entry that is explained."""
+    explain_graph: Explain | None = None
+
+    @property
+    def id(self) -> str | None:
+        """What `follow(after=…)` goes on behind, `pos-part`; `None` for words that are not on record yet."""
+        return f"{self.pos}-{self.part}" if self.pos else None
+
+
+class ThoughtEvent(AnyEvent, frozen=True, kw_only=True, tag="thought"):
+    """Reasoning, or what a model said beside its calls."""
+
+    type: ClassVar[Literal["thought"]] = "thought"
+
+
+class CallEvent(AnyEvent, frozen=True, kw_only=True, tag="call"):
+    """A tool is called; the event comes before the tool runs. Its `seq` is the call."""
+
+    type: ClassVar[Literal["call"]] = "call"
+    tool: str
+    arguments: dict[str, Any]
+    error: str | None = None
+    """What is wrong with the call itself, which is not carried out then."""
+
+
+class ResultEvent(AnyEvent, frozen=True, kw_only=True, tag="result"):
+    """A call has a result. Its text follows as an `observation`."""
+
+    type: ClassVar[Literal["result"]] = "result"
+    call: int | None
+    """Seq of the call; `None` if an imported record does not say."""
+    tool: str | None
+    """Name of the tool, where the call is known."""
+    result: Any
+    outcome: Literal["ok", "error", "denied", "interrupted", "unknown", "late"]
+
+
+class ObservationEvent(AnyEvent, frozen=True, kw_only=True, tag="observation"):
+    """The text that a tool gave. Without a `seq`, words that it sent while it was at work."""
+
+    type: ClassVar[Literal["observation"]] = "observation"
+
+
+class AnswerEvent(AnyEvent, frozen=True, kw_only=True, tag="answer"):
+    """The answer, or the next words of it."""
+
+    type: ClassVar[Literal["answer"]] = "answer"
+
+
+class ExplainEvent(AnyEvent, frozen=True, kw_only=True, tag="explain"):
+    """The place of an entry in the explanation of the answer: `explain_id` and `explain_graph`."""
+
+    type: ClassVar[Literal["explain"]] = "explain"
+    explain_id: str
+    explain_graph: Explain
+
+
+class WaitingEvent(AnyEvent, frozen=True, kw_only=True, tag="waiting"):
+    """The turn waits for somebody or something."""
+
+    type: ClassVar[Literal["waiting"]] = "waiting"
+    waiting: Waiting
+
+
+class RetryEvent(AnyEvent, frozen=True, kw_only=True, tag="retry"):
+    """A request failed and is made again. `content` says why it failed, `message` is the request."""
+
+    type: ClassVar[Literal["retry"]] = "retry"
+    error: Error
+    wait_s: float
+    """Pause before the next try."""
+
+
+class CompactionEvent(AnyEvent, frozen=True, kw_only=True, tag="compaction"):
+    """From now on the model is shown a summary, the `content`, in place of some entries; or neither, if it is empty."""
+
+    type: ClassVar[Literal["compaction"]] = "compaction"
+    from_seq: int
+    to_seq: int
+
+
+class ErrorEvent(AnyEvent, frozen=True, kw_only=True, tag="error"):
+    """The turn ended without an answer: `content` says why."""
+
+    type: ClassVar[Literal["error"]] = "error"
+
+
+class RetractEvent(AnyEvent, frozen=True, kw_only=True, tag="retract"):
+    """Words that were told for `message` are not the answer, and not on record as such."""
+
+    type: ClassVar[Literal["retract"]] = "retract"
+
+
+class EndEvent(AnyEvent, frozen=True, kw_only=True, tag="end"):
+    """A turn has ended; the last event of it. `content` is its reason."""
+
+    type: ClassVar[Literal["end"]] = "end"
+    outcome: Outcome[Any]
+
+
+Event = (
+    ThoughtEvent
+    | CallEvent
+    | ResultEvent
+    | ObservationEvent
+    | AnswerEvent
+    | ExplainEvent
+    | WaitingEvent
+    | RetryEvent
+    | CompactionEvent
+    | ErrorEvent
+    | RetractEvent
+    | EndEvent
+)
+"""The closed union. A chain of `if event.type == …`, or a `match`, ends in `assert_never` where every type is handled.
+
+It can be sent as JSON: `msgspec.json.encode(event)`, and `msgspec.json.decode(text, type=gesta.Event)` reads it again.
+"""
+
+Listener = Callable[[Event], None]

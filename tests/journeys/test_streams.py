@@ -6,7 +6,7 @@ import anyio
 import pytest
 
 import gesta
-from gesta.events import Event, Listener
+from gesta.events import AnswerEvent, Listener, ThoughtEvent
 from gesta.record.stream import Stream
 
 
@@ -33,12 +33,12 @@ async def test_what_ends_one_turn_is_raised_where_its_events_are_read_and_nowher
     fallen = anyio.Event()
 
     async def bad(hear: Listener) -> gesta.Outcome:
-        hear(Event(type="thought", content="hm"))
+        hear(ThoughtEvent(content="hm"))
         raise failure
 
     async def good(hear: Listener) -> gesta.Outcome:
         await fallen.wait()
-        hear(Event(type="answer", content="fine"))
+        hear(AnswerEvent(content="fine"))
         return ENDED
 
     heard = list[str]()
@@ -105,7 +105,7 @@ async def test_where_the_policy_says_so_a_reader_that_leaves_stops_the_turn() ->
     stopped = list[str]()
 
     async def work(hear: Listener) -> gesta.Outcome:
-        hear(Event(type="thought", content="hm"))
+        hear(ThoughtEvent(content="hm"))
         try:
             await anyio.sleep_forever()
         except BaseException as left:
@@ -126,7 +126,7 @@ async def test_where_the_policy_says_so_a_reader_that_leaves_stops_the_turn() ->
 
 async def test_a_reader_that_stays_stops_nothing() -> None:
     async def work(hear: Listener) -> gesta.Outcome:
-        hear(Event(type="answer", content="fine"))
+        hear(AnswerEvent(content="fine"))
         return ENDED
 
     async with anyio.create_task_group() as tasks:

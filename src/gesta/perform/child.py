@@ -18,7 +18,7 @@ from gesta.decide.budget import returned, share
 from gesta.decide.move import depth_error
 from gesta.entry import Cause
 from gesta.errors import GestaError, LeaseLost, RecordError, RunError, message_of
-from gesta.events import Outcome
+from gesta.events import ObservationEvent, Outcome
 from gesta.function_tool.context import Context
 from gesta.kinds import EdgeContent, Error, FaultContent, Hit, RetrievalContent, SystemContent
 from gesta.perform.execution import LiveRun, Task
@@ -217,7 +217,7 @@ def _allowance(live: LiveRun, child: str) -> dict[str, Any] | None:
 
 def _respond(live: LiveRun, cancelled: Callable[[], bool], text: str) -> None:
     if not cancelled():
-        live.tell_now("observation", text)
+        live.tell_now(ObservationEvent, text)
 
 
 def _write_retrieval(live: LiveRun, attempt: int, query: str, hits: Sequence[Hit]) -> None:

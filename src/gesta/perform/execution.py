@@ -14,7 +14,18 @@ from gesta.agent import Agent
 from gesta.codec.rows import as_recorded
 from gesta.decide.approval import Approver
 from gesta.entry import Cause, Entry
-from gesta.events import Event, EventType, Explain, Listener, Outcome
+from gesta.events import (
+    AnswerEvent,
+    ErrorEvent,
+    Event,
+    Explain,
+    ExplainEvent,
+    Listener,
+    ObservationEvent,
+    Outcome,
+    RetractEvent,
+    ThoughtEvent,
+)
 from gesta.kinds import Content, RequestHeaderContent, SystemContent, ToolResultContent
 from gesta.lineage import Key, Origin, derived
 from gesta.log.journal import Log, pages
@@ -106,6 +117,9 @@ class Heading(msgspec.Struct, frozen=True):
     envelope: Envelope
 
 
+Telling = type[ThoughtEvent] | type[ObservationEvent] | type[AnswerEvent] | type[ErrorEvent] | type[RetractEvent]
+
+
 class LiveRun:
     """A run while this process takes its turn."""
 
@@ -193,7 +207,7 @@ class LiveRun:
         """Write an entry in the turn's span."""
         return self.log.journal.write(content, self.log.span_seq, causes)
 
-    def tell(self, type_: EventType, content: str, *, message: int = 0, seq: int | None = None) -> None:
+    def tell(self, type_: Telling, content: str, *, message: int = 0, seq: int | None = None) -> None:
         """Send the listener a whole message once everything written so far is durable.
 
         Args:
@@ -201,30 +215,28 @@ class LiveRun:
             seq: the entry that the words are about.
         """
         if self.listener is not None:
-            last = type_ in ("answer", "error")
-            self._later(
-                Event(type=type_, content=content, message=message, seq=seq, end_of_message=True, end_of_dialog=last)
-            )
+            last = type_ in (AnswerEvent, ErrorEvent)
+            self._later(type_(content=content, message=message, seq=seq, end_of_message=True, end_of_dialog=last))
 
-    def tell_now(self, type_: EventType, content: str, message: int = 0, *, last: bool = False) -> None:
+    def tell_now(self, type_: Telling, content: str, message: int = 0, *, last: bool = False) -> None:
         """Send the listener words at once, before they are durable. They may be retracted later.
 
         Args:
             last: whether these words end a message.
         """
-        self._hear(Event(type=type_, content=content, message=message, end_of_message=last))
+        self._hear(type_(content=content, message=message, end_of_message=last))
 
     def take_back(self, message: int) -> None:
         """Send the listener a `retract` event: the words streamed for a request are not the answer."""
         if self.streamed:
             self.streamed = False
-            self.tell("retract", "", message=message)
+            self.tell(RetractEvent, "", message=message)
 
     def observe(self, entry: Entry) -> None:
         """Send the listener a tool's result and its place in the explanation, once the result is durable."""
         assert isinstance(entry.content, ToolResultContent)
         if self.listener is not None:
-            self.tell("observation", observation_text(entry.content.tool_result), seq=entry.seq)
+            self.tell(ObservationEvent, observation_text(entry.content.tool_result), seq=entry.seq)
             self.trace()
 
     def trace(self) -> None:
@@ -253,7 +265,7 @@ class LiveRun:
         if node is not None and self._shown(key):
             sources = tuple(f"{run}.{seq}" for run, seq in derived(self._origins, key, self._shown))
             graph = Explain(node, sources, entry.content)
-            self._later(Event(type="explain", seq=entry.seq, explain_id=entry.id, explain_graph=graph))
+            self._later(ExplainEvent(seq=entry.seq, explain_id=entry.id, explain_graph=graph))
         return True
 
     def _shown(self, key: Key) -> bool:

@@ -20,6 +20,7 @@ from gesta.decide.budget import reserved, settled
 from gesta.decide.move import retry_wait_s
 from gesta.entry import Entry
 from gesta.errors import GestaError, ModelFault, message_of
+from gesta.events import AnswerEvent, ThoughtEvent
 from gesta.function_tool.output import ANSWER
 from gesta.kinds import (
     BudgetContent,
@@ -213,7 +214,7 @@ def _show(live: LiveRun, coming: Coming, delta: Delta) -> None:
         if coming.thought and not coming.answering:
             coming.answering = True
             _tell(live, coming, "thought", coming.flows.pop("thought").feed("", last=True))
-            live.tell_now("thought", "", coming.message, last=True)
+            live.tell_now(ThoughtEvent, "", coming.message, last=True)
         coming.chars += len(delta.text)
         live.streamed = True
     else:
@@ -230,7 +231,7 @@ def _flush(live: LiveRun, coming: Coming) -> None:
 
 def _tell(live: LiveRun, coming: Coming, type_: str, text: str) -> None:
     if text:
-        live.tell_now("answer" if type_ == "text" else "thought", text, coming.message)
+        live.tell_now(AnswerEvent if type_ == "text" else ThoughtEvent, text, coming.message)
 
 
 def _write_fault(agent: Agent, live: LiveRun, entry: Entry, failure: Exception, coming: Coming) -> None:
@@ -269,10 +270,10 @@ def _record(agent: Agent, live: LiveRun, coming: Coming, completion: Entry, repl
         thought = live.write(ThoughtContent(value=reply.thought), completion.seq)
         whole = coming.words if coming.thought else reply.thought
         if whole or not coming.answering:
-            live.tell("thought", whole, message=coming.message, seq=thought.seq)
+            live.tell(ThoughtEvent, whole, message=coming.message, seq=thought.seq)
     if live.streamed and (reply.calls or not reply.text.strip()):
         live.take_back(coming.message)
     if reply.calls and reply.text and live.listener is not None:
-        live.tell("thought", reply.text, message=coming.message, seq=completion.seq)
+        live.tell(ThoughtEvent, reply.text, message=coming.message, seq=completion.seq)
     for call in reply.calls:
         live.write(checked_call(agent, call), completion.seq)

@@ -13,6 +13,7 @@ from gesta.codec.rows import digest_of
 from gesta.decide.budget import overrun
 from gesta.decide.move import Ask, Close, Correct, Finish, Move, Pause, Use, Wait, Waiting
 from gesta.entry import Entry
+from gesta.events import AnswerEvent, ErrorEvent, RetractEvent
 from gesta.kinds import (
     ApprovalRequestContent,
     AssistantContent,
@@ -73,7 +74,7 @@ def _close(move: Close, live: LiveRun) -> None:
     if move.lost is not None:
         lost = Error(type=LOST, message="the process that asked ended before the answer was on record")
         live.write(FaultContent(of=move.lost, error=lost), move.lost)
-        live.tell("retract", "", message=move.lost)
+        live.tell(RetractEvent, "", message=move.lost)
 
 
 async def _pause(move: Pause, live: LiveRun) -> None:
@@ -151,8 +152,8 @@ async def _finish(agent: Agent, move: Finish, live: LiveRun) -> None:
     request = live.state.asked.seq if live.state.asked is not None and agent.program is None else 0
     live.trace()
     if given:
-        live.tell("answer", "" if live.streamed else text, message=request, seq=(answer or ended).seq)
+        live.tell(AnswerEvent, "" if live.streamed else text, message=request, seq=(answer or ended).seq)
     elif move.reason != "answered":
         live.take_back(request)
-        live.tell("error", move.error.message if move.error is not None else move.reason)
+        live.tell(ErrorEvent, move.error.message if move.error is not None else move.reason)
     await live.log.durable()

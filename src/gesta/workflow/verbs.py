@@ -19,7 +19,7 @@ from gesta.decide.budget import returned
 from gesta.decide.move import Finish, Waiting, depth_error
 from gesta.entry import Cause, Entry, utc_text, utc_time
 from gesta.errors import OtherProgram, nearest
-from gesta.events import Event, Listener, Outcome
+from gesta.events import AnswerEvent, Event, Listener, Outcome, RetractEvent
 from gesta.kinds import (
     Content,
     DecisionContent,
@@ -254,10 +254,10 @@ class Verbs(ProgramTurn):
         """Stream the answer of a child run as this run's own answer. Pass it as `hear` to the call that answers."""
         if event.type == "answer" and event.content:
             self.live.streamed = True
-            self.live.tell_now("answer", event.content)
+            self.live.tell_now(AnswerEvent, event.content)
         elif event.type == "retract":
             self.live.streamed = False
-            self.live.tell_now("retract", "", last=True)
+            self.live.tell_now(RetractEvent, "", last=True)
         elif event.type != "answer":  # this run's answer may go on after the child's
             self.live.pass_on(event)
 

@@ -20,7 +20,7 @@ from gesta.compat.trustgraph.schema import Triples
 from gesta.decide.move import Close, Finish, Wait, decide_calls
 from gesta.decide.open_call import placeholder
 from gesta.entry import Cause, Entry
-from gesta.events import Event
+from gesta.events import AnswerEvent, Event, ObservationEvent, RetractEvent, ThoughtEvent
 from gesta.function_tool.tool import Tool
 from gesta.kinds import (
     Content,
@@ -35,7 +35,7 @@ from gesta.kinds import (
 from gesta.loop import step
 from gesta.patterns.roles import Prompts, answer_of, role, take
 from gesta.perform.child import call_key
-from gesta.perform.execution import LiveRun
+from gesta.perform.execution import LiveRun, Telling
 from gesta.perform.move import perform
 from gesta.prompt.formatter import observation_text
 from gesta.state.steps import WorkflowStep
@@ -46,6 +46,7 @@ PROMPT = ("prompt", "prompt-request")
 EXPLAIN = "explainability"
 COMPLETION = "subagent-completion"
 Iterate = Callable[..., Awaitable[None]]
+TOLD: dict[str, Telling] = {"thought": ThoughtEvent, "observation": ObservationEvent}
 Chunk = Callable[[str, bool], Awaitable[None]]
 
 
@@ -129,11 +130,11 @@ class PatternTurn:
                     self._take_back()
             case "answer":
                 self._told.append(text)
-                self.verbs.aloud(Event(type="answer", content=text))
+                self.verbs.aloud(AnswerEvent(content=text))
             case "observation" if text == self._seen:  # the engine told it with the result
                 self._seen = None
             case "thought" | "observation" as kind:
-                live.tell_now(kind, text, last=response.end_of_message)
+                live.tell_now(TOLD[kind], text, last=response.end_of_message)
             case "error":
                 raise Unanswered(text)
             case _:  # explain events go out with the entries that they tell of
@@ -141,7 +142,7 @@ class PatternTurn:
 
     def _take_back(self) -> None:
         self._told.clear()
-        self.verbs.aloud(Event(type="retract"))
+        self.verbs.aloud(RetractEvent())
 
     def __call__(self, service_name: str) -> Any:
         """Return a service: `prompt`, in which a role answers, or `explainability`, which takes triples.

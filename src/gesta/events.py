@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Generic, Literal, cast
 
 from msgspec import Struct, field
 
-from gesta.decide.move import Waiting
+from gesta.decide.waiting import Waiting
 from gesta.errors import NoAnswer
 from gesta.function_tool.output import T
 from gesta.kinds import Content, Error, Reason

@@ -290,6 +290,8 @@ class ApprovalRequestContent(Base, frozen=True, kw_only=True, tag="approval-requ
     args_digest: str
     """SHA-256 of the canonical arguments, in hex."""
     expires: datetime | None = None
+    effect: str | None = None
+    """The tool's effect policy; `None` where nobody knows it."""
 
 
 class ApprovalContent(Base, frozen=True, kw_only=True, tag="approval"):

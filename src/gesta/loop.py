@@ -10,7 +10,8 @@ import anyio
 from gesta.agent import Agent
 from gesta.codec.rows import decode_content
 from gesta.decide.approval import judged_approval
-from gesta.decide.move import Ask, Decider, Finish, Move, Wait, Waiting, decide
+from gesta.decide.move import Ask, Decider, Finish, Move, Wait, decide
+from gesta.decide.waiting import Waiting, described
 from gesta.entry import Entry, utc_text
 from gesta.events import Outcome
 from gesta.kinds import ApprovalContent, Content, Reason, SignalContent
@@ -132,7 +133,7 @@ def outcome_of(run: str, state: RunState, waiting: tuple[Waiting, ...] = (), of:
         reason=cast("Reason", turn.reason or "waiting"),
         answer=turn.text if turn.reason == "answered" else None,
         given=value if turn.reason == "answered" else None,
-        waiting=waiting,
+        waiting=tuple(described(each, run, state) for each in waiting) if waiting else (),
         error=turn.error,
         requests=turn.requests,
         tokens_in=turn.tokens_in,

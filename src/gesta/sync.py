@@ -23,6 +23,7 @@ from gesta.address import (
     refuse_unknown,
 )
 from gesta.agent import Agent
+from gesta.decide.waiting import Waiting
 from gesta.entry import Entry
 from gesta.errors import GestaError
 from gesta.events import Event, Listener, Outcome
@@ -258,6 +259,10 @@ class SyncRecord:
     def state(self, run: str) -> RunState:
         """Fold where a run stands; see `Record.state`."""
         return drive(self.record.state(run))
+
+    def waiting(self, run: str) -> list[Waiting]:
+        """Return what the open turn of a run waits for; see `Record.waiting`."""
+        return drive(self.record.waiting(run))
 
     def verify(self, *kept: Iterable[Head]) -> list[Flaw]:
         """Check every entry and blob against the chain of its run; see `Record.verify`."""

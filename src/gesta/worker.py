@@ -14,10 +14,8 @@ from anyio.abc import TaskGroup
 from msgspec import Struct
 
 from gesta.agent import Agent
-from gesta.decide.move import Waiting
 from gesta.errors import GestaError, RunHeld, WriteFailed, message_of
 from gesta.events import Outcome
-from gesta.kinds import TimerContent
 from gesta.record.record import Record
 from gesta.record.stream import breaks_off
 from gesta.state.opening import is_message
@@ -215,19 +213,10 @@ class Worker:
     async def _remember(self, row: RunRow, outcome: Outcome) -> None:
         """Remember the head at which a run waits, and when to look at it again."""
         state = await self._record.state(row.run)
-        due = [await self._due_at(each, row.run) for each in outcome.waiting]
+        due = (each.expires or each.due for each in outcome.waiting)  # a wait that ends without an answer
         soonest = min((each for each in due if each is not None), default=None)
         self._seen[row.run] = Seen(state.head, open=state.open, due=soonest)
         if any(str(each.what) == RESUME for each in outcome.waiting):
             self._later(row.run)
         else:
             self._again.pop(row.run, None)
-
-    async def _due_at(self, waiting: Waiting, run: str) -> datetime | None:
-        """Return when a wait ends without an answer: a timer is due, or a request expires."""
-        state = await self._record.state(waiting.run or run)
-        if waiting.what == "timer":
-            notes = (note for note in state.steps.notes.values() if note.seq == waiting.of)
-            return next((note.content.due_at for note in notes if isinstance(note.content, TimerContent)), None)
-        call = state.call(waiting.call)
-        return call.expires if call is not None else None

@@ -301,7 +301,7 @@ async def test_an_unknown_outcome_in_a_parent_asks_for_approval_in_its_child_run
     agent = acting(gesta.call("pay", cents=6), gesta.call("payer", task="pay"), "ok", tools=[child.as_tool(), pay])
     async with gesta.open() as record:
         outcome = await record.run(agent, "go")
-        assert waits(outcome) == ["child"]
+        assert waits(outcome) == ["approval"]
         below = next(row.run for row in await record.store.runs() if row.parent_run == outcome.run)
         state = await record.state(below)
         assert [call.asked is not None for call in state.calls.values()] == [True]

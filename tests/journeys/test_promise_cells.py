@@ -115,7 +115,7 @@ async def results(record: Record, outcome: gesta.Outcome) -> list[tuple[str, Any
 GO: dict[str, Any] = {"session": "s", "key": "k"}
 DIED = {"pure": (2, 1), "idempotent": (2, 1), "once": (1, 1), "transactional": (2, 2), "agent": (1, 1)}
 """Effects that were begun where the first try left no result, and their keys; of `transactional` one is kept."""
-THEN = {"pure": "answered", "idempotent": "answered", "once": "doubt", "transactional": "answered", "agent": "child"}
+THEN = {"pure": "answered", "idempotent": "answered", "once": "doubt", "transactional": "answered", "agent": "doubt"}
 """How the turn stands then."""
 
 DYING = """
@@ -416,7 +416,7 @@ async def test_a_result_cannot_be_written(effect: str) -> None:
     till, store = Till(), Failing()
     agent, record = paying(effect, till), Record(store, bind)
     if effect == "agent":  # the run above waits for the one below, whose write failed
-        assert stands(await record.run(agent, "go", **GO)) == "child"
+        assert stands(await record.run(agent, "go", **GO)) == "running"
     else:
         with pytest.raises(WriteFailed):
             await record.run(agent, "go", **GO)

@@ -481,8 +481,8 @@ async def test_a_tool_that_is_gone_while_its_child_waits_is_waited_for() -> None
     async with gesta.open() as record:
         outcome = await record.run(agent, "hi", session="s")
         gone = await record.resume(outcome.run, msgspec.structs.replace(agent, tools=[]))
-        assert [each.what for each in gone.waiting] == ["child"]
-        await approve(record, gone.waiting[0].run or "")
+        assert [each.what for each in gone.waiting] == ["approval"]
+        await approve(record, gone.waiting[0].run)
         assert (await record.resume(outcome.run, agent)).answer == "all paid"
 
 

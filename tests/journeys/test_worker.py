@@ -13,7 +13,7 @@ import pytest
 
 import gesta
 from gesta import address
-from gesta.decide.move import Waiting
+from gesta.decide.waiting import Waiting
 from gesta.entry import Row
 from gesta.errors import BrokenRecord, LeaseLost, OtherProgram, ServerGone, WriteFailed
 from gesta.kinds import AnswerContent

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 import gesta
 from gesta import address
 from gesta.agent import Agent
-from gesta.decide.move import Ask, Close, Correct, Finish, Move, Pause, Use, Wait, Waiting, decide, decide_step
+from gesta.decide.move import Ask, Close, Correct, Finish, Move, Pause, Use, Wait, decide, decide_step
+from gesta.decide.waiting import Waiting
 from gesta.entry import Entry, fold
 from gesta.kinds import AnswerContent, ApprovalContent, Error, ResolutionContent, SignalContent, UserContent
 from gesta.loop import step, taken

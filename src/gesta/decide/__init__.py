@@ -5,6 +5,7 @@ ORDER = (
     "budget",
     "open_call",
     "compaction",
+    "waiting",
     "move",
 )
 """Files in reading order: each imports only those before it."""

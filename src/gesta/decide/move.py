@@ -6,7 +6,7 @@ So resume, take-over and approval need no machinery of their own.
 
 from collections.abc import Callable
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any
 
 from msgspec import Struct
 
@@ -14,6 +14,7 @@ from gesta.agent import Agent
 from gesta.decide.budget import overrun
 from gesta.decide.compaction import too_large
 from gesta.decide.open_call import Blocking, course, placeholder
+from gesta.decide.waiting import Waiting
 from gesta.entry import Cause
 from gesta.errors import BadArguments, ModelFault
 from gesta.kinds import Error, Reason, ToolResultContent
@@ -61,31 +62,6 @@ class Use(Struct, frozen=True):
     """To be tried at once; those beyond the policy's cap come in the next move."""
     settle: tuple[OpenCall, ...] = ()
     """In doubt or resolved: to be settled without trying."""
-
-
-class Waiting(Struct, frozen=True):
-    """Something that the run waits for."""
-
-    what: Literal["approval", "doubt", "running", "child", "question", "budget", "timer", "resume", "deaths", "copy"]
-    """`approval`, `question`, `doubt`: a person's word. `running`: the end of an attempt whose process may still work.
-    `budget`: a person's answer whether the turn may spend more. `child`: a run below. `timer`: a time. `resume`: its
-    program stopped waiting for it. `deaths`: a person's resume, after too many processes died in it.
-    `copy`: `gesta adopt`, for this record is a copy."""
-    call: int | None = None
-    """Seq of the tool call; `None` for what a program, or the turn itself, waits for."""
-    tool: str | None = None
-    """Name of the tool, or of the step of a program; `None` for what the turn itself waits for."""
-    of: int | None = None
-    """Seq of the approval-request, or of the attempt in doubt."""
-    declared: bool = True
-    """Whether the tool's author said what its effect is."""
-    run: str | None = None
-    """The child run in which somebody has to answer; `None` for the run itself."""
-
-    @property
-    def text(self) -> str:
-        """What it waits for, in a few words."""
-        return f"{self.what} of {self.tool}" if self.tool else self.what
 
 
 class Wait(Struct, frozen=True):
@@ -222,7 +198,7 @@ def _waiting(agent: Agent, call: OpenCall, what: Blocking) -> Waiting:
     tool = agent.tool(call.name)
     attempt = call.last.seq if call.last is not None else None
     of = {"approval": call.asked, "question": call.question}.get(what, attempt)
-    child = call.last.child if call.last is not None and what == "child" else None
+    child = call.last.child if call.last is not None and what == "child" else ""
     return Waiting(what, call.seq, call.name, of, tool is None or tool.declared, child)
 
 
@@ -290,7 +266,8 @@ def _afford(agent: Agent, state: RunState) -> Wait | Finish | None:
     if over is None:
         return None
     if budget is not None and budget.when_spent == "ask" and not spending.refused:
-        return Wait((Waiting("budget", of=spending.asked),))
+        of, axis = spending.asked, over.axis
+        return Wait((Waiting("budget", of=of, axis=axis, spent=over.counted, bound=over.bound, need=over.need),))
     return Finish("budget", over.error)
 
 

@@ -11,7 +11,8 @@ from typing import assert_never
 from gesta.agent import Agent
 from gesta.codec.rows import digest_of
 from gesta.decide.budget import overrun
-from gesta.decide.move import Ask, Close, Correct, Finish, Move, Pause, Use, Wait, Waiting
+from gesta.decide.move import Ask, Close, Correct, Finish, Move, Pause, Use, Wait
+from gesta.decide.waiting import Waiting
 from gesta.entry import Entry
 from gesta.events import AnswerEvent, ErrorEvent, RetractEvent
 from gesta.kinds import (
@@ -114,8 +115,8 @@ def _ask_about(agent: Agent, waiting: Waiting, live: LiveRun) -> None:
     assert tool is not None
     if waiting.what == "approval":
         expires = live.clock() + timedelta(seconds=tool.expires_s) if tool.expires_s is not None else None
-        asked = ApprovalRequestContent(of=call.seq, args_digest=digest_of(args), expires=expires)
-        live.write(asked, call.seq)
+        digest, effect = digest_of(args), tool.effect
+        live.write(ApprovalRequestContent(of=call.seq, args_digest=digest, expires=expires, effect=effect), call.seq)
     else:
         text = str(args.get("question") or observation_text(args))
         live.write(QuestionContent(value=text, schema=tool.answer_schema), call.seq)

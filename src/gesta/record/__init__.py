@@ -3,6 +3,7 @@
 ORDER = (
     "forks",
     "leases",
+    "waits",
     "cancel",
     "turns",
     "stream",

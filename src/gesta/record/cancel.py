@@ -6,16 +6,15 @@ letter, and ends its turn at its next step.
 
 from collections.abc import Sequence
 
-from gesta.codec.rows import decode_content, encode_content
-from gesta.entry import fold
+from gesta.codec.rows import encode_content
 from gesta.errors import RunHeld
-from gesta.kinds import BeginContent, EndContent, Error, Kind, SignalContent
-from gesta.log.journal import Clock, Journal, read
+from gesta.kinds import EndContent, Error, SignalContent
+from gesta.log.journal import Clock, Journal
 from gesta.perform.execution import LiveRun
 from gesta.record.leases import Leases
+from gesta.record.waits import state_of, turn_ended
 from gesta.state.opening import close_orphans
-from gesta.state.run import RunView
-from gesta.store import Letter, RunRow, Store
+from gesta.store import Letter
 
 
 async def cancel_below(leases: Leases, clock: Clock, live: LiveRun, names: Sequence[str] | None = None) -> None:
@@ -31,7 +30,7 @@ async def cancel_below(leases: Leases, clock: Clock, live: LiveRun, names: Seque
     for row in await store.runs(opened.session):  # in the order in which they were opened
         if names is not None and row.parent_run == run and row.name not in names:
             continue
-        if row.parent_run in open_ and not await _ended(store, row):
+        if row.parent_run in open_ and not await turn_ended(store, row):
             open_.add(row.run)
             try:
                 await _end_turn(leases, clock, row.run, by)
@@ -40,18 +39,10 @@ async def cancel_below(leases: Leases, clock: Clock, live: LiveRun, names: Seque
                 await store.send(Letter(row.run, f"cancel-{run}", text))
 
 
-async def _ended(store: Store, row: RunRow) -> bool:
-    """Return whether the last entry of a run is the end of a turn. Cost: two rows."""
-    (last,) = await store.read(row.run, row.head - 1)
-    begins = await store.read(row.run, last.span - 1, last.span) if last.kind == Kind.End else []
-    contents = [decode_content(begin.content, {}) for begin in begins]
-    return any(isinstance(content, BeginContent) and content.role == "turn" for content in contents)
-
-
 async def _end_turn(leases: Leases, clock: Clock, run: str, by: str) -> None:
     """End the turn of a run that no process holds. Raises RunHeld."""
     async with leases.leased(run) as lease:
-        state = fold(RunView(), await read(leases.store, run))
+        state = await state_of(leases.store, run)
         if state.turn is None or not state.open:
             return
         journal, begin = Journal(leases.store, lease, clock), state.turn.begin

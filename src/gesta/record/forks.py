@@ -11,7 +11,7 @@ import msgspec
 
 from gesta.agent import Agent
 from gesta.codec.rows import digest_of
-from gesta.decide.move import Waiting
+from gesta.decide.waiting import Waiting
 from gesta.entry import Entry
 from gesta.events import Outcome
 from gesta.function_tool.tool import Tool

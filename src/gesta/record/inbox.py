@@ -11,15 +11,17 @@ from datetime import datetime
 from typing import Any, Literal
 
 from gesta.codec.rows import digest_of, encode_content
-from gesta.entry import Entry, fold, utc_text
+from gesta.decide.waiting import Waiting
+from gesta.entry import Entry, utc_text
 from gesta.errors import AgentError, NotWaiting
 from gesta.kinds import AnswerContent, ApprovalContent, Content, ResolutionContent
 from gesta.log.journal import read, utc_now
 from gesta.log.steering import refuse_fields
 from gesta.perform.generated import NO_ARGUMENT
 from gesta.perform.late import SAYABLE
+from gesta.record.waits import state_of, waits_of
 from gesta.state.calls import WAITS, OpenCall
-from gesta.state.run import RunState, RunView
+from gesta.state.run import RunState
 from gesta.store import Letter, Store
 from gesta.text.redactor import SECRETS
 
@@ -36,7 +38,14 @@ class Inbox:
 
     async def state(self, run: str) -> RunState:
         """Return where a run stands, as a process sees it that does not hold its lease."""
-        return fold(RunView(), await self.read(run))
+        return await state_of(self.store, run)
+
+    async def waiting(self, run: str) -> list[Waiting]:
+        """Return what the open turn of a run waits for, in it and in the runs below it.
+
+        It is read from the record, so that any process may ask. An attempt that may be at work right now is `running`.
+        """
+        return await waits_of(self.store, run, self.now())
 
     async def send(self, run: str, content: Content, *, key: str) -> bool:
         """Put a letter into a run's inbox; needs no lease and no agent. Returns False if the key was used before.

@@ -16,7 +16,8 @@ from msgspec.structs import replace
 
 from gesta.agent import Agent
 from gesta.codec.rows import encode_content
-from gesta.decide.move import Finish, Waiting
+from gesta.decide.move import Finish
+from gesta.decide.waiting import Waiting
 from gesta.entry import run_id
 from gesta.errors import GestaError, NoRun, RecordError, RunHeld, TurnOpen
 from gesta.events import Listener, Outcome
@@ -41,6 +42,7 @@ from gesta.prompt.blocks import Prompt, way
 from gesta.record.cancel import cancel_below
 from gesta.record.forks import advance, base_below
 from gesta.record.leases import Leases, queue_of
+from gesta.record.waits import with_waits_below
 from gesta.state.calls import LOST
 from gesta.state.opening import (
     MESSAGE,
@@ -282,7 +284,8 @@ class Turns:
         try:
             if not new:  # its begin has just named the agent
                 await self._note_change(agent, live)
-            return await advance(agent, live)
+            ended = await advance(agent, live)
+            return await with_waits_below(self.store, ended, self.clock()) if ended.waiting else ended
         except TurnLeft:
             live.absorb()
             await live.log.durable()

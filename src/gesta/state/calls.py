@@ -42,6 +42,8 @@ class Try(Struct):
     """The tool's effect policy then; `None` where it was pure or idempotent, or nobody knows (format 1)."""
     process: str | None = None
     key: str | None = None
+    at: datetime | None = None
+    """Time at which it began."""
     doubt: str | None = None
     """Type of the error that left it in doubt, beside a lost lease."""
     over: bool = False
@@ -99,6 +101,12 @@ class OpenCall(Struct):
     """Seq of the approval."""
     expires: datetime | None = None
     """When the approval-request does."""
+    effect: str | None = None
+    """The tool's effect policy when a person was asked; `None` where nobody knows it."""
+    refused: str = ""
+    """Why the last approval does not count; empty if none was refused."""
+    refusals: int = 0
+    """Approvals that do not count."""
     question: int | None = None
     """Of a tool that a person carries out: its question."""
     answer: AnswerContent | None = None

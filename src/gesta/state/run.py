@@ -258,9 +258,9 @@ def _fold_attempt(state: RunState, entry: Entry, content: AttemptContent) -> Non
         key = call.last.key if call.last is not None else None
         if call.first_at is None or content.key != key:
             call.first_at = entry.at
-        tried = Try(entry.seq, effect=content.effect, process=content.process, key=content.key, before=call.last)
+        tried = Try(entry.seq, content.effect, content.process, content.key, entry.at)
         if call.last is not None:
-            call.last.before = None  # one is enough
+            tried.before, call.last.before = call.last, None  # one is enough
         call.last = tried
 
 
@@ -311,7 +311,7 @@ def _fold_fault(state: RunState, entry: Entry, content: FaultContent) -> None:
 def _fold_approval_request(state: RunState, entry: Entry, content: ApprovalRequestContent) -> None:
     if content.of in state.calls:
         state.calls[content.of].asked = entry.seq
-        state.calls[content.of].expires = content.expires
+        state.calls[content.of].expires, state.calls[content.of].effect = content.expires, content.effect
 
 
 def _fold_question(state: RunState, entry: Entry, content: QuestionContent) -> None:
@@ -329,9 +329,13 @@ def _fold_answer(state: RunState, entry: Entry, content: AnswerContent) -> None:
 
 
 def _fold_approval(state: RunState, entry: Entry, content: ApprovalContent) -> None:
-    for call in state.calls.values() if content.refused is None else ():
-        if call.asked == content.of and call.approval is None:
+    for call in state.calls.values():
+        if call.asked != content.of or call.approval is not None:
+            continue
+        if content.refused is None:
             call.approval, call.approved = content, entry.seq
+        else:
+            call.refused, call.refusals = content.refused, call.refusals + 1
 
 
 def _fold_resolution(state: RunState, entry: Entry, content: ResolutionContent) -> None:

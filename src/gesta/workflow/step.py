@@ -12,7 +12,8 @@ from anyio.lowlevel import checkpoint
 
 from gesta.agent import Agent
 from gesta.decide.budget import share
-from gesta.decide.move import Finish, Waiting, decide_step
+from gesta.decide.move import Finish, decide_step
+from gesta.decide.waiting import Waiting
 from gesta.entry import Cause, Entry
 from gesta.errors import GestaError, OtherProgram
 from gesta.kinds import BeginContent, EndContent

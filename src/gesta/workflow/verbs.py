@@ -16,7 +16,8 @@ from msgspec import Struct
 from gesta.agent import Agent
 from gesta.codec.rows import as_recorded, digest_of
 from gesta.decide.budget import returned
-from gesta.decide.move import Finish, Waiting, depth_error
+from gesta.decide.move import Finish, depth_error
+from gesta.decide.waiting import Waiting
 from gesta.entry import Cause, Entry, utc_text, utc_time
 from gesta.errors import OtherProgram, nearest
 from gesta.events import AnswerEvent, Event, Listener, Outcome, RetractEvent

@@ -1,0 +1,157 @@
+"""What an open turn waits for, with all that a person has to know who answers.
+
+It is read from the folded state when a turn waits, and never stored. `decide` names what its own run waits for; a
+process that neither holds a run nor has its agent reads the same from the run's entries.
+"""
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any, Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from gesta.codec.rows import digest_of
+from gesta.kinds import TimerContent
+from gesta.state.calls import WAITS, OpenCall, Try
+from gesta.state.run import RunState
+from gesta.text.visible import remarks
+
+PERSON = frozenset({"approval", "question", "budget", "doubt"})
+"""What only a person's word ends."""
+
+
+class Waiting(Struct, frozen=True):
+    """Something that a turn waits for."""
+
+    what: Literal["approval", "doubt", "running", "child", "question", "budget", "timer", "resume", "deaths", "copy"]
+    """`approval`, `question`, `doubt`: a person's word. `running`: the end of an attempt whose process may still work.
+    `budget`: a person's answer whether the turn may spend more. `child`: a run below, of which no more is known.
+    `timer`: a time. `resume`: its program stopped waiting for it. `deaths`: a person's resume, after too many processes
+    died in it. `copy`: `gesta adopt`, for this record is a copy."""
+    call: int | None = None
+    """Seq of the tool call; `None` for what a program, or the turn itself, waits for."""
+    tool: str | None = None
+    """Name of the tool, or of the step of a program; `None` for what the turn itself waits for."""
+    of: int | None = None
+    """Seq of the approval-request, of the question, of the timer, or of the attempt in doubt."""
+    declared: bool = True
+    """Whether the tool's author said what its effect is."""
+    run: str = ""
+    """The run in which somebody has to answer: that of the turn, or one below it."""
+    session: str = ""
+    args: dict[str, Any] | None = None
+    """The arguments of the call, as they are on record: secrets by their names. See `remarks`."""
+    args_digest: str = ""
+    """SHA-256 of the canonical arguments, in hex."""
+    effect: str | None = None
+    """The effect policy of the tool: pure, idempotent, once or transactional; `None` where the record has none."""
+    question: str = ""
+    """Text of the question that a person is asked."""
+    schema: dict[str, Any] | None = None
+    """JSON Schema of the answer; `None` for any text."""
+    expires: datetime | None = None
+    """Time from which on an approval does not count."""
+    due: datetime | None = None
+    """Time at which a timer ends."""
+    since: datetime | None = None
+    """Time of the attempt in doubt."""
+    process: str | None = None
+    """Process that made the attempt in doubt, as `gesta gone` takes it."""
+    axis: Literal["tokens", "usd"] | None = None
+    """Of a budget: what the turn may not spend more of."""
+    spent: float | None = None
+    """Of a budget: what is spent or set aside."""
+    bound: float | None = None
+    """Of a budget: what the turn may spend; `None` where only its agent knows."""
+    need: float | None = None
+    """Of a budget: what the next request may take; `None` where only its agent knows."""
+    refused: str = ""
+    """Why the last answer about the call does not count; empty if nobody gave such an answer."""
+
+    @property
+    def text(self) -> str:
+        """What it waits for, in a few words."""
+        return f"{self.what} of {self.tool}" if self.tool else self.what
+
+    @property
+    def remarks(self) -> list[str]:
+        """What a person should know of the texts before answering: letters that look like others, or cannot be seen."""
+        return remarks([self.tool or "", self.args, self.question])
+
+
+def described(waiting: Waiting, run: str, state: RunState) -> Waiting:
+    """Return what the turn of a run waits for, with all that its state says of it.
+
+    A wait of a run below was described there, and is returned as it is.
+    """
+    if waiting.session:
+        return waiting
+    opened, call, turn = state.opened, state.call(waiting.call), state.turn
+    waiting = replace(waiting, run=waiting.run or run, session=opened.session if opened is not None else "")
+    if call is not None:
+        waiting = replace(waiting, **_of_call(call, waiting.what))
+    asked = state.questions.get(waiting.of or 0)
+    if asked is not None:
+        waiting = replace(waiting, question=asked.value, schema=asked.schema)
+    if waiting.what == "timer":
+        notes = (note.content for note in state.steps.notes.values() if note.seq == waiting.of)
+        due = next((content.due_at for content in notes if isinstance(content, TimerContent)), None)
+        waiting = replace(waiting, due=due)
+    if asked is not None and asked.raises is not None and turn is not None:
+        spent = float(getattr(turn.spending.counted, asked.raises))
+        waiting = replace(waiting, what="budget", axis=asked.raises, spent=spent)
+    return waiting
+
+
+def _of_call(call: OpenCall, what: str) -> dict[str, Any]:
+    args, last = call.args if what == "approval" else call.final_args, call.last
+    known: dict[str, Any] = {"args": args, "args_digest": digest_of(args), "effect": call.effect}
+    if last is not None:
+        known["effect"] = last.effect or call.effect
+    if what == "approval":
+        return {**known, "expires": call.expires, "refused": call.refused}
+    if what in ("doubt", "running") and last is not None:
+        return {**known, "since": last.at, "process": last.process}
+    return known
+
+
+def waits(run: str, state: RunState, now: datetime) -> list[Waiting]:
+    """Return what the open turn of a run waits for, but for the runs below it.
+
+    So it stands on record, for any process: an attempt that may be at work right now is `running`.
+    """
+    if not state.open:
+        return []
+    found = [*_questions(state), *_called(state), *_timed(state, now)]
+    return [described(each, run, state) for each in found]
+
+
+def _questions(state: RunState) -> Iterator[Waiting]:
+    calls = {call.question: call for call in state.calls.values()}
+    names = {note.seq: name for name, note in state.steps.notes.items()}
+    for seq in state.questions:
+        call = calls.get(seq)
+        of, tool = (None, names.get(seq)) if call is None else (call.seq, call.name)
+        yield Waiting("question", of, tool, seq)
+
+
+def _called(state: RunState) -> Iterator[Waiting]:
+    for call in state.current():
+        if call.asked is not None and call.approval is None:
+            yield Waiting("approval", call.seq, call.name, call.asked)
+        elif call.last is not None and call.last.doubt != WAITS and call.last.verdict != "done":
+            yield Waiting(_about(call.last), call.seq, call.name, call.last.seq)
+
+
+def _about(last: Try) -> Literal["doubt", "running"]:
+    """Return which question about an attempt is open: its outcome, or first whether it has ended."""
+    if last.verdict is not None:  # it goes on by itself when the attempt has ended
+        return "running"
+    return "doubt" if last.doubt is not None or last.over or last.looked else "running"
+
+
+def _timed(state: RunState, now: datetime) -> Iterator[Waiting]:
+    for name, note in state.steps.notes.items():
+        if isinstance(note.content, TimerContent) and note.content.due_at > now:
+            yield Waiting("timer", tool=name, of=note.seq)

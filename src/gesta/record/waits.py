@@ -1,0 +1,59 @@
+"""What a turn waits for is read down through the runs below it: a person answers in the run that asked."""
+
+from datetime import datetime
+
+from msgspec.structs import replace
+
+from gesta.codec.rows import decode_content
+from gesta.decide.waiting import Waiting, waits
+from gesta.entry import fold
+from gesta.errors import GestaError
+from gesta.events import Outcome
+from gesta.kinds import BeginContent, Kind
+from gesta.log.journal import read
+from gesta.state.run import RunState, RunView
+from gesta.store import RunRow, Store
+
+
+async def waits_of(store: Store, run: str, now: datetime) -> list[Waiting]:
+    """Return what the open turn of a run waits for, in it and in the runs below it. Cost: reads those runs."""
+    state = await state_of(store, run)
+    if state.opened is None or not state.open:
+        return []
+    found, rows = waits(run, state, now), await store.runs(state.opened.session)
+    left, met = [run], {run}
+    while left:
+        above = left.pop(0)
+        for row in rows:
+            if row.parent_run == above and row.run not in met and not await turn_ended(store, row):
+                met.add(row.run)
+                left.append(row.run)
+                found += waits(row.run, await state_of(store, row.run), now)
+    return found
+
+
+async def with_waits_below(store: Store, outcome: Outcome, now: datetime) -> Outcome:
+    """Return the outcome of a turn that waits, with what the runs below wait for in place of those runs."""
+    found = list[Waiting]()
+    for each in outcome.waiting:
+        try:
+            below = await waits_of(store, each.run, now) if each.what == "child" else []
+        except GestaError:  # that run cannot be read: its turn says so when it goes on
+            below = []
+        found += below or [each]
+    return replace(outcome, waiting=tuple(found))
+
+
+async def turn_ended(store: Store, row: RunRow) -> bool:
+    """Return whether the last entry of a run is the end of a turn. Cost: two rows."""
+    last = next(iter(await store.read(row.run, row.head - 1)), None)
+    if last is None:  # it was pruned
+        return True
+    begins = await store.read(row.run, last.span - 1, last.span) if last.kind == Kind.End else []
+    contents = [decode_content(begin.content, {}) for begin in begins]
+    return any(isinstance(content, BeginContent) and content.role == "turn" for content in contents)
+
+
+async def state_of(store: Store, run: str) -> RunState:
+    """Return where a run stands, as a process sees it that does not hold its lease."""
+    return fold(RunView(), await read(store, run))

@@ -1,0 +1,140 @@
+"""What an outcome says of a wait is all that a person needs who answers, and any other process reads the same."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+
+import gesta
+from gesta.codec.rows import digest_of
+from gesta.decide.waiting import Waiting
+from gesta.kinds import ApprovalContent
+from gesta.tools.person import ask_person
+
+
+class Refusing:
+    """An Approver that believes nobody."""
+
+    def refuses(self, _approval: ApprovalContent, _asked: Any) -> str:
+        """Return why not."""
+        return "It is night."
+
+
+@gesta.tool(effect="once", approval=True, expires_s=60)
+def pay(to: str, euros: int) -> str:
+    """Pay."""
+    return f"{euros} euros to {to}"
+
+
+@gesta.tool(effect="once")
+def order() -> str:
+    """Order."""
+    raise gesta.InDoubt("the line went dead")
+
+
+def clerk(*said: Any, name: str = "clerk", **more: Any) -> gesta.Agent:
+    return gesta.Agent(name, model=gesta.scripted(*said, "Done."), tools=more.pop("tools", [pay]), **more)
+
+
+PAY = gesta.call("pay", to="p\u0430ypal", euros=5)
+"""One letter is Cyrillic."""
+
+
+async def read_elsewhere(record: gesta.Record, outcome: gesta.Outcome) -> Waiting:
+    """Return the one thing that the turn waits for, after a look whether another process reads the same."""
+    (one,) = outcome.waiting
+    (other,) = await record.waiting(outcome.run)
+    unknown = {"declared": True, "bound": None, "need": None}
+    assert msgspec.structs.replace(one, **unknown) == msgspec.structs.replace(other, **unknown)
+    return one
+
+
+async def test_an_approval_says_what_would_happen_and_until_when_it_may_be_given() -> None:
+    async with gesta.open() as record:
+        outcome = await record.run(clerk(PAY), "Pay.", session="s")
+        one = await read_elsewhere(record, outcome)
+        assert (one.what, one.tool, one.args, one.effect) == (
+            "approval",
+            "pay",
+            {"to": "p\u0430ypal", "euros": 5},
+            "once",
+        )
+        assert (one.run, one.session, one.args_digest) == (outcome.run, "s", digest_of(one.args))
+        assert one.expires is not None
+        assert timedelta(0) < one.expires - record.now() <= timedelta(seconds=60)
+        assert one.remarks[0] == "'p<U+0430>ypal' has letters of several scripts: CYRILLIC, LATIN."
+
+
+async def test_an_answer_that_did_not_count_is_named() -> None:
+    async with gesta.open(approver=Refusing()) as record:
+        outcome = await record.run(clerk(PAY), "Pay.", session="s")
+        assert outcome.waiting[0].refused == ""
+        await record.approve(outcome.run, by="ann")
+        outcome = await record.resume(outcome.run, clerk(PAY))
+        assert (await read_elsewhere(record, outcome)).refused == "It is night."
+
+
+async def test_a_run_below_is_named_with_what_it_waits_for_be_it_called_by_a_model_or_by_a_program() -> None:
+    async def program(verbs: gesta.Verbs, _text: str) -> str:
+        return (await verbs.call(clerk(PAY, name="payer"), "Pay.", "step")).text
+
+    model = clerk(gesta.call("payer", task="Pay."), tools=[clerk(PAY, name="payer").as_tool()])
+    between = clerk(gesta.call("clerk", task="Pay."), name="boss", tools=[model.as_tool()])
+    for agent in (model, between, gesta.Agent("program", program=program)):
+        async with gesta.open() as record:
+            outcome = await record.run(agent, "Go.", session="s")
+            one = await read_elsewhere(record, outcome)
+            below = (await record.store.runs())[-1]
+            assert (one.what, one.tool, one.run, one.session) == ("approval", "pay", below.run, "s")
+            assert (one.args or {})["euros"] == 5
+            await record.approve(one.run, by="ann")
+            assert (await record.resume(outcome.run, agent)).answer in ("Done.", '"Done."')
+            assert await record.waiting(outcome.run) == []
+
+
+async def test_a_question_has_its_words_and_the_schema_of_its_answer() -> None:
+    async def program(verbs: gesta.Verbs, _text: str) -> Any:
+        return await verbs.ask("size", "Which size?", {"enum": ["S", "L"]})
+
+    ask = clerk(gesta.call("ask_person", question="Which size?"), tools=[ask_person(answer={"enum": ["S", "L"]})])
+    for agent, tool in ((gesta.Agent("p", program=program), "size"), (ask, "ask_person")):
+        async with gesta.open() as record:
+            one = await read_elsewhere(record, await record.run(agent, "A shirt.", session="s"))
+            assert (one.what, one.tool, one.question) == ("question", tool, "Which size?")
+            assert one.schema == {"enum": ["S", "L"]}
+            assert await record.answer(one.run, "L", one.of, by="ann")
+
+
+async def test_a_doubt_says_since_when_and_which_process_made_the_attempt() -> None:
+    async with gesta.open() as record:
+        outcome = await record.run(clerk(gesta.call("order"), tools=[order]), "Order.", session="s")
+        one = await read_elsewhere(record, outcome)
+        (attempt,) = [entry for entry in await record.read(outcome.run) if entry.kind == "attempt"]
+        assert (one.what, one.since, one.effect, one.declared) == ("doubt", attempt.at, "once", True)
+        assert one.process == attempt.content.process  # type: ignore[union-attr]
+
+
+async def test_a_budget_says_what_is_spent_what_is_allowed_and_what_is_asked() -> None:
+    budget = gesta.Budget(tokens=150, request_tokens=100, when_spent="ask")
+    usage = {"prompt_tokens": 80, "completion_tokens": 20}
+    model = gesta.scripted(gesta.reply(calls=[gesta.call("look")], usage=usage), "Done.")
+    look = gesta.tool(lambda: "seen", name="look", effect="pure")
+    agent = gesta.Agent("clerk", model=model, tools=[look], policy=gesta.Policy(budget=budget))
+    async with gesta.open() as record:
+        one = await read_elsewhere(record, await record.run(agent, "Pay.", session="s"))
+        assert (one.what, one.axis, one.spent, one.bound) == ("budget", "tokens", 100, 150)
+        assert one.need is not None
+        assert one.need > 100
+        assert "How many more tokens may it spend?" in one.question
+        assert one.schema == {"type": "number", "minimum": 0}
+
+
+async def test_a_timer_says_when_it_is_due() -> None:
+    due = datetime(2099, 1, 1, tzinfo=UTC)
+
+    async def program(verbs: gesta.Verbs, _text: str) -> None:
+        await verbs.sleep("rest", due)
+
+    async with gesta.open() as record:
+        one = await read_elsewhere(record, await record.run(gesta.Agent("p", program=program), "Go.", session="s"))
+        assert (one.what, one.tool, one.due) == ("timer", "rest", due)

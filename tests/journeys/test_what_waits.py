@@ -132,8 +132,8 @@ async def test_a_budget_says_what_is_spent_what_is_allowed_and_what_is_asked() -
 async def test_a_timer_says_when_it_is_due() -> None:
     due = datetime(2099, 1, 1, tzinfo=UTC)
 
-    async def program(verbs: gesta.Verbs, _text: str) -> None:
-        await verbs.sleep("rest", due)
+    async def program(verbs: gesta.Verbs, _text: str) -> str:
+        return str(await verbs.sleep("rest", due))
 
     async with gesta.open() as record:
         one = await read_elsewhere(record, await record.run(gesta.Agent("p", program=program), "Go.", session="s"))

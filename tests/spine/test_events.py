@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 import gesta
-from gesta.decide.move import Waiting
+from gesta.decide.waiting import Waiting
 from gesta.events import AnyEvent, CallEvent, EndEvent, Event, Explain, ExplainEvent, ResultEvent, WaitingEvent
 from gesta.kinds import ApprovalRequestContent
 

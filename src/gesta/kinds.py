@@ -31,6 +31,8 @@ class SystemContent(Base, frozen=True, kw_only=True, tag="system"):
     parts: list[Part] | None = None
     source: list[str] | None = None
     """Who said it, where an agent or a program did: names from the outermost in. A model is shown it as role user."""
+    user_id: str | None = None
+    """The user for whom it is to be done."""
     corrects: int | None = None
     """The completion whose answer it says is wrong."""
     document: dict[str, Any] | None = None

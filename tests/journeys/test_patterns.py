@@ -370,6 +370,24 @@ async def test_from_every_prefix_a_supervisor_reaches_the_same_answer_and_repeat
         assert (found.entries, found.answers) == ({}, ())
 
 
+async def test_a_tool_of_a_sub_agent_knows_for_which_user_it_works() -> None:
+    users: list[str | None] = []
+
+    @gesta.tool(effect="pure")
+    async def who(context: gesta.Context) -> str:
+        users.append(context.user)
+        return str(context.user)
+
+    model = mind(decompose=goals("a"), research=[gesta.call("who"), "ok", gesta.call("who"), "ok"], synthesise=joined)
+    boss = supervisor("boss", model, tools=[who])
+    async with gesta.open() as record:
+        await record.run(supervisor("below", boss.model, worker=boss), "why?", user="eva")
+        entries = await everything(record)
+    tasks = contents(entries, gesta.kinds.SystemContent)
+    assert users == ["eva"]
+    assert {each.user_id for each in tasks} == {"eva"}, "at any depth"
+
+
 async def test_a_child_that_waits_leaves_the_turn_open_and_the_others_are_not_done_again() -> None:
     spoken: Counter[str] = Counter()
 

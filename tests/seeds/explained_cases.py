@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import msgspec
 from tests.journeys.minds import QUICK
+from tests.seeds.test_004_pattern_base import Supervisor, fetch, goals
 
 import gesta
 from gesta.compat.trustgraph.context import Action
@@ -24,7 +25,20 @@ from gesta.views.prov import quads
 from gesta.views.prov_chain import ENDS, FOLLOWED
 from gesta.views.prov_names import Quad, names_of
 
-SHAPES = ("calls", "lookups", "approvals", "limit", "failed", "plan", "supervisor", "router", "ported", "long", "wide")
+SHAPES = (
+    "calls",
+    "lookups",
+    "approvals",
+    "limit",
+    "failed",
+    "plan",
+    "supervisor",
+    "router",
+    "ported",
+    "divided",
+    "long",
+    "wide",
+)
 WORDS = ("gold", "rain", 'a "quoted" word', "ünï\ncode 犬", "x" * 80, "")
 
 
@@ -126,6 +140,14 @@ class Ported(Pattern):
             await self.send_final_response(respond, request.streaming, "Dry.")
 
 
+def sub_agents(draw: random.Random) -> gesta.Agent[Any]:
+    """A pattern of TrustGraph's form that sends its goals to sub-agents, of which some fail."""
+    places = [draw.choice(("attic", "cellar", "roof")) for _ in range(draw.randrange(1, 5))]
+    fails = draw.choice(("", *places))
+    divided = Supervisor.agent("boss", goals(*places, fails=fails), tools=[fetch])
+    return msgspec.structs.replace(divided, policy=QUICK)
+
+
 def wide(draw: random.Random) -> gesta.Agent[Any]:
     """A program of which so much derives from one node that no client asks for all of it at once."""
     count = draw.randrange(10, 45)
@@ -146,6 +168,8 @@ def agent_of(draw: random.Random, shape: str) -> gesta.Agent[Any]:
     """An agent of a shape."""
     if shape in ("plan", "supervisor", "router"):
         return patterned(draw, shape)
+    if shape == "divided":
+        return sub_agents(draw)
     if shape == "ported":
         return Ported.agent("ported", gesta.function(lambda *_: "x"))
     return wide(draw) if shape == "wide" else acting(draw, shape)

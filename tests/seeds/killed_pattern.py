@@ -2,7 +2,7 @@
 
     python -m tests.seeds.killed_pattern PATTERN FOLDER DEATHS
 
-PATTERN is `react` or `plan`, or `their-react` or `their-plan`: TrustGraph's own, from the checkout that
+PATTERN is `react`, `plan` or `supervisor`, or one of these after `their-`: TrustGraph's own, from the checkout that
 GESTA_TRUSTGRAPH names, with the modules changed that they import. So many effects as DEATHS end their process.
 """
 
@@ -16,12 +16,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tests.seeds.test_004_pattern_base import Plan, React
+from tests.seeds.test_004_pattern_base import Plan, React, Supervisor
 
 import gesta
 from gesta.compat.trustgraph.agent.orchestrator.pattern_base import PatternBase
 
-THEIRS = {"their-react": ("react_pattern", "ReactPattern"), "their-plan": ("plan_pattern", "PlanThenExecutePattern")}
+THEIRS = {
+    "their-react": ("react_pattern", "ReactPattern"),
+    "their-plan": ("plan_pattern", "PlanThenExecutePattern"),
+    "their-supervisor": ("supervisor_pattern", "SupervisorPattern"),
+}
+PLACES = ["attic", "cellar"]
 CHANGED = (
     (r"from \.\.\. ?schema", "from gesta.compat.trustgraph.schema"),
     (r"from trustgraph\.", "from gesta.compat.trustgraph."),
@@ -36,12 +41,16 @@ PROMPTS: dict[str, Any] = {
     "plan-create": {"prompt": "Plan.", "response-type": "json"},
     "plan-step-execute": {"prompt": "Choose a tool.", "response-type": "json"},
     "plan-synthesise": "Sum up.",
+    "supervisor-decompose": {"prompt": "Divide.", "response-type": "json"},
+    "supervisor-synthesise": "Sum up.",
 }
 
 
 def says(messages: list[dict[str, Any]], header: Any) -> str:
     """Stand in for the model."""
     given = json.loads(messages[-1]["content"])
+    if given.get("question") in PLACES:  # a sub-agent asks
+        return found_by_one(given)
     match header.meta["prompt"]["name"]:
         case "agent-react" if "tools" in given and len(given["history"]) < 2:
             place = ("attic", "cellar")[len(given["history"])]
@@ -53,12 +62,26 @@ def says(messages: list[dict[str, Any]], header: Any) -> str:
             return json.dumps({"thought": f"The {place} next.", "name": "fetch", "arguments": {"place": place}})
         case "agent-react":
             return json.dumps({"thought": "", "final": " and ".join(each["observation"] for each in given["history"])})
+        case "supervisor-decompose":
+            return json.dumps(PLACES)
+        case "supervisor-synthesise":
+            return " and ".join(each["result"] for each in given["results"])
         case "plan-create":
             return '[{"goal": "attic"}, {"goal": "cellar"}]'
         case "plan-step-execute":
             return json.dumps({"tool": "fetch", "arguments": {"place": given["goal"]}})
     steps = given["steps"]
     return " and ".join(each["result"] if isinstance(each, dict) else each[1] for each in steps)
+
+
+def found_by_one(given: Mapping[str, Any]) -> str:
+    """Look at one place, then answer; in words or in JSON, as the pattern reads it."""
+    place, seen = given["question"], [each["observation"] for each in given["history"]]
+    if "tools" in given:
+        written = f"Final Answer: {seen[0]}" if seen else f'Action: fetch\nArgs: {{"place": "{place}"}}'
+        return f"Thought: The {place}.\n{written}"
+    act: dict[str, Any] = {"final": seen[0]} if seen else {"name": "fetch", "arguments": {"place": place}}
+    return json.dumps({"thought": f"The {place}.", **act})
 
 
 def theirs(name: str, folder: Path) -> type[PatternBase]:
@@ -108,10 +131,12 @@ def agent_of(name: str, folder: Path, deaths: int = 0) -> gesta.Agent[str]:
         effects.add(context.key, place)
         return f"gold of the {place}"
 
-    base = {"react": React, "plan": Plan}.get(name) or theirs(name, folder)
+    base = {"react": React, "plan": Plan, "supervisor": Supervisor}.get(name) or theirs(name, folder)
+    reacting = theirs("their-react", folder) if name.startswith("their") else React
 
     class Prompted(base):  # type: ignore[misc, valid-type]
         prompts: Mapping[str, Any] = PROMPTS
+        patterns: Mapping[str, type[PatternBase]] = {"react": type("R", (reacting,), {"prompts": PROMPTS})}
 
     made: gesta.Agent[str] = Prompted.agent("seeker", gesta.function(says), tools=[fetch])
     return made

@@ -3,13 +3,15 @@
 import json
 import os
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
+from uuid import uuid4
 
+import msgspec
 import pytest
 from tests import programs
-from tests.journeys.minds import everything
+from tests.journeys.minds import QUICK, everything
 from tests.laws.scenes import Tape, again
 
 import gesta
@@ -18,7 +20,12 @@ from gesta import address
 from gesta.compat.trustgraph.agent.orchestrator.pattern_base import PatternBase
 from gesta.compat.trustgraph.agent.react.types import Action, Final
 from gesta.compat.trustgraph.agent.tool_filter import get_next_state
-from gesta.compat.trustgraph.provenance import agent_observation_uri, agent_step_result_uri, agent_thought_uri
+from gesta.compat.trustgraph.provenance import (
+    agent_finding_uri,
+    agent_observation_uri,
+    agent_step_result_uri,
+    agent_thought_uri,
+)
 from gesta.compat.trustgraph.requests import agent_for
 from gesta.compat.trustgraph.schema import AgentRequest, AgentResponse, AgentStep, PlanStep
 from gesta.kinds import (
@@ -30,6 +37,7 @@ from gesta.kinds import (
     ToolResultContent,
 )
 from gesta.record.record import Record
+from gesta.store import Batch
 from gesta.views.lineage import unexplained
 
 
@@ -104,6 +112,47 @@ class Plan(PatternBase):
         await next(AgentRequest(question=request.question, history=history, session_id=session, user=request.user))
 
 
+class Supervisor(PatternBase):
+    """Goals, a sub-agent for each, and a synthesis, as `supervisor_pattern.py` does it."""
+
+    prompts: ClassVar[Mapping[str, Any]] = {
+        **React.prompts,
+        "supervisor-decompose": {"prompt": "Divide.", "response-type": "json"},
+        "supervisor-synthesise": "Sum up.",
+    }
+    patterns: ClassVar[Mapping[str, type[PatternBase]]] = {"react": React}
+
+    async def iterate(self, request: AgentRequest, respond: Any, next: Any, flow: Any) -> None:
+        session, at = request.session_id, (request.user, request.collection, respond, request.streaming)
+        context = self.make_context(flow, request.user, respond=respond, streaming=request.streaming)
+        client, uri = context("prompt-request"), self.processor.provenance_session_uri(session)
+        found = {goal: text for each in request.history for goal, text in each.subagent_results.items()}
+        if not found:
+            await self.emit_session_triples(flow, uri, request.question, *at)
+            goals = await client.prompt(id="supervisor-decompose", variables={"question": request.question})
+            await self.emit_decomposition_triples(flow, session, uri, goals, *at)
+            for goal in goals:
+                await next(
+                    AgentRequest(
+                        question=goal,
+                        group=request.group,
+                        user=request.user,
+                        session_id=str(uuid4()),
+                        pattern="react",
+                        correlation_id="c",
+                        parent_session_id=session,
+                        subagent_goal=goal,
+                        expected_siblings=len(goals),
+                    )
+                )
+            self.processor.aggregator.register_fanout("c", session, len(goals), request_template=request)
+            return
+        shown = {"results": [{"goal": goal, "result": text} for goal, text in found.items()]}
+        text = await self.prompt_as_answer(client, "supervisor-synthesise", shown, respond, request.streaming)
+        await self.emit_synthesis_triples(flow, session, agent_finding_uri(session, len(found) - 1), text, *at)
+        await self.send_final_response(respond, request.streaming, text, already_streamed=request.streaming)
+
+
 def next_pending(plan: list[PlanStep]) -> int | None:
     return next((place for place, each in enumerate(plan) if each.status == "pending"), None)
 
@@ -122,6 +171,19 @@ def says(messages: list[dict[str, Any]], header: Any) -> str:
         case "plan-create":
             return '```json\n[{"goal": "attic"}, {"goal": "cellar"}]\n```'
     return " and ".join(result for _, result in given["steps"])
+
+
+def divided(messages: list[dict[str, Any]], header: Any) -> str:
+    """Stand in for the model of a supervisor, and of its sub-agents."""
+    given = json.loads(messages[-1]["content"])
+    match header.meta["prompt"]["name"]:
+        case "supervisor-decompose":
+            return '["attic", "cellar"]'
+        case "supervisor-synthesise":
+            return " and ".join(each["result"] for each in given["results"])
+    seen, place = given["history"], given["question"]
+    act = {"final": seen[0]["observation"]} if seen else {"name": "fetch", "arguments": {"place": place}}
+    return json.dumps({"thought": f"The {place}.", **act})
 
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -277,8 +339,12 @@ def planning() -> gesta.Agent:
     return Plan.agent("planner", gesta.function(says), tools=[fetch])
 
 
+def supervising() -> gesta.Agent:
+    return Supervisor.agent("boss", gesta.function(divided), tools=[fetch])
+
+
 GOLD = "gold of the attic and gold of the cellar"
-ANSWERS = {reacting: "It is in the cellar.", planning: GOLD}
+ANSWERS = {reacting: "It is in the cellar.", planning: GOLD, supervising: GOLD}
 
 
 async def test_a_react_pattern_is_a_chain_of_calls_with_their_attempts() -> None:
@@ -320,20 +386,30 @@ async def test_a_plan_pattern_has_its_results_made_from_its_plan_and_its_tools()
     assert [types[id] for id in synthesis.derived_from].count("StepResult") == 2
 
 
+def cuts(tape: Sequence[Batch]) -> Iterator[list[Batch]]:
+    """All beginnings of a tape, broken off after a commit, or in it after a result: another run may part what follows."""
+    for place, batch in enumerate(tape):
+        for number, row in enumerate(batch.rows[:-1], 1):
+            if row.kind == "tool-result":
+                yield [*tape[:place], msgspec.structs.replace(batch, rows=batch.rows[:number])]
+        if place < len(tape) - 1:
+            yield [*tape[: place + 1]]
+
+
 @pytest.mark.parametrize("agent", ANSWERS)
 async def test_a_pattern_with_tools_that_is_broken_off_anywhere_does_nothing_twice(agent: Any) -> None:
     tape = Tape()
     FETCHED.clear()
     await Record(tape, address.bind).run(agent(), "Where is gold?", session="s", key="m")
     assert FETCHED == {"attic": 1, "cellar": 1}
-    for cut in range(1, len(tape.tape)):
+    for cut, kept in enumerate(cuts(tape.tape)):
         FETCHED.clear()
-        before = Record(await again(tape.tape[:cut]), address.bind)
+        before = Record(await again(kept), address.bind)
         done = [each.content.call for each in await everything(before) if isinstance(each.content, ToolResultContent)]
-        record = Record(await again(tape.tape[:cut]), address.bind)
+        record = Record(await again(kept), address.bind)
         outcome = await record.run(agent(), "Where is gold?", session="s", key="m")
-        assert outcome.answer == ANSWERS[agent], f"cut at commit {cut}"
-        assert sum(FETCHED.values()) == 2 - len(done), f"cut at commit {cut}"
+        assert outcome.answer == ANSWERS[agent], f"cut {cut}"
+        assert sum(FETCHED.values()) == 2 - len(done), f"cut {cut}"
         assert unexplained(await everything(record)).entries == {}
 
 
@@ -368,7 +444,7 @@ async def test_an_error_that_a_pattern_sends_ends_its_turn() -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="kills processes")
-@pytest.mark.parametrize("pattern", ["react", "plan", "their-react", "their-plan"])
+@pytest.mark.parametrize("pattern", ["react", "plan", "supervisor", "their-react", "their-plan", "their-supervisor"])
 def test_a_pattern_that_is_killed_in_the_middle_goes_on_and_fetches_nothing_twice(pattern: str, tmp_path: Path) -> None:
     if pattern.startswith("their") and "GESTA_TRUSTGRAPH" not in os.environ:
         pytest.skip("needs GESTA_TRUSTGRAPH=FOLDER, a checkout of TrustGraph")
@@ -379,7 +455,7 @@ def test_a_pattern_that_is_killed_in_the_middle_goes_on_and_fetches_nothing_twic
     assert [each.returncode for each in lives] == [-9, -9, 0], lives[-1].stderr
     assert json.loads(lives[-1].stdout) == ["answered", GOLD, None]
     places = [line.split()[1] for line in (tmp_path / "effects").read_text().splitlines()]
-    assert places == ["attic", "cellar"]
+    assert sorted(places) == ["attic", "cellar"]
 
 
 @pytest.mark.parametrize(
@@ -445,3 +521,98 @@ async def test_a_pattern_waits_for_approval_of_its_tools_and_goes_on_with_what_a
     assert outcome.reason == "answered"
     assert ran == (["attic", "cellar"] if verdict == "approved" else [])
     assert results == ["ok" if verdict == "approved" else "denied"] * 2
+
+
+def goals(*names: str, fails: str = "") -> Any:
+    """Make the model of a supervisor that divides a question into goals; the one who pursues `fails` cannot."""
+
+    def answers(messages: list[dict[str, Any]], header: Any) -> str:
+        given = json.loads(messages[-1]["content"])
+        if header.meta["prompt"]["name"] == "supervisor-decompose":
+            return json.dumps(names)
+        if header.meta["prompt"]["name"] == "supervisor-synthesise":
+            return json.dumps({each["goal"]: each["result"] for each in given["results"]})
+        if given["question"] == fails:
+            raise ValueError("no luck")
+        return divided(messages, header)
+
+    return gesta.function(answers)
+
+
+async def test_a_sub_agent_that_fails_and_equal_goals_are_findings_all_the_same() -> None:
+    agent = Supervisor.agent("boss", goals("attic", "cellar", "attic", fails="cellar"), tools=[fetch])
+    async with gesta.open() as record:
+        outcome = await record.run(msgspec.structs.replace(agent, policy=QUICK), "Where is gold?")
+        nodes = (await record.explain((await record.read(outcome.run))[-2])).nodes
+        assert unexplained(await everything(record)).entries == {}
+    found = json.loads(outcome.answer or "")
+    assert (found["attic"], found["attic (2)"]) == ("gold of the attic", "gold of the attic")
+    assert "no luck" in found["cellar"]
+    types = {node.id: node.type for node in nodes}
+    findings = [node for node in nodes if node.type == "Finding"]
+    assert [[types[id] for id in node.derived_from] for node in findings] == [["Conclusion"]] * 3
+    (synthesis,) = [node for node in nodes if node.type == "Synthesis"]
+    assert {node.id for node in findings} < {*synthesis.derived_from}
+
+
+async def test_the_contents_that_sub_agents_found_are_saved_by_a_processor_of_ones_own() -> None:
+    class Saving(Kept):
+        def __init__(self) -> None:
+            super().__init__()
+            self.aggregator = self
+            self.agent = None
+
+        def register_fanout(self, *given: Any, request_template: Any) -> None:
+            pass
+
+        def provenance_session_uri(self, session_id: str) -> str:
+            return tg.agent_session_uri(session_id)
+
+    class Boss(Supervisor):
+        patterns: ClassVar[Mapping[str, type[PatternBase]]] = {}
+
+    library = Saving()
+    agent = Boss.agent("boss", goals("attic"), processor=library)
+    quiet = msgspec.structs.replace(
+        agent, model=gesta.function(lambda _messages, h: "x" if "prompt" not in (h.meta or {}) else '["a"]')
+    )
+    async with gesta.open() as record:
+        outcome = await record.run(quiet, "Where?", user="eva")
+    of = f"urn:trustgraph:agent:{outcome.run}"
+    assert [each[:3] for each in library.saved] == [
+        (f"{of}/finding/0/doc", "eva", "x"),
+        (f"{of}/synthesis/doc", "eva", '["a"]'),
+    ]
+
+
+async def test_a_sub_agent_is_asked_for_the_same_user_and_has_no_group_of_tools_that_its_pattern_has_not() -> None:
+    seen: list[AgentRequest] = []
+
+    class Greedy(Supervisor):
+        async def iterate(self, request: AgentRequest, respond: Any, next: Any, flow: Any) -> None:
+            async def all_groups(below: AgentRequest) -> None:
+                below.group = ["*"]
+                await next(below)
+
+            await super().iterate(request, respond, all_groups, flow)
+
+    class Seeing(React):
+        async def iterate(self, request: AgentRequest, respond: Any, next: Any, flow: Any) -> None:
+            seen.append(request)
+            await super().iterate(request, respond, next, flow)
+
+    Greedy.patterns = {"react": Seeing}
+
+    async def enter(place: str) -> str:
+        return place
+
+    vault = gesta.tool(enter, name="vault", group="vault")
+    agent = Greedy.agent("boss", goals("attic"), tools=[fetch, vault])
+    request = AgentRequest(question="Where?", pattern="boss", group=["*"], user="eva")
+    agent = agent_for(request, {"boss": agent}, agent, {"eva": ["default"]})
+    async with gesta.open() as record:
+        outcome = await record.run(agent, request.question, user="eva")
+    assert outcome.reason == "answered"
+    assert {(each.user, tuple(each.group or ()), each.parent_session_id, each.subagent_goal) for each in seen} == {
+        ("eva", ("default",), outcome.run, "attic")
+    }

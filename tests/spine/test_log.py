@@ -57,6 +57,7 @@ OWNED: list[Content] = [
 ]
 FILLED: list[Content] = [
     SystemContent(value="v", source=["ann"]),
+    SystemContent(value="v", user_id="ann"),
     SystemContent(value="v", corrects=1),
     SystemContent(value="v", document={}),
     SystemContent(value="v", history=True),
@@ -213,6 +214,7 @@ STRANGE: dict[str, Any] = {
     "state": "open",
     "from": ["ann"],
     "source": ["ann"],
+    "user_id": "ann",
     "document": {"content": "x"},
     "history": True,
     "copy_of": "r.1",

@@ -24,7 +24,7 @@ OWN = frozenset(
 )
 """Kinds of which every entry decides how a run goes on. What a person says among them is sent."""
 FIELDS: Mapping[Kind, tuple[str, ...]] = {
-    Kind.System: ("source", "corrects", "document", "history"),
+    Kind.System: ("source", "user_id", "corrects", "document", "history"),
     Kind.User: ("document", "history"),
     Kind.Assistant: ("history",),
     Kind.ToolResult: ("state", "document", "by", "copy_of", "doubts"),

@@ -253,7 +253,7 @@ class Turns:
             run=task.run,
             thread=task.thread,
             session=opened.session,
-            content=msgspec.structs.replace(task.content, source=list(task.source)),
+            content=msgspec.structs.replace(task.content, source=list(task.source), user_id=live.state.user),
             key=task.key,
             parent_run=live.log.run,
             causes=(task.cause,),

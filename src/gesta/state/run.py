@@ -193,12 +193,8 @@ def _fold_end(state: RunState, entry: Entry, content: EndContent) -> None:
             state.turn.text = given_text(content.state)
 
 
-def _fold_user(state: RunState, entry: Entry, content: UserContent) -> None:
+def _fold_message(state: RunState, entry: Entry, content: UserContent | SystemContent) -> None:
     state.user = content.user_id or state.user
-    _fold_system(state, entry, content)
-
-
-def _fold_system(state: RunState, entry: Entry, content: UserContent | SystemContent) -> None:
     if state.turn is not None:
         state.turn.reply = None
         state.turn.corrections += isinstance(content, SystemContent) and content.corrects is not None
@@ -378,8 +374,8 @@ PROGRESS = frozenset({Kind.ChatCompletion, Kind.ToolResult, Kind.Approval, Kind.
 HANDLERS: dict[Kind, Callable[[RunState, Entry, Any], None]] = {
     Kind.Begin: _fold_begin,
     Kind.End: _fold_end,
-    Kind.System: _fold_system,
-    Kind.User: _fold_user,
+    Kind.System: _fold_message,
+    Kind.User: _fold_message,
     Kind.Assistant: _fold_assistant,
     Kind.RequestHeader: _fold_header,
     Kind.Edge: _fold_edge,

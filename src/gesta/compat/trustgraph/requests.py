@@ -241,6 +241,18 @@ def entitled(agent: Agent[Any], user: str, rights: Mapping[str, Collection[str]]
     return msgspec.structs.replace(agent, groups=kept)
 
 
+def by_goal(found: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Return findings by their goals; where several agents pursued the same goal, the later ones are numbered."""
+    results: dict[str, str] = {}
+    for goal, result in found:
+        name, number = goal, 1
+        while name in results:
+            number += 1
+            name = f"{goal} ({number})"
+        results[name] = result
+    return results
+
+
 def used_of(entries: Iterable[Entry]) -> Used:
     """Sum up what models were used for, in child runs too where their entries are given."""
     replies = [each.content for each in entries if isinstance(each.content, ChatCompletionContent)]
@@ -300,13 +312,6 @@ def _planned(turn: Iterable[Entry]) -> list[HistoryStep]:
                 step.status = "completed" if status == "success" else "failed"
                 step.result = observation_text(value) if error is None else error.message
     if divided:
-        results: dict[str, str] = {}
-        for each in found:
-            if each.status != "pending":
-                name, number = each.goal, 1
-                while name in results:  # two agents may pursue the same goal
-                    number += 1
-                    name = f"{each.goal} ({number})"
-                results[name] = each.result
+        results = by_goal((each.goal, each.result) for each in found if each.status != "pending")
         return [HistoryStep(step_type="synthesise", subagent_results=results)]
     return [HistoryStep(step_type="plan", plan=found)] if found else []

@@ -1,4 +1,4 @@
 """Names of `trustgraph.agent.orchestrator`."""
 
-ORDER = ("turn", "processor", "pattern_base")
+ORDER = ("fan_out", "turn", "processor", "pattern_base")
 """Each may import those before it."""

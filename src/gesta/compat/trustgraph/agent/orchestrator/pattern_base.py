@@ -34,6 +34,8 @@ class PatternBase:
     """Steps that it may take."""
     prompts: ClassVar[Mapping[str, Any]] = {}
     """Texts in place of those in `prompts/`, or mappings with `prompt` and `response-type`, `text` or `json`."""
+    patterns: ClassVar[Mapping[str, "type[PatternBase]"]] = {}
+    """Who takes what is sent to a sub-agent, by the pattern that it names; by default an agent with the same tools."""
 
     def __init__(self, processor: Any) -> None:
         self.processor = processor
@@ -56,7 +58,8 @@ class PatternBase:
 
         async def program(verbs: Verbs, question: str) -> str:
             turn, pattern = cls._at_work(verbs, processor)
-            return await turn.advance(question, pattern.iterate)
+            workers = {name: each.agent(name, model, processor=processor) for name, each in cls.patterns.items()}
+            return await turn.advance(question, pattern, workers)
 
         program.__qualname__ = f"{cls.__qualname__}.advance"
         return Agent(name, model=model, tools=tuple(tools), instructions=instructions, program=program)

@@ -18,6 +18,8 @@ class Processor:
         self.additional_context = ""
         self.agent = self
         """Who has the tools."""
+        self.aggregator = self
+        """Who is told of sub-agents."""
         self.tools = {tool.name: described(tool, turn) for tool in turn.verbs.agent.tools}
         """The agent's tools, by name."""
 
@@ -35,6 +37,11 @@ class Processor:
     def provenance_session_uri(self, session_id: str) -> str:
         """Return the name of a session."""
         return agent_session_uri(session_id)
+
+    def register_fanout(
+        self, correlation_id: str, parent_session_id: str, expected_siblings: int, request_template: Any = None
+    ) -> None:
+        """Keep nothing: the record says which sub-agents were asked, and what each of them found."""
 
 
 class Implementation:

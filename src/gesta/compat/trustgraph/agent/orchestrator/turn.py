@@ -7,13 +7,14 @@ twice. `next` goes on with the next step of the same turn.
 # ruff: noqa: FBT001, FBT002, FBT003 - as its users write it
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import anyio
 import msgspec
 
-from gesta.agent import Unanswered
+from gesta.agent import Agent, Unanswered
 from gesta.codec.rows import digest_of
+from gesta.compat.trustgraph.agent.orchestrator.fan_out import fan_out, synthesis_request
 from gesta.compat.trustgraph.context import Action, UserAwareContext
 from gesta.compat.trustgraph.requests import AgentRequest, AgentResponse
 from gesta.compat.trustgraph.schema import Triples
@@ -45,9 +46,20 @@ from gesta.workflow.verbs import Verbs
 PROMPT = ("prompt", "prompt-request")
 EXPLAIN = "explainability"
 COMPLETION = "subagent-completion"
-Iterate = Callable[..., Awaitable[None]]
 TOLD: dict[str, Telling] = {"thought": ThoughtEvent, "observation": ObservationEvent}
 Chunk = Callable[[str, bool], Awaitable[None]]
+
+
+class Stepping(Protocol):
+    """What a turn needs of its pattern."""
+
+    @property
+    def iterate(self) -> Callable[..., Awaitable[None]]:
+        """Return what does one step."""
+
+    @property
+    def emit_finding_triples(self) -> Callable[..., Awaitable[None]]:
+        """Return what saves a finding, and sends the statements about it."""
 
 
 class PatternTurn:
@@ -75,30 +87,49 @@ class PatternTurn:
         self._parts: list[Cause] = []
         self._context: UserAwareContext | None = None
 
-    async def advance(self, question: str, iterate: Iterate) -> str:
+    async def advance(self, question: str, pattern: Stepping, workers: Mapping[str, Agent]) -> str:
         """Run steps until the pattern answers.
+
+        Args:
+            workers: who takes a request that the pattern sends to a sub-agent, by the pattern that the request names.
 
         Raises:
             Stopped: `most` steps were run without an answer.
             Unanswered: a step neither answered nor asked for another.
         """
         await self.verbs.live.log.durable()  # whoever listens hears of the question before the first words
-        waiting = [self.first_request(question)]
+        waiting, sent = [self.first_request(question)], list[AgentRequest]()
 
         async def go_on(request: AgentRequest) -> None:
             last = request.history[-1] if request.history else None
             if last is not None and last.step_type == COMPLETION:
                 self.answer = last.observation
-            waiting.append(request)
+            goes_below = request.parent_session_id == self.verbs.live.log.run
+            (sent if goes_below else waiting).append(request)
 
         for _ in range(self.most):
-            await iterate(waiting.pop(), self.respond, go_on, self)
+            taken = waiting.pop()
+            await pattern.iterate(taken, self.respond, go_on, self)
             if self.answer is not None:
                 return self.answer
+            if sent:
+                waiting.append(await self._joined(taken, sent, pattern, workers))
+                sent.clear()
             if not waiting:
                 raise Unanswered("The pattern neither answered nor asked for another step.")
         message = f"The pattern reached its limit of {self.most} steps without an answer."
         raise Stopped(Finish("limit", Error(type="steps", message=message)))
+
+    async def _joined(
+        self, request: AgentRequest, sent: Sequence[AgentRequest], pattern: Stepping, workers: Mapping[str, Agent]
+    ) -> AgentRequest:
+        """Have sub-agents take what was sent to them, and return the request with what they found."""
+        first = len(self._parts)
+        found = await fan_out(self.verbs, sent, workers, first, self.last)
+        for place, (goal, result) in enumerate(found, first):
+            at = (request.user, request.collection, self.respond, request.streaming)
+            await pattern.emit_finding_triples(self, self.verbs.live.log.run, place, goal, result.text, *at)
+        return synthesis_request(request, found)
 
     def first_request(self, question: str) -> AgentRequest:
         """Make the request of the first step from the turn that is taken."""
@@ -207,12 +238,12 @@ class PatternTurn:
         emitted, agent = self._open(tool.name), msgspec.structs.replace(self.verbs.agent, tools=[tool])
 
         async def work(live: LiveRun, done: WorkflowStep) -> Ended:
-            seq = emitted or next((each.seq for each in done.entries if isinstance(each.content, ToolCallContent)), 0)
-            if not seq:
+            entries = list(done.entries)
+            seq = emitted or next((each.seq for each in entries if isinstance(each.content, ToolCallContent)), 0)
+            if not seq and not any(isinstance(each.content, ToolResultContent) for each in entries):
                 call = ToolCallContent(tool_name=tool.name, tool_args=dict(arguments))
                 seq = live.write(call, self.last).seq
                 live.absorb()
-            entries = list(done.entries)
             while seq in live.state.calls:
                 move, made = await step(agent, live, decide_calls)
                 entries += made
@@ -331,11 +362,13 @@ class PatternTurn:
     async def _gave(self, role: str, name: str, said: tuple[str, str], causes: Sequence[Cause]) -> int:
         """Write a step that gave a text."""
         goal, text = said
+        written = self.verbs.live.state.steps.named.get(name)
 
         async def work(_live: LiveRun, _step: WorkflowStep) -> Ended:
             return EndContent(state=text, goal=goal or None), tuple(causes)
 
-        written = await self.verbs.step(name, work, role=role)
+        if written is None or written.edge is None:  # no child run gave it
+            written = await self.verbs.step(name, work, role=role)
         await self.verbs.live.log.durable()
         self.last = written.end_seq
         if role != "synthesis":

@@ -59,6 +59,30 @@ async def run(roles: Roles, record: Record, **options: Any) -> tuple[Any, list[E
     return outcome, await record.read((await record.find("s")).run)
 
 
+async def test_who_listens_hears_of_results_and_of_the_answer_once_and_of_no_error_where_there_is_none() -> None:
+    looks = ["I look.", gesta.call("look", place="Rome")], gesta.call("look", place="Oslo")
+    roles = Roles(plan=[plan(False)], update=[plan(True)], work=[*looks, "Both are dry."])
+    events: list[gesta.Event] = []
+    async with open_record(":memory:") as record:
+        agent = react_agent("guide", gesta.function(roles), [look])
+        outcome = await record.run(agent, "Is it dry?", listener=events.append)
+    assert (outcome.answer, [each.content for each in events if each.type == "error"]) == ("Both are dry.", [])
+    assert [each.content for each in events if each.type == "observation"] == ["Rome: dry", "Oslo: dry"]
+    own = [each for each in events if each.run == outcome.run]
+    last = max(place for place, each in enumerate(own) if each.type == "retract")  # its first words were a thought
+    assert "".join(each.content for each in own[last:] if each.type == "answer") == "Both are dry."
+    assert events[-1].end_of_dialog
+
+
+async def test_who_listens_hears_once_why_there_is_no_answer() -> None:
+    roles = Roles(plan=[plan(False)], update=[plan(False)], work=[gesta.call("look", place="Rome")], summary=["Dry?"])
+    events: list[gesta.Event] = []
+    async with open_record(":memory:") as record:
+        agent = react_agent("guide", gesta.function(roles), [look], max_iterations=2, threshold=None)
+        await record.run(agent, "Is it dry?", listener=events.append)
+    assert [each.content for each in events if each.type == "error"] == ["No answer after 2 steps. Dry?"]
+
+
 async def test_a_plan_is_kept_as_entries_and_told_to_the_agent() -> None:
     roles = Roles(
         plan=[plan(False, False)],
@@ -178,16 +202,6 @@ async def test_the_next_message_of_a_session_is_a_task_of_its_own() -> None:
         answers = [(await record.run(agent, text, session="s")).answer for text in ("one", "two")]
     assert answers == ["first", "second"]
     assert [messages[-1]["content"] for _, messages in roles.asked] == ["one", "Go on.", "two", "Go on."]
-
-
-async def test_a_stream_tells_of_the_end_of_an_iteration_by_the_child_run_alone() -> None:
-    roles = Roles(work=[gesta.call("look", place="Rome"), "dry"])
-    async with open_record(":memory:") as record:
-        agent = react_agent("guide", gesta.function(roles), [look], prompts={"plan": ""})
-        events = [event async for event in record.stream(agent, "Is it dry?", session="s")]
-        own = (await record.find("s")).run
-    assert [event.run == own for event in events if event.type == "error"] == [False]
-    assert [(event.run, event.content) for event in events if event.end_of_dialog] == [(own, "dry")]
 
 
 @pytest.mark.parametrize("place", range(6))

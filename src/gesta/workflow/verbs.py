@@ -123,7 +123,14 @@ class Verbs(ProgramTurn):
         return await self._hand(handed, name, role)
 
     async def go_on(
-        self, agent: Agent, content: SystemContent, name: str, *, thread: str, causes: Sequence[Cause] = ()
+        self,
+        agent: Agent,
+        content: SystemContent,
+        name: str,
+        *,
+        thread: str,
+        causes: Sequence[Cause] = (),
+        hear: Listener | None = None,
     ) -> Result:
         """Call another agent for one more turn of a child run, which remembers its turns before.
 
@@ -132,9 +139,12 @@ class Verbs(ProgramTurn):
             name: of the step.
             thread: of the child run.
             causes: what the content was made from.
+            hear: the listener of the child run; see `call`.
         """
         payload = plain(content.value if content.document is None else content.document)
-        handed = StepInput(agent=agent, run=thread, content=content, payload=payload, causes=causes, thread=True)
+        handed = StepInput(
+            agent=agent, run=thread, content=content, payload=payload, causes=causes, hear=hear, thread=True
+        )
         return await self._hand(handed, name, "agent")
 
     async def _hand(self, handed: StepInput, name: str, role: str) -> Result:

@@ -17,6 +17,7 @@ from gesta.compat.kodeagent.llm_message import LLMMessage
 from gesta.compat.kodeagent.models import AgentPlan, ObserverResponse
 from gesta.compat.kodeagent.react import ReActHistoryFormatter
 from gesta.entry import Entry
+from gesta.events import Event
 from gesta.function_tool.tool import Tool
 from gesta.kinds import BeginContent, KeyValueContent, PlanContent, Step, SystemContent
 from gesta.log.journal import read
@@ -77,9 +78,8 @@ def react_agent(
         for n in range(1, max_iterations + 1):
             if plan is not None:
                 told.append(f"Plan progress:\n{checklist(plan)}")
-            said = await verbs.go_on(
-                task.worker, SystemContent(value="\n\n".join(told) or "Go on."), f"iteration {n}", thread=task.thread
-            )
+            content = SystemContent(value="\n\n".join(told) or "Go on.")
+            said = await verbs.go_on(task.worker, content, f"iteration {n}", thread=task.thread, hear=task.hear)
             if said.ok:
                 return said.text
             history, told = await task.history(n), []
@@ -110,6 +110,11 @@ class Task:
         limits = replace(own.policy.limits, requests=1)
         self.worker = replace(own, policy=replace(own.policy, limits=limits))
         self.thread = f"work-{verbs.question}"
+
+    def hear(self, event: Event) -> None:
+        """Send the listener an event of an iteration. One that ends without an answer is no error."""
+        if event.type != "error":
+            self.verbs.aloud(event)
 
     async def history(self, iterations: int) -> list[LLMMessage]:
         """Return the messages of the first iterations, read from the record."""

@@ -7,7 +7,7 @@ postgresql://user@host/database                a record in PostgreSQL
 """
 
 import os
-from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, Unpack, cast
@@ -19,7 +19,7 @@ import msgspec
 from gesta.agent import Agent
 from gesta.decide.approval import Approver
 from gesta.entry import Entry
-from gesta.errors import BadAddress, GestaError, MissingExtra, nearest
+from gesta.errors import BadAddress, GestaError, MissingExtra, nearest, refuse_unknown
 from gesta.function_tool.tool import Tool
 from gesta.model.request import Model
 from gesta.perform.execution import Terms, nobody_knows
@@ -243,13 +243,6 @@ def local(address: str, options: ServerOptions) -> FileOptions:
     if "busy_s" in options:
         kept["busy_s"] = options["busy_s"]
     return kept
-
-
-def refuse_unknown(function: str, options: Iterable[str], known: Collection[str]) -> None:
-    """Raise TypeError if a function does not have one of these options."""
-    for name in options:
-        if name not in known:
-            raise TypeError(f"{function} has no option {name!r}.{nearest(name, known)} It has: {', '.join(known)}.")
 
 
 def divided(options: Options) -> tuple[StoreOptions, Terms]:

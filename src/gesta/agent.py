@@ -69,6 +69,8 @@ class Agent(Struct, Generic[T], frozen=True, metaclass=Spelled):
     """State of the tools that a run begins in; empty is `undefined`."""
     program: Program[T] | None = None
     """An async function that runs the agent's turns in place of a model; see `gesta.workflow.verbs`."""
+    deps: Callable[[], Any] | None = None
+    """A function, async or not, that makes the deps of a turn that is begun or resumed without any, as by a worker."""
     price: Price | None = None
     """What the model's tokens cost; `gesta.open` looks it up where it is not said. Only a budget asks for it."""
     hint: str | None = None

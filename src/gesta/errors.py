@@ -24,14 +24,14 @@ Catching an error also catches those below it:
     │   ├── OtherType        an answer on record is not of the type that is asked for
     │   └── NoAnswer         the value of a turn that was not answered
     ├── AgentError         an agent, tool or script that cannot be used as it is
-    │   ├── BadTool, BadArguments, BadAddress, MissingExtra, NoKey
+    │   ├── BadTool, BadArguments, BadAddress, MissingExtra, NoKey, NoDeps
     │   └── ScriptExhausted  a scripted or replayed model has no more items
     ├── ModelFault         a provider did not answer (caught by `perform`, written as a `fault`)
     ├── ToolError          raised by a tool: it failed, and says so to the model in its own words
     └── InDoubt            raised by a tool: it cannot say whether its effect happened
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from difflib import get_close_matches
 
 from gesta.text.redactor import SECRETS
@@ -41,6 +41,13 @@ def nearest(word: str, words: Iterable[str]) -> str:
     """Return a sentence with the word that was probably meant; empty when no word is near."""
     close = get_close_matches(word, list(words), 1, 0.6)
     return f" Did you mean {close[0]!r}?" if close else ""
+
+
+def refuse_unknown(function: str, options: Iterable[str], known: Collection[str]) -> None:
+    """Raise TypeError if a function does not have one of these options."""
+    for name in options:
+        if name not in known:
+            raise TypeError(f"{function} has no option {name!r}.{nearest(name, known)} It has: {', '.join(known)}.")
 
 
 def message_of(error: object) -> str:
@@ -314,6 +321,17 @@ class NoKey(AgentError):
         super().__init__(
             f"No key for {provider!r}: set {variable}. Without a key, `gesta demo` runs, and so do agents on "
             "gesta.scripted(...) or gesta.replay(...)."
+        )
+
+
+class NoDeps(AgentError):
+    """A tool needs deps, and the turn was to begin or go on without any."""
+
+    def __init__(self, agent: str, tool: str, needed: object) -> None:
+        kind = getattr(needed, "__name__", repr(needed))
+        super().__init__(
+            f"Agent {agent!r}: the tool {tool!r} needs deps ({kind}), and none were given. Nothing was begun. Write "
+            f"deps=... where the turn is begun or resumed, or Agent(deps=FUNCTION) with a function that makes them."
         )
 
 

@@ -20,23 +20,23 @@ from gesta.address import (
     drive,
     inline_store,
     open_record,
-    refuse_unknown,
 )
 from gesta.agent import Agent
 from gesta.decide.waiting import Waiting
 from gesta.entry import Entry
-from gesta.errors import GestaError
+from gesta.errors import GestaError, refuse_unknown
 from gesta.events import Event, Listener, Outcome
 from gesta.function_tool.output import T
 from gesta.integrity.verify import Flaw, Head, Report
 from gesta.kinds import Content, Kind
 from gesta.log.journal import Log
+from gesta.record.options import MessageOptions, TurnOptions
 from gesta.record.record import Said
 from gesta.state.run import RunState
 from gesta.store import Info, RunRow
 from gesta.views.lineage import Explanation
 
-OF_TURN = ("session", "key", "user", "listener")
+OF_TURN = (*MessageOptions.__annotations__, "listener")
 
 
 class Span:
@@ -141,39 +141,33 @@ class SyncRecord:
         agent: Agent[T],
         message: Said,
         *,
-        session: str | None = None,
-        key: str | None = None,
-        user: str | None = None,
         listener: Listener | None = None,
+        **options: Unpack[MessageOptions],
     ) -> Outcome[T]:
         """Send a message to an agent; see `Record.run`."""
         refuse_inside_loop("Record.run")
-        return anyio.run(
-            lambda: self.record.run(agent, message, session=session, key=key, user=user, listener=listener)
-        )
+        return anyio.run(lambda: self.record.run(agent, message, listener=listener, **options))
 
-    def stream(
-        self,
-        agent: Agent[T],
-        message: Said,
-        *,
-        session: str | None = None,
-        key: str | None = None,
-        user: str | None = None,
-    ) -> SyncStream[T]:
+    def stream(self, agent: Agent[T], message: Said, **options: Unpack[MessageOptions]) -> SyncStream[T]:
         """Send a message and hear the events as they come; the outcome is on the stream afterwards."""
 
         def take(listener: Listener) -> Awaitable[Outcome[T]]:
-            return self.record.run(agent, message, session=session, key=key, user=user, listener=listener)
+            return self.record.run(agent, message, listener=listener, **options)
 
         return SyncStream(take, stops=agent.policy.when_left == "stop")
 
     def resume(
-        self, run: str, agent: Agent[T], *, listener: Listener | None = None, by: str | None = "resume"
+        self,
+        run: str,
+        agent: Agent[T],
+        *,
+        listener: Listener | None = None,
+        by: str | None = "resume",
+        **options: Unpack[TurnOptions],
     ) -> Outcome[T]:
         """Go on with the open turn of a run; see `Record.resume`."""
         refuse_inside_loop("Record.resume")
-        return anyio.run(lambda: self.record.resume(run, agent, listener=listener, by=by))
+        return anyio.run(lambda: self.record.resume(run, agent, listener=listener, by=by, **options))
 
     def send(self, run: str, content: Content, *, key: str) -> bool:
         """Put something into a run's inbox; see `Record.send`."""
@@ -281,14 +275,9 @@ class SyncRecord:
         return drive(self.record.explain(entry))
 
 
-class RunOptions(Options, total=False):
+class RunOptions(Options, MessageOptions, total=False):
     """Options of `run_sync`: those of `gesta.open` and of `Record.run`."""
 
-    session: str | None
-    """Without one, a new session each time."""
-    key: str | None
-    """Makes sending the message twice the same as once."""
-    user: str | None
     listener: Listener | None
     """Is told the events of the turn."""
 

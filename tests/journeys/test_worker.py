@@ -248,11 +248,11 @@ class Left(Record):
     ends: list[str]
 
     async def resume(
-        self, run: str, agent: gesta.Agent[Any], *, listener: Any = None, by: str | None = "resume"
+        self, run: str, agent: gesta.Agent[Any], *, listener: Any = None, by: str | None = "resume", **options: Any
     ) -> gesta.Outcome[Any]:
         """Return an outcome that waits for the next of `ends`."""
         assert by is None, "a worker is no person"
-        del agent, listener
+        del agent, listener, options
         what = (Waiting(cast("Any", self.ends.pop(0)), None, "turn"),)
         return gesta.Outcome(run=run, session="s", turn=1, reason="waiting", waiting=what)
 

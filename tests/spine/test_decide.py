@@ -16,7 +16,7 @@ from gesta.decide.waiting import Waiting
 from gesta.entry import Entry, fold
 from gesta.kinds import AnswerContent, ApprovalContent, Error, ResolutionContent, SignalContent, UserContent
 from gesta.loop import step, taken
-from gesta.perform.execution import LiveRun
+from gesta.perform.execution import LiveRun, TurnCaller
 from gesta.perform.move import perform
 from gesta.perform.stop import Stop
 from gesta.policy import Compact
@@ -250,7 +250,7 @@ async def played(agent: Agent, lot: st.DataObject) -> tuple[list[Entry], dict[in
         moves.setdefault(state.head, picture(move))
         return move
 
-    async with record.turns.held("r" * 32, agent, (None, Stop())) as desk:
+    async with record.turns.held("r" * 32, agent, TurnCaller(None, Stop())) as desk:
         for text in ("one " * 40, "two"):
             await record.turns.begin(agent, Opening(name="a", session="s", content=UserContent(value=text)), desk)
             while desk.state.open:

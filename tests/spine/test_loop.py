@@ -8,7 +8,7 @@ from gesta.codec.rows import encode_content
 from gesta.decide.move import Finish, Pause, decide, decide_calls, decide_request
 from gesta.kinds import FaultContent, Kind, SignalContent, UserContent
 from gesta.loop import outcome, step, take_in, turn
-from gesta.perform.execution import LiveRun
+from gesta.perform.execution import LiveRun, TurnCaller
 from gesta.perform.stop import Stop
 from gesta.record.record import Record
 from gesta.state.opening import Opening
@@ -45,7 +45,7 @@ async def begun(record: Record, acting: gesta.Agent, desk: LiveRun) -> None:
 async def test_a_cancellation_during_the_wait_before_a_retry_counts_before_the_model_is_asked_again() -> None:
     store = MemoryStore()
     record, acting, stop = Record(store, address.bind), agent(gesta.fault(503), "late"), Cancelling(store)
-    async with record.turns.held(RUN, acting, (None, stop)) as desk:
+    async with record.turns.held(RUN, acting, TurnCaller(None, stop)) as desk:
         await begun(record, acting, desk)
         ended = await turn(acting, desk)
     assert ended.reason == "cancelled"
@@ -56,7 +56,7 @@ async def test_a_cancellation_during_the_wait_before_a_retry_counts_before_the_m
 
 async def test_a_step_is_one_move_and_leaves_the_end_of_the_turn_to_its_caller() -> None:
     record, acting = Record(MemoryStore(), address.bind), agent(gesta.fault(503), "hi")
-    async with record.turns.held(RUN, acting, (None, Stop())) as desk:
+    async with record.turns.held(RUN, acting, TurnCaller(None, Stop())) as desk:
         await begun(record, acting, desk)
         made = []
         while desk.state.open and "Finish" not in made:
@@ -72,7 +72,7 @@ async def test_a_step_is_one_move_and_leaves_the_end_of_the_turn_to_its_caller()
 
 async def test_a_program_may_have_its_requests_or_its_calls_decided_alone() -> None:
     record, acting = Record(MemoryStore(), address.bind), agent(gesta.fault(503), "hi")
-    async with record.turns.held(RUN, acting, (None, Stop())) as desk:
+    async with record.turns.held(RUN, acting, TurnCaller(None, Stop())) as desk:
         await begun(record, acting, desk)
         assert await step(acting, desk, decide_calls) == (None, [])
         await step(acting, desk, decide_request)
@@ -82,7 +82,7 @@ async def test_a_program_may_have_its_requests_or_its_calls_decided_alone() -> N
 async def test_what_waits_in_the_inbox_is_taken_in_once() -> None:
     store = MemoryStore()
     record, acting = Record(store, address.bind), agent("hi")
-    async with record.turns.held(RUN, acting, (None, Stop())) as desk:
+    async with record.turns.held(RUN, acting, TurnCaller(None, Stop())) as desk:
         await begun(record, acting, desk)
         signal = SignalContent(name="pause", by="ann")
         await store.send(Letter(RUN, "one", encode_content(signal, None)))

@@ -5,6 +5,7 @@ from gesta import address
 from gesta.decide.move import Ask, Finish, decide
 from gesta.kinds import Error, Kind, UserContent
 from gesta.model.request import ReplyCall
+from gesta.perform.execution import TurnCaller
 from gesta.perform.generated import checked_call
 from gesta.perform.move import perform
 from gesta.perform.result import plain
@@ -27,7 +28,7 @@ AGENT = address.bind(gesta.Agent("a", model=gesta.scripted(gesta.call("pay", cen
 
 async def test_a_request_and_an_attempt_stand_before_what_came_of_them() -> None:
     record = Record(MemoryStore(), address.bind)
-    async with record.turns.held(RUN, AGENT, (None, Stop())) as desk:
+    async with record.turns.held(RUN, AGENT, TurnCaller(None, Stop())) as desk:
         await record.turns.begin(AGENT, Opening(name="a", session="s", content=UserContent(value="hi")), desk)
         asked = await perform(AGENT, Ask(), desk)
         used = await perform(AGENT, decide(AGENT, desk.state), desk)
@@ -37,7 +38,7 @@ async def test_a_request_and_an_attempt_stand_before_what_came_of_them() -> None
 
 async def test_a_turn_can_be_ended_at_any_point_and_says_why() -> None:
     record = Record(MemoryStore(), address.bind)
-    async with record.turns.held(RUN, AGENT, (None, Stop())) as desk:
+    async with record.turns.held(RUN, AGENT, TurnCaller(None, Stop())) as desk:
         await record.turns.begin(AGENT, Opening(name="a", session="s", content=UserContent(value="hi")), desk)
         await perform(AGENT, Finish("cancelled", Error(type="cancelled", message="by ann")), desk)
         assert desk.state.turn is not None

@@ -19,8 +19,8 @@ def sync() -> None:
     """Use the synchronous door."""
     where = pathlib.Path("a.gesta")
     with gesta.open_sync(where, readonly=False, grace_s=1.0, queries=QueryBounds(seconds=5)) as record:
-        outcome = record.run(agent, "Hi", session="s", key="k", user="ann", listener=hear)
-        stream = record.stream(agent, "Hi", session="s")
+        outcome = record.run(agent, "Hi", session="s", key="k", user="ann", listener=hear, deps={"a": 1})
+        stream = record.stream(agent, "Hi", session="s", model="openai:gpt-5", settings={"temperature": 0})
         for event in stream:
             hear(event)
         assert_type(stream.outcome, gesta.Outcome[str] | None)
@@ -35,7 +35,7 @@ def sync() -> None:
                     record.resolve(run, "done", each.call, by="ann", result=1)
                 case _:
                     record.deny(run, by="ann")
-        assert_type(record.resume(outcome.run, agent).value, str)
+        assert_type(record.resume(outcome.run, agent, deps=agent).value, str)
         record.cancel(outcome.run, by="ann", reason="shut")
         record.send(outcome.run, UserContent(value="more"), key="k2")
         print(record.state(outcome.run).open, record.verify(record.heads()), record.report(), record.info)

@@ -7,6 +7,7 @@ agent = gesta.Agent("desk", model="openai:gpt-5-mini")
 
 with gesta.open_sync(5) as record:  # refused: no address
     record.run(agent, "Hi", sesion="s")  # refused: no such keyword
+    record.run(agent, "Hi", settings="hot")  # refused: no dict
     record.approve("r", "first", by="ann")  # refused: a call has a number
     record.answer("r", "yes")  # refused: by whom?
     record.cancle("r", by="ann")  # refused: no such method

@@ -27,8 +27,20 @@ class Shop:
         return float(len(sku))
 
 
+@gesta.tool(effect="pure")
+def stocked(sku: str, context: gesta.Context[Shop]) -> float:
+    """Stock."""
+    assert_type(context.deps, Shop)
+    return context.deps.price(sku)
+
+
+def anything(context: gesta.Context[object]) -> str:
+    """Read the key of any call."""
+    return context.key
+
+
 priced = gesta.tool(Shop().price, effect="pure")
-TOOLS = [add, send_mail, priced]
+TOOLS = [add, send_mail, priced, stocked]
 MORE: Sequence[gesta.Tool] = TOOLS
 
 
@@ -44,5 +56,5 @@ async def main(context: gesta.Context) -> None:
 
 
 helper = gesta.Agent("helper", model="openai:gpt-5-mini")
-agent = gesta.Agent("desk", model=gesta.scripted("Hi"), tools=[*TOOLS, helper.as_tool()])
+agent = gesta.Agent("desk", model=gesta.scripted("Hi"), tools=[*TOOLS, helper.as_tool()], deps=Shop)
 print(agent.tools, gesta.Agent("desk", model=gesta.scripted("Hi"), tools=TOOLS))

@@ -27,6 +27,14 @@ def misspelt() -> str:
     return ""
 
 
+@gesta.tool
+def priced(sku: str, context: gesta.Context[list[str]]) -> str:
+    """Misuse the deps."""
+    context.deps.price(sku)  # refused: a list has no such method
+    number: int = context.deps[0]  # refused: it holds texts
+    return sku + str(number)
+
+
 print(add("1", 2))  # refused: text is no integer
 print(add(c=1))  # refused: no such parameter
 print(add(1).upper())  # refused: an integer has no such method

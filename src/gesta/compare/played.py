@@ -94,6 +94,7 @@ def played(stage: Stage, tool: Tool) -> PlayedTool:
         return stage.settled(_attempt(context))
 
     fields = {name: getattr(tool, name) for name in tool.__struct_fields__} | {"context_names": (CONTEXT,)}
+    fields["needs"] = tool.needs if tool.name in stage.live else None
     fields["reconcile"] = reconcile if tool.reconcile is not None else None
     if tool.effect == "transactional":
         fields["function"] = _giving(stage)

@@ -137,7 +137,8 @@ class Rehearsal:
         stage = self.stage
         tools = [played(stage, tool) for tool in agent.tools]
         model = PlayedModel(stage, agent.asked()) if agent.model != "" else agent.model
-        acting = msgspec.structs.replace(agent, model=model, tools=tools)
+        deps = agent.deps if stage.live else None
+        acting = msgspec.structs.replace(agent, model=model, tools=tools, deps=deps)
         while stage.next is not None:
             started, before = stage.done, stage.found
             failure = await self._live(acting)

@@ -3,13 +3,22 @@
 import subprocess
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol
 
 from msgspec import Struct
 
 from gesta.errors import AgentError, BadTool, GestaError
 from gesta.kinds import Error, Hit, Reason
 from gesta.text.redactor import LEAST, SECRETS
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    D = TypeVar("D", covariant=True, default=Any)  # noqa: PLC0105 - users read it in what checkers say
+else:
+    from typing import TypeVar
+
+    D = TypeVar("D")
 
 
 def no_tables(*_: Any) -> list[tuple[Any, ...]]:
@@ -46,8 +55,11 @@ class ChildOutcome(Protocol):
         """What went wrong in a turn that was not answered."""
 
 
-class Context(Struct, frozen=True, kw_only=True):
-    """What a tool is told about its call, in a parameter annotated `gesta.Context`; the model never sees it."""
+class Context(Struct, Generic[D], frozen=True, kw_only=True):
+    """What a tool is told about its call, in a parameter annotated `gesta.Context`; the model never sees it.
+
+    `D` is the type of its deps: a tool with a parameter annotated `gesta.Context[Shop]` needs deps of that type.
+    """
 
     record: str
     """Address of the record."""
@@ -72,6 +84,8 @@ class Context(Struct, frozen=True, kw_only=True):
     """Starts a subprocess as `subprocess.Popen` does; the attempt is not over before that has ended too."""
     cancelled: Callable[[], bool]
     """For functions in a thread: nobody can stop those from outside."""
+    deps: D = None  # type: ignore[assignment]  # a tool that needs them never runs without
+    """What the program gave as `deps` where it began or resumed the turn. It is never on record."""
 
 
 def secret(name: str, value: str) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from itertools import islice
 from types import CellType, NoneType, SimpleNamespace
-from typing import Annotated, Any, Optional, Union, get_args, get_type_hints
+from typing import Annotated, Any, Optional, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 from msgspec import UNSET, Struct
@@ -43,6 +43,8 @@ class Signature(Struct, frozen=True):
     """JSON Schema of an object, complete in itself."""
     hidden: tuple[str, ...]
     """Parameters that a model never sees."""
+    needs: Any
+    """Type argument of the first of them that has one and takes no `None`."""
     document: str
     """Docstring, without its indent."""
 
@@ -51,23 +53,35 @@ def read_signature(function: Any, name: str, hide: type) -> Signature:
     """Read what a function takes; parameters annotated `hide` are hidden. Raises BadTool."""
     inner, target = unwrapped(function)
     hints = _hints(function, name)
-    hidden = tuple(key for key, (hint, _) in hints.items() if hide in (hint, *get_args(hint)))
+    shown = {key: _hidden(hint, hide) for key, (hint, _) in hints.items()}
+    hidden = tuple(key for key, hint in shown.items() if hint is not None)
+    needs = next((arg for hint in shown.values() for arg in get_args(hint) if _needed(arg)), None)
     typed = {key: _typed(*hints[key]) for key in hints if key not in hidden}
     fields = [(key, hint, UNSET) for key, (hint, _) in typed.items()]
     parameters = msgspec.defstruct("Arguments", fields, kw_only=True, forbid_unknown_fields=True)
     schema = _schema(parameters, name)
     for key, (_, text) in typed.items():
-        shown = schema["properties"][key]
+        told = schema["properties"][key]
         if text:
-            shown["description"] = text
+            told["description"] = text
         if (default := hints[key][1]) is inspect.Parameter.empty:
             schema["required"].append(key)
             continue
         with suppress(Exception):  # a default that JSON cannot hold is not shown
             raw = msgspec.json.encode(default, enc_hook=lambda value: value.model_dump(mode="json"))
             if raw != b"null" or default is None:  # infinity
-                shown["default"] = msgspec.json.decode(raw)
-    return Signature(parameters, schema, hidden, inspect.cleandoc(target.__doc__ or inner.__doc__ or ""))
+                told["default"] = msgspec.json.decode(raw)
+    return Signature(parameters, schema, hidden, needs, inspect.cleandoc(target.__doc__ or inner.__doc__ or ""))
+
+
+def _hidden(hint: Any, hide: type) -> Any:
+    """Return the part of a hint that is the hidden type, with its type argument; `None` if there is no such part."""
+    return next((each for each in (hint, *get_args(hint)) if hide in (each, get_origin(each))), None)
+
+
+def _needed(arg: Any) -> bool:
+    """Return whether `None` is no value of a type argument."""
+    return not isinstance(arg, TypeVar) and not {arg, *get_args(arg)} & {Any, object, None, NoneType}
 
 
 def named(function: Any) -> str:

@@ -80,6 +80,8 @@ class Tool(Struct, Generic[F], frozen=True, kw_only=True, eq=False, dict=True):
     """What arguments are converted to; None: values pass as they are, only their names are checked."""
     context_names: tuple[str, ...] = ()
     """Parameters that get the `Context`."""
+    needs: Any = None
+    """Type of the deps that it cannot do without, as in `Context[Shop]`; `None` if it needs none."""
     agent: Any = None
     """Of a tool that has another agent answer: that agent."""
 
@@ -275,6 +277,7 @@ def _tool(options: ToolOptions, function: Any) -> Tool:
         args_schema=signature.schema,
         function=function,
         context_names=signature.hidden,
+        needs=signature.needs,
         **facts,
     )
 

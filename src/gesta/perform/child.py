@@ -109,6 +109,7 @@ def context_of(trial: Trial, live: LiveRun) -> Context:
         found=partial(in_task, _write_retrieval, live, attempt),
         popen=partial(popen, attempt_name(live, attempt), store.descriptor()),
         cancelled=cancelled,
+        deps=live.deps,
     )
 
 

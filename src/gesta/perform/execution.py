@@ -6,7 +6,7 @@ Everything on it can be thrown away and made again from the log.
 import logging
 from collections.abc import Callable, MutableMapping, Sequence
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
@@ -38,11 +38,19 @@ from gesta.state.run import RunState, RunView
 from gesta.store import Letter, Store
 from gesta.text.redactor import SECRETS
 
-TurnCaller = tuple[Listener | None, Stop]
-"""Who listens to a turn, and what asks it to stop."""
 GONE_OPTION = "gone= of gesta.open"
 """Who said that a process has ended, where the program was asked."""
 LOGGER = logging.getLogger("gesta")
+
+
+class TurnCaller(NamedTuple):
+    """The one who began or resumed a turn."""
+
+    listener: Listener | None
+    stop: Stop
+    """Asks the turn to stop."""
+    deps: Any = None
+    """Of the tools of the turn."""
 
 
 def nobody_knows(_process: str) -> None:
@@ -133,7 +141,7 @@ class LiveRun:
         told: TurnCaller,
         origins: MutableMapping[str, Origin] | None = None,
     ) -> None:
-        listener, self.stop = told
+        listener, self.stop, self.deps = told
         """Whether the turn is to be left."""
         self.log = log
         self.state = state
@@ -292,6 +300,27 @@ class LiveRun:
             except BaseException as failure:
                 self.deaf.append(failure)
                 LOGGER.warning("A listener of run %s raised, and hears no more of it.", self.log.run, exc_info=failure)
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """The folded state of a run up to its head."""
+
+    head: int
+    digest: bytes
+    state: RunState
+    prompt: Prompt
+    origin: Origin | None
+    """Of runs that somebody listened to."""
+
+
+async def folded(store: Store, run: str, agent: Agent) -> tuple[RunState, Prompt]:
+    """Fold a run into where it stands and what its next request holds. Cost: reads the run."""
+    state, prompt, view = RunState(), Prompt(agent.formats(), agent.asked()), RunView()
+    async for page in pages(store, run):
+        for entry in page:
+            state = view.apply(state, entry)
+            prompt.add(entry)
+    return state, prompt
 
 
 async def traced(store: Store, run: str) -> Origin:

@@ -5,6 +5,7 @@ ORDER = (
     "leases",
     "waits",
     "cancel",
+    "options",
     "turns",
     "stream",
     "inbox",

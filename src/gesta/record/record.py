@@ -8,14 +8,14 @@ import os
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
-from typing import Any
+from typing import Any, Unpack, cast
 
 import msgspec
 from anyio.abc import TaskGroup
 
 from gesta.agent import Agent
 from gesta.entry import fold
-from gesta.errors import AgentError, BadArguments, NoRun, NotWaiting, OtherType, RunHeld, SeveralRuns
+from gesta.errors import AgentError, BadArguments, NoRun, NotWaiting, OtherType, RunHeld, SeveralRuns, refuse_unknown
 from gesta.events import Listener, Outcome
 from gesta.function_tool.output import T
 from gesta.integrity.tombstones import SESSION
@@ -24,6 +24,7 @@ from gesta.kinds import BeginContent, Kind, Opened, Part, SignalContent, UserCon
 from gesta.log.journal import Clock, Journal, Log, closing, open_root, read, refuse_misspelt, utc_now
 from gesta.model.request import Unasked
 from gesta.record.inbox import Inbox
+from gesta.record.options import MessageOptions, TurnOptions, of_turn
 from gesta.record.stream import Stream
 from gesta.record.turns import Turns
 from gesta.state.opening import Opening, check_here, close_orphans, shielded
@@ -33,6 +34,8 @@ from gesta.text.redactor import SECRETS
 
 Said = str | Part | Sequence[str | Part]
 """A message of a person: a text, or texts, images and files."""
+OF_MESSAGE = {"session", "key", "user"}
+"""Options of a message that change nothing in its turn."""
 
 
 class Record(Inbox):
@@ -64,40 +67,31 @@ class Record(Inbox):
         agent: Agent[T],
         message: Said,
         *,
-        session: str | None = None,
-        key: str | None = None,
-        user: str | None = None,
         listener: Listener | None = None,
+        **options: Unpack[MessageOptions],
     ) -> Outcome[T]:
         """Send a message to an agent and take its turn to the end, or until it waits for somebody.
 
         Args:
             message: a text, or texts, images and files (`gesta.message.attached`) in a list.
-            session: without one, a new session each time.
-            key: a key that this run already has gives that turn's outcome, or goes on with it.
             listener: is called with the events of the turn, in this task.
+            options: see `MessageOptions`. A `key` that this run already has gives that turn's outcome, or goes on
+                with it.
 
         Raises:
+            NoDeps: a tool needs deps, and there are none.
             OtherMessage: the key stands for another message.
             TurnOpen, RunHeld: another turn of this run is open, or another process writes it, and the agent's policy
                 says `when_busy="raise"`.
             RunMirrored: the run goes on in another record.
             OtherType: the turn of that key was answered under another `output`.
         """
-        opening = opening_of(agent, message, session, key, user)
+        agent, opening = opening_of(agent, message, options)
         return typed(agent, await self.turns.take(agent, opening, listener))
 
-    def stream(
-        self,
-        agent: Agent[T],
-        message: Said,
-        *,
-        session: str | None = None,
-        key: str | None = None,
-        user: str | None = None,
-    ) -> Stream[T]:
+    def stream(self, agent: Agent[T], message: Said, **options: Unpack[MessageOptions]) -> Stream[T]:
         """Send a message and hear the events as they come; the outcome is on the stream afterwards."""
-        opening = opening_of(agent, message, session, key, user)
+        agent, opening = opening_of(agent, message, options)
 
         async def take(listener: Listener | None) -> Outcome[T]:
             return typed(agent, await self.turns.take(agent, opening, listener))
@@ -105,18 +99,27 @@ class Record(Inbox):
         return Stream(self._tasks, take, stops=agent.policy.when_left == "stop")
 
     async def resume(
-        self, run: str, agent: Agent[T], *, listener: Listener | None = None, by: str | None = "resume"
+        self,
+        run: str,
+        agent: Agent[T],
+        *,
+        listener: Listener | None = None,
+        by: str | None = "resume",
+        **options: Unpack[TurnOptions],
     ) -> Outcome[T]:
         """Continue the open turn of a run. Without an open turn, return the outcome of the last one.
 
         Args:
             by: the person who resumes. Without one, as for a worker, a turn in which too many processes died waits.
+            options: see `TurnOptions`. What the turn was begun with is not on record, so it is given anew.
 
         Raises:
+            NoDeps: a tool needs deps, and there are none.
             NoRun: no such run, or one in which no turn was begun.
             OtherType: the last turn was answered under another `output`.
         """
-        return typed(agent, await self.turns.resume(agent, run, listener, by=by))
+        agent = of_turn(agent, options)
+        return typed(agent, await self.turns.resume(agent, run, listener, by=by, deps=options.get("deps")))
 
     async def cancel(self, run: str, *, by: str, reason: str | None = None) -> Outcome | None:
         """End the open turn of a run; None where somebody is writing the run, who ends it at the next step.
@@ -235,8 +238,17 @@ def typed(agent: Agent[T], outcome: Outcome[Any]) -> Outcome[T]:
         raise OtherType(outcome.run, outcome.turn, str(wrong)) from wrong
 
 
-def opening_of(agent: Agent[Any], said: Said, session: str | None, key: str | None, user: str | None) -> Opening:
-    """Return the opening that a person's message makes; without a session, in a new one. Raises AgentError."""
+def opening_of(agent: Agent[T], said: Said, options: MessageOptions) -> tuple[Agent[T], Opening]:
+    """Return the agent of a turn, and the opening that a person's message makes; without a session, in a new one.
+
+    Raises:
+        AgentError: the message is none.
+        TypeError: an option that no turn has.
+    """
+    if options.keys() - OF_MESSAGE:
+        of_message = {name: each for name, each in options.items() if name not in OF_MESSAGE}
+        refuse_unknown("Record.run", of_message, MessageOptions.__annotations__)
+        agent = of_turn(agent, cast("TurnOptions", of_message))
     words = said if isinstance(said, Sequence) and not isinstance(said, str | bytes) else [said]
     for word in words:
         if not isinstance(word, str | Part):
@@ -244,6 +256,7 @@ def opening_of(agent: Agent[Any], said: Said, session: str | None, key: str | No
             raise AgentError(f"{found} Write gesta.message.attached(PATH) for a file.")
     text = "\n\n".join(word for word in words if isinstance(word, str))
     parts = [word for word in words if isinstance(word, Part)]
-    content = UserContent(value=text, user_id=user, parts=parts or None)
-    session = SECRETS.text(session) if session else f"s-{os.urandom(4).hex()}"
-    return Opening(name=agent.name, content=content, session=session, key=SECRETS.text(key) if key else key)
+    content, key = UserContent(value=text, user_id=options.get("user"), parts=parts or None), options.get("key")
+    session = SECRETS.text(named) if (named := options.get("session")) else f"s-{os.urandom(4).hex()}"
+    key, deps = SECRETS.text(key) if key else key, options.get("deps")
+    return agent, Opening(name=agent.name, content=content, session=session, key=key, deps=deps)

@@ -11,7 +11,6 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 import msgspec
-from msgspec import Struct
 from msgspec.structs import replace
 
 from gesta.agent import Agent
@@ -32,16 +31,17 @@ from gesta.kinds import (
     UserContent,
 )
 from gesta.lineage import Origin
-from gesta.log.journal import Clock, Journal, Log, letters, open_root, pages
+from gesta.log.journal import Clock, Journal, Log, letters, open_root
 from gesta.loop import outcome, take_in, taken, wake
-from gesta.perform.execution import LOGGER, LiveRun, Task, Terms, TurnCaller, traced
+from gesta.perform.execution import LOGGER, Kept, LiveRun, Task, Terms, TurnCaller, folded, traced
 from gesta.perform.late import send
 from gesta.perform.move import perform
 from gesta.perform.stop import Stop, TurnLeft, attended
-from gesta.prompt.blocks import Prompt, way
+from gesta.prompt.blocks import way
 from gesta.record.cancel import cancel_below
 from gesta.record.forks import advance, base_below
 from gesta.record.leases import Leases, queue_of
+from gesta.record.options import supplied
 from gesta.record.waits import with_waits_below
 from gesta.state.calls import LOST
 from gesta.state.opening import (
@@ -55,23 +55,12 @@ from gesta.state.opening import (
     message_key,
     shielded,
 )
-from gesta.state.run import RunState, RunView
 from gesta.state.turn import AGENT
 from gesta.store import Letter, Store
 
+TurnWork = Callable[[TurnCaller], Awaitable[Outcome]]
 FIRST_WAIT_S, LAST_WAIT_S = 0.02, 0.5  # between two looks whether a busy run is free
 KEPT_RUNS = 64  # of the runs written last, what was folded is kept for the next turn
-
-
-class Kept(Struct, frozen=True):
-    """The folded state of a run up to its head."""
-
-    head: int
-    digest: bytes
-    state: RunState
-    prompt: Prompt
-    origin: Origin | None
-    """Of runs that somebody listened to."""
 
 
 class Turns:
@@ -104,10 +93,11 @@ class Turns:
     ) -> Outcome:
         """Run the turn that `opening` opens or opened before; `above` asks the turn above to stop. See `Record.run`."""
         run = opening.run or await self.run_of(opening.session, opening.name, opening.parent_run)
-        return await self._leaving(lambda stop: self._take(agent, run, opening, (listener, stop)), above)
+        given = (listener, opening.deps)
+        return await self._leaving(agent, lambda told: self._take(agent, run, opening, told), given, above)
 
     async def resume(
-        self, agent: Agent[Any], run: str, listener: Listener | None = None, *, by: str | None = None
+        self, agent: Agent[Any], run: str, listener: Listener | None = None, *, by: str | None = None, deps: Any = None
     ) -> Outcome:
         """Continue the open turn of a run. Without an open turn, return the outcome of the last one.
 
@@ -119,10 +109,9 @@ class Turns:
         """
         bound = self.bind(agent)
 
-        async def go_on(stop: Stop) -> Outcome:
-            async with self.held(run, bound, (listener, stop)) as live:
-                turn = live.state.turn
-                if turn is None:
+        async def go_on(told: TurnCaller) -> Outcome:
+            async with self.held(run, bound, told) as live:
+                if live.state.turn is None:
                     raise NoRun(run)
                 if not live.state.open:
                     return outcome(live)
@@ -130,14 +119,19 @@ class Turns:
                 wake(bound, live, by)
                 return await self._served(bound, live, await self._advance(bound, live))
 
-        return await self._leaving(go_on)
+        return await self._leaving(bound, go_on, (listener, deps))
 
-    async def _leaving(self, work: Callable[[Stop], Awaitable[Outcome]], above: Stop | None = None) -> Outcome:
-        """Await a turn in a task of its own, which is asked to stop when this task is cancelled."""
+    async def _leaving(
+        self, agent: Agent, work: TurnWork, given: tuple[Any, Any], above: Stop | None = None
+    ) -> Outcome:
+        """Await a turn in a task of its own, which is asked to stop when this task is cancelled. Raises NoDeps."""
+        listener, deps = given
+        if deps is None and (agent.deps is not None or any(tool.needs or tool.agent for tool in agent.tools)):
+            deps = await supplied(agent)
         stop = Stop(self.terms.grace_s, above)
         self._stops |= {stop} if above is None else set()
         try:
-            return await attended(stop, lambda: work(stop))
+            return await attended(stop, lambda: work(TurnCaller(listener, stop, deps)))
         except TurnLeft:
             if above is not None:
                 raise
@@ -150,7 +144,7 @@ class Turns:
     async def _take(self, agent: Agent, run: str, opening: Opening, told: TurnCaller) -> Outcome:
         if agent.policy.when_busy == "raise" or opening.parent_run is not None:
             return await self._turn(agent, run, opening, told)
-        stop, wait_s, queue = told[1], FIRST_WAIT_S, queue_of(id(self), run)
+        stop, wait_s, queue = told.stop, FIRST_WAIT_S, queue_of(id(self), run)
         replaces = os.urandom(8).hex() if agent.policy.when_busy == "replace" else ""
         if replaces and queue.locked():
             await self._cancel(run, replaces)
@@ -262,6 +256,7 @@ class Turns:
             depth=opened.depth + 1,
             doubts=sorted(live.state.doubts()) or None,
             by=live.by,
+            deps=live.deps,
         )
         return await self.take(agent, opening, live.pass_on if live.listener is not None else None, live.stop)
 
@@ -330,7 +325,6 @@ class Turns:
         Args:
             told: who listens, and what asks the turn to stop.
         """
-        listener = told[0]
         async with self.leases.leased(run, above) as lease:
             await self._save(run, ())
             kept = self._kept.pop(run, None)
@@ -338,15 +332,11 @@ class Turns:
             if kept is not None and (kept.head, kept.digest, kept.prompt.way) == now:
                 state, prompt, origin = kept.state, kept.prompt, kept.origin
             else:
-                state, prompt, origin, view = RunState(), Prompt(agent.formats(), agent.asked()), None, RunView()
-                async for page in pages(self.store, run):
-                    for entry in page:
-                        state = view.apply(state, entry)
-                        prompt.add(entry)
+                (state, prompt), origin = await folded(self.store, run, agent), None
             taken(state, lease.head, self.store.info.mark)
             begin, path = (state.turn.begin, (state.turn.name,)) if state.turn is not None else (0, ())
             journal = Journal(self.store, lease, self.clock)
-            origin = None if listener is None else origin or await traced(self.store, run)
+            origin = None if told.listener is None else origin or await traced(self.store, run)
             if origin is not None:
                 self._origins[run] = origin
             log = Log(journal, begin, path)

@@ -44,6 +44,8 @@ class Opening(Struct, frozen=True, kw_only=True):
     """The person who resumes the runs above, also after too many processes died in this one."""
     letter: Letter | None = None
     """The letter that it waited in behind another turn."""
+    deps: Any = None
+    """Of the tools of the turn; never on record."""
 
 
 MESSAGE, UNNAMED = "message:", "message?"

@@ -24,7 +24,7 @@ from gesta.decide.move import Finish, Wait
 from gesta.entry import Entry
 from gesta.errors import GestaError, TurnOpen
 from gesta.kinds import EndContent
-from gesta.perform.execution import LiveRun
+from gesta.perform.execution import LiveRun, TurnCaller
 from gesta.perform.stop import Stop
 from gesta.record.record import Record
 from gesta.state.opening import Opening
@@ -153,7 +153,7 @@ class Working(Toolset):
         turns = self.home.record.turns
         agent = turns.bind(self.describe())
         run = await turns.run_of(self.home.session, self.name)
-        async with turns.held(run, agent, (None, Stop())) as live:
+        async with turns.held(run, agent, TurnCaller(None, Stop())) as live:
             turn = live.state.turn
             if turn is None or turn.reason is not None:
                 await turns.begin(agent, Opening(name=self.name, session=self.home.session, key=BY_HAND), live)
@@ -167,7 +167,7 @@ class Working(Toolset):
 
 async def end_by_hand(record: Record, run: str, agent: Agent) -> None:
     """End the turn that an agent took by itself, if it is open: a task goes on in its run."""
-    async with record.turns.held(run, agent, (None, Stop())) as live:
+    async with record.turns.held(run, agent, TurnCaller(None, Stop())) as live:
         turn = live.state.turn
         if turn is not None and turn.reason is None and turn.key == BY_HAND:
             live.write(EndContent(status="success", reason="answered"))

@@ -1,0 +1,71 @@
+"""Options of one turn, the same at every door of a record: nothing of them is on record but what the turn makes of it.
+
+Deps are what a program hands to its tools: connections, clients, the person who is logged in. A process that goes on
+with a turn brings its own, or has the agent's function make them.
+"""
+
+import inspect
+from collections.abc import Iterator
+from typing import Any, TypedDict
+
+from msgspec.structs import replace
+
+from gesta.agent import Agent
+from gesta.errors import NoDeps, refuse_unknown
+from gesta.function_tool.output import T
+from gesta.model.request import Model
+
+
+class TurnOptions(TypedDict, total=False):
+    """Options of `Record.resume` and of all that begins a turn."""
+
+    deps: Any
+    """Found in `Context.deps` by the tools of the turn and of its child runs; never on record."""
+    model: Model | str
+    """Asked in this turn in place of the agent's own."""
+    settings: dict[str, Any]
+    """Of the model's requests in this turn, beside the agent's own."""
+
+
+class MessageOptions(TurnOptions, total=False):
+    """Options of `Record.run` and `Record.stream`."""
+
+    session: str | None
+    """Without one, a new session each time."""
+    key: str | None
+    """Makes sending the message twice the same as once."""
+    user: str | None
+    """Who sends it."""
+
+
+def of_turn(agent: Agent[T], options: TurnOptions) -> Agent[T]:
+    """Return the agent as it is in one turn. Raises TypeError for an option that no turn has."""
+    refuse_unknown("Record.resume", options, TurnOptions.__annotations__)
+    if (model := options.get("model")) is not None:
+        agent = replace(agent, model=model, price=None)
+    if settings := options.get("settings"):
+        agent = replace(agent, settings=agent.settings | settings)
+    return agent
+
+
+async def supplied(agent: Agent[Any]) -> Any:
+    """Return the deps of a turn whose caller gave none: what the agent's function makes, `None` if it has no function.
+
+    Raises:
+        NoDeps: a tool needs some.
+    """
+    deps = agent.deps() if agent.deps is not None else None
+    deps = await deps if inspect.isawaitable(deps) else deps
+    if deps is None:
+        for tool, needed in _needs(agent):
+            raise NoDeps(agent.name, tool, needed)
+    return deps
+
+
+def _needs(agent: Agent[Any]) -> Iterator[tuple[str, Any]]:
+    """Yield the tools that need deps, also those of agents that are tools and have no function of their own."""
+    for tool in agent.tools:
+        if tool.needs is not None:
+            yield tool.name, tool.needs
+        if isinstance(tool.agent, Agent) and tool.agent.deps is None:
+            yield from _needs(tool.agent)

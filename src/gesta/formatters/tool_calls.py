@@ -122,15 +122,17 @@ def _native(content: ChatCompletionContent) -> Native | None:
 
 
 def _call(entry: Entry, content: ToolCallContent, state: State) -> None:
-    if state.open is None or state.open.results:
+    turn = state.open
+    others = turn is not None and state.waiting and entry.causes and not {*entry.causes} & {*turn.sources}
+    if turn is None or turn.results or others:  # a program made it after another message
         _close(state)
-        state.open = Open("", [])
+        turn = state.open = Open("", [])
     name = content.tool_name if NAME.fullmatch(content.tool_name) else "unknown"
     call = Call(_call_id(entry, content, state), name, content.tool_args)
     state.used.add(call.id)
     state.ids[entry.seq] = call.id, call.name
-    state.open.calls.append((entry.seq, call))
-    state.open.sources.append(entry.seq)
+    turn.calls.append((entry.seq, call))
+    turn.sources.append(entry.seq)
 
 
 def _result(entry: Entry, content: ToolResultContent, state: State) -> None:

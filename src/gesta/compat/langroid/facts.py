@@ -103,10 +103,13 @@ def _struct_facts(cls: type[Struct]) -> Facts:
         _pin(part)
     check = Tool(name=name, args_schema=signature.schema, function=fields, parameters=signature.parameters)
     names = frozenset(own) - set(RESERVED)
+    free = bool(cls.__dictoffset__) and not names  # it has no fields, and takes any
 
     def build(args: Mapping[str, Any]) -> Any:
+        given = _own(args, names)
+        more = {key: given.pop(key) for key in [*given]} if free else {}
         try:
-            return cls(**check.arguments(_own(args, names)))
+            return cls(**check.arguments(given), **more)
         except (BadArguments, TypeError, ValueError) as wrong:
             said = str(wrong) if isinstance(wrong, BadArguments) else f"Arguments of {name!r}: {wrong}"
             raise BadArguments(f"{said.rstrip('.')}. {AGAIN.format(name=name)}") from wrong

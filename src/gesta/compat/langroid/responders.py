@@ -8,7 +8,7 @@ not run again. A subclass, or a program, may put its own in place of each, synch
 import copy
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from textwrap import indent
 from typing import Any, Self
@@ -32,6 +32,7 @@ from gesta.formatters.tool_calls import UNANSWERED
 from gesta.kinds import CompactionContent, SystemContent, ToolCallContent, UserContent
 from gesta.model.request import Reply
 from gesta.record.record import Record
+from gesta.state.calls import OpenCall
 
 ONE_TOOL = "Use ONE tool at a time: {name} was not carried out, and neither were the others."
 QUOTED = re.compile("[\"'](.*)[\"']")
@@ -100,19 +101,19 @@ class Agent(Messages):
         """Handle the tools of a document, or answer that it has none."""
         async with self.working() as context:
             results = [each for each in context.done if each.content.kind == "tool-result"]
+            mine = responding.is_own(context, doc)
             if not any(isinstance(each.content, ToolCallContent) for each in context.done) and not results:
-                mine = responding.is_own(context, doc)
                 tools, others = self.get_tool_messages(doc), self.get_tool_messages(doc, all_tools=True)
                 if others and not tools and not (mine and context.live.state.calls):
                     return None
                 responding.call_of(context, doc, [] if mine else tools)
             self._document = doc
-            calls = context.live.state.calls.values()
+            calls = responding.open_calls(context, mine=mine)
             bad = [call.name for call in calls if not call.good and call.name in self.llm_tools_usable]
-            results += self._refused(context)
+            results += self._refused(context, calls)
             context.handling = True
             try:
-                results += await responding.handle(context, self.llm_tools_handled)
+                results += await responding.handle(context, self.llm_tools_handled, mine=mine)
             finally:
                 context.handling = False
             if results:
@@ -120,7 +121,7 @@ class Agent(Messages):
                 if self.config.strict_recovery and len(results) == 1 and bad:
                     made.oai_tool_choice = {"type": "function", "function": {"name": bad[0]}}
                 return made
-            return None if context.live.state.calls else await self._unhandled(doc)
+            return None if responding.open_calls(context, mine=mine) else await self._unhandled(doc)
 
     async def _unhandled(self, doc: ChatDocument) -> ChatDocument | None:
         """Answer a document that has no tool which is handled here: its model is told what is wrong with a tool."""
@@ -353,9 +354,8 @@ class Agent(Messages):
         """Return whether a person sits at the terminal."""
         return sys.stdin is not None and sys.stdin.isatty()
 
-    def _refused(self, context: RunContext) -> list[Entry]:
+    def _refused(self, context: RunContext, calls: Sequence[OpenCall]) -> list[Entry]:
         """Refuse calls that may not be made together: several where one is allowed, or one that steers the task."""
-        calls = list(context.live.state.calls.values())
         steers = [call for call in calls if effect_of_class(self.llm_tools_map.get(call.name, type(None))) is not None]
         if len(calls) > 1 and (steers or not self.config.allow_multiple_tools):
             return responding.refuse(context, calls, ONE_TOOL)

@@ -191,8 +191,10 @@ def said(context: RunContext, done: Sequence[Entry], tools: Tools) -> ChatDocume
 def is_own(context: RunContext, doc: ChatDocument) -> bool:
     """Return whether a document is what the model said in this run, with its calls on record."""
     key = id_of(doc.metadata.id)
-    own = key is not None and key[0] == context.live.log.run
-    return own and doc.metadata.sender == Entity.LLM and bool(doc.metadata.calls or doc.oai_tool_calls)
+    if key is None or key[0] != context.live.log.run or doc.metadata.sender != Entity.LLM:
+        return False
+    since = any(seq > key[1] for seq in context.live.state.calls)  # those that it generated badly too
+    return bool(doc.metadata.calls or doc.oai_tool_calls or since)
 
 
 def call_of(context: RunContext, doc: ChatDocument, tools: Sequence[ToolForm]) -> None:
@@ -208,6 +210,17 @@ def call_of(context: RunContext, doc: ChatDocument, tools: Sequence[ToolForm]) -
         context.live.absorb()
 
 
+def open_calls(context: RunContext, *, mine: bool) -> list[OpenCall]:
+    """Return the calls that wait for a result, and are to be handled now.
+
+    Args:
+        mine: whether they are the model's of this run; else they are those alone that were made of a message, since
+            the model's are from before that message.
+    """
+    made = {each.seq for each in context.done if isinstance(each.content, ToolCallContent)}
+    return [call for call in context.live.state.calls.values() if mine or call.seq in made]
+
+
 def refuse(context: RunContext, calls: Sequence[OpenCall], text: str) -> list[Entry]:
     """Answer calls with an error in place of carrying them out."""
     made = []
@@ -219,7 +232,7 @@ def refuse(context: RunContext, calls: Sequence[OpenCall], text: str) -> list[En
     return made
 
 
-async def handle(context: RunContext, handled: Collection[str]) -> list[Entry]:
+async def handle(context: RunContext, handled: Collection[str], *, mine: bool = True) -> list[Entry]:
     """Carry out the calls of tools that are handled here, and give their results as entries.
 
     Calls that the model did not generate well are answered with what is wrong. Raises what `leave` gives where one
@@ -227,15 +240,14 @@ async def handle(context: RunContext, handled: Collection[str]) -> list[Entry]:
     """
     live, made = context.live, list[Entry]()
     own = msgspec.structs.replace(context.agent, tools=[tool for tool in context.agent.tools if tool.name in handled])
-    for call in [call for call in live.state.calls.values() if not call.good]:
+    for call in [call for call in open_calls(context, mine=mine) if not call.good]:
         made += refuse(context, [call], call.error or NEVER)
-    while any(call.name in handled for call in live.state.calls.values()):
+    while left := [call for call in open_calls(context, mine=mine) if call.name in handled]:
         move, entries = await step(own, live, decide_calls)
         made += entries
         if isinstance(move, Wait | Finish):
             raise leave(context, move)
         if move is None:
-            left = [call for call in live.state.calls.values() if call.name in handled]
             made += refuse(context, left, NEVER)
     return [each for each in made if isinstance(each.content, ToolResultContent)]
 

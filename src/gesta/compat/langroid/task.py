@@ -27,9 +27,8 @@ from gesta.compat.langroid.working import BY_HAND, end_by_hand
 from gesta.decide.move import Finish
 from gesta.errors import GestaError
 from gesta.events import Outcome
-from gesta.kinds import AssistantContent, CompactionContent, Error, Reason, UserContent
+from gesta.kinds import Error, Reason, UserContent
 from gesta.policy import Budget, Limits
-from gesta.prompt.formatter import observation_text
 from gesta.record.record import Record
 from gesta.state.opening import Opening
 from gesta.workflow.step import Stopped
@@ -288,8 +287,8 @@ class Task(Steps, eq=False):
             raise GestaError(f"Task {self.name!r} is at work in run {self.verbs.live.log.run}. Clone it for another.")
 
     def turns(self, given: int) -> int:
-        """Return the largest number of steps; -1 for any number."""
-        if self.single_round:
+        """Return the largest number of steps; -1 for any number. What a caller gave counts before `single_round`."""
+        if self.single_round and given <= 0:
             return 2 if self.llm_delegate else 1
         return given
 
@@ -323,24 +322,6 @@ class Task(Steps, eq=False):
         self.pending_message, self.pending_sender = doc, Entity.USER
         self.trail.append(doc)
         return doc
-
-    def _forget(self, verbs: Verbs) -> None:
-        """Hide what was said in earlier turns."""
-        turn = verbs.live.state.turn
-        assert turn is not None
-        if turn.begin > 1:
-            verbs.note("restart", CompactionContent(from_seq=1, to_seq=turn.begin - 1))
-
-    def _erase(self, verbs: Verbs, result: ChatDocument) -> None:
-        """Hide what was said between the question and the result, which stays, in its own words or as an answer."""
-        live, last = verbs.live, self.pending_message
-        key = id_of(last.metadata.id) if last is not None else None
-        said = last is not None and last.metadata.sender == Entity.LLM and not last.metadata.calls
-        to = key[1] - 1 if said and key is not None else live.log.journal.head
-        hidden = verbs.note("erase", CompactionContent(from_seq=verbs.question + 1, to_seq=to))[1]
-        if not said and self.caller is not None:
-            content = AssistantContent(value=result.content or observation_text(short(result)), history=True)
-            verbs.keep("kept", content, [hidden.seq, *verbs.sources])
 
     def _message(self, msg: Any) -> ChatDocument | None:
         """Make a document of what a run is given; without anything it begins with its user message."""

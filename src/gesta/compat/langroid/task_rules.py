@@ -256,6 +256,8 @@ class TaskRules(Struct, eq=False, metaclass=Spelled):
             return None
         if status is StatusCode.STALLED and last.metadata.sender == self.pending_sender == Entity.USER:
             return None  # nobody answered the person
+        if status is StatusCode.STALLED and last.tool_messages and self.caller is None:
+            return None  # a tool that nobody handles is no answer
         routing = self._routing(last)
         final = [each for each in last.tool_messages if isinstance(each, FinalResultTool)]
         recipient = last.metadata.recipient

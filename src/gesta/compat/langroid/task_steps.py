@@ -21,11 +21,25 @@ from gesta.compat.langroid.signals import NO_ANSWER
 from gesta.compat.langroid.task_rules import OWN, TaskRules, fills
 from gesta.compat.langroid.tool_message import ToolForm, to_json
 from gesta.compat.langroid.working import RunContext
+from gesta.decide.open_call import placeholder
 from gesta.entry import Cause
-from gesta.kinds import ChatCompletionContent, Content, EndContent, SystemContent, ToolResultContent, UserContent
+from gesta.kinds import (
+    AssistantContent,
+    ChatCompletionContent,
+    CompactionContent,
+    Content,
+    EndContent,
+    SystemContent,
+    ToolResultContent,
+    UserContent,
+)
 from gesta.perform.execution import LiveRun
 from gesta.prompt.formatter import observation_text
 from gesta.state.steps import WorkflowStep
+from gesta.workflow.verbs import Verbs
+
+ENDED = "no result of "
+"""Begins the name of a note: the result of a call of a turn before, which nobody carried out."""
 
 
 class Steps(TaskRules, eq=False):
@@ -150,6 +164,30 @@ class Steps(TaskRules, eq=False):
         cause = self.verbs.live.state.steps.named[name].entries[-1].causes[0]
         doc.metadata.id = f"{cause[0]}.{cause[1]}" if isinstance(cause, tuple) else ""
         return doc
+
+    def _forget(self, verbs: Verbs) -> None:
+        """Hide what was said in earlier turns, and end the calls of those that nobody answered."""
+        turn = verbs.live.state.turn
+        assert turn is not None
+        if turn.begin > 1:
+            verbs.note("restart", CompactionContent(from_seq=1, to_seq=turn.begin - 1))
+        state = verbs.live.state
+        for call in [call for call in state.calls.values() if call.seq < turn.begin]:
+            verbs.keep(f"{ENDED}{call.seq}", placeholder(verbs.agent, call), [call.seq])
+        ended = [entry.seq for name, entry in state.steps.notes.items() if name.startswith(ENDED)]
+        if ended:
+            verbs.note("restart, calls", CompactionContent(from_seq=min(ended), to_seq=max(ended)))
+
+    def _erase(self, verbs: Verbs, result: ChatDocument) -> None:
+        """Hide what was said between the question and the result, which stays, in its own words or as an answer."""
+        live, last = verbs.live, self.pending_message
+        key = id_of(last.metadata.id) if last is not None else None
+        said = last is not None and last.metadata.sender == Entity.LLM and not last.metadata.calls
+        to = key[1] - 1 if said and key is not None else live.log.journal.head
+        hidden = verbs.note("erase", CompactionContent(from_seq=verbs.question + 1, to_seq=to))[1]
+        if not said and self.caller is not None:
+            content = AssistantContent(value=result.content or observation_text(short(result)), history=True)
+            verbs.keep("kept", content, [hidden.seq, *verbs.sources])
 
     def _interpret(self, doc: ChatDocument) -> None:
         """Do what a message that steers the task says: give content, pass on what waits, or address somebody."""

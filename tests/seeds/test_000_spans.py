@@ -61,6 +61,20 @@ def test_an_entered_span_has_its_state_at_both_ends_and_its_end_also_after_an_er
     assert span.session == "s"
 
 
+def test_a_child_without_a_state_shows_that_of_the_span_around_it_but_not_that_of_a_root(
+    catalog: agentc.Catalog,
+) -> None:
+    with catalog.Span(name="app", state=1) as root, root.new("agent", state=2) as agent:
+        with agent.new("task"):
+            pass
+        with agent.new("other", state=3):
+            pass
+        with root.new("last"):
+            pass
+    begun = [(log.span.name[-1], log.content.model_dump()["state"]) for log in root if log.content.kind == "begin"]
+    assert begun == [("app", 1), ("agent", 2), ("task", 2), ("other", 3), ("last", None)]
+
+
 def test_kinds_in_a_blacklist_are_skipped_inside_it_too(catalog: agentc.Catalog) -> None:
     root = catalog.Span(name="app", blacklist={"key-value"})
     inner = root.new("inner", blacklist={agentc.Kind.System})

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
-from gesta.entry import Row
+from gesta.entry import GENESIS, Row
 from gesta.errors import RecordError
 
 
@@ -50,6 +50,11 @@ class Lease(Struct, frozen=True):
     """Whether the holder before did not give the lease back: it died, or lost its connection."""
 
 
+def first_lease(run: str) -> Lease:
+    """Return what a batch needs that begins a run which nobody has held so far; nothing is taken or given back."""
+    return Lease(run, owner="", epoch=0, head=0, digest=GENESIS)
+
+
 class Letter(Struct, frozen=True):
     """A message, approval or cancellation that waits in the inbox of a run until it becomes an entry."""
 
@@ -87,6 +92,8 @@ class Batch(Struct, frozen=True):
     """Other runs that go with this commit; its rows say so, and keep their places from being given out again."""
     synced: bool = False
     """Whether the commit waits for the disk under every durability: an effect follows that must not be forgotten."""
+    beside: Sequence["Batch"] = ()
+    """Batches of other runs, of rows and blobs alone, that are committed with it."""
 
 
 class Statements(Protocol):

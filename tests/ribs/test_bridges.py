@@ -23,7 +23,7 @@ from gesta.codec.rows import blob_names, link
 from gesta.entry import GENESIS, VERSION, Entry, Row
 from gesta.errors import BrokenRecord, NewerRecord, NoRun, WriteFailed
 from gesta.formatters.tool_calls import ToolCalls
-from gesta.importers.file import import_file
+from gesta.importers.file import TOGETHER, import_file
 from gesta.importers.foreign import ODDITIES, Imported
 from gesta.importers.known import find_format, formats
 from gesta.importers.source import BadImport, Source
@@ -899,7 +899,7 @@ async def test_what_holds_for_the_whole_conversation_comes_first(record: Record,
     assert values == {"results": {"info": rest}, "task": tasks[0], "id": "x", "task_id": 4, "odd": [1]}
     (header,) = contents(entries, RequestHeaderContent)
     assert header.meta == {"model": "m-1", "instructions": "Be kind."}
-    assert (entries[1].content, (entries[1].annotations or {})["inferred"]) == (header, ["instructions", "at"])
+    assert (entries[1].content, (entries[1].annotations or {})["inferred"]) == (header, ["instructions"])
 
 
 async def test_a_system_message_is_the_instructions(record: Record, path: Path) -> None:
@@ -955,15 +955,15 @@ class Filling(MemoryStore):
 
 
 async def test_a_failed_commit_leaves_no_half_conversation(path: Path) -> None:
-    simulations(path, *[[said("user", f"hi {number}"), said("assistant", "hello")] for number in range(3)])
+    simulations(path, *[[said("user", f"hi {number}"), said("assistant", "hello")] for number in range(TOGETHER + 2)])
     store = Filling()
     record = Record(store, bind)
     with pytest.raises(WriteFailed):
         await import_file(record, path)
-    assert [reasons(entries) for entries in await conversations(record)] == [["answered"]]
+    assert [reasons(entries) for entries in await conversations(record)] == [["answered"]] * TOGETHER
     store.room = 9
     done = await import_file(record, path)
-    assert (done.runs, done.skipped) == (2, 1)
+    assert (done.runs, done.skipped) == (2, TOGETHER)
     assert await record.verify() == []
 
 

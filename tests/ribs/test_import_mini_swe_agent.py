@@ -439,8 +439,8 @@ async def test_actions_that_were_read_from_text_are_calls_whose_name_is_inferred
     assert [
         (entry.annotations or {})["inferred"] for entry in entries if isinstance(entry.content, ToolCallContent)
     ] == [
-        ["tool_name", "at"],
-        ["tool_name", "tool_args", "at"],
+        ["tool_name"],
+        ["tool_name", "tool_args"],
     ]
     assert [one.extra for one in contents(entries, ToolCallContent)] == [None, {"action": 5}]
     assert oddities == {"missing-result-id": 1, "unanswered-call": 1}

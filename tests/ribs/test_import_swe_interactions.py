@@ -249,19 +249,19 @@ async def test_a_conversation_is_taken_in_once_however_often_it_was_sent(record:
     ]
     assert oddities == {"left-out": 1, "repeated-request": 1, "unanswered-call": 1, "unanswered-request": 1}
     assert [one["role"] for one in history(entries)][-3:] == ["tool", "assistant", "tool"]
-    inferred = {str(entry.content.kind): (entry.annotations or {})["inferred"] for entry in entries}
+    inferred = {str(entry.content.kind): (entry.annotations or {}).get("inferred") for entry in entries}
     assert inferred == {
-        "begin": ["at"],
-        "request-header": ["at"],
-        "user": ["at"],
-        "request": ["extends", "blocks", "body_digest", "causes", "at"],
-        "fault": ["entry", "at"],
-        "chat-completion": ["causes", "at"],
-        "tool-call": ["at"],
-        "tool-result": ["status", "at"],
-        "system": ["kind", "at"],
-        "compaction": ["entry", "at"],
-        "end": ["reason", "at"],
+        "begin": None,
+        "request-header": None,
+        "user": None,
+        "request": ["extends", "blocks", "body_digest", "causes"],
+        "fault": ["entry"],
+        "chat-completion": ["causes"],
+        "tool-call": None,
+        "tool-result": ["status"],
+        "system": ["kind"],
+        "compaction": ["entry"],
+        "end": ["reason"],
     }
     assert [(entry.annotations or {}).get("message") for entry in entries][3:12] == [None, 0, 0, 1, None, 2, 2, None, 3]
 
@@ -301,7 +301,7 @@ async def test_a_log_of_another_time_holds_the_same(record: Record, path: Path) 
     assert (made.model, made.usage) == ("m-2", {"input_tokens": 5, "output_tokens": 0})
     assert made.extra == {"outputs": [output, output]}
     assert header.meta == {"model": "m-1", "instructions": "Be brief.", "settings": {"temperature": 0.0}}
-    assert (entries[-2].annotations or {})["inferred"] == ["kind", "at"]
+    assert (entries[-2].annotations or {})["inferred"] == ["kind"]
     assert oddities == {}
 
 

@@ -8,5 +8,6 @@ ORDER = (
     "upcasts",
     "rows",
     "blobs",
+    "runs",
 )
 """Files in reading order: each imports only those before it."""

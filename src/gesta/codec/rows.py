@@ -216,10 +216,11 @@ def digest_of(value: Any) -> str:
     return sha256(canonical(value)).hexdigest()
 
 
-def _pack(value: Any, keep: Keep | None, *, typed: bool) -> tuple[str, Any]:
+def _pack(value: Any, keep: Keep | None, *, typed: bool, plain: bool = False) -> tuple[str, Any]:
     """Return a value as JSON and as it will be read back.
 
-    A value that JSON holds exactly takes the fast way, without a walk.
+    A value that JSON holds exactly takes the fast way, without a walk. One that is `plain`, of types that JSON has, is
+    read back only if it holds a null, for that is what infinity and what is no number would be.
     """
     try:
         data = _ENCODER.encode(value)
@@ -231,8 +232,9 @@ def _pack(value: Any, keep: Keep | None, *, typed: bool) -> tuple[str, Any]:
         if levels > MAX_DEPTH:  # a value beside another one is not deeper
             odd |= levels - text.count("},{") - text.count("],[") > MAX_DEPTH
         if not odd and (keep is None or size <= LARGE):
-            back: Any = (_CONTENT if typed else _ANY).decode(text)
-            if back == value and (SECRETS.search is None or SECRETS.search(text) is None):
+            exact = plain and "null" not in text
+            back: Any = value if exact else (_CONTENT if typed else _ANY).decode(text)
+            if (exact or back == value) and (SECRETS.search is None or SECRETS.search(text) is None):
                 return text, back
     except Exception:  # noqa: BLE001, S110  # whatever a value may raise
         pass

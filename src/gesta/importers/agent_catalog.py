@@ -177,8 +177,11 @@ class _Session:
     ) -> int:
         """Add an entry; one that stands for no line is inferred as a whole."""
         whole = [] if notes and NAME in notes else ["entry"]
-        told = (notes or {}) | ({"inferred": [*whole, *(inferred or [])]} if whole or inferred else {})
-        self._entries.append(ForeignEntry(content=content, span=span, causes=causes, annotations=told, at=self._at))
+        unsure = (*whole, *(inferred or ()))
+        entry = ForeignEntry(
+            content=content, span=span, causes=causes, at=self._at, inferred=unsure, annotations=notes or None
+        )
+        self._entries.append(entry)
         return len(self._entries)
 
 

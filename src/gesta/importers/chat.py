@@ -269,7 +269,7 @@ class Chat:
             "missing-call-id": not made.id and not made.lost and not made.inferred,
             "repeated-call-id": made.id in self._ids,
         }
-        self._oddities.update(name for name, found in odd.items() if found)
+        self._oddities.update([name for name, found in odd.items() if found])
         self._ids |= {made.id} if made.id else set()
         content = ToolCallContent(
             tool_name=made.name or NAMELESS,
@@ -328,20 +328,23 @@ class Chat:
 
     def _close(self, end: EndContent, inferred: Collection[str] = ()) -> None:
         now, last = (self._place, self._at, self._sure), self.entries[-1]
-        unsure = "at" in (last.annotations or {}).get("inferred", ())
-        self._place, self._at, self._sure = None, last.at, not unsure
+        self._place, self._at, self._sure = None, last.at, last.sure
         self._write(end, (), inferred)
         self._place, self._at, self._sure = now
 
     def _write(self, content: Content, causes: tuple[int, ...] = (), inferred: Collection[str] = ()) -> int:
         seq = len(self.entries) + 1
-        notes: dict[str, Any] = {} if self._place is None else {"message": self._place}
-        unsure = [*inferred, *(() if self._sure else ("at",))]
-        if unsure:
-            notes["inferred"] = unsure
-        self._place = None
+        place, self._place = self._place, None
         span = seq if isinstance(content, BeginContent) else self._span
-        entry = ForeignEntry(content=content, span=span, causes=causes, annotations=notes or None, at=self._at)
+        entry = ForeignEntry(
+            content=content,
+            span=span,
+            causes=causes,
+            at=self._at,
+            sure=self._sure,
+            inferred=tuple(inferred),
+            message=place,
+        )
         self.entries.append(entry)
         return seq
 

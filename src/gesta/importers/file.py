@@ -1,27 +1,34 @@
 """A file of any known format comes into a record: what it is, is seen from its content, and it comes in once.
 
-A foreign conversation becomes one run, in a session named after file and conversation, in one commit: half of one can
-not exist, and whoever imports again after a crash goes on where it stopped. The first span of the run, `import`, says
-where it came from and holds the digest of the source; a run of that name with another digest is another conversation
-of the same name, so this one gets a name with its digest. A file is read to its end before anything is written.
+A foreign conversation becomes one run, in a session named after file and conversation, in one commit with others: half
+of one can not exist, and whoever imports again after a crash goes on where it stopped. The first span of the run,
+`import`, says where it came from, with the digest of the source, and what is inferred of every entry. A run of that
+name with another digest is another conversation, so this one gets a name with its digest. A file is read to its end
+before anything is written.
 """
 
+import json
 import os
 from collections import Counter
-from collections.abc import Iterable
-from datetime import datetime
+from collections.abc import Iterable, Iterator
+from functools import cache
+from typing import Any
 
-import anyio
 from msgspec.structs import replace
 
+from gesta.codec.blobs import Blobs
+from gesta.codec.rows import Keep
+from gesta.codec.runs import Whole, encode_notes, run_rows
 from gesta.entry import run_id
-from gesta.importers.foreign import Foreign, Imported, Oddities, Progress, leased, plain_name
+from gesta.errors import LeaseLost
+from gesta.importers.foreign import Foreign, ForeignEntry, Imported, Oddities, Progress, leased, plain_name
 from gesta.importers.format import Format
 from gesta.importers.known import find_format, named
 from gesta.importers.source import BadImport, ImportBounds, Source
 from gesta.kinds import BeginContent, Opened
-from gesta.log.journal import Journal, read, utc_now
+from gesta.log.journal import read, utc_now
 from gesta.record.record import Record
+from gesta.store import Batch, BlobRow, first_lease
 
 KEPT = 16 * 2**20
 """Bytes of a file, unpacked, whose conversations may all be in memory: it is read once, any larger one twice."""
@@ -105,19 +112,21 @@ class _Import:
         self._runs = self._entries = self._skipped = 0
 
     async def take(self, portions: Iterable[list[Foreign]], progress: Progress) -> Imported:
-        """Write the conversations; those of a portion at once, so that their commits are shared."""
+        """Write the conversations; those of a portion in one commit."""
         gone = 0
         for portion in portions:
             names: set[str] = set()
-            waiting: list[tuple[Foreign, str]] = []
+            waiting: list[Batch] = []
             for foreign in portion:
                 if foreign.id in names:  # another of that name is to be on record before it gets one of its own
                     await self._write(waiting)
                     names, waiting = set(), []
                 names.add(foreign.id)
                 session = await self._session(foreign)
-                self._skipped += session is None
-                waiting += [] if session is None else [(foreign, session)]
+                if session is None:
+                    self._skipped += 1
+                else:
+                    waiting.append(self._batch(foreign, session))
                 gone += len(foreign.entries)
             await self._write(waiting)
             progress(gone)
@@ -125,30 +134,27 @@ class _Import:
         done, name = (self._runs, self._entries, self._skipped), self._format.name
         return Imported(runs=done[0], entries=done[1], skipped=done[2], format=name, oddities=counted)
 
-    async def _write(self, conversations: list[tuple[Foreign, str]]) -> None:
-        """Write some conversations, each in one commit. Raises what the first that failed raised."""
-        failures: list[Exception] = []
-
-        async def write(foreign: Foreign, session: str) -> None:
-            origin = {"format": self._format.name, "file": self._source.name}
-            origin |= {"id": foreign.id, "digest": foreign.digest}
-            opened = Opened(session=session, name=foreign.name, record=self._record.info.id)
-            try:
-                written = await _write(self._record, foreign, opened, origin)
-            except Exception as error:  # noqa: BLE001 - raised below, and not in a group
-                failures.append(error)
-            else:
-                self._runs, self._entries = self._runs + bool(written), self._entries + written
-                self._skipped += not written
-
-        if len(conversations) == 1:
-            await write(*conversations[0])
+    async def _write(self, batches: list[Batch]) -> None:
+        """Write whole runs in one commit, or each by itself if somebody held one of them already."""
+        if not batches:
+            return
+        try:
+            await self._record.store.append(replace(batches[0], beside=batches[1:]))
+        except LeaseLost:
+            for batch in batches:
+                await self._write_held(batch)
         else:
-            async with anyio.create_task_group() as group:
-                for foreign, session in conversations:
-                    group.start_soon(write, foreign, session)
-        if failures:
-            raise failures[0]
+            self._runs += len(batches)
+            self._entries += sum(len(batch.rows) for batch in batches)
+
+    async def _write_held(self, batch: Batch) -> None:
+        """Write a whole run under its lease; nothing if somebody else did meanwhile. Raises RunHeld."""
+        async with leased(self._record.store, batch.lease.run) as lease:
+            if lease.head:
+                self._skipped += 1
+                return
+            await self._record.store.append(replace(batch, lease=lease))
+            self._runs, self._entries = self._runs + 1, self._entries + len(batch.rows)
 
     async def _session(self, foreign: Foreign) -> str | None:
         """Choose a session for a conversation; `None` if it is on record already."""
@@ -162,6 +168,20 @@ class _Import:
             self._oddities["other-conversation"] += name == plain
         return None
 
+    def _batch(self, foreign: Foreign, session: str) -> Batch:
+        """Return a conversation as the rows of its run."""
+        first, unsure = foreign.entries[0], not any(entry.sure for entry in foreign.entries)
+        origin: dict[str, Any] = {"format": self._format.name, "file": self._source.name}
+        origin |= {"id": foreign.id, "digest": foreign.digest} | ({"inferred": ["at"]} if unsure else {})
+        opened = Opened(session=session, name=foreign.name, record=self._record.info.id)
+        run, blobs = run_id(opened.record, opened.session, opened.name), Blobs()
+        assert isinstance(first.content, BeginContent)
+        foreign.entries[0] = replace(
+            first, content=replace(first.content, opened=opened, annotations={"source": origin})
+        )
+        rows = run_rows(run, _whole(foreign.entries, blobs.keep, everywhere=unsure), blobs.keep, plain=foreign.plain)
+        return Batch(first_lease(run), 0, rows, [BlobRow(*blob) for blob in blobs.take()])
+
 
 async def _digest(record: Record, run: str) -> str | None:
     """Read the digest of the source that a run was imported from."""
@@ -171,33 +191,30 @@ async def _digest(record: Record, run: str) -> str | None:
     return digest if isinstance(digest, str) else None
 
 
-class _SourceClock:
-    """A clock that shows the time of the entry that is being written."""
+def _whole(entries: list[ForeignEntry], keep: Keep, *, everywhere: bool) -> Iterator[Whole]:
+    """Yield entries as they are encoded, each with its time and its annotations.
 
-    def __init__(self, foreign: Foreign) -> None:
-        self._now = next((entry.at for entry in foreign.entries if entry.at is not None), None) or utc_now()
+    Args:
+        everywhere: whether no entry has a time that the source says, which the first entry says for all.
+    """
+    at = next((entry.at for entry in entries if entry.at is not None), None) or utc_now()
+    for entry in entries:
+        at = entry.at or at
+        inferred = entry.inferred if entry.sure or everywhere else (*entry.inferred, "at")
+        if entry.annotations is not None:
+            told = ({} if entry.message is None else {"message": entry.message}) | (
+                {"inferred": list(inferred)} if inferred else {}
+            )
+            notes: str | None = encode_notes(entry.annotations | told, keep)
+        elif entry.message is not None:
+            more = f',"inferred":{_listed(inferred)}' if inferred else ""
+            notes = f'{{"message":{entry.message}{more}}}'
+        else:
+            notes = f'{{"inferred":{_listed(inferred)}}}' if inferred else None
+        yield entry.content, entry.span, entry.causes, notes, at
 
-    def __call__(self) -> datetime:
-        return self._now
 
-    def set(self, at: datetime | None) -> None:
-        self._now = at or self._now
-
-
-async def _write(record: Record, foreign: Foreign, opened: Opened, origin: dict[str, str]) -> int:
-    """Write one conversation in one commit; nothing if somebody else did meanwhile."""
-    run = run_id(opened.record, opened.session, opened.name)
-    async with leased(record.store, run) as lease:
-        if lease.head:
-            return 0
-        clock = _SourceClock(foreign)
-        journal = Journal(record.store, lease, clock)
-        for entry in foreign.entries:
-            clock.set(entry.at)
-            content = entry.content
-            if journal.head == 0:
-                assert isinstance(content, BeginContent)
-                content = replace(content, opened=opened, annotations={"source": origin})
-            journal.write(content, entry.span, entry.causes, entry.annotations)
-        await journal.durable()
-    return len(foreign.entries)
+@cache
+def _listed(names: tuple[str, ...]) -> str:
+    """Return names as a JSON list."""
+    return json.dumps(names, separators=(",", ":"))

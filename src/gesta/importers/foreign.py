@@ -86,9 +86,16 @@ class ForeignEntry(Struct, frozen=True, kw_only=True, gc=False):
     span: int
     """Seq of the begin that it lies in; of a begin, its own."""
     causes: tuple[int, ...] = ()
-    annotations: dict[str, Any] | None = None
     at: datetime | None = None
     """UTC, aware; `None` if the source does not say, and then the time is that of the entry before."""
+    sure: bool = True
+    """Whether the source has that time, with its zone, for this very entry; else `at` is inferred."""
+    inferred: tuple[str, ...] = ()
+    """What else the reader concluded: names of members of the content, or `causes`, `kind`, `span`, `entry`."""
+    message: int | None = None
+    """Place in the source of the message that it stands for."""
+    annotations: dict[str, Any] | None = None
+    """What else is to be annotated."""
 
 
 class Foreign(Struct, kw_only=True):
@@ -100,6 +107,8 @@ class Foreign(Struct, kw_only=True):
     """Of the run: who the agent is."""
     digest: str
     """Of the conversation as it stands in the file, SHA-256 in hex."""
+    plain: bool = False
+    """Whether all values in it are of types that JSON has; then they are written down without being read back."""
     entries: list[ForeignEntry] = field(default_factory=list)
     """The first is the begin that will open the run."""
 

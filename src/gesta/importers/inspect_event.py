@@ -190,13 +190,13 @@ class Events:
         inferred: Collection[str] = (),
     ) -> int:
         seq = len(self._chat.entries) + 1
-        unsure = [*inferred, *(() if when[1] else ("at",))]
         entry = ForeignEntry(
             content=content,
             span=seq if isinstance(content, BeginContent) else span,
             causes=causes,
-            annotations={"inferred": unsure} if unsure else None,
             at=when[0],
+            sure=when[1],
+            inferred=tuple(inferred),
         )
         self._chat.entries.append(entry)
         self._told.written(seq)

@@ -139,7 +139,7 @@ class _Run:
         """End the turn, with what was shown to the person."""
         self._oddities["unanswered-call"] += self._generations.waiting
         last = self.spans.entries[-1]
-        when = When(last.at, "at" not in (last.annotations or {}).get("inferred", ()))
+        when = When(last.at, last.sure)
         roots = [each for each in self.found if each.parent is None and each.role != TOOL]
         failure = next((error for each in roots if (error := _failure(each))), None)
         if not self._generations.heard:  # nobody said anything

@@ -60,7 +60,7 @@ def _conversation(document: Document, path: str, oddities: Oddities) -> Foreign:
     answered = ends_answered(messages)
     error = None if answered else Error(type="unfinished", message=CUT)
     entries = chat.finish("answered" if answered else "cancelled", error, inferred=True)
-    return Foreign(id=str(document.place), name=AGENT, digest=digest_json(whole), entries=entries)
+    return Foreign(id=str(document.place), name=AGENT, digest=digest_json(whole), entries=entries, plain=True)
 
 
 def _tools(whole: dict[str, Any], chat: Chat, oddities: Oddities) -> list[dict[str, Any]]:

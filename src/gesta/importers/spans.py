@@ -49,11 +49,17 @@ class Spans:
             notes: its annotations beside `inferred`.
         """
         seq = len(self.entries) + 1
-        unsure = [*inferred, *(() if when.sure else ("at",))]
-        annotations = {**(notes or {}), **({"inferred": unsure} if unsure else {})}
         if isinstance(content, BeginContent):
             content, span = replace(content, parent=span or None), seq
-        entry = ForeignEntry(content=content, span=span, causes=causes, annotations=annotations or None, at=when.at)
+        entry = ForeignEntry(
+            content=content,
+            span=span,
+            causes=causes,
+            at=when.at,
+            sure=when.sure,
+            inferred=tuple(inferred),
+            annotations=notes,
+        )
         self.entries.append(entry)
         return seq
 

@@ -33,8 +33,8 @@ def checked(batch: Batch) -> Batch:
     """Check a batch before its commit, so that a gap can never be committed.
 
     Raises:
-        ValueError: a row is of another run than the lease, or does not follow the one before it; or runs are
-            pruned without a tombstone.
+        ValueError: a row is of another run than the lease, or does not follow the one before it; runs are pruned
+            without a tombstone; two batches are of one run; or one without a lease begins no run.
     """
     seq, run = batch.head, batch.lease.run
     for row in batch.rows:
@@ -43,7 +43,18 @@ def checked(batch: Batch) -> Batch:
             raise ValueError(f"expected entry {run}.{seq} next in the batch, found {row.run}.{row.seq}")
     if batch.prunes and (not batch.rows or any(gone.lease.run == run for gone in batch.prunes)):
         raise ValueError(f"expected an entry in {run!r} that says which other runs go")
+    if batch.head and not batch.lease.epoch:
+        raise ValueError(f"expected a batch that begins the run {run!r}, which nobody holds, found one after its head")
+    if batch.beside and len({each.lease.run for each in batches_of(batch)}) <= len(batch.beside):
+        raise ValueError(f"expected batches of other runs beside that of {run!r}, found one of the same")
+    for each in batch.beside:
+        checked(each)
     return batch
+
+
+def batches_of(batch: Batch) -> Sequence[Batch]:
+    """Return a batch and those that are committed with it."""
+    return (batch, *batch.beside)
 
 
 def forks(batch: Batch) -> bool:

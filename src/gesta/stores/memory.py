@@ -88,8 +88,12 @@ class MemoryStore:
     def _append(self, batch: Batch) -> int:
         self._open(writing=True)
         self._allow(checked(batch))
-        run = batch.lease.run
         opened = [found for row in batch.rows if row.kind == "begin" and (found := self._opening(row, batch.head))]
+        for each in batch.beside:
+            self._allow(each)
+            for row in each.rows:
+                _ = row.kind == "begin" and self._opening(row, each.head)
+        run = batch.lease.run
         placed = [msgspec.structs.replace(row, pos=pos) for pos, row in enumerate(batch.rows, self._last + 1)]
         self._last += len(placed)
         self._rows += placed
@@ -103,7 +107,10 @@ class MemoryStore:
             self._prune({gone.lease.run for gone in batch.prunes})
         self.commits += 1
         self._news.ring()
-        return placed[-1].pos if placed else 0
+        last = placed[-1].pos if placed else 0
+        for each in batch.beside:
+            last = self._append(each)
+        return last
 
     async def transact(self, effect: TransactionalEffect) -> None:
         """Call `work` on tables beside the record, and append its entries; see `Store.transact`."""
@@ -310,7 +317,7 @@ class MemoryStore:
             self._allow_prune(each)
         lease, run = batch.lease, batch.lease.run
         epoch, _ = self._leases.get(run, (0, ""))
-        if run not in self._held or (lease.owner, lease.epoch) != (self._owner, epoch):
+        if (lease.owner, lease.epoch) != (self._owner if run in self._held else "", epoch):
             held = f"epoch {epoch}" if run in self._held else "it free"
             raise LeaseLost(run, f"the lease of epoch {lease.epoch}", held)
         head, _ = self._head(run)

@@ -13,15 +13,15 @@ from gesta.entry import Row, utc_text
 from gesta.errors import GestaError, LeaseLost
 from gesta.log.journal import utc_now
 from gesta.store import Batch, Info, Lease, Letter, Prune
-from gesta.stores.common import forks
+from gesta.stores.common import batches_of, forks
 from gesta.stores.postgres_holding import Holding
 from gesta.stores.postgres_leases import DECLARE, GIVE_BACK, GRANT, mirror, take
 from gesta.stores.postgres_open import Connection, number
 from gesta.stores.postgres_tables import ADD_BLOBS, ADD_ROWS, LETTER, PRUNE
 from gesta.stores.sharing import Adopt, Declare, Mirror, Take, Work
 
-LEASES = """SELECT run, owner, epoch, (SELECT max(seq) FROM entries WHERE entries.run = leases.run)
-    FROM leases WHERE run = ANY($1)"""
+LEASES = """SELECT run, owner, epoch, (SELECT max(seq) FROM entries WHERE entries.run = asked.run)
+    FROM unnest($1::text[]) AS asked(run) LEFT JOIN leases USING (run)"""
 WRITTEN = "SELECT 1 FROM entries WHERE run = $1 AND seq = $2 AND digest = $3"
 GRANTED = "SELECT 1 FROM leases WHERE run = $1 AND owner = $2 AND epoch = $3"
 ADOPT = "UPDATE record SET mark = NULL, adopted_by = $1, server = coalesce($2, server)"
@@ -51,7 +51,7 @@ class Transaction:
                 connection.execute("SET LOCAL synchronous_commit = off")
             leases = connection.execute(LEASES, (sorted(set(runs)),))
             last = connection.execute("SELECT coalesce(max(pos), 0) FROM entries")
-            self._known = {run: (owner, epoch, head or 0) for run, owner, epoch, head in leases.fetchall()}
+            self._known = {run: (owner, epoch or 0, head or 0) for run, owner, epoch, head in leases.fetchall()}
             ((self._pos,),) = last.fetchall()
 
     def happened(self, works: Sequence[Work], outcomes: Sequence[Any]) -> bool:
@@ -106,18 +106,20 @@ class Transaction:
 
     def _append(self, batch: Batch) -> int:
         lease, rows, run = batch.lease, batch.rows, batch.lease.run
-        self._allow(batch)
+        for each in batches_of(batch):
+            self._allow(each)
         for gone in batch.prunes:
             self._allow_prune(gone)
         if batch.letters:
             self._take_in(run, set(batch.letters))
-        if batch.blobs:
-            columns = zip(*map(astuple, batch.blobs), strict=True)
-            self._connection.execute(ADD_BLOBS, (run, *map(list, columns)))
+        for each in batches_of(batch):
+            if each.blobs:
+                columns = zip(*map(astuple, each.blobs), strict=True)
+                self._connection.execute(ADD_BLOBS, (each.lease.run, *map(list, columns)))
+            self._rows += each.rows
+            self._pos += len(each.rows)
         if not rows:
             return 0
-        self._rows += rows
-        self._pos += len(rows)
         self._known[run] = (lease.owner, lease.epoch, rows[-1].seq)
         for gone in batch.prunes:
             self._prune(gone.lease.run)
@@ -151,8 +153,9 @@ class Transaction:
         owner, epoch, last = self._known.get(run, (None, 0, 0))
         if owner in (None, lease.owner) and epoch < lease.epoch:  # a server that broke down has forgotten it
             self._connection.execute(GRANT, (run, lease.owner, lease.epoch, utc_text(utc_now())))
-        elif (owner, epoch) != (lease.owner, lease.epoch):
-            raise LeaseLost(run, f"the lease of epoch {lease.epoch}", f"epoch {epoch}" if owner else "it free")
+        elif (owner or "", epoch) != (lease.owner, lease.epoch):
+            found = f"epoch {epoch}" if owner or not lease.epoch else "it free"
+            raise LeaseLost(run, f"the lease of epoch {lease.epoch}", found)
         forking = not last and forks(batch)
         if last != batch.head and not forking:
             raise LeaseLost(run, f"head {batch.head}", f"head {last}")

@@ -22,7 +22,7 @@ from msgspec.structs import replace
 
 from gesta.errors import BrokenRecord, GestaError, ServerGone, WriteFailed
 from gesta.store import Batch, Info, Lease, TransactionalEffect
-from gesta.stores.common import checked
+from gesta.stores.common import batches_of, checked
 from gesta.stores.postgres_effects import PostgresSql
 from gesta.stores.postgres_holding import Holding, silence, watch_forks
 from gesta.stores.postgres_leases import clean
@@ -193,7 +193,7 @@ class Writer:
     def _try(self, trial: Trial, *, synced: bool) -> list[Any]:
         """Make the transaction, unless an earlier try has made it."""
         works, connection = trial.works, self._reach(trial)
-        runs = [work.lease.run for work in works if isinstance(work, Batch)]
+        runs = [each.lease.run for work in works if isinstance(work, Batch) for each in batches_of(work)]
         runs += [work.run for work in works if isinstance(work, TransactionalEffect)]
         runs += [gone.lease.run for work in works if isinstance(work, Batch) for gone in work.prunes]
         transaction = Transaction(connection, self.info, self.holding, self._server)

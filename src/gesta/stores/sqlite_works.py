@@ -23,6 +23,9 @@ from gesta.stores.tables import ADD_BLOB, ADD_ROW, FORGET_WORDS, LIST_TOOL, PRUN
 COLUMNS = attrgetter(*Row.__struct_fields__[:-1])
 """Takes what is stored of a row; its pos is given by SQLite."""
 
+ALLOWED = """SELECT owner, epoch, (SELECT max(seq) FROM main.entries WHERE run = ?1)
+FROM (SELECT 1) LEFT JOIN main.leases ON run = ?1"""
+
 
 class Works:
     """The operations of one store, and the heads of the runs that it wrote."""
@@ -83,6 +86,8 @@ class Works:
         lease, rows, run = batch.lease, batch.rows, batch.lease.run
         if self._heads.get(run) != (lease.owner, lease.epoch, batch.head):
             self._allow_batch(batch)
+        for each in batch.beside:
+            self._allow_batch(each)
         for gone in batch.prunes:
             self._allow_prune(gone)
         if batch.letters:
@@ -90,7 +95,11 @@ class Works:
         if batch.blobs:
             self._many.executemany(ADD_BLOB, [(run, blob.name, blob.salt, blob.data) for blob in batch.blobs])
         self._many.executemany(ADD_ROW, map(COLUMNS, rows))
-        self._heads[run] = (lease.owner, lease.epoch, rows[-1].seq if rows else batch.head)
+        for each in batch.beside:
+            self._many.executemany(ADD_BLOB, [(each.lease.run, blob.name, blob.salt, blob.data) for blob in each.blobs])
+            self._many.executemany(ADD_ROW, map(COLUMNS, each.rows))
+        if lease.epoch:
+            self._heads[run] = (lease.owner, lease.epoch, rows[-1].seq if rows else batch.head)
         pos = self._connection.last_insert_rowid() if rows else 0
         for gone in batch.prunes:  # after the rows, so that their places lie behind all that were ever given
             self._prune(gone.lease.run)
@@ -155,13 +164,10 @@ class Works:
 
     def _allow(self, lease: Lease) -> int | None:
         """Refuse a writer that is no longer the writer; return the head of its run."""
-        query = (
-            "SELECT owner, epoch, (SELECT max(seq) FROM main.entries WHERE run = ?1) FROM main.leases WHERE run = ?1"
-        )
-        rows = self._one.execute(query, (lease.run,)).fetchall()
-        owner, epoch, last = rows[0] if rows else (None, 0, None)
-        if (owner, epoch) != (lease.owner, lease.epoch):
-            raise LeaseLost(lease.run, f"the lease of epoch {lease.epoch}", f"epoch {epoch}" if owner else "it free")
+        ((owner, epoch, last),) = self._one.execute(ALLOWED, (lease.run,)).fetchall()
+        if (owner or "", epoch or 0) != (lease.owner, lease.epoch):
+            found = f"epoch {epoch}" if owner or not lease.epoch else "it free"
+            raise LeaseLost(lease.run, f"the lease of epoch {lease.epoch}", found)
         assert last is None or isinstance(last, int), "a seq is a number"
         return last
 

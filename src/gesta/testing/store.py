@@ -14,7 +14,7 @@ import msgspec
 from gesta.entry import GENESIS, utc_text
 from gesta.errors import BrokenRecord, LeaseLost, RecordError
 from gesta.log.journal import utc_now
-from gesta.store import Batch, BlobRow, Lease, Letter, Prune, Store
+from gesta.store import Batch, BlobRow, Lease, Letter, Prune, Store, first_lease
 from gesta.testing.leases import LeaseSentences
 from gesta.testing.rows import (
     AT,
@@ -103,6 +103,30 @@ class StoreContract(LeaseSentences):
         await store.append(Batch(lease, 5, [make_row("fork", 6, "begin", begin), make_row("fork", 7)]))
         await store.append(make_batch(lease, 7))
         assert [row.seq for row in await store.read("fork", 6)] == [7, 8]
+
+    async def test_batches_of_several_runs_are_committed_together_or_not_at_all(self, store: Store) -> None:
+        lease = await store.lease("held")
+        blob = BlobRow("name", b"s" * 16, b"data")
+        new = [make_batch(first_lease(run), 0, 2) for run in ("a", "b")]
+        new[1] = msgspec.structs.replace(new[1], blobs=[blob])
+        last = await store.append(msgspec.structs.replace(make_batch(lease, 0, 3), beside=new))
+        read = [row for run in ("held", "a", "b") for row in await store.read(run)]
+        assert [row.pos for row in read] == list(range(last - 6, last + 1))
+        assert await store.get_blob("b", "name") == blob
+        more = [make_batch(first_lease(run), 0) for run in ("c", "a")]
+        await refused(store.append(msgspec.structs.replace(more[0], beside=more[1:])), LeaseLost)
+        await refused(store.append(msgspec.structs.replace(more[0], beside=more[:1])), ValueError)
+        assert await store.head("c") == (0, GENESIS)
+
+    async def test_a_run_that_nobody_ever_held_can_be_begun_without_a_lease(self, store: Store, other: Store) -> None:
+        await store.append(make_batch(first_lease("r"), 0, 2))
+        await refused(store.append(make_batch(first_lease("r"), 0)), LeaseLost)
+        await refused(store.append(make_batch(first_lease("r"), 2)), ValueError)
+        lease = await other.lease("r")
+        assert (lease.head, lease.lost) == (2, False)
+        await other.append(make_batch(lease, 2))
+        await other.lease("held")
+        await refused(store.append(make_batch(first_lease("held"), 0)), LeaseLost)
 
     async def test_a_run_that_its_server_lost_is_not_begun_in_the_middle(self, store: Store) -> None:
         lease = await store.lease("r")

@@ -151,7 +151,7 @@ class _Run:
         own = f"{own}~{number}" if own in ids else own
         ids.add(own)
         digest = digest_json([owned.event for owned in self._events])
-        return Foreign(id=own, name=self._name, digest=digest, entries=self._spans.entries)
+        return Foreign(id=own, name=self._name, digest=digest, entries=self._spans.entries, plain=True)
 
     def _talk(self) -> None:
         """Make a conversation of what the events tell."""

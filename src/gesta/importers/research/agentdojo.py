@@ -59,7 +59,7 @@ def _run(document: Document, path: str, oddities: Oddities) -> Foreign:
             chat.unreadable(message, place)
     reason, error = _ending(whole.get("error"), messages)
     entries = chat.finish(reason, error, inferred=reason != "failed")
-    return Foreign(id=_own(document), name=name, digest=digest_json(whole), entries=entries)
+    return Foreign(id=_own(document), name=name, digest=digest_json(whole), entries=entries, plain=True)
 
 
 def _own(document: Document) -> str:

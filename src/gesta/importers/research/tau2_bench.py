@@ -90,7 +90,7 @@ def _simulation(piece: Piece, file: File, path: str, oddities: Oddities) -> Fore
     own = plain_name(whole.get("id")) or plain_name(whole.get("task_id"), whole.get("trial")) or str(piece.place)
     reason, error, inferred = ending(whole.get("termination_reason"), oddities)
     entries = chat.finish(reason, error, inferred=inferred)
-    return Foreign(id=own, name=file.agent, digest=digest_json(whole), entries=entries)
+    return Foreign(id=own, name=file.agent, digest=digest_json(whole), entries=entries, plain=True)
 
 
 def ending(said: Any, oddities: Oddities) -> tuple[Reason, Error | None, bool]:

@@ -69,7 +69,7 @@ def _simulation(whole: dict[str, Any], document: Document, oddities: Oddities) -
     end = EndContent(status="error" if error else "success", reason=reason, error=error)
     spans.write(end, turn, ended if ended.at is not None else last, inferred=("reason",) if inferred else ())
     own = plain_name(whole.get("id")) or plain_name(document.path) or str(document.place)
-    return Foreign(id=own, name=AGENT, digest=digest_json(whole), entries=spans.entries)
+    return Foreign(id=own, name=AGENT, digest=digest_json(whole), entries=spans.entries, plain=True)
 
 
 def _speaks(tick: dict[str, Any], key: str) -> bool:

@@ -51,7 +51,7 @@ def _trial(piece: Piece, path: str, oddities: Oddities) -> Foreign:
     own = piece.value.get("task_id")
     name = plain_name(piece.place if own is None else own, piece.value.get("trial"))
     entries = chat.finish(*_ending(messages[-1] if messages else None), inferred=True)
-    return Foreign(id=name, name=AGENT, digest=digest_json(piece.value), entries=entries)
+    return Foreign(id=name, name=AGENT, digest=digest_json(piece.value), entries=entries, plain=True)
 
 
 def _ending(last: Any) -> tuple[Any, Error | None]:

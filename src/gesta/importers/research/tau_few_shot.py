@@ -55,7 +55,7 @@ def _transcript(document: Document, text: str, oddities: Oddities) -> Foreign:
     for place, (role, said) in enumerate(messages):
         chat.take(_said(role, said, _results(roles, place + 1) if role == "assistant" else 0), place + bool(before))
     entries = chat.finish(*_ending(*messages[-1] if messages else ("", "")), inferred=True)
-    return Foreign(id=str(document.place), name=AGENT, digest=digest_json(document.value), entries=entries)
+    return Foreign(id=str(document.place), name=AGENT, digest=digest_json(document.value), entries=entries, plain=True)
 
 
 def _results(roles: list[str], start: int) -> int:

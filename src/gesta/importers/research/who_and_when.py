@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterator
 from typing import Any
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from gesta.importers.foreign import Foreign, ForeignEntry, Members, Oddities, digest_json, plain_name
 from gesta.importers.format import Format
@@ -101,8 +102,8 @@ class Talk(Struct):
             span = len(self.entries) + 1
             self.spans.append((span, content.name))
         causes = () if cause is None else (cause,)
-        unsure = [*(name for name in inferred if causes or name != "causes"), "at"]
-        self.entries.append(ForeignEntry(content=content, span=span, causes=causes, annotations={"inferred": unsure}))
+        unsure = tuple(name for name in inferred if causes or name != "causes")
+        self.entries.append(ForeignEntry(content=content, span=span, causes=causes, sure=False, inferred=unsure))
         return len(self.entries)
 
     def begin(self, name: str, role: str) -> None:
@@ -116,10 +117,8 @@ class Talk(Struct):
         self.spans.pop()
 
     def stand(self, seq: int, place: int) -> int:
-        """Have an entry stand for a message."""
-        notes = self.entries[seq - 1].annotations
-        assert notes is not None
-        notes["message"] = place
+        """Note that an entry stands for a message, and return its seq."""
+        self.entries[seq - 1] = replace(self.entries[seq - 1], message=place)
         self.messages[place] = seq
         return seq
 
@@ -198,7 +197,7 @@ def _run(document: Document, history: list[Any], oddities: Oddities) -> Foreign:
     _close(talk, words)
     _blame(talk, blame, words, oddities)
     own = plain_name(document.value.get("question_ID")) or plain_name(document.path) or str(document.place)
-    return Foreign(id=own, name=talk.name, digest=digest_json(document.value), entries=talk.entries)
+    return Foreign(id=own, name=talk.name, digest=digest_json(document.value), entries=talk.entries, plain=True)
 
 
 def _word(message: Any, place: int, oddities: Oddities) -> Word | None:

@@ -1,0 +1,49 @@
+"""The rows of a whole run, of entries that came from elsewhere: they are encoded once, and nobody reads them back.
+
+What they hold is what `to_row` makes of the same entries, one after the other.
+"""
+
+import os
+from collections.abc import Iterable
+from datetime import datetime
+from hashlib import sha256
+from typing import Any
+
+import msgspec
+
+from gesta.codec.blobs import SALT
+from gesta.codec.rows import _ENCODER, _TAGS, Keep, _pack
+from gesta.entry import GENESIS, VERSION, Cause, Row, utc_text
+from gesta.kinds import Content
+
+Whole = tuple[Content, int, tuple[Cause, ...], str | None, datetime]
+"""An entry without its place: content, span, causes, its own annotations as they are stored, and time."""
+
+
+def run_rows(run: str, entries: Iterable[Whole], keep: Keep, *, plain: bool) -> list[Row]:
+    """Encode all entries of a run, in order from seq 1.
+
+    Args:
+        plain: whether every value in the contents is of a type that JSON has, as out of a JSON document.
+
+    Cost: a third of that of `to_row`.
+    """
+    rows, prev, salts, last, at = list[Row](), GENESIS, b"", None, ""
+    for seq, (content, span, causes, notes, moment) in enumerate(entries, 1):
+        if moment is not last:
+            last, at = moment, utc_text(moment)
+        if not salts:
+            salts = os.urandom(SALT * 64)
+        salt, salts = salts[:SALT], salts[SALT:]
+        kind, text = _TAGS[content.kind], _pack(content, keep, typed=True, plain=plain)[0]
+        made_from = "[]" if not causes else _ENCODER.encode(causes).decode()
+        header = sha256(_ENCODER.encode((run, seq, kind, at, span, msgspec.Raw(made_from), VERSION))).digest()
+        sealed = sha256(b"%b%b\0%b" % (salt, text.encode(), notes.encode() if notes else b"")).digest()
+        prev = sha256(prev + header + sealed).digest()
+        rows.append(Row(run, seq, kind, at, span, made_from, VERSION, text, notes, salt, prev))
+    return rows
+
+
+def encode_notes(notes: dict[str, Any], keep: Keep) -> str:
+    """Encode annotations as they are stored."""
+    return _pack(notes, keep, typed=False)[0]

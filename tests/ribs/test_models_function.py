@@ -1,5 +1,8 @@
 """The model that is a function of the conversation."""
 
+import copy
+import json
+import pickle
 import textwrap
 from contextlib import aclosing
 from typing import Any
@@ -109,3 +112,79 @@ async def test_a_function_may_change_what_it_is_handed_and_sees_it_as_it_was_the
     blocks[0] = model.encode(Message(role="user", text="c"))
     _ = [piece async for piece in model.send(request)]
     assert seen == [["a"], ["a"], ["a", "b"], ["c", "b"]]
+
+
+CALLING = Message(role="assistant", calls=(Call("c", "f", {"a": 1}),))
+
+
+def asked(model: Any, messages: list[Message]) -> Request:
+    return Request(header=HEADER, envelope=model.envelope(HEADER), blocks=[*map(model.encode, messages)])
+
+
+async def answered(model: Any, request: Request) -> None:
+    _ = [piece async for piece in model.send(request)]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda messages: messages[1].update(content="changed"),
+        lambda messages: messages[1].pop("content"),
+        lambda messages: messages[1].__ior__({"content": "changed"}),
+        lambda messages: messages[1]["tool_calls"].clear(),
+        lambda messages: messages[1]["tool_calls"].append({}),
+        lambda messages: messages[1]["tool_calls"].__setitem__(0, {}),
+        lambda messages: messages[1]["tool_calls"][0].setdefault("more", 1),
+        lambda messages: messages[1]["tool_calls"][0]["function"].__setitem__("arguments", "{}"),
+    ],
+)
+async def test_what_a_function_changes_inside_of_a_message_it_does_not_see_again(change: Any) -> None:
+    seen: list[str] = []
+
+    def answer(messages, _header):
+        seen.append(json.dumps(messages))
+        if len(seen) == 1:
+            change(messages)
+        return "Done."
+
+    model = function(answer)
+    request = asked(model, [Message(role="user", text="a"), CALLING])
+    await answered(model, request)
+    await answered(model, request)
+    assert seen[0] == seen[1]
+
+
+async def test_a_message_is_read_once_and_handed_each_time_as_it_is() -> None:
+    seen: list[list[Any]] = []
+
+    def answer(messages, _header):
+        seen.append(messages)
+        return "Done."
+
+    model = function(answer)
+    blocks = [model.encode(CALLING)]
+    request = Request(header=HEADER, envelope=model.envelope(HEADER), blocks=blocks)
+    await answered(model, request)
+    blocks.append(model.encode(Message(role="tool", text="1", call_id="c")))
+    await answered(model, request)
+    first, then = seen
+    assert (len(first), len(then)) == (1, 2), "each request has a list of its own"
+    assert first[0] is then[0]
+
+
+async def test_copies_of_what_a_function_is_handed_are_ordinary_dicts_and_lists() -> None:
+    seen: list[Any] = []
+
+    def answer(messages, _header):
+        seen.append(messages)
+        return "Done."
+
+    model = function(answer)
+    await answered(model, asked(model, [CALLING]))
+    (messages,) = seen
+    for made in (copy.deepcopy(messages), pickle.loads(pickle.dumps(messages))):
+        assert made == messages
+        calls = made[0]["tool_calls"]
+        assert {type(made), type(made[0]), type(calls), type(calls[0])} == {dict, list}
+    assert type(copy.copy(messages[0])) is dict
+    assert repr(messages[0]) == repr(dict(messages[0]))

@@ -32,6 +32,7 @@ ID = re.compile(r"[!-~]{1,40}")
 """Ids that every provider takes back; some refuse longer ones."""
 NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 """Names of functions that providers take; a model may write others."""
+SEQ: Callable[[tuple[int, Call]], int] = itemgetter(0)
 CALL: Callable[[tuple[int, Call]], Call] = itemgetter(1)
 MOST = 128
 """Calls that a message of Chat Completions may have: "array too long", openai/openai-dotnet#317, 2024-12-31."""
@@ -41,7 +42,8 @@ class Open(Struct):
     """A completion whose calls are being answered."""
 
     text: str
-    sources: list[int]
+    sources: tuple[int, ...]
+    """Its seq; none where calls came without a completion."""
     native: Native | None = None
     calls: list[tuple[int, Call]] = field(default_factory=list)
     results: dict[int, Entry] = field(default_factory=dict)
@@ -112,7 +114,7 @@ def _assistant(entry: Entry, content: AssistantContent, state: State) -> None:
 def _completion(entry: Entry, content: ChatCompletionContent, state: State) -> None:
     _close(state)
     state.completions.add(entry.seq)
-    state.open = Open(content.output, [entry.seq], _native(content))
+    state.open = Open(content.output, (entry.seq,), _native(content))
 
 
 def _native(content: ChatCompletionContent) -> Native | None:
@@ -123,16 +125,20 @@ def _native(content: ChatCompletionContent) -> Native | None:
 
 def _call(entry: Entry, content: ToolCallContent, state: State) -> None:
     turn = state.open
-    others = turn is not None and state.waiting and entry.causes and not {*entry.causes} & {*turn.sources}
+    others = (
+        turn is not None
+        and state.waiting
+        and entry.causes
+        and not {*entry.causes} & {*turn.sources, *map(SEQ, turn.calls)}
+    )
     if turn is None or turn.results or others:  # a program made it after another message
         _close(state)
-        turn = state.open = Open("", [])
+        turn = state.open = Open("", ())
     name = content.tool_name if NAME.fullmatch(content.tool_name) else "unknown"
     call = Call(_call_id(entry, content, state), name, content.tool_args)
     state.used.add(call.id)
     state.ids[entry.seq] = call.id, call.name
     turn.calls.append((entry.seq, call))
-    turn.sources.append(entry.seq)
 
 
 def _result(entry: Entry, content: ToolResultContent, state: State) -> None:
@@ -165,13 +171,13 @@ def _close(state: State) -> None:
 
 def _said(turn: Open, start: int, calls: Sequence[tuple[int, Call]]) -> Iterator[Message]:
     """Add a completion with some of its calls and their results. Its text goes with the first of them."""
-    before = len(turn.sources) - len(turn.calls)
+    made = tuple(map(SEQ, calls))
     yield Message(
         role="assistant",
         text="" if start else turn.text,
         calls=tuple(map(CALL, calls)),
         native=turn.native if len(calls) == len(turn.calls) else None,
-        sources=tuple(turn.sources[before + start if start else 0 : before + start + len(calls)]),
+        sources=made if start else turn.sources + made,
     )
     for seq, call in calls:
         yield _answer(seq, call, turn.results.get(seq))

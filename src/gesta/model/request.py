@@ -32,7 +32,7 @@ class Envelope(Struct, frozen=True):
 
     def add(self, before: bytes | None, block: bytes) -> bytes:
         """Return the bytes that a block adds to a body after the block `before`. The end of the block is left open."""
-        inner = block[: len(block) - len(self.seam)]
+        inner = block[: -len(self.seam)] if self.seam else block
         if before is None:
             if not self.lead or _same_role(block, self.lead):
                 return inner

@@ -7,7 +7,9 @@ agent = gesta.Agent("echo", model=gesta.function(echo))
 """
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from msgspec import Struct, field
 
 from gesta.errors import AgentError
 from gesta.kinds import RequestHeaderContent
@@ -15,6 +17,8 @@ from gesta.model.request import Request
 from gesta.models.jsontext import read_all
 from gesta.models.scripted import Item, Keyless, spoken
 
+P = ParamSpec("P")
+T = TypeVar("T")
 Answering = Callable[[list[dict[str, Any]], RequestHeaderContent], Item | Awaitable[Item]]
 """Messages as Chat Completions has them, without the instructions, and the header in force, to an item."""
 CONVERSATIONS = 64
@@ -42,21 +46,71 @@ def function(fn: Answering, name: str = "function", *, stream: bool = True) -> K
     return Keyless(name, choose, spoken(name, stream=stream))
 
 
+def _noting(change: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], T]:
+    def changed(self: Any, /, *args: P.args, **named: P.kwargs) -> T:
+        self.changes.append(True)
+        return change(self, *args, **named)
+
+    return changed
+
+
+def _handed(kind: type, names: str) -> Any:
+    """Return a class of dicts or lists whose changes are noted in `changes`. A copy of one is an ordinary one."""
+    members: dict[str, Any] = {name: _noting(getattr(kind, name)) for name in names.split()}
+    members |= {"__slots__": ("changes",), "__reduce__": lambda self: (kind, (kind(self),))}
+    return type(kind.__name__, (kind,), members)
+
+
+DICT = _handed(dict, "__setitem__ __delitem__ __ior__ clear pop popitem setdefault update")
+LIST = _handed(list, "__setitem__ __delitem__ __iadd__ __imul__ append clear extend insert pop remove reverse sort")
+
+
+def _noted(values: list[Any], changes: list[bool]) -> Any:
+    """Return a list read from JSON whose dicts and lists, and itself, note in `changes` that somebody changed them."""
+    made = LIST(values)
+    left = [made]
+    for each in left:  # it grows
+        each.changes = changes
+        change = dict.__setitem__ if each.__class__ is DICT else list.__setitem__
+        for key in each if each.__class__ is DICT else range(len(each)):
+            inner = each[key]
+            if inner.__class__ is dict or inner.__class__ is list:
+                inner = DICT(inner) if inner.__class__ is dict else LIST(inner)
+                change(each, key, inner)
+                left.append(inner)
+    return made
+
+
+class Read(Struct):
+    """The blocks of a conversation that were read, and what they say."""
+
+    blocks: list[bytes] = field(default_factory=list)
+    messages: list[dict[str, Any]] = field(default_factory=list)
+    changes: list[bool] = field(default_factory=list)
+    """Made by a function to the messages: then they are read anew."""
+
+
 class Seen:
     """The messages of conversations that go on: each block is read once."""
 
     def __init__(self) -> None:
-        self._known: dict[int, tuple[list[bytes], list[dict[str, Any]]]] = {}
-        """By the identity of a list of blocks: those that were read, and what they say."""
+        self._known: dict[int, Read] = {}
+        """By the identity of a list of blocks."""
 
     def messages(self, blocks: Sequence[bytes]) -> list[dict[str, Any]]:
-        """Return the messages of blocks, each a new dict, so that a function may change it. Cost: what is new."""
+        """Return the messages of blocks in a new list. What a function changes in them, it does not see again.
+
+        Cost: what is new; all, after a change.
+        """
         place = id(blocks)
-        read, known = self._known.pop(place, ([], []))
-        if read != blocks[: len(read)]:  # the list was replaced, or blocks were left out
-            read, known = [], []
-        known += read_all(blocks[len(read) :])
-        self._known[place] = [*blocks], known
+        read = self._known.pop(place, None) or Read()
+        known = len(read.blocks)
+        if read.changes or read.blocks != blocks[:known]:  # or the list was replaced, or blocks were left out
+            read, known = Read(), 0
+        new = blocks[known:]
+        read.messages += _noted(read_all(new), read.changes)
+        read.blocks += new
+        self._known[place] = read
         if len(self._known) > CONVERSATIONS:
             del self._known[next(iter(self._known))]
-        return [*map(dict, known)]
+        return read.messages.copy()

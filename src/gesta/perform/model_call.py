@@ -127,13 +127,13 @@ def _write_request(agent: Agent, live: LiveRun) -> tuple[Request, Entry]:
     prompt.close()
     asked = state.asked
     extends = asked if asked is not None and asked.encoder in ("", prompt.encoder) else None
-    added = prompt.since(extends.blocks if extends is not None else 0)
+    added = prompt.shown[extends.blocks if extends is not None else 0 :]
     request = prompt.request(header, heading.envelope, state.answered)
     number = asked.number + 1 if asked is not None and asked.digest == request.digest else 1
     blocks, news = list[str | list[Any]](), set[int]()
-    for sources in added:
-        blocks.append([list(sources), prompt.encoder])
-        news.update(sources)
+    for shown in added:
+        blocks.append([list(shown.sources), prompt.encoder])
+        news.update(shown.sources)
     content = RequestContent(
         header=state.header_seq,
         extends=extends.seq if extends is not None else None,

@@ -176,10 +176,6 @@ class Prompt:
         )
         self.shown[place] = replace(old, sources=(seq,), left_out=True)
 
-    def since(self, known: int) -> list[tuple[int, ...]]:
-        """Return the seqs that each block after the first `known` blocks was made from."""
-        return [one.sources for one in self.shown[known:]]
-
     def request(self, header: RequestHeaderContent, envelope: Envelope, answered: int) -> Request:
         """Make the request of all blocks. Cost: the blocks since the last request with this envelope."""
         if not self.blocks:

@@ -559,6 +559,13 @@ def test_results_with_any_fields_come_back() -> None:
     assert back.content_any["num"] == 1
 
 
+def test_a_message_is_made_of_the_class_whose_fields_it_has() -> None:
+    addressed: Any = Square.require_recipient()  # stands where `Square` does, and is as long alive as anybody has it
+    made = [Square(num=1), addressed(num=1, recipient="Al")]
+    back = from_state(to_state(doc(tool_messages=made)), {}).tool_messages
+    assert [type(each) for each in back] == [Square, addressed]
+
+
 def test_a_document_with_a_tool_that_is_gone_says_so() -> None:
     state = to_state(doc(tool_messages=[Square(num=1)]))
     assert from_state(state, {}).tool_messages == [Square(num=1)]

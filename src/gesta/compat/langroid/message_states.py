@@ -28,10 +28,12 @@ def message_of(state: Mapping[str, Any], tools: Mapping[str, type[ToolForm]]) ->
     """
     name = state["request"]
     cls = tools.get(name) if name else None
-    cls = cls or next((each for each in _loaded(ToolForm) if _place(each) == state.get("class")), None)
+    args = state["args"]
+    there = [] if cls else [each for each in _loaded(ToolForm) if _place(each) == state.get("class")]
+    cls = cls or next((each for each in there if facts_of(each).fields == args.keys()), there[0] if there else None)
     if cls is None:
         raise BadTool(f"The record holds a message of tool {name!r}, which is not enabled.{nearest(name, tools)}")
-    facts, args = facts_of(cls), state["args"]
+    facts = facts_of(cls)
     more = {key: args[key] for key in args if key not in facts.fields} if _open(cls) else {}
     message = facts.build({key: args[key] for key in args if key not in more})
     if more:

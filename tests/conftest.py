@@ -12,6 +12,7 @@ from typing import TypeVar
 import pytest
 from hypothesis import HealthCheck, settings
 from tests.postgres import Server, running
+from tests.programs import SELDOM
 
 from gesta.text.redactor import SECRETS
 
@@ -44,6 +45,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
     A shell that starts a command with `&` lets it ignore SIGINT, and with it every process that a test starts.
     """
+    gc.disable()  # until all tests are collected: hardly anything of that is garbage
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if getattr(config.option, "dist", None) == "load":  # a worker takes whole files, so a server of one is started once
@@ -59,6 +61,8 @@ def pytest_collection_finish() -> None:
     """Make the garbage collector pass over the thousands of tests, which stay until the end."""
     gc.collect()
     gc.freeze()
+    gc.enable()
+    gc.set_threshold(*SELDOM)
 
 
 @pytest.fixture(scope="session")

@@ -137,7 +137,9 @@ def walk(node: ast.AST, around: tuple[ast.AST, ...] = ()) -> Iterator[tuple[ast.
     while left:
         child, around = left.pop()
         yield child, around
-        left += [(each, (*around, child)) for each in ast.iter_child_nodes(child)][::-1]
+        if below := [each for each in ast.iter_child_nodes(child) if not isinstance(each, ast.expr_context)]:
+            within = (*around, child)
+            left += [(each, within) for each in reversed(below)]
 
 
 @functools.cache

@@ -10,6 +10,8 @@ BEGINS = re.compile(r"(Give|Say|Take|Tell|Let)s?\b")
 """How no docstring begins: Return, Yield, Read, Write, Print, Add or Acquire say what is meant."""
 CAUSATIVE = re.compile(r"(Have|See to it|Set going)\b")
 """Nor so in Gesta itself, outside of the names of others: Make, Ask, Call or Run say who does what."""
+MAYBE = re.compile(rf"""["'][\s\\]*({BEGINS.pattern}|{CAUSATIVE.pattern})""")
+"""What stands in a file with such a docstring; most have none, and are not parsed."""
 OTHERS = ("src/gesta/compat/", "src/gesta/importers/", "tests/", "benchmarks/")
 LEFT = (
     "benchmarks/retail/",
@@ -33,7 +35,8 @@ def files() -> Iterator[tuple[str, Path]]:
 def test_no_docstring_begins_with_a_word_that_can_mean_anything() -> None:
     found = []
     for name, path in files():
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        text = path.read_text(encoding="utf-8")
+        for node in ast.walk(ast.parse(text)) if MAYBE.search(text) else ():
             if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
                 docstring = ast.get_docstring(node) or ""
                 if BEGINS.match(docstring) or (CAUSATIVE.match(docstring) and not name.startswith(OTHERS)):

@@ -28,6 +28,7 @@ def application() -> "Typer":
         looking,
         moving,
         running,
+        serving,
         showing,
         storing,
         why,

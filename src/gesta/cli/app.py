@@ -23,7 +23,7 @@ P = ParamSpec("P")
 Options = TypeVar("Options", bound=Common)
 
 VERBS = {
-    "Run": ("demo", "run", "resume", "work", "approve", "answer", "resolve", "cancel"),
+    "Run": ("demo", "run", "resume", "work", "serve", "approve", "answer", "resolve", "cancel"),
     "Look": ("runs", "log", "show", "why", "find", "stats", "sql"),
     "Compare": ("replay", "fork", "diff", "case"),
     "Data": ("import", "export", "push", "backup", "adopt", "gone", "prune", "hold", "verify", "repair", "catalog"),

@@ -5,7 +5,7 @@ it. Only who holds a run's lease appends to it. Everybody else puts a letter int
 """
 
 import os
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import Any, Unpack, cast
@@ -56,6 +56,11 @@ class Record(Inbox):
     def close(self) -> None:
         """Leave the turns that are at work, because the block that opened the record ends."""
         self.turns.close()
+
+    def start(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Run something in the background until the record is closed."""
+        assert self._tasks is not None, "start something in a record that gesta.open(...) opened"
+        self._tasks.start_soon(work)
 
     @property
     def info(self) -> Info:

@@ -1,0 +1,119 @@
+"""The command `serve`: agents behind HTTP."""
+
+import logging
+import os
+import sys
+from dataclasses import dataclass
+from typing import Annotated
+
+import typer
+
+from gesta.address import open_record
+from gesta.cli.app import command
+from gesta.cli.options import OnRecord
+from gesta.cli.talk import DIM, Stop, json_line, put, say
+from gesta.errors import MissingExtra
+
+VARIABLE = "GESTA_TOKEN"
+"""Variable with the bearer token, where no other is named."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServeCommandOptions(OnRecord):
+    """Options of `serve`."""
+
+    agents: Annotated[
+        list[str], typer.Argument(metavar="FILE.py:NAME...", help="The agents that are served.", show_default=False)
+    ]
+    host: Annotated[str, typer.Option("--host", help="Address that it listens on.")] = "127.0.0.1"
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0 for any that is free.")] = 8420
+    token: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--token",
+            metavar="NAME=VARIABLE",
+            help=f"A client, and the variable with its token; may be repeated. Without it: {VARIABLE}, if set.",
+            show_default=False,
+        ),
+    ] = None
+    origin: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--origin", metavar="URL", help="A site whose pages may ask; may be repeated.", show_default=False
+        ),
+    ] = None
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--allow-host",
+            metavar="NAME",
+            help="A name of this server, where no token is asked for.",
+            show_default=False,
+        ),
+    ] = None
+    body_bytes: Annotated[int, typer.Option("--body-bytes", min=1, help="Bytes of one request.")] = 8 * 2**20
+    turns: Annotated[int, typer.Option("--turns", min=1, help="Turns that are taken at once.")] = 64
+    followers: Annotated[int, typer.Option("--followers", min=1, help="Streams that are open at once.")] = 1000
+    no_work: Annotated[
+        bool, typer.Option("--no-work", help="Do not go on with turns that were left open or answered.")
+    ] = False
+
+
+@command(ServeCommandOptions, example="gesta serve agent.py:agent --port 8420")
+def serve(options: ServeCommandOptions) -> int:
+    """Serve agents over HTTP, for pages and for chat clients.
+
+    Any client of OpenAI's talks to them, too. Ends on SIGTERM or Ctrl-C: turns at work are left open, and go on at the
+    next start, or in another process.
+    """
+    from gesta.cli.loading import load_all
+
+    try:
+        from gesta.serve.access import Access, local
+        from gesta.serve.app import assembled
+        from gesta.serve.server import serve as run
+    except ModuleNotFoundError as missing:
+        raise MissingExtra("gesta serve", "starlette and uvicorn", "serve") from missing
+    tokens = _tokens(options.token)
+    if not tokens and not local(options.host):
+        raise Stop(
+            f"Without a token only this machine may ask, and --host {options.host} lets others in. Set {VARIABLE} to a "
+            "token of 32 characters or so, or leave --host out."
+        )
+    agents, approver = load_all(options.agents)
+    record = options.target(new=True)
+    access = Access(
+        tokens=tokens,
+        origins=options.origin or (),
+        hosts=options.allow_host or (),
+        body_bytes=options.body_bytes,
+        turns=options.turns,
+        followers=options.followers,
+    )
+    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(message)s")
+
+    def ready(address: str) -> None:
+        if options.json:
+            put(json_line({"address": address, "record": record, "agents": [agent.name for agent in agents]}))
+        else:
+            say(f"Serving {', '.join(agent.name for agent in agents)} at {address}, on the record {record}.")
+            say(f"{address}/openapi.json describes it. Ctrl-C ends it.", DIM)
+
+    app, service = assembled(open_record(record, approver=approver), agents, access, work=not options.no_work)
+    run(app, service, host=options.host, port=options.port, ready=ready)
+    return 0
+
+
+def _tokens(given: list[str] | None) -> dict[str, str]:
+    """Return each client with its token. Raises Stop for a variable that is not set."""
+    if not given:
+        return {"client": os.environ[VARIABLE]} if os.environ.get(VARIABLE) else {}
+    found = dict[str, str]()
+    for each in given:
+        name, _, variable = each.partition("=")
+        if not name or not variable or name in found:
+            raise Stop(f"--token {each!r} is not NAME=VARIABLE, or names a client twice. Write --token web=WEB_TOKEN.")
+        if not os.environ.get(variable):
+            raise Stop(f"--token {each}: the variable {variable} is not set. It holds the token of {name!r}.")
+        found[name] = os.environ[variable]
+    return found

@@ -1,0 +1,136 @@
+"""Who may ask: bearer tokens, the hosts and origins that a request may name, and how much may come at once.
+
+A server without tokens answers only requests that name this machine, so that no page of another site reaches it through
+a browser that runs here.
+"""
+
+import hmac
+import ipaddress
+from collections.abc import Collection, Mapping
+
+from msgspec import Struct
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from gesta.errors import AgentError
+from gesta.policy import Spelled
+from gesta.serve.bodies import failed, too_large
+from gesta.text.redactor import LEAST, SECRETS
+
+OPEN = ("/health",)
+"""Paths that need no token."""
+ANYBODY = "http"
+"""Who speaks where no token is asked for."""
+
+
+class Access(Struct, frozen=True, kw_only=True, metaclass=Spelled):
+    """Who may ask, and how much."""
+
+    tokens: Mapping[str, str] = {}
+    """Name of each client to its bearer token; none, and everybody on this machine may ask."""
+    origins: Collection[str] = ()
+    """Sites whose pages may ask from a browser, as `https://shop.example`."""
+    hosts: Collection[str] = ()
+    """Names of this server, beside those of this machine, where no token is asked for."""
+    body_bytes: int = 8 * 2**20
+    """Bytes of one request."""
+    turns: int = 64
+    """Turns that are taken at once; one more is refused with status 429."""
+    followers: int = 1000
+    """Streams of events that are open at once; the same."""
+
+    def __post_init__(self) -> None:
+        """Keep the tokens out of every record. Raises AgentError for one that is too short."""
+        for name, token in self.tokens.items():
+            if len(token) < LEAST:
+                found = f"The token of {name!r} has {len(token)} characters, expected at least {LEAST}."
+                raise AgentError(f"{found} Make one: python -c 'import secrets; print(secrets.token_urlsafe(32))'.")
+            SECRETS.add(f"token of {name}", token)
+
+    def client(self, headers: Headers) -> str | None:
+        """Return the name of who asks; `None` where the token is missing or wrong."""
+        if not self.tokens:
+            return ANYBODY
+        scheme, _, given = headers.get("authorization", "").partition(" ")
+        found = None
+        for name, token in self.tokens.items():  # all of them: the time says nothing of which
+            if hmac.compare_digest(token.encode(), given.strip().encode()) and scheme.lower() == "bearer":
+                found = name
+        return found
+
+    def refuses(self, headers: Headers) -> str | None:
+        """Return why a request may not come from where it comes; `None` where it may."""
+        host = headers.get("host", "")
+        if not self.tokens and not local(host) and _name(host) not in self.hosts:
+            return f"The request names the host {host!r}. Without tokens only requests to this machine are answered."
+        origin = headers.get("origin")
+        if origin is not None and origin not in self.origins and origin.partition("://")[2] != host:
+            return f"Pages of {origin} may not ask here. Name it in origins= or --origin."
+        return None
+
+
+def local(host: str) -> bool:
+    """Return whether a host, with or without a port, is this machine by its loopback interface."""
+    name = _name(host)
+    if name == "localhost" or name.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return False
+
+
+def _name(host: str) -> str:
+    if host.startswith("["):
+        return host[1:].partition("]")[0].lower()
+    return host.rpartition(":")[0].lower() if host.count(":") == 1 else host.lower()
+
+
+class Guard:
+    """Answers the requests that may not come in, and bounds the bodies of those that may."""
+
+    def __init__(self, app: ASGIApp, access: Access) -> None:
+        self._app, self._access = app, access
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on with the name of its client in `scope["state"]["client"]`."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+        refusal, most = self._access.refuses(headers), self._access.body_bytes
+        length = headers.get("content-length", "")
+        client = self._access.client(headers)
+        if refusal is not None:
+            await failed(403, "Forbidden", refusal)(scope, receive, send)
+        elif client is None and scope["path"] not in OPEN:
+            message = "Send the header `Authorization: Bearer TOKEN` with a token of this server."
+            await failed(401, "Unauthorized", message, {"WWW-Authenticate": "Bearer"})(scope, receive, send)
+        elif length.isdecimal() and int(length) > most:
+            await too_large(most)(scope, receive, send)
+        else:
+            scope.setdefault("state", {})["client"] = client
+            await self._app(scope, _bounded(receive, most), send)
+
+
+def _bounded(receive: Receive, most: int) -> Receive:
+    """Return a receiver that ends a body which has no length and grows beyond the bound."""
+    came = 0
+
+    async def bounded() -> Message:
+        nonlocal came
+        message = await receive()
+        came += len(message.get("body", b""))
+        if came > most:
+            raise BodyTooLarge(most)
+        return message
+
+    return bounded
+
+
+class BodyTooLarge(Exception):
+    """A body went beyond the bound while it came."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        super().__init__(most)

@@ -1,0 +1,87 @@
+"""The ASGI application: it runs by itself, or inside another one, as in FastAPI or Starlette."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from gesta.address import Address, Record, open_record
+from gesta.agent import Agent
+from gesta.serve.access import Access, Guard
+from gesta.serve.bodies import answered, failed
+from gesta.serve.openapi import description
+from gesta.serve.routes import routes
+from gesta.serve.service import Service
+
+Source = Record | Address | AbstractAsyncContextManager[Record]
+"""A record that is open, its address, or what `gesta.open(...)` gives."""
+
+
+def app(record: Source, agents: Sequence[Agent], access: Access | None = None, *, work: bool = True) -> Starlette:
+    """Make an ASGI application that serves agents.
+
+    Args:
+        record: an opened record, which the application uses until it is closed; or its address, or `gesta.open(...)`,
+            which it enters when it starts and leaves when it ends. An application that is mounted in another one takes
+            an opened record.
+        agents: by their names.
+        access: who may ask, and how much; by default everybody on this machine.
+        work: whether turns that were left open, answered or resumed go on in this server, as `gesta work` does it.
+
+    Raises:
+        AgentError: there is no agent, or two have one name.
+    """
+    made, _ = assembled(record, agents, access or Access(), work=work)
+    return made
+
+
+def assembled(record: Source, agents: Sequence[Agent], access: Access, *, work: bool) -> tuple[Starlette, Service]:
+    """Return the application, and the service behind it, which can be told to drain. See `app`."""
+    service = Service(agents, turns=access.turns, followers=access.followers)
+
+    @asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        if isinstance(record, Record):
+            yield
+            return
+        source = record if isinstance(record, AbstractAsyncContextManager) else open_record(record)
+        async with source as opened:
+            service.begin(opened, work=work)
+            yield
+            service.drain()
+
+    if isinstance(record, Record):
+        service.begin(record, work=work)
+    described = Route("/openapi.json", _described, methods=["GET"])
+    middleware = [Middleware(Guard, access=access)]
+    if access.origins:
+        allowed = Middleware(
+            CORSMiddleware,
+            allow_origins=list(access.origins),
+            allow_methods=["GET", "POST"],
+            allow_headers=["Authorization", "Content-Type", "Last-Event-ID"],
+        )
+        middleware.insert(0, allowed)
+    made = Starlette(
+        routes=[*routes(service), described],
+        middleware=middleware,
+        lifespan=lifespan,
+        exception_handlers={404: _unknown, 405: _unknown},
+    )
+    return made, service
+
+
+async def _described(_request: Request) -> Response:
+    return answered(description())
+
+
+async def _unknown(request: Request, raised: Exception) -> Response:
+    """Answer a request for a path or a method that is not there."""
+    status = getattr(raised, "status_code", 404)
+    what = "No such path" if status == 404 else "No such method for this path"
+    return failed(status, "NotFound", f"{what}: {request.method} {request.url.path}. GET /openapi.json lists them.")

@@ -1,0 +1,158 @@
+"""What is received and sent: bodies read into structs, values as JSON, and each error with its status."""
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec.structs import replace
+from starlette.requests import Request
+from starlette.responses import Response
+
+from gesta import errors
+from gesta.errors import GestaError, message_of, nearest
+from gesta.kinds import Error
+from gesta.perform.result import plain
+from gesta.text.redactor import SECRETS
+
+Body = TypeVar("Body", bound=msgspec.Struct)
+
+STATUS: tuple[tuple[type[BaseException], int], ...] = (
+    (errors.NoRun, 404),
+    (errors.SeveralRuns, 409),
+    (errors.NotWaiting, 409),
+    (errors.OtherMessage, 409),
+    (errors.OtherType, 409),
+    (errors.TurnOpen, 409),
+    (errors.RunHeld, 409),
+    (errors.RunMirrored, 409),
+    (errors.WriteFailed, 503),
+    (errors.NoKey, 500),
+    (errors.MissingExtra, 500),
+    (errors.AgentError, 400),
+)
+"""Status of each error; the first that fits counts, and any other is 500."""
+
+
+class Refused(Exception):
+    """A request that is answered with an error of the server's own."""
+
+    def __init__(self, status: int, type_: str, message: str, headers: Mapping[str, str] | None = None) -> None:
+        self.status, self.type, self.message, self.headers = status, type_, message, headers
+        super().__init__(message)
+
+
+Failed = TypeVar("Failed", bound=msgspec.Struct)
+
+
+def shown(value: Failed) -> Failed:
+    """Return an outcome, or a content, without the traceback of its error: that is for who reads the record."""
+    error = getattr(value, "error", None)
+    if not isinstance(error, Error) or error.traceback is None:
+        return value
+    return replace(value, error=replace(error, traceback=None))
+
+
+def answered(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """Return an answer in JSON. Secrets of this process stand in it by their names."""
+    body = SECRETS.bytes(msgspec.json.encode(plain(value)))
+    return Response(body, status, dict(headers or {}), "application/json")
+
+
+def failed(status: int, type_: str, message: str, headers: Mapping[str, str] | None = None) -> Response:
+    """Return an error in the form that clients of OpenAI read too."""
+    error = {"message": SECRETS.message(message), "type": type_, "param": None, "code": None}
+    return answered({"error": error}, status, headers)
+
+
+def too_large(most: int) -> Response:
+    """Return the error for a body beyond the bound."""
+    return failed(413, "BodyTooLarge", f"The body has more than {most} bytes. Raise body_bytes= or --body-bytes.")
+
+
+def failure(raised: BaseException) -> Response:
+    """Return the answer to a request that raised."""
+    if isinstance(raised, Refused):
+        return failed(raised.status, raised.type, raised.message, raised.headers)
+    status = next((status for type_, status in STATUS if isinstance(raised, type_)), 500)
+    more = {"Retry-After": "1"} if status == 503 else None
+    if isinstance(raised, GestaError):
+        return failed(status, type(raised).__name__, message_of(raised), more)
+    return failed(500, "InternalError", "The server failed; its log says why. What is on the record is safe.")
+
+
+async def read(request: Request, form: type[Body]) -> Body:
+    """Read a body of JSON as one of the forms below. Raises Refused."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json":  # a page of another site can send any other without being asked first
+        raise Refused(415, "UnsupportedMediaType", f"Content-Type is {kind!r}, expected application/json.")
+    raw = await request.body()
+    try:
+        return msgspec.json.decode(raw or b"{}", type=form)
+    except msgspec.ValidationError as wrong:
+        raise Refused(400, "BadRequest", f"{wrong}.{_near(str(wrong), form)}") from wrong
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as wrong:
+        raise Refused(400, "BadRequest", f"The body is no JSON: {wrong}.") from wrong
+
+
+def _near(said: str, form: type[msgspec.Struct]) -> str:
+    """Return the nearest known member where an unknown one was sent."""
+    if "unknown field" not in said:
+        return ""
+    known = [field.encode_name for field in msgspec.structs.fields(form)]
+    return f"{nearest(said.split('`')[1], known)} Known: {', '.join(known)}."
+
+
+class Received(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A body of which every member is known."""
+
+
+class NewMessage(Received, frozen=True, kw_only=True):
+    """A message of a person to an agent."""
+
+    message: str
+    agent: str | None = None
+    """Name of the agent; needed where several are served."""
+    key: str | None = None
+    """Makes sending it twice the same as sending it once."""
+    user: str | None = None
+    """Who asks."""
+
+
+class Approval(Received, frozen=True, kw_only=True):
+    """A person's yes or no to a call."""
+
+    call: int | None = None
+    """Seq of the call; needed where several wait."""
+    by: str | None = None
+    """Who says so."""
+    args: dict[str, Any] | None = None
+    """Run the call with these arguments instead."""
+    reason: str | None = None
+    token: str | None = None
+    """Proof of who approves, for the record's approver."""
+
+
+class Answer(Received, frozen=True, kw_only=True):
+    """A person's answer to a question."""
+
+    value: Any
+    question: int | None = None
+    """Seq of the question; needed where several wait."""
+    by: str | None = None
+
+
+class Resolution(Received, frozen=True, kw_only=True):
+    """What became of a call whose outcome nobody knew."""
+
+    verdict: str
+    """done, failed or retry."""
+    call: int | None = None
+    result: Any = None
+    by: str | None = None
+
+
+class Cancellation(Received, frozen=True, kw_only=True):
+    """A person's wish that a turn ends."""
+
+    by: str | None = None
+    reason: str | None = None

@@ -1,0 +1,252 @@
+"""Chat completions, as OpenAI's clients and the chat front ends that speak like them ask for: an agent is a model.
+
+A turn that waits for a person is answered with words that say so; one that waits for a tool of the client's is answered
+with its calls. What a model says before it calls tools is streamed as part of the answer.
+"""
+
+import json
+import time
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from gesta.agent import Agent
+from gesta.errors import AgentError
+from gesta.events import Event, Outcome
+from gesta.function_tool.tool import Tool
+from gesta.record.stream import Stream
+from gesta.serve.bodies import Refused, answered, failure
+from gesta.serve.chat_messages import Asked, ChatRequest, ClientTool, chat_request, conversation
+from gesta.serve.chat_sessions import WAITS
+from gesta.serve.service import Service
+from gesta.serve.sse import EventStream, encoded, line
+
+FINISH = {"answered": "stop", "limit": "length", "budget": "length", "cancelled": "stop"}
+"""Reason of a turn to the reason that a client reads."""
+DONE = b"data: [DONE]\n\n"
+ID = "call_"
+"""Begins the id of a call of a client's tool: then the run, and the seq of the call."""
+ANY_OBJECT: dict[str, Any] = {"type": "object"}
+
+
+async def models(_request: Request, service: Service) -> Response:
+    """List the agents as models."""
+    listed = [{"id": name, "object": "model", "created": 0, "owned_by": "gesta"} for name in service.agents]
+    return answered({"object": "list", "data": listed})
+
+
+async def completions(request: Request, service: Service) -> Response:
+    """Answer a conversation with an agent; `model` is its name.
+
+    The conversation goes on in the session that it is on record in. `session` in the body names one instead.
+    """
+    body = chat_request(await request.body())
+    agent, asked = service.agent(body.model), conversation(body)
+    if asked.system:
+        told = "\n\n".join(text for text in (agent.instructions, asked.system) if text)
+        agent = msgspec.structs.replace(agent, instructions=told)
+    if body.tools:
+        agent = with_tools(agent, body.tools)
+    exchange = Exchange(service, agent, body, asked, request)
+    return exchange.streamed() if body.stream else await exchange.whole()
+
+
+def with_tools(agent: Agent, tools: Sequence[ClientTool]) -> Agent:
+    """Return the agent with tools that its client carries out. Raises Refused for a name that it has already."""
+    made = []
+    for each in tools:
+        told = each.function
+        if agent.tool(told.name) is not None:
+            found = f"The agent {agent.name!r} has a tool {told.name!r} of its own: name the client's otherwise."
+            raise Refused(400, "BadRequest", found)
+        schema = told.parameters or ANY_OBJECT
+        made.append(
+            Tool(
+                name=told.name,
+                description=told.description,
+                args_schema=schema,
+                function=_elsewhere,
+                effect="pure",
+                declared=True,
+                asks=True,
+            )
+        )
+    try:
+        return msgspec.structs.replace(agent, tools=[*agent.tools, *made])
+    except AgentError as wrong:
+        raise Refused(400, "BadRequest", str(wrong)) from wrong
+
+
+def _elsewhere() -> None:
+    raise AssertionError("the client carries it out")
+
+
+class Exchange:
+    """One request, and the answer to it."""
+
+    def __init__(self, service: Service, agent: Agent, body: ChatRequest, asked: Asked, request: Request) -> None:
+        self._service, self._agent, self._body, self._asked = service, agent, body, asked
+        self._whose = f"{request.state.client}/{body.user or ''}"
+        self._again = request.headers.get("idempotency-key", "")
+        self._retried = request.headers.get("x-stainless-retry-count", "0") != "0"
+        self._conversations = service.conversations
+        self._created = int(time.time())
+
+    async def whole(self) -> Response:
+        """Answer when the turn has ended, or waits."""
+        words, outcome = "", None
+        with self._service.turns:
+            async for event in self._events():  # to its end, where the session is given back
+                if isinstance(event, Outcome):
+                    outcome = event
+                else:
+                    words += shown(event)
+        assert outcome is not None, "a stream ends with its outcome"
+        return await self._completion(outcome, words)
+
+    def streamed(self) -> Response:
+        """Answer with the words as they come."""
+        self._service.turns.occupy()
+        return EventStream(self._lines(), self._service.draining, failing=_error, leave=self._service.turns.free)
+
+    async def _lines(self) -> AsyncIterator[bytes]:
+        told = ""
+        yield self._chunk("", {"role": "assistant", "content": ""})
+        async for event in self._events():
+            if not isinstance(event, Outcome):
+                if words := shown(event):
+                    told += words
+                    yield self._chunk(event.run, {"content": words})
+                continue
+            calls = await self._client_calls(event)
+            rest = said_of(event) if not calls and not told.endswith(said_of(event)) else ""
+            if rest:
+                yield self._chunk(event.run, {"content": f"\n\n{rest}" if told.strip() else rest})
+            if calls:
+                indexed = [{"index": number, **call} for number, call in enumerate(calls)]
+                yield self._chunk(event.run, {"tool_calls": indexed})
+            yield self._chunk(event.run, {}, finish="tool_calls" if calls else FINISH.get(event.reason, "stop"))
+            if self._body.stream_options is not None and self._body.stream_options.include_usage:
+                yield self._chunk(event.run, None, usage=usage(event))
+        yield DONE
+
+    async def _events(self) -> AsyncIterator[Event | Outcome]:
+        """Run the turn, and yield its events and its outcome. Raises Refused if it failed."""
+        record, asked, agent = self._service.record, self._asked, self._agent
+        if asked.results:
+            yield checked(await self._resumed())
+            return
+        session = self._body.session
+        if isinstance(session, str) and session:
+            stream = record.stream(agent, asked.words, session=session, key=self._again or None, user=self._body.user)
+            async for event in self._heard(stream):
+                yield event
+            return
+        place = self._conversations.place(agent, asked, whose=self._whose, again=self._again, retried=self._retried)
+        async with place as found:
+            stream = record.stream(agent, asked.words, session=found.session, key=found.key, user=self._body.user)
+            async for event in self._heard(stream):
+                yield event
+
+    async def _heard(self, stream: Stream[Any]) -> AsyncIterator[Event | Outcome]:
+        async for event in stream:
+            yield event
+        assert stream.outcome is not None
+        yield checked(stream.outcome)
+
+    async def _resumed(self) -> Outcome:
+        """Put the results of the client's tools on record, and go on with the turn that waits for them."""
+        record, results, run = self._service.record, self._asked.results, ""
+        for id_, result in results.items():
+            run, _, seq = id_.removeprefix(ID).rpartition("_")
+            row = await record.find(run) if id_.startswith(ID) and run and seq.isdecimal() else None
+            if row is None or row.run != run or row.name != self._agent.name:
+                raise Refused(400, "BadRequest", f"tool_call_id is {id_!r:.80}, expected the id of a call made here.")
+            call = (await record.state(run)).call(int(seq))
+            if call is not None and call.question is not None:
+                await record.answer(run, result, call.question, by=self._whose)
+        return await record.resume(run, self._agent, by=None)
+
+    async def _client_calls(self, outcome: Outcome) -> list[dict[str, Any]]:
+        """Return the calls of the client's tools that the turn waits for."""
+        own = {each.function.name for each in self._body.tools or ()}
+        waits = [
+            each for each in outcome.waiting if each.what == "question" and each.tool in own and each.run == outcome.run
+        ]
+        if not waits:
+            return []
+        calls = []
+        for each in waits:
+            function = {"name": each.tool, "arguments": json.dumps(each.args, ensure_ascii=False)}
+            calls.append({"id": f"{ID}{outcome.run}_{each.call}", "type": "function", "function": function})
+        return calls
+
+    async def _completion(self, outcome: Outcome, words: str) -> Response:
+        calls = await self._client_calls(outcome)
+        message: dict[str, Any] = {"role": "assistant", "content": said_of(outcome), "refusal": None}
+        if calls:
+            message |= {"content": words.strip() or None, "tool_calls": calls}
+        reason = "tool_calls" if calls else FINISH.get(outcome.reason, "stop")
+        choice = {"index": 0, "message": message, "finish_reason": reason, "logprobs": None}
+        whole = self._head(outcome.run, "chat.completion") | {"choices": [choice], "usage": usage(outcome)}
+        return answered(whole | {"session": outcome.session, "run": outcome.run})
+
+    def _chunk(
+        self,
+        run: str,
+        delta: dict[str, Any] | None,
+        *,
+        finish: str | None = None,
+        usage: dict[str, Any] | None = None,
+    ) -> bytes:
+        choices = [] if delta is None else [{"index": 0, "delta": delta, "finish_reason": finish, "logprobs": None}]
+        return line(encoded(self._head(run, "chat.completion.chunk") | {"choices": choices, "usage": usage}))
+
+    def _head(self, run: str, form: str) -> dict[str, Any]:
+        id_ = f"chatcmpl-{run or 'gesta'}"
+        return {"id": id_, "object": form, "created": self._created, "model": self._agent.name}
+
+
+def _error(raised: BaseException) -> bytes:
+    """Return the last line of a stream that failed: the client reads it as an error."""
+    return line(bytes(failure(raised).body))
+
+
+def shown(event: Event) -> str:
+    """Return the words that an event adds to what is streamed: those of the agent itself, not of agents below it."""
+    if event.type == "retract":
+        return "\n\n"
+    return event.content if event.type == "answer" and not event.end_of_dialog else ""
+
+
+def checked(outcome: Outcome) -> Outcome:
+    """Return the outcome of a turn that did not fail. Raises Refused for one that did."""
+    if outcome.reason == "failed":
+        said = f"{outcome.error.type}: {outcome.error.message}" if outcome.error is not None else "no reason is known"
+        raise Refused(502, "TurnFailed", f"The turn failed: {said}. It is run {outcome.run} on the record.")
+    return outcome
+
+
+def said_of(outcome: Outcome) -> str:
+    """Return what a client is shown of an outcome: the answer, or why there is none."""
+    if outcome.answer is not None:
+        return outcome.answer
+    if outcome.reason == "waiting":
+        what = ", ".join(each.text for each in outcome.waiting)
+        behind = "Your message waits behind a turn that waits for" if outcome.queued else "This waits for"
+        return f"{WAITS}{behind}: {what}."
+    why = f": {outcome.error.message}" if outcome.error is not None else "."
+    return f"{WAITS}The turn ended without an answer, {outcome.reason}{why}"
+
+
+def usage(outcome: Outcome) -> dict[str, Any]:
+    """Return the tokens of a turn."""
+    total = outcome.tokens_in + outcome.tokens_out
+    return {
+        "prompt_tokens": outcome.tokens_in,
+        "completion_tokens": outcome.tokens_out,
+        "total_tokens": total,
+    }

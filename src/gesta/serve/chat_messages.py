@@ -1,0 +1,159 @@
+"""The messages of a chat completion: what the client sends, read as a conversation of questions and answers.
+
+The form is that of OpenAI's chat completions, https://platform.openai.com/docs/api-reference/chat/create. Members that
+say how a model is to sample are taken and not used: the agent has its own settings.
+"""
+
+import base64
+import binascii
+import re
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, Struct, UnsetType
+
+from gesta.kinds import Part
+from gesta.serve.bodies import Refused
+
+Content = str | list[dict[str, Any]] | None
+DATA_URL = re.compile(r"data:([\w.+-]+/[\w.+-]+);base64,(.*)", re.DOTALL)
+
+
+class Function(Struct, frozen=True):
+    """A function of the client's, or a call of one."""
+
+    name: str
+    description: str = ""
+    parameters: dict[str, Any] | None = None
+    arguments: str = "{}"
+
+
+class ClientTool(Struct, frozen=True):
+    """A tool that the client carries out."""
+
+    function: Function
+    type: str = "function"
+
+
+class ChatMessage(Struct, frozen=True):
+    """One message of the client's."""
+
+    role: str
+    content: Content = None
+    tool_calls: list[dict[str, Any]] | None = None
+    tool_call_id: str | None = None
+
+
+class StreamOptions(Struct, frozen=True):
+    """What comes at the end of a stream."""
+
+    include_usage: bool = False
+
+
+class ChatRequest(Struct, frozen=True):
+    """A request for a chat completion."""
+
+    model: str
+    messages: list[ChatMessage]
+    stream: bool = False
+    stream_options: StreamOptions | None = None
+    tools: list[ClientTool] | None = None
+    user: str | None = None
+    n: int | None = None
+    session: str | UnsetType = UNSET
+    """Of ours, sent as `extra_body`: the session that the last message goes to, whose history is the record's."""
+
+
+class Asked(Struct, frozen=True, kw_only=True):
+    """A request, read as a conversation."""
+
+    system: str
+    """What the client tells the model beside the agent's own instructions."""
+    history: tuple[tuple[str, str], ...]
+    """Role and text of what was said before, without calls of tools and their results."""
+    words: list[str | Part]
+    """The new message."""
+    results: dict[str, str]
+    """Results of the client's tools, by the id of the call; then there is no new message."""
+
+    @property
+    def text(self) -> str:
+        """The text of the new message."""
+        return "\n\n".join(word for word in self.words if isinstance(word, str))
+
+
+def conversation(request: ChatRequest) -> Asked:
+    """Read the messages of a request. Raises Refused."""
+    if request.n not in (None, 1):
+        raise Refused(400, "BadRequest", f"n is {request.n}, and an agent answers once: leave it out.")
+    system = [_text(each) for each in request.messages if each.role in ("system", "developer")]
+    said = [each for each in request.messages if each.role not in ("system", "developer")]
+    for each in said:
+        if each.role not in ("user", "assistant", "tool"):
+            raise Refused(400, "BadRequest", f"A message has role {each.role!r:.40}, expected user, assistant or tool.")
+    last = len(said)
+    while last and said[last - 1].role in ("tool", "user"):
+        last -= 1
+    new = said[last:]
+    results = {each.tool_call_id or "": _text(each) for each in new if each.role == "tool"}
+    words = [part for each in new if each.role == "user" for part in _parts(each)]
+    if results and words:
+        raise Refused(
+            400, "BadRequest", "The last messages are results of tools and a new message; send one or the other."
+        )
+    if not results and not words:
+        raise Refused(
+            400, "BadRequest", "The last message is no user message and no result of a tool: nothing is asked."
+        )
+    told = [(each.role, _text(each)) for each in said[:last] if each.role != "tool" and not each.tool_calls]
+    return Asked(system="\n\n".join(filter(None, system)), history=_joined(told), words=words, results=results)
+
+
+def _joined(told: list[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+    """Join messages of one role that follow each other: the record has them as one."""
+    joined: list[tuple[str, str]] = []
+    for role, text in told:
+        if joined and joined[-1][0] == role:
+            joined[-1] = role, f"{joined[-1][1]}\n\n{text}"
+        else:
+            joined.append((role, text))
+    return tuple(joined)
+
+
+def _text(message: ChatMessage) -> str:
+    return "\n\n".join(part for part in _parts(message) if isinstance(part, str))
+
+
+def _parts(message: ChatMessage) -> list[str | Part]:
+    if message.content is None:
+        return []
+    if isinstance(message.content, str):
+        return [message.content]
+    return [_part(each) for each in message.content]
+
+
+def _part(given: dict[str, Any]) -> str | Part:
+    """Return a part of a message: text, or an image that comes along. Raises Refused."""
+    kind, text = given.get("type"), given.get("text", given.get("refusal"))
+    if kind in ("text", "refusal", "input_text") and isinstance(text, str):
+        return text
+    if kind == "image_url" and isinstance(image := given.get("image_url"), dict):
+        url = str(image.get("url"))
+        found = DATA_URL.fullmatch(url)
+        if found is None and url.startswith(("https://", "http://")):
+            return Part(type="image", url=url)  # the model's provider fetches it, if it can
+        if found is None:
+            raise Refused(400, "BadRequest", "The address of an image is no http address and no data: URL in base64.")
+        try:
+            return Part(type="image", media_type=found[1], data=base64.b64decode(found[2], validate=True))
+        except binascii.Error as wrong:
+            raise Refused(400, "BadRequest", f"An image is no base64: {wrong}.") from wrong
+    raise Refused(400, "BadRequest", f"A part of a message is of type {kind!r:.40}, expected text or image_url.")
+
+
+def chat_request(raw: bytes) -> ChatRequest:
+    """Read a body. Raises Refused."""
+    try:
+        return msgspec.json.decode(raw, type=ChatRequest)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as wrong:
+        raise Refused(400, "BadRequest", f"The body is no chat completion: {wrong}.") from wrong

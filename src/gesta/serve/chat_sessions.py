@@ -1,0 +1,174 @@
+"""Which session a chat completion goes on with: its client sends the whole conversation, and names none.
+
+A conversation that this client had before is found on the record by its first message, and continued if what was said
+there is what the client sends. Any other conversation gets a session of its own, and what was said in it so far is put
+on record as history. So nobody reads along in another's conversation, and an edited message begins a new session.
+"""
+
+import hashlib
+import os
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+
+from msgspec import Struct
+
+from gesta.agent import Agent
+from gesta.codec.rows import digest_of
+from gesta.entry import Entry
+from gesta.kinds import AssistantContent, BeginContent, UserContent
+from gesta.log.journal import closing, open_root
+from gesta.record.record import Record, writing
+from gesta.serve.chat_messages import Asked
+from gesta.state.run import RunState
+
+LATEST = 16
+"""Conversations with the same first message that are compared, from the latest on."""
+WAITS = "⏳ "
+"""Begins what a client is shown of a turn that waits: those words are on no record."""
+GIVEN = "given"
+"""Name of the span that holds what was said before the client came here."""
+
+
+class Place(Struct, frozen=True):
+    """Where a message goes."""
+
+    session: str
+    key: str
+    """Makes sending the request again the same as sending it once."""
+
+
+class Conversations:
+    """The sessions of the clients of chat completions in one record."""
+
+    def __init__(self, record: Record) -> None:
+        self._record = record
+        self._busy: set[str] = set()
+
+    @asynccontextmanager
+    async def place(self, agent: Agent, asked: Asked, *, whose: str, again: str, retried: bool) -> AsyncIterator[Place]:
+        """Find the session for a request, or begin one; no other request of this server goes there in this block.
+
+        Args:
+            whose: the client, and the person it speaks for.
+            again: the client's own key for this request; empty if it has none.
+            retried: whether the client sent the same before and got no answer.
+        """
+        place = await self._place(agent, asked, whose, again, retried=retried)
+        mine = place.session not in self._busy
+        self._busy.add(place.session)
+        try:
+            yield place
+        finally:
+            if mine:
+                self._busy.discard(place.session)
+
+    async def _place(self, agent: Agent, asked: Asked, whose: str, again: str, *, retried: bool) -> Place:
+        first = next((text for role, text in asked.history if role == "user"), asked.text)
+        base = f"chat-{digest_of([whose, agent.name, first])[:16]}-"
+        there = await self._count(base, agent)
+        key = f"chat:{hashlib.sha256(again.encode()).hexdigest()[:32]}" if again else None
+        for number in range(there, max(0, there - LATEST), -1):
+            place = await self._fitting(f"{base}{number}", agent, asked, key, retried=retried)
+            if place is not None:
+                return place
+        return await self._begin(base, there, agent, asked, key or _new_key())
+
+    async def _fitting(
+        self, session: str, agent: Agent, asked: Asked, key: str | None, *, retried: bool
+    ) -> Place | None:
+        """Return the place in a session for a request; `None` where something else was said there."""
+        run = await self._run(session, agent)
+        if run is None:
+            return None
+        said, state = spoken(await self._record.read(run)), await self._record.state(run)
+        if key is not None and key in state.turns:
+            return Place(session, key)
+        asked_last = said[:-1] if said and said[-1][0] == "assistant" else said
+        if retried and (last := _last_key(state)) and alike(asked_last, (*asked.history, ("user", asked.text))):
+            return Place(session, last)
+        if session in self._busy or not alike(said, asked.history) or (state.open and not _waits(asked)):
+            return None
+        return Place(session, key or _new_key())
+
+    async def _count(self, base: str, agent: Agent) -> int:
+        """Return how many sessions begin with the same message: they are numbered from 1."""
+        below, above = 0, 1
+        while await self._run(f"{base}{above}", agent) is not None:
+            below, above = above, above * 2
+        while above - below > 1:
+            middle = (below + above) // 2
+            if await self._run(f"{base}{middle}", agent) is not None:
+                below = middle
+            else:
+                above = middle
+        return below
+
+    async def _run(self, session: str, agent: Agent) -> str | None:
+        rows = await self._record.store.runs(session)
+        return next((row.run for row in rows if row.parent_run is None and row.name == agent.name), None)
+
+    async def _begin(self, base: str, there: int, agent: Agent, asked: Asked, key: str) -> Place:
+        """Begin the next session, with what the client says was said before."""
+        while True:
+            there += 1
+            session = f"{base}{there}"
+            async with writing(self._record, session, agent.name) as (journal, opened):
+                if journal.head:  # another process was first
+                    continue
+                log = open_root(journal, BeginContent(name=GIVEN), opened)
+                with closing(log, None):
+                    for role, text in asked.history:
+                        content = UserContent if role == "user" else AssistantContent
+                        log.write(content(value=text, history=True))
+            return Place(session, key)
+
+
+def spoken(entries: Iterable[Entry]) -> list[tuple[str, str]]:
+    """Return what was said on the record of a run by persons and to them, role and text each."""
+    said: list[tuple[str, str]] = []
+    for entry in entries:
+        match entry.content:
+            case UserContent(value=text):
+                role = "user"
+            case AssistantContent(value=text):
+                role = "assistant"
+            case _:
+                continue
+        if said and said[-1][0] == role:
+            said[-1] = role, f"{said[-1][1]}\n\n{text}"
+        else:
+            said.append((role, text))
+    return said
+
+
+def alike(said: Iterable[tuple[str, str]], shown: Iterable[tuple[str, str]]) -> bool:
+    """Return whether a client's conversation is the one on record.
+
+    A client may have been shown more words of the model before an answer, so that only has to end as it does on record.
+    What it was shown of a turn that waited is on no record: such a turn has any answer, or none.
+    """
+    left = list(said)
+    for role, text in shown:
+        if role == "assistant" and text.startswith(WAITS):
+            if left and left[0][0] == "assistant":
+                left.pop(0)
+            continue
+        if not left or left[0][0] != role:
+            return False
+        known = left.pop(0)[1]
+        if known != text and not (role == "assistant" and known and text.endswith(known)):
+            return False
+    return not left
+
+
+def _waits(asked: Asked) -> bool:
+    """Return whether the client was told last that the turn waits."""
+    return bool(asked.history) and asked.history[-1][1].startswith(WAITS)
+
+
+def _last_key(state: RunState) -> str | None:
+    return state.turn.key if state.turn is not None else None
+
+
+def _new_key() -> str:
+    return f"chat:{os.urandom(16).hex()}"

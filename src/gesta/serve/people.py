@@ -1,0 +1,80 @@
+"""What a person says from a page: yes or no to a call, an answer, what became of a doubt, and that a turn ends.
+
+Who says it is a claim of the client: it is written down together with the name of the client's token.
+"""
+
+from typing import Literal, cast
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from gesta.serve.access import ANYBODY
+from gesta.serve.bodies import Answer, Approval, Cancellation, Refused, Resolution, answered, read, shown
+from gesta.serve.service import Service
+
+VERDICTS = ("done", "failed", "retry")
+
+
+def who(request: Request, by: str | None) -> str:
+    """Return who says something, as it is written down: the person, and the client that says so."""
+    client: str = request.state.client
+    if by is None or client == ANYBODY:
+        return by or client
+    return f"{by} via {client}"
+
+
+async def approve(request: Request, service: Service) -> Response:
+    """Allow one call of a tool, and go on with the run."""
+    return await _decide(request, service, allowed=True)
+
+
+async def deny(request: Request, service: Service) -> Response:
+    """Refuse one call of a tool: it does not run, the model reads why, and the run goes on."""
+    return await _decide(request, service, allowed=False)
+
+
+async def _decide(request: Request, service: Service, *, allowed: bool) -> Response:
+    said, run = await read(request, Approval), await found(request, service)
+    by, record = who(request, said.by), service.record
+    if allowed:
+        new = await record.approve(run, said.call, by=by, args=said.args, reason=said.reason, token=said.token)
+    elif said.args is not None:
+        raise Refused(400, "BadRequest", "A call that is denied does not run, so it takes no args.")
+    else:
+        new = await record.deny(run, said.call, by=by, reason=said.reason, token=said.token)
+    return _heard(service, run, new=new)
+
+
+async def answer(request: Request, service: Service) -> Response:
+    """Answer a question, and go on with the run."""
+    said, run = await read(request, Answer), await found(request, service)
+    new = await service.record.answer(run, said.value, said.question, by=who(request, said.by))
+    return _heard(service, run, new=new)
+
+
+async def resolve(request: Request, service: Service) -> Response:
+    """Settle a call whose outcome nobody knew, and go on with the run."""
+    said, run = await read(request, Resolution), await found(request, service)
+    if said.verdict not in VERDICTS:
+        raise Refused(400, "BadRequest", f"verdict is {said.verdict!r:.40}, expected one of {', '.join(VERDICTS)}.")
+    verdict = cast("Literal['done', 'failed', 'retry']", said.verdict)
+    new = await service.record.resolve(run, verdict, said.call, by=who(request, said.by), result=said.result)
+    return _heard(service, run, new=new)
+
+
+async def cancel(request: Request, service: Service) -> Response:
+    """End the open turn of a run. Where it is at work, it ends at its next step, and the outcome is null."""
+    said, run = await read(request, Cancellation), await found(request, service)
+    outcome = await service.record.cancel(run, by=who(request, said.by), reason=said.reason)
+    return answered({"run": run, "outcome": shown(outcome) if outcome is not None else None})
+
+
+async def found(request: Request, service: Service) -> str:
+    """Return the id of the run that the path names by its id, a unique prefix or its session."""
+    return (await service.record.find(request.path_params["run"])).run
+
+
+def _heard(service: Service, run: str, *, new: bool) -> Response:
+    """Return that a letter is on its way, and go on with the run."""
+    service.go_on(run)
+    return answered({"run": run, "new": new}, 202)

@@ -1,0 +1,69 @@
+"""Every path of the server, with what is sent to it: the routes and their description are made from this table."""
+
+from collections.abc import Awaitable, Callable
+from typing import Literal
+
+from msgspec import Struct
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from gesta.serve import bodies, chat, chat_messages, people, runs
+from gesta.serve.access import BodyTooLarge
+from gesta.serve.bodies import failure, too_large
+from gesta.serve.service import LOGGER, Service
+
+Answering = Callable[[Request, Service], Awaitable[Response]]
+Method = Literal["GET", "POST"]
+
+
+class Place(Struct, frozen=True):
+    """A path, and what answers it."""
+
+    method: Method
+    path: str
+    answers: Answering
+    body: type[Struct] | None = None
+    streams: bool = False
+    """Whether it may answer with server-sent events."""
+
+    @property
+    def summary(self) -> str:
+        """What it does, in a sentence."""
+        return (self.answers.__doc__ or "").partition("\n")[0].rstrip(".")
+
+
+PLACES = (
+    Place("GET", "/health", runs.health),
+    Place("GET", "/agents", runs.agents),
+    Place("POST", "/sessions/{session}/messages", runs.message, bodies.NewMessage, streams=True),
+    Place("GET", "/waiting", runs.waiting),
+    Place("GET", "/runs/{run}", runs.run),
+    Place("POST", "/runs/{run}/approve", people.approve, bodies.Approval),
+    Place("POST", "/runs/{run}/deny", people.deny, bodies.Approval),
+    Place("POST", "/runs/{run}/answer", people.answer, bodies.Answer),
+    Place("POST", "/runs/{run}/resolve", people.resolve, bodies.Resolution),
+    Place("POST", "/runs/{run}/cancel", people.cancel, bodies.Cancellation),
+    Place("GET", "/v1/models", chat.models),
+    Place("POST", "/v1/chat/completions", chat.completions, chat_messages.ChatRequest, streams=True),
+)
+
+
+def routes(service: Service) -> list[Route]:
+    """Return the routes of a service."""
+    return [Route(place.path, _answering(place, service), methods=[place.method]) for place in PLACES]
+
+
+def _answering(place: Place, service: Service) -> Callable[[Request], Awaitable[Response]]:
+    async def answer(request: Request) -> Response:
+        try:
+            return await place.answers(request, service)
+        except BodyTooLarge as raised:
+            return too_large(raised.most)
+        except Exception as raised:  # noqa: BLE001 - whatever it was, the client is answered
+            made = failure(raised)
+            if made.status_code == 500:
+                LOGGER.error("%s %s failed", place.method, place.path, exc_info=raised)
+            return made
+
+    return answer

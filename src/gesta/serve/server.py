@@ -1,0 +1,48 @@
+"""Runs the application with uvicorn. Asked to end, it takes nothing new, and leaves open turns for the next start."""
+
+from collections.abc import Callable
+from socket import socket
+from types import FrameType
+
+import uvicorn
+from starlette.applications import Starlette
+
+from gesta.serve.service import Service
+
+DRAIN_S = 10
+"""Seconds in which requests at work may end."""
+
+
+class Server(uvicorn.Server):
+    """A server that tells its service to drain as soon as it is asked to end."""
+
+    def __init__(self, config: uvicorn.Config, service: Service, ready: Callable[[str], None]) -> None:
+        super().__init__(config)
+        self._service, self._ready = service, ready
+
+    async def startup(self, sockets: list[socket] | None = None) -> None:
+        """Start to listen, and tell where."""
+        await super().startup(sockets)
+        if self.started:
+            host, port = self.servers[0].sockets[0].getsockname()[:2]
+            self._ready(f"http://{f'[{host}]' if ':' in host else host}:{port}")
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Begin to end."""
+        if self.servers:
+            self.servers[0].get_loop().call_soon_threadsafe(self._service.drain)
+        super().handle_exit(sig, frame)
+
+
+def serve(app: Starlette, service: Service, *, host: str, port: int, ready: Callable[[str], None]) -> None:
+    """Serve an application until SIGTERM or Ctrl-C.
+
+    Args:
+        app: what `assembled` gives, with its service.
+        port: 0 for any that is free.
+        ready: is called with the address, once requests are answered.
+    """
+    config = uvicorn.Config(
+        app, host=host, port=port, log_level="warning", access_log=False, timeout_graceful_shutdown=DRAIN_S
+    )
+    Server(config, service, ready).run()

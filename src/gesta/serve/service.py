@@ -1,0 +1,140 @@
+"""The agents of a record while they are served: which there are, what goes on in the background, and the end of it."""
+
+import logging
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import anyio
+
+from gesta.address import Record
+from gesta.agent import Agent
+from gesta.errors import AgentError, GestaError, RunHeld, message_of, nearest
+from gesta.events import Outcome
+from gesta.record.stream import breaks_off
+from gesta.serve.bodies import Refused
+from gesta.serve.chat_sessions import Conversations
+from gesta.worker import Worker
+
+LOGGER = logging.getLogger("gesta")
+
+
+class Service:
+    """Agents and the record that they work on."""
+
+    def __init__(self, agents: Sequence[Agent], *, turns: int, followers: int) -> None:
+        """Prepare a service.
+
+        Args:
+            turns: that are taken at once; one more is refused with status 429.
+            followers: streams that are open at once; the same.
+
+        Raises:
+            AgentError: there is no agent, or two have one name.
+        """
+        names = [agent.name for agent in agents]
+        if not agents or len(set(names)) < len(names):
+            raise AgentError(
+                f"A server has one or more agents of different names, found: {', '.join(names) or 'none'}."
+            )
+        self.agents = {agent.name: agent for agent in agents}
+        self.turns = Places(turns, "turns at work", "turns= or --turns")
+        self.followers = Places(followers, "streams open", "followers= or --followers")
+        self.draining = anyio.Event()
+        """Set when the server is about to end: streams end, and turns are left open."""
+        self._record: Record | None = None
+        self._conversations: Conversations | None = None
+
+    @property
+    def conversations(self) -> Conversations:
+        """The sessions of chat completions."""
+        assert self._conversations is not None
+        return self._conversations
+
+    @property
+    def record(self) -> Record:
+        """The record. Raises Refused before the server has opened it and after it has ended."""
+        if self._record is None or self.draining.is_set():
+            raise Refused(503, "Draining", "This server is starting or ending. Ask again.", {"Retry-After": "1"})
+        return self._record
+
+    def agent(self, name: str | None) -> Agent[Any]:
+        """Return the agent of a name, or the only one. Raises Refused."""
+        if name is None and len(self.agents) == 1:
+            return next(iter(self.agents.values()))
+        if name is None:
+            raise Refused(400, "NoAgent", f"Name the agent: {', '.join(self.agents)}.")
+        if name not in self.agents:
+            message = f"No agent {name!r:.80} is served here.{nearest(name, self.agents)}"
+            raise Refused(404, "NoAgent", f"{message} There are: {', '.join(self.agents)}.")
+        return self.agents[name]
+
+    def begin(self, record: Record, *, work: bool) -> None:
+        """Serve a record until it is closed.
+
+        Args:
+            work: whether turns that were left open, answered or resumed go on here, as `gesta work` does it.
+        """
+        self._record, self._conversations = record, Conversations(record)
+        if work:
+            worker = Worker(record, list(self.agents.values()), jobs=self.turns.most)
+            record.start(partial(worker.work, _went))
+
+    def drain(self) -> None:
+        """Refuse what is new, end all streams, and leave the turns at work open for the next start."""
+        if not self.draining.is_set():
+            self.draining.set()
+            if self._record is not None:
+                self._record.close()
+
+    def go_on(self, run: str) -> None:
+        """Go on with a root run in the background, as somebody has just said something that it waited for."""
+        self.record.start(partial(self._go_on, run))
+
+    async def _go_on(self, run: str) -> None:
+        record = self.record
+        try:
+            row = await record.find(run)
+            while row.parent_run is not None:
+                row = await record.find(row.parent_run)
+            if row.name in self.agents:
+                await record.resume(row.run, self.agents[row.name], by=None)
+        except RunHeld:  # whoever holds it takes in what was said
+            return
+        except BaseException as raised:
+            if breaks_off(raised):
+                raise
+            how = message_of(raised) if isinstance(raised, GestaError) else type(raised).__name__
+            LOGGER.warning("Run %s could not go on: %s", run, how, exc_info=None if how else raised)
+
+
+def _went(outcome: Outcome) -> None:
+    LOGGER.info("run %s, session %s: %s", outcome.run, outcome.session, outcome.reason)
+
+
+class Places:
+    """A number of things that may go on at once."""
+
+    def __init__(self, most: int, what: str, raised_by: str) -> None:
+        self.most, self._what, self._raised_by = most, what, raised_by
+        self.taken = 0
+
+    def __enter__(self) -> None:
+        """Occupy a place in this block; see `occupy`."""
+        self.occupy()
+
+    def __exit__(self, *_: object) -> None:
+        """Free the place."""
+        self.free()
+
+    def occupy(self) -> None:
+        """Occupy a place. Raises Refused where none is left."""
+        if self.taken >= self.most:
+            found = f"There are {self.taken} {self._what}, and no more are taken at once."
+            found = f"{found} Ask again, or raise {self._raised_by}."
+            raise Refused(429, "TooMany", found, {"Retry-After": "1"})
+        self.taken += 1
+
+    def free(self) -> None:
+        """Free a place."""
+        self.taken -= 1

@@ -1,0 +1,107 @@
+"""Server-sent events: each with its place in the record as its id, so that a browser which comes back misses nothing.
+
+The form is that of the WHATWG HTML standard, section "Server-sent events".
+"""
+
+import logging
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import anyio
+import msgspec
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from gesta.serve.bodies import failure
+from gesta.text.redactor import SECRETS
+
+LOGGER = logging.getLogger("gesta")
+BEAT_S = 15.0
+"""Seconds of silence after which a comment is sent, so that no proxy takes the stream for dead."""
+HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+
+
+def line(data: bytes, *, event: str | None = None, id_: str | None = None) -> bytes:
+    """Return one event as it is sent."""
+    head = f"id: {id_}\n".encode() if id_ is not None else b""
+    head += f"event: {event}\n".encode() if event is not None else b""
+    return head + b"data: " + data + b"\n\n"
+
+
+def encoded(value: Any) -> bytes:
+    """Return a value as JSON in one line, without the secrets of this process."""
+    return SECRETS.bytes(msgspec.json.encode(value))
+
+
+class EventStream(Response):
+    """Sends what an iterator yields, until that ends, the client leaves or the server is about to end."""
+
+    media_type = "text/event-stream"
+
+    def __init__(
+        self,
+        lines: AsyncIterator[bytes],
+        draining: anyio.Event,
+        *,
+        failing: Callable[[BaseException], bytes] | None = None,
+        leave: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Prepare the answer.
+
+        Args:
+            lines: ready to send.
+            failing: makes the last line where the iterator raises.
+            leave: is called when the stream has ended.
+        """
+        super().__init__(headers=HEADERS)
+        self.raw_headers = [pair for pair in self.raw_headers if pair[0] != b"content-length"]
+        self._lines, self._draining = lines, draining
+        self._failing, self._leave = failing or _failed, leave
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the events."""
+        del scope
+        heard = anyio.Event()
+
+        async def ends_with(wait: Callable[[], Any]) -> None:
+            await wait()
+            group.cancel_scope.cancel()
+
+        async def left() -> None:
+            while (await receive())["type"] != "http.disconnect":
+                pass
+
+        async def beat() -> None:
+            nonlocal heard
+            while True:
+                heard = anyio.Event()
+                with anyio.move_on_after(BEAT_S):
+                    await heard.wait()
+                    continue
+                await send({"type": "http.response.body", "body": b": \n\n", "more_body": True})
+
+        try:
+            await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+            async with anyio.create_task_group() as group:
+                for task in (left, self._draining.wait):
+                    group.start_soon(ends_with, task)
+                group.start_soon(beat)
+                try:
+                    async for each in self._lines:
+                        heard.set()
+                        await send({"type": "http.response.body", "body": each, "more_body": True})
+                except Exception as raised:
+                    LOGGER.warning("A stream failed.", exc_info=raised)
+                    await send({"type": "http.response.body", "body": self._failing(raised), "more_body": True})
+                group.cancel_scope.cancel()
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+        finally:
+            self._leave()
+            with anyio.CancelScope(shield=True):
+                if (close := getattr(self._lines, "aclose", None)) is not None:
+                    await close()
+
+
+def _failed(raised: BaseException) -> bytes:
+    """Return the last line of a stream that failed."""
+    return line(bytes(failure(raised).body), event="failed")

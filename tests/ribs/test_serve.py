@@ -1,0 +1,211 @@
+"""Agents behind HTTP: what is sent comes on the record, a person's word lets a run go on, and nobody gets in unasked."""
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import anyio
+import httpx2
+import pytest
+from starlette.applications import Starlette
+from starlette.routing import Mount
+from tests.serving import DESK, post, served
+
+import gesta
+from gesta.errors import AgentError
+from gesta.serve import Access, app
+from gesta.serve.routes import PLACES
+
+TOKEN = "a-token-of-a-client-3141592653589793"
+
+
+@pytest.fixture(scope="module")
+def desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with served(tmp_path_factory.mktemp("desk") / "desk.gesta") as address:
+        yield address
+
+
+def error(response: httpx2.Response) -> tuple[int, str]:
+    return response.status_code, response.json()["error"]["message"]
+
+
+def test_a_message_is_answered_with_the_outcome_of_its_turn(desk: str) -> None:
+    outcome = post(desk, "/sessions/a/messages", {"message": "Hello."}).json()
+    assert (outcome["reason"], outcome["answer"], outcome["session"]) == ("answered", "You said: Hello.", "a")
+
+
+def test_a_message_with_a_key_is_answered_once(desk: str) -> None:
+    said = {"message": "Once.", "key": "m1", "user": "anna"}
+    first, second = (post(desk, "/sessions/once/messages", said).json() for _ in range(2))
+    assert first["turn"] == second["turn"]
+    other = post(desk, "/sessions/once/messages", {**said, "message": "Twice."})
+    assert other.status_code == 409
+    assert other.json()["error"]["type"] == "OtherMessage"
+
+
+def test_a_turn_waits_for_an_approval_and_goes_on_when_it_comes(desk: str) -> None:
+    waits = post(desk, "/sessions/pay/messages", {"message": "I want a refund."}).json()
+    (wait,) = waits["waiting"]
+    assert (wait["what"], wait["tool"], wait["args"]) == ("approval", "refund", {"order": 42, "cents": 6490})
+    assert wait in httpx2.get(f"{desk}/waiting").json()
+    assert post(desk, "/runs/pay/approve", {"by": "ann", "call": wait["call"]}).status_code == 202
+    said = {"message": "Thanks."}
+    assert "Thanks." in post(desk, "/sessions/pay/messages", said).json()["answer"]  # behind the turn that went on
+    assert httpx2.get(f"{desk}/runs/pay").json()["turns"] == 2
+
+
+def test_what_was_denied_does_not_run_and_a_second_word_is_refused(desk: str) -> None:
+    post(desk, "/sessions/deny/messages", {"message": "I want a refund."})
+    assert post(desk, "/runs/deny/deny", {"reason": "too much", "args": {}}).status_code == 400
+    assert post(desk, "/runs/deny/deny", {"reason": "too much"}).status_code == 202
+    answer = post(desk, "/sessions/deny/messages", {"message": "And now?"}).json()["answer"]
+    assert "And now?" in answer
+    status, message = error(post(desk, "/runs/deny/approve", {}))
+    assert status == 409
+    assert "approval" in message
+
+
+def test_a_turn_that_waits_is_cancelled(desk: str) -> None:
+    post(desk, "/sessions/stop/messages", {"message": "I want a refund."})
+    ended = post(desk, "/runs/stop/cancel", {"by": "ann"}).json()
+    assert ended["outcome"]["reason"] == "cancelled"
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "said"),
+    [
+        ("/sessions/x/messages", {"mesage": "Hello."}, 400, "unknown field `mesage`. Did you mean 'message'?"),
+        ("/sessions/x/messages", {}, 400, "missing required field `message`"),
+        ("/sessions/x/messages", {"message": "Hello.", "agent": "dek"}, 404, "Did you mean 'desk'?"),
+        ("/runs/nobody/approve", {}, 404, "nobody"),
+        ("/runs/nobody/resolve", {"verdict": "perhaps"}, 404, "nobody"),
+        ("/nowhere", {}, 404, "No such path: POST /nowhere. GET /openapi.json lists them."),
+        ("/health", {}, 405, "No such method for this path"),
+    ],
+)
+def test_a_wrong_request_is_told_what_was_expected(desk: str, path: str, body: Any, status: int, said: str) -> None:
+    found, message = error(post(desk, path, body))
+    assert found == status
+    assert said in message
+
+
+def test_a_body_that_is_no_json_is_refused(desk: str) -> None:
+    def sent(content: bytes, kind: str) -> int:
+        return error(httpx2.post(f"{desk}/sessions/x/messages", content=content, headers={"content-type": kind}))[0]
+
+    assert sent(b"{", "application/json") == 400
+    assert sent(b"\xff", "application/json") == 400
+    assert sent(b"[" * 100_000, "application/json") == 400
+    assert sent(b"{}", "text/plain") == 415
+
+
+def test_the_description_names_every_path_and_each_has_a_sentence(desk: str) -> None:
+    described = httpx2.get(f"{desk}/openapi.json").json()
+    for place in PLACES:
+        operation = described["paths"][place.path][place.method.lower()]
+        assert len(operation["summary"]) > 10, place.path
+    assert described["openapi"] == "3.1.0"
+
+
+def test_a_failure_shows_no_traceback(desk: str) -> None:
+    whole = post(desk, "/sessions/fail/messages", {"message": "Please break."})
+    assert whole.json()["reason"] == "failed"
+    assert "the model is broken" in whole.text
+    assert "Traceback" not in whole.text
+    lines = post(desk, "/sessions/fail/messages", {"message": "Please break."}, accept="text/event-stream").text
+    assert "the model is broken" in lines
+    assert "Traceback" not in lines
+
+
+def test_a_stream_gives_the_events_and_the_outcome(desk: str) -> None:
+    lines = post(desk, "/sessions/s/messages", {"message": "the weather?"}, accept="text/event-stream").text
+    kinds = [line.removeprefix("event: ") for line in lines.splitlines() if line.startswith("event: ")]
+    assert "observation" in kinds
+    assert kinds[-1] == "outcome"
+
+
+@pytest.mark.parametrize("host", ["shop.example", "127.0.0.1.shop.example", "localhost.shop.example:80"])
+def test_without_tokens_only_requests_to_this_machine_are_answered(desk: str, host: str) -> None:
+    status, message = error(httpx2.get(f"{desk}/health", headers={"host": host}))
+    assert status == 403
+    assert host in message
+
+
+def test_a_page_of_another_site_may_ask_only_if_it_is_named(tmp_path: Path) -> None:
+    with served(tmp_path / "r.gesta", access=Access(origins=["https://shop.example"])) as address:
+        other = post(address, "/sessions/a/messages", {"message": "x"}, origin="https://evil.example")
+        assert error(other) == (403, "Pages of https://evil.example may not ask here. Name it in origins= or --origin.")
+        named = post(address, "/sessions/a/messages", {"message": "x"}, origin="https://shop.example")
+        assert named.headers["access-control-allow-origin"] == "https://shop.example"
+        asks = {"origin": "https://shop.example", "access-control-request-method": "POST"}
+        assert httpx2.options(f"{address}/sessions/a/messages", headers=asks).status_code == 200
+
+
+def test_with_tokens_only_who_has_one_is_answered_and_it_is_on_no_record(tmp_path: Path) -> None:
+    with served(tmp_path / "r.gesta", access=Access(tokens={"web": TOKEN, "desk": f"{TOKEN}-2"})) as address:
+        for wrong in ({}, {"authorization": "Bearer x"}, {"authorization": TOKEN}, {"authorization": f"Basic {TOKEN}"}):
+            refused = post(address, "/sessions/a/messages", {"message": "x"}, **wrong)
+            assert refused.status_code == 401
+            assert refused.headers["www-authenticate"] == "Bearer"
+        assert httpx2.get(f"{address}/health").status_code == 200
+        right = {"authorization": f"Bearer {TOKEN}"}
+        answer = post(address, "/sessions/a/messages", {"message": f"I know {TOKEN}"}, **right)
+        assert answer.json()["answer"] == "You said: I know <secret token-of-web>"
+        post(address, "/sessions/b/messages", {"message": "a refund"}, **right)
+        assert post(address, "/runs/b/approve", {"by": "ann"}, **right).status_code == 202
+        post(address, "/sessions/b/messages", {"message": "Thanks."}, **right)
+    record = (tmp_path / "r.gesta").read_bytes()
+    assert TOKEN.encode() not in record
+    assert b"ann via web" in record
+
+
+def test_a_body_beyond_the_bound_is_refused_with_and_without_a_length(tmp_path: Path) -> None:
+    with served(tmp_path / "r.gesta", access=Access(body_bytes=100)) as address:
+        assert error(post(address, "/sessions/a/messages", {"message": "x" * 200}))[0] == 413
+        json = {"content-type": "application/json"}
+        parts = (b" " * 60 for _ in range(3))
+        status, message = error(httpx2.post(f"{address}/sessions/a/messages", content=parts, headers=json))
+        assert status == 413
+        assert "more than 100 bytes" in message
+
+
+def test_more_turns_than_the_bound_are_refused_until_one_has_ended(tmp_path: Path) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    async def slow(_messages: Any, _header: Any) -> str:
+        begun.set()
+        assert await anyio.to_thread.run_sync(go_on.wait, 10)
+        return "Done."
+
+    agent = gesta.Agent("slow", model=gesta.function(slow))
+    with served(tmp_path / "r.gesta", agents=[agent], access=Access(turns=1)) as address:
+        first = threading.Thread(target=post, args=(address, "/sessions/a/messages", {"message": "x"}))
+        first.start()
+        assert begun.wait(10)
+        refused = post(address, "/sessions/b/messages", {"message": "x"})
+        assert refused.status_code == 429
+        assert refused.headers["retry-after"] == "1"
+        go_on.set()
+        first.join(10)
+        assert post(address, "/sessions/b/messages", {"message": "x"}).json()["answer"] == "Done."
+
+
+def test_a_server_needs_agents_of_different_names_and_a_token_of_some_length(tmp_path: Path) -> None:
+    with pytest.raises(AgentError, match="found: desk, desk"):
+        app(str(tmp_path / "r.gesta"), [DESK, DESK])
+    with pytest.raises(AgentError, match="expected at least 8"):
+        Access(tokens={"web": "short"})
+    with pytest.raises(TypeError, match="Did you mean 'tokens'"):
+        Access(token="x" * 40)  # type: ignore[call-arg]
+
+
+async def test_it_is_mounted_in_another_application_on_an_opened_record() -> None:
+    async with gesta.open(":memory:") as record:
+        outer = Starlette(routes=[Mount("/agents", app(record, [DESK]))])
+        transport = httpx2.ASGITransport(app=outer)
+        async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
+            await anyio.lowlevel.checkpoint()
+            said = await client.post("/agents/sessions/a/messages", json={"message": "Hello."})
+            assert said.json()["answer"] == "You said: Hello."
+        assert (await record.find("a")).session == "a"

@@ -1,0 +1,237 @@
+"""The `openai` client, unchanged, talks to a served agent; its conversations are sessions of the record."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import apsw
+import openai
+import pytest
+from tests.serving import post, served
+
+import gesta
+
+Messages = list[Any]
+WHERE: Any = {
+    "type": "function",
+    "function": {
+        "name": "where",
+        "description": "Where a parcel is.",
+        "parameters": {"type": "object", "properties": {"parcel": {"type": "integer"}}, "required": ["parcel"]},
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
+    path = tmp_path_factory.mktemp("chat") / "chat.gesta"
+    with served(path) as address:
+        yield address, path
+
+
+@pytest.fixture
+def client(place: tuple[str, Path]) -> openai.OpenAI:
+    return openai.OpenAI(base_url=f"{place[0]}/v1", api_key="none", max_retries=0)
+
+
+def say(client: openai.OpenAI, messages: Messages, text: str, **more: Any) -> Any:
+    """Ask as a chat front end does: the whole conversation each time."""
+    messages.append({"role": "user", "content": text})
+    return complete(client, messages, **more)
+
+
+def complete(client: openai.OpenAI, messages: Messages, **more: Any) -> Any:
+    completion = client.chat.completions.create(model="desk", messages=messages, **more)
+    messages.append(completion.choices[0].message.model_dump(exclude_none=True))
+    return completion
+
+
+def words(client: openai.OpenAI, messages: Messages, **more: Any) -> str:
+    stream = client.chat.completions.create(model="desk", messages=messages, stream=True, **more)
+    return "".join(chunk.choices[0].delta.content or "" for chunk in stream if chunk.choices)
+
+
+def test_the_agents_are_its_models(client: openai.OpenAI) -> None:
+    assert [each.id for each in client.models.list()] == ["desk"]
+
+
+def test_a_conversation_goes_on_in_one_session(client: openai.OpenAI) -> None:
+    messages: Messages = []
+    first = say(client, messages, "One.", user="anna")
+    second = say(client, messages, "Two.", user="anna")
+    assert second.choices[0].message.content == "You said: One. | Two."
+    assert first.session == second.session
+    assert second.usage.total_tokens == second.usage.prompt_tokens + second.usage.completion_tokens
+
+
+def test_two_conversations_that_begin_alike_are_two_sessions(client: openai.OpenAI) -> None:
+    mine: Messages = []
+    yours: Messages = []
+    say(client, mine, "Alike.", user="anna")
+    say(client, yours, "Alike.", user="anna")
+    said = say(client, mine, "Mine.", user="anna"), say(client, yours, "Yours.", user="anna")
+    assert [each.choices[0].message.content for each in said] == [
+        "You said: Alike. | Mine.",
+        "You said: Alike. | Yours.",
+    ]
+    assert said[0].session != said[1].session
+
+
+def test_nobody_goes_on_with_the_conversation_of_another_user(client: openai.OpenAI) -> None:
+    messages: Messages = []
+    hers = say(client, messages, "Private.", user="anna")
+    his = say(client, [*messages], "And?", user="bert")
+    assert hers.session != his.session
+
+
+def test_an_edited_message_begins_a_session_with_what_was_said_before_it(client: openai.OpenAI) -> None:
+    messages: Messages = []
+    first = say(client, messages, "Red.", user="edit")
+    say(client, messages, "Green.", user="edit")
+    edited = say(client, messages[:2], "Blue.", user="edit")
+    assert edited.choices[0].message.content == "You said: Red. | Blue."
+    assert edited.session != first.session
+
+
+def test_a_conversation_that_began_elsewhere_is_put_on_record_as_history(client: openai.OpenAI) -> None:
+    messages: Messages = [{"role": "user", "content": "Before."}, {"role": "assistant", "content": "Indeed."}]
+    said = say(client, messages, "After.", user="elsewhere")
+    assert said.choices[0].message.content == "You said: Before. | After."
+    again = say(client, messages, "Later.", user="elsewhere")
+    assert again.session == said.session
+
+
+def test_words_come_as_a_stream_and_the_conversation_goes_on(client: openai.OpenAI) -> None:
+    messages: Messages = [{"role": "user", "content": "What of the weather?"}]
+    told = words(client, messages, user="stream")
+    assert told.startswith("Let me look.")
+    assert told.endswith("It says: Rome: 21 degrees, dry")
+    messages.append({"role": "assistant", "content": told})
+    assert say(client, messages, "Thanks.", user="stream").session.endswith("-1")
+
+
+def test_a_stream_ends_with_the_usage_where_that_is_asked_for(client: openai.OpenAI) -> None:
+    stream = client.chat.completions.create(
+        model="desk",
+        messages=[{"role": "user", "content": "Count."}],
+        stream=True,
+        stream_options={"include_usage": True},
+    )
+    *_, before, last = stream
+    assert before.choices[0].finish_reason == "stop"
+    assert last.usage is not None
+
+
+def test_the_client_carries_out_a_tool_of_its_own(client: openai.OpenAI) -> None:
+    messages: Messages = []
+    asked = say(client, messages, "Tell me where it is.", tools=[WHERE], user="tools")
+    (call,) = asked.choices[0].message.tool_calls
+    assert (asked.choices[0].finish_reason, call.function.name) == ("tool_calls", "where")
+    assert call.function.arguments == '{"parcel": 7}'
+    messages.append({"role": "tool", "tool_call_id": call.id, "content": "In Rome."})
+    told = complete(client, messages, tools=[WHERE], user="tools")
+    assert told.choices[0].message.content == "It says: In Rome."
+    after = say(client, messages, "Thanks.", tools=[WHERE], user="tools")
+    assert after.session == asked.session
+
+
+def test_calls_of_its_tools_come_in_a_stream_too(client: openai.OpenAI) -> None:
+    messages: Messages = [{"role": "user", "content": "Tell me where it is."}]
+    stream = client.chat.completions.create(
+        model="desk", messages=messages, tools=[WHERE], stream=True, user="in-a-stream"
+    )
+    deltas: list[Any] = [chunk.choices[0] for chunk in stream]
+    (calls,) = [each.delta.tool_calls for each in deltas if each.delta.tool_calls]
+    assert calls[0].function.name == "where"
+    assert deltas[-1].finish_reason == "tool_calls"
+
+
+def test_a_tool_that_the_agent_has_is_not_the_clients(client: openai.OpenAI) -> None:
+    named = {"type": "function", "function": {"name": "refund", "parameters": {}}}
+    with pytest.raises(openai.BadRequestError, match="has a tool 'refund' of its own"):
+        say(client, [], "A refund.", tools=[named])
+
+
+def test_an_invented_call_is_refused(client: openai.OpenAI) -> None:
+    messages: Messages = [
+        {"role": "user", "content": "x"},
+        {"role": "tool", "tool_call_id": "call_1", "content": "In Rome."},
+    ]
+    with pytest.raises(openai.BadRequestError, match="results of tools and a new message"):
+        complete(client, messages)
+    messages.insert(1, {"role": "assistant", "content": None, "tool_calls": []})
+    with pytest.raises(openai.BadRequestError, match="expected the id of a call made here"):
+        complete(client, messages)
+
+
+def test_a_turn_that_waits_says_so_and_the_next_message_waits_behind_it(place: tuple[str, Path]) -> None:
+    client = openai.OpenAI(base_url=f"{place[0]}/v1", api_key="none")
+    messages: Messages = []
+    waits = say(client, messages, "I want a refund.", user="waits")
+    assert waits.choices[0].message.content == "⏳ This waits for: approval of refund."
+    behind = say(client, messages, "Well?", user="waits")
+    assert "Your message waits behind" in behind.choices[0].message.content
+    assert behind.session == waits.session
+    assert post(place[0], f"/runs/{waits.run}/approve", {"by": "ann"}).status_code == 202
+
+
+def test_a_request_that_is_sent_again_is_answered_once(place: tuple[str, Path]) -> None:
+    client = openai.OpenAI(base_url=f"{place[0]}/v1", api_key="none")
+    for headers in ({"Idempotency-Key": "k1"}, {"x-stainless-retry-count": "1"}):
+        messages: Messages = [{"role": "user", "content": f"Once, by {[*headers]}."}]
+        runs = set()
+        for _ in range(2):
+            sent = client.chat.completions.create(model="desk", messages=messages, extra_headers=headers)
+            runs.add((sent.run, sent.choices[0].message.content))  # type: ignore[attr-defined]
+        assert len(runs) == 1
+
+
+def test_a_session_can_be_named(client: openai.OpenAI) -> None:
+    for text in ("One.", "Two."):
+        said = client.chat.completions.create(
+            model="desk", messages=[{"role": "user", "content": text}], extra_body={"session": "named"}
+        )
+    assert said.choices[0].message.content == "You said: One. | Two."
+
+
+def test_instructions_of_the_client_come_after_the_agents_own(tmp_path: Path) -> None:
+    seen: list[Any] = []
+
+    def look(_messages: list[Any], header: Any) -> str:
+        seen.append(header.meta["instructions"])
+        return "Seen."
+
+    agent = gesta.Agent("desk", model=gesta.function(look), instructions="Be kind.")
+    with served(tmp_path / "r.gesta", agents=[agent]) as address:
+        client = openai.OpenAI(base_url=f"{address}/v1", api_key="none")
+        complete(client, [{"role": "system", "content": "Be short."}, {"role": "user", "content": "x"}])
+    assert seen == ["Be kind.\n\nBe short."]
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ({"model": "desk", "messages": []}, "nothing is asked"),
+        ({"model": "desk", "messages": [{"role": "user", "content": "x"}], "n": 2}, "an agent answers once"),
+        ({"model": "desk", "messages": [{"role": "robot", "content": "x"}]}, "expected user, assistant or tool"),
+        (
+            {"model": "desk", "messages": [{"role": "user", "content": [{"type": "audio"}]}]},
+            "expected text or image_url",
+        ),
+        ({"messages": []}, "missing required field `model`"),
+    ],
+)
+def test_a_wrong_request_is_told_what_was_expected(place: tuple[str, Path], body: Any, said: str) -> None:
+    refused = post(place[0], "/v1/chat/completions", body)
+    assert refused.status_code == 400
+    assert said in refused.json()["error"]["message"]
+
+
+def test_a_turn_that_fails_is_an_error_of_the_server_and_not_taken_twice(place: tuple[str, Path]) -> None:
+    client = openai.OpenAI(base_url=f"{place[0]}/v1", api_key="none", max_retries=2)
+    with pytest.raises(openai.InternalServerError, match="the model is broken"):
+        say(client, [], "Please break.", user="fails")
+    connection = apsw.Connection(str(place[1]))
+    asked = connection.execute("SELECT count(*) FROM entries WHERE content LIKE '%Please break.%' AND kind = 'user'")
+    assert asked.fetchone() == (1,)
+    connection.close()

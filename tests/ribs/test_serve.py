@@ -75,7 +75,7 @@ def test_a_turn_that_waits_is_cancelled(desk: str) -> None:
 @pytest.mark.parametrize(
     ("path", "body", "status", "said"),
     [
-        ("/sessions/x/messages", {"mesage": "Hello."}, 400, "unknown field `mesage`. Did you mean 'message'?"),
+        ("/sessions/x/messages", {"messages": "Hello."}, 400, "unknown field `messages`. Did you mean 'message'?"),
         ("/sessions/x/messages", {}, 400, "missing required field `message`"),
         ("/sessions/x/messages", {"message": "Hello.", "agent": "dek"}, 404, "Did you mean 'desk'?"),
         ("/runs/nobody/approve", {}, 404, "nobody"),

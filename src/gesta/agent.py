@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from hashlib import sha256
+from inspect import isawaitable
 from typing import Any, Generic
 
 import msgspec
@@ -44,13 +45,48 @@ Program = Callable[[Any, str], Awaitable[T]] | Callable[[Any, str], Awaitable[An
 """An async function of the verbs and the text of a message, which gives the answer."""
 
 
+Instructions = str | Callable[[Context[Any]], str | Awaitable[str]]
+"""What a model is told first: a text, or a function of the turn's context that makes it."""
+
+
+async def instructions_text(instructions: Instructions, context: Context[Any]) -> str:
+    """Return instructions as a text. Raises TypeError if a function gives something else, and all that it raises."""
+    if isinstance(instructions, str):
+        return instructions
+    given = instructions(context)
+    text = await given if isawaitable(given) else given
+    if not isinstance(text, str):
+        raise TypeError(f"the function of the instructions gave {text!r:.60}, expected a text")
+    return text
+
+
+def joined(*parts: Instructions) -> Instructions:
+    """Return instructions one after the other: a text, or a function if one of them is one."""
+    if all(isinstance(part, str) for part in parts):
+        return "\n\n".join(str(part) for part in parts if part)
+
+    async def every(context: Context[Any]) -> str:
+        texts = [await instructions_text(part, context) for part in parts]
+        return "\n\n".join(filter(None, texts))
+
+    every.__qualname__ = " + ".join(part if isinstance(part, str) else function_name(part) for part in parts)
+    return every
+
+
+def function_name(function: Callable[..., Any]) -> str:
+    """Return the module and the name of a function or a callable object, without its place in memory."""
+    named = function if hasattr(function, "__qualname__") else type(function)
+    return f"{getattr(named, '__module__', '')}.{named.__qualname__}"
+
+
 class Agent(Struct, Generic[T], frozen=True, metaclass=Spelled):
     """Who answers: a name, a model, instructions, tools and rules. `T` is the type of the answer, text by default."""
 
     name: str
     model: Model | str = ""
     """A model, or an address `provider:model`. An agent with a program needs no model."""
-    instructions: str = ""
+    instructions: Instructions = ""
+    """What the model is told first. A function is called once in a turn, and what it gives is on record."""
     tools: Sequence[Tool] = ()
     formatter: Formatter[Any] | str = "tool-calls"
     policy: Policy = Policy()
@@ -162,7 +198,12 @@ class Agent(Struct, Generic[T], frozen=True, metaclass=Spelled):
 
         named = name or re.sub(r"[^a-zA-Z0-9_-]", "_", self.name)[:64] or "agent"
         made = tool(ask, name=named, effect="idempotent", timeout_s=math.inf)  # its own limits bound it
-        return replace(made, description=description or self.instructions.partition("\n")[0], agent=self)
+        return replace(
+            made,
+            description=description
+            or (self.instructions if isinstance(self.instructions, str) else "").partition("\n")[0],
+            agent=self,
+        )
 
     def answers_by(self) -> str | None:
         """Return how a model is held to the type of the answer; `None` if any text is an answer."""
@@ -186,7 +227,7 @@ class Agent(Struct, Generic[T], frozen=True, metaclass=Spelled):
         tools = [
             {"name": tool.name, "description": tool.description, "args_schema": tool.args_schema} for tool in self.tools
         ]
-        instructions = self.instructions
+        instructions = self.instructions if isinstance(self.instructions, str) else ""
         if output is None:
             pass
         elif by == "native":
@@ -213,6 +254,7 @@ class Agent(Struct, Generic[T], frozen=True, metaclass=Spelled):
         described = [self.name, msgspec.to_builtins(self.header()), self.formats().name, rules]
         described += [self.groups, self.state, getattr(self.program, "__qualname__", None)]
         described += [True] if self.repair else []
+        described += [] if isinstance(self.instructions, str) else [function_name(self.instructions)]
         policy, compact = self.policy, self.policy.compact
         if compact is not None and compact.by is not None:  # the name is enough for another agent
             policy = replace(policy, compact=replace(compact, by=compact.by.name))

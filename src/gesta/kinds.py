@@ -76,6 +76,8 @@ class RequestHeaderContent(Base, frozen=True, kw_only=True, tag="request-header"
     """JSON schema of the answer."""
     meta: dict[str, Any] | None = None
     """`model`, `instructions`, `settings`."""
+    made: str | None = None
+    """What the agent's function gave as instructions; `None` where they are a text."""
 
     @property
     def model(self) -> Any:

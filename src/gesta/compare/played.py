@@ -1,5 +1,6 @@
 """A model and tools that repeat what is on record and do nothing: a replay calls them in place of the real ones."""
 
+import functools
 import json
 import zlib
 from collections.abc import AsyncGenerator, Callable
@@ -7,15 +8,17 @@ from typing import Any, ParamSpec
 
 from msgspec.structs import replace
 
-from gesta.agent import Agent
+from gesta.agent import Agent, Instructions
 from gesta.compare.stage import Stage
 from gesta.errors import BadArguments
 from gesta.function_tool.context import Context
 from gesta.function_tool.tool import InThread, Tool
-from gesta.kinds import Error, RequestHeaderContent, ToolResultContent
+from gesta.kinds import Error, FaultContent, RequestContent, RequestHeaderContent, ToolResultContent
 from gesta.message import Message
 from gesta.model.request import Envelope, Given, Model, Parser, Piece, Request
+from gesta.perform.instructions import MADE_NONE
 from gesta.perform.result import DocumentedResult
+from gesta.state.calls import UNMADE
 
 P = ParamSpec("P")
 CONTEXT = "gesta_replayed_context"
@@ -99,6 +102,24 @@ def played(stage: Stage, tool: Tool) -> PlayedTool:
     if tool.effect == "transactional":
         fields["function"] = _giving(stage)
     return PlayedTool(**fields, stage=stage, real=tool)
+
+
+def instructing(stage: Stage, agent: Agent) -> Instructions:
+    """Return instructions that repeat what the agent's function gave or raised, without calling it."""
+    if isinstance(agent.instructions, str):
+        return agent.instructions
+
+    @functools.wraps(agent.instructions)
+    def again(_context: Context) -> str:
+        content = stage.coming()
+        if isinstance(content, RequestContent):
+            content = stage.recorded[content.header - 1].content
+        if isinstance(content, FaultContent) and content.error.type == UNMADE:
+            name, _, said = content.error.message.partition(MADE_NONE)[2].partition(": ")
+            raise type(name, (Exception,), {})(said)
+        return (content.made or "") if isinstance(content, RequestHeaderContent) else ""
+
+    return again
 
 
 def _giving(stage: Stage) -> Callable[P, Any]:

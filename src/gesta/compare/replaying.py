@@ -15,7 +15,7 @@ from msgspec import Struct
 from gesta.address import bind
 from gesta.agent import Agent
 from gesta.compare.outside import begins_turn, by_tool, from_outside, opens
-from gesta.compare.played import PlayedModel, played
+from gesta.compare.played import PlayedModel, instructing, played
 from gesta.compare.same import MISSING, Difference
 from gesta.compare.stage import Found, Stage
 from gesta.entry import Entry, fold
@@ -138,7 +138,8 @@ class Rehearsal:
         tools = [played(stage, tool) for tool in agent.tools]
         model = PlayedModel(stage, agent.asked()) if agent.model != "" else agent.model
         deps = agent.deps if stage.live else None
-        acting = msgspec.structs.replace(agent, model=model, tools=tools, deps=deps)
+        told = instructing(stage, agent)
+        acting = msgspec.structs.replace(agent, model=model, tools=tools, deps=deps, instructions=told)
         while stage.next is not None:
             started, before = stage.done, stage.found
             failure = await self._live(acting)

@@ -22,6 +22,7 @@ from gesta.function_tool.context import Done, NotDone
 from gesta.kinds import (
     AttemptContent,
     ChatCompletionContent,
+    Content,
     EdgeContent,
     FaultContent,
     Kind,
@@ -173,7 +174,7 @@ class Stage:
 
     async def gone(self, process: str) -> bool | None:
         """Return whether the process had ended, if the next entry on record says so."""
-        content = self.recorded[self._written].content if self._written < len(self.recorded) else None
+        content = self.coming()
         return content.over if isinstance(content, FaultContent) else None
 
     async def declare_gone(self, process: str, by: str) -> None:
@@ -274,10 +275,13 @@ class Stage:
         edges = [each for each in self.recorded if isinstance(each.content, EdgeContent) and each.causes == (attempt,)]
         return [(edge.content.dest[0], str(edge.content.payload)) for edge in edges]  # type: ignore[union-attr]
 
+    def coming(self) -> Content | None:
+        """Return the content of the next entry on record that the writer has not written yet."""
+        return self.recorded[self._written].content if self._written < len(self.recorded) else None
+
     def settled(self, attempt: int) -> Any:
         """Return the answer of `reconcile` about an attempt. Raises WriteFailed if it was not asked."""
-        entry = self.recorded[self._written] if self._written < len(self.recorded) else None
-        content = entry.content if entry is not None else None
+        content = self.coming()
         if isinstance(content, ResolutionContent) and content.of == attempt and content.by.startswith(RECONCILED):
             return Done(content.result) if content.verdict == "done" else NotDone()
         if isinstance(content, FaultContent) and content.of == attempt and content.error.type == UNSETTLED:

@@ -17,7 +17,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 from msgspec import Struct
 
-from gesta.agent import Agent, Unanswered
+from gesta.agent import Agent, Unanswered, joined
 from gesta.entry import Cause
 from gesta.function_tool.tool import Tool
 from gesta.text.objects import objects
@@ -76,7 +76,7 @@ def role(verbs: Verbs, name: str, prompts: Prompts | None = None, tools: Sequenc
     return msgspec.structs.replace(
         own,
         name=name,
-        instructions=f"{text}\n\n{own.instructions}" if own.instructions else text,
+        instructions=joined(text, own.instructions),
         tools=tuple(tools),
         formatter=own.formatter if tools else "tool-calls",
         meta={**own.meta, "prompt": {"name": name, "digest": hashlib.sha256(text.encode()).hexdigest()}},

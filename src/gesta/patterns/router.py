@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from gesta.agent import Agent
+from gesta.agent import Agent, joined
 from gesta.entry import Entry
 from gesta.errors import AgentError, nearest
 from gesta.kinds import DecisionContent
@@ -85,8 +85,7 @@ def router(
 
 def framed(agent: Agent, framing: str) -> Agent:
     """Return an agent with a text added to its instructions."""
-    texts = [text for text in (agent.instructions, framing) if text]
-    return msgspec.structs.replace(agent, instructions="\n\n".join(texts))
+    return msgspec.structs.replace(agent, instructions=joined(agent.instructions, framing))
 
 
 def task_type(value: Any) -> TaskType:

@@ -10,6 +10,7 @@ ORDER = (
     "doubts",
     "compaction",
     "generated",
+    "instructions",
     "model_call",
     "tool_call",
     "move",

@@ -113,6 +113,31 @@ def context_of(trial: Trial, live: LiveRun) -> Context:
     )
 
 
+def turn_context(live: LiveRun) -> Context:
+    """Make the context of a function that is called for a turn and for no call of a tool: it has no key."""
+    opened, turn = live.state.opened, live.state.turn
+    assert opened is not None and turn is not None
+    return Context(
+        record=live.record,
+        run=live.log.run,
+        session=opened.session,
+        user=live.state.user,
+        key="",
+        explain_id=f"{live.log.run}.{turn.begin}",
+        streaming=live.streaming,
+        clock=live.clock,
+        call=no_agent,
+        respond=partial(_in_task, current_token(), _respond, live, lambda: live.stop.asked),
+        cancelled=lambda: live.stop.asked,
+        deps=live.deps,
+    )
+
+
+async def no_agent(*_: Any) -> Outcome:
+    """Refuse to call an agent outside of a call of a tool. Raises GestaError."""
+    raise GestaError("context.call is for tools: only their calls are on record, so that an agent is called once.")
+
+
 def attempt_name(live: LiveRun, attempt: int) -> str:
     """Return a name that no other attempt of this process has."""
     return f"{live.log.journal.lease.owner} {live.log.run}.{attempt}"

@@ -161,6 +161,8 @@ class LiveRun:
         """Whether words of the last reply went out already."""
         self.heading: Heading | None = None
         """What was last made for the requests of an agent."""
+        self.made: tuple[Agent, str, Agent] | None = None
+        """An agent whose instructions a function makes, what it gave for the open turn, and the agent with that."""
         self._view = RunView()
         self._origins = {} if origins is None else origins
         self.origin = self._origins.setdefault(log.run, Origin()) if listener is not None else None
@@ -207,7 +209,10 @@ class LiveRun:
     def head(self, agent: Agent) -> Heading:
         """Return the part of a request that is the same for all requests of an agent."""
         if self.heading is None or self.heading.agent is not agent:
-            header = as_recorded(agent.formats().dress(agent.header()))
+            header = agent.formats().dress(agent.header())
+            if self.made is not None and self.made[2] is agent:
+                header = msgspec.structs.replace(header, made=self.made[1])
+            header = as_recorded(header)
             self.heading = Heading(agent, header, agent.asked().envelope(header))
         return self.heading
 

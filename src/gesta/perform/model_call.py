@@ -34,6 +34,7 @@ from gesta.model.request import Delta, LocalModel, Parser, Piece, Reply, Request
 from gesta.perform.compaction import compact
 from gesta.perform.execution import LiveRun
 from gesta.perform.generated import checked_call
+from gesta.perform.instructions import instructed
 from gesta.prompt.formatter import Reader
 from gesta.state.calls import LOST
 from gesta.text.redactor import SECRETS, Flow
@@ -71,6 +72,11 @@ async def ask(agent: Agent, live: LiveRun, *, smaller: bool = False) -> None:
     agent = agent.offering(live.state.tool_state)
     if smaller and await compact(agent, live):
         return
+    if live.heading is None or live.heading.agent is not agent:  # else they are those of the request before
+        made = agent if isinstance(agent.instructions, str) else await instructed(agent, live)
+        if made is None:
+            return
+        agent = made
     request, entry = _write_request(agent, live)
     coming, start, turn = Coming(entry.seq), time.monotonic(), live.state.turn
     if agent.policy.budget is not None or (turn is not None and turn.spending.allowed is not None):

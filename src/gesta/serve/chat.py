@@ -13,7 +13,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from gesta.agent import Agent
+from gesta.agent import Agent, joined
 from gesta.errors import AgentError
 from gesta.events import Event, Outcome
 from gesta.function_tool.tool import Tool
@@ -46,8 +46,7 @@ async def completions(request: Request, service: Service) -> Response:
     body = chat_request(await request.body())
     agent, asked = service.agent(body.model), conversation(body)
     if asked.system:
-        told = "\n\n".join(text for text in (agent.instructions, asked.system) if text)
-        agent = msgspec.structs.replace(agent, instructions=told)
+        agent = msgspec.structs.replace(agent, instructions=joined(agent.instructions, asked.system))
     if body.tools:
         agent = with_tools(agent, body.tools)
     exchange = Exchange(service, agent, body, asked, request)

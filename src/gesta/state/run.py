@@ -39,14 +39,7 @@ from gesta.kinds import (
 from gesta.model.usage import tokens
 from gesta.prompt.formatter import given_text
 from gesta.state.account import COSTS, WEIGHED, Spending, Weight
-from gesta.state.calls import (
-    DEPTH,
-    LOST,
-    TOO_DEEP,
-    WAITS,
-    OpenCall,
-    Try,
-)
+from gesta.state.calls import DEPTH, LOST, TOO_DEEP, UNMADE, WAITS, OpenCall, Try
 from gesta.state.steps import STEP_KINDS, WorkflowSteps
 from gesta.state.turn import AGENT, HIDDEN, LastRequest, Turn
 
@@ -212,6 +205,8 @@ def _fold_header(state: RunState, entry: Entry, content: RequestHeaderContent) -
     if state.asked is not None and state.header is not None and content.model != state.header.model:
         state.asked.encoder = HIDDEN  # another model is not shown what one keeps for itself
     state.header, state.header_seq = content, entry.seq
+    if state.turn is not None:
+        state.turn.headed = True
 
 
 def _fold_request(state: RunState, entry: Entry, content: RequestContent) -> None:
@@ -224,7 +219,7 @@ def _fold_request(state: RunState, entry: Entry, content: RequestContent) -> Non
             break
     state.asked = LastRequest(entry.seq, content.body_digest, content.number, blocks, encoder, content.header)
     if state.turn is not None:
-        state.turn.retry_at = None
+        state.turn.retry_at, state.turn.headed = None, True
 
 
 def _fold_completion(state: RunState, entry: Entry, content: ChatCompletionContent) -> None:
@@ -296,6 +291,9 @@ def _fold_fault(state: RunState, entry: Entry, content: FaultContent) -> None:
             return
         if content.error.type == DEPTH:
             state.turn.limit = content.error
+            return
+        if content.error.type == UNMADE:
+            state.turn.fatal = content.error
             return
         below = state.turn.handed > 0 or any(step.edge is not None for step in state.steps.open.values())
         state.turn.deaths += not below  # else the death counts in the run below

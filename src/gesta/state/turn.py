@@ -89,6 +89,8 @@ class Turn(Struct):
     """What it gave, where that is not the text of an answer."""
     null: bool = False
     """Whether it gave no value, as its type allows."""
+    headed: bool = False
+    """Whether a request-header or a request of the turn is on record: then its instructions are those of the header."""
     ended_by: tuple[int, int] | None = None
     """Seqs of a call and its result, with which the turn ends; `text` and `value` are its answer then."""
     spending: Spending = field(default_factory=Spending)

@@ -12,7 +12,7 @@ from typing import Any, Self
 import msgspec
 from msgspec import Struct
 
-from gesta.agent import Agent
+from gesta.agent import Agent, joined
 from gesta.compat.langchain.agents import AgentAction, AgentStep
 from gesta.compat.langchain.steps import contents, steps
 from gesta.entry import Entry
@@ -173,7 +173,7 @@ def request_of(
     request = AgentRequest(question="", session_id=known[0].run, conversation_id=opened.session)
     if agent is not None:
         request.group = None if agent.groups is None else list(agent.groups)
-        request.state, request.framing = agent.state, agent.instructions
+        request.state, request.framing = agent.state, agent.instructions if isinstance(agent.instructions, str) else ""
     request.history = [history_step(each) for each in steps(turn) if isinstance(each, AgentStep)]
     request.history += _planned(turn)
     for entry in turn:
@@ -219,7 +219,7 @@ def agent_for(
         rights: groups of tools that each user may use; see `entitled`. `None`: whatever a request asks for.
     """
     agent = patterns.get(request.pattern, otherwise)
-    said = "\n\n".join(text for text in (agent.instructions, request.framing) if text)
+    said = joined(agent.instructions, request.framing)
     groups = agent.groups if request.group is None else tuple(request.group)
     agent = msgspec.structs.replace(agent, groups=groups, state=request.state or agent.state, instructions=said)
     return agent if rights is None else entitled(agent, request.user, rights)

@@ -145,7 +145,7 @@ class PatternTurn:
             streaming=live.streaming,
             session_id=live.log.run,
             conversation_id=opened.session,
-            framing=agent.instructions,
+            framing=agent.instructions if isinstance(agent.instructions, str) else "",
             correlation_id=parent,
             parent_session_id=parent,
             subagent_goal=question if parent else "",

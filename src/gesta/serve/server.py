@@ -1,5 +1,6 @@
 """Runs the application with uvicorn. Asked to end, it takes nothing new, and leaves open turns for the next start."""
 
+import signal
 from collections.abc import Callable
 from socket import socket
 from types import FrameType
@@ -28,10 +29,12 @@ class Server(uvicorn.Server):
             self._ready(f"http://{f'[{host}]' if ':' in host else host}:{port}")
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Begin to end."""
+        """Begin to end, and exit with 0 afterwards; a second Ctrl-C waits for nothing any more."""
+        del frame
         if self.servers:
             self.servers[0].get_loop().call_soon_threadsafe(self._service.drain)
-        super().handle_exit(sig, frame)
+        self.force_exit = self.should_exit and sig == signal.SIGINT
+        self.should_exit = True
 
 
 def serve(app: Starlette, service: Service, *, host: str, port: int, ready: Callable[[str], None]) -> None:

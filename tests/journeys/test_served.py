@@ -1,0 +1,119 @@
+"""A server that is killed or asked to end loses nothing: what it had begun goes on at its next start, once."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.serving import post
+
+MAIN = "from gesta.cli import main; main()"
+AGENT = '''
+from pathlib import Path
+
+import gesta
+
+HERE = Path(__file__).parent
+
+
+def pay(order: int, context: gesta.Context) -> str:
+    """Pay for an order."""
+    with (HERE / "paid").open("a") as paid:
+        print(context.key, file=paid)
+    (HERE / "begun").write_text("")  # it waits for somebody who reads
+    (HERE / "go").read_text()
+    return "paid"
+
+
+def choose(messages, _header):
+    return f"Order 7 is {messages[-1]['content']}." if messages[-1]["role"] == "tool" else gesta.call("pay", order=7)
+
+
+once, again = (gesta.tool(pay, effect=effect) for effect in ("once", "idempotent"))
+agent = gesta.Agent("shop", model=gesta.function(choose), tools=[once])
+careful = gesta.Agent("careful", model=gesta.function(choose), tools=[again])
+'''
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Path:
+    (tmp_path / "agent.py").write_text(AGENT)
+    for pipe in ("begun", "go"):
+        os.mkfifo(tmp_path / pipe)
+    return tmp_path
+
+
+@contextmanager
+def serving(shop: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """Start `gesta serve`, and yield its process and its address."""
+    words = ["serve", "agent.py:agent", "agent.py:careful", "--port", "0", "--record", "shop.gesta", "--json"]
+    process = subprocess.Popen([sys.executable, "-c", MAIN, *words], cwd=shop, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        yield process, json.loads(process.stdout.readline())["address"]
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def send(address: str, agent: str, heard: list[Any]) -> threading.Thread:
+    """Send the one message of these tests, in a thread."""
+
+    def ask() -> None:
+        try:
+            said = {"message": "Pay for order 7.", "key": "m1", "agent": agent}
+            heard.append(post(address, "/sessions/anna/messages", said).json())
+        except Exception as failure:  # noqa: BLE001 - the server was killed
+            heard.append(failure)
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    return thread
+
+
+def keys(shop: Path) -> list[str]:
+    return (shop / "paid").read_text().split()
+
+
+def test_a_server_that_is_killed_in_the_middle_of_a_call_goes_on_at_its_next_start(shop: Path) -> None:
+    heard: list[Any] = []
+    with serving(shop) as (process, address):
+        asking = send(address, "careful", heard)
+        (shop / "begun").read_text()
+        process.send_signal(signal.SIGKILL)
+        asking.join(10)
+    assert isinstance(heard.pop(), Exception)
+    with serving(shop) as (_, address):
+        (shop / "begun").read_text()  # it goes on by itself
+        asking = send(address, "careful", heard)
+        (shop / "go").write_text("")
+        asking.join(10)
+    assert heard[0]["answer"] == "Order 7 is paid."
+    assert len(keys(shop)) == 2
+    assert len(set(keys(shop))) == 1
+
+
+def test_a_server_that_is_asked_to_end_sees_calls_through_and_leaves_the_turn_for_its_next_start(shop: Path) -> None:
+    heard: list[Any] = []
+    with serving(shop) as (process, address):
+        asking = send(address, "shop", heard)
+        (shop / "begun").read_text()
+        process.send_signal(signal.SIGTERM)
+        (shop / "go").write_text("")
+        asking.join(10)
+        assert process.wait(10) == 0
+    (left,) = heard
+    assert left["reason"] == "waiting"
+    assert left["waiting"][0]["what"] == "resume"
+    with serving(shop) as (_, address):
+        heard.clear()
+        send(address, "shop", heard).join(10)
+    assert heard[0]["answer"] == "Order 7 is paid."
+    assert len(keys(shop)) == 1

@@ -154,7 +154,7 @@ def test_cancel_ends_the_turn_once(gesta: Gesta, run_id: Find):
     )
     done = gesta("resume", run, "agent.py:desk")
     assert done.exit_code == 1
-    assert "error: The turn ended with cancelled: cancelled by ann\n" in done.stderr
+    assert "error: The turn ended with cancelled: cancelled by ann: no longer\n" in done.stderr
 
 
 @pytest.mark.parametrize("words", [["approve", "nope"], ["cancel", "nope"], ["resolve", "nope", "done"]])

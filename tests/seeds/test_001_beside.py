@@ -5,12 +5,12 @@ difference that no class foresees fails, and so does a class that never occurs.
 """
 
 import random
-from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 import pytest
+from tests.seeds.tally import Tally
 
 from gesta.compat import langchain as ours
 
@@ -101,21 +101,12 @@ Made = tuple[Any, ...]
 """A function, and what it is given."""
 
 
-class Tally:
-    """What was compared, and what differed in which class."""
+class Pairs(Tally):
+    """What two functions make of the same."""
 
-    def __init__(self) -> None:
-        self.same = 0
-        self.classes: Counter[str] = Counter()
-
-    def compare(self, want: Made, got: Made, foreseen: Sequence[str] = ()) -> None:
-        """Compare two results; a difference must be foreseen."""
-        wanted, found = result_of(*want), result_of(*got)
-        if wanted == found:
-            self.same += 1
-        else:
-            assert foreseen, (wanted, found)
-            self.classes.update(foreseen)
+    def results(self, want: Made, got: Made, foreseen: Sequence[str] = ()) -> None:
+        """Compare two results, or the errors in place of them."""
+        self.compare(result_of(*want), result_of(*got), foreseen)
 
 
 def result_of(make: Callable[..., Any], *given: Any) -> Any:
@@ -138,39 +129,39 @@ def no_json_below_lc(each: Any, *, below: bool = False) -> bool:
 
 
 def test_lc_json_is_the_same() -> None:
-    tally = Tally()
+    tally = Pairs()
     for seed in range(CASES):
         dice = random.Random(seed)
         for (their, own), seen in steps(dice):
-            tally.compare((load.dumps, their), (ours.to_lc, own))
-            tally.compare((load.dumps, their), (ours.to_lc, their))
-            tally.compare((partial(load.dumps, pretty=True), their), (partial(ours.to_lc, pretty=True), own))
+            tally.results((load.dumps, their), (ours.to_lc, own))
+            tally.results((load.dumps, their), (ours.to_lc, their))
+            tally.results((partial(load.dumps, pretty=True), their), (partial(ours.to_lc, pretty=True), own))
             values = {"output": seen, "more": value(dice)}
             foreseen = ["what json cannot write below `lc` is a stub"] if no_json_below_lc(values) else []
             ends = theirs.AgentFinish(values, "l"), ours.AgentFinish(values, "l")
-            tally.compare((load.dumps, ends[0]), (ours.to_lc, ends[1]), foreseen)
-    print(tally.same, dict(tally.classes))
-    assert tally.same > 3 * CASES
+            tally.results((load.dumps, ends[0]), (ours.to_lc, ends[1]), foreseen)
+    print(tally.told("LangChain, actions as JSON"))
+    assert tally.plain > 3 * CASES
     assert set(tally.classes) == {"what json cannot write below `lc` is a stub"}
 
 
 def test_messages_of_actions_and_steps_are_the_same() -> None:
-    tally = Tally()
+    tally = Pairs()
     for seed in range(CASES):
         for (their, own), seen in steps(random.Random(seed)):
             foreseen = ["the answer of a native call keeps the call's id"] if getattr(own, "tool_call_id", None) else []
             step = theirs.AgentStep(action=their, observation=seen)
-            tally.compare((list, their.messages), (list, own.messages))
-            tally.compare((list, step.messages), (list, ours.AgentStep(own, seen).messages), foreseen)
+            tally.results((list, their.messages), (list, own.messages))
+            tally.results((list, step.messages), (list, ours.AgentStep(own, seen).messages), foreseen)
             assert ours.AgentStep(their, seen).messages == ours.AgentStep(own, seen).messages
-    print(tally.same, dict(tally.classes))
-    assert tally.same > CASES
+    print(tally.told("LangChain, messages of actions and steps"))
+    assert tally.plain > CASES
     assert set(tally.classes) == {"the answer of a native call keeps the call's id"}
 
 
 def test_scratchpads_are_the_same() -> None:
-    tally = Tally()
-    for seed in range(CASES):
+    tally = Pairs()
+    for seed in range(2 * CASES):
         made = steps(random.Random(seed))
         their = [(pair[0], seen) for pair, seen in made]
         own = [(pair[1], seen) for pair, seen in made]
@@ -194,12 +185,12 @@ def test_scratchpads_are_the_same() -> None:
             ("format_xml", marked),
             ("format_to_openai_function_messages", plain),
         ]:
-            tally.compare((getattr(pads, name), their), (getattr(ours, name), own), foreseen)
+            tally.results((getattr(pads, name), their), (getattr(ours, name), own), foreseen)
             assert getattr(ours, name)(their) == getattr(ours, name)(own)
         pair = (tool_pad.format_to_tool_messages, their), (ours.format_to_tool_messages, own)
-        tally.compare(*pair, plain + open_ + equal + bare)
-    print(tally.same, dict(tally.classes))
-    assert tally.same > CASES
+        tally.results(*pair, plain + open_ + equal + bare)
+    print(tally.told("LangChain, scratchpads"))
+    assert tally.plain > CASES
     assert set(tally.classes) == {
         "values are JSON, not Python's repr",
         "the tag of an answer is escaped",

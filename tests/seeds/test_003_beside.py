@@ -7,10 +7,10 @@ no class foresees fails, and so does a class that never occurs. Ids of calls are
 import json
 import os
 import random
-from collections import Counter
 from typing import Any
 
 import pytest
+from tests.seeds.tally import Tally
 
 from gesta.compat import kodeagent as ours
 
@@ -72,21 +72,13 @@ def without_ids(found: Any) -> Any:
     return found
 
 
-class Tally:
-    """What was compared, and what differed in which class."""
+class Dumped(Tally):
+    """What two libraries make of the same, compared as JSON."""
 
-    def __init__(self) -> None:
-        self.same = 0
-        self.classes: Counter[str] = Counter()
-
-    def compare(self, want: Any, got: Any, foreseen: list[str], given: Any) -> bool:
-        """Compare two results; a difference must be foreseen."""
-        if json.dumps(want, default=str, sort_keys=True) == json.dumps(got, default=str, sort_keys=True):
-            self.same += 1
-            return True
-        assert foreseen, (given, want, got)
-        self.classes.update(foreseen)
-        return False
+    def dumps(self, want: Any, got: Any, foreseen: list[str], given: Any) -> bool:
+        """Compare two results."""
+        their, own = (json.dumps(each, default=str, sort_keys=True) for each in (want, got))
+        return self.compare(their, own, foreseen, given)
 
 
 def of_args(args: Any) -> list[str]:
@@ -98,22 +90,22 @@ def of_args(args: Any) -> list[str]:
 
 
 def test_messages_are_made_refused_and_dumped_alike() -> None:
-    tally = Tally()
+    tally = Dumped()
     for seed in range(CASES):
         kind, given = fields(random.Random(seed))
         want, got = made(models, kind, dict(given)), made(ours, kind, dict(given))
         foreseen = of_args(given.get("args"))
-        if tally.compare(want is ValueError, got is ValueError, foreseen, given) and want is not ValueError:
-            tally.compare(want.model_dump(), got.model_dump(), foreseen, given)
-            tally.compare(str(want), str(got), foreseen, given)
+        if tally.dumps(want is ValueError, got is ValueError, foreseen, given) and want is not ValueError:
+            tally.dumps(want.model_dump(), got.model_dump(), foreseen, given)
+            tally.dumps(str(want), str(got), foreseen, given)
             assert getattr(want, "is_final", None) == getattr(got, "is_final", None)
-    print(tally.same, dict(tally.classes))
-    assert tally.same > CASES
+    print(tally.told("KodeAgent, messages"))
+    assert tally.plain > CASES
     assert set(tally.classes) == {"what JSON lacks is text in arguments", "what was cut off is not repaired"}
 
 
 def test_formatters_make_the_same_of_the_same_messages() -> None:
-    tally = Tally()
+    tally = Dumped()
     for seed in range(CASES):
         kind, given = fields(random.Random(seed))
         want, got = made(models, kind, dict(given)), made(ours, kind, dict(given))
@@ -129,17 +121,17 @@ def test_formatters_make_the_same_of_the_same_messages() -> None:
                 (kind, name) in [("CodeActChatMessage", BOTH[0]), ("ReActChatMessage", BOTH[1])]
             )
             calls = bool(their.should_format_as_tool_call(want)), own.should_format_as_tool_call(got)
-            tally.compare(calls[0], calls[1], foreseen, given)
+            tally.dumps(calls[0], calls[1], foreseen, given)
             both = [without_ids(shown(one.pydantic_to_dict(msg))) for one, msg in ((their, want), (own, got))]
-            tally.compare(both[0], both[1], foreseen, (name, given))
+            tally.dumps(both[0], both[1], foreseen, (name, given))
             if calls == (True, True):
                 states: list[dict[str, Any]] = [{"last_tool_call_id": None, "pending_tool_call": False} for _ in "ab"]
                 their.format_tool_call(want, states[0])
                 own.format_tool_call(got, states[1])
                 assert states[0]["pending_tool_call"] == states[1]["pending_tool_call"]
                 assert None not in (states[0]["last_tool_call_id"], states[1]["last_tool_call_id"])
-    print(tally.same, dict(tally.classes))
-    assert tally.same > 2 * CASES
+    print(tally.told("KodeAgent, formatters"))
+    assert tally.plain > 2 * CASES
     assert set(tally.classes) == {
         "what JSON lacks is text in arguments",
         "an empty answer is an answer",
@@ -149,7 +141,7 @@ def test_formatters_make_the_same_of_the_same_messages() -> None:
 
 
 def test_messages_for_a_provider_behave_alike_as_dicts() -> None:
-    tally, keys = Tally(), ["role", "content", "name", "_thought", "files", "other"]
+    tally, keys = Dumped(), ["role", "content", "name", "_thought", "files", "other"]
     for seed in range(CASES):
         dice = random.Random(seed)
         start = {dice.choice(keys): dice.choice(TEXTS) for _ in range(3)}
@@ -170,10 +162,11 @@ def test_messages_for_a_provider_behave_alike_as_dicts() -> None:
                     for one in pair:
                         one.update(**{key: value})
         for key in keys:
-            tally.compare(key in pair[0], key in pair[1], [], start)
-            tally.compare(pair[0].get(key, "none"), pair[1].get(key, "none"), [], start)
-        tally.compare(dict(pair[0]), dict(pair[1]), [], start)
-        tally.compare(json.dumps(pair[0]), json.dumps(pair[1]), [], start)
-        tally.compare(len(pair[0]), len(pair[1]), [], start)
-    assert tally.same > 10 * CASES
+            tally.dumps(key in pair[0], key in pair[1], [], start)
+            tally.dumps(pair[0].get(key, "none"), pair[1].get(key, "none"), [], start)
+        tally.dumps(dict(pair[0]), dict(pair[1]), [], start)
+        tally.dumps(json.dumps(pair[0]), json.dumps(pair[1]), [], start)
+        tally.dumps(len(pair[0]), len(pair[1]), [], start)
+    print(tally.told("KodeAgent, messages for a provider"))
+    assert tally.plain > 10 * CASES
     assert not tally.classes

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 from uuid import uuid4
 
+import anyio
 import msgspec
 import pytest
 from tests import programs
@@ -38,7 +39,9 @@ from gesta.kinds import (
 )
 from gesta.record.record import Record
 from gesta.store import Batch
+from gesta.views.across import all_nodes
 from gesta.views.lineage import unexplained
+from gesta.views.prov_names import names_of
 
 
 class React(PatternBase):
@@ -553,6 +556,26 @@ async def test_a_sub_agent_that_fails_and_equal_goals_are_findings_all_the_same(
     assert [[types[id] for id in node.derived_from] for node in findings] == [["Conclusion"]] * 3
     (synthesis,) = [node for node in nodes if node.type == "Synthesis"]
     assert {node.id for node in findings} < {*synthesis.derived_from}
+
+
+async def test_a_finding_has_the_number_of_its_goal_whichever_comes_first() -> None:
+    first = anyio.Event()
+
+    @gesta.tool(effect="pure")
+    async def fetch(place: str) -> str:
+        if place == "attic":
+            await first.wait()
+        first.set()
+        return f"gold of the {place}"
+
+    agent = Supervisor.agent("boss", goals("attic", "cellar"), tools=[fetch])
+    async with gesta.open() as record:
+        outcome = await record.run(agent, "Where is gold?")
+        nodes, state = await all_nodes(record)
+    names = names_of(state)
+    found = {names[node.id].rpartition("/")[2]: node.text for node in nodes if node.type == "Finding"}
+    assert found == {"0": "gold of the attic", "1": "gold of the cellar"}
+    assert outcome.answer == json.dumps({place: f"gold of the {place}" for place in ("attic", "cellar")})
 
 
 async def test_the_contents_that_sub_agents_found_are_saved_by_a_processor_of_ones_own() -> None:

@@ -198,3 +198,17 @@ async def test_a_thought_in_words_ends_before_the_answer_begins_and_without_stre
             ("thought", "I know."),
             ("answer", "It is dry there."),
         ]
+
+
+async def test_a_turn_that_a_person_ended_is_explained_by_the_reason_that_they_gave() -> None:
+    @gesta.tool(approval=True)
+    def pay_it(x: int) -> str:
+        """Pay."""
+        return f"paid {x}"
+
+    async with gesta.open() as record:
+        agent = gesta.Agent("desk", model=gesta.scripted(gesta.call("pay_it", x=1)), tools=[pay_it])
+        waits = await record.run(agent, "Pay?")
+        await record.cancel(waits.run, by="ann", reason="no money")
+        explained = await record.explain((await record.read(waits.run))[-1])
+    assert explained.nodes[-1].text == "cancelled by ann: no money"

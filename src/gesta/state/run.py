@@ -360,7 +360,7 @@ def _fold_signal(state: RunState, _entry: Entry, content: SignalContent) -> None
         state.moved = content.to or ""
     if state.turn is not None and state.open:
         if content.name == "cancel":
-            state.turn.cancelled = content.by
+            state.turn.cancelled = f"{content.by}: {content.reason}" if content.reason else content.by
         elif content.name == "wake":
             state.turn.deaths = 0
 

@@ -62,7 +62,7 @@ class Turn(Struct):
     limit: Error | None = None
     """The bound of depth, once it ends the turn."""
     cancelled: str | None = None
-    """Who cancelled it."""
+    """Who cancelled it, and the reason that they gave."""
     pos: int = 0
     """Of its begin; 0 where this process has just written it."""
     parts: int = 0

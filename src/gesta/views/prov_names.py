@@ -37,7 +37,7 @@ PARTS = {
     "StepResult": "step",
     "Synthesis": "synthesis",
 }
-"""Their names in a session; findings and steps are counted from 0."""
+"""Their names in a session; findings and steps are counted from 0, as their goals are."""
 # An IRI that is taken as it is; any other name of a document is quoted into one.
 PLAIN = r"(?:[A-Za-z0-9._~:/?@!$&'()*+,;=-]|%[0-9A-Fa-f]{2})*"
 IRI = re.compile(rf"(?:urn:[A-Za-z0-9][A-Za-z0-9-]*:|https?://[A-Za-z0-9.-]+(?::\d+)?(?=[/?#]|$)){PLAIN}(?:#{PLAIN})?")
@@ -105,7 +105,7 @@ def names_of(state: State) -> dict[str, str]:
                 case "Finding" | "StepResult":
                     part = f"{session}/{PARTS[type_]}"
                     counted[part] += 1
-                    name = f"{part}/{counted[part] - 1}"
+                    name = f"{part}/{_place(state, run, seq, counted[part] - 1)}"
                 case _ if type_ in PARTS:
                     name = f"{session}/{PARTS[type_]}"
                 case _:
@@ -113,6 +113,13 @@ def names_of(state: State) -> dict[str, str]:
             names[id] = name if name not in taken else f"{name}/{seq}"
             taken.add(names[id])
     return names
+
+
+def _place(state: State, run: str, seq: int, counted: int) -> str:
+    """Return the number that the name of a step ends in, which is that of its goal; else how many came before it."""
+    begun = state.entries.get((run, state.entries[run, seq].span))
+    number = begun.content.name.rpartition(" ")[2] if begun and isinstance(begun.content, kinds.BeginContent) else ""
+    return number if number.isascii() and number.isdecimal() else str(counted)
 
 
 def quoted(text: str) -> str:

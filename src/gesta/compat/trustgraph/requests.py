@@ -296,7 +296,8 @@ def _planned(turn: Iterable[Entry]) -> list[HistoryStep]:
     """Read the last plan of a turn, and what came of its steps; of a decomposition, the answers by goal."""
     found: list[PlanStep] = []
     divided = False
-    places: dict[int, int] = {}
+    numbered: dict[str, PlanStep] = {}
+    places: dict[int, str] = {}
     for entry in turn:
         match entry.content:
             case PlanContent(steps=planned, role=role):
@@ -305,10 +306,11 @@ def _planned(turn: Iterable[Entry]) -> list[HistoryStep]:
                     PlanStep(goal=each.goal, tool_hint=each.tool_hint or "", depends_on=each.depends_on or [])
                     for each in planned
                 ]
-            case BeginContent(name=name, role="step" | "finding") if name.rpartition(" ")[2].isdecimal():
-                places[entry.seq] = int(name.rpartition(" ")[2])
-            case EndContent(status=status, state=value, error=error) if places.get(entry.span, -1) in range(len(found)):
-                step = found[places[entry.span]]
+                numbered = {str(place): each for place, each in enumerate(found)}
+            case BeginContent(name=name, role="step" | "finding"):
+                places[entry.seq] = name.rpartition(" ")[2]
+            case EndContent(status=status, state=value, error=error) if places.get(entry.span) in numbered:
+                step = numbered[places[entry.span]]
                 step.status = "completed" if status == "success" else "failed"
                 step.result = observation_text(value) if error is None else error.message
     if divided:

@@ -18,6 +18,8 @@ Catching an error also catches those below it:
     │   ├── RunMirrored      it is a mirror of a run in another record, or was moved there
     │   ├── LeaseLost        the writer is no longer the writer, or behind the head
     │   ├── NotWaiting       what a person said is about nothing that waits, or about several things
+    │   │   └── Expired        the request was answered too late
+    │   ├── SaidBefore       somebody answered before, and said otherwise
     │   ├── TurnOpen         a turn is open, and another was to begin
     │   ├── OtherMessage     a key that was used before, with another message
     │   ├── OtherProgram     a program does not fit what is on record of it
@@ -31,7 +33,7 @@ Catching an error also catches those below it:
     └── InDoubt            raised by a tool: it cannot say whether its effect happened
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Sequence
 from difflib import get_close_matches
 
 from gesta.text.redactor import SECRETS
@@ -217,25 +219,48 @@ class NotWaiting(RunError):
         self,
         run: str,
         what: str,
-        waiting: Mapping[int, str],
+        waiting: Sequence[str],
         wanted: int | None = None,
         *,
-        expired: tuple[int, str] | None = None,
+        others: Sequence[str] = (),
+        missed: bool = False,
     ) -> None:
-        named = ", ".join(f"{seq} ({text:.60})" for seq, text in waiting.items())
-        thing = WAITED[what]
-        if expired is not None:
-            found = f"waits no more for approval of call {expired[0]}: the request expired at {expired[1]}"
-            todo = "The call does not run; resume the run, and the model reads that nobody answered in time."
-        elif not waiting:
-            found = f"has no {thing}"
-            todo = "`gesta runs` says what it waits for. A run below has an id of its own: Waiting.run."
-        elif wanted is not None:
-            found, todo = f"has no {thing} with seq {wanted}; it has {named}", "Name one by its seq."
+        named, thing = ", ".join(waiting), WAITED[what]
+        which = f" with seq {wanted}" if wanted is not None else ""
+        if not waiting:
+            rest = f"; what waits: {', '.join(others)}" if others else ""
+            found = f"has no {thing}{which}, nor has a run below it{rest}"
+            todo = "`record.waiting(run)` and `gesta runs` list what waits."
+        elif len(waiting) > 1 and not missed:
+            found = f"has {len(waiting)} of them, expected one {thing}{which}: {named}"
+            todo = "Write one of these, with the run that it names, or pass an element of outcome.waiting."
         else:
-            found, todo = f"has {len(waiting)} of them, expected one {thing}: {named}", "Name one by its seq."
+            found, todo = f"has no {thing}{which}; it has {named}", "Write that, or pass an element of outcome.waiting."
         super().__init__(f"Run {run!r} {found}. {todo}")
-        self.run, self.what, self.waiting = run, what, dict(waiting)
+        self.run, self.what, self.waiting = run, what, tuple(waiting)
+
+
+class Expired(NotWaiting):
+    """A person answered about a call after the request for it had expired."""
+
+    def __init__(self, run: str, call: int, at: str) -> None:
+        RunError.__init__(
+            self,
+            f"Run {run!r} waits no more for approval of call {call}: the request expired at {at}. "
+            "The call does not run; resume the run, and the model reads that nobody answered in time.",
+        )
+        self.run, self.what, self.waiting = run, "approval", ()
+
+
+class SaidBefore(RunError):
+    """Somebody answered before, and said otherwise."""
+
+    def __init__(self, run: str, what: str, verdict: str, by: str, root: str) -> None:
+        super().__init__(
+            f"Run {run!r} has its word on {what}: {verdict} by {by!r}, and the first answer counts. Nothing was sent. "
+            f"To go on: record.resume({root!r}, agent), or gesta resume {root} FILE.py:AGENT."
+        )
+        self.run, self.verdict, self.by, self.root = run, verdict, by, root
 
 
 class TurnOpen(RunError):

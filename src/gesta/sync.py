@@ -30,6 +30,7 @@ from gesta.function_tool.output import T
 from gesta.integrity.verify import Flaw, Head, Report
 from gesta.kinds import Content, Kind
 from gesta.log.journal import Log
+from gesta.record.answers import Receipt
 from gesta.record.options import MessageOptions, TurnOptions
 from gesta.record.record import Said
 from gesta.state.run import RunState
@@ -175,43 +176,58 @@ class SyncRecord:
 
     def approve(
         self,
-        run: str,
+        waiting: Waiting | str,
         call: int | None = None,
         *,
         by: str,
         args: dict[str, Any] | None = None,
         reason: str | None = None,
         token: str | None = None,
-    ) -> bool:
+    ) -> Receipt:
         """Allow one call of a tool; see `Record.approve`."""
-        return drive(self.record.approve(run, call, by=by, args=args, reason=reason, token=token))
+        return drive(self.record.approve(waiting, call, by=by, args=args, reason=reason, token=token))
 
     def deny(
-        self, run: str, call: int | None = None, *, by: str, reason: str | None = None, token: str | None = None
-    ) -> bool:
+        self,
+        waiting: Waiting | str,
+        call: int | None = None,
+        *,
+        by: str,
+        reason: str | None = None,
+        token: str | None = None,
+    ) -> Receipt:
         """Deny one call of a tool; see `Record.deny`."""
-        return drive(self.record.deny(run, call, by=by, reason=reason, token=token))
+        return drive(self.record.deny(waiting, call, by=by, reason=reason, token=token))
 
-    def answer(self, run: str, value: Any, question: int | None = None, *, by: str) -> bool:
+    def answer(
+        self,
+        waiting: Waiting | str,
+        value: Any,
+        of: int | None = None,
+        *,
+        by: str,
+        reason: str | None = None,
+        token: str | None = None,
+    ) -> Receipt:
         """Answer a question; see `Record.answer`."""
-        return drive(self.record.answer(run, value, question, by=by))
+        return drive(self.record.answer(waiting, value, of, by=by, reason=reason, token=token))
 
     def resolve(
         self,
-        run: str,
+        waiting: Waiting | str,
         verdict: Literal["done", "failed", "retry"],
         call: int | None = None,
         *,
         by: str,
         result: Any = None,
-    ) -> bool:
+    ) -> Receipt:
         """Settle a call whose outcome nobody knows; see `Record.resolve`."""
-        return drive(self.record.resolve(run, verdict, call, by=by, result=result))
+        return drive(self.record.resolve(waiting, verdict, call, by=by, result=result))
 
-    def cancel(self, run: str, *, by: str, reason: str | None = None) -> Outcome[Any] | None:
+    def cancel(self, waiting: Waiting | str, *, by: str, reason: str | None = None) -> Outcome[Any] | None:
         """End the open turn of a run; see `Record.cancel`."""
         refuse_inside_loop("Record.cancel")
-        return anyio.run(lambda: self.record.cancel(run, by=by, reason=reason))
+        return anyio.run(lambda: self.record.cancel(waiting, by=by, reason=reason))
 
     @contextmanager
     def span(

@@ -13,7 +13,7 @@ import gesta as library
 from gesta.cli.approving import arguments
 from gesta.cli.voice import call_text
 from gesta.decide.approval import asked
-from gesta.state.calls import OpenCall
+from gesta.decide.waiting import Waiting
 from gesta.text.visible import unseen
 
 HOSTILE = "p\\u0430ypal\\u202e\\u200b \\x1b[2J\\ufe0f\\u3164"
@@ -98,8 +98,8 @@ VALUES = st.recursive(
 
 @given(st.dictionaries(st.text(), VALUES, max_size=4), st.text(min_size=1))
 def test_the_prompt_and_the_line_of_a_call_hold_nothing_unseen(args: dict[str, object], name: str) -> None:
-    call = OpenCall(seq=1, name=name, args=args, good=True)
-    for text in (*arguments(call), call_text(name, args)):
+    waiting = Waiting("approval", call=1, tool=name, args=args)
+    for text in (*arguments(waiting), call_text(name, args)):
         assert not [sign for sign in text if unseen(sign)]
 
 

@@ -7,10 +7,12 @@ import re
 import sqlite3
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import closing
+from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
 
 import apsw
+import msgspec
 import pytest
 from tests.docs.test_commands import ROOT, fences, normalised, rows
 
@@ -19,6 +21,7 @@ from gesta import errors
 from gesta.cli.app import TYPED_WRONG
 from gesta.cli.talk import FAILED, USAGE, Stop
 from gesta.errors import (
+    Expired,
     ForeignObjects,
     GestaError,
     LeaseLost,
@@ -28,6 +31,7 @@ from gesta.errors import (
     NotWaiting,
     RecordBusy,
     RunHeld,
+    SaidBefore,
 )
 from gesta.importers import source
 from gesta.importers.file import import_file
@@ -171,6 +175,25 @@ async def which_call(_folder: Path) -> None:
         await record.approve(outcome.run, by="ann")
 
 
+async def late(_folder: Path) -> None:
+    """Approve a call when its request has expired."""
+    async with gesta.open() as record:
+        record.turns.clock = lambda: datetime(2026, 11, 22, tzinfo=UTC)
+        tool = msgspec.structs.replace(pay, expires_s=60)
+        agent = gesta.Agent("payer", gesta.scripted(gesta.call("pay"), "Done."), tools=[tool])
+        outcome = await record.run(agent, "Hi", session="s")
+        record.turns.clock = lambda: datetime(2026, 11, 23, tzinfo=UTC)
+        await record.approve(outcome.waiting[0], by="ann")
+
+
+async def two_words(_folder: Path) -> None:
+    """Approve a call and then deny it."""
+    async with gesta.open() as record:
+        (waiting,) = (await record.run(payer(), "Hi", session="s")).waiting
+        await record.approve(waiting, by="ann")
+        await record.deny(waiting, by="bob")
+
+
 async def no_value(_folder: Path) -> None:
     """Ask for the value of a turn that waits."""
     async with gesta.open() as record:
@@ -185,6 +208,8 @@ SCENES: dict[type[GestaError], Callable[[Path], Awaitable[None]]] = {
     RecordBusy: busy_writer,
     MissingExtra: library_missing,
     NotWaiting: which_call,
+    Expired: late,
+    SaidBefore: two_words,
     NoAnswer: no_value,
 }
 """What cannot be reached by one command or a few lines, and so stands on the page by itself."""

@@ -15,7 +15,6 @@ from tests.threads import Held
 
 import gesta
 from gesta import address
-from gesta.cli.waits import open_calls
 from gesta.entry import Entry, fold, run_id
 from gesta.errors import OtherProgram, RunHeld, WriteFailed
 from gesta.kinds import (
@@ -537,7 +536,7 @@ async def test_what_waits_below_a_program_that_a_tool_calls_is_found() -> None:
     agent = boss(fanning(payer()))
     async with gesta.open() as record:
         outcome = await record.run(agent, "hi", session="s")
-        assert [each.what for each in await open_calls(record, outcome)] == ["approval"]
+        assert [each.what for each in outcome.waiting] == ["approval"]
 
 
 # tools and their states

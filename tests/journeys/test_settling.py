@@ -9,8 +9,6 @@ import pytest
 from tests.threads import Held
 
 import gesta
-from gesta.cli.waits import open_calls
-from gesta.decide.waiting import Waiting
 from gesta.events import Outcome
 from gesta.kinds import ResolutionContent, SignalContent, ToolResultContent
 
@@ -125,13 +123,11 @@ async def test_a_person_sees_of_a_child_what_is_in_doubt_and_what_is_still_runni
     agent = gesta.Agent("desk", model=model, tools=[below.as_tool()])
     async with gesta.open() as record:
         outcome = await record.run(agent, "go", session="s")
-        (doubt,) = await open_calls(record, outcome)
+        (doubt,) = outcome.waiting
         assert doubt.what == "doubt"
-        assert doubt.call is not None
-        assert doubt.call.last is not None
-        await settle(record, doubt.run, doubt.call.last.seq, "retry")
+        await settle(record, doubt.run, doubt.of or 0, "retry")
         outcome = await record.resume(outcome.run, agent)
-        assert [each.what for each in await open_calls(record, outcome)] == ["running"]
+        assert [each.what for each in outcome.waiting] == ["running"]
         await slow.held.let_go()
         assert (await record.resume(outcome.run, agent)).answer == "All is paid."
     assert slow.paid == 1
@@ -152,9 +148,7 @@ async def test_a_child_at_work_is_running_for_who_looks_at_it() -> None:
         group.start_soon(record.run, agent, "pay")
         await begun.wait()
         (row,) = await record.store.runs()
-        above = Waiting("child", tool="payer", run=row.run)
-        seen = Outcome(run="above", session="s", turn=1, reason="waiting", waiting=(above,))
-        assert [each.what for each in await open_calls(record, seen)] == ["running"]
+        assert [each.what for each in await record.waiting(row.run)] == ["running"]
         go.set()
 
 

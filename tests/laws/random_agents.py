@@ -17,7 +17,6 @@ import msgspec
 
 import gesta
 from gesta import address
-from gesta.cli.waits import awaits_approval
 from gesta.kinds import AnswerContent, ApprovalContent, Content, SignalContent, UserContent
 from gesta.record.record import Record
 from gesta.state.run import RunState
@@ -218,7 +217,7 @@ def approvals(state: RunState, lot: random.Random) -> Letters:
     """Answer each request for approval, twice: only one of the two may count."""
     found: Letters = []
     for call in state.calls.values():
-        if awaits_approval(call):
+        if call.awaits_approval:
             assert call.asked is not None
             said = ApprovalContent(of=call.asked, verdict="approved", by=f"ann {lot.random()}")
             said = lot.choice(

@@ -21,7 +21,6 @@ from tests.validators.chat_completions import violations
 import gesta
 from gesta import address
 from gesta.address import Record
-from gesta.cli.waits import awaits_approval
 from gesta.demo.facts import bought_again
 from gesta.entry import Entry
 from gesta.integrity.verify import audit
@@ -77,7 +76,7 @@ async def told(store: Mortal, lot: random.Random, tellers: "Tellers") -> None:
 def agreeing(state: RunState, lot: random.Random) -> list[tuple[str, Content]]:
     """Approve every call and answer every question, the same whenever they come."""
     del lot
-    asked = [call.asked for call in state.calls.values() if awaits_approval(call) and call.asked is not None]
+    asked = [call.asked for call in state.calls.values() if call.awaits_approval and call.asked is not None]
     said: list[tuple[str, Content]] = [
         (f"ann-{seq}", ApprovalContent(of=seq, verdict="approved", by="ann")) for seq in asked
     ]

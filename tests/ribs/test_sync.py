@@ -16,7 +16,8 @@ from gesta.sync import SyncRecord
 
 PAID: list[int] = []
 KEY = b"k" * 32
-WHERE = "`gesta runs` says what it waits for. A run below has an id of its own: Waiting.run."
+WHERE = "`record.waiting(run)` and `gesta runs` list what waits."
+WHICH = "Write one of these, with the run that it names, or pass an element of outcome.waiting."
 
 
 @gesta.tool(effect="once", approval=True)
@@ -50,7 +51,7 @@ def test_a_person_approves_and_the_turn_goes_on(tmp_path: Path):
         run = record.run(clerk(), "Pay.", session="s", key="k", user="ann").run
         assert record.state(run).open
         assert record.approve(run, by="ann")
-        assert not record.approve(run, by="ann"), "that was said before"
+        assert record.approve(run, by="bob").again, "that was said before"
         assert record.resume(run, clerk()).value == "Done."
         assert record.verify() == record.verify(record.heads()) == record.report().flaws == []
         assert record.find("s").run == run
@@ -81,23 +82,23 @@ def test_a_word_about_nothing_or_about_several_things_says_what_waits():
     with gesta.open_sync() as record:
         run = record.run(agent, "Pay.", session="s").run
         first, second = record.state(run).calls
-        named = f"{first} (pay), {second} (pay)"
+        named = f"call={first} (pay), call={second} (pay)"
         for attempt, said in (
             (
                 lambda: record.approve(run, by="ann"),
-                f"has 2 of them, expected one call that waits for approval: {named}. Name one by its seq.",
+                f"has 2 of them, expected one call that waits for approval: {named}. {WHICH}",
             ),
             (
                 lambda: record.deny(run, 99, by="ann"),
-                f"has no call that waits for approval with seq 99; it has {named}. Name one by its seq.",
+                f"has no call that waits for approval with seq 99; it has {named}. Write that, or pass an element of outcome.waiting.",
             ),
             (
                 lambda: record.answer(run, "yes", by="ann"),
-                f"has no question that waits. {WHERE}",
+                f"has no question that waits, nor has a run below it; what waits: approval of pay, approval of pay. {WHERE}",
             ),
             (
                 lambda: record.resolve(run, "done", by="ann"),
-                f"has no call in doubt. {WHERE}",
+                f"has no call in doubt, nor has a run below it; what waits: approval of pay, approval of pay. {WHERE}",
             ),
         ):
             with pytest.raises(NotWaiting) as refused:

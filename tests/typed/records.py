@@ -5,6 +5,7 @@ from typing import assert_type
 
 import gesta
 from gesta.kinds import Kind, UserContent
+from gesta.record.answers import Receipt
 from gesta.store import QueryBounds, RunRow
 
 agent = gesta.Agent("desk", model="openai:gpt-5-mini")
@@ -28,7 +29,7 @@ def sync() -> None:
             run = each.run or outcome.run
             match each.what:
                 case "approval":
-                    assert_type(record.approve(run, each.call, by="ann", args={"a": 1}), bool)
+                    assert_type(record.approve(run, each.call, by="ann", args={"a": 1}), Receipt)
                 case "question" | "budget":
                     record.answer(run, "yes", each.of, by="ann")
                 case "doubt":
@@ -53,7 +54,7 @@ async def main() -> None:
     """Use the asynchronous door."""
     async with gesta.open(pathlib.Path("a.gesta")) as record:
         outcome = await record.run(agent, "Hi", listener=hear)
-        assert_type(await record.approve(outcome.run, by="ann"), bool)
+        assert_type(await record.approve(outcome.waiting[0], by="ann"), Receipt)
         await record.cancel(outcome.run, by="ann")
         async with record.span("app", session="s", skip={Kind.System}, version="2") as log:
             log.log(UserContent(value="hi"), channel="chat")

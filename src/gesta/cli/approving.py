@@ -14,11 +14,11 @@ from gesta.agent import Agent
 from gesta.cli.talk import BOLD, RED, Stop, harmless, say, styled
 from gesta.cli.voice import json_text
 from gesta.decide.approval import KEY_BYTES, Asked, sign
+from gesta.decide.waiting import Waiting
 from gesta.kinds import ApprovalContent
-from gesta.record.inbox import approval_key
+from gesta.record.answers import Receipt
 from gesta.record.record import Record
-from gesta.state.calls import OpenCall
-from gesta.text.visible import remarks, visible, visible_value
+from gesta.text.visible import visible, visible_value
 
 VARIABLE = "GESTA_APPROVAL_KEY"
 """Holds the key with which answers are signed, in hexadecimal digits."""
@@ -51,17 +51,33 @@ def who() -> str:
         return "somebody"
 
 
-async def letter(record: Record, run: str, call: OpenCall, verdict: Verdict) -> bool:
-    """Put the answer into the run's inbox; False if the question was answered before.
+async def give(record: Record, waiting: Waiting, verdict: Verdict) -> Receipt:
+    """Put the answer about a call into the run's inbox, signed if the environment holds a key.
 
     Raises:
         Stop: the environment holds a key that cannot be used.
     """
-    assert call.asked is not None, f"nobody was asked about call {call.seq}"
-    content = ApprovalContent(of=call.asked, **vars(verdict))
-    if verdict.token is None and (key := signing_key()) is not None:
-        content = sign(content, Asked.of(call, run, record.info.id), key)
-    return await record.send(run, content, key=await approval_key(record, run, content))
+    by, reason, token = verdict.by, verdict.reason, verdict.token
+    if token is None and (key := signing_key()) is not None:
+        content = ApprovalContent(of=waiting.of or 0, **vars(verdict))
+        token = sign(content, _asked(waiting, record.info.id), key).token
+    if verdict.verdict == "approved":
+        return await record.approve(waiting, by=by, args=verdict.args, reason=reason, token=token)
+    if verdict.verdict == "denied":
+        return await record.deny(waiting, by=by, reason=reason, token=token)
+    return await record.answer(waiting, verdict.result, by=by, reason=reason, token=token)
+
+
+def _asked(waiting: Waiting, record: str) -> Asked:
+    return Asked(
+        record=record,
+        run=waiting.run,
+        request=waiting.of or 0,
+        call=waiting.call or 0,
+        tool=waiting.tool or "",
+        args=waiting.args or {},
+        expires=waiting.expires,
+    )
 
 
 def signing_key() -> bytes | None:
@@ -77,12 +93,12 @@ def signing_key() -> bytes | None:
     return key or None
 
 
-def ask(call: OpenCall, agent: Agent, by: str) -> Verdict | None:
+def ask(waiting: Waiting, agent: Agent, by: str) -> Verdict | None:
     """Ask at the prompt; `None` if the person left without an answer."""
-    say(f"{visible(call.name)} asks to run, with:", BOLD)
-    for line in arguments(call):
+    say(f"{visible(waiting.tool or '')} asks to run, with:", BOLD)
+    for line in arguments(waiting):
         say(f"    {line}")
-    for remark in remarks([call.name, call.final_args]):
+    for remark in waiting.remarks:
         say(f"    {remark}", RED)
     while True:
         print(styled("Approve? [y/N/?] ", BOLD, sys.stderr), end="", file=sys.stderr, flush=True)
@@ -96,14 +112,14 @@ def ask(call: OpenCall, agent: Agent, by: str) -> Verdict | None:
             case "" | "n" | "no":
                 return Verdict(verdict="denied", by=by)
             case _:
-                explain(call, agent)
+                explain(waiting, agent)
 
 
-def arguments(call: OpenCall) -> list[str]:
+def arguments(waiting: Waiting) -> list[str]:
     """Write the arguments, one below the other, and as a whole: a person answers for what stands there."""
-    if not call.final_args:
+    if not waiting.args:
         return ["no arguments"]
-    args = visible_value(call.final_args)
+    args = visible_value(waiting.args)
     wide = min(20, max(len(name) for name in args))
     lines = []
     for name, value in args.items():
@@ -115,11 +131,11 @@ def arguments(call: OpenCall) -> list[str]:
     return lines
 
 
-def explain(call: OpenCall, agent: Agent) -> None:
+def explain(waiting: Waiting, agent: Agent) -> None:
     """Print what the answers mean, and the tool's description."""
-    tool = agent.tool(call.name)
+    tool = agent.tool(waiting.tool or "")
     if tool is not None and tool.description:
-        say(f"    {call.name}: {tool.description}")
+        say(f"    {tool.name}: {tool.description}")
     if tool is not None:
         said = f"Its effect is {tool.effect!r}" if tool.declared else "It says nothing about its effect"
         say(f"    {said}; its author asks for a person's consent to each call.")

@@ -5,8 +5,8 @@ on after an answer at the prompt is what `gesta approve` and `gesta resume` do, 
 """
 
 import sys
-from collections.abc import Awaitable, Callable
-from contextlib import redirect_stdout
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import redirect_stdout, suppress
 from dataclasses import dataclass
 from typing import TextIO, assert_never, cast
 
@@ -14,7 +14,7 @@ import anyio
 
 from gesta.address import open_record
 from gesta.agent import Agent
-from gesta.cli.approving import Verdict, ask, letter, who
+from gesta.cli.approving import Verdict, ask, give, who
 from gesta.cli.options import quoted
 from gesta.cli.talk import (
     ANSWERED,
@@ -27,13 +27,14 @@ from gesta.cli.talk import (
     Screen,
     complain,
     say,
-    short,
     terminal,
 )
-from gesta.cli.voice import Voice, call_text
-from gesta.cli.waits import Open, open_calls
+from gesta.cli.voice import Voice
+from gesta.cli.waits import shown
 from gesta.decide.approval import Approver
-from gesta.errors import GestaError
+from gesta.decide.waiting import Waiting
+from gesta.entry import utc_text
+from gesta.errors import GestaError, NotWaiting, SaidBefore
 from gesta.events import Event, Listener, Outcome
 from gesta.record.record import Record
 from gesta.text.visible import remarks, visible
@@ -50,6 +51,7 @@ STANDING = {
     "deaths": "Too many processes died in this turn without bringing it on; it goes on when a person resumes it.",
     "copy": "This record is a copy, and the turn may go on in the one it was copied from. "
     "If this one is to go on: gesta adopt",
+    "child": "A run below waits, or another process writes it; the turn goes on when that run does.",
 }
 """What is said of a turn that waits for no call, question or time."""
 IN_DOUBT = "`{tool}` was started and left no result: nobody knows whether it happened, so it was not run again."
@@ -80,16 +82,16 @@ class Job:
 def work(job: Job, voice: Voice, first: Work) -> int:
     """Run the agent until it ends or waits, and again after each answer of the person. Returns the exit code."""
     try:
-        outcome, open_ = _stretch(job, voice, first)
-        while letters := _answers(job, open_):
-            outcome, open_ = _stretch(job, voice, _answered(job, outcome.run, letters))
+        outcome = _stretch(job, voice, first)
+        while answers := _answers(job, outcome.waiting):
+            outcome = _stretch(job, voice, _answered(job, outcome.run, answers))
     except KeyboardInterrupt:
         return _interrupted(job, voice.run)
     voice.end(outcome)
-    return _report(job, outcome, open_)
+    return _report(job, outcome)
 
 
-def _stretch(job: Job, voice: Voice, do: Work) -> tuple[Outcome, list[Open]]:
+def _stretch(job: Job, voice: Voice, do: Work) -> Outcome:
     printed = Screen(sys.stderr)  # a tool's output goes to stderr, in a stream of its own
     try:
         with redirect_stdout(cast("TextIO", printed)):
@@ -98,7 +100,7 @@ def _stretch(job: Job, voice: Voice, do: Work) -> tuple[Outcome, list[Open]]:
         printed.end()
 
 
-async def _turn(job: Job, voice: Voice, do: Work) -> tuple[Outcome, list[Open]]:
+async def _turn(job: Job, voice: Voice, do: Work) -> Outcome:
     failure: Exception | None = None
     async with open_record(job.record, approver=job.approver) as record:
         send, receive = anyio.create_memory_object_stream[Event](float("inf"))
@@ -112,8 +114,7 @@ async def _turn(job: Job, voice: Voice, do: Work) -> tuple[Outcome, list[Open]]:
         await _hang_up(job.agent)
         if failure is not None:
             raise failure
-        open_ = await open_calls(record, outcome)
-    return outcome, open_
+    return outcome
 
 
 async def _hang_up(agent: Agent) -> None:
@@ -123,23 +124,22 @@ async def _hang_up(agent: Agent) -> None:
         await close()
 
 
-def _answers(job: Job, open_: list[Open]) -> list[tuple[Open, Verdict]]:
+def _answers(job: Job, waits: Sequence[Waiting]) -> list[tuple[Waiting, Verdict]]:
     """Return an answer to each approval that the turn waits for; an empty list if nobody is there to ask."""
-    waiting = [each for each in open_ if each.what == "approval" and not each.refused]
-    asked = [(each, each.call) for each in waiting if each.call is not None]
+    waiting = [each for each in waits if each.what == "approval" and not each.refused]
     if job.yes:
-        return [(each, Verdict(verdict="approved", by="--yes")) for each, _ in asked]
+        return [(each, Verdict(verdict="approved", by="--yes")) for each in waiting]
     if not (terminal(sys.stdin) and terminal(sys.stderr)):
         return []
-    answers = [(each, ask(call, job.agent, who())) for each, call in asked]
+    answers = [(each, ask(each, job.agent, who())) for each in waiting]
     return [(each, verdict) for each, verdict in answers if verdict is not None]
 
 
-def _answered(job: Job, run: str, answers: list[tuple[Open, Verdict]]) -> Work:
+def _answered(job: Job, run: str, answers: list[tuple[Waiting, Verdict]]) -> Work:
     async def go_on(record: Record, listener: Listener) -> Outcome:
         for each, verdict in answers:
-            assert each.call is not None
-            await letter(record, each.run, each.call, verdict)
+            with suppress(NotWaiting, SaidBefore):  # somebody else answered in the meantime
+                await give(record, each, verdict)
         return await record.resume(run, job.agent, listener=listener)
 
     return go_on
@@ -154,34 +154,35 @@ def _interrupted(job: Job, run: str | None) -> int:
     return INTERRUPTED
 
 
-def _report(job: Job, outcome: Outcome, open_: list[Open]) -> int:
+def _report(job: Job, outcome: Outcome) -> int:
     """Print the reason for a missing answer, and what to type next. Returns the exit code."""
     if outcome.reason == "waiting":
-        return _waiting(job, outcome, open_)
+        return _waiting(job, outcome)
     if outcome.error is not None:
         complain(GestaError(f"The turn ended with {outcome.reason}: {outcome.error.message}"))
         say(f"What happened: {job.command('log', outcome.run)}")
     return CODES[outcome.reason]
 
 
-def _waiting(job: Job, outcome: Outcome, open_: list[Open]) -> int:
+def _waiting(job: Job, outcome: Outcome) -> int:
+    open_ = outcome.waiting
     if outcome.queued:
         say("The message waits behind an open turn, which waits for what follows.")
     doubts = [each for each in open_ if each.what == "doubt"]
     approvals = [each for each in open_ if each.what == "approval"]
     for each in open_:
         say(_why(each))
-    questions = [each for each in open_ if each.what == "question"]
+    questions = [each for each in open_ if each.what in ("question", "budget")]
     if doubts:
         say("Find out whether it happened. If it did not, say `failed` below instead of `done`, or `retry`.")
     next_ = [
-        job.command("resolve", each.run, f" done --call {each.seq}" if len(doubts) > 1 else " done") for each in doubts
+        job.command("resolve", each.run, f" done --call {each.call}" if len(doubts) > 1 else " done") for each in doubts
     ]
     next_ += [
-        job.command("approve", each.run, f" --call {each.seq}" if len(approvals) > 1 else "") for each in approvals
+        job.command("approve", each.run, f" --call {each.call}" if len(approvals) > 1 else "") for each in approvals
     ]
     next_ += [
-        job.command("answer", each.run, f" ANSWER --question {each.seq}" if len(questions) > 1 else " ANSWER")
+        job.command("answer", each.run, f" ANSWER --question {each.of}" if len(questions) > 1 else " ANSWER")
         for each in questions
     ]
     say("Go on with:")
@@ -189,34 +190,24 @@ def _waiting(job: Job, outcome: Outcome, open_: list[Open]) -> int:
     return DOUBT if doubts or any(each.what == "running" for each in open_) else WAITING
 
 
-def _why(each: Open) -> str:  # a kind that is missing here is an error of mypy
+def _why(each: Waiting) -> str:  # a kind that is missing here is an error of mypy
     match each.what:
-        case "resume" | "deaths" | "copy":
+        case "resume" | "deaths" | "copy" | "child":
             return STANDING[each.what]
-        case "question":
-            return "\n".join([f"A question: {visible(each.text)}", *remarks(each.text)])
+        case "question" | "budget":
+            return "\n".join([f"A question: {visible(each.question)}", *remarks(each.question)])
         case "timer":
-            return f"Waiting until {each.text}; `gesta work` goes on with it then."
-        case "approval" | "doubt" | "running":
-            return _why_of_call(each)
-    assert_never(each.what)
-
-
-def _why_of_call(each: Open) -> str:
-    if each.call is None:
-        return f"Waiting for the {each.what} of call {each.seq}."
-    noticed = remarks([each.call.name, each.call.final_args])
-    shown = short(call_text(each.call.name, each.call.final_args), MOST)
-    match each.what:
+            due = utc_text(each.due) if each.due is not None else each.tool
+            return f"Waiting until {due}; `gesta work` goes on with it then."
         case "approval":
             refused = [f"An answer to it does not count: {visible(each.refused)}"] if each.refused else []
-            return "\n".join([f"Waiting for approval of {shown} (call {each.seq}).", *noticed, *refused])
+            return "\n".join([f"Waiting for approval of {shown(each)} (call {each.call}).", *each.remarks, *refused])
         case "doubt":
-            text = (IN_DOUBT if each.declared else UNDECLARED).format(tool=visible(each.call.name))
-            return "\n".join([f"Outcome unknown: {shown} (call {each.seq}). {text}", *noticed])
-        case _:
-            process = each.call.last.process if each.call.last is not None else None
+            text = (IN_DOUBT if each.declared else UNDECLARED).format(tool=visible(each.tool or ""))
+            return "\n".join([f"Outcome unknown: {shown(each)} (call {each.call}). {text}", *each.remarks])
+        case "running":
             return (
-                f"{shown} (call {each.seq}) may be tried again once its last attempt has ended; its process may still "
-                f"be at work. If that has ended for certain: gesta gone {process}"
+                f"{shown(each)} (call {each.call}) may be tried again once its last attempt has ended; its process may "
+                f"still be at work. If that has ended for certain: gesta gone {each.process}"
             )
+    assert_never(each.what)

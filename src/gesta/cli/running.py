@@ -135,7 +135,7 @@ def _found(job: "Job", name: str) -> tuple[str, int]:
     import anyio
 
     from gesta.address import open_record
-    from gesta.cli.letters import find as look_up
+    from gesta.cli.waits import find as look_up
 
     async def find() -> tuple[str, int]:
         async with open_record(job.record, readonly=True) as record:

@@ -110,7 +110,7 @@ def _refused(approval: ApprovalContent, about: Asked, approver: Approver | None)
 async def asked(store: Store, run: str) -> list[Asked]:
     """Read which calls of a run wait for an approval, in the order of the calls. Cost: reads the run."""
     state = fold(RunView(), await read(store, run))
-    waiting = (call for call in state.calls.values() if call.asked is not None and call.approval is None)
+    waiting = (call for call in state.calls.values() if call.awaits_approval)
     return [Asked.of(call, run, store.info.id) for call in waiting]
 
 

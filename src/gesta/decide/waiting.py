@@ -123,8 +123,13 @@ def waits(run: str, state: RunState, now: datetime) -> list[Waiting]:
     """
     if not state.open:
         return []
-    found = [*_questions(state), *_called(state), *_timed(state, now)]
+    found = [*_questions(state), *_approvals(state), *_doubts(state), *_timed(state, now)]
     return [described(each, run, state) for each in found]
+
+
+def doubts(run: str, state: RunState) -> list[Waiting]:
+    """Return the calls of a run whose outcome nobody knows, also where their turn has ended."""
+    return [described(each, run, state) for each in _doubts(state)]
 
 
 def _questions(state: RunState) -> Iterator[Waiting]:
@@ -136,11 +141,20 @@ def _questions(state: RunState) -> Iterator[Waiting]:
         yield Waiting("question", of, tool, seq)
 
 
-def _called(state: RunState) -> Iterator[Waiting]:
-    for call in state.current():
-        if call.asked is not None and call.approval is None:
+def _approvals(state: RunState) -> Iterator[Waiting]:
+    for call in state.calls.values():
+        if call.awaits_approval:
             yield Waiting("approval", call.seq, call.name, call.asked)
-        elif call.last is not None and call.last.doubt != WAITS and call.last.verdict != "done":
+
+
+def _doubts(state: RunState) -> Iterator[Waiting]:
+    for call in state.calls.values():
+        if (
+            not call.awaits_approval
+            and call.last is not None
+            and call.last.doubt != WAITS
+            and call.last.verdict != "done"
+        ):
             yield Waiting(_about(call.last), call.seq, call.name, call.last.seq)
 
 

@@ -4,6 +4,7 @@ ORDER = (
     "forks",
     "leases",
     "waits",
+    "answers",
     "cancel",
     "options",
     "turns",

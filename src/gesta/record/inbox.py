@@ -6,23 +6,24 @@ nobody from one that does, so each refusal makes a new key.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Literal
 
 from gesta.codec.rows import digest_of, encode_content
 from gesta.decide.waiting import Waiting
-from gesta.entry import Entry, utc_text
-from gesta.errors import AgentError, NotWaiting
-from gesta.kinds import AnswerContent, ApprovalContent, Content, ResolutionContent
+from gesta.entry import Entry
+from gesta.errors import AgentError, NoRun, SeveralRuns
+from gesta.integrity.tombstones import SESSION
+from gesta.kinds import AnswerContent, ApprovalContent, ApprovalRequestContent, Content, ResolutionContent
 from gesta.log.journal import read, utc_now
 from gesta.log.steering import refuse_fields
 from gesta.perform.generated import NO_ARGUMENT
 from gesta.perform.late import SAYABLE
+from gesta.record.answers import APPROVAL, DOUBT, QUESTION, Meant, Receipt, Word, meant, sent_as, told
 from gesta.record.waits import state_of, waits_of
-from gesta.state.calls import WAITS, OpenCall
 from gesta.state.run import RunState
-from gesta.store import Letter, Store
+from gesta.store import Letter, RunRow, Store
 from gesta.text.redactor import SECRETS
 
 
@@ -67,127 +68,174 @@ class Inbox:
 
     async def approve(
         self,
-        run: str,
+        waiting: Waiting | str,
         call: int | None = None,
         *,
         by: str,
         args: dict[str, Any] | None = None,
         reason: str | None = None,
         token: str | None = None,
-    ) -> bool:
-        """Allow one call of a tool; it runs when somebody goes on with the run. False if that was said before.
+    ) -> Receipt:
+        """Allow one call of a tool; it runs when somebody goes on with the run.
 
         Args:
-            run: id of the run; of a run below, `Waiting.run`.
-            call: seq of the tool call, `Waiting.call`; `None` for the only one that waits.
+            waiting: what `outcome.waiting` holds; or the run in which the call waits, or above that: its id, the
+                start of an id, a session, or `last`.
+            call: seq of the tool call; `None` for the only one that waits.
             by: name of the person: a claim, unless the record has an `approver`.
             args: run it with these instead.
             token: proof of who approves, for the record's `approver`.
 
         Raises:
-            NotWaiting: no such call waits for approval, or several do.
+            NotWaiting: no such call waits for approval, or several do. Expired: the request has.
+            SaidBefore: somebody said otherwise before.
+            RunMirrored: the run goes on in another record.
         """
-        about = await self._asked(run, call)
-        said = ApprovalContent(of=about.asked or 0, verdict="approved", by=by, args=args, reason=reason, token=token)
-        return await self.send(run, said, key=await approval_key(self, run, said))
+        about = await self._meant(waiting, APPROVAL, call)
+        of = about.waiting.of or 0
+        said = ApprovalContent(of=of, verdict="approved", by=by, args=args, reason=reason, token=token)
+        return await self._say(about, said)
 
     async def deny(
-        self, run: str, call: int | None = None, *, by: str, reason: str | None = None, token: str | None = None
-    ) -> bool:
+        self,
+        waiting: Waiting | str,
+        call: int | None = None,
+        *,
+        by: str,
+        reason: str | None = None,
+        token: str | None = None,
+    ) -> Receipt:
         """Deny one call of a tool: it does not run, and the model reads why. See `approve`."""
-        about = await self._asked(run, call)
-        said = ApprovalContent(of=about.asked or 0, verdict="denied", by=by, reason=reason, token=token)
-        return await self.send(run, said, key=await approval_key(self, run, said))
+        about = await self._meant(waiting, APPROVAL, call)
+        said = ApprovalContent(of=about.waiting.of or 0, verdict="denied", by=by, reason=reason, token=token)
+        return await self._say(about, said)
 
-    async def answer(self, run: str, value: Any, question: int | None = None, *, by: str) -> bool:
-        """Answer a question. False if it was answered before.
+    async def answer(
+        self,
+        waiting: Waiting | str,
+        value: Any,
+        of: int | None = None,
+        *,
+        by: str,
+        reason: str | None = None,
+        token: str | None = None,
+    ) -> Receipt:
+        """Answer a question, or in place of a tool that waits for approval: it does not run, and gives this value.
 
         Args:
+            waiting: see `approve`.
             value: any JSON value, which has to fit the question's schema.
-            question: seq of the question, `Waiting.of`; `None` for the only one that waits.
+            of: seq of the question, or of the approval-request; `None` for the only question that waits.
+            reason: why somebody answers in a tool's place; it is kept on record.
+            token: proof of who does, for the record's `approver`.
 
         Raises:
-            NotWaiting: no such question waits, or several do.
+            NotWaiting, SaidBefore, RunMirrored: see `approve`.
             AgentError: the answer does not fit.
         """
-        asked = (await self.state(run)).questions
-        about = _one(run, "question", {seq: each.value for seq, each in asked.items()}, question)
-        schema = asked[about].schema
+        if await self._about_call(waiting, of):
+            call = await self._meant(waiting, APPROVAL, of)
+            said: dict[str, Any] = {"by": by, "result": value, "reason": reason, "token": token}
+            return await self._say(call, ApprovalContent(of=call.waiting.of or 0, verdict="answered", **said))
+        if reason is not None or token is not None:
+            raise AgentError("The answer to a question has no reason and no token. Leave them out.")
+        about = await self._meant(waiting, QUESTION, of)
+        schema, question = about.waiting.schema, about.waiting.question
         problem = misfit(value, schema) if schema is not None else None
         if problem is not None:
-            raise AgentError(f"The answer {problem}. The question was: {asked[about].value}")
-        return await self.send(run, AnswerContent(of=about, value=value, by=by), key=f"answer-{about}")
+            raise AgentError(f"The answer {problem}. The question was: {question}")
+        return await self._say(about, AnswerContent(of=about.waiting.of or 0, value=value, by=by))
 
     async def resolve(
         self,
-        run: str,
+        waiting: Waiting | str,
         verdict: Literal["done", "failed", "retry"],
         call: int | None = None,
         *,
         by: str,
         result: Any = None,
-    ) -> bool:
-        """Settle a call whose outcome nobody knows. Returns False if it was settled before.
+    ) -> Receipt:
+        """Settle a call whose outcome nobody knows.
 
         Args:
+            waiting: see `approve`.
             verdict: it happened, it failed, or it did not happen and is to be tried again.
-            call: seq of the tool call, `Waiting.call`; `None` for the only one in doubt.
+            call: seq of the tool call; `None` for the only one in doubt.
             result: of a call that is done, what it gave.
 
         Raises:
-            NotWaiting: no such call is in doubt, or several are.
+            NotWaiting, SaidBefore, RunMirrored: see `approve`.
             RunHeld: the call may be at work right now.
         """
-        calls = {each.seq: each for each in calls_in_doubt(await self.state(run))}
-        last = calls[_one(run, "doubt", {seq: each.name for seq, each in calls.items()}, call)].last
-        assert last is not None
-        if last.doubt is None:
-            await self.store.release(await self.store.lease(run))  # nobody is making the attempt
-        said = ResolutionContent(of=last.seq, verdict=verdict, by=by, result=result)
-        return await self.send(run, said, key=f"resolution-{last.seq}{'-over' if last.over else ''}")
+        about = await self._meant(waiting, DOUBT, call)
+        of = about.waiting.of or 0
+        if about.known is None:
+            found = (await self.state(about.waiting.run)).call(about.waiting.call)
+            if found is not None and found.last is not None and found.last.doubt is None and found.last.verdict is None:
+                await self.store.release(await self.store.lease(about.waiting.run))  # nobody is making the attempt
+        return await self._say(about, ResolutionContent(of=of, verdict=verdict, by=by, result=result))
+
+    async def find(self, name: str) -> RunRow:
+        """Find a run by id, unique prefix of an id, session name (its newest root run), or `last`.
+
+        Raises:
+            NoRun: no run fits.
+            SeveralRuns: several ids begin with `name`.
+        """
+        rows = await self.store.runs()
+        roots = [row for row in rows if row.parent_run is None]
+        if name == "last" and (told := [row for row in roots if row.session != SESSION]):
+            return max(told, key=lambda row: (row.last_at, row.pos))
+        exact = [row for row in rows if row.run == name]
+        named = exact or [row for row in roots if row.session == name]
+        starts = named or [row for row in rows if row.run.startswith(name)]
+        if not named and len(starts) > 1:
+            raise SeveralRuns(name, [row.run for row in starts])
+        if not starts:
+            raise NoRun(name, [word for row in rows for word in (row.run, row.session)])
+        return starts[-1]
 
     def now(self) -> datetime:
         """Return the time by which requests expire."""
         return utc_now()
 
-    async def _asked(self, run: str, call: int | None) -> OpenCall:
-        """Find the call that a person is asked about. Raises NotWaiting, also for one whose request has expired."""
-        now, calls = self.now(), (await self.state(run)).calls
-        open_ = {seq: each for seq, each in calls.items() if each.asked is not None and each.approval is None}
-        late = {seq: each.expires for seq, each in open_.items() if each.expires is not None and each.expires <= now}
-        left = {seq: each.name for seq, each in open_.items() if seq not in late}
-        if late and (call in late or (call is None and not left)):
-            seq, expires = next((seq, at) for seq, at in late.items() if call in (None, seq))
-            raise NotWaiting(run, "approval", left, expired=(seq, utc_text(expires)))
-        return open_[_one(run, "approval", left, call)]
+    async def _meant(self, waiting: Waiting | str, kinds: Sequence[str], wanted: int | None) -> Meant:
+        if isinstance(waiting, str):
+            waiting = (await self.find(waiting)).run
+        return await meant(self.store, waiting, kinds, wanted, self.now())
 
+    async def _about_call(self, waiting: Waiting | str, of: int | None) -> bool:
+        """Return whether an answer is given in place of a tool that waits for approval."""
+        if isinstance(waiting, Waiting):
+            return waiting.what in APPROVAL
+        asked = await self.read((await self.find(waiting)).run, of - 1) if of is not None else []
+        return bool(asked) and isinstance(asked[0].content, ApprovalRequestContent)
 
-def _one(run: str, what: str, open_: Mapping[int, str], wanted: int | None) -> int:
-    """Return the one that is meant. Raises NotWaiting."""
-    if wanted is None and len(open_) == 1:
-        return next(iter(open_))
-    if wanted is None or wanted not in open_:
-        raise NotWaiting(run, what, open_, wanted)
-    return wanted
+    async def _say(self, about: Meant, word: Word) -> Receipt:
+        """Put a word into the inbox, unless it is on record what was said."""
+        waiting, known = about
+        if known is not None:
+            return await told(self.store, waiting, word, known, sent=False)
+        key = await self._key(waiting.run, word)
+        sent = await self.send(waiting.run, word, key=key)
+        known = None if sent else await sent_as(self.store, waiting, SECRETS.text(key))
+        return await told(self.store, waiting, word, known, sent=sent)
 
+    async def _key(self, run: str, word: Word) -> str:
+        """Return the key of a word: one for each thing that waits.
 
-async def approval_key(inbox: Inbox, run: str, said: ApprovalContent) -> str:
-    """Return the key of an approval: one for each question, each proof, and each answer after a refused one."""
-    proof = f"-{digest_of(said.token)[:16]}" if said.token is not None else ""
-    refused = len(await refusals(inbox, run, said.of))
-    return f"approval-{said.of}{proof}{f'-{refused}' if refused else ''}"
-
-
-async def refusals(inbox: Inbox, run: str, asked: int) -> list[str]:
-    """Return the reasons why answers about a call were refused. Cost: reads the run."""
-    answers = [entry.content for entry in await inbox.read(run) if isinstance(entry.content, ApprovalContent)]
-    return [each.refused for each in answers if each.of == asked and each.refused is not None]
-
-
-def calls_in_doubt(state: RunState) -> list[OpenCall]:
-    """Return the calls whose outcome nobody knows, without those that wait for a child run."""
-    calls = (call for call in state.calls.values() if call.in_doubt(state.head))
-    return [call for call in calls if call.last is not None and call.last.doubt != WAITS]
+        An approval has one for each proof, and each answer after a refused one: an answer that does not count keeps
+        nobody from giving one that does. A doubt has another one once its attempt is over.
+        """
+        calls = (await self.state(run)).calls.values()
+        if isinstance(word, AnswerContent):
+            return f"answer-{word.of}"
+        if isinstance(word, ResolutionContent):
+            over = any(call.last is not None and call.last.seq == word.of and call.last.over for call in calls)
+            return f"resolution-{word.of}{'-over' if over else ''}"
+        proof = f"-{digest_of(word.token)[:16]}" if word.token is not None else ""
+        refused = next((call.refusals for call in calls if call.asked == word.of), 0)
+        return f"approval-{word.of}{proof}{f'-{refused}' if refused else ''}"
 
 
 TYPES: dict[str, tuple[type, ...]] = {
@@ -210,6 +258,12 @@ def misfit(value: Any, schema: dict[str, Any]) -> str | None:
             return f"is {json.dumps(value)[:80]}, expected JSON of type {wanted}"
     if "enum" in schema and value not in schema["enum"]:
         return f"is {json.dumps(value)[:80]}, expected one of {', '.join(map(json.dumps, schema['enum']))}"
+    least, most = schema.get("minimum"), schema.get("maximum")
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        if least is not None and value < least:
+            return f"is {value}, expected at least {least}"
+        if most is not None and value > most:
+            return f"is {value}, expected at most {most}"
     if isinstance(value, dict):
         missing = [name for name in schema.get("required", ()) if name not in value]
         if missing:

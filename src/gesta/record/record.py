@@ -14,22 +14,23 @@ import msgspec
 from anyio.abc import TaskGroup
 
 from gesta.agent import Agent
+from gesta.decide.waiting import Waiting
 from gesta.entry import fold
-from gesta.errors import AgentError, BadArguments, NoRun, NotWaiting, OtherType, RunHeld, SeveralRuns, refuse_unknown
+from gesta.errors import AgentError, BadArguments, NotWaiting, OtherType, RunHeld, refuse_unknown
 from gesta.events import Listener, Outcome
 from gesta.function_tool.output import T
-from gesta.integrity.tombstones import SESSION
 from gesta.integrity.verify import Flaw, Head, Report, audit, heads, report
 from gesta.kinds import BeginContent, Kind, Opened, Part, SignalContent, UserContent
 from gesta.log.journal import Clock, Journal, Log, closing, open_root, read, refuse_misspelt, utc_now
 from gesta.model.request import Unasked
+from gesta.record.answers import check_home
 from gesta.record.inbox import Inbox
 from gesta.record.options import MessageOptions, TurnOptions, of_turn
 from gesta.record.stream import Stream
 from gesta.record.turns import Turns
 from gesta.state.opening import Opening, check_here, close_orphans, shielded
 from gesta.state.run import RunView
-from gesta.store import Info, RunRow, Store
+from gesta.store import Info, Store
 from gesta.text.redactor import SECRETS
 
 Said = str | Part | Sequence[str | Part]
@@ -126,40 +127,26 @@ class Record(Inbox):
         agent = of_turn(agent, options)
         return typed(agent, await self.turns.resume(agent, run, listener, by=by, deps=options.get("deps")))
 
-    async def cancel(self, run: str, *, by: str, reason: str | None = None) -> Outcome | None:
-        """End the open turn of a run; None where somebody is writing the run, who ends it at the next step.
+    async def cancel(self, waiting: Waiting | str, *, by: str, reason: str | None = None) -> Outcome | None:
+        """End the open turn of a run; `None` where somebody is writing the run, who ends it at the next step.
+
+        Args:
+            waiting: what the turn waits for; or its run: the id, the start of an id, a session, or `last`.
 
         Raises:
             NotWaiting: no turn is open.
+            RunMirrored: the run goes on in another record.
         """
-        state, row = await self.state(run), await self.find(run)
+        row = await self.find(waiting.run if isinstance(waiting, Waiting) else waiting)
+        state = await self.state(row.run)
         if state.turn is None or not state.open:
-            raise NotWaiting(run, "turn", {})
-        await self.send(run, SignalContent(name="cancel", by=by, reason=reason), key=f"cancel-{state.turn.begin}")
+            raise NotWaiting(row.run, "turn", [])
+        await check_home(self.store, row.run, state)
+        await self.send(row.run, SignalContent(name="cancel", by=by, reason=reason), key=f"cancel-{state.turn.begin}")
         try:
-            return await self.turns.resume(Agent(row.name, Unasked()), run, by=by)
+            return await self.turns.resume(Agent(row.name, Unasked()), row.run, by=by)
         except RunHeld:
             return None
-
-    async def find(self, name: str) -> RunRow:
-        """Find a run by id, unique prefix of an id, session name (its newest root run), or `last`.
-
-        Raises:
-            NoRun: no run fits.
-            SeveralRuns: several ids begin with `name`.
-        """
-        rows = await self.store.runs()
-        roots = [row for row in rows if row.parent_run is None]
-        if name == "last" and (told := [row for row in roots if row.session != SESSION]):
-            return max(told, key=lambda row: (row.last_at, row.pos))
-        exact = [row for row in rows if row.run == name]
-        named = exact or [row for row in roots if row.session == name]
-        starts = named or [row for row in rows if row.run.startswith(name)]
-        if not named and len(starts) > 1:
-            raise SeveralRuns(name, [row.run for row in starts])
-        if not starts:
-            raise NoRun(name, [word for row in rows for word in (row.run, row.session)])
-        return starts[-1]
 
     async def verify(self, *kept: Iterable[Head]) -> list[Flaw]:
         """Check every entry and blob against the chain of its run; no flaw, an empty list. Cost: reads it all.

@@ -116,6 +116,11 @@ class OpenCall(Struct):
     """Given by a resolution `done` or `failed`."""
 
     @property
+    def awaits_approval(self) -> bool:
+        """Whether a person was asked about it and has not answered."""
+        return self.asked is not None and self.approval is None
+
+    @property
     def final_args(self) -> dict[str, Any]:
         """The model's arguments, or those that a person approved instead."""
         approved = self.approval.args if self.approval is not None else None

@@ -9,6 +9,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,10 +21,9 @@ from msgspec import Struct
 import gesta
 from gesta import address
 from gesta.agent import Agent
-from gesta.cli.waits import Open, open_calls
-from gesta.errors import GestaError, RunHeld, WriteFailed
+from gesta.decide.waiting import Waiting
+from gesta.errors import GestaError, NotWaiting, RunHeld, SaidBefore, WriteFailed
 from gesta.events import Outcome
-from gesta.kinds import ApprovalContent
 from gesta.model.request import Model
 from gesta.record.record import Record
 from gesta.testing.crashes.report import Report, judge
@@ -139,8 +139,8 @@ async def live(scene: Scene, life: Life) -> None:
     record = Record(store, lambda each: watched(address.bind(each, models), life))
     with anyio.fail_after(LIFE_S):
         for place, text in enumerate(scene.messages):
-            outcome, waits = await _taken(scene, life, record, agent, text, f"m{place}")
-            told = tuple(sorted({f"{each.what} of {_named(each)}" for each in waits}))
+            outcome = await _taken(scene, life, record, agent, text, f"m{place}")
+            told = tuple(sorted({each.text for each in outcome.waiting}))
             why = f" ({outcome.error.type})" if outcome.reason == "failed" and outcome.error is not None else ""
             life.tell(Line(what="ended", run=outcome.run, key=f"m{place}", reason=outcome.reason + why, waits=told))
             if outcome.reason == "waiting":
@@ -159,9 +159,7 @@ async def _cancellable(life: Life, turn: Coroutine[Any, Any, Outcome]) -> Outcom
     return None if task.cancelled() else task.result()
 
 
-async def _taken(
-    scene: Scene, life: Life, record: Record, agent: Agent, text: str, key: str
-) -> tuple[Outcome, list[Open]]:
+async def _taken(scene: Scene, life: Life, record: Record, agent: Agent, text: str, key: str) -> Outcome:
     """Run a turn until it ends, or until it waits for something that nobody here answers."""
     until = time.monotonic() + LIFE_S / 2
     while True:
@@ -174,7 +172,7 @@ async def _taken(
             continue
         if outcome is None:
             continue
-        waits = await open_calls(record, outcome)
+        waits = outcome.waiting
         if any(each.what == "deaths" for each in waits):  # that many deaths are what the harness is for
             await _cancellable(life, record.resume(outcome.run, agent, by=BY))
             continue
@@ -182,24 +180,19 @@ async def _taken(
             await anyio.sleep(LOOK_S)
             continue
         if outcome.reason != "waiting" or (waits and all(each.what == "doubt" for each in waits)):
-            return outcome, waits
+            return outcome
         if scene.helped:
             if time.monotonic() > until:
-                return outcome, waits
+                return outcome
             await anyio.sleep(LOOK_S)
         elif not await _approved(record, waits):
-            return outcome, waits
+            return outcome
 
 
-async def _approved(record: Record, waits: Sequence[Open]) -> bool:
+async def _approved(record: Record, waits: Sequence[Waiting]) -> bool:
     """Approve what waits for approval, and return whether anything did."""
-    asked = [each for each in waits if each.what == "approval" and each.call is not None]
+    asked = [each for each in waits if each.what == "approval"]
     for each in asked:
-        assert each.call is not None and each.call.asked is not None
-        said = ApprovalContent(of=each.call.asked, verdict="approved", by=BY)
-        await record.send(each.run, said, key=f"approval-{each.call.asked}")
+        with suppress(NotWaiting, SaidBefore):  # it was answered in the meantime
+            await record.approve(each, by=BY)
     return bool(asked)
-
-
-def _named(waiting: Open) -> str:
-    return waiting.call.name if waiting.call is not None else waiting.text

@@ -1,0 +1,202 @@
+"""A person's word about something that waits: which thing is meant, and whether somebody answered it before.
+
+Of two answers to one thing the first one counts. The same word again changes nothing; another word is refused, and says
+who answered. Where several things wait, the error names each in the words that choose it.
+"""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from gesta.codec.rows import decode_content, encode_content
+from gesta.decide.waiting import Waiting, doubts, waits
+from gesta.entry import utc_text
+from gesta.errors import Expired, NoRun, NotWaiting, RunHeld, SaidBefore
+from gesta.kinds import AnswerContent, ApprovalContent, ResolutionContent
+from gesta.log.journal import read
+from gesta.record.waits import state_of, waits_of
+from gesta.state.opening import check_here
+from gesta.state.run import RunState, RunView
+from gesta.store import Store
+
+Word = ApprovalContent | AnswerContent | ResolutionContent
+WORDS = (ApprovalContent, AnswerContent, ResolutionContent)
+APPROVAL, QUESTION, DOUBT = ("approval",), ("question", "budget"), ("doubt", "running")
+
+
+class Receipt(Struct, frozen=True, kw_only=True):
+    """What became of a person's word."""
+
+    verdict: str
+    """approved, denied or answered; of a doubt: done, failed or retry."""
+    run: str
+    """The run that it is about, whose inbox took it."""
+    root: str
+    """The run to resume: that one, or the one above all."""
+    session: str
+    of: int
+    """Seq of the request, the question or the attempt."""
+    call: int | None
+    """Seq of the tool call; `None` for a question of a program."""
+    tool: str | None
+    by: str
+    """Who said it: of the same word said twice, who said it first."""
+    again: bool = False
+    """Whether the same was said before, so that nothing was sent."""
+
+
+class Meant(NamedTuple):
+    """The thing that a person means."""
+
+    waiting: Waiting
+    known: Word | None
+    """The word about it that is on record, which ended the wait."""
+
+
+async def meant(store: Store, waiting: Waiting | str, kinds: Sequence[str], wanted: int | None, now: datetime) -> Meant:
+    """Find the one thing of some kinds that a person means.
+
+    Args:
+        waiting: itself, or the id of a run in which it waits, or below which.
+        wanted: seq of the call, or of the request, question or attempt; `None` for the only one.
+
+    Raises:
+        NotWaiting: nothing like it waits, or several things do. Expired: its request has.
+        RunMirrored: the run goes on in another record.
+        NoRun: there is no such run.
+    """
+    run = waiting.run if isinstance(waiting, Waiting) else waiting
+    state = await state_of(store, run)
+    if state.opened is None:
+        raise NoRun(run)
+    await check_home(store, run, state)
+    if isinstance(waiting, Waiting):
+        wanted = waiting.of if waiting.what in kinds else None
+        if wanted is None:
+            raise NotWaiting(run, kinds[0], [], others=[waiting.text])
+    if not state.open:
+        found = doubts(run, state)
+    else:
+        found = waits(run, state, now) if isinstance(waiting, Waiting) else await waits_of(store, run, now)
+    fit = [each for each in found if each.what in kinds and wanted in (None, each.call, each.of)]
+    if wanted is None:
+        fit = [each for each in fit if not _expired_by(each, now)] or fit
+        if len(fit) > 1:
+            fit = [each for each in fit if await said(store, each.run, each.of) is None] or fit[:1]
+    if len(fit) == 1:
+        (one,) = fit
+        if _expired_by(one, now):
+            raise Expired(one.run, one.call or 0, utc_text(one.expires or now))
+        await check_home(store, one.run, None)
+        return Meant(one, None)
+    if not fit and wanted is not None and (before := await _before(store, run, kinds, wanted)) is not None:
+        return before
+    rest = [each for each in found if each.what in kinds]
+    others = [each.text for each in found if each.what not in kinds]
+    raise NotWaiting(run, kinds[0], _named(fit or rest, run), wanted=wanted, others=others, missed=not fit)
+
+
+async def said(store: Store, run: str, of: int | None) -> Word | None:
+    """Return the word about a thing that waits in the inbox of its run; `None` if there is none."""
+    for letter in await store.inbox(run):
+        content = decode_content(letter.content, {})
+        if isinstance(content, WORDS) and content.of == of:
+            return content
+    return None
+
+
+async def sent_as(store: Store, about: Waiting, key: str) -> Word | None:
+    """Return the word that was sent under a key, be it in the inbox or on record since a moment ago."""
+    for letter in await store.inbox(about.run):
+        if letter.key == key and isinstance(content := decode_content(letter.content, {}), WORDS):
+            return content
+    before = await _before(store, about.run, [about.what], about.of or 0)
+    return before.known if before is not None else None
+
+
+async def told(store: Store, about: Waiting, word: Word, known: Word | None, *, sent: bool) -> Receipt:
+    """Return what became of a word.
+
+    Args:
+        known: the word that was said before.
+        sent: whether the inbox took it; it does not where its key was used.
+
+    Raises:
+        SaidBefore: somebody said otherwise before.
+    """
+    if not sent and (known is None or _meaning(known) != _meaning(word)):
+        was, by = (_verdict(known), known.by) if known is not None else ("answered", "somebody")
+        raise SaidBefore(about.run, _named([about], about.run)[0], was, by, await _root(store, about))
+    return Receipt(
+        verdict=_verdict(word),
+        run=about.run,
+        root=await _root(store, about),
+        session=about.session,
+        of=about.of or 0,
+        call=about.call,
+        tool=about.tool,
+        by=word.by if known is None else known.by,
+        again=not sent,
+    )
+
+
+def _expired_by(waiting: Waiting, now: datetime) -> bool:
+    return waiting.expires is not None and waiting.expires <= now
+
+
+def _named(waits: Sequence[Waiting], run: str) -> list[str]:
+    """Return the words that choose each of several things."""
+    named = []
+    for each in waits:
+        chosen = f"of={each.of}" if each.what in QUESTION else f"call={each.call}"
+        below = f" in run {each.run!r}" if each.run != run else ""
+        named.append(f"{chosen} ({(each.question or each.tool or ''):.60}){below}")
+    return named
+
+
+async def check_home(store: Store, run: str, state: RunState | None) -> None:
+    """Raise RunMirrored for a run that goes on in another record."""
+    state = await state_of(store, run) if state is None else state
+    check_here(run, state, store)
+    if state.opened is not None and not state.moved and state.opened.record != store.info.id:
+        with suppress(RunHeld):  # it was made elsewhere: only its lease tells a mirror from a run that was imported
+            await store.release(await store.lease(run))
+
+
+async def _before(store: Store, run: str, kinds: Sequence[str], wanted: int) -> Meant | None:
+    """Find a word on record that ended a wait, and what waited then. Cost: reads the run."""
+    state, view, found = RunState(), RunView(), None
+    for entry in await read(store, run):
+        word = entry.content
+        if isinstance(word, WORDS) and getattr(word, "refused", None) is None:
+            then = [*waits(run, state, entry.at), *(doubts(run, state) if not state.open else ())]
+            for each in then:
+                if each.of == word.of and each.what in kinds and wanted in (each.call, each.of):
+                    found = Meant(each, word)
+        state = view.apply(state, entry)
+    return found
+
+
+async def _root(store: Store, about: Waiting) -> str:
+    above = {row.run: row.parent_run for row in await store.runs(about.session)}
+    run, met = about.run, set[str]()
+    while (parent := above.get(run)) is not None and parent in above and run not in met:
+        met.add(run)
+        run = parent
+    return run
+
+
+def _meaning(word: Word) -> str:
+    """Return all that a word does, without who said it and why."""
+    bare: dict[str, Any] = {"by": ""}
+    if isinstance(word, ApprovalContent):
+        bare |= {"reason": None, "sent_at": None, "token": None, "refused": None}
+    return encode_content(replace(word, **bare), None)
+
+
+def _verdict(word: Word) -> str:
+    return "answered" if isinstance(word, AnswerContent) else word.verdict

@@ -20,6 +20,7 @@ STATUS: tuple[tuple[type[BaseException], int], ...] = (
     (errors.NoRun, 404),
     (errors.SeveralRuns, 409),
     (errors.NotWaiting, 409),
+    (errors.SaidBefore, 409),
     (errors.OtherMessage, 409),
     (errors.OtherType, 409),
     (errors.TurnOpen, 409),

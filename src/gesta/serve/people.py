@@ -8,6 +8,7 @@ from typing import Literal, cast
 from starlette.requests import Request
 from starlette.responses import Response
 
+from gesta.record.answers import Receipt
 from gesta.serve.access import ANYBODY
 from gesta.serve.bodies import Answer, Approval, Cancellation, Refused, Resolution, answered, read, shown
 from gesta.serve.service import Service
@@ -37,19 +38,19 @@ async def _decide(request: Request, service: Service, *, allowed: bool) -> Respo
     said, run = await read(request, Approval), await found(request, service)
     by, record = who(request, said.by), service.record
     if allowed:
-        new = await record.approve(run, said.call, by=by, args=said.args, reason=said.reason, token=said.token)
+        receipt = await record.approve(run, said.call, by=by, args=said.args, reason=said.reason, token=said.token)
     elif said.args is not None:
         raise Refused(400, "BadRequest", "A call that is denied does not run, so it takes no args.")
     else:
-        new = await record.deny(run, said.call, by=by, reason=said.reason, token=said.token)
-    return _heard(service, run, new=new)
+        receipt = await record.deny(run, said.call, by=by, reason=said.reason, token=said.token)
+    return _heard(service, run, receipt)
 
 
 async def answer(request: Request, service: Service) -> Response:
     """Answer a question, and go on with the run."""
     said, run = await read(request, Answer), await found(request, service)
-    new = await service.record.answer(run, said.value, said.question, by=who(request, said.by))
-    return _heard(service, run, new=new)
+    receipt = await service.record.answer(run, said.value, said.question, by=who(request, said.by))
+    return _heard(service, run, receipt)
 
 
 async def resolve(request: Request, service: Service) -> Response:
@@ -58,8 +59,8 @@ async def resolve(request: Request, service: Service) -> Response:
     if said.verdict not in VERDICTS:
         raise Refused(400, "BadRequest", f"verdict is {said.verdict!r:.40}, expected one of {', '.join(VERDICTS)}.")
     verdict = cast("Literal['done', 'failed', 'retry']", said.verdict)
-    new = await service.record.resolve(run, verdict, said.call, by=who(request, said.by), result=said.result)
-    return _heard(service, run, new=new)
+    receipt = await service.record.resolve(run, verdict, said.call, by=who(request, said.by), result=said.result)
+    return _heard(service, run, receipt)
 
 
 async def cancel(request: Request, service: Service) -> Response:
@@ -74,7 +75,7 @@ async def found(request: Request, service: Service) -> str:
     return (await service.record.find(request.path_params["run"])).run
 
 
-def _heard(service: Service, run: str, *, new: bool) -> Response:
-    """Return that a letter is on its way, and go on with the run."""
-    service.go_on(run)
-    return answered({"run": run, "new": new}, 202)
+def _heard(service: Service, run: str, receipt: Receipt) -> Response:
+    """Return that a letter is on its way, and go on with the run above all."""
+    service.go_on(receipt.root)
+    return answered({"run": run, "new": not receipt.again}, 202)

@@ -16,7 +16,6 @@ from benchmarks.faults.agents import Cast, Scene, order_of_args
 from benchmarks.faults.driving import BY, witness_of
 from benchmarks.faults.lives import begin, done, kill_note
 from benchmarks.faults.striking import Striker
-from gesta.cli.waits import awaits_approval
 from gesta.kinds import ApprovalContent
 
 BRIEF_S = 1.5
@@ -155,7 +154,7 @@ class Copying:
             async with gesta.open(self.scene.record) as record:
                 for row in await record.store.runs():
                     for call in (await record.state(row.run)).calls.values():
-                        if awaits_approval(call) and witness.truth(order_of_args(call.args)) == "not done":
+                        if call.awaits_approval and witness.truth(order_of_args(call.args)) == "not done":
                             said = ApprovalContent(of=call.asked or 0, verdict="approved", by=BY)
                             await record.send(row.run, said, key=f"ap-{call.asked}")
 

@@ -23,7 +23,7 @@ from benchmarks.faults.striking import Strike, Striker, Struck
 from benchmarks.faults.tools import EXPIRES_S, Panic
 from benchmarks.faults.witness import Line, Witness
 from gesta import address
-from gesta.cli.waits import Open, open_calls
+from gesta.decide.waiting import Waiting
 from gesta.errors import LeaseLost, RunHeld, TurnOpen, WriteFailed
 from gesta.events import Outcome
 from gesta.kinds import (
@@ -226,7 +226,7 @@ class Driver:
         """Answer what a turn waits for, as far as the truth is known."""
         answered = False
         try:
-            for each in await open_calls(record, outcome):
+            for each in outcome.waiting:
                 self.striker.reach(f"waiting for {each.what}")
                 answered |= await self._answer(record, each)
         except (RunHeld, LeaseLost, WriteFailed) as error:  # a person sees an error, and tries again
@@ -239,19 +239,19 @@ class Driver:
         if not answered:
             await anyio.sleep(LOOK_S)
 
-    async def _answer(self, record: Any, waits: Open) -> bool:
+    async def _answer(self, record: Any, waits: Waiting) -> bool:
         """Answer one thing; returns whether anything was said."""
         if waits.what == "question":
-            found = waits.text.rpartition("order=")[2].rstrip("?")
+            found = waits.question.rpartition("order=")[2].rstrip("?")
             await record.send(
-                waits.run, AnswerContent(of=waits.seq, value=f"ok {found}.", by=BY), key=f"an-{waits.seq}"
+                waits.run, AnswerContent(of=waits.of or 0, value=f"ok {found}.", by=BY), key=f"an-{waits.of}"
             )
             return True
         if waits.call is None or waits.what not in ("approval", "doubt", "running"):
             return False
-        if waits.call.name in BELOW:  # what a child run does is told by its own end
+        if waits.tool in BELOW:  # what a child run does is told by its own end
             return False
-        order = order_of_args(waits.call.args)
+        order = order_of_args(waits.args or {})
         truth = self.witness.truth(order)
         if truth == "unknown":
             return False
@@ -260,27 +260,26 @@ class Driver:
         if waits.what == "running":
             return False
         if waits.what == "approval":
-            if waits.call.asked is None or (truth == "not done" and await self._may_act(record, order, waits.seq)):
+            if waits.of is None or (truth == "not done" and await self._may_act(record, order, waits.call)):
                 return False
             await self._approve(record, waits, order, done=truth == "done")
         else:
-            assert waits.call.last is not None
             verdict: Any = "done" if truth == "done" else self.lot.choice(("retry", "retry", "failed"))
             if verdict == "failed" and await self._may_act(record, order, -1):
                 return False
             result = f"ok {order}." if truth == "done" else None
-            said = ResolutionContent(of=waits.call.last.seq, verdict=verdict, by=BY, result=result)
-            await record.send(waits.run, said, key=f"re-{waits.call.last.seq}-{self.lot.randrange(10**6)}")
+            said = ResolutionContent(of=waits.of or 0, verdict=verdict, by=BY, result=result)
+            await record.send(waits.run, said, key=f"re-{waits.of}-{self.lot.randrange(10**6)}")
         self.witness.tell(Line(what="told", order=order, run=waits.run, text=f"{waits.what} {truth}"))
         return True
 
-    async def _declare(self, record: Any, waits: Open) -> None:
+    async def _declare(self, record: Any, waits: Waiting) -> None:
         """Declare that the process of an attempt has ended, as a person does for a record from elsewhere."""
-        since = self.running.setdefault((waits.run, waits.seq), time.monotonic())
+        since = self.running.setdefault((waits.run, waits.call or 0), time.monotonic())
         if time.monotonic() - since < GONE_S:
             return
         tried = [each.content for each in await record.read(waits.run) if isinstance(each.content, AttemptContent)]
-        process = next((each.process for each in reversed(tried) if each.of == waits.seq), None)
+        process = next((each.process for each in reversed(tried) if each.of == waits.call), None)
         if process is not None:
             await record.store.declare_gone(process, BY)
 
@@ -309,13 +308,12 @@ class Driver:
                     return True
         return False
 
-    async def _approve(self, record: Any, waits: Open, order: int, *, done: bool) -> None:
-        assert waits.call is not None and waits.call.asked is not None
-        asked = waits.call.asked
+    async def _approve(self, record: Any, waits: Waiting, order: int, *, done: bool) -> None:
+        asked = waits.of or 0
         said = ApprovalContent(of=asked, verdict="approved", by=BY)
         if done:
             said = ApprovalContent(of=asked, verdict="answered", by=BY, result=f"ok {order}.")
-        elif waits.call.expires is not None and self.lot.random() < 0.5:
+        elif waits.expires is not None and self.lot.random() < 0.5:
             await anyio.sleep(EXPIRES_S * 1.5)
             said = ApprovalContent(of=asked, verdict="approved", by=LATE)
         await record.send(waits.run, said, key=f"ap-{asked}")

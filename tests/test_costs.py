@@ -13,10 +13,12 @@ import pytest
 
 import gesta
 
-FILES, FUNCTIONS = 46, 251
+FILES, FUNCTIONS = 46, 250
 """Of Gesta, in a turn of two model calls and a tool; by qualified names, without lambdas and comprehensions."""
 CALLS = {"{}/r.gesta": (239, 298), ":memory:": (222, 256)}
 """Of Python and of C, in one more step of a function model that is handed its messages."""
+RESUMED = 74, 71
+"""Of Python and of C, for each step of a run that is folded anew, its request included."""
 STEPS = 60
 STEP_KB = 9
 """Of memory that a step of a conversation of 480 to 600 messages takes for a moment, a list of them included."""
@@ -57,6 +59,38 @@ async def test_a_turn_of_two_model_calls_and_a_tool_passes_few_files_and_functio
     print(f"{len(files)} files, {len(calls)} functions, {calls.total()} calls of Gesta's functions")
     assert len(files) <= FILES
     assert len(calls) <= FUNCTIONS
+
+
+async def test_a_resume_makes_few_calls_for_each_step_that_it_folds(tmp_path: Path) -> None:
+    counts: Counter[str] = Counter()
+
+    def note(_: FrameType, event: str, __: Any) -> None:
+        counts[event] += 1
+
+    async def resumed(address: str, agent: gesta.Agent) -> tuple[int, int]:
+        async with gesta.open(address, durability="normal") as record:
+            await record.run(agent, "Where?", session="warm")
+            counts.clear()
+            sys.setprofile(note)
+            try:
+                await record.run(agent, "And now?", session="s")
+            finally:
+                sys.setprofile(None)
+            return counts["call"], counts["c_call"]
+
+    limits, found = gesta.Limits(requests=None, calls=None), list[tuple[int, int]]()
+    for steps in (STEPS, 2 * STEPS):
+        script = [gesta.reply(text="Let me look.", calls=[gesta.call("parcel", number=n)]) for n in range(steps)]
+        model = gesta.scripted(*script, *["Done."] * 4, stream=False)
+        agent = gesta.Agent("desk", model=model, tools=[parcel], policy=gesta.Policy(limits=limits))
+        address = f"{tmp_path}/{steps}.gesta"
+        async with gesta.open(address, durability="normal") as record:
+            await record.run(agent, "Where?", session="s")
+        found.append(min([await resumed(address, agent) for _ in range(3)]))  # a commit gives way by the clock
+    calls = [(more - few) / STEPS for few, more in zip(*found, strict=True)]
+    print(f"a resume makes {calls[0]:.1f} Python and {calls[1]:.1f} C calls for each step")
+    assert calls[0] <= RESUMED[0]
+    assert calls[1] <= RESUMED[1]
 
 
 @pytest.mark.parametrize("where", CALLS)

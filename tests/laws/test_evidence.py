@@ -12,7 +12,7 @@ from msgspec.structs import replace
 import gesta
 from gesta.bridges.jsonl import export_run
 from gesta.bridges.pushing import push
-from gesta.codec.rows import link
+from gesta.codec.chain import link
 from gesta.entry import Row
 from gesta.errors import BrokenRecord, GestaError
 from gesta.importers.file import import_file

@@ -24,7 +24,8 @@ from tests.laws.test_evidence import flaws
 import gesta
 from gesta.address import Record, bind, inline_store
 from gesta.bridges.pushing import push
-from gesta.codec.rows import blob_names, decode_content, link
+from gesta.codec.chain import link
+from gesta.codec.rows import blob_names, decode_content
 from gesta.compare.forks import Fork, fork
 from gesta.entry import GENESIS, Entry, Row, utc_text
 from gesta.errors import RunMirrored

@@ -11,7 +11,7 @@ from tests.commands import gesta_command
 from tests.docs.test_commands import rows
 
 import gesta
-from gesta.codec.rows import link
+from gesta.codec.chain import link
 from gesta.entry import GENESIS, Row
 from gesta.kinds import UserContent
 from gesta.stores.tables import ROW

@@ -19,7 +19,8 @@ from tests.conftest import FULL
 from gesta.address import bind, open_record
 from gesta.bridges.jsonl import export_all, export_run, import_lines
 from gesta.cli import moving
-from gesta.codec.rows import blob_names, link
+from gesta.codec.chain import link
+from gesta.codec.rows import blob_names
 from gesta.entry import GENESIS, VERSION, Entry, Row
 from gesta.errors import BrokenRecord, NewerRecord, NoRun, WriteFailed
 from gesta.formatters.tool_calls import ToolCalls

@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 from tests.conftest import FULL
 
 from gesta.codec.blobs import Blobs
+from gesta.codec.chain import link, seal, verify
 from gesta.codec.rows import (
     LARGE,
     MAX_DEPTH,
@@ -34,10 +35,7 @@ from gesta.codec.rows import (
     digest_of,
     encode_content,
     from_row,
-    link,
-    seal,
     to_row,
-    verify,
 )
 from gesta.codec.upcasts import LIFTED
 from gesta.entry import GENESIS, VERSION, Entry, Row

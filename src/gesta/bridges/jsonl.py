@@ -15,7 +15,8 @@ from msgspec import Raw, Struct
 
 from gesta.bridges.lines import FORMAT, BlobLine, Checked, EntryLine, Header, RunLine, checked
 from gesta.codec.blobs import intact
-from gesta.codec.rows import blob_names, verify
+from gesta.codec.chain import verify
+from gesta.codec.rows import blob_names
 from gesta.entry import GENESIS, Row
 from gesta.errors import BrokenRecord, NoRun
 from gesta.importers.foreign import Imported, Progress, leased

@@ -17,7 +17,8 @@ import msgspec
 from msgspec import Raw, Struct
 
 from gesta.codec.blobs import intact
-from gesta.codec.rows import blob_names, from_row, verify
+from gesta.codec.chain import verify
+from gesta.codec.rows import blob_names, from_row
 from gesta.entry import GENESIS, Entry, Row, utc_text
 from gesta.errors import BrokenRecord, NewerRecord
 from gesta.importers.source import BadImport, Source

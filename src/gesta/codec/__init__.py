@@ -1,11 +1,13 @@
 """Entries become rows and rows entries: total encoding, canonical bytes, the digest chain, large values."""
 
-from gesta.codec.rows import canonical, decode_content, digest_of, encode_content, link, seal, verify
+from gesta.codec.chain import link, seal, verify
+from gesta.codec.rows import canonical, decode_content, digest_of, encode_content
 
 __all__ = ["canonical", "decode_content", "digest_of", "encode_content", "link", "seal", "verify"]
 
 ORDER = (
     "upcasts",
+    "chain",
     "rows",
     "blobs",
     "runs",

@@ -13,7 +13,8 @@ from collections.abc import Iterable, Sequence
 from msgspec import Struct
 
 from gesta.codec.blobs import intact
-from gesta.codec.rows import blob_names, verify
+from gesta.codec.chain import verify
+from gesta.codec.rows import blob_names
 from gesta.entry import GENESIS, Row
 from gesta.errors import BrokenRecord, RecordError
 from gesta.integrity.tombstones import PruningNote, pruning_notes, unexplained

@@ -30,7 +30,7 @@ COSTS = frozenset({Kind.Budget, Kind.Edge, Kind.Question, Kind.Answer})
 """Kinds that `Spending` is a fold of."""
 BYTES = 4
 """Of a text to a token, where no provider has counted it yet."""
-UNWEIGHED = 64
+UNWEIGHED = 16
 """Contents that `Weight` keeps at most until somebody asks what they weigh: most policies never do."""
 FILE = 1_500
 """Tokens that an image or a file is taken for."""

@@ -34,6 +34,7 @@ CHANGED = (
     (r"from \.\.tool_filter", "from gesta.compat.trustgraph.agent.tool_filter"),
     (r"from (?:\.\.react\.|\. ?)types", "from gesta.compat.trustgraph.agent.react.types"),
     (r"from \.\.react\.agent_manager", "from agent_manager"),
+    (r"from \.streaming_parser", "from streaming_parser"),
 )
 """All that is changed in their files: which modules they import."""
 PROMPTS: dict[str, Any] = {
@@ -89,6 +90,7 @@ def theirs(name: str, folder: Path) -> type[PatternBase]:
     source = Path(os.environ["GESTA_TRUSTGRAPH"]) / "trustgraph-flow" / "trustgraph" / "agent"
     for path in (
         source / "react" / "agent_manager.py",
+        source / "react" / "streaming_parser.py",
         *(source / "orchestrator" / f"{each}.py" for each, _ in THEIRS.values()),
     ):
         text = path.read_text(encoding="utf-8")
@@ -145,8 +147,11 @@ def agent_of(name: str, folder: Path, deaths: int = 0) -> gesta.Agent[str]:
 def main(name: str, folder: str, deaths: str) -> None:
     """Run it, or go on with it."""
     agent = agent_of(name, Path(folder), int(deaths))
-    outcome = gesta.run_sync(agent, "Where is gold?", record=f"{folder}/r.gesta", session="s", key="m")
-    print(json.dumps([outcome.reason, outcome.answer, outcome.error and outcome.error.message]))
+    events: list[gesta.Event] = []
+    with gesta.open_sync(f"{folder}/r.gesta") as record:  # with a listener, so that it streams
+        outcome = record.run(agent, "Where is gold?", session="s", key="m", listener=events.append)
+    told = "".join(each.content for each in events if each.type == "answer" and each.run == outcome.run)
+    print(json.dumps([outcome.reason, outcome.answer, told, outcome.error and outcome.error.message]))
 
 
 if __name__ == "__main__":

@@ -456,7 +456,7 @@ def test_a_pattern_that_is_killed_in_the_middle_goes_on_and_fetches_nothing_twic
         for deaths in (1, 2, 0)
     ]
     assert [each.returncode for each in lives] == [-9, -9, 0], lives[-1].stderr
-    assert json.loads(lives[-1].stdout) == ["answered", GOLD, None]
+    assert json.loads(lives[-1].stdout) == ["answered", GOLD, GOLD, None]
     places = [line.split()[1] for line in (tmp_path / "effects").read_text().splitlines()]
     assert sorted(places) == ["attic", "cellar"]
 

@@ -123,7 +123,7 @@ class Task:
         return ReActHistoryFormatter().history(first_turns(entries, iterations))
 
     async def plan(self) -> AgentPlan | None:
-        """Have a plan made and written down; `None` if there is no planner, or no plan that can be read."""
+        """Return a new plan, which is written down; `None` if there is no planner, or no plan that can be read."""
         if not self.words["plan"]:
             return None
         planner, given = role(self.verbs, "plan", self.words), {"task": self.question, "tools": offer(self.worker)}
@@ -134,7 +134,7 @@ class Task:
         return asked.value
 
     async def update(self, n: int, plan: AgentPlan | None, history: Sequence[LLMMessage], seq: int) -> AgentPlan | None:
-        """Have the plan brought up to date, and written down; one that cannot be read leaves it as it is."""
+        """Return the plan as it is now, which is written down; one that cannot be read leaves it as it was."""
         if plan is None:
             return None
         told = max(place for place, message in enumerate(history) if message["role"] == "user")

@@ -326,7 +326,7 @@ def llm_response_batch(
     *,
     name: str = "",
 ) -> list[Any]:
-    """Have the model of an agent answer each item; see `run_batch_agent_method`."""
+    """Return what the model of an agent answers to each item; see `run_batch_agent_method`."""
     stop, responds = stop_on_first_result, agent.llm_response_async
     return run_batch_agent_method(
         agent, responds, items, input_map, output_map, sequential, stop, batch_size=batch_size, name=name
@@ -344,7 +344,7 @@ def agent_response_batch(
     *,
     name: str = "",
 ) -> list[Any]:
-    """Have an agent handle the tools of each item; see `run_batch_agent_method`."""
+    """Return what an agent's tools give for each item; see `run_batch_agent_method`."""
     stop, responds = stop_on_first_result, agent.agent_response_async
     return run_batch_agent_method(
         agent, responds, items, input_map, output_map, sequential, stop, batch_size=batch_size, name=name

@@ -42,11 +42,11 @@ class ChatAgent(Agent):
                 self.config.user_message = message
 
     def llm_response(self, message: Said = None) -> ChatDocument | None:
-        """Have the model answer a message, or what is in the history; `None` where it has nothing to say."""
+        """Return the model's answer to a message, or to what is in the history; `None` where it has nothing to say."""
         return self.wait_for(lambda: self.llm_response_async(message), "llm_response_async")
 
     async def llm_response_async(self, message: Said = None) -> ChatDocument | None:
-        """Have the model answer a message; see `llm_response`."""
+        """Return the model's answer to a message; see `llm_response`."""
         return await self._spoken(message)
 
     @staticmethod
@@ -108,15 +108,15 @@ class ChatAgent(Agent):
         return other
 
     async def llm_response_forget_async(self, message: str) -> ChatDocument | None:
-        """Have the model answer a message, and hide both from its history."""
+        """Return the model's answer to a message, and hide both from its history."""
         return await Agent.llm_response_async(self, message)
 
     def llm_response_forget(self, message: str) -> ChatDocument | None:
-        """Have the model answer a message, and hide both from its history."""
+        """Return the model's answer to a message, and hide both from its history."""
         return self.wait_for(lambda: self.llm_response_forget_async(message), "llm_response_forget_async")
 
     async def _spoken(self, message: Said) -> ChatDocument | None:
-        """Have the model answer a message; while a tool is at work, in a run beside: its call has no result yet."""
+        """Return the model's answer to a message; from a run beside while a tool is at work: its call has no result."""
         context = self._context
         if context is None or not context.handling:
             return await super()._spoken(message)
@@ -129,7 +129,7 @@ class ChatAgent(Agent):
     async def llm_response_messages_async(
         self, messages: Sequence[Message], output_len: int | None = None, tool_choice: Any = "auto"
     ) -> ChatDocument | None:
-        """Have the model answer a list of messages, in a run beside its own; the first may be a system message.
+        """Return the model's answer to a list of messages, in a run beside its own; the first may be a system message.
 
         Args:
             output_len: longest answer in tokens; `None` for the provider's default.
@@ -140,7 +140,7 @@ class ChatAgent(Agent):
     async def _beside(
         self, messages: Sequence[Message], output_len: int | None = None, tool_choice: Any = "auto", name: str = ""
     ) -> ChatDocument | None:
-        """Have the model answer a list of messages; `name` sets the run apart from others that do so at once."""
+        """Return the model's answer to a list of messages; `name` sets its run apart from others at the same time."""
         other, calls = self.clone(0), dict[str, int]()
         other.config = msgspec.structs.replace(
             self.settings, name="-".join(filter(None, [self.name, "messages", name]))
@@ -160,7 +160,7 @@ class ChatAgent(Agent):
     def llm_response_messages(
         self, messages: Sequence[Message], output_len: int | None = None, tool_choice: Any = "auto"
     ) -> ChatDocument | None:
-        """Have the model answer a list of messages; see `llm_response_messages_async`."""
+        """Return the model's answer to a list of messages; see `llm_response_messages_async`."""
         return self.wait_for(
             lambda: self.llm_response_messages_async(messages, output_len, tool_choice), "llm_response_messages_async"
         )

@@ -19,7 +19,7 @@ SEVERAL = "entity_responders"
 
 
 async def respond(agent: Any, entity: Entity, msg: Said) -> ChatDocument | None:
-    """Have a responder answer, by the method that counts, and make a document of what it returns."""
+    """Return a responder's answer as a document; it is asked by the method that counts."""
     assert isinstance(agent, Messages)
     method = getattr(agent, nearest_twin(agent, RESPONDERS[entity]))
     if overrides(agent, SEVERAL, f"{SEVERAL}_async"):

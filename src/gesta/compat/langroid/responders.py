@@ -133,11 +133,11 @@ class Agent(Messages):
         return self.to_ChatDocument(await called(method, doc) if own else method(doc), chat_doc=doc)
 
     def llm_response(self, msg: Said = None) -> ChatDocument | None:
-        """Have the model answer a message, and nothing else; `None` where it has nothing to say."""
+        """Return the model's answer to a message, and to nothing else; `None` where it has nothing to say."""
         return self.wait_for(lambda: self.llm_response_async(msg), "llm_response_async")
 
     async def llm_response_async(self, msg: Said = None) -> ChatDocument | None:
-        """Have the model answer a message, and nothing else; see `llm_response`."""
+        """Return the model's answer to a message, and to nothing else; see `llm_response`."""
         if self._context is not None and self._context.handling:
             return await self._spoken(msg)
         async with self.working() as context:
@@ -148,7 +148,7 @@ class Agent(Messages):
             return doc
 
     async def _spoken(self, message: Said) -> ChatDocument | None:
-        """Have the model answer a message, or what is in the history."""
+        """Return the model's answer to a message, or to what is in the history."""
         if not self.llm_can_respond(message):
             return None
         async with self.working() as context:
@@ -175,11 +175,11 @@ class Agent(Messages):
             told(self.callbacks.show_llm_response, response.content, is_tool=is_tool)
 
     def user_response(self, msg: Said = None) -> ChatDocument | None:
-        """Have a person answer; `None` where there is nobody, or nothing was said."""
+        """Return a person's answer; `None` where there is nobody, or nothing was said."""
         return self.wait_for(lambda: self.user_response_async(msg), "user_response_async")
 
     async def user_response_async(self, msg: Said = None) -> ChatDocument | None:
-        """Have a person answer; see `user_response`."""
+        """Return a person's answer; see `user_response`."""
         if not self.user_can_respond(msg):
             return None
         async with self.working() as context:

@@ -99,7 +99,7 @@ class Steps(TaskRules, eq=False):
         return not self.is_done and r not in OWN and fills(result) and result.metadata.status is StatusCode.STALLED
 
     async def _response(self, r: Responder) -> ChatDocument | None:
-        """Have one responder answer, as a workflow step: what is on record of it is not done again."""
+        """Return the answer of one responder. It is a workflow step: what is on record of it is not done again."""
         name = f"{self.steps}. {r if r in OWN else r.name}"
         if r not in OWN:
             return await self._sub_response(r, name)
@@ -134,7 +134,7 @@ class Steps(TaskRules, eq=False):
         return doc
 
     async def _sub_response(self, sub: Any, name: str) -> ChatDocument | None:
-        """Have a sub-task answer, in a run of its own that goes on."""
+        """Return the answer of a sub-task, in a run of its own that goes on."""
         pending = self.pending_message or self.chat.create_user_response("")
         if len(pending.metadata.calls) > 1 and not self.config.allow_subtask_multi_oai_tools:
             names = [facts_of(type(each)).name for each in pending.tool_messages]

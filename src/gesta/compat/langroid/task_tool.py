@@ -40,7 +40,7 @@ class TaskTool(ToolMessage):
     agent_name: str | None = None
 
     async def handle_async(self, agent: ChatAgent, context: Context) -> Any:
-        """Have the agent work, and return its answer."""
+        """Run the agent, and return its answer."""
         config = ChatAgentConfig(
             name=self.agent_name or "task",
             llm=self.model or agent.config.llm,

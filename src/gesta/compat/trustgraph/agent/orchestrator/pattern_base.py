@@ -311,7 +311,7 @@ class PatternBase:
     async def prompt_as_answer(
         self, client: Prompted, prompt_id: str, variables: Mapping[str, Any], respond: Respond, streaming: bool
     ) -> str:
-        """Have a prompt answered, telling its words as the answer when streaming, and return the whole."""
+        """Return the answer to a prompt; when streaming, its words are sent as they come."""
         if not streaming:
             return await client.prompt(id=prompt_id, variables=variables)
         told: list[str] = []

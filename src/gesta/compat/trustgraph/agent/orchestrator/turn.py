@@ -123,7 +123,7 @@ class PatternTurn:
     async def _joined(
         self, request: AgentRequest, sent: Sequence[AgentRequest], pattern: Stepping, workers: Mapping[str, Agent]
     ) -> AgentRequest:
-        """Have sub-agents take what was sent to them, and return the request with what they found."""
+        """Return the request with what sub-agents found who took what was sent to them."""
         first = len(self._parts)
         found = await fan_out(self.verbs, sent, workers, first, self.last)
         for place, (goal, result) in enumerate(found, first):
@@ -191,7 +191,7 @@ class PatternTurn:
     async def prompt(
         self, id: str, variables: Mapping[str, Any], streaming: bool = False, chunk_callback: Chunk | None = None
     ) -> Any:
-        """Have a role answer once, its variables handed over as typed JSON. Raises Unanswered.
+        """Return what a role answers, once; its variables are handed over as typed JSON. Raises Unanswered.
 
         Returns:
             The text; the value, of a prompt whose `response-type` is `json`.
@@ -231,7 +231,7 @@ class PatternTurn:
         return str(await self.prompt("agent-react", variables, streaming, chunk_callback))
 
     async def use(self, tool: Tool, arguments: Mapping[str, Any]) -> str:
-        """Have a tool carried out, once, and return its result as text; what goes wrong in it is a result too.
+        """Return the result of a tool as text, carried out once; what goes wrong in it is a result too.
 
         It is the call that was emitted last, if that is still open and of this tool; else one of its own.
         """

@@ -12,7 +12,7 @@ import json
 import gesta
 from gesta.address import formatter
 from gesta.kinds import Kind
-from gesta.models.hosted import hosted
+from gesta.models.hosted import unsent
 from gesta.prompt.blocks import rebuild
 
 
@@ -31,7 +31,7 @@ def main() -> None:
         entries = record.read(outcome.run)
     last = [entry.seq for entry in entries if entry.kind is Kind.Request][-1]
     for address in ("openai:gpt-5-mini", "openai-responses:gpt-5-mini", "anthropic:claude-x", "google:gemini-x"):
-        body = json.loads(rebuild(entries, last, formatter("tool-calls"), hosted(address)).body())
+        body = json.loads(rebuild(entries, last, formatter("tool-calls"), unsent(address)).body())
         history = next(body[name] for name in ("messages", "input", "contents") if name in body)
         print(f"{address.partition(':')[0]:17}", [each.get("role") or each["type"] for each in history])
 

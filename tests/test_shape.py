@@ -65,6 +65,7 @@ KEYWORDS = {  # functions and classes whose keywords are the user's own words, s
     "open_record": "as above",
     "open_sync": "as above",
     "run_sync": "as above",
+    "hosted": "as above",
     "run": "the options of a turn; a TypedDict lists them",
     "stream": "as above",
     "resume": "as above",

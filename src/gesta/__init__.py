@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from gesta.function_tool.tool import Tool, tool
     from gesta.log.journal import Log
     from gesta.models.function import function
+    from gesta.models.hosted import hosted
     from gesta.models.scripted import call, fault, reply, scripted
     from gesta.policy import Budget, Limits, Policy, Retry
     from gesta.sync import open_sync, run_sync
@@ -49,6 +50,7 @@ WHERE = {
     "call": "models.scripted",
     "fault": "models.scripted",
     "function": "models.function",
+    "hosted": "models.hosted",
     "open": "address",
     "open_sync": "sync",
     "replay": "address",
@@ -84,6 +86,7 @@ __all__ = [
     "call",
     "fault",
     "function",
+    "hosted",
     "kinds",
     "open",
     "open_sync",

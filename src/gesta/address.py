@@ -81,9 +81,9 @@ def model(address: str, base_url: str | None = None) -> Model:
         BadAddress: no such provider, or no provider named.
         NoKey: the provider needs a key and its variable is not set.
     """
-    from gesta.models.hosted import http_model
+    from gesta.models.hosted import hosted
 
-    return http_model(address, base_url)
+    return hosted(address, base_url=base_url)
 
 
 def price(name: str, budget: Budget | None = None) -> Price | None:

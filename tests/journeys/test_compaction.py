@@ -20,7 +20,7 @@ from gesta.errors import AgentError, NoKey
 from gesta.kinds import CompactionContent, Kind, RequestContent, SystemContent
 from gesta.log.journal import Journal
 from gesta.models.chat_completions import ChatDialect
-from gesta.models.hosted import hosted
+from gesta.models.hosted import unsent
 from gesta.patterns.summariser import summariser
 from gesta.perform.compaction import LEFT_OUT, LONGEST
 from gesta.policy import Compact
@@ -160,7 +160,7 @@ async def test_a_failed_result_that_is_left_out_is_still_a_failed_one(address: s
     async with open_record(":memory:") as record:
         entries = await talk(record, structs.replace(desk(Chat(*script(6)), keep_turns=9), tools=[look]), 6)
     assert compactions(entries)
-    form, model = bind(desk(Chat())).formats(), hosted(address, stream=False)
+    form, model = bind(desk(Chat())).formats(), unsent(address, stream=False)
     request = [entry.seq for entry in entries if entry.kind is Kind.Request][-1]
     body = rebuild(entries, request, form, model).body().decode()
     assert CLEARED in body

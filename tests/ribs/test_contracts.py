@@ -31,7 +31,7 @@ from gesta.importers.format import Format
 from gesta.importers.known import OWN, formats
 from gesta.kinds import ApprovalContent
 from gesta.model.request import Model, Piece, ReplyCall
-from gesta.models.hosted import http_model
+from gesta.models.hosted import hosted
 from gesta.prompt.formatter import Formatter
 from gesta.testing import ApproverContract, FormatterContract, ImporterContract, ModelContract
 
@@ -62,7 +62,7 @@ class TestHosted(ModelContract):
         self.spoken: Spoken = request.param
 
     def make_model(self) -> Model:
-        model = http_model(self.spoken.name, "http://localhost:9/v1", key="k" * 20)
+        model = hosted(self.spoken.name, base_url="http://localhost:9/v1", key="k" * 20)
         return replace_dialect(model, self.spoken.dialect)
 
     def replies(self) -> Sequence[Sequence[Piece]]:

@@ -11,7 +11,7 @@ from tests.ribs.test_models_http import STREAM, WHOLE, Behaviour, answer, ask, a
 
 import gesta
 from gesta.models.bounds import Bounds
-from gesta.models.hosted import http_model
+from gesta.models.hosted import hosted
 
 MIB = 2**20
 HEAD = "HTTP/1.1 200 OK\r\ncontent-type: {}\r\n{}transfer-encoding: chunked\r\n\r\n"
@@ -70,7 +70,7 @@ async def test_a_reply_without_end_ends_at_its_bound_in_little_memory(behaviour:
     most = getattr(SMALL, name)
     assert (found.type, found.retry) == ("reply-too-large", False)
     assert f"the reply has more than {most:,} " in found.message
-    assert f"Raise it with http_model(…).within(Bounds({name}=…)) if a reply may be as large." in found.message
+    assert f"Raise it with gesta.hosted(…, bounds=Bounds({name}=…)) if a reply may be as large." in found.message
     assert peak < 20 * MIB
 
 
@@ -113,7 +113,7 @@ async def test_a_packed_reply_is_read_however_it_is_cut(packed: bytes) -> None:
 
 async def test_bounds_are_set_on_a_model_that_was_made_from_an_address() -> None:
     async with serving(answer(WHOLE)) as server:
-        model = http_model("m", server.url, key="k").within(Bounds(unpacked_bytes=10))
+        model = hosted("m", base_url=server.url, key="k").within(Bounds(unpacked_bytes=10))
         agent = gesta.Agent("a", model=model)
         async with gesta.open() as record:
             outcome = await record.run(agent, "Hi")
@@ -132,9 +132,9 @@ async def test_without_bounds_a_large_reply_is_read() -> None:
 
 def test_bounds_are_set_by_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GESTA_REPLY_BOUNDS", " total_s=3600 , lines=None, unpacked_bytes=5,")
-    assert http_model("ollama:llama3.1").bounds == Bounds(total_s=3600, lines=None, unpacked_bytes=5)
+    assert hosted("ollama:llama3.1").bounds == Bounds(total_s=3600, lines=None, unpacked_bytes=5)
     monkeypatch.delenv("GESTA_REPLY_BOUNDS")
-    assert http_model("ollama:llama3.1").bounds == Bounds()
+    assert hosted("ollama:llama3.1").bounds == Bounds()
 
 
 @pytest.mark.parametrize(
@@ -152,5 +152,5 @@ def test_a_bound_in_the_environment_that_is_none_says_what_one_is(
 ) -> None:
     monkeypatch.setenv("GESTA_REPLY_BOUNDS", text)
     with pytest.raises(gesta.GestaError) as refused:
-        http_model("ollama:llama3.1")
+        hosted("ollama:llama3.1")
     assert str(refused.value).startswith(f"GESTA_REPLY_BOUNDS: {said}")

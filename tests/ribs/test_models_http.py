@@ -5,6 +5,7 @@ import gc
 import gzip
 import json
 import os
+import threading
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager
 from datetime import UTC, datetime
@@ -20,9 +21,9 @@ from gesta.message import Message
 from gesta.model.request import Reply, Request
 from gesta.models.bounds import Bounds
 from gesta.models.chat_completions import ChatDialect
-from gesta.models.hosted import http_model
+from gesta.models.hosted import hosted
 from gesta.models.http import USER_AGENT, HttpModel, Secret, Wire
-from gesta.models.providers import PROVIDERS, Provider, locate
+from gesta.models.providers import AZURE, PROVIDERS, Provider, locate
 
 KEY = "sk-very-secret-0123456789"
 STREAM = (
@@ -109,7 +110,7 @@ async def garbage(writer: asyncio.StreamWriter) -> None:
 
 
 @asynccontextmanager
-async def asking(server: Server, key: str | None = KEY, **options: Any):
+async def asking(server: Server, key: Any = KEY, **options: Any):
     provider = options.pop("provider", Provider("test", server.url, "TEST_KEY"))
     dialect = ChatDialect("m", stream=options.pop("stream", True))
     model = HttpModel(dialect, provider, key=key, **options)
@@ -506,28 +507,163 @@ async def test_errors_of_the_library_do_not_leave_send(name, monkeypatch):
     await model.aclose()
 
 
+# --- credentials, proxies ---
+
+
+async def test_a_function_gives_the_key_of_each_request():
+    given = iter(["first-key-0123456789", "second-key-0123456789"])
+
+    async def later() -> str:
+        return next(given)
+
+    async with serving(answer(WHOLE)) as server, asking(server, later) as model:
+        await ask(model)
+        await ask(model)
+        assert "authorization: Bearer first-key-0123456789" in server.heads[0]
+        assert "authorization: Bearer second-key-0123456789" in server.heads[1]
+        assert "first-key-0123456789" not in repr(model.wire(request(model)))
+
+
+async def test_a_function_that_is_not_async_is_called_in_a_thread():
+    seen = []
+
+    def blocking() -> str:
+        seen.append(threading.current_thread())
+        return KEY
+
+    async with serving(answer(WHOLE)) as server, asking(server, blocking) as model:
+        await ask(model)
+    assert seen != [threading.main_thread()]
+
+
+@pytest.mark.parametrize(
+    ("gives", "said", "retry"),
+    [
+        (lambda: 1 / 0, "the function that gives the key raised ZeroDivisionError: division by zero.", True),
+        (lambda: None, "gave a NoneType, expected a str", False),
+    ],
+)
+async def test_a_function_that_gives_no_key_is_a_fault(gives: Any, said: str, retry: bool):
+    async with serving(answer(WHOLE)) as server, asking(server, gives) as model:
+        found = await fault(model)
+        assert (found.type, found.retry, server.heads) == ("credential", retry, [])
+        assert said in found.message
+
+
+async def test_a_token_is_sent_as_a_bearer_whatever_header_a_key_has():
+    async with serving(answer(WHOLE)) as server:
+        for more, sent in (({"key": KEY}, f"api-key: {KEY}"), ({"token": lambda: KEY}, f"authorization: Bearer {KEY}")):
+            model = hosted("azure:m", base_url=server.url.removesuffix("/v1"), **more)
+            await ask(model)
+            await model.aclose()
+            assert sent in server.heads[-1]
+            assert server.heads[-1].startswith("POST /openai/v1/chat/completions ")
+
+
+async def test_a_key_and_a_token_are_refused():
+    with pytest.raises(AgentError, match="has a key and a token, expected one of them"):
+        hosted("azure:m", base_url="https://x.example", key=KEY, token=lambda: KEY)
+
+
+async def test_requests_go_through_a_proxy():
+    async with serving(answer(WHOLE)) as server:
+        model = hosted("m", base_url="http://far.example/v1", proxy=server.url.removesuffix("/v1"), key=KEY)
+        await ask(model)
+        await model.aclose()
+        assert server.heads[0].startswith("POST http://far.example/v1/chat/completions ")
+
+
+async def test_requests_go_through_the_proxy_of_the_environment(monkeypatch):
+    async with serving(answer(WHOLE)) as server:
+        monkeypatch.setenv("HTTP_PROXY", server.url.removesuffix("/v1"))
+        model = hosted("m", base_url="http://far.example/v1", key=KEY)
+        await ask(model)
+        await model.aclose()
+        assert server.heads[0].startswith("POST http://far.example/v1/chat/completions ")
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "address", "url"),
+    [
+        ("OPENAI_BASE_URL", "http://box/v1/", "openai:m", "http://box/v1/chat/completions"),
+        ("OPENAI_BASE_URL", "http://box/v1", "openai-responses:m", "http://box/v1/responses"),
+        ("ANTHROPIC_BASE_URL", "http://box", "anthropic:m", "http://box/v1/messages"),
+        (
+            "GOOGLE_GEMINI_BASE_URL",
+            "http://box",
+            "google:m",
+            "http://box/v1beta/models/m:streamGenerateContent?alt=sse",
+        ),
+        ("AZURE_OPENAI_ENDPOINT", "http://box/", "azure:m", "http://box/openai/v1/chat/completions"),
+        ("AZURE_OPENAI_ENDPOINT", "http://box/openai/v1", "azure-responses:m", "http://box/openai/v1/responses"),
+        ("GROQ_BASE_URL", "http://box", "groq:m", "http://box/openai/v1/chat/completions"),
+        ("TOGETHER_BASE_URL", "http://box/v1", "together:m", "http://box/v1/chat/completions"),
+        ("OLLAMA_HOST", "box:11434", "ollama:m", "http://box:11434/v1/chat/completions"),
+    ],
+)
+def test_the_environment_names_a_base_url_and_python_comes_first(monkeypatch, variable, value, address, url):
+    monkeypatch.setenv(variable, value)
+    assert hosted(address, key=KEY).url == url
+    assert hosted(address, base_url="http://other/v1", key=KEY).url.startswith("http://other/v1/")
+    monkeypatch.setenv(variable, "ftp://box")
+    with pytest.raises(BadAddress, match=f"{variable}: 'ftp://box.*' is no base URL"):
+        hosted(address, key=KEY)
+
+
+def test_an_option_that_a_model_does_not_have_is_refused():
+    with pytest.raises(TypeError, match="has no option 'baseurl'"):
+        hosted("ollama:m", baseurl="http://box/v1")  # type: ignore[call-arg]
+    whole = hosted("ollama:m", bounds=Bounds(total_s=5), stream=False)
+    assert (whole.bounds.total_s, b'"stream":true' in whole.envelope(RequestHeaderContent()).head) == (5, False)
+
+
+def test_a_provider_with_addresses_of_ones_own_asks_for_one(monkeypatch):
+    monkeypatch.delenv("AZURE_OPENAI_ENDPOINT", raising=False)
+    with pytest.raises(
+        BadAddress, match="'azure:m' needs an address of your own: set AZURE_OPENAI_ENDPOINT, or give a"
+    ):
+        hosted("azure:m", key=KEY)
+
+
+async def test_an_organisation_and_a_project_of_the_environment_are_sent(monkeypatch):
+    monkeypatch.setenv("OPENAI_ORG_ID", "org-1")
+    monkeypatch.setenv("OPENAI_PROJECT_ID", "proj-1")
+    async with serving(answer(WHOLE)) as server:
+        model = hosted("openai:m", base_url=server.url, key=KEY, headers={"OpenAI-Project": "proj-2"})
+        await ask(model)
+        await model.aclose()
+        assert "openai-organization: org-1" in server.heads[0]
+        assert "openai-project: proj-2" in server.heads[0]
+
+
+def test_a_key_may_stand_under_another_name(monkeypatch):
+    monkeypatch.delenv("GEMINI_API_KEY", raising=False)
+    monkeypatch.setenv("GOOGLE_API_KEY", KEY)
+    assert hosted("google:m")._found_key() == KEY
+
+
 # --- addresses ---
 
 
 def test_an_address_leads_to_a_provider(monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
-    model = http_model("openai:gpt-4o", settings={"temperature": 0})
+    model = hosted("openai:gpt-4o", settings={"temperature": 0})
     assert (model.name, model.encoder) == ("openai:gpt-4o", "chat-completions/1")
     assert model.url == "https://api.openai.com/v1/chat/completions"
     assert repr(model) == "HttpModel('openai:gpt-4o', 'https://api.openai.com/v1/chat/completions')"
     assert b'"temperature":0' in model.envelope(RequestHeaderContent()).head
-    assert http_model("ollama:llama3.1:8b").dialect.model == "llama3.1:8b"
-    assert b"stream_options" not in http_model("mistral:m", key="k").envelope(RequestHeaderContent()).head
+    assert hosted("ollama:llama3.1:8b").dialect.model == "llama3.1:8b"
+    assert b"stream_options" not in hosted("mistral:m", key="k").envelope(RequestHeaderContent()).head
 
 
 def test_a_base_url_takes_any_name(monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     monkeypatch.setenv("GESTA_API_KEY", "other")
-    own = http_model("llama3:8b", "http://box:9000/v1/?api-version=3#x")
+    own = hosted("llama3:8b", base_url="http://box:9000/v1/?api-version=3#x")
     assert (own.name, own.url) == ("box:llama3:8b", "http://box:9000/v1/chat/completions?api-version=3")
     assert repr(own) == "HttpModel('box:llama3:8b', 'http://box:9000/v1/chat/completions')"
     assert own._found_key() == "other", "a provider's key goes only where its name is written"
-    proxied = http_model("openai:gpt-4o", "http://box:9000/v1")
+    proxied = hosted("openai:gpt-4o", base_url="http://box:9000/v1")
     assert (proxied.url, proxied._found_key()) == ("http://box:9000/v1/chat/completions", KEY)
 
 
@@ -535,7 +671,11 @@ def test_a_base_url_takes_any_name(monkeypatch):
     ("address", "base_url", "message"),
     [
         ("gpt-4o", None, "'gpt-4o' names no provider: write provider:model, as in 'openai:gpt-4o'"),
-        ("opnai:gpt-4o", None, "or give a base URL. Did you mean 'openai'? Known: openai, openai-responses, anthropic"),
+        (
+            "opnai:gpt-4o",
+            None,
+            "or give a base URL. Did you mean 'openai'? Known: openai, openai-responses, azure, azure-responses, anthropic",
+        ),
         ("openai:", None, "'openai:' names no model: write openai:MODEL, by the provider's own name for it."),
         ("", "http://localhost/v1", "'' names no provider"),
         ("m", "localhost:8000", "'localhost:8000' is no base URL. Write one as https://api.example.com/v1 or"),
@@ -547,17 +687,17 @@ def test_a_base_url_takes_any_name(monkeypatch):
 )
 def test_an_address_that_leads_nowhere_says_so(address, base_url, message):
     with pytest.raises(BadAddress) as found:
-        http_model(address, base_url)
+        hosted(address, base_url=base_url)
     assert message in str(found.value)
 
 
 def test_a_missing_key_is_said_before_anything_is_sent(monkeypatch):
     monkeypatch.delenv("XAI_API_KEY", raising=False)
     with pytest.raises(NoKey, match="No key for 'xai': set XAI_API_KEY"):
-        http_model("xai:grok")
+        hosted("xai:grok")
     monkeypatch.setenv("XAI_API_KEY", "  ")
     with pytest.raises(NoKey):
-        http_model("xai:grok")
+        hosted("xai:grok")
 
 
 def test_every_provider_is_complete():
@@ -567,5 +707,5 @@ def test_every_provider_is_complete():
         local = provider.url.startswith("http://localhost:")
         assert local or provider.url.startswith("https://")
         assert local != bool(provider.key_variable and provider.key_needed)
-        assert locate(f"{name}:m") == (provider, "m")
+        assert provider.url == AZURE.url or locate(f"{name}:m") == (provider, "m")
     assert "TEST_KEY" not in os.environ

@@ -22,7 +22,7 @@ from gesta.kinds import (
     UserContent,
 )
 from gesta.model.request import Envelope, Reply, ReplyCall, Request
-from gesta.models.hosted import http_model
+from gesta.models.hosted import hosted
 from gesta.models.replay import from_messages, recorded, replay, said
 from gesta.models.scripted import call
 
@@ -132,7 +132,7 @@ async def test_the_model_keeps_its_name_so_that_bodies_are_the_same():
     header = RequestHeaderContent(meta={"model": "mistral:m:1", "settings": {"seed": 1}})
     model = replay(run((header, ()), (ChatCompletionContent(output="a"), ())))
     assert model.name == "mistral:m:1"
-    original = http_model("mistral:m:1", key="k")
+    original = hosted("mistral:m:1", key="k")
     assert model.envelope(header) == original.envelope(header)
     assert model.encoder == original.encoder
     assert replay(RUN, name="mine").name == "mine"

@@ -8,7 +8,7 @@ import gesta
 from gesta import address
 from gesta.errors import MissingExtra
 from gesta.models import prices
-from gesta.models.hosted import http_model
+from gesta.models.hosted import hosted
 
 pytest.importorskip("genai_prices")
 USAGE = {"prompt_tokens": 1_000_000, "completion_tokens": 0}
@@ -50,7 +50,7 @@ def test_the_list_says_which_edition_it_is() -> None:
 
 
 def test_binding_an_agent_finds_its_price_and_keeps_one_that_it_has() -> None:
-    model = http_model("openai:gpt-5-mini", key="none")
+    model = hosted("openai:gpt-5-mini", key="none")
     bound = address.bind(gesta.Agent("a", model=model))
     assert bound.price is not None
     assert bound.price.usd(USAGE)

@@ -1,11 +1,15 @@
 """The command `models`: which providers could be asked, and which environment variables hold a key."""
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from gesta.cli.app import command
 from gesta.cli.options import Common
 from gesta.cli.talk import DIM, json_line, put_all, say
+
+PROXIES = ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy", "HTTP_PROXY", "http_proxy")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -15,27 +19,49 @@ class ModelsOptions(Common):
 
 @command(ModelsOptions, example="gesta models")
 def models(options: ModelsOptions) -> None:
-    """List providers, and whose key was found; never the key."""
+    """List providers, whose key was found, and where requests go."""
     from gesta.cli.layout import table
-    from gesta.models.providers import PROVIDERS
+    from gesta.models.providers import AZURE, PROVIDERS
+    from gesta.text.redactor import SECRETS
 
     rows = []
     for provider in PROVIDERS.values():
-        found = bool(provider.key_variable and os.environ.get(provider.key_variable, "").strip())
-        rows.append((provider.name, provider.key_variable, provider.key_needed, found, provider.url))
+        variable, key = provider.key()
+        reached, url = provider.in_force(), provider.url
+        rows.append(
+            {
+                "provider": provider.name,
+                "variable": variable,
+                "needed": provider.key_needed,
+                "found": bool(key),
+                "url": SECRETS.address(reached.url) if reached.url != AZURE.url else None,
+                "url_variable": provider.url_variable,
+                "url_found": reached.url != url,
+                "headers": [name for name, other in provider.header_variables.items() if os.environ.get(other)],
+            }
+        )
     if options.json:
-        names = ("provider", "variable", "needed", "found", "url")
-        put_all(json_line(dict(zip(names, row, strict=True))) for row in rows)
+        put_all(map(json_line, rows))
         return
-    lines = []
-    for name, variable, needed, found, url in rows:
-        if variable is None:
-            key = "needs no key"
-        elif found:
-            key = f"{variable} is set"
-        else:
-            key = f"{variable} is not set" if needed else f"{variable} is not set, and not needed"
-        lines.append((name, key, url))
-    put_all(table(("provider", "key", "address"), lines))
+    put_all(table(("provider", "key", "address"), [(str(row["provider"]), _key(row), _address(row)) for row in rows]))
+    if proxies := [name for name in PROXIES if os.environ.get(name)]:
+        say(f"Requests go through what {', '.join(proxies)} says.", DIM)
     say("Use one with --model NAME:MODEL, as in openai:gpt-4o; any other server that speaks Chat Completions with", DIM)
     say("--base-url URL --model MODEL. No key at all: gesta.scripted(...), gesta.replay(...), `gesta demo`.", DIM)
+
+
+def _key(row: Mapping[str, Any]) -> str:
+    """Return what is said of a provider's key."""
+    variable = row["variable"]
+    if variable is None:
+        return "needs no key"
+    if row["found"]:
+        return f"{variable} is set"
+    return f"{variable} is not set" if row["needed"] else f"{variable} is not set, and not needed"
+
+
+def _address(row: Mapping[str, Any]) -> str:
+    """Return where a provider's requests go, and which variable says so."""
+    if row["url"] is None:
+        return f"{row['url_variable']} is not set"
+    return f"{row['url']}, from {row['url_variable']}" if row["url_found"] else str(row["url"])

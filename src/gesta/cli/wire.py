@@ -19,7 +19,7 @@ from gesta.kinds import ChatCompletionContent, CompactionContent, Kind, RequestC
 from gesta.message import Message, part_text
 from gesta.model.request import Request, native_by
 from gesta.model.usage import tokens
-from gesta.models.hosted import hosted, recorded
+from gesta.models.hosted import recorded, unsent
 from gesta.models.http import HttpModel, Secret
 from gesta.models.providers import PROVIDERS
 from gesta.prompt.blocks import Prompt, Shown, header_of, prompt_at
@@ -133,7 +133,7 @@ def sent(entries: Sequence[Entry], seq: int, options: ShowOptions) -> Sent:
         header = form.dress(replace(header, meta=plain))
     for stream in (True, False):
         model = (
-            hosted(options.model, stream=stream)
+            unsent(options.model, stream=stream)
             if options.model is not None
             else recorded(str(header.model or ""), encoder, stream=stream)
         )

@@ -32,7 +32,7 @@ from gesta.kinds import (
     UserContent,
 )
 from gesta.loop import outcome_of, take_in
-from gesta.models.hosted import hosted
+from gesta.models.hosted import unsent
 from gesta.perform.execution import LiveRun, Task, TurnCaller
 from gesta.record.turns import Turns
 from gesta.state.opening import Opening
@@ -110,7 +110,7 @@ async def replay_run(runs: Runs, run: str, agent: Agent, how: How | None = None)
 def keyless(agent: Agent) -> Agent:
     """Bind an agent whose model will not be asked."""
     named = isinstance(agent.model, str) and agent.model
-    return bind(agent, {str(agent.model): hosted(str(agent.model))} if named else None)
+    return bind(agent, {str(agent.model): unsent(str(agent.model))} if named else None)
 
 
 class Rehearsal:

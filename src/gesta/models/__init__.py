@@ -22,6 +22,7 @@ ORDER = (
     "gemini",
     "providers",
     "prices",
+    "credential",
     "http",
     "hosted",
     "scripted",

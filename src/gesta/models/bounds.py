@@ -131,5 +131,5 @@ class Inflow:
             raise ModelFault(
                 "reply-too-large",
                 f"{self._model}: the reply has more than {most:,} {unit}, so the rest was not read. "
-                f"Raise it with http_model(…).within(Bounds({name}=…)) if a reply may be as large.",
+                f"Raise it with gesta.hosted(…, bounds=Bounds({name}=…)) if a reply may be as large.",
             )

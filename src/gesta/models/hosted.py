@@ -2,40 +2,76 @@
 
 import os
 from collections.abc import Mapping
-from typing import Any, get_args
+from typing import Any, TypedDict, Unpack, get_args
 
-from gesta.errors import BadAddress
+from msgspec.structs import replace
+
+from gesta.errors import AgentError, BadAddress, nearest
 from gesta.models.anthropic_messages import AnthropicDialect
-from gesta.models.bounds import VARIABLE, bounds_of
+from gesta.models.bounds import VARIABLE, Bounds, bounds_of
 from gesta.models.chat_completions import ChatDialect
+from gesta.models.credential import Credential, Giving
 from gesta.models.gemini import GeminiDialect
 from gesta.models.http import Dialect, HttpModel
 from gesta.models.providers import PROVIDERS, Provider, Speaks, locate
 from gesta.models.responses import ResponsesDialect
 
 
-def http_model(
-    address: str,
-    base_url: str | None = None,
-    *,
-    settings: dict[str, Any] | None = None,
-    key: str | None = None,
-    headers: Mapping[str, str] | None = None,
-    stream: bool = True,
-) -> HttpModel:
-    """Make a model from `provider:model`, or from any model's name at a base URL, which speaks Chat Completions.
+class HostedOptions(TypedDict, total=False):
+    """Options of a model behind a URL. What is not given, the environment says; `gesta models` lists its variables."""
+
+    base_url: str | None
+    """Where to send instead of the provider's own address."""
+    key: Credential | None
+    """The key, or a function that is called for it at each request. It is never on record."""
+    token: Giving | None
+    """The same for a token that is sent as `Authorization: Bearer`, whichever header the provider's key has."""
+    headers: Mapping[str, str] | None
+    """Further headers. One whose name says that it holds a key, a token or a secret is shown by its name alone."""
+    bounds: Bounds | None
+    """Longest time and largest size of a reply; without them, those of `GESTA_REPLY_BOUNDS`."""
+    proxy: str | None
+    """Address of the proxy to go through; without one, what HTTPS_PROXY, ALL_PROXY and NO_PROXY say."""
+    settings: dict[str, Any] | None
+    """Members of the body by the provider's own names, as `temperature`; None leaves one out."""
+    stream: bool
+    """Whether the reply is asked for as a stream: yes unless it is said."""
+
+
+def hosted(address: str, **options: Unpack[HostedOptions]) -> HttpModel:
+    """Make a model behind a URL.
+
+    Args:
+        address: `provider:model`; with a base URL also a bare name of a model that speaks Chat Completions.
+        options: see `HostedOptions`.
 
     Raises:
         BadAddress: no such provider, or no base URL that one could use.
         NoKey: the provider needs a key and its variable is not set.
-        AgentError: `GESTA_REPLY_BOUNDS` names an unknown bound, or the settings name a member that the record decides.
+        AgentError: both a key and a token are given, `GESTA_REPLY_BOUNDS` names an unknown bound, or the settings name
+            a member that the record decides.
+        TypeError: there is no such option.
     """
-    provider, name = locate(address, base_url)
-    bounds = bounds_of(os.environ.get(VARIABLE, ""))
-    made = dialect(provider, name, settings, stream=stream)
-    model = HttpModel(made, provider, key=key, headers=headers, bounds=bounds)
+    refuse_misspelt(options)
+    key, token, bounds = options.get("key"), options.get("token"), options.get("bounds")
+    provider, name = locate(address, options.get("base_url"))
+    if key is not None and token is not None:
+        raise AgentError(f"The model {address!r} has a key and a token, expected one of them.")
+    header = "authorization" if token is not None else provider.key_header
+    provider = replace(provider, key_header=header, proxy=options.get("proxy"))
+    bounds = bounds if bounds is not None else bounds_of(os.environ.get(VARIABLE, ""))
+    made = dialect(provider, name, options.get("settings"), stream=options.get("stream", True))
+    model = HttpModel(made, provider, key=key or token, headers=options.get("headers"), bounds=bounds)
     model.check()
     return model
+
+
+def refuse_misspelt(options: Mapping[str, Any]) -> None:
+    """Raise TypeError for an option that a model does not have."""
+    known = HostedOptions.__annotations__
+    for name in options:
+        if name not in known:
+            raise TypeError(f"gesta.hosted has no option {name!r}.{nearest(name, known)} It has: {', '.join(known)}.")
 
 
 def dialect(provider: Provider, model: str, settings: dict[str, Any] | None = None, *, stream: bool = True) -> Dialect:
@@ -52,7 +88,7 @@ def dialect(provider: Provider, model: str, settings: dict[str, Any] | None = No
             return ChatDialect(model, own, stream, provider.keeps)
 
 
-def hosted(address: str, *, stream: bool = True) -> HttpModel:
+def unsent(address: str, *, stream: bool = True) -> HttpModel:
     """Return the model of an address to show requests, not to send them. It needs no key. Raises BadAddress."""
     provider, name = locate(address)
     return HttpModel(dialect(provider, name, stream=stream), provider)

@@ -28,6 +28,7 @@ from gesta.kinds import RequestHeaderContent
 from gesta.message import Message
 from gesta.model.request import Envelope, Parser, Request
 from gesta.models.bounds import Bounds, Inflow
+from gesta.models.credential import Credential, given
 from gesta.models.faults import provider_fault
 from gesta.models.jsontext import read
 from gesta.models.providers import Provider
@@ -109,15 +110,18 @@ class HttpModel:
         dialect: Dialect,
         provider: Provider,
         *,
-        key: str | None = None,
+        key: Credential | None = None,
         headers: Mapping[str, str] | None = None,
         bounds: Bounds = Bounds(),  # noqa: B008 - frozen
         clock: Callable[[], datetime] = _now,
     ) -> None:
         self.dialect, self.provider, self.bounds = dialect, provider, bounds
         self._key, self._clock = key, clock
-        self._headers = {name.lower(): value for name, value in (headers or {}).items()}
-        SECRETS.add(provider.key_variable or "key", key or "")
+        told = {name: os.environ.get(variable, "") for name, variable in provider.header_variables.items()}
+        given = {name.lower(): value for name, value in (headers or {}).items()}
+        self._headers = {name: value for name, value in told.items() if value} | given
+        SECRETS.add(provider.key_variable or "key", key if isinstance(key, str) else "")
+        SECRETS.add_address(provider.proxy or "")
         SECRETS.add_headers(self._headers)
         SECRETS.add_address(provider.url)
         self._clients: WeakKeyDictionary[Any, tuple[httpx2.AsyncClient, AsyncGenerator[None, None]]]
@@ -155,18 +159,18 @@ class HttpModel:
 
     def within(self, bounds: Bounds) -> "HttpModel":
         """Return the same model with other bounds."""
-        return HttpModel(
-            self.dialect, self.provider, key=self._key, headers=self._headers, bounds=bounds, clock=self._clock
-        )
+        key, headers, clock = self._key, self._headers, self._clock
+        return HttpModel(self.dialect, self.provider, key=key, headers=headers, bounds=bounds, clock=clock)
 
     def check(self) -> None:
-        """Check that there is a key if the provider needs one.
+        """Check that there is a key if the provider needs one, or a function that gives it.
 
         Raises:
             NoKey: there is no key.
             AgentError: the key holds characters that no header can carry.
         """
-        self._found_key()
+        if not callable(self._key):
+            self._sendable(self._found_key())
 
     def wire(self, request: Request) -> Wire:
         """Return exactly what `send` will send, with marks in place of secrets. Pure."""
@@ -194,8 +198,8 @@ class HttpModel:
                 `reply-too-large`.
         """
         wire, begun = self.wire(request), False
-        headers = self._resolved(wire)
         deadline = anyio.current_time() + (self.bounds.total_s or float("inf"))
+        headers = self._resolved(wire, await self._within(deadline, self._credential()))
         client = await self._client()
         try:
             sent = client.build_request(wire.method, wire.url, headers=headers, content=wire.body)
@@ -231,6 +235,7 @@ class HttpModel:
             limits = self.bounds
             client = httpx2.AsyncClient(
                 verify=_tls(),
+                proxy=self.provider.proxy,
                 timeout=httpx2.Timeout(
                     connect=limits.connect_s, read=limits.read_s, write=limits.write_s, pool=limits.total_s
                 ),
@@ -242,10 +247,14 @@ class HttpModel:
             await anext(self._clients[loop][1])
         return self._clients[loop][0]
 
-    def _found_key(self) -> str | None:
+    def _found_key(self) -> str:
+        """Return the key that was given, or that stands in its variable; an empty one if there is none."""
+        key = self._key if isinstance(self._key, str) else self.provider.key()[1]
+        return key.strip()
+
+    def _sendable(self, key: str) -> str | None:
+        """Return a key that can be sent, and keep it out of all that is written. Raises NoKey, AgentError."""
         variable = self.provider.key_variable
-        key = self._key if self._key is not None else os.environ.get(variable, "") if variable else ""
-        key = key.strip()
         SECRETS.add(variable or "key", key)
         if not key.isascii() or not (key + "x").isprintable():
             raise AgentError(
@@ -256,7 +265,11 @@ class HttpModel:
             raise NoKey(self.provider.name, variable)
         return key or None
 
-    def _resolved(self, wire: Wire) -> dict[str, str]:
+    async def _credential(self) -> str | None:
+        """Return the key for one request. Raises NoKey, and ModelFault where the function that gives it failed."""
+        return self._sendable(await given(self._key, self.name) if callable(self._key) else self._found_key())
+
+    def _resolved(self, wire: Wire, key: str | None) -> dict[str, str]:
         """Return the headers with secrets in place of their marks. An optional secret that is not set is left out."""
         headers: dict[str, str] = {}
         for name, value in wire.headers:
@@ -264,7 +277,7 @@ class HttpModel:
                 headers[name] = value
             elif name in self._headers:
                 headers[name] = self._headers[name]
-            elif key := self._found_key():
+            elif key:
                 headers[name] = value.prefix + key
         return headers
 
@@ -304,7 +317,7 @@ class HttpModel:
         except ValueError:
             body = data[:1000].decode("utf-8", "replace")
         fault = provider_fault(body or response.reason_phrase, status, _asked_wait_s(headers, self._clock))
-        variable = self.provider.key_variable
+        variable = self.provider.key()[0]
         hint = f" The key was read from {variable}." if status == 401 and variable and not self._key else ""
         return ModelFault(
             fault.type,

@@ -1,8 +1,9 @@
 """Public hosts, with the dialect and the key variable of each.
 
-Source: each provider's own page on its address, read 2026-11.
+Source: each provider's own page on its address, and the variables that its own library reads, read 2026-11.
 """
 
+import os
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
@@ -23,7 +24,15 @@ class Provider(Struct, frozen=True):
     """Base address, to which the dialect adds its path; its query is kept."""
     key_variable: str | None = None
     """Environment variable that holds the key."""
+    key_also: tuple[str, ...] = ()
+    """Further variables for it, by names that other programs use; the first that is set counts."""
     key_needed: bool = True
+    url_variable: str | None = None
+    """Environment variable that holds another base address, by the name that the provider's own library reads."""
+    url_path: str = ""
+    """What that address lacks at its end."""
+    header_variables: dict[str, str] = {}
+    """Headers that are sent where a variable is set: name of the header to the variable."""
     settings: dict[str, Any] = {}
     """Settings that every model of it needs; None leaves a member out."""
     speaks: Speaks = "chat-completions"
@@ -31,8 +40,29 @@ class Provider(Struct, frozen=True):
     """The header that the key is sent in; in that one after the word Bearer."""
     headers: dict[str, str] = {}
     """What else it wants to be told."""
+    proxy: str | None = None
+    """Address of the proxy to go through; without one, what HTTPS_PROXY, ALL_PROXY and NO_PROXY say."""
     keeps: tuple[str, ...] = ()
     """Members of a Chat Completions reply that it wants back with the calls that came with them."""
+
+    def key(self) -> tuple[str | None, str]:
+        """Return the variable that a key is read from, and what stands in it; the first name where none is set."""
+        for variable in (self.key_variable, *self.key_also):
+            if variable is not None and (found := os.environ.get(variable, "").strip()):
+                return variable, found
+        return self.key_variable, ""
+
+    def in_force(self) -> "Provider":
+        """Return the provider with the base address that its variable names, if that is set. Raises BadAddress."""
+        found = os.environ.get(self.url_variable, "").strip() if self.url_variable is not None else ""
+        if not found:
+            return self
+        url = found if "://" in found else f"http://{found}"
+        url = url.rstrip("/")
+        try:
+            return replace(self, url=url if url.endswith(self.url_path) else url + self.url_path)
+        except BadAddress as wrong:
+            raise BadAddress(f"{self.url_variable}: {wrong}") from wrong
 
     def __post_init__(self) -> None:
         """Refuse an address that nothing can be sent to, and one that holds a password."""
@@ -55,17 +85,38 @@ class Provider(Struct, frozen=True):
 LOCAL = "GESTA_API_KEY"
 """Sent, if it is set, to a base URL that was given without a provider."""
 
+OPENAI = Provider(
+    "openai",
+    "https://api.openai.com/v1",
+    "OPENAI_API_KEY",
+    url_variable="OPENAI_BASE_URL",
+    header_variables={"openai-organization": "OPENAI_ORG_ID", "openai-project": "OPENAI_PROJECT_ID"},
+)
+AZURE = Provider(
+    "azure",
+    "https://RESOURCE.openai.azure.com/openai/v1",
+    "AZURE_OPENAI_API_KEY",
+    key_header="api-key",
+    url_variable="AZURE_OPENAI_ENDPOINT",
+    url_path="/openai/v1",
+)
+"""Everybody has an address of their own there, and a model is named by its deployment. Source: Microsoft's page on the
+v1 API of Azure OpenAI, which needs no `api-version`."""
+
 PROVIDERS = {
     provider.name: provider
     for provider in (
-        Provider("openai", "https://api.openai.com/v1", "OPENAI_API_KEY"),
-        Provider("openai-responses", "https://api.openai.com/v1", "OPENAI_API_KEY", speaks="responses"),
+        OPENAI,
+        replace(OPENAI, name="openai-responses", speaks="responses"),
+        AZURE,
+        replace(AZURE, name="azure-responses", speaks="responses"),
         Provider(
             "anthropic",
             "https://api.anthropic.com",
             "ANTHROPIC_API_KEY",
             speaks="anthropic-messages",
             key_header="x-api-key",
+            url_variable="ANTHROPIC_BASE_URL",
             headers={"anthropic-version": "2023-06-01"},
         ),
         Provider(
@@ -74,13 +125,22 @@ PROVIDERS = {
             "GEMINI_API_KEY",
             speaks="gemini",
             key_header="x-goog-api-key",
+            key_also=("GOOGLE_API_KEY",),
+            url_variable="GOOGLE_GEMINI_BASE_URL",
+            url_path="/v1beta",
         ),
         Provider("openrouter", "https://openrouter.ai/api/v1", "OPENROUTER_API_KEY", keeps=("reasoning_details",)),
         Provider("deepseek", "https://api.deepseek.com", "DEEPSEEK_API_KEY", keeps=("reasoning_content",)),
-        Provider("groq", "https://api.groq.com/openai/v1", "GROQ_API_KEY"),
+        Provider(
+            "groq",
+            "https://api.groq.com/openai/v1",
+            "GROQ_API_KEY",
+            url_variable="GROQ_BASE_URL",
+            url_path="/openai/v1",
+        ),
         # Refuses `stream_options` with 422, and counts tokens in a stream without being asked.
         Provider("mistral", "https://api.mistral.ai/v1", "MISTRAL_API_KEY", settings={"stream_options": None}),
-        Provider("together", "https://api.together.xyz/v1", "TOGETHER_API_KEY"),
+        Provider("together", "https://api.together.xyz/v1", "TOGETHER_API_KEY", url_variable="TOGETHER_BASE_URL"),
         Provider("fireworks", "https://api.fireworks.ai/inference/v1", "FIREWORKS_API_KEY"),
         Provider("xai", "https://api.x.ai/v1", "XAI_API_KEY"),
         Provider("moonshot", "https://api.moonshot.ai/v1", "MOONSHOT_API_KEY", keeps=("reasoning_content",)),
@@ -88,9 +148,10 @@ PROVIDERS = {
             "gemini",
             "https://generativelanguage.googleapis.com/v1beta/openai",
             "GEMINI_API_KEY",
+            key_also=("GOOGLE_API_KEY",),
             keeps=("extra_content",),
         ),
-        Provider("ollama", "http://localhost:11434/v1"),
+        Provider("ollama", "http://localhost:11434/v1", url_variable="OLLAMA_HOST", url_path="/v1"),
         Provider("vllm", "http://localhost:8000/v1", "VLLM_API_KEY", key_needed=False),
         Provider("lmstudio", "http://localhost:1234/v1"),
     )
@@ -121,6 +182,11 @@ def locate(address: str, base_url: str | None = None) -> tuple[Provider, str]:
         )
     if not model:
         raise BadAddress(f"{address!r} names no model: write {name}:MODEL, by the provider's own name for it.")
-    if base_url is not None:
-        provider = replace(provider, url=base_url)
+    if base_url is None:
+        provider = provider.in_force()
+    else:
+        bare = provider.url_path and not urlsplit(base_url).path.strip("/")
+        provider = replace(provider, url=base_url.rstrip("/") + provider.url_path if bare else base_url)
+    if provider.url == AZURE.url:
+        raise BadAddress(f"{address!r} needs an address of your own: set {AZURE.url_variable}, or give a base URL.")
     return provider, model

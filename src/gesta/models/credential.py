@@ -1,0 +1,40 @@
+"""A key or token may be a function: it is called for each request, so that one which expires is never stale."""
+
+import inspect
+from collections.abc import Awaitable, Callable
+
+import anyio.to_thread
+
+from gesta.errors import ModelFault, message_of
+from gesta.text.redactor import SECRETS
+
+Giving = Callable[[], str | Awaitable[str]]
+"""A function that gives a key. One that is not async is called in a thread, for it may ask a server."""
+Credential = str | Giving
+
+
+async def given(function: Giving, model: str) -> str:
+    """Return what a function gives.
+
+    Args:
+        model: name of the model, for the error.
+
+    Raises:
+        ModelFault: `credential`: the function raised, so that it may be called again; or it gave no text.
+    """
+    try:
+        found = function() if _is_async(function) else await anyio.to_thread.run_sync(function)
+        key = await found if inspect.isawaitable(found) else found
+    except Exception as failure:
+        said = f"{type(failure).__name__}: {message_of(failure)}"
+        found = f"{model}: the function that gives the key raised {said}."
+        raise ModelFault("credential", SECRETS.message(found), retry=True) from failure
+    if not isinstance(key, str):
+        found = f"{model}: the function that gives the key gave a {type(key).__name__}, expected a str."
+        raise ModelFault("credential", found)
+    return key.strip()
+
+
+def _is_async(function: Giving) -> bool:
+    called = getattr(function, "__call__", None)  # noqa: B004 - of an object that can be called
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(called)

@@ -28,6 +28,7 @@ SPINE = (
     "entry",
     "message",
     "function_tool",
+    "hooks",
     "codec",
     "store",
     "lineage",

@@ -19,6 +19,7 @@ from gesta.errors import AgentError, BadAddress, BadArguments, BadTool
 from gesta.function_tool.context import Context
 from gesta.function_tool.output import ANSWER, Output, T, output_of
 from gesta.function_tool.tool import Tool, tool
+from gesta.hooks import VERDICTS, Hooks
 from gesta.kinds import AgentRef, RequestHeaderContent
 from gesta.model.request import Model, Reply, Unasked
 from gesta.policy import Policy, Price, Spelled
@@ -107,6 +108,8 @@ class Agent(Struct, Generic[T], frozen=True, metaclass=Spelled):
     """An async function that runs the agent's turns in place of a model; see `gesta.workflow.verbs`."""
     deps: Callable[[], Any] | None = None
     """A function, async or not, that makes the deps of a turn that is begun or resumed without any, as by a worker."""
+    hooks: Hooks | None = None
+    """Functions that are asked before a message, a request, a call and an answer, and may refuse or change it."""
     price: Price | None = None
     """What the model's tokens cost; `gesta.open` looks it up where it is not said. Only a budget asks for it."""
     hint: str | None = None
@@ -119,6 +122,9 @@ class Agent(Struct, Generic[T], frozen=True, metaclass=Spelled):
         if self.model == "" and self.program is None:
             known = "model='openai:gpt-5-mini', or model=gesta.scripted(...) for one that needs no key"
             raise BadAddress(f"Agent {self.name!r} has no model. Write {known}.")
+        if self.hooks is not None and self.program is not None:
+            found = f"Agent {self.name!r} has a program and hooks, which are asked where a model is"
+            raise AgentError(f"{found}. Have the program check, or give the hooks to the agents that it calls.")
         for each in self.tools:
             if not isinstance(each, Tool):
                 name = getattr(each, "__name__", repr(each))
@@ -255,6 +261,9 @@ class Agent(Struct, Generic[T], frozen=True, metaclass=Spelled):
         described += [self.groups, self.state, getattr(self.program, "__qualname__", None)]
         described += [True] if self.repair else []
         described += [] if isinstance(self.instructions, str) else [function_name(self.instructions)]
+        if self.hooks is not None:
+            asked = ((point, getattr(self.hooks, point)) for point in VERDICTS)
+            described.append({point: function_name(hook) for point, hook in asked if hook is not None})
         policy, compact = self.policy, self.policy.compact
         if compact is not None and compact.by is not None:  # the name is enough for another agent
             policy = replace(policy, compact=replace(compact, by=compact.by.name))

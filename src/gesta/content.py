@@ -51,6 +51,7 @@ class Kind(enum.StrEnum):
     Budget = "budget", "Money and tokens set aside before, settled after."
     Artifact = "artifact", "A file that a tool or code made."
     Compaction = "compaction", "A summary is shown instead of a range of entries."
+    Check = "check", "A hook of the agent changed, refused or added something."
 
 
 class Part(Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -406,6 +406,23 @@ class CompactionContent(Base, frozen=True, kw_only=True, tag="compaction"):
     """The child run that was to give it."""
 
 
+class CheckContent(Base, frozen=True, kw_only=True, tag="check"):
+    """A hook of the agent changed, refused or added something, or left it to a person."""
+
+    kind: ClassVar[Kind] = Kind.Check
+    of: int
+    """The message, the tool call, the completion or result that is to be the answer; of a request, the turn's begin."""
+    point: Literal["message", "request", "call", "answer"]
+    hook: str
+    """Name of the function."""
+    verdict: Literal["allowed", "changed", "refused", "asked", "again", "added"]
+    """`allowed` stands on record only where the hook called an agent."""
+    words: str | None = None
+    """Why, for the model or for the person."""
+    value: Any = None
+    """What it was changed to."""
+
+
 Content = (
     SystemContent
     | UserContent
@@ -435,5 +452,6 @@ Content = (
     | BudgetContent
     | ArtifactContent
     | CompactionContent
+    | CheckContent
 )
 """The closed union. Matching on it ends in `assert_never` where a kind must be handled."""

@@ -70,6 +70,7 @@ PLACES: Mapping[Kind, Place] = MappingProxyType(
         Kind.Budget: Place(None, frozenset({Kind.Request, Kind.Attempt, Kind.Edge})),
         Kind.Artifact: Place("Artifact", None, follows=True),
         Kind.Compaction: Place("Summary"),  # of the range that it names
+        Kind.Check: Place("Approval", None, follows=True),
     }
 )
 """Every kind. Links (`of`, `call`, `extends`) count as causes. An `assistant` that answers nobody needs none."""

@@ -10,7 +10,7 @@ import anyio
 from gesta.agent import Agent
 from gesta.codec.rows import decode_content
 from gesta.decide.approval import judged_approval
-from gesta.decide.move import Ask, Decider, Finish, Move, Wait, decide
+from gesta.decide.move import Ask, Check, Decider, Finish, Move, Wait, decide
 from gesta.decide.waiting import Waiting, described
 from gesta.entry import Entry, utc_text
 from gesta.events import Outcome
@@ -40,7 +40,7 @@ async def step(
     match move := decider(agent, live.state):
         case None | Finish():
             return move, []
-        case Ask() if scope is not None:
+        case Ask() | Check() if scope is not None:
             live.stop.enter(scope, graced=False)
             try:
                 return move, await perform(agent, move, live)

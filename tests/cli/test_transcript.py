@@ -43,6 +43,7 @@ SAMPLES: dict[type, dict[str, Any]] = {
     kinds.ResolutionContent: {"of": 8, "verdict": "done", "by": "ann", "result": 1},
     kinds.BudgetContent: {"of": 3, "reserved": {"usd": 1}},
     kinds.ArtifactContent: {"name": "a.png", "media_type": "image/png", "blob": "ab"},
+    kinds.CheckContent: {"of": 1, "point": "call", "hook": "rule", "verdict": "refused", "words": "no"},
     kinds.CompactionContent: {"from_seq": 1, "to_seq": 5, "summary": "short"},
 }
 SHOWN = """\
@@ -73,6 +74,7 @@ timer  t at 2026-11-21T02:10:11
 settled  done (attempt 8), by ann, giving 1
 budget  of 3: reserved {"usd": 1}, spent null
 artifact  a.png (image/png)
+hook  rule refused the call: no
 compaction  1 to 5: short
 """
 

@@ -24,6 +24,7 @@ from gesta.kinds import (
     BeginContent,
     BudgetContent,
     ChatCompletionContent,
+    CheckContent,
     CompactionContent,
     DecisionContent,
     EdgeContent,
@@ -51,7 +52,7 @@ from gesta.prompt.formatter import observation_text
 from gesta.state.calls import UNKNOWN_END
 from gesta.state.run import UNFIT, RunState, RunView
 from gesta.text.visible import visible
-from gesta.views.lineage import summary_text
+from gesta.views.lineage import check_text, summary_text
 
 CYAN, GREEN, YELLOW, BLUE = "36", "32", "33", "34"
 
@@ -240,6 +241,8 @@ def line_of(entry: Entry, agent: str) -> Line:
             DecisionContent() | PlanContent() | RetrievalContent() | ArtifactContent() | CompactionContent() as content
         ):
             return work(content)
+        case CheckContent(verdict=verdict) as content:
+            return Line("hook", visible(check_text(content)), RED if verdict == "refused" else YELLOW)
         case content:
             return machinery(content)
 

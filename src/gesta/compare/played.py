@@ -13,12 +13,22 @@ from gesta.compare.stage import Stage
 from gesta.errors import BadArguments
 from gesta.function_tool.context import Context
 from gesta.function_tool.tool import InThread, Tool
-from gesta.kinds import Error, FaultContent, RequestContent, RequestHeaderContent, ToolResultContent
+from gesta.hooks import VERDICTS, Change, Hooks, Verdict
+from gesta.kinds import (
+    CheckContent,
+    EdgeContent,
+    Error,
+    FaultContent,
+    RequestContent,
+    RequestHeaderContent,
+    ToolResultContent,
+)
 from gesta.message import Message
 from gesta.model.request import Envelope, Given, Model, Parser, Piece, Request
+from gesta.perform.checks import BY, WRITTEN
 from gesta.perform.instructions import MADE_NONE
 from gesta.perform.result import DocumentedResult
-from gesta.state.calls import UNMADE
+from gesta.state.calls import HOOK, UNMADE
 
 P = ParamSpec("P")
 CONTEXT = "gesta_replayed_context"
@@ -120,6 +130,41 @@ def instructing(stage: Stage, agent: Agent) -> Instructions:
         return (content.made or "") if isinstance(content, RequestHeaderContent) else ""
 
     return again
+
+
+def hooking(stage: Stage, hooks: Hooks | None) -> Hooks | None:
+    """Return hooks that say what is on record, without being asked."""
+    if hooks is None:
+        return None
+    asked: dict[str, Any] = {point: getattr(hooks, point) for point in VERDICTS}
+    return Hooks(**{point: _hook(stage, point, hook) for point, hook in asked.items() if hook is not None})
+
+
+def _hook(stage: Stage, point: str, hook: Callable[..., Any]) -> Any:
+    """Return a hook that says what is on record at a point."""
+
+    @functools.wraps(hook)
+    async def again(about: Any, context: Context) -> Any:
+        while isinstance(content := stage.coming(), EdgeContent) and content.source[-1].startswith(f"{point} {BY}"):
+            await context.call(Agent(content.dest[0], program=nobody), str(content.payload))
+        if isinstance(content, FaultContent) and content.error.type == HOOK:
+            name, _, said = content.error.message.partition(": ")[2].partition(": ")
+            raise type(name, (Exception,), {})(said)
+        if not isinstance(content, CheckContent) or content.point != point:
+            return None
+        return _verdict(content) if point != "call" or content.of == about.seq else None
+
+    return again
+
+
+def _verdict(content: CheckContent) -> Verdict | None:
+    """Return what a hook said, as it is on record."""
+    if content.verdict == "changed":
+        return Change(content.value)
+    for kind, written in WRITTEN.items():
+        if written == content.verdict:
+            return kind(content.words or "")
+    return None
 
 
 def _giving(stage: Stage) -> Callable[P, Any]:

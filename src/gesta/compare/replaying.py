@@ -15,7 +15,7 @@ from msgspec import Struct
 from gesta.address import bind
 from gesta.agent import Agent
 from gesta.compare.outside import begins_turn, by_tool, from_outside, opens
-from gesta.compare.played import PlayedModel, instructing, played
+from gesta.compare.played import PlayedModel, hooking, instructing, played
 from gesta.compare.same import MISSING, Difference
 from gesta.compare.stage import Found, Stage
 from gesta.entry import Entry, fold
@@ -140,6 +140,7 @@ class Rehearsal:
         deps = agent.deps if stage.live else None
         told = instructing(stage, agent)
         acting = msgspec.structs.replace(agent, model=model, tools=tools, deps=deps, instructions=told)
+        acting = msgspec.structs.replace(acting, hooks=hooking(stage, agent.hooks))
         while stage.next is not None:
             started, before = stage.done, stage.found
             failure = await self._live(acting)

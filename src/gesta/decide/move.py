@@ -17,6 +17,7 @@ from gesta.decide.open_call import Blocking, course, placeholder
 from gesta.decide.waiting import Waiting
 from gesta.entry import Cause
 from gesta.errors import BadArguments, ModelFault
+from gesta.hooks import Hooks, Point
 from gesta.kinds import Error, Reason, ToolResultContent
 from gesta.policy import Limits
 from gesta.state.calls import DEPTH, OpenCall
@@ -83,7 +84,18 @@ class Finish(Struct, frozen=True):
     """Of that value."""
 
 
-Move = Ask | Correct | Close | Pause | Use | Wait | Finish
+class Check(Struct, frozen=True):
+    """Ask a hook of the agent."""
+
+    point: Point
+    of: int = 0
+    """The message, or the completion or result that is to be the answer; of a request, the turn's begin."""
+    calls: tuple[OpenCall, ...] = ()
+
+
+ASKING = ("approval", "question")
+"""Waits in which a person is asked about a call that nothing has happened to."""
+Move = Check | Ask | Correct | Close | Pause | Use | Wait | Finish
 Decider = Callable[[Agent, RunState], Move | None]
 """Says what comes next; `None` where that is for a program to say."""
 
@@ -94,7 +106,35 @@ def decide(agent: Agent, state: RunState) -> Move:
     assert turn is not None and turn.reason is None, "there is no open turn to decide in"
     if turn.assistant is not None:
         return Finish("answered", value=None if isinstance(turn.value, str) else turn.value)
-    return decide_calls(agent, state) or _answer(agent, state, turn) or _request(agent, state, turn)
+    move = decide_calls(agent, state) or _answer(agent, state, turn) or _request(agent, state, turn)
+    return move if agent.hooks is None else _checked_move(agent.hooks, move, state, turn)
+
+
+def _checked_move(hooks: Hooks, move: Move, state: RunState, turn: Turn) -> Move:
+    """Return the check that comes before a move; else the move, with the answer as a hook changed it."""
+    match move:
+        case Ask():
+            if hooks.message is not None and not turn.asked and turn.question not in turn.checked:
+                return Check("message", turn.question)
+            if hooks.request is not None and turn.asked <= turn.requests and turn.request_mark not in turn.checked:
+                return Check("request", turn.begin)
+        case Use() | Wait() if hooks.call is not None:
+            seqs = (
+                [each.seq for each in move.run]
+                if isinstance(move, Use)
+                else [each.call for each in move.what if each.what in ASKING]
+            )
+            calls = [call for call in map(state.call, seqs) if call is not None and call.unchecked]
+            if calls:
+                return Check("call", calls=tuple(calls))
+        case Finish("answered") if hooks.answer is not None:
+            of = turn.reply if turn.ended_by is None else turn.ended_by[1]
+            assert of is not None
+            if of not in turn.checked:
+                return Check("answer", of)
+            if turn.changed is not None:
+                return Finish("answered", value=turn.value, causes=(of, turn.changed))
+    return move
 
 
 def decide_calls(agent: Agent, state: RunState) -> Use | Wait | Finish | None:

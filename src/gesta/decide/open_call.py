@@ -56,11 +56,17 @@ def _alone(agent: Agent, call: OpenCall, state: RunState) -> Course:
         return "settle"
     if tool is None or (call.approval is not None and call.approval.verdict == "denied"):
         return "close"
+    if call.check is not None and call.check.verdict == "refused":
+        return "close"
     if tool.asks:
         return "question"
     if call.approval is not None:
         return "run"
-    doubted = call.repeats or ((state.doubtful or state.unknown) and call.name in state.doubts())
+    doubted = (
+        call.repeats
+        or (call.check is not None and call.check.verdict == "asked")
+        or ((state.doubtful or state.unknown) and call.name in state.doubts())
+    )
     return "approval" if tool.approval or doubted else "run"
 
 
@@ -117,6 +123,8 @@ def placeholder(agent: Agent, call: OpenCall) -> ToolResultContent:
 def _placeholder(agent: Agent, call: OpenCall) -> tuple[str, Literal["error", "denied", "interrupted", "unknown"]]:
     if not call.good:
         return call.error or NEVER, "error"
+    if call.check is not None and call.check.verdict == "refused":
+        return call.check.words or NEVER, "denied"
     if call.approval is not None and call.approval.verdict == "denied":
         said = "" if call.approval.by == EXPIRED else "They said: "
         reason = f" {said}{call.approval.reason}" if call.approval.reason else ""

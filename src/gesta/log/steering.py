@@ -20,6 +20,7 @@ OWN = frozenset(
         Kind.Signal,
         Kind.Resolution,
         Kind.Budget,
+        Kind.Check,
     }
 )
 """Kinds of which every entry decides how a run goes on. What a person says among them is sent."""
@@ -27,10 +28,11 @@ FIELDS: Mapping[Kind, tuple[str, ...]] = {
     Kind.System: ("source", "user_id", "corrects", "document", "history"),
     Kind.User: ("document", "history"),
     Kind.Assistant: ("history",),
-    Kind.ToolResult: ("state", "document", "by", "copy_of", "doubts"),
+    Kind.ToolResult: ("state", "ends_turn", "document", "by", "copy_of", "doubts"),
     Kind.Begin: ("opened", "agent", "key", "allowance"),
     Kind.End: ("null", "doubts"),
     Kind.Edge: ("child",),
+    Kind.RequestHeader: ("made",),
     Kind.Question: ("raises",),
     Kind.Compaction: ("tokens", "error", "run"),
 }

@@ -7,6 +7,7 @@ ORDER = (
     "result",
     "late",
     "child",
+    "checks",
     "doubts",
     "compaction",
     "generated",

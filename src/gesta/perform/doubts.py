@@ -53,8 +53,7 @@ def _write_answer(tool: Tool | None, call: OpenCall, live: LiveRun) -> None:
     assert said is not None
     value = call.answer.value if call.answer is not None else call.approval.result if call.approval else None
     content = ToolResultContent(call=call.seq, tool_result=value, outcome="ok", by=said.by)
-    causes = [call.seq] if call.approved is None else [call.seq, call.approved]
-    live.observe(live.write(stated(tool, content), *causes))
+    live.observe(live.write(stated(tool, content), call.seq, *call.said))
 
 
 def _resolve(tool: Tool | None, call: OpenCall, live: LiveRun) -> None:

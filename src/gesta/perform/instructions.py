@@ -26,7 +26,7 @@ async def instructed(agent: Agent, live: LiveRun) -> Agent | None:
     """
     turn, header = live.state.turn, live.state.header
     assert turn is not None
-    text = header.made if turn.headed and header is not None else None
+    text = header.made if (turn.headed or turn.asked) and header is not None else None
     if text is None:
         try:
             with anyio.fail_after(agent.policy.tool_timeout_s):

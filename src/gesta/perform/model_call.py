@@ -61,6 +61,8 @@ class Coming(Struct):
     """What keeps secrets out of what is told while it comes."""
     secret: bool = False
     """Whether a secret stood in what was said, so that the bytes are not kept: there it may be in pieces."""
+    quiet: bool = False
+    """Whether the listener hears the answer only when a hook has let it be."""
 
 
 async def ask(agent: Agent, live: LiveRun, *, smaller: bool = False) -> None:
@@ -79,6 +81,8 @@ async def ask(agent: Agent, live: LiveRun, *, smaller: bool = False) -> None:
         agent = made
     request, entry = _write_request(agent, live)
     coming, start, turn = Coming(entry.seq), time.monotonic(), live.state.turn
+    if agent.hooks is not None:
+        coming.quiet = agent.hooks.answer is not None
     if agent.policy.budget is not None or (turn is not None and turn.spending.allowed is not None):
         coming.held = reserved(agent, live.state)
     if coming.held is not None:
@@ -214,7 +218,7 @@ def _gives_answer(agent: Agent, reply: Reply) -> bool:
 
 
 def _show(live: LiveRun, coming: Coming, delta: Delta) -> None:
-    if live.listener is None or not delta.text:
+    if live.listener is None or not delta.text or (coming.quiet and delta.type == "text"):
         return
     if delta.type == "text":
         if coming.thought and not coming.answering:

@@ -11,7 +11,7 @@ from typing import assert_never
 from gesta.agent import Agent
 from gesta.codec.rows import digest_of
 from gesta.decide.budget import overrun
-from gesta.decide.move import Ask, Close, Correct, Finish, Move, Pause, Use, Wait
+from gesta.decide.move import Ask, Check, Close, Correct, Finish, Move, Pause, Use, Wait
 from gesta.decide.waiting import Waiting
 from gesta.entry import Entry
 from gesta.events import AnswerEvent, ErrorEvent, RetractEvent
@@ -25,6 +25,7 @@ from gesta.kinds import (
     Status,
     SystemContent,
 )
+from gesta.perform.checks import check
 from gesta.perform.doubts import settle_idle
 from gesta.perform.execution import LiveRun
 from gesta.perform.model_call import ask
@@ -40,6 +41,8 @@ async def perform(agent: Agent, move: Move, live: LiveRun) -> list[Entry]:
         WriteFailed, LeaseLost: the log accepts no more entries; nothing was effected after that.
     """
     match move:
+        case Check():
+            await check(agent, move, live)
         case Ask():
             await ask(agent, live, smaller=move.compact)
         case Correct():
@@ -70,8 +73,7 @@ def _close(move: Close, live: LiveRun) -> None:
     for content in move.results:
         assert content.call is not None
         call = live.state.calls[content.call]
-        said = [call.approved] if call.approved is not None else []
-        live.observe(live.write(content, call.last.seq if call.last is not None else call.seq, *said))
+        live.observe(live.write(content, call.last.seq if call.last is not None else call.seq, *call.said))
     if move.lost is not None:
         lost = Error(type=LOST, message="the process that asked ended before the answer was on record")
         live.write(FaultContent(of=move.lost, error=lost), move.lost)
@@ -128,12 +130,13 @@ async def _finish(agent: Agent, move: Finish, live: LiveRun) -> None:
     assert turn is not None and opened is not None
     child, value, causes = opened.parent_run is not None, move.value, move.causes
     given = move.reason == "answered" and turn.assistant is None
-    if given and agent.program is None and turn.ended_by is None:
+    own = given and agent.program is None and not causes
+    if own:
         assert turn.reply is not None
         value, causes = agent.answer_text(turn.text), (turn.reply,)
     said = observation_text(value) if value is not None or agent.output is not None else ""
     text = move.text if move.text is not None else said
-    if given and agent.program is None and turn.ended_by is None and agent.answer_type is not None:
+    if own and agent.answer_type is not None:
         value = agent.answer_type.plain(text)
     null = given and value is None and agent.output is not None
     answer = None

@@ -242,8 +242,8 @@ def _write_attempt(work: ReadyCall, live: LiveRun) -> tuple[Entry, str]:
     if tool.effect in ("once", "idempotent"):
         journal.sync()
     causes = [call.seq]
-    if call.approved is not None:
-        causes.append(call.approved)
+    if call.approved is not None or call.check is not None:
+        causes += call.said
     if call.last is not None and call.last.settled is not None:
         causes.append(call.last.settled)
     return live.write(content, *causes), key

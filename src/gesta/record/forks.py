@@ -78,7 +78,7 @@ async def _answered(agent: Agent, base: Forked, waits: Iterable[Waiting], live: 
         tool = agent.tool(call.name) if call is not None else None
         if call is None or tool is None or waiting.run not in (None, live.log.run):
             continue
-        named = (call.name, digest_of(call.args))
+        named = (call.name, digest_of(call.args if call.made is None else call.made))
         found, place = known.get(named, []), _place(own, named, call.seq)
         if found:
             _copy_result(found[min(place, len(found) - 1)], call.seq, live)

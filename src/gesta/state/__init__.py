@@ -5,6 +5,7 @@ ORDER = (
     "steps",
     "account",
     "turn",
+    "checks",
     "run",
     "opening",
 )

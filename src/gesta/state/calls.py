@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from gesta.kinds import AnswerContent, ApprovalContent, FaultContent
+from gesta.kinds import AnswerContent, ApprovalContent, CheckContent, FaultContent
 
 LOST = "lost"
 """Type of the error of a try that a crash cut off, and of a turn whose process died; it counts for nothing."""
@@ -28,6 +28,12 @@ DEPTH = "depth"
 """That again in the same turn, or below it: the turn ends."""
 UNMADE = "instructions"
 """The function that makes an agent's instructions failed: the turn ends."""
+HOOK = "hook"
+"""Type of the error of a turn that a failure of its hook ended."""
+ENDING = (DEPTH, UNMADE, HOOK)
+"""Types of an error of a turn that ends it."""
+REFUSED = "refused"
+"""Type of the error of a turn that its hook refused to go on with."""
 UNSTARTED = "unstarted"
 """Type of the error of an attempt whose function was never called, because somebody said something at that instant."""
 KEY_EXPIRED = "key-expired"
@@ -114,6 +120,11 @@ class OpenCall(Struct):
     answer: AnswerContent | None = None
     result: Any = None
     """Given by a resolution `done` or `failed`."""
+    checked: int = 0
+    """Seq of the check by the agent's hook; of the call itself where the hook let it be."""
+    check: CheckContent | None = None
+    made: dict[str, Any] | None = None
+    """The arguments that the model made, where the hook changed them."""
 
     @property
     def awaits_approval(self) -> bool:
@@ -125,6 +136,17 @@ class OpenCall(Struct):
         """The model's arguments, or those that a person approved instead."""
         approved = self.approval.args if self.approval is not None else None
         return self.args if approved is None else approved
+
+    @property
+    def unchecked(self) -> bool:
+        """Whether the agent's hook is to be asked, before anything else happens to the call."""
+        return self.good and not self.checked and self.last is None and self.asked is None and self.question is None
+
+    @property
+    def said(self) -> list[int]:
+        """Seqs of the check and of the approval, which what comes of the call is made from."""
+        check = [self.checked] if self.check is not None else []
+        return check if self.approved is None else [*check, self.approved]
 
     @property
     def again(self) -> bool:

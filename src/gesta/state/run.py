@@ -19,6 +19,7 @@ from gesta.kinds import (
     AttemptContent,
     BeginContent,
     ChatCompletionContent,
+    CheckContent,
     CompactionContent,
     EdgeContent,
     EndContent,
@@ -39,7 +40,8 @@ from gesta.kinds import (
 from gesta.model.usage import tokens
 from gesta.prompt.formatter import given_text
 from gesta.state.account import COSTS, WEIGHED, Spending, Weight
-from gesta.state.calls import DEPTH, LOST, TOO_DEEP, UNMADE, WAITS, OpenCall, Try
+from gesta.state.calls import ENDING, LOST, TOO_DEEP, WAITS, OpenCall, Try
+from gesta.state.checks import take_check
 from gesta.state.steps import STEP_KINDS, WorkflowSteps
 from gesta.state.turn import AGENT, HIDDEN, LastRequest, Turn
 
@@ -190,7 +192,8 @@ def _fold_message(state: RunState, entry: Entry, content: UserContent | SystemCo
     state.user = content.user_id or state.user
     if state.turn is not None:
         state.turn.reply = None
-        state.turn.corrections += isinstance(content, SystemContent) and content.corrects is not None
+        if isinstance(content, SystemContent) and content.corrects is not None:
+            state.turn.corrected()
         if not state.turn.question:
             state.turn.question, state.turn.task = entry.seq, content.value
             state.turn.parts = len(content.parts or ())
@@ -219,7 +222,7 @@ def _fold_request(state: RunState, entry: Entry, content: RequestContent) -> Non
             break
     state.asked = LastRequest(entry.seq, content.body_digest, content.number, blocks, encoder, content.header)
     if state.turn is not None:
-        state.turn.retry_at, state.turn.headed = None, True
+        state.turn.retry_at, state.turn.asked = None, state.turn.requests + 1
 
 
 def _fold_completion(state: RunState, entry: Entry, content: ChatCompletionContent) -> None:
@@ -289,11 +292,8 @@ def _fold_fault(state: RunState, entry: Entry, content: FaultContent) -> None:
         if content.error.type == TOO_DEEP:
             state.turn.deep += 1
             return
-        if content.error.type == DEPTH:
-            state.turn.limit = content.error
-            return
-        if content.error.type == UNMADE:
-            state.turn.fatal = content.error
+        if content.error.type in ENDING:
+            state.turn.stopped(content.error)
             return
         below = state.turn.handed > 0 or any(step.edge is not None for step in state.steps.open.values())
         state.turn.deaths += not below  # else the death counts in the run below
@@ -350,6 +350,11 @@ def _fold_compaction(state: RunState, entry: Entry, content: CompactionContent) 
         state.asked.encoder = HIDDEN
 
 
+def _fold_check(state: RunState, entry: Entry, content: CheckContent) -> None:
+    if state.turn is not None:
+        take_check(content, entry, state.turn, state.calls)
+
+
 def _fold_key_value(state: RunState, _entry: Entry, content: KeyValueContent) -> None:
     if content.key == AGENT and state.turn is not None and isinstance(content.value, dict):
         state.turn.agent = str(content.value.get("digest"))
@@ -389,6 +394,7 @@ HANDLERS: dict[Kind, Callable[[RunState, Entry, Any], None]] = {
     Kind.Answer: _fold_answer,
     Kind.Resolution: _fold_resolution,
     Kind.Compaction: _fold_compaction,
+    Kind.Check: _fold_check,
     Kind.KeyValue: _fold_key_value,
     Kind.Signal: _fold_signal,
 }

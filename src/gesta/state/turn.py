@@ -9,6 +9,7 @@ from gesta.entry import Entry
 from gesta.kinds import ChatCompletionContent, Error, ToolResultContent
 from gesta.model.usage import Tokens
 from gesta.state.account import Spending
+from gesta.state.calls import DEPTH
 
 AGENT = "gesta.agent"
 """Key under which a turn notes that another description of its agent goes on with it."""
@@ -90,7 +91,13 @@ class Turn(Struct):
     null: bool = False
     """Whether it gave no value, as its type allows."""
     headed: bool = False
-    """Whether a request-header or a request of the turn is on record: then its instructions are those of the header."""
+    """Whether a request-header of the turn is on record."""
+    asked: int = 0
+    """Number of the last request of the turn, from 1: one more than there were completions before it."""
+    checked: set[int] = field(default_factory=set)
+    """Seqs of messages and answers that a hook was asked about, and marks of requests."""
+    changed: int | None = None
+    """Seq of the check that changed the answer, which is `value` then."""
     ended_by: tuple[int, int] | None = None
     """Seqs of a call and its result, with which the turn ends; `text` and `value` are its answer then."""
     spending: Spending = field(default_factory=Spending)
@@ -105,6 +112,23 @@ class Turn(Struct):
         if self.ended_by is None or call < self.ended_by[0]:
             self.ended_by = call, seq
             self.value = content.tool_result if content.ends_turn is True else content.ends_turn
+
+    @property
+    def request_mark(self) -> int:
+        """Stands in `checked` for the next request."""
+        return -1 - self.requests
+
+    def stopped(self, error: Error) -> None:
+        """Note an error that ends the turn: as a limit, or as a failure."""
+        if error.type == DEPTH:
+            self.limit = error
+        else:
+            self.fatal = error
+
+    def corrected(self) -> None:
+        """Note that the model is to answer again."""
+        self.corrections += 1
+        self.ended_by = self.changed = self.value = None
 
     def replied(self, seq: int, content: ChatCompletionContent, counts: Tokens | None) -> None:
         """Add a completion. If the provider only paused it, it is no answer, and the model is asked to continue."""

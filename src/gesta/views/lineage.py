@@ -256,6 +256,8 @@ def _text(state: State, entry: Entry) -> str:
             return f"{name} = {observation_text(value)}"
         case kinds.CompactionContent() as content:
             return summary_text(content)
+        case kinds.CheckContent() as content:
+            return check_text(content)
         case kinds.EndContent(state=None, error=kinds.Error(message=message)):
             return message
         case kinds.EndContent(state=None, null=True):
@@ -274,6 +276,13 @@ def _passage(hit: kinds.Hit) -> str:
     """Write where a passage stands: its document, page and chunk."""
     page = f"page {hit.page}" if hit.page is not None else None
     return " ".join(each for each in (hit.document, page, hit.chunk) if each)
+
+
+def check_text(content: kinds.CheckContent) -> str:
+    """Return what a hook said, in a line."""
+    said = f"{content.hook} {content.verdict} the {content.point}"
+    said += f" to {observation_text(content.value)}" if content.verdict == "changed" else ""
+    return f"{said}: {content.words}" if content.words else said
 
 
 def summary_text(content: kinds.CompactionContent) -> str:

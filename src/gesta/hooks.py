@@ -1,0 +1,112 @@
+"""Hooks are functions that an agent asks before it acts: on a message, a request, a tool call and an answer.
+
+A hook returns `None` to let it be, or one of the verdicts below, which is an entry (`check`) before anything follows
+from it. Until its verdict is on record, a hook may be asked again, as after a crash. A hook that fails ends the turn:
+what was not checked is not done. It gets the context of the turn; `context.call` has another agent judge, once.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from gesta.errors import AgentError
+from gesta.function_tool.context import Context
+
+Point = Literal["message", "request", "call", "answer"]
+"""Where a hook is asked."""
+
+
+class Refuse(Struct, frozen=True):
+    """It is not to be. A call is answered with the words; all else ends the turn `failed`, with the words as error."""
+
+    words: str
+
+
+class Change(Struct, frozen=True):
+    """Another message, other arguments, or another answer takes its place."""
+
+    value: Any
+
+
+class AskAgain(Struct, frozen=True):
+    """Of an answer: the model reads the words and answers again, as often as `Retry(corrections=)` says."""
+
+    words: str
+
+
+class AskPerson(Struct, frozen=True):
+    """Of a call: a person is asked first, as for a tool with `approval=True`."""
+
+    words: str = ""
+    """Why, for the record."""
+
+
+class Add(Struct, frozen=True):
+    """Of a request: the model reads these words too, after all that it has read."""
+
+    words: str
+
+
+Verdict = Refuse | Change | AskAgain | AskPerson | Add
+VERDICTS: dict[Point, tuple[type[Verdict], ...]] = {
+    "message": (Refuse, Change),
+    "request": (Refuse, Add),
+    "call": (Refuse, Change, AskPerson),
+    "answer": (Refuse, Change, AskAgain),
+}
+"""What a hook may return at each point, beside `None`."""
+
+
+class Calling(Struct, frozen=True):
+    """The tool call that a hook is asked about."""
+
+    tool: str
+    args: dict[str, Any]
+    """A copy of the arguments; `Change` replaces them."""
+    effect: str
+    seq: int
+
+
+class Asking(Struct, frozen=True):
+    """The request that a hook is asked about."""
+
+    number: int
+    """Which request of the turn, from 1; a request that is tried again is the same one."""
+    message: str
+    """What the turn is about: the message of the person, or the task of a child run."""
+
+
+class Hooks(Struct, frozen=True, kw_only=True):
+    """The functions that an agent asks, each async or not; they run in the event loop."""
+
+    message: (
+        Callable[[str, Context[Any]], Refuse | Change | None]
+        | Callable[[str, Context[Any]], Awaitable[Refuse | Change | None]]
+        | None
+    ) = None
+    """Asked before the first request of a turn, about the text that opened it."""
+    request: (
+        Callable[[Asking, Context[Any]], Refuse | Add | None]
+        | Callable[[Asking, Context[Any]], Awaitable[Refuse | Add | None]]
+        | None
+    ) = None
+    """Asked before each request."""
+    call: (
+        Callable[[Calling, Context[Any]], Refuse | Change | AskPerson | None]
+        | Callable[[Calling, Context[Any]], Awaitable[Refuse | Change | AskPerson | None]]
+        | None
+    ) = None
+    """Asked before a person is asked about a call, and before its first attempt."""
+    answer: (
+        Callable[[Any, Context[Any]], Refuse | Change | AskAgain | None]
+        | Callable[[Any, Context[Any]], Awaitable[Refuse | Change | AskAgain | None]]
+        | None
+    ) = None
+    """Asked about each answer, a value of the agent's `output` if there is one. Nobody hears an answer before."""
+
+    def __post_init__(self) -> None:
+        """Refuse what is no function. Raises AgentError."""
+        for point in VERDICTS:
+            if (hook := getattr(self, point)) is not None and not callable(hook):
+                raise AgentError(f"Hooks({point}={hook!r:.60}): expected a function of what is checked and a Context.")

@@ -1,0 +1,181 @@
+"""Hooks are asked here, and what they say is written down; what is allowed is noted in the state alone.
+
+An entry is committed with what follows from it. A hook of which nothing is on record is asked again by whoever goes on
+with the turn; an agent that it called is not.
+"""
+
+import copy
+from collections.abc import Callable
+from functools import partial
+from inspect import isawaitable
+from traceback import format_exception
+from typing import Any, Literal
+
+import anyio
+from msgspec import Struct
+from msgspec.structs import replace
+
+from gesta.agent import Agent, function_name
+from gesta.decide.move import Check
+from gesta.errors import GestaError, message_of
+from gesta.events import Outcome
+from gesta.hooks import VERDICTS, Add, AskAgain, Asking, AskPerson, Calling, Change, Point, Refuse, Verdict
+from gesta.kinds import CheckContent, CompactionContent, Error, FaultContent, SystemContent
+from gesta.perform.child import Children, ChildTask, ChildWaits, hand_over, turn_context
+from gesta.perform.execution import LiveRun
+from gesta.perform.result import plain
+from gesta.state.calls import HOOK, OpenCall
+
+WRITTEN: dict[type[Verdict], Literal["refused", "changed", "again", "asked", "added"]] = {
+    Refuse: "refused",
+    Change: "changed",
+    AskAgain: "again",
+    AskPerson: "asked",
+    Add: "added",
+}
+"""The verdict on record of each answer of a hook."""
+
+
+BY = "check"
+"""Name under which a hook calls an agent, after the point."""
+
+
+class HookAnswer(Struct, frozen=True):
+    """The answer of a hook, and the agents that it called."""
+
+    verdict: Verdict | None
+    children: Children
+
+
+async def check(agent: Agent, move: Check, live: LiveRun) -> None:
+    """Ask a hook, and write down what it says."""
+    turn = live.state.turn
+    assert turn is not None and agent.hooks is not None
+    if move.point == "call":
+        for call in move.calls:
+            if not await _check_call(agent, call, live):
+                return
+        return
+    about: Any = turn.task
+    if move.point == "request":
+        about = Asking(number=turn.requests + 1, message=turn.task)
+    elif move.point == "answer":
+        about = _given(agent, live)
+    said = await _ask_hook(agent, live, move.point, move.of, about)
+    if said is None:
+        return
+    turn.checked.add(turn.request_mark if move.point == "request" else move.of)
+    verdict = said.verdict
+    if isinstance(verdict, AskAgain) and turn.corrections >= agent.policy.retry.corrections:
+        verdict = Refuse(verdict.words)
+    seq = _write(agent, live, move.point, move.of, HookAnswer(verdict, said.children))
+    if isinstance(verdict, Add):
+        live.write(SystemContent(value=verdict.words, source=[_name(agent, "request")]), seq)
+    elif isinstance(verdict, AskAgain):
+        live.write(SystemContent(value=verdict.words, source=[_name(agent, "answer")], corrects=move.of), seq)
+    elif move.point == "message" and isinstance(verdict, Change):
+        live.write(CompactionContent(from_seq=move.of, to_seq=move.of, summary=str(verdict.value)), seq)
+    elif isinstance(verdict, Refuse) and move.point != "request":  # no later turn reads it
+        live.write(CompactionContent(from_seq=move.of, to_seq=move.of), seq)
+
+
+async def _check_call(agent: Agent, call: OpenCall, live: LiveRun) -> bool:
+    """Ask about one call. Returns False if the hook failed, so that the turn ends."""
+    tool = agent.tool(call.name)
+    calling = Calling(call.name, copy.deepcopy(call.args), tool.effect if tool is not None else "once", call.seq)
+    said = await _ask_hook(agent, live, "call", call.seq, calling)
+    if said is None:
+        return False
+    call.checked = call.seq
+    _write(agent, live, "call", call.seq, said)
+    return True
+
+
+def _given(agent: Agent, live: LiveRun) -> Any:
+    """Return the answer that is to be given: a text, or a value of the agent's type."""
+    turn = live.state.turn
+    assert turn is not None
+    output, value = agent.answer_type, turn.value
+    if turn.ended_by is None:
+        text = agent.answer_text(turn.text)
+        return text if output is None else output.read(text)
+    return value if output is None else output.given(value)
+
+
+async def _ask_hook(agent: Agent, live: LiveRun, point: Point, of: int, about: Any) -> HookAnswer | None:
+    """Ask a hook. If it fails, write that, and return `None`: the turn ends."""
+    turn, hook, children = live.state.turn, getattr(agent.hooks, point), Children()
+    assert turn is not None
+    context = replace(turn_context(live), call=partial(_judged, live, f"{point} {BY}#{of}", of, children))
+    try:
+        with anyio.fail_after(agent.policy.tool_timeout_s):
+            given = hook(about, context)
+            given = await given if isawaitable(given) else given
+        _fitting(agent, point, given)
+    except (Exception, ChildWaits) as failure:  # noqa: BLE001 - how the turn ends
+        error = Error(type=HOOK, message=_hook_error(hook, failure), traceback=_trace(failure))
+        live.write(FaultContent(of=turn.begin, error=error), turn.begin, *children.ends)
+        return None
+    return HookAnswer(given, children)
+
+
+def _fitting(agent: Agent, point: Point, given: Any) -> None:
+    """Raise TypeError for a verdict that this point has not, BadArguments for a value that is no answer of the type."""
+    if given is not None and not isinstance(given, VERDICTS[point]):
+        names = ", ".join(each.__name__ for each in VERDICTS[point])
+        raise TypeError(f"it returned {given!r:.60}, expected None, {names}")
+    if isinstance(given, Change):
+        wanted = {"message": str, "call": dict}.get(point, object)
+        if point == "answer" and agent.output is None:
+            wanted = str
+        if not isinstance(given.value, wanted):
+            raise TypeError(f"it changed the {point} to {given.value!r:.60}, expected a {wanted.__name__}")
+        if point == "answer" and agent.answer_type is not None:
+            agent.answer_type.given(plain(given.value))
+
+
+async def _judged(live: LiveRun, child: str, of: int, children: Children, agent: Agent, input: str) -> Outcome:
+    """Return the outcome of another agent in a child run; it is called once, however often the hook is asked."""
+    children.begun += 1
+    name = child if children.begun == 1 else f"{child}.{children.begun}"
+    ended = await hand_over(live, agent, ChildTask(name, f"{live.log.run}.{child}", input, child, of))
+    assert ended.end is not None
+    children.ends.append((ended.run, ended.end))
+    return ended
+
+
+def _write(agent: Agent, live: LiveRun, point: Point, of: int, said: HookAnswer) -> int:
+    """Write a verdict; of what is allowed only if an agent was called for it. Returns the seq of the entry."""
+    verdict, ends = said.verdict, said.children.ends
+    if verdict is None and not ends:
+        return 0
+    content = CheckContent(
+        of=of,
+        point=point,
+        hook=_name(agent, point),
+        verdict=WRITTEN[type(verdict)] if verdict is not None else "allowed",
+        words=getattr(verdict, "words", None),
+        value=plain(verdict.value) if isinstance(verdict, Change) else None,
+    )
+    return live.write(content, of, *ends).seq
+
+
+def _name(agent: Agent, point: Point) -> str:
+    """Return the name of the function of a hook."""
+    return hook_name(getattr(agent.hooks, point))
+
+
+def hook_name(hook: Callable[..., Any]) -> str:
+    """Return the name of a hook, as it stands in its checks."""
+    return function_name(hook).rpartition(".")[2]
+
+
+def _hook_error(hook: Callable[..., Any], failure: BaseException) -> str:
+    if isinstance(failure, ChildWaits):
+        return f"{hook_name(hook)}: the agent that it called waits (run {failure.args[0]}: {failure.args[1]})"
+    return f"{hook_name(hook)}: {type(failure).__name__}: {message_of(failure)}"
+
+
+def _trace(failure: BaseException) -> str | None:
+    own = isinstance(failure, GestaError | ChildWaits)
+    return None if own else "".join(format_exception(failure, limit=-8))

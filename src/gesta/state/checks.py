@@ -1,0 +1,25 @@
+"""A check says what a hook made of a message, a request, a call or an answer, and the turn goes on from that."""
+
+from collections.abc import Mapping
+
+from gesta.entry import Entry
+from gesta.kinds import CheckContent, Error
+from gesta.state.calls import REFUSED, OpenCall
+from gesta.state.turn import Turn
+
+
+def take_check(content: CheckContent, entry: Entry, turn: Turn, calls: Mapping[int, OpenCall]) -> None:
+    """Add a check to the open turn."""
+    call, seq = calls.get(content.of), entry.seq
+    turn.returned(entry)
+    if content.point == "call":
+        if call is not None:
+            call.checked, call.check = seq, content
+            if content.verdict == "changed" and isinstance(content.value, dict):
+                call.made, call.args = call.args, content.value
+        return
+    turn.checked.add(turn.request_mark if content.point == "request" else content.of)
+    if content.verdict == "refused":
+        turn.fatal = Error(type=REFUSED, message=content.words or "")
+    elif content.point == "answer" and content.verdict == "changed":
+        turn.changed, turn.value = seq, content.value

@@ -18,7 +18,7 @@ from gesta.formatters.tool_calls import UNANSWERED, ToolCalls
 from gesta.importers.chat import Chat
 from gesta.importers.foreign import Foreign, ForeignEntry, digest_json, each_document
 from gesta.importers.format import Format
-from gesta.importers.openai_message import said
+from gesta.importers.message import said
 from gesta.importers.source import BadImport
 from gesta.kinds import ApprovalContent, BudgetContent, RequestHeaderContent
 from gesta.message import Message

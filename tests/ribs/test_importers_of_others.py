@@ -17,7 +17,7 @@ DESK = """
 from gesta.importers.chat import Chat
 from gesta.importers.foreign import Foreign, digest_json, each_document
 from gesta.importers.format import Format
-from gesta.importers.openai_message import said
+from gesta.importers.message import said
 
 def ticket(document, words, oddities):
     chat, names = Chat("desk", oddities), {}

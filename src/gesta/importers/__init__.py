@@ -11,7 +11,7 @@ ORDER = (
     "format",
     "unanswered",
     "chat",
-    "openai_message",
+    "message",
     "openai_exchange",
     "agent_catalog",
     "openai_chat",

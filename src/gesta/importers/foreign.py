@@ -136,23 +136,25 @@ Read = Callable[[Source, Oddities], Iterator[Foreign]]
 class Members:
     """The members of a JSON object, taken one by one; what is not taken is left over."""
 
+    __slots__ = ("_left", "_oddities")
+
     def __init__(self, value: dict[str, Any], oddities: Oddities) -> None:
-        self._left = dict(value)
+        self._left = value.copy()
         self._oddities = oddities
 
     def take(self, key: str, kind: type[T] | tuple[type[T], ...]) -> T | None:
         """Remove and return a member. A member of another type stays, and counts as odd; null is nothing."""
-        value = self._left.get(key)
-        if value is not None and not isinstance(value, kind):
-            self._oddities["wrong-type"] += 1
-            return None
-        self._left.pop(key, None)
-        return value
+        value = self._left.pop(key, None)
+        if value is None or isinstance(value, kind):
+            return value
+        self._left[key] = value
+        self._oddities["wrong-type"] += 1
+        return None
 
     def drop(self, key: str, value: Any) -> None:
         """Remove a member if it says only what is known already."""
-        if same(self._left.get(key), value):
-            self._left.pop(key, None)
+        if key in self._left and same(self._left[key], value):
+            del self._left[key]
 
     def time(self, key: str) -> tuple[datetime | None, bool]:
         """Remove and return a time, and whether it is certain. A time without a zone is taken as UTC, uncertain."""
@@ -188,7 +190,7 @@ class Members:
 
     def rest(self) -> dict[str, Any] | None:
         """Return what is left over; nulls say nothing."""
-        return {key: value for key, value in self._left.items() if value is not None} or None
+        return ({key: value for key, value in self._left.items() if value is not None} or None) if self._left else None
 
 
 def each_document(

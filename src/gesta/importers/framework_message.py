@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from gesta.importers import python_text
 from gesta.importers.chat import Made, Said
 from gesta.importers.foreign import Members, Oddities
+from gesta.importers.message import Form, first, made
 
 ROLES: Mapping[str, str] = MappingProxyType(
     {
@@ -51,8 +52,13 @@ INSIDE: Mapping[str, str] = MappingProxyType(
 """Members of a part that hold a call or a result."""
 ANSWERED = ("call_id", "tool_call_id", "tool_use_id", "toolCallId", "toolUseId")
 IDS = (*ANSWERED, "id")
-NAMES = ("name", "toolName")
-ARGUMENTS = ("arguments", "args", "input")
+FORM = Form(
+    inside="function",
+    name=("name", "toolName"),
+    arguments=("arguments", "args", "input"),
+    id=IDS,
+    types=("function", "tool_call"),
+)
 OUTCOMES = ("output", "response", "result", "content")
 HELD = ("content", "parts", "text")
 CALLING = ("tool_calls", "toolCalls")
@@ -190,7 +196,7 @@ def _result(raw: dict[str, Any], members: Members, held: str, pieces: Pieces) ->
     if pieces.plain or _is_result(raw.get(held)):
         members.take(held, object)
     failed = raw.get("status") == "error" or raw.get("is_error") is True
-    call_id = _first(members, ANSWERED)
+    call_id = first(members, ANSWERED)
     return Said(role="tool", call_id=call_id, result=result, error=failed or None, extra=members.rest())
 
 
@@ -199,7 +205,7 @@ def _content(content: Any, pieces: Pieces, oddities: Oddities) -> None:
     inner = python_text.decoded(content) if isinstance(content, str) and content.startswith("[{") else None
     if isinstance(inner, list) and inner and all(isinstance(each, dict) for each in inner):
         if all(isinstance(each.get("function"), dict) for each in inner):
-            pieces.calls += [_call(each, oddities) for each in inner]
+            pieces.calls += [made(each, oddities, FORM) for each in inner]
             return
         if all(each.keys() == {"type", "text"} and each["type"] == "text" for each in inner):
             content, pieces.plain = inner, False
@@ -225,7 +231,7 @@ def _part(part: Any, pieces: Pieces, oddities: Oddities) -> None:
                 members.drop("type", name)
         held = members if inner is None else Members(inner, oddities)
         if what == CALL:
-            pieces.calls.append(_call(held.rest(), oddities))
+            pieces.calls.append(made(held.rest(), oddities, FORM))
         else:
             pieces.results.append(_answer(held))
         pieces.plain &= inner is None or len(part) == 1
@@ -266,36 +272,12 @@ def _called(members: Members, oddities: Oddities) -> tuple[list[Made], Any]:
     inner = Members(more or {}, oddities)
     given = given or inner.take("tool_calls", list) or []
     function = members.take("function_call", dict)
-    return [_call(call, oddities) for call in [*given, *([function] if function else [])]], inner.rest()
-
-
-def _call(call: Any, oddities: Oddities) -> Made:
-    """Read a call in whatever form."""
-    if not isinstance(call, dict):
-        oddities["wrong-type"] += 1
-        return Made(name=None, args=None, id=None, extra={"call": call})
-    members = Members(call, oddities)
-    function = members.take("function", dict) if isinstance(call.get("function"), dict) else None
-    inner = members if function is None else Members(function, oddities)
-    for kind in ("function", "tool_call"):
-        members.drop("type", kind)
-    name, args = _first(inner, NAMES), None
-    for key in ARGUMENTS:
-        args = inner.take(key, object) if args is None else args
-    call_id = _first(members, IDS)
-    more = None if function is None else inner.rest()
-    rest = (members.rest() or {}) | ({"function": more} if more else {})
-    return Made(name=name, args=args, id=call_id, extra=rest or None)
+    return [made(call, oddities, FORM) for call in [*given, *([function] if function else [])]], inner.rest()
 
 
 def _answer(members: Members) -> Said:
     """Read a result in whatever form."""
-    call_id, result = _first(members, IDS), None
+    call_id, result = first(members, IDS), None
     for key in OUTCOMES:
         result = members.take(key, object) if result is None else result
     return Said(role="tool", call_id=call_id, result=result, extra=members.rest())
-
-
-def _first(members: Members, keys: tuple[str, ...]) -> str | None:
-    """Remove and return the first of these members that is a text."""
-    return next((text for key in keys if (text := members.take(key, str))), None)

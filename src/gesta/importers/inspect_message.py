@@ -13,13 +13,16 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from gesta.importers.chat import Made, Said
 from gesta.importers.foreign import Members, Oddities, digest_json, merged, plain_name, same
+from gesta.importers.message import Form, made
 
 ROLES = ("system", "user", "assistant", "tool")
 SCHEMES = ("attachment://", "tc://")
 REFS = "attachments"
+FORM = Form(name=("function",))
 DEPTH = 32
 """Containers in a row that are looked into; what lies deeper stays as it is."""
 OUTCOMES: Mapping[str, Literal["denied", "interrupted"]] = MappingProxyType(
@@ -170,14 +173,10 @@ class Hearing(Struct, frozen=True):
 
     def _made(self, call: Any) -> tuple[Made, str | None]:
         """Read a call, and what was wrong with it."""
-        if not isinstance(call, dict):
-            self.oddities["wrong-type"] += 1
-            return Made(name=None, args=None, id=None, extra={"call": call}), None
-        members = Members(call, self.oddities)
-        members.drop("type", "function")
-        name, args, call_id = members.take("function", str), members.take("arguments", object), members.take("id", str)
-        error = members.take("parse_error", str)
-        return Made(name=name, args=args, id=call_id or None, extra=members.rest()), error or None
+        one = made(call, self.oddities, FORM)
+        rest = dict(one.extra or {})
+        error = rest.pop("parse_error", None)
+        return (replace(one, extra=rest or None), error) if isinstance(error, str) else (one, None)
 
     def _result(self, message: dict[str, Any], members: Members, event: Any, refs: dict[str, Any]) -> Heard:
         content, error = message["content"], message.get("error")

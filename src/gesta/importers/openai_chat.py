@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from gesta.importers.chat import Chat
 from gesta.importers.foreign import Foreign, Members, Oddities, digest_json
 from gesta.importers.format import Format
-from gesta.importers.openai_message import CUT, ends_answered, said
+from gesta.importers.message import CUT, ends_answered, said
 from gesta.importers.source import BadImport, Document, Source
 from gesta.kinds import Error
 

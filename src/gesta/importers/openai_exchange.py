@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from gesta.importers.chat import Said
 from gesta.importers.foreign import Members, Oddities, merged, same
-from gesta.importers.openai_message import is_parts
+from gesta.importers.message import is_parts
 
 PLAIN = ("role", "content", "tool_calls", "tool_call_id", "function_call")
 """Members of a message by which it is known again."""

@@ -18,8 +18,8 @@ from msgspec.structs import replace
 from gesta.importers.chat import Chat
 from gesta.importers.foreign import Foreign, ForeignEntry, Members, Oddities, digest_json, plain_name, same
 from gesta.importers.format import Format
-from gesta.importers.openai_message import CUT, ends_answered
-from gesta.importers.research.tau2_bench import ROLES, ending, said
+from gesta.importers.message import CUT, ends_answered
+from gesta.importers.research.tau2_bench import ending, spoken
 from gesta.importers.source import Source
 from gesta.importers.spans import UNENDED, UNREADABLE, Spans, When
 from gesta.kinds import BeginContent, EndContent, Error, KeyValueContent, Reason, ToolResultContent
@@ -189,16 +189,17 @@ class _Run:
         return ending(named, self._oddities)
 
     def _take(self, chat: Chat, raw: Any, place: int, event: dict[str, Any]) -> None:
-        if not isinstance(raw, dict) or raw.get("role") not in ROLES:
+        words = spoken(raw, place, self._oddities)
+        if words is None:
             chat.unreadable(raw, place)
             return
         at, sure = Members(event, Oddities()).time("timestamp")
-        spoken, data = said(raw, place, self._oddities), raw.get("raw_data")
+        data = raw.get("raw_data")
         model = data.get("model") if isinstance(data, dict) else None
         clock = {"timestamp": raw["timestamp"]} if raw.get("timestamp") is not None else {}
-        extra = {**clock, **(spoken.extra or {})} or None
+        extra = {**clock, **(words.extra or {})} or None
         named = model if isinstance(model, str) and model else None
-        chat.take(replace(spoken, at=at or spoken.at, sure=sure, model=named, extra=extra), place)
+        chat.take(replace(words, at=at or words.at, sure=sure, model=named, extra=extra), place)
 
     def _tell(self, place: int) -> None:
         """Write down what an event told of the conversation."""

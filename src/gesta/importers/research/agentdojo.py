@@ -10,20 +10,20 @@ result, marked as inferred. A run may have no messages at all, and still verdict
 from collections.abc import Iterator
 from typing import Any
 
-from gesta.importers.chat import Chat, Made, Said
+from msgspec.structs import replace
+
+from gesta.importers.chat import Chat, Said
 from gesta.importers.foreign import Foreign, Members, Oddities, digest_json, identical, plain_name
 from gesta.importers.format import Format
-from gesta.importers.openai_message import CUT, ends_answered, is_parts, take_text
+from gesta.importers.message import CUT, Form, ends_answered, is_parts, said
 from gesta.importers.source import BadImport, Document, Source
 from gesta.kinds import Error, Reason
 
-ROLES = ("system", "user", "assistant", "tool")
 NAMED = ("pipeline_name", "suite_name", "user_task_id", "attack_type", "injection_task_id")
 """Members that name a run which has no path."""
-TEXT = "content"
-"""Member of a part that holds its text."""
 HIDDEN = ("thinking", "redacted_thinking")
 """Parts that were not shown; what can be read of them is a thought."""
+FORM = Form(name=("function",), arguments=("args",), types=(), text="content", hidden=HIDDEN)
 
 
 def read(source: Source, oddities: Oddities) -> Iterator[Foreign]:
@@ -53,10 +53,11 @@ def _run(document: Document, path: str, oddities: Oddities) -> Foreign:
             chat.note(key, value)
     waiting: list[Any] = []
     for place, message in enumerate(messages):
-        if isinstance(message, dict) and message.get("role") in ROLES:
-            chat.take(_said(message, waiting, oddities), place)
-        else:
+        words = said(message, {}, oddities, FORM)
+        if words is None:
             chat.unreadable(message, place)
+        else:
+            chat.take(_told(words, message, waiting, oddities), place)
     reason, error = _ending(whole.get("error"), messages)
     entries = chat.finish(reason, error, inferred=reason != "failed")
     return Foreign(id=_own(document), name=name, digest=digest_json(whole), entries=entries, plain=True)
@@ -78,56 +79,40 @@ def _ending(error: Any, messages: list[Any]) -> tuple[Reason, Error | None]:
     return "limit", Error(type="steps", message=CUT)
 
 
-def _said(message: dict[str, Any], waiting: list[Any], oddities: Oddities) -> Said:
-    """Read a message.
+def _told(words: Said, message: dict[str, Any], waiting: list[Any], oddities: Oddities) -> Said:
+    """Read what a message says beside its words.
 
     Args:
         waiting: calls of the last assistant message without a result, as they came; kept up to date.
     """
-    members = Members(message, oddities)
-    role = members.take("role", str) or ""
-    if role == "tool":
-        return _result(message, members, waiting)
-    reasoning = _thinking(message.get("content"))
-    text = take_text(message, members, TEXT, HIDDEN) or ""
-    if role != "assistant":
-        return Said(role=role, text=text, extra=members.rest())
-    calls = members.take("tool_calls", list) or []
-    waiting[:] = calls
-    made = [_made(call, oddities) for call in calls]
-    return Said(role=role, text=text, calls=made, reasoning=reasoning, extra=members.rest())
+    if words.role == "tool":
+        return _result(words, message, waiting, oddities)
+    if words.role == "assistant":
+        calls = message.get("tool_calls")
+        waiting[:] = calls if isinstance(calls, list) else []
+        thought = _thinking(message.get("content"))
+        return words if thought is None else replace(words, reasoning=thought)
+    return words
 
 
 def _thinking(content: Any) -> str | None:
     """Return what the model thought, where that can be read."""
     parts = content if is_parts(content) else []
-    thoughts = [part.get(TEXT) for part in parts if part["type"] == HIDDEN[0]]
+    thoughts = [part.get(FORM.text) for part in parts if part["type"] == HIDDEN[0]]
     return "\n".join(thought for thought in thoughts if isinstance(thought, str)) or None
 
 
-def _made(call: Any, oddities: Oddities) -> Made:
-    if not isinstance(call, dict):
-        oddities["wrong-type"] += 1
-        return Made(name=None, args=None, id=None, extra={"call": call})
-    members = Members(call, oddities)
-    name, args, call_id = members.take("function", str), members.take("args", object), members.take("id", str)
-    return Made(name=name, args=args, id=call_id or None, extra=members.rest())
-
-
-def _result(message: dict[str, Any], members: Members, waiting: list[Any]) -> Said:
-    call_id, error = members.take("tool_call_id", str) or None, members.take("error", str)
-    call, copy, content = _answered(call_id, waiting), message.get("tool_call"), message.get("content")
+def _result(words: Said, message: dict[str, Any], waiting: list[Any], oddities: Oddities) -> Said:
+    members = Members(words.extra or {}, oddities)
+    call, copy, error = _answered(words.call_id, waiting), message.get("tool_call"), members.take("error", str)
     if copy is not None and identical(copy, call):
-        members.drop("tool_call", copy)
-    result = take_text(message, members, TEXT) if is_parts(content) else members.take("content", object)
-    rest = members.rest() or {}
-    known = error is not None or ("error" in message and message["error"] is None)
-    if error and result not in ("", None):
-        rest["content"] = content
-    return Said(
-        role="tool",
-        call_id=call_id,
-        result=error or result,
+        members.take("tool_call", object)
+    rest, known = members.rest() or {}, error is not None or message.get("error", False) is None
+    if error and words.result not in ("", None):
+        rest["content"] = message["content"]
+    return replace(
+        words,
+        result=error or words.result,
         error=bool(error) if known else None,
         inferred=("tool_result",) if error else (),
         extra=rest or None,

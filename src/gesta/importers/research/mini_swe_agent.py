@@ -31,8 +31,8 @@ from gesta.importers.foreign import (
     without_keys,
 )
 from gesta.importers.format import Format
+from gesta.importers.message import CUT, said
 from gesta.importers.openai_exchange import left_of_choices
-from gesta.importers.openai_message import CUT, said
 from gesta.importers.source import BadImport, Document, Source
 from gesta.kinds import AssistantContent, Error, KeyValueContent, Kind, Reason
 

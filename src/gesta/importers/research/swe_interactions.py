@@ -21,8 +21,8 @@ from msgspec.structs import replace
 from gesta.importers.chat import Chat
 from gesta.importers.foreign import Foreign, Members, Oddities, digest_json, plain_name, same, told, without_keys
 from gesta.importers.format import Format
+from gesta.importers.message import CUT, said
 from gesta.importers.openai_exchange import completion, marks_of, message_of, plain, tools_of
-from gesta.importers.openai_message import CUT, said
 from gesta.importers.source import BadImport, Document, Source
 from gesta.kinds import (
     AssistantContent,

@@ -9,14 +9,17 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from gesta.importers.chat import Chat, Made, Said
+from msgspec.structs import replace
+
+from gesta.importers.chat import Chat, Said
 from gesta.importers.foreign import Foreign, Members, Oddities, digest_json, plain_name
 from gesta.importers.format import Format
+from gesta.importers.message import Form, said
 from gesta.importers.source import BadImport, Piece, Source
 from gesta.kinds import Error, Reason
 
 LIST = "simulations"
-ROLES = ("system", "user", "assistant", "tool")
+FORM = Form(types=(), by="requestor", answers="id", calling=("assistant", "user"))
 ENDINGS: Mapping[str, Reason] = MappingProxyType(
     {
         "user_stop": "answered",
@@ -83,10 +86,11 @@ def _simulation(piece: Piece, file: File, path: str, oddities: Oddities) -> Fore
     if file.policy is not None or file.model is not None:
         chat.header(file.policy, inferred=("instructions",) if file.policy else ())
     for place, message in enumerate(messages):
-        if isinstance(message, dict) and message.get("role") in ROLES:
-            chat.take(said(message, place, oddities), place)
-        else:
+        words = spoken(message, place, oddities)
+        if words is None:
             chat.unreadable(message, place)
+        else:
+            chat.take(words, place)
     own = plain_name(whole.get("id")) or plain_name(whole.get("task_id"), whole.get("trial")) or str(piece.place)
     reason, error, inferred = ending(whole.get("termination_reason"), oddities)
     entries = chat.finish(reason, error, inferred=inferred)
@@ -104,29 +108,31 @@ def ending(said: Any, oddities: Oddities) -> tuple[Reason, Error | None, bool]:
     return reason or "failed", error, reason is None
 
 
-def said(message: dict[str, Any], place: int, oddities: Oddities) -> Said:
-    """Read a message of one of the known roles."""
-    members = Members(message, oddities)
-    role = members.take("role", str) or ""
+def spoken(message: Any, place: int, oddities: Oddities) -> Said | None:
+    """Read a message; `None` if it is not a message."""
+    words = said(message, {}, oddities, FORM)
+    if words is None:
+        return None
+    members = Members(words.extra or {}, oddities)
     members.drop("turn_idx", place)
     at, sure = members.time("timestamp")
-    if role == "tool":
-        return _result(members, at, sure)
-    text = members.take("content", str) or ""
-    calls = [_made(call, role, oddities) for call in members.take("tool_calls", list) or []]
-    if role != "assistant":
-        return Said(role=role, text=text, calls=calls, at=at, sure=sure, extra=members.rest())
+    if words.role == "tool":
+        by_user, error = members.take("requestor", str), members.take("error", bool)
+        odd = {"requestor": by_user} if by_user not in (None, "assistant", "user") else {}
+        rest = {**odd, **(members.rest() or {})} or None
+        return replace(words, error=error, by_user=by_user == "user", at=at, sure=sure, extra=rest)
+    if words.role != "assistant":
+        return replace(words, at=at, sure=sure, extra=members.rest())
     members.drop("errors", [])
     oddities["message-errors"] += bool(message.get("errors"))
-    usage, raw, reasoning = members.take("usage", dict), members.take("raw_data", dict), members.take("reasoning", str)
+    usage, raw = members.take("usage", dict), members.take("raw_data", dict)
+    reasoning = members.take("reasoning", str) if words.reasoning is None else words.reasoning
     generated = usage is not None or raw is not None or reasoning is not None
     cost = members.take("cost", (int, float)) if generated else None
     finish = raw.get("finish_reason") if raw else None
     meta = {key: value for key, value in (("cost_usd", cost), ("raw", raw)) if value is not None}
-    return Said(
-        role=role,
-        text=text,
-        calls=calls,
+    return replace(
+        words,
         generated=generated,
         reasoning=reasoning,
         finish_reason=finish if isinstance(finish, str) else None,
@@ -136,31 +142,6 @@ def said(message: dict[str, Any], place: int, oddities: Oddities) -> Said:
         sure=sure,
         extra=members.rest(),
     )
-
-
-def _result(members: Members, at: Any, sure: bool) -> Said:  # noqa: FBT001 - goes with the time
-    by_user = members.take("requestor", str)
-    odd = {"requestor": by_user} if by_user not in (None, "assistant", "user") else {}
-    return Said(
-        role="tool",
-        call_id=members.take("id", str) or None,
-        result=members.take("content", object),
-        error=members.take("error", bool),
-        by_user=by_user == "user",
-        at=at,
-        sure=sure,
-        extra={**odd, **(members.rest() or {})} or None,
-    )
-
-
-def _made(call: Any, role: str, oddities: Oddities) -> Made:
-    if not isinstance(call, dict):
-        oddities["wrong-type"] += 1
-        return Made(name=None, args=None, id=None, extra={"call": call})
-    members = Members(call, oddities)
-    members.drop("requestor", role)
-    name, args, call_id = members.take("name", str), members.take("arguments", object), members.take("id", str)
-    return Made(name=name, args=args, id=call_id or None, extra=members.rest())
 
 
 def _object(value: Any) -> dict[str, Any]:

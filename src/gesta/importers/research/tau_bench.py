@@ -10,7 +10,7 @@ from typing import Any
 from gesta.importers.chat import Chat
 from gesta.importers.foreign import Foreign, Oddities, digest_json, plain_name
 from gesta.importers.format import Format
-from gesta.importers.openai_message import CUT, said
+from gesta.importers.message import CUT, said
 from gesta.importers.source import BadImport, Piece, Source
 from gesta.kinds import Error
 

@@ -1,0 +1,156 @@
+"""Messages of a chat, calls and results, which most sources have: what one says, for `chat` to take in.
+
+`Form` is a row of the table of forms: where a source keeps what a message, a call and a result say. Roles are system,
+developer, user, assistant, tool and function. A list of parts becomes one text, a line for each part; what is no text
+is named in a note such as `[image]`, and unless the list is one text, it stays in `extra.content` as it came. The older
+`function_call` is a call without an id, the answer of role function a result without one. What chat has no place for
+(`name`, `weight`, `refusal`, `audio`, the roles developer and function) stays in `extra`.
+
+Source: OpenAI's OpenAPI document 2.3.0, `FineTuneChatRequestInput` and the messages that it names.
+"""
+
+from collections.abc import Collection, Mapping
+from types import MappingProxyType
+from typing import Any, TypeGuard
+
+from msgspec import Struct
+
+from gesta.importers.chat import Made, Said
+from gesta.importers.foreign import Members, Oddities, plain_name
+
+SPOKEN = ("user", "assistant", "tool", "function")
+ROLES = frozenset({"system", "developer", *SPOKEN})
+SAME: Mapping[str, str] = MappingProxyType({"developer": "system", "function": "tool"})
+"""Roles that are another by an older or newer name."""
+SHOWN_AS: Mapping[str, str] = MappingProxyType({"image_url": "image", "input_audio": "audio"})
+"""What a note calls a part; of other types, the type itself."""
+CUT = "The source ends here, before an answer, and does not say why."
+
+
+class Form(Struct, frozen=True, kw_only=True):
+    """The members in which a source keeps what is said; of several, the first that is there."""
+
+    inside: str = ""
+    """Of a call, the one that holds its name and arguments."""
+    flat: bool = True
+    """Whether a call may hold these itself."""
+    name: tuple[str, ...] = ("name",)
+    arguments: tuple[str, ...] = ("arguments",)
+    """Of a call, an object or its text."""
+    id: tuple[str, ...] = ("id",)
+    types: tuple[str, ...] = ("function",)
+    """Types of a call that say no more than that it is one."""
+    by: str = ""
+    """Of a call, the one that names the role of who made it."""
+    answers: str = "tool_call_id"
+    """Of a result, the one that names its call."""
+    text: str = "text"
+    """Of a part."""
+    hidden: tuple[str, ...] = ()
+    """Types of parts that were shown to nobody; they do not count as text."""
+    calling: Collection[str] = ("assistant",)
+    """Roles that make calls."""
+
+
+OPENAI = Form(inside="function", flat=False)
+
+
+def said(message: Any, names: dict[str, str], oddities: Oddities, form: Form = OPENAI) -> Said | None:
+    """Read a message; `None` if it is not a message.
+
+    Args:
+        names: of the tools that were called so far, by the ids of the calls; calls of this message are added. That of
+            the only call of a message, if it has no id, is under the empty id until it is answered.
+    """
+    role = message.get("role") if isinstance(message, dict) else None
+    if not isinstance(role, str) or role not in ROLES:
+        return None
+    members = Members(message, oddities)
+    same = SAME.get(role, role)
+    members.drop("role", same)
+    if same == "tool":
+        return _result(message, members, names, form)
+    text = take_text(message, members, form) or ""
+    if role not in form.calling:
+        return Said(role=same, text=text, extra=members.rest())
+    given, function = members.take("tool_calls", list) or (), members.take("function_call", dict)
+    calls = [made(call, oddities, form, role) for call in ((*given, {form.inside: function}) if function else given)]
+    for call in calls:
+        if call.id and call.name:
+            names[call.id] = call.name
+    names[""] = (calls[0].name or "") if len(calls) == 1 and not calls[0].id else ""
+    refusal, reasoning = message.get("refusal"), members.take("reasoning_content", str)
+    text = text or (refusal if isinstance(refusal, str) else "")
+    return Said(role=role, text=text, calls=calls, reasoning=reasoning, extra=members.rest())
+
+
+def made(call: Any, oddities: Oddities, form: Form, by: str = "assistant") -> Made:
+    """Read a call that this role made; one that is no object, or holds nothing, is kept in `extra`."""
+    function = call.get(form.inside) if isinstance(call, dict) else None
+    within = isinstance(function, dict)
+    if not (within or (form.flat and isinstance(call, dict))):
+        oddities["wrong-type"] += 1
+        return Made(name=None, args=None, id=None, extra={"call": call})
+    members = Members(call, oddities)
+    inner = Members(members.take(form.inside, dict) or {}, oddities) if within else members
+    for kind in form.types:
+        members.drop("type", kind)
+    if form.by:
+        members.drop(form.by, by)
+    name, args = first(inner, form.name), None
+    for key in form.arguments:
+        args = inner.take(key, object) if args is None else args
+    call_id, more = first(members, form.id), inner.rest() if within else None
+    rest = members.rest()
+    return Made(name=name, args=args, id=call_id or None, extra={**(rest or {}), form.inside: more} if more else rest)
+
+
+def first(members: Members, keys: tuple[str, ...]) -> str | None:
+    """Remove and return the first of these members that is a text."""
+    for key in keys:
+        if (text := members.take(key, str)) is not None:
+            return text
+    return None
+
+
+def take_text(message: dict[str, Any], members: Members, form: Form = OPENAI) -> str | None:
+    """Return the content of a message as text. What a list of parts holds beside its text stays in its members."""
+    content = message.get("content")
+    if not is_parts(content):
+        return members.take("content", str)
+    text = "\n".join(_part_text(part, form.text) for part in content if part["type"] not in form.hidden)
+    if content in ([], [{"type": "text", form.text: text}]):
+        members.drop("content", content)
+    return text
+
+
+def is_parts(content: Any) -> TypeGuard[list[dict[str, Any]]]:
+    """Whether this is a list of parts, each of a type."""
+    return isinstance(content, list) and all(
+        isinstance(part, dict) and isinstance(part.get("type"), str) for part in content
+    )
+
+
+def ends_answered(messages: Collection[Any]) -> bool:
+    """Whether the last that was said is an answer, or nothing was said at all."""
+    every = [message for message in messages if isinstance(message, dict) and message.get("role") in SPOKEN]
+    last = every[-1] if every else {"role": "assistant"}
+    return last["role"] == "assistant" and not (
+        (isinstance(last.get("tool_calls"), list) and last["tool_calls"])
+        or (isinstance(last.get("function_call"), dict) and last["function_call"])
+    )
+
+
+def _part_text(part: dict[str, Any], key: str) -> str:
+    text = part.get("refusal" if part["type"] == "refusal" else key)
+    if part["type"] in ("text", "refusal") and isinstance(text, str):
+        return text
+    return f"[{plain_name(SHOWN_AS.get(part['type'], part['type']))}]"
+
+
+def _result(message: dict[str, Any], members: Members, names: dict[str, str], form: Form) -> Said:
+    call_id = members.take(form.answers, str) or None
+    content = message.get("content")
+    result = take_text(message, members, form) if content and is_parts(content) else members.take("content", object)
+    members.drop("name", names.get(call_id, "") if call_id else names.pop("", ""))
+    return Said(role="tool", call_id=call_id, result=result, extra=members.rest())

@@ -6,6 +6,7 @@ is the same for all and stands in `file`. Readers of benchmarks' recordings are 
 
 ORDER = (
     "unpacked",
+    "reader",
     "source",
     "foreign",
     "format",

@@ -1,0 +1,209 @@
+"""JSON values out of a stream of text, one at a time, and what is wrong with them.
+
+A long document is read piece by piece, so that it takes the memory of its largest value.
+"""
+
+import io
+import json
+from collections.abc import Collection, Iterator, Sequence
+from typing import IO, Any, NamedTuple
+
+from msgspec import MsgspecError, Struct
+from msgspec import json as fast
+
+from gesta.errors import GestaError
+from gesta.importers.unpacked import DECODER
+
+CHUNK = 64 * 1024
+"""Characters that are read at once, at least."""
+SHOWN = 6
+"""Members that a description of a file names."""
+NOT_EXACT = (MsgspecError, RecursionError, ValueError)
+"""What a decoder raises that reads less than `DECODER`, four times as fast, and reads that alike."""
+
+
+class BadImport(GestaError):
+    """A file cannot be read in."""
+
+    def __init__(
+        self, path: str, found: str, todo: str = "Nothing of it was imported.", *, large: bool = False
+    ) -> None:
+        super().__init__(f"Cannot import {path!r}: {found}. {todo}")
+        self.found = found
+        self.large = large
+        """Whether it is only larger than a bound."""
+
+
+class ImportBounds(Struct, frozen=True, kw_only=True):
+    """How much of a file is taken in; packed, it looks far smaller."""
+
+    value: int = 64 * 2**20
+    """Characters of one JSON value, bytes of one line or of one member of a zip archive: what is in memory at once."""
+    file: int = 16 * 2**30
+    """Bytes of the file, unpacked."""
+
+    def passed(self, path: str, what: str, name: str) -> BadImport:
+        """Make the error of what is larger than one of them."""
+        return BadImport(
+            path,
+            f"{what} has more than {getattr(self, name):,} {'bytes' if name == 'file' else 'characters'}",
+            f"Raise it if that is meant: gesta import --largest-{name} N, or ImportBounds({name}=N).",
+            large=True,
+        )
+
+
+class Piece(NamedTuple):
+    """One value of a JSON document."""
+
+    key: str
+    """The member that it is, or is an element of; empty for an element of the document itself."""
+    place: int | None
+    """Its place in that list, from 0; `None` for a whole member."""
+    value: Any
+
+    @property
+    def path(self) -> str:
+        """Where it stands, as in `$.simulations[3]`."""
+        member = f".{self.key}" if self.key.isidentifier() else f"[{self.key[:40]!r}]" if self.key else ""
+        return f"${member}" + ("" if self.place is None else f"[{self.place}]")
+
+
+class Look(Struct, frozen=True):
+    """What a file looks like from its beginning."""
+
+    form: str
+    """`object`, `list` (of its first element), `zip`, or `other`."""
+    keys: tuple[str, ...]
+    """Members of that object, until one of those that were looked for was whole; of a pack, those of its data; of a
+    zip archive its members, all of them."""
+    found: str
+    """The same in words."""
+
+
+class Reader:
+    """JSON values out of a stream of text."""
+
+    def __init__(self, path: str, file: IO[bytes], bounds: ImportBounds) -> None:
+        self._path, self._bounds = path, bounds
+        # Bytes that are no UTF-8 become lone surrogates, which a record keeps exactly.
+        self._text = io.TextIOWrapper(file, "utf-8-sig", "surrogateescape", newline="")
+        self._buffer, self._at, self._over = "", 0, False
+
+    def peek(self) -> str:
+        """Return the next character that is no white space; empty at the end."""
+        while True:
+            while self._at < len(self._buffer) and self._buffer[self._at] in " \t\r\n":
+                self._at += 1
+            if self._at < len(self._buffer) or not self._more():
+                return self._buffer[self._at : self._at + 1]
+
+    def take(self, character: str) -> bool:
+        """Go past a character, if it is the next."""
+        found = self.peek() == character
+        self._at += found
+        return found
+
+    def value(self, path: str) -> Any:
+        """Read one value. Cost: at most three times that of reading it at once."""
+        self.peek()
+        while True:
+            try:
+                value, end = DECODER.raw_decode(self._buffer, self._at)
+            except RecursionError:
+                raise BadImport(self._path, f"{path} is nested too deeply") from None
+            except json.JSONDecodeError as error:
+                if self._more():
+                    continue
+                raise BadImport(self._path, f"{path} is no JSON: {error.msg}") from None
+            if end == len(self._buffer) and isinstance(value, int | float) and self._more():
+                continue  # a number may go on
+            if end - self._at > self._bounds.value:
+                raise self._bounds.passed(self._path, "one value of it", "value")
+            self._at = end
+            return value
+
+    def line(self, path: str) -> Any:
+        """Read one value, which may be alone in its line. Cost: at most twice that of `value`."""
+        self.peek()
+        while (end := self._buffer.find("\n", self._at)) < 0 and self._more():
+            pass
+        try:
+            value = fast.decode(self._buffer[self._at : end if end >= 0 else None])
+        except NOT_EXACT:
+            return self.value(path)
+        self._at = end if end >= 0 else len(self._buffer)
+        return value
+
+    def elements(self, key: str) -> Iterator[Piece]:
+        """Read a list whose bracket was taken."""
+        if self.take("]"):
+            return
+        piece = Piece(key, 0, None)
+        while piece.place == 0 or self._comma(Piece(key, None, None).path, "]"):
+            yield piece._replace(value=self.value(piece.path))
+            piece = Piece(key, (piece.place or 0) + 1, None)
+
+    def members(self, streamed: str | None = None) -> Iterator[Piece]:
+        """Read an object whose brace was taken."""
+        for key in self.keys():
+            if key == streamed and self.take("["):
+                yield from self.elements(key)
+            else:
+                yield Piece(key, None, self.value(Piece(key, None, None).path))
+
+    def keys(self) -> Iterator[str]:
+        """Read the names of an object whose brace was taken; each value is to be read before the next name."""
+        if self.take("}"):
+            return
+        more = True
+        while more:
+            key = self.value("$")
+            if not isinstance(key, str) or not self.take(":"):
+                raise BadImport(self._path, f"$ is no JSON: {self.shown()} where a member was due")
+            yield key
+            more = self._comma("$", "}")
+
+    def look(self, marks: Collection[tuple[str, ...]]) -> Look:
+        """Look at what begins here."""
+        if not self.peek():
+            return Look("other", (), "an empty file")
+        form, words = ("list", "a JSON list of objects") if self.take("[") else ("object", "a JSON object")
+        if not self.take("{"):
+            return Look("other", (), "a JSON list, not of objects" if form == "list" else self.shown())
+        keys: list[str] = []
+        for key in self.keys():
+            if keys == ["path"] and key == "data" and self.peek() == "{":
+                return self.look(marks)
+            keys.append(key)
+            if any(key in mark and set(mark).issubset(keys) for mark in marks):  # its value may be all there is
+                break
+            self.value(Piece(key, None, None).path)
+        return Look(form, tuple(keys), f"{words} with {listed(keys)}")
+
+    def shown(self) -> str:
+        """Describe what stands here."""
+        return f"text that begins {self._buffer[self._at : self._at + 40]!r}" if self.peek() else "the end of the file"
+
+    def _comma(self, path: str, end: str) -> bool:
+        if self.take(","):
+            return True
+        if self.take(end):
+            return False
+        raise BadImport(self._path, f"{path} is no JSON: {self.shown()} where ',' or {end!r} was due")
+
+    def _more(self) -> bool:
+        """Read on: as much again as is waiting, so that a long value is not tried too often."""
+        if self._over:
+            return False
+        rest = self._buffer[self._at :]
+        if len(rest) > self._bounds.value:
+            raise self._bounds.passed(self._path, "one value of it", "value")
+        chunk = self._text.read(max(CHUNK, min(len(rest), self._bounds.value + 1 - len(rest))))
+        self._buffer, self._at, self._over = rest + chunk, 0, not chunk
+        return bool(chunk)
+
+
+def listed(keys: Sequence[str]) -> str:
+    """Name members, but not too many."""
+    named = ", ".join(repr(key[:40]) for key in keys[:SHOWN]) + (", …" if len(keys) > SHOWN else "")
+    return f"the members {named}" if keys else "no members"

@@ -113,9 +113,10 @@ class Chat:
 
     def note(self, key: str, value: Any) -> None:
         """Write down something about the conversation as a whole: it is in the state of the first begin."""
+        if not self._notes:
+            begin = BeginContent(name="import", role="import", state=self._notes)
+            self.entries[0] = replace(self.entries[0], content=begin)
         self._notes[key] = value
-        begin = BeginContent(name="import", role="import", state=self._notes)
-        self.entries[0] = replace(self.entries[0], content=begin)
 
     def header(
         self,
@@ -262,15 +263,13 @@ class Chat:
 
     def _call(self, made: Made, completion: int) -> int:
         args, meta = arguments(made.args)
-        odd = {
-            "bad-arguments": meta is not None,
-            "call-without-name": not made.name and not made.lost,
-            "lost-call": made.lost,
-            "missing-call-id": not made.id and not made.lost and not made.inferred,
-            "repeated-call-id": made.id in self._ids,
-        }
-        self._oddities.update([name for name, found in odd.items() if found])
-        self._ids |= {made.id} if made.id else set()
+        self._oddities["bad-arguments"] += meta is not None
+        self._oddities["lost-call"] += made.lost
+        self._oddities["call-without-name"] += not (made.name or made.lost)
+        self._oddities["missing-call-id"] += not (made.id or made.lost or made.inferred)
+        if made.id:
+            self._oddities["repeated-call-id"] += made.id in self._ids
+            self._ids.add(made.id)
         content = ToolCallContent(
             tool_name=made.name or NAMELESS,
             tool_args=args,

@@ -67,7 +67,8 @@ def said(message: Any, names: dict[str, str], oddities: Oddities, form: Form = O
         return None
     members = Members(message, oddities)
     same = SAME.get(role, role)
-    members.drop("role", same)
+    if same is role:
+        members.take("role", str)
     if same == "tool":
         return _result(message, members, names, form)
     text = take_text(message, members, form) or ""
@@ -75,10 +76,10 @@ def said(message: Any, names: dict[str, str], oddities: Oddities, form: Form = O
         return Said(role=same, text=text, extra=members.rest())
     given, function = members.take("tool_calls", list) or (), members.take("function_call", dict)
     calls = [made(call, oddities, form, role) for call in ((*given, {form.inside: function}) if function else given)]
+    names[""] = ""
     for call in calls:
-        if call.id and call.name:
-            names[call.id] = call.name
-    names[""] = (calls[0].name or "") if len(calls) == 1 and not calls[0].id else ""
+        if call.name and (call.id or len(calls) == 1):
+            names[call.id or ""] = call.name
     refusal, reasoning = message.get("refusal"), members.take("reasoning_content", str)
     text = text or (refusal if isinstance(refusal, str) else "")
     return Said(role=role, text=text, calls=calls, reasoning=reasoning, extra=members.rest())
@@ -116,7 +117,7 @@ def first(members: Members, keys: tuple[str, ...]) -> str | None:
 def take_text(message: dict[str, Any], members: Members, form: Form = OPENAI) -> str | None:
     """Return the content of a message as text. What a list of parts holds beside its text stays in its members."""
     content = message.get("content")
-    if not is_parts(content):
+    if not isinstance(content, list) or not is_parts(content):
         return members.take("content", str)
     text = "\n".join(_part_text(part, form.text) for part in content if part["type"] not in form.hidden)
     if content in ([], [{"type": "text", form.text: text}]):

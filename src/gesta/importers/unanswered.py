@@ -36,6 +36,8 @@ class Waiting:
     def give_up(self) -> int:
         """Wait no longer; say how many were not answered."""
         count = len(self._now)
+        if not count:
+            return 0
         for call_id, seqs in self._by_id.items():
             self._late[call_id].extend(seqs)
         self._now.clear()

@@ -97,7 +97,7 @@ def _told(words: Said, message: dict[str, Any], waiting: list[Any], oddities: Od
 
 def _thinking(content: Any) -> str | None:
     """Return what the model thought, where that can be read."""
-    parts = content if is_parts(content) else []
+    parts = content if isinstance(content, list) and is_parts(content) else []
     thoughts = [part.get(FORM.text) for part in parts if part["type"] == HIDDEN[0]]
     return "\n".join(thought for thought in thoughts if isinstance(thought, str)) or None
 

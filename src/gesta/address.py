@@ -9,6 +9,7 @@ postgresql://user@host/database                a record in PostgreSQL
 import os
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
+from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, Unpack, cast
 
@@ -31,7 +32,10 @@ from gesta.store import QueryBounds, Store
 from gesta.text.redactor import SECRETS
 
 if TYPE_CHECKING:
+    from gesta.views.history import SaidMessage
     from gesta.views.lineage import Explanation
+    from gesta.views.sessions import Session
+    from gesta.views.stats import By, Numbers
 
 Durability = Literal["synced", "normal"]
 Failover = Literal["synchronous"]
@@ -310,6 +314,53 @@ class Record(Base):
         from gesta.views.across import explain
 
         return await explain(self, entry)
+
+    async def sessions(self, limit: int | None = None) -> "list[Session]":
+        """Return the sessions, the one that was active last first: who took part, how each stands, what it waits for.
+
+        Args:
+            limit: at most so many.
+        """
+        from gesta.views.sessions import sessions
+
+        return await sessions(self.store, self.now(), limit)
+
+    async def history(self, session: str, *, calls: bool = False) -> "list[SaidMessage]":
+        """Return what a person and the agents said in a session, in order.
+
+        Args:
+            session: its name; or the id of one run, of a child run too, the start of an id, or `last`.
+            calls: whether the replies that made tool calls stand in it too, with the calls and their results.
+
+        Raises:
+            NoRun: there is no such session or run.
+        """
+        from gesta.views.history import history
+
+        row = await self.find(session)
+        named = [each for each in await self.store.runs(row.session) if each.parent_run is None]
+        return await history(self.store, named if row.session == session else [row], calls=calls)
+
+    async def chat_messages(self, session: str, *, calls: bool = False) -> list[dict[str, Any]]:
+        """Return the history as the messages of a chat completion, as the `openai` client takes them; see `history`."""
+        from gesta.models.chat_completions import ChatDialect
+        from gesta.views.history import messages
+
+        dialect, said = ChatDialect(model=""), await self.history(session, calls=calls)
+        return [msgspec.json.decode(dialect.encode(each)) for each in messages(said)]
+
+    async def stats(
+        self, by: "By" = "day", *, since: datetime | str | None = None, until: datetime | str | None = None
+    ) -> "dict[str, Numbers]":
+        """Count what was spent and how it went, by day, agent, model or tool; see `gesta stats`.
+
+        Args:
+            since: of requests and calls before it, nothing is counted; a text is a day or a time, by default in UTC.
+            until: likewise, and not with it.
+        """
+        from gesta.views.stats import stats
+
+        return await stats(self.store, by, since, until)
 
 
 @asynccontextmanager

@@ -7,6 +7,7 @@ waits for another task, so its coroutines run to their end in one go. Each entry
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from typing import Any, Generic, Literal, Unpack, cast
 
 import anyio
@@ -35,7 +36,10 @@ from gesta.record.options import MessageOptions, TurnOptions
 from gesta.record.record import Said
 from gesta.state.run import RunState
 from gesta.store import Info, RunRow
+from gesta.views.history import SaidMessage
 from gesta.views.lineage import Explanation
+from gesta.views.sessions import Session
+from gesta.views.stats import By, Numbers
 
 OF_TURN = (*MessageOptions.__annotations__, "listener")
 
@@ -285,6 +289,24 @@ class SyncRecord:
     def heads(self) -> list[Head]:
         """Return the last entry of each run with its digest; see `Record.heads`."""
         return drive(self.record.heads())
+
+    def sessions(self, limit: int | None = None) -> list[Session]:
+        """Return the sessions, the one that was active last first; see `Record.sessions`."""
+        return drive(self.record.sessions(limit))
+
+    def history(self, session: str, *, calls: bool = False) -> list[SaidMessage]:
+        """Return what a person and the agents said in a session, in order; see `Record.history`."""
+        return drive(self.record.history(session, calls=calls))
+
+    def chat_messages(self, session: str, *, calls: bool = False) -> list[dict[str, Any]]:
+        """Return the history as the messages of a chat completion; see `Record.chat_messages`."""
+        return drive(self.record.chat_messages(session, calls=calls))
+
+    def stats(
+        self, by: By = "day", *, since: datetime | str | None = None, until: datetime | str | None = None
+    ) -> dict[str, Numbers]:
+        """Count what was spent and how it went; see `Record.stats`."""
+        return drive(self.record.stats(by, since=since, until=until))
 
     def explain(self, entry: Entry | str | tuple[str, int]) -> Explanation:
         """Explain an entry; see `Record.explain`."""

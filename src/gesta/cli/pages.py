@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import anyio
 import msgspec
 
-from gesta.address import open_record
+from gesta.address import Record, open_record
 from gesta.cli.layout import page_width, table
 from gesta.cli.options import LogOptions, OnRecord, RunsOptions, SqlOptions
 from gesta.cli.talk import (
@@ -37,7 +37,6 @@ from gesta.kinds import ChatCompletionContent, Kind
 from gesta.log.journal import entry_of, in_record
 from gesta.log.shared import rows_of
 from gesta.model.usage import tokens
-from gesta.record.record import Record
 from gesta.state.run import UNFIT, RunState, RunView
 from gesta.state.turn import Turn
 from gesta.store import QueryBounds, RunRow, Table

@@ -13,7 +13,6 @@ from gesta.record.record import Record
 from gesta.stores.words import CLOSING, KINDS, OPENING, Hit, Wanted
 from gesta.stores.words import find as look
 from gesta.views.stats import Numbers
-from gesta.views.stats import stats as counted
 
 
 def find(options: FindOptions) -> None:
@@ -77,7 +76,7 @@ def _stand_out(line: str) -> list[str]:
 def stats(options: StatsOptions) -> None:
     """Show what was counted, a row for each day, agent, model or tool."""
     since, until = point(options.since, "--since") or "", point(options.until, "--until") or ""
-    found = reading(options, lambda record: counted(record.store, options.by, since, until))
+    found = reading(options, lambda record: record.stats(options.by, since=since, until=until))
     if options.json:
         put_all(json_line({options.by: name} | each.facts()) for name, each in found.items())
         return

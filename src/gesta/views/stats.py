@@ -6,6 +6,7 @@ fork counts what it did itself: not what it shares or took over, nor calls that 
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from math import ceil
 from types import MappingProxyType
 from typing import Any, Literal
@@ -13,7 +14,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
-from gesta.entry import VERSION, utc_time
+from gesta.entry import VERSION, utc_text, utc_time
 from gesta.kinds import Forked
 from gesta.log.shared import base_in
 from gesta.model.usage import tokens
@@ -28,8 +29,7 @@ PAGE = 20_000
 ROWS = f"""SELECT pos, run, seq, kind, at, content, annotations, version FROM entries
     WHERE pos > ? AND kind IN ({", ".join(f"'{kind}'" for kind in KINDS)})
     ORDER BY pos LIMIT ?"""  # noqa: S608
-BASES = """SELECT run, content FROM entries
-    WHERE kind = 'begin' AND json_extract(content, '$.opened.session') IS NOT NULL AND content LIKE '%"base"%'"""
+BASES = """SELECT run, content FROM entries WHERE kind = 'begin' AND content LIKE '%"base"%' ORDER BY pos"""
 
 
 class Numbers(Struct):
@@ -262,7 +262,7 @@ class Stats:
         elif not (run.forked and _marked(row.annotations)) and (found := _call(run, told)) is not None:
             first = found.shared or found
             again, found.done, first.answered = first.answered, True, True
-            failed = (told.outcome or told.status) in FAILED
+            failed = told.status == "error" or told.outcome in FAILED
             taken = run.forked and (told.copy_of is not None if row.version > 1 else _marked(told.before))
             took = between_ms(found.began, row.at)
             for group in self._groups(found):
@@ -345,18 +345,32 @@ def between_ms(began: str, ended: str) -> float | None:
         return None
 
 
+def _row_time(at: datetime | str | None) -> str:
+    """Return a time as rows hold it; empty for none."""
+    if not at:
+        return ""
+    found = datetime.fromisoformat(at) if isinstance(at, str) else at
+    return utc_text(found if found.tzinfo is not None else found.replace(tzinfo=UTC))
+
+
 def percentile(ordered: Sequence[float], percent: int) -> float | None:
     """Return the percentile of some values by nearest rank; `None` if there are no values."""
     return ordered[ceil(len(ordered) * percent / 100) - 1] if ordered else None
 
 
-async def stats(store: Store, by: By, since: str = "", until: str = "") -> dict[str, Numbers]:
+async def stats(
+    store: Store, by: By, since: datetime | str | None = None, until: datetime | str | None = None
+) -> dict[str, Numbers]:
     """Count a record, by groups in their order. Cost: reads all entries of the kinds that count, page by page.
 
     Args:
-        since: UTC as rows hold it; of requests and calls before it, nothing is counted.
+        since: of requests and calls before it, nothing is counted; a text is a day or a time, by default in UTC.
         until: likewise, and not with it.
+
+    Raises:
+        ValueError: a text is no time.
     """
+    since, until = _row_time(since), _row_time(until)
     begins = [(str(run), base_in(str(content))) for run, content in (await store.sql(BASES)).rows]
     bases = {run: base for run, base in begins if base is not None}
     found = Stats(by, {row.run: row.name for row in await store.runs()}, since, until, bases)

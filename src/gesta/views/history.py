@@ -1,0 +1,161 @@
+"""What a person and an agent said to each other, in the order in which it was said, as a page shows it.
+
+An answer is the text that the person was shown. With its calls, a reply of the model that made some stands too, and
+each call has its result, however late that came. What a sub-agent did is the history of a run of its own.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from gesta.entry import Entry
+from gesta.kinds import (
+    AssistantContent,
+    BeginContent,
+    ChatCompletionContent,
+    EndContent,
+    Part,
+    SystemContent,
+    ToolCallContent,
+    ToolResultContent,
+    UserContent,
+)
+from gesta.log.journal import read
+from gesta.message import Call, Message
+from gesta.prompt.formatter import given_text, observation_text
+from gesta.store import RunRow, Store
+
+Role = Literal["user", "assistant"]
+CallOutcome = Literal["open", "ok", "error", "denied", "interrupted", "unknown"]
+
+OPEN = "This call has no result yet."
+"""What a list of messages says of a call that waits, for such a list needs a result."""
+
+
+class SaidCall(Struct, kw_only=True):
+    """A tool call of a message, with what came of it."""
+
+    id: str
+    """Id of its entry."""
+    tool: str
+    args: dict[str, Any]
+    outcome: CallOutcome = "open"
+    """`open`: there is no result yet."""
+    result: Any = None
+    """What the model read, any JSON value."""
+    by: str | None = None
+    """The person who gave the result in place of the tool."""
+
+
+class SaidMessage(Struct, kw_only=True):
+    """One message: of a person, or of an agent."""
+
+    role: Role
+    text: str
+    at: datetime
+    id: str
+    """Id of its entry; `Record.explain` takes it."""
+    agent: str
+    """Name of the run: that of its agent."""
+    user: str | None = None
+    """Who wrote it, if the program said so."""
+    parts: tuple[Part, ...] = ()
+    """Images and files beside the text."""
+    calls: tuple[SaidCall, ...] = ()
+    """Tool calls that the agent made with these words, in order."""
+    ended: str | None = None
+    """Why the turn of this message ended without an answer: failed, limit, budget or cancelled."""
+
+
+class History:
+    """The fold of one run."""
+
+    def __init__(self, agent: str, *, calls: bool) -> None:
+        self.said: list[SaidMessage] = []
+        self._agent, self._calls = agent, calls
+        self._turn, self._task = 0, False
+        self._child = False
+        self._replies: dict[int, SaidMessage] = {}
+        self._made: dict[int, SaidCall] = {}
+
+    def add(self, entry: Entry) -> None:
+        """Add an entry."""
+        match entry.content:
+            case BeginContent(role="turn", opened=opened):
+                self._child = self._child or (opened is not None and opened.parent_run is not None)
+                self._turn, self._task = entry.seq, self._child
+            case UserContent(value=text, user_id=user, parts=parts):
+                self._task = False
+                self._say("user", text, entry, parts).user = user
+            case SystemContent(value=text, parts=parts) if self._task:  # a task is what a child run is asked
+                self._task = False
+                self._say("user", text, entry, parts)
+            case AssistantContent(value=text, parts=parts):
+                self._say("assistant", text, entry, parts)
+            case ChatCompletionContent() if self._calls:
+                self._replies[entry.seq] = self._made_of(entry)
+            case ToolCallContent(tool_name=tool, tool_args=args) if self._calls:
+                made = self._made[entry.seq] = SaidCall(id=entry.id, tool=tool, args=args)
+                self._reply(entry).calls += (made,)
+            case ToolResultContent(call=int() as of) as given if of in self._made:
+                _give(self._made[of], given)
+            case EndContent() as end if entry.span == self._turn:
+                self._end(end, entry)
+
+    def _say(self, role: Role, text: str, entry: Entry, parts: list[Part] | None = None) -> SaidMessage:
+        self.said.append(SaidMessage(role=role, text=text, at=entry.at, id=entry.id, agent=self._agent))
+        self.said[-1].parts = tuple(parts or ())
+        return self.said[-1]
+
+    def _made_of(self, entry: Entry) -> SaidMessage:
+        text = entry.content.output if isinstance(entry.content, ChatCompletionContent) else ""
+        return SaidMessage(role="assistant", text=text, at=entry.at, id=entry.id, agent=self._agent)
+
+    def _reply(self, call: Entry) -> SaidMessage:
+        """Return the message that a call belongs to: the model's reply, which is told from its first call on."""
+        reply = next((self._replies[each] for each in call.causes if each in self._replies), None)
+        if reply is None:
+            reply = self._made_of(call)
+        if not reply.calls:
+            self.said.append(reply)
+        return reply
+
+    def _end(self, end: EndContent, entry: Entry) -> None:
+        if end.reason not in (None, "answered"):
+            if self.said:
+                self.said[-1].ended = end.reason
+        elif self._child and end.status == "success":
+            self._say("assistant", given_text(end.state), entry)
+
+
+def _give(call: SaidCall, given: ToolResultContent) -> None:
+    late = given.outcome in (None, "late")
+    well: CallOutcome = "error" if given.status == "error" else "ok"
+    call.outcome = well if late else given.outcome  # type: ignore[assignment] # the same words, and late
+    call.result, call.by = given.tool_result, given.by
+
+
+async def history(store: Store, rows: Sequence[RunRow], *, calls: bool) -> list[SaidMessage]:
+    """Return what was said in some runs, in the order in which it was written. Cost: reads them."""
+    found: list[tuple[int, SaidMessage]] = []
+    for row in rows:
+        fold = History(row.name, calls=calls)
+        for entry in await read(store, row.run):
+            known = len(fold.said)
+            fold.add(entry)
+            found += [(entry.pos, each) for each in fold.said[known:]]
+    return [each for _, each in sorted(found, key=lambda one: one[0])]
+
+
+def messages(said: Sequence[SaidMessage]) -> list[Message]:
+    """Return what was said as neutral messages, valid for every provider: each call has its result next to it."""
+    made: list[Message] = []
+    for each in said:
+        called = tuple(Call(call.id, call.tool, call.args) for call in each.calls)
+        made.append(Message(role=each.role, text=each.text, parts=each.parts, calls=called))
+        for call in each.calls:
+            text = OPEN if call.outcome == "open" else observation_text(call.result)
+            made.append(Message(role="tool", text=text, call_id=call.id, name=call.tool))
+    return made

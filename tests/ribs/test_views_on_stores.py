@@ -1,0 +1,192 @@
+"""What a page shows of a record is the same on every store: sessions, history, what waits, sums, and the SQL views."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from tests.postgres import Server
+
+import gesta
+from gesta.compare.forks import Change, Fork, fork, go_on
+from gesta.errors import NoRun
+from gesta.kinds import AssistantContent, ToolCallContent, ToolResultContent, UserContent
+from gesta.message import attached
+
+USAGE = {"prompt_tokens": 30, "completion_tokens": 9}
+
+
+@gesta.tool(effect="pure")
+def look(number: int) -> str:
+    """Look something up."""
+    if number > 1:
+        raise gesta.ToolError("there is no such number")
+    return "a lamp"
+
+
+@gesta.tool(effect="once", approval=True)
+def pay(euros: int) -> str:
+    """Pay."""
+    return f"{euros} paid"
+
+
+def desk(*said: Any, name: str = "desk", **more: Any) -> gesta.Agent:
+    return gesta.Agent(name, model=gesta.scripted(*said), tools=[look, pay], **more)
+
+
+LOOK = desk(
+    gesta.reply("I look both up.", calls=[gesta.call("look", number=1), gesta.call("look", number=2)], usage=USAGE),
+    gesta.reply("A lamp.", usage=USAGE),
+    "You are welcome.",
+)
+PAY = desk(gesta.call("pay", euros=5), "Paid.", name="clerk")
+BOSS = gesta.Agent(
+    "boss", model=gesta.scripted(gesta.call("clerk", task="Pay 5."), "All is paid."), tools=[PAY.as_tool()]
+)
+
+
+async def filled(record: gesta.Record) -> dict[str, str]:
+    """Fill a record, and return the ids of some of its runs."""
+    looked = await record.run(LOOK, "What is it?", session="anna", key="m0", user="anna")
+    await record.run(LOOK, "Thank you", session="anna", key="m1")
+    short = desk(gesta.call("look", number=1), policy=gesta.Policy(limits=gesta.Limits(requests=1)))
+    await record.run(short, "What is it?", session="bob")
+    waits = await record.run(BOSS, "Pay.", session="carl")
+    await record.run(PAY, "Pay, too.", session="carl")
+    done = await record.run(BOSS, "Pay.", session="dora")
+    await record.approve("dora", by="ann")
+    await record.resume(done.run, BOSS)
+    async with record.span("app", session="eve") as span:
+        span.log(UserContent(value="Is it dry?"))
+        call = span.log(ToolCallContent(tool_name="weather", tool_args={"in": "Rome"}))
+        assert call is not None
+        span.log(ToolResultContent(tool_result="Error: no such town", status="error", outcome="ok", call=call.seq))
+        span.log(AssistantContent(value="Nobody knows."))
+    row = await record.find("anna")
+    (reply,) = [each.seq for each in await record.read(row.run) if getattr(each.content, "output", "") == "A lamp."]
+    made = await fork(record, row, Fork(changes=[Change(reply, "output", "No lamp.")], session="fork"))
+    await go_on(record, made, LOOK)
+    return {"looked": looked.run, "waits": waits.run, "below": waits.waiting[0].run, "fork": made.run}
+
+
+VIEWS = (
+    "SELECT sid, root, runs, entries FROM sessions ORDER BY sid",
+    "SELECT sid FROM last_session",
+    "SELECT sid, root, inputs, outputs FROM exchanges ORDER BY sid, root, seq",
+    "SELECT sid, root, tool_name, status, outcome, paired FROM tool_invocations ORDER BY sid, root, call",
+    "SELECT turn, request, model, tokens_in, tokens_out FROM costs ORDER BY run, request",
+    "SELECT session, path, role, status, reason FROM spans ORDER BY session, run, span",
+)
+
+
+async def picture(address: str) -> dict[str, Any]:
+    """Return all that is shown of a record, without ids and times."""
+    async with gesta.open(address) as record:
+        runs = await filled(record)
+        shown: dict[str, Any] = {
+            "sessions": await record.sessions(),
+            "two": await record.sessions(2),
+            "waiting": await record.waiting("carl"),
+            "history": {
+                name: await record.history(name, calls=True) for name in ("anna", "bob", "dora", "eve", "fork")
+            },
+            "below": await record.history(runs["below"], calls=True),
+            "chat": await record.chat_messages("carl", calls=True),
+        }
+        for by in ("day", "agent", "model", "tool"):
+            found = await record.stats(by)
+            shown[by] = [
+                {name: value for name, value in each.facts().items() if name != "latency_ms"} for each in found.values()
+            ]
+        for query in VIEWS:
+            shown[query] = sorted(map(list, (await record.store.sql(query)).rows), key=repr)
+    text = msgspec.json.encode(shown).decode()
+    for place, run in enumerate(dict.fromkeys(re.findall(r"\b[0-9a-f]{16}\b", text))):
+        text = text.replace(run, f"run-{place}")
+    text = re.sub(r"\d{4}-\d\d-\d\dT[\d:.]+(Z|\+00:00)", "TIME", text)
+    found_: dict[str, Any] = msgspec.json.decode(text)
+    return found_
+
+
+async def test_every_store_shows_the_same_of_the_same_record(tmp_path: Path, postgres: Server) -> None:
+    here = await picture(":memory:")
+    assert await picture(str(tmp_path / "a.gesta")) == here
+    assert await picture(postgres.address()) == here
+
+
+async def test_sessions_say_who_took_part_and_how_each_stands() -> None:
+    async with gesta.open() as record:
+        runs = await filled(record)
+        found = {each.name: each for each in await record.sessions()}
+        assert list(found) == ["fork", "eve", "dora", "carl", "bob", "anna"]
+        stands = {name: (each.stands, each.reason, [w.what for w in each.waiting]) for name, each in found.items()}
+        assert stands == {
+            "fork": ("ended", "answered", []),
+            "eve": ("recorded", None, []),
+            "dora": ("ended", "answered", []),
+            "carl": ("waiting", None, ["approval", "approval"]),
+            "bob": ("ended", "limit", []),
+            "anna": ("ended", "answered", []),
+        }
+        anna, carl = found["anna"], found["carl"]
+        assert (anna.title, anna.messages, anna.calls, anna.agents) == ("What is it?", 4, 2, ("desk",))
+        assert anna.first_at < anna.last_at < carl.last_at
+        assert (carl.agents, len(carl.runs), carl.below, carl.entries) == (("boss", "clerk"), 2, 1, 23)
+        assert {each.run for each in carl.waiting} == {runs["below"], carl.runs[1]}
+        assert [each.name for each in await record.sessions(1)] == ["fork"]
+
+
+async def test_a_history_is_what_was_said_and_with_its_calls_a_valid_list_of_messages() -> None:
+    async with gesta.open() as record:
+        runs = await filled(record)
+        anna = await record.history("anna")
+        assert [(each.role, each.text) for each in anna] == [
+            ("user", "What is it?"),
+            ("assistant", "A lamp."),
+            ("user", "Thank you"),
+            ("assistant", "You are welcome."),
+        ]
+        assert (anna[0].user, anna[1].agent, anna[1].at > anna[0].at) == ("anna", "desk", True)
+        assert (await record.explain(anna[1].id)).nodes
+        told = (await record.history("anna", calls=True))[1]
+        assert (told.text, [(each.tool, each.args, each.outcome, each.result) for each in told.calls]) == (
+            "I look both up.",
+            [
+                ("look", {"number": 1}, "ok", "a lamp"),
+                ("look", {"number": 2}, "error", "there is no such number"),
+            ],
+        )
+        assert [each.ended for each in await record.history("bob")] == ["limit"]
+        assert [(each.role, each.text) for each in await record.history(runs["below"])] == [("user", "Pay 5.")]
+        answered = next(each.run for each in await record.store.runs("dora") if each.parent_run is not None)
+        assert [each.text for each in await record.history(answered)] == ["Pay 5.", "Paid."]
+        chat = await record.chat_messages("carl", calls=True)
+        ids = [call["id"] for each in chat for call in each.get("tool_calls", ())]
+        assert [each["role"] for each in chat] == ["user", "assistant", "tool"] * 2
+        assert [each["tool_call_id"] for each in chat if each["role"] == "tool"] == ids
+        assert chat[2]["content"] == "This call has no result yet."
+        with pytest.raises(NoRun):
+            await record.history("nobody")
+
+
+async def test_a_picture_that_a_person_sent_stands_in_the_list_of_messages(tmp_path: Path) -> None:
+    (tmp_path / "a.png").write_bytes(b"\x89PNG\r\n\x1a\n")
+    async with gesta.open() as record:
+        await record.run(LOOK, ["What is it?", attached(tmp_path / "a.png")], session="s")
+        (part,) = (await record.history("s"))[0].parts
+        assert (part.type, part.name) == ("image", "a.png")
+        words, image = (await record.chat_messages("s"))[0]["content"]
+        assert words == {"type": "text", "text": "What is it?"}
+        assert image["image_url"]["url"].startswith("data:image/png;base64,")
+
+
+async def test_errors_of_tools_are_counted_as_errors() -> None:
+    async with gesta.open() as record:
+        await filled(record)
+        by = {name: (each.calls, each.errors, each.unanswered) for name, each in (await record.stats("tool")).items()}
+        assert by == {"clerk": (2, 0, 1), "look": (3, 1, 0), "pay": (3, 0, 2), "weather": (1, 1, 0)}
+        assert await record.stats("tool", until="2026-01-01") == {}
+        assert list(await record.stats("agent", since="2026-01-01")) == ["app", "boss", "clerk", "clerk#6", "desk"]
+        with pytest.raises(ValueError, match="soon"):
+            await record.stats(since="soon")

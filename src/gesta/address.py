@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from gesta.views.history import SaidMessage
     from gesta.views.lineage import Explanation
     from gesta.views.sessions import Session
-    from gesta.views.stats import By, Numbers
+    from gesta.views.stats import Numbers
 
 Durability = Literal["synced", "normal"]
 Failover = Literal["synchronous"]
@@ -350,7 +350,11 @@ class Record(Base):
         return [msgspec.json.decode(dialect.encode(each)) for each in messages(said)]
 
     async def stats(
-        self, by: "By" = "day", *, since: datetime | str | None = None, until: datetime | str | None = None
+        self,
+        by: Literal["day", "agent", "model", "tool"] = "day",
+        *,
+        since: datetime | str | None = None,
+        until: datetime | str | None = None,
     ) -> "dict[str, Numbers]":
         """Count what was spent and how it went, by day, agent, model or tool; see `gesta stats`.
 

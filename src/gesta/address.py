@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
 from functools import partial
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, Unpack, cast
 
 import anyio
@@ -42,40 +43,25 @@ Failover = Literal["synchronous"]
 Address = str | os.PathLike[str]
 """Where a record is: the path of a file, or the address of a server."""
 T = TypeVar("T")
-FORMATTERS = ("tool-calls", "react", "codeact", "react-text", "codeact-text", "json-text", "transcript")
+CLASSES = {
+    "tool-calls": "gesta.formatters.tool_calls:ToolCalls",
+    "react": "gesta.compat.kodeagent.react:ReActHistoryFormatter",
+    "codeact": "gesta.compat.kodeagent.codeact:CodeActHistoryFormatter",
+    "react-text": "gesta.formatters.react_text:ReActText",
+    "codeact-text": "gesta.formatters.codeact_text:CodeActText",
+    "json-text": "gesta.formatters.json_text:JsonText",
+    "transcript": "gesta.formatters.transcript:Transcript",
+}
+FORMATTERS = tuple(CLASSES)
 
 
 def formatter(name: str) -> Formatter[Any]:
     """Make a formatter by its name. Raises BadAddress."""
-    if name == "tool-calls":
-        from gesta.formatters.tool_calls import ToolCalls
-
-        return ToolCalls()
-    if name == "react":
-        from gesta.compat.kodeagent.react import ReActHistoryFormatter
-
-        return ReActHistoryFormatter()
-    if name == "codeact":
-        from gesta.compat.kodeagent.codeact import CodeActHistoryFormatter
-
-        return CodeActHistoryFormatter()
-    if name == "react-text":
-        from gesta.formatters.react_text import ReActText
-
-        return ReActText()
-    if name == "codeact-text":
-        from gesta.formatters.codeact_text import CodeActText
-
-        return CodeActText()
-    if name == "json-text":
-        from gesta.formatters.json_text import JsonText
-
-        return JsonText()
-    if name == "transcript":
-        from gesta.formatters.transcript import Transcript
-
-        return Transcript()
-    raise BadAddress(f"No formatter {name!r}.{nearest(name, FORMATTERS)} Known: {', '.join(FORMATTERS)}.")
+    if name not in CLASSES:
+        raise BadAddress(f"No formatter {name!r}.{nearest(name, FORMATTERS)} Known: {', '.join(FORMATTERS)}.")
+    place, _, made = CLASSES[name].partition(":")
+    found: Formatter[Any] = getattr(import_module(place), made)()
+    return found
 
 
 def model(address: str, base_url: str | None = None) -> Model:

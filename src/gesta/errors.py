@@ -350,12 +350,12 @@ class NoKey(AgentError):
 
 
 class NoDeps(AgentError):
-    """A tool needs deps, and the turn was to begin or go on without any."""
+    """A function of the agent needs deps, and the turn was to begin or go on without any."""
 
-    def __init__(self, agent: str, tool: str, needed: object) -> None:
+    def __init__(self, agent: str, function: str, needed: object) -> None:
         kind = getattr(needed, "__name__", repr(needed))
         super().__init__(
-            f"Agent {agent!r}: the tool {tool!r} needs deps ({kind}), and none were given. Nothing was begun. Write "
+            f"Agent {agent!r}: {function!r} needs deps ({kind}), and none were given. Nothing was begun. Write "
             f"deps=... where the turn is begun or resumed, or Agent(deps=FUNCTION) with a function that makes them."
         )
 

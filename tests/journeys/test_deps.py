@@ -13,6 +13,7 @@ from gesta import address
 from gesta.compare.forks import Fork, fork, go_on
 from gesta.compare.replaying import replay_run
 from gesta.errors import NoDeps
+from gesta.hooks import Hooks
 from gesta.record.record import Record
 from gesta.stores.memory import MemoryStore
 from gesta.worker import Worker
@@ -114,6 +115,23 @@ async def test_a_turn_without_deps_that_a_tool_needs_is_refused_before_anything_
         await record.run(acting, "Sell.", session="s")
     assert isinstance(raised.value, gesta.GestaError)
     assert await record.store.runs() == []
+
+
+async def test_instructions_and_hooks_that_need_deps_are_refused_without_too() -> None:
+    def rules(context: gesta.Context[Shop]) -> str:
+        return context.deps.name
+
+    async def judged(_text: str, context: "gesta.Context[Shop]") -> None:
+        assert context.deps.name
+
+    for acting in (
+        agent("Hi.", tools=[], instructions=rules),
+        agent("Hi.", tools=[], hooks=Hooks(message=judged)),
+        agent("Hi.", tools=[], hooks=Hooks(answer=judged)),
+    ):
+        with pytest.raises(NoDeps, match=r"(rules|judged)' needs deps \(Shop\)"):
+            await record_of().run(acting, "Hello")
+        assert (await record_of().run(acting, "Hello", deps=Shop())).answer == "Hi."
 
 
 async def test_a_turn_that_waits_is_not_touched_by_a_resume_without_deps() -> None:

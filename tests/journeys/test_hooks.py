@@ -449,6 +449,21 @@ async def test_a_fork_asks_its_hooks_anew_and_is_answered_from_its_base() -> Non
     assert counted.count("message") == 2
 
 
+async def test_a_fork_at_a_check_has_all_that_follows_from_it() -> None:
+    record = record_of()
+    made = acting(World(), [])
+    outcome = await record.run(made, "do it")
+    entries = await record.read(outcome.run)
+    for each in entries:
+        if isinstance(each.content, CheckContent):
+            forked = await fork(record, await record.find(outcome.run), Fork(at=each.seq))
+            shared = await record.read(forked.run)
+            ended = await go_on(record, forked, made)
+            assert ended.answer == "Ask a colleague.", each.content
+            brought = each.content.point == "message" or each.content.verdict in ("again", "added")
+            assert len([one for one in shared if one.shared_from]) == each.seq + brought
+
+
 async def test_a_check_is_written_by_the_run_alone() -> None:
     said = CheckContent(of=2, point="answer", hook="mine", verdict="changed", value="Mine.")
     record = record_of()

@@ -49,6 +49,8 @@ CHANGEABLE = (
     *(Kind.Answer, Kind.Approval, Kind.Resolution, Kind.Retrieval),
 )
 """Kinds of what came from outside: all else follows from it."""
+BROUGHT = (Kind.System, Kind.Compaction)
+"""Kinds of what follows from a check at once: words that a model reads, a message that is hidden or changed."""
 REPLY = (Kind.Thought, Kind.ToolCall)
 """Kinds that are one with the completion that caused them."""
 
@@ -230,7 +232,9 @@ def _allow(entries: Sequence[Entry], entry: Entry, made: Content, how: Fork) -> 
 
 
 def _together(entries: Sequence[Entry], at: int) -> int:
-    """Return the last of the entries that were written together: the opening of a turn, or one reply."""
+    """Return the last of the entries that were written together: the opening of a turn, one reply, what a hook said."""
+    if 0 < at < len(entries) and entries[at - 1].kind == Kind.Check and at in entries[at].causes:
+        return at + (entries[at].kind in BROUGHT)
     if 0 < at < len(entries) and begins_turn(entries[at - 1]) and opens(entries, entries[at]):
         return at + 1
     return _end_of_reply(entries, at)

@@ -74,6 +74,16 @@ def read_signature(function: Any, name: str, hide: type) -> Signature:
     return Signature(parameters, schema, hidden, needs, inspect.cleandoc(target.__doc__ or inner.__doc__ or ""))
 
 
+def needed_by(function: Any, hide: type) -> Any:
+    """Return the type argument with which a function takes the hidden type; `None` if it has none or takes `None`."""
+    try:
+        hints = get_type_hints(unwrapped(function)[1])
+    except Exception:  # noqa: BLE001 - annotations that cannot be read need nothing
+        return None
+    args = (arg for hint in hints.values() for arg in get_args(_hidden(hint, hide)))
+    return next((arg for arg in args if _needed(arg)), None)
+
+
 def _hidden(hint: Any, hide: type) -> Any:
     """Return the part of a hint that is the hidden type, with its type argument; `None` if there is no such part."""
     return next((each for each in (hint, *get_args(hint)) if hide in (each, get_origin(each))), None)

@@ -10,9 +10,12 @@ from typing import Any, TypedDict
 
 from msgspec.structs import replace
 
-from gesta.agent import Agent
+from gesta.agent import Agent, function_name
 from gesta.errors import NoDeps, refuse_unknown
+from gesta.function_tool.context import Context
 from gesta.function_tool.output import T
+from gesta.function_tool.signature import needed_by
+from gesta.hooks import VERDICTS
 from gesta.model.request import Model
 
 
@@ -52,7 +55,7 @@ async def supplied(agent: Agent[Any]) -> Any:
     """Return the deps of a turn whose caller gave none: what the agent's function makes, `None` if it has no function.
 
     Raises:
-        NoDeps: a tool needs some.
+        NoDeps: a tool, a hook or the function of the instructions needs some.
     """
     deps = agent.deps() if agent.deps is not None else None
     deps = await deps if inspect.isawaitable(deps) else deps
@@ -63,7 +66,11 @@ async def supplied(agent: Agent[Any]) -> Any:
 
 
 def _needs(agent: Agent[Any]) -> Iterator[tuple[str, Any]]:
-    """Yield the tools that need deps, also those of agents that are tools and have no function of their own."""
+    """Yield the functions and tools that need deps, also those of agents that are tools and cannot make their own."""
+    asked = [getattr(agent.hooks, point) for point in VERDICTS] if agent.hooks is not None else []
+    for function in (agent.instructions, *asked):
+        if callable(function) and (needed := needed_by(function, Context)) is not None:
+            yield function_name(function).rpartition(".")[2], needed
     for tool in agent.tools:
         if tool.needs is not None:
             yield tool.name, tool.needs

@@ -126,7 +126,8 @@ class Turns:
     ) -> Outcome:
         """Await a turn in a task of its own, which is asked to stop when this task is cancelled. Raises NoDeps."""
         listener, deps = given
-        if deps is None and (agent.deps is not None or any(tool.needs or tool.agent for tool in agent.tools)):
+        own = agent.deps or agent.hooks or agent.instructions.__class__ is not str
+        if deps is None and (own or any(tool.needs or tool.agent for tool in agent.tools)):
             deps = await supplied(agent)
         stop = Stop(self.terms.grace_s, above)
         self._stops |= {stop} if above is None else set()

@@ -156,8 +156,7 @@ VIEWS_DIGEST = sha256(VIEWS.encode()).hexdigest()
 ADD_RECORD = "INSERT INTO record(one, id, format, created_at) VALUES(1, $1, $2, $3)"
 LETTER = """INSERT INTO inbox(run, key, content, at) VALUES($1, $2, $3,
     to_char(clock_timestamp() AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'))"""
-ADD_ROWS = f"""INSERT INTO entries(pos, {ROW}) SELECT * FROM unnest($1::bigint[], $2::text[], $3::bigint[], $4::text[],
-    $5::text[], $6::bigint[], $7::text[], $8::bigint[], $9::text[], $10::text[], $11::bytea[], $12::bytea[])"""  # noqa: S608
+ADD_ROW = f"INSERT INTO entries(pos, {ROW}) VALUES ({', '.join(f'${n}' for n in range(1, 13))})"  # noqa: S608
 ADD_BLOBS = """INSERT INTO blobs(run, name, salt, data) SELECT $1, * FROM unnest($2::text[], $3::bytea[], $4::bytea[])
     ON CONFLICT DO NOTHING"""
 

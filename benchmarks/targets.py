@@ -17,10 +17,12 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 from msgspec import Struct
 
 from benchmarks._peers import PEERS, side_by_side
 from benchmarks.crashes import campaign
+from benchmarks.server import RUNS, measured
 from benchmarks.steps import FIRST, started
 
 SIZES = (10, 100, 1000, 10_000)
@@ -159,6 +161,35 @@ def _one(target: str, unit: str, gesta: float, floor: float | None, bound: str, 
     return Row(target=target, unit=unit, gesta=gesta, floor=floor, ratio=ratio, bound=bound, met=met)
 
 
+def on_postgres(table: Table, *, quick: bool) -> None:
+    """What a step takes on PostgreSQL, beside a bare program that commits the same rows; skipped without a server."""
+    runs = RUNS // 10 if quick else RUNS
+    try:
+        found = measured(runs)
+    except pytest.skip.Exception as absent:
+        table.notes.append(f"PostgreSQL was not measured: {absent}")
+        return
+    told("server")
+    rows = table.rows
+    for how in ("synced", "normal"):
+        one, many = found[how], found[f"at once, {how}"]
+        floor, wall = one["floor_us"], one["floor_wall_us"]
+        text, ratio = f"PostgreSQL, {how}", one["us"] / floor
+        rows.append(_one(f"{text}, CPU a step", "us", one["us"], floor, "3 x floor", met=ratio <= 3))
+        ratio = one["wall_us"] / wall
+        rows.append(_one(f"{text}, a lone run, wall a step", "us", one["wall_us"], wall, "2 x floor", met=ratio <= 2))
+        ours, floors = 1e6 / many["wall_us"], 1e6 / wall
+        text = f"{text}, {runs} runs at once, steps a second"
+        rows.append(_one(text, "", ours, floors, "4 x floor", met=ours >= 4 * floors))
+    haste, care = found["normal"]["wall_us"], found["synced"]["wall_us"]
+    rows.append(_one("PostgreSQL, normal beside synced, wall", "us", haste, care, "less", met=haste <= care))
+    work = found["workers"]
+    rows.append(_one("PostgreSQL, four workers, turns a second", "", work["turns_s"], None, "no target", met=None))
+    for name in ("p50_ms", "p99_ms"):
+        text = f"the same, {name.removesuffix('_ms')} of a turn"
+        rows.append(_one(text, "ms", work[name], None, "no target", met=None))
+
+
 def beside(table: Table, environment: Path) -> None:
     """Measure the peers, and the targets that are about them."""
     table.peers, notes = side_by_side(environment)
@@ -212,6 +243,7 @@ def main(words: Sequence[str] | None = None) -> None:
     table = Table([], {}, [], [])
     long_runs(table, SIZES[:-1] if given.quick else SIZES)
     others(table, quick=given.quick)
+    on_postgres(table, quick=given.quick)
     if given.peers:
         beside(table, given.environment)
     print(msgspec.json.encode(table).decode() if given.json else shown(table))

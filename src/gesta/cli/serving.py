@@ -8,7 +8,6 @@ from typing import Annotated
 
 import typer
 
-from gesta.address import open_record
 from gesta.cli.app import command
 from gesta.cli.options import OnRecord
 from gesta.cli.talk import DIM, Stop, json_line, put, say
@@ -66,6 +65,7 @@ def serve(options: ServeCommandOptions) -> int:
     Any client of OpenAI's talks to them, too. Ends on SIGTERM or Ctrl-C: turns at work are left open, and go on at the
     next start, or in another process.
     """
+    from gesta.address import open_record
     from gesta.cli.loading import load_all
 
     try:

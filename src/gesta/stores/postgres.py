@@ -15,18 +15,16 @@ from typing import Any, ClassVar, Literal, Self, TypeVar
 import anyio
 from anyio import to_thread
 
-from gesta.errors import GestaError, MissingExtra, NoRecord, ServerGone, WriteFailed
+from gesta.errors import GestaError, MissingExtra, ServerGone, WriteFailed
 
 try:
     import psycopg
-    from psycopg import errors
 except ImportError as missing:  # also where psycopg finds no libpq
     raise MissingExtra("A record in PostgreSQL", "psycopg", "postgres") from missing
 
-from gesta.entry import Row, utc_text
-from gesta.log.journal import utc_now
+from gesta.entry import Row
 from gesta.store import Batch, BlobRow, Foreign, Info, Lease, Letter, QueryBounds, RunRow, Table, TransactionalEffect
-from gesta.stores.common import LONGEST_S, PAGE, News, checked, new_id
+from gesta.stores.common import LONGEST_S, PAGE, News, checked
 from gesta.stores.postgres_holding import Holding
 from gesta.stores.postgres_open import (
     BUSY_S,
@@ -34,20 +32,15 @@ from gesta.stores.postgres_open import (
     Place,
     allow_role,
     connect,
-    identity,
     located,
-    make,
-    marked,
-    migrate,
-    put_views,
+    prepared,
     seen,
     server_of,
     told,
 )
 from gesta.stores.postgres_reader import Reader
 from gesta.stores.postgres_writer import Options, Writer
-from gesta.stores.sharing import Adopt, Declare, Mirror, Sharing, Take, Work
-from gesta.stores.tables import FORMAT
+from gesta.stores.sharing import Adopt, Declare, Looks, Mirror, Sharing, Take, Work
 
 Durability = Literal["synced", "normal"]
 Failover = Literal["synchronous"]
@@ -202,7 +195,7 @@ class InlinePostgresStore:
 
     async def inbox(self, run: str) -> list[Letter]:
         """Return the letters that wait; see `Store.inbox`."""
-        return await self._read(partial(self.reader.inbox, run))
+        return (await self._read(partial(self.reader.inboxes, [run])))[run]
 
     async def lease(self, run: str, *, mirror: bool = False) -> Lease:
         """Acquire the right to write; see `Store.lease`.
@@ -339,6 +332,7 @@ class PostgresStore(InlinePostgresStore):
         self._sharing = Sharing(info.address, self._news, remote=True)
         self._reading = anyio.CapacityLimiter(READINGS)  # threads of its own, for tools may have used up the others
         self._asking = anyio.CapacityLimiter(QUERIES)
+        self._looks = Looks(lambda runs: self._read(partial(self.reader.inboxes, runs)))
 
     async def append(self, batch: Batch) -> int:
         """Commit a batch together with those of other runs; see `Store.append`.
@@ -349,6 +343,10 @@ class PostgresStore(InlinePostgresStore):
             ValueError: the rows do not follow each other.
         """
         return int(await self._write(checked(batch), synced=True))
+
+    async def inbox(self, run: str) -> list[Letter]:
+        """Return the letters that wait; see `Store.inbox`."""
+        return await self._looks.look(run)
 
     async def transact(self, effect: TransactionalEffect) -> None:
         """Call `work` and commit its entries with its effect; see `Store.transact`. All waiting is done before."""
@@ -382,18 +380,3 @@ class PostgresStore(InlinePostgresStore):
     async def _read(self, work: Callable[[], T]) -> T:
         """Read in a thread. A cancelled caller does not wait for a server that is away."""
         return await to_thread.run_sync(work, abandon_on_cancel=True, limiter=self._reading)
-
-
-def prepared(connection: Connection, place: Place, *, failover: bool) -> Info:
-    """Return what a record says of itself, after creating or migrating it if needed. Raises as `identity` does."""
-    try:
-        found = identity(connection, place)
-    except NoRecord:
-        make(connection, place, Info(new_id(), place.address, utc_text(utc_now())))
-        found = identity(connection, place)
-    if found.format < FORMAT:
-        migrate(connection, place)
-    elif not found.current:  # a user without the right to change them, or who would have to wait, uses the old ones
-        with suppress(errors.InsufficientPrivilege, errors.LockNotAvailable), connection.transaction():
-            put_views(connection)
-    return marked(connection, place, failover=failover)

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from psycopg import errors, sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
+from gesta.entry import utc_text
 from gesta.errors import (
     BadAddress,
     BrokenRecord,
@@ -26,7 +27,9 @@ from gesta.errors import (
     ServerGone,
     WriteFailed,
 )
+from gesta.log.journal import utc_now
 from gesta.store import Info
+from gesta.stores.common import new_id
 from gesta.stores.postgres_door import admit
 from gesta.stores.postgres_tables import ADD_RECORD, DROP_VIEWS, MARK, MIGRATIONS, TABLES, VIEWS, VIEWS_DIGEST
 from gesta.stores.tables import FORMAT
@@ -339,3 +342,18 @@ def migrate(connection: Connection, place: Place) -> None:
             connection.execute(statement)
         put_views(connection)
         connection.execute("UPDATE record SET format = $1", (FORMAT,))
+
+
+def prepared(connection: Connection, place: Place, *, failover: bool) -> Info:
+    """Return what a record says of itself, after creating or migrating it if needed. Raises as `identity` does."""
+    try:
+        found = identity(connection, place)
+    except NoRecord:
+        make(connection, place, Info(new_id(), place.address, utc_text(utc_now())))
+        found = identity(connection, place)
+    if found.format < FORMAT:
+        migrate(connection, place)
+    elif not found.current:  # a user without the right to change them, or who would have to wait, uses the old ones
+        with suppress(errors.InsufficientPrivilege, errors.LockNotAvailable), connection.transaction():
+            put_views(connection)
+    return marked(connection, place, failover=failover)

@@ -7,7 +7,7 @@ has a transaction of its own that can only read, and is one statement, so that n
 
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from decimal import Decimal
 from threading import Event, Lock
@@ -84,10 +84,13 @@ class Reader:
         query = "SELECT 1 FROM leases WHERE run = $1 AND owner = $2 AND epoch = $3"
         return bool(self._all(query, lease.run, lease.owner, lease.epoch))
 
-    def inbox(self, run: str) -> list[Letter]:
-        """Return the letters that wait; see `Store.inbox`."""
-        query = "SELECT run, key, content, at, id FROM inbox WHERE run = $1 ORDER BY id"
-        return [Letter(*row) for row in self._all(query, run)]
+    def inboxes(self, runs: Iterable[str]) -> dict[str, list[Letter]]:
+        """Return the letters that wait for each of some runs; see `Store.inbox`."""
+        found: dict[str, list[Letter]] = {run: [] for run in runs}
+        query = "SELECT run, key, content, at, id FROM inbox WHERE run = ANY($1) ORDER BY id"
+        for row in self._all(query, [*filter(sayable, found)]):
+            found[row[0]].append(Letter(*row))
+        return found
 
     def damage(self) -> list[str]:
         """Read every page, and return what the server finds damaged; see `Store.damage`."""
@@ -234,7 +237,7 @@ def suppress_nothing_told() -> Iterator[None]:
 
 def sayable(text: str) -> bool:
     """Return whether PostgreSQL can hold a text. It holds neither U+0000 nor half a surrogate pair."""
-    return "\0" not in text and not any("\ud800" <= sign <= "\udfff" for sign in text)
+    return "\0" not in text and (text.isascii() or not any("\ud800" <= sign <= "\udfff" for sign in text))
 
 
 def plain(cell: Any) -> Any:

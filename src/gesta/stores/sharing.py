@@ -9,7 +9,7 @@ returns; the cancellation is raised where the task waits next. A lease that is g
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol
 
 import anyio
@@ -264,6 +264,42 @@ class Sharing:
             if synced:
                 self._slowest_s = max(time.perf_counter() - began, FADING * self._slowest_s)
             return True
+
+
+class Look(Struct):
+    """One query about the inboxes of several runs."""
+
+    runs: list[str]
+    done: anyio.Event
+    found: dict[str, list[Letter]] | None = None
+    """None where whoever asked was cancelled, or failed: the others ask again."""
+
+
+class Looks:
+    """The part of a remote store that looks into inboxes: who comes while a query is under way shares the next one."""
+
+    def __init__(self, ask: Callable[[Sequence[str]], Awaitable[dict[str, list[Letter]]]]) -> None:
+        self._ask = ask
+        self._next: Look | None = None
+        self._asking = anyio.Lock(fast_acquire=True)
+
+    async def look(self, run: str) -> list[Letter]:
+        """Return the letters that wait for a run; those of now, for the query begins after this call."""
+        while (look := self._next) is not None:
+            look.runs.append(run)
+            await look.done.wait()
+            if look.found is not None:
+                return look.found[run]
+        look = self._next = Look([run], anyio.Event())
+        try:
+            async with self._asking:
+                self._next = None
+                look.found = await self._ask(look.runs)
+                return look.found[run]
+        finally:
+            if self._next is look:
+                self._next = None
+            look.done.set()
 
 
 def cancel_again(error: BaseException) -> None:

@@ -41,7 +41,7 @@ class Times(list[tuple[float, float]]):
 
 
 async def lone(record: gesta.Record, acting: gesta.Agent, times: Times) -> list[Row]:
-    """Take one run of so many steps; return its rows."""
+    """Run one turn of so many steps; return its rows."""
     cpu, wall = time.process_time(), time.perf_counter()
     outcome = await record.run(acting, "Where are my parcels?")
     times.add(time.process_time() - cpu, time.perf_counter() - wall, STEPS)
@@ -82,7 +82,7 @@ async def alone(server: Server, durability: Any) -> dict[str, float]:
 
 
 async def at_once(server: Server, durability: Any, runs: int) -> dict[str, float]:
-    """Take many runs at once; return CPU and wall microseconds a step."""
+    """Run many turns at once; return CPU and wall microseconds a step."""
     times, acting = Times(), agent(STEPS)
     async with gesta.open(server.address(), durability=durability) as record:
         await record.run(acting, "Where are my parcels?")
@@ -95,7 +95,7 @@ async def at_once(server: Server, durability: Any, runs: int) -> dict[str, float
 
 
 async def work(address: str, first: int) -> list[float]:
-    """Take turns of sessions one after the other, as one worker; return the milliseconds of each."""
+    """Run turns of sessions one after the other, as one worker; return the milliseconds of each."""
     took, acting = [], agent(2)
     async with gesta.open(address, durability="normal") as record:
         for number in range(TURNS):

@@ -18,7 +18,7 @@ from gesta.kinds import Kind
 
 StepNode = Literal["Question", "Analysis", "ToolUse", "Thought", "Observation", "Retrieval", "Approval", "Conclusion"]
 PatternNode = Literal["PatternDecision", "Decomposition", "Plan", "Finding", "StepResult", "Synthesis"]
-NodeType = StepNode | PatternNode | Literal["Resolution", "Artifact", "Summary", "Note", "Entry"]
+NodeType = StepNode | PatternNode | Literal["Resolution", "Artifact", "Summary", "Note", "Instructions", "Entry"]
 """What an entry is in an explanation. `Entry` is any other entry that somebody asked about."""
 
 Key = tuple[str, int]

@@ -185,16 +185,17 @@ def test_what_adopting_wrote_is_told_as_json(filled: Gesta, run_id: Find):
 
 def test_a_mirror_is_adopted_by_name_when_its_record_is_lost(filled: Gesta):
     filled("push", "runs.gesta", "copy.gesta")
-    filled("approve", "pay", "--record", "copy.gesta")
-    refused = filled("resume", "pay", "agent.py:desk", "--record", "copy.gesta")
-    assert refused.exit_code == 1
-    assert "is a mirror of the same run in the record with id" in refused.stderr
+    for said in (["approve", "pay"], ["resume", "pay", "agent.py:desk"]):
+        refused = filled(*said, "--record", "copy.gesta")
+        assert refused.exit_code == 1
+        assert "is a mirror of the same run in the record with id" in refused.stderr
     assert filled("adopt", "pay", "--record", "copy.gesta").exit_code == 2
     done = filled("adopt", "pay", "--record", "copy.gesta", "--by", "ann", "--yes")
     assert done.stdout == "adopted by ann: 1 run may go on\n"
     again = filled("adopt", "pay", "--record", "copy.gesta", "--yes", "--json")
     assert json.loads(again.stdout) == {"adopted": False, "by": json.loads(again.stdout)["by"], "runs": []}
     assert "They go on in this record already." in again.stderr
+    filled("approve", "pay", "--record", "copy.gesta")
     assert filled("resume", "pay", "agent.py:desk", "--record", "copy.gesta").exit_code == 0
 
 

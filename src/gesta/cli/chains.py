@@ -7,6 +7,7 @@ it stands under. What does not fit is left out, earlier turns first, and counted
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import msgspec
 from rich.cells import cell_len, chop_cells
@@ -14,14 +15,17 @@ from rich.cells import cell_len, chop_cells
 from gesta.cli.layout import fold, page_width, wrap
 from gesta.cli.options import OnRecord
 from gesta.cli.pages import reading
-from gesta.cli.talk import BOLD, Stop, harmless, json_line, put, put_all, say, styled
+from gesta.cli.talk import BOLD, Stop, count, harmless, json_line, put, put_all, say, styled
 from gesta.kinds import Kind
 from gesta.record.record import Record
 from gesta.views.across import explain_run
+from gesta.views.drawn import Drawn, drawn, narrowed
 from gesta.views.lineage import Explanation, Node
 
 LINES, WIDEST = 40, 100
 """Lines and columns that are shown, unless all is asked for."""
+BEFORE = 30
+"""Characters that are shown before the first passage."""
 PASSAGES = 4
 """Lines that are shown of a retrieval."""
 SOURCES = 5
@@ -37,14 +41,16 @@ UNDER = {"Thought": "Analysis", "ToolUse": "Analysis"} | dict.fromkeys(
 def why(options: OnRecord, run: str, entry: int | None, *, everything: bool) -> None:
     """Show what an entry was made from."""
     found = reading(options, lambda record: _explained(record, run, entry))
-    if options.json:
-        put_all(json_line(msgspec.to_builtins(node)) for node in found.nodes)
-        return
     target = found.nodes[-1]
-    width = page_width() if everything else min(page_width(), WIDEST)
-    put(styled(f"what entry {target.seq} of run {harmless(target.run)} was made from", BOLD, sys.stdout))
-    put_all(Page(found, width=width, everything=everything).lines())
     answer = target.kind is Kind.Assistant or target.type == "Conclusion"
+    passages = drawn(found) if answer else ()
+    if options.json:
+        put_all(json_line({**msgspec.to_builtins(node), **_drawn(node, passages)}) for node in found.nodes)
+        return
+    width = page_width() if everything else min(page_width(), WIDEST)
+    how = "drew on" if passages and not everything else "was made from"
+    put(styled(f"what entry {target.seq} of run {harmless(target.run)} {how}", BOLD, sys.stdout))
+    put_all(Page(found, passages, width=width, everything=everything).lines())
     if entry is None and not answer:
         say("There is no answer yet; this is the last that was said or done.")
     elif answer and not found.questions:
@@ -52,6 +58,11 @@ def why(options: OnRecord, run: str, entry: int | None, *, everything: bool) -> 
     if not found.complete:
         asked = ", ".join(found.questions)
         say(f"No causes lead from it to its question, {asked}: whoever wrote it down named none.")
+
+
+def _drawn(node: Node, passages: Sequence[Drawn]) -> dict[str, Any]:
+    """Return where the words stand in a source that its answer drew on, and where in the answer."""
+    return {"drawn": [[each.start, each.end, each.at, each.to] for each in passages if each.id == node.id]}
 
 
 async def _explained(record: Record, run: str, seq: int | None) -> Explanation:
@@ -65,8 +76,9 @@ async def _explained(record: Record, run: str, seq: int | None) -> Explanation:
 class Page:
     """The nodes of an explanation as lines."""
 
-    def __init__(self, found: Explanation, *, width: int, everything: bool) -> None:
+    def __init__(self, found: Explanation, passages: Sequence[Drawn], *, width: int, everything: bool) -> None:
         self._found, self._width, self._everything = found, width, everything
+        self._passages = passages
         self._nodes = {node.id: node for node in found.nodes}
         self._kept = self._nodes if everything else self._fitting()
         self._children: dict[str, list[Node]] = {}
@@ -85,11 +97,15 @@ class Page:
         missing = Counter(node.type for node in self._nodes.values() if node.id not in self._kept)
         if missing:
             told = ", ".join(f"{number} {type_}" for type_, number in missing.most_common())
+            if self._passages:
+                told = f"{count(missing.total(), 'entry')} of which nothing stands in it"
             yield self._cut(f"left out: {told} (--all shows them)", self._width)
 
     def _fitting(self) -> dict[str, Node]:
-        """Leave out nodes, those of earlier turns first, until the rest fits the page."""
-        kept, found = dict(self._nodes), self._found
+        """Leave out what the answer did not draw on, and then, earlier turns first, what does not fit the page."""
+        found = self._found
+        wanted = narrowed(found, self._passages) if self._passages else self._nodes
+        kept = {id: node for id, node in self._nodes.items() if id in wanted}
         target = found.nodes[-1]
         asked = [self._nodes[id].seq for id in found.questions if id in self._nodes]
         first = min(asked, default=0)
@@ -159,7 +175,10 @@ class Page:
         """Name what a node was made from, where the tree does not show it."""
         if list(node.derived_from) == [self._over.get(node.id)] or not node.derived_from:
             return ""
-        sources = [self._nodes[id] for id in node.derived_from if id in self._nodes]
+        shown = self._kept if self._passages else self._nodes
+        sources = [shown[id] for id in node.derived_from if id in shown]
+        if not sources:
+            return ""
         numbers = [self._number(each, node.run) for each in sources]
         more = f" and {len(numbers) - SOURCES} more" if len(numbers) > SOURCES else ""
         return f" ← {', '.join(numbers[:SOURCES])}{more}{' (inferred)' if node.inferred else ''}"
@@ -169,8 +188,24 @@ class Page:
         """Write the seq of a node, with its run where that is another."""
         return str(node.seq) if node.run == run else f"{harmless(node.run[:8])}.{node.seq}"
 
+    def _marked(self, node: Node) -> str:
+        """Return the text of a node from shortly before its first passage on, with the passages in brackets."""
+        target = self._found.nodes[-1].id
+        own = [(each.start, each.end) for each in self._passages if each.id == node.id]
+        spans = sorted({(each.at, each.to) for each in self._passages} if node.id == target else set(own))
+        marked, end = "", 0
+        first = spans[0][0] if spans and node.id != target else 0
+        if first > BEFORE:
+            end, marked = first - BEFORE, "..."
+        for start, stop in spans:
+            if start >= end:
+                marked += f"{node.text[end:start]}[{node.text[start:stop]}]"
+                end = stop
+        return marked + node.text[end:]
+
     def _lines_of(self, node: Node) -> list[str]:
-        lines = harmless(node.text).strip().split("\n")
+        text = self._marked(node) if self._passages and not self._everything else node.text
+        lines = harmless(text).strip().split("\n")
         return fold(lines, PASSAGES) if node.type == "Retrieval" else [" ".join(" ".join(lines).split())]
 
     def _text(self, node: Node, width: int) -> Sequence[str]:
@@ -178,6 +213,8 @@ class Page:
         said = f"{harmless(node.status)} " if node.status is not None else ""
         if self._everything:
             return wrap(said + harmless(node.text).strip(), width)
+        if self._passages and node.id == self._found.nodes[-1].id:
+            return wrap(said + self._marked(node).strip(), width)
         first, *rest = self._lines_of(node)
         return [self._cut(line, width) for line in (said + first, *rest)]
 

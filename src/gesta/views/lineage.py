@@ -131,6 +131,7 @@ def explanation(state: State, target: Key) -> Explanation:
     asked = state.questions.get(target, ())
     ids = tuple(state.entries[key].id for key in asked)
     nodes = _nodes(state, [*_ordered(state, wanted - {target}), target], target)
+    nodes = (*_instructions(state, wanted), *nodes)
     return Explanation(state.entries[target].id, nodes, ids, wanted.issuperset(asked), _elsewhere(state, wanted))
 
 
@@ -154,6 +155,21 @@ def unexplained(entries: Iterable[Entry]) -> Unexplained:
     lost = [id for id, reach, asked in answers if not all(reach >> numbers[each] & 1 for each in asked)]
     unprompted = [id for id, _, asked in answers if not asked]
     return Unexplained(state.lacks, tuple(lost), tuple(unprompted), sum(map(_inferred, state.entries.values())))
+
+
+def _instructions(state: State, wanted: set[Key]) -> Iterator[Node]:
+    """Yield the instructions that stood in the requests of an explanation: a header holds them."""
+    headers = {
+        (run, content.header)
+        for run, seq in wanted
+        if isinstance(content := state.entries[run, seq].content, kinds.RequestContent)
+    }
+    for key in sorted(headers & state.entries.keys()):
+        entry = state.entries[key]
+        if isinstance(entry.content, kinds.RequestHeaderContent):
+            text = (entry.content.meta or {}).get("instructions")
+            if isinstance(text, str) and text:
+                yield Node("Instructions", entry.id, entry.run, entry.seq, entry.kind, text)
 
 
 def _inferred(entry: Entry) -> bool:

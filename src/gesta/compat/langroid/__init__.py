@@ -35,7 +35,6 @@ ORDER = (
     "signals",
     "task_log",
     "chat_document",
-    "steering",
     "done_sequences",
     "language_models",
     "callbacks",

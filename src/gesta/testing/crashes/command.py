@@ -62,20 +62,21 @@ def swept(agent: str, messages: Sequence[str], folder: Path, chosen: Sequence[st
     Raises:
         GestaError: it could not be run.
     """
-    scenes: list[Scene] = []
+    total = Report(agents=1)
 
     def scene(name: str) -> Scene:
         place = folder / name
         place.mkdir(parents=True)
-        one = Scene(agent=partial(load, agent), messages=messages, record=str(place / RECORD), witness=place / WITNESS)
-        scenes.append(one)
-        return one
+        return Scene(agent=partial(load, agent), messages=messages, record=str(place / RECORD), witness=place / WITNESS)
 
-    lived(scene("0"), 1, None)
-    for point in range(1, (points := judged(*scenes).points) + 1):
+    first = scene("0")
+    lived(first, 1, None)
+    total.add(judged(first))
+    for point in range(1, (points := total.points) + 1):
         one = scene(str(point))
         lived(one, 1, point)
         lived(one, 2, None)
+        total.add(judged(one))
         for name in chosen:
             other = scene(f"{point}-{name}")
             if name == "again":
@@ -84,13 +85,14 @@ def swept(agent: str, messages: Sequence[str], folder: Path, chosen: Sequence[st
             else:
                 lived(other, 1, point, strike=STRIKES[name])
             lived(other, 3, None)
+            total.add(judged(other))
         _progress(f"struck at point {point} of {points}")
     last, number = scene("all"), 1
     while lived(last, number, number):
         number += 1
         _progress(f"one record, killed {number - 1} times")
-    total = judged(*scenes)
-    total.agents, total.points = 1, points
+    total.add(judged(last))
+    total.points = points
     _progress("")
     return total
 

@@ -1,0 +1,175 @@
+"""What an answer drew on: the values, names and passages of its sources that stand in its words.
+
+Causes say what a model was shown: the whole conversation. This says which of it shows in the answer. It compares words,
+and knows nothing of their meaning: what an answer says in words of its own is not found. A value that stands in several
+sources is found in the first of them, and in those of the answer's own turn.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from decimal import Decimal, InvalidOperation
+
+from msgspec import Struct
+
+from gesta.views.lineage import Explanation, Node
+
+SOURCES = frozenset({"Question", "Observation", "Retrieval", "Instructions", "Resolution", "Artifact", "Summary"})
+"""Nodes that bring something in; the others were made of these."""
+LONGEST = 200_000
+"""Characters of one text that are compared."""
+WORDS, LETTERS = 3, 4
+"""A passage has as many words, one of which has as many letters."""
+ALONE = 5
+"""A word of as many letters counts by itself, if no other source has it."""
+WORD = re.compile(r"\d+(?:[.,:/-]\d+)*|\w+(?:[@.'\u2019_-]\w+)*")
+COMMON = """
+    about after again also because been before being below between both cannot could does doing done down during each
+    either from further have having here itself just more most much only order other over please same shall should some
+    such than thank thanks that their them then there these they this those through under until very what when where
+    which while will with would your yours
+"""
+"""English words that say nothing of a source."""
+COMMON_WORDS = frozenset(COMMON.split())
+
+
+class Drawn(Struct, frozen=True):
+    """Words of an answer that stand in a source."""
+
+    id: str
+    """Of the source, `run.seq`."""
+    start: int
+    end: int
+    """Where they stand in the source's text."""
+    at: int
+    to: int
+    """Where they stand in the answer's text."""
+
+
+class Word(Struct, frozen=True):
+    """A word of a text."""
+
+    key: str
+    """The same for two words that say the same."""
+    start: int
+    end: int
+    value: bool
+    """Whether it is a number, an id, an address or a name: it counts by itself."""
+
+
+def drawn(found: Explanation) -> tuple[Drawn, ...]:
+    """Return what the last node of an explanation drew on, in the order of its words.
+
+    Cost: linear in the texts, for usual ones.
+    """
+    target = found.nodes[-1]
+    sources = [node for node in found.nodes[:-1] if node.type in SOURCES]
+    said = words(target.text)
+    texts = {node.id: words(node.text) for node in sources}
+    held = Counter(key for each in texts.values() for key in {word.key for word in each})
+    own = _own_turn(found)
+    runs = [run for node in sources for run in _runs(said, texts[node.id], node, held)]
+    return tuple(sorted(_nearest(runs, own), key=lambda each: (each.at, each.id)))
+
+
+def narrowed(found: Explanation, passages: Sequence[Drawn]) -> set[str]:
+    """Return the ids of the nodes that show what an answer drew on, and how that came about.
+
+    These are the answer, its questions, instructions, the sources of the passages with the calls that gave them, and
+    what people decided in the answer's own turn.
+    """
+    nodes, own = {node.id: node for node in found.nodes}, _own_turn(found)
+    kept = {found.nodes[-1].id, *found.questions, *(each.id for each in passages)}
+    kept |= {node.id for node in found.nodes if node.type == "Instructions"}
+    kept |= {id for id in own if nodes[id].type in ("Approval", "Resolution", "PatternDecision")}
+    for id in list(kept):
+        left = [id] if id in nodes and nodes[id].type not in ("Question", "Conclusion") else []
+        while left:
+            for above in nodes[left.pop()].derived_from:
+                if above in nodes and above not in kept and nodes[above].type in ("ToolUse", "Approval", "Resolution"):
+                    kept.add(above)
+                    left.append(above)
+    return kept & set(nodes)
+
+
+def words(text: str) -> list[Word]:
+    """Return the words of a text."""
+    found, begins = [], True
+    for match in WORD.finditer(text, 0, LONGEST):
+        word, start, end = match[0], match.start(), match.end()
+        number = word[0].isdigit()
+        marked = any(each.isdigit() or each in "@_" for each in word) and len(word) > 1
+        upper = sum(each.isupper() for each in word)
+        name = word[0].isupper() and (not begins or upper > 1) and len(word) > 1
+        found.append(Word(_number(word) if number else word.lower(), start, end, marked or name))
+        begins = text[end : end + 1] in ".!?:\n" or text[end : end + 2] in ('."', '!"', '?"')
+    return found
+
+
+def _number(word: str) -> str:
+    """Return a number so that 64.9 and 64.90 are the same, and 1,000 and 1000."""
+    plain = word.replace(",", "") if re.fullmatch(r"\d{1,3}(,\d{3})+(\.\d+)?", word) else word
+    try:
+        return str(Decimal(plain).normalize())
+    except InvalidOperation:  # a date, a time, a version
+        return word
+
+
+def _own_turn(found: Explanation) -> set[str]:
+    """Return the ids of the nodes from the first question that an answer answers on."""
+    target = found.nodes[-1]
+    first = min((node.seq for node in found.nodes if node.id in found.questions), default=0)
+    return {node.id for node in found.nodes if node.run != target.run or node.seq >= first}
+
+
+def _runs(said: list[Word], told: list[Word], node: Node, held: Counter[str]) -> Iterator[Drawn]:
+    """Yield the longest runs of words that an answer has in common with a source, where they say something."""
+    places: dict[str, list[int]] = {}
+    for place, word in enumerate(told):
+        places.setdefault(word.key, []).append(place)
+    here = 0
+    while here < len(said):
+        longest, where = 0, 0
+        for place in places.get(said[here].key, ())[:50]:
+            length = 1
+            while (
+                here + length < len(said)
+                and place + length < len(told)
+                and said[here + length].key == told[place + length].key
+            ):
+                length += 1
+            if length > longest:
+                longest, where = length, place
+        run = said[here : here + longest]
+        few = {"Instructions": False, "Question": longest > 1}.get(node.type, True)
+        if longest and _tells(run, held, alone=few):
+            last = where + longest - 1
+            yield Drawn(node.id, told[where].start, told[last].end, run[0].start, run[-1].end)
+        here += max(longest, 1)
+
+
+def _tells(run: list[Word], held: Counter[str], *, alone: bool) -> bool:
+    """Return whether words in common say that one text was made from the other.
+
+    Args:
+        alone: whether a single word of some length does.
+    """
+    if any(word.value for word in run):
+        return True
+    content = [word for word in run if len(word.key) >= LETTERS and word.key not in COMMON_WORDS]
+    if len(run) >= WORDS and content:
+        return True
+    return alone and any(len(word.key) >= ALONE and held[word.key] == 1 for word in content)
+
+
+def _nearest(runs: Iterable[Drawn], own: set[str]) -> Iterator[Drawn]:
+    """Yield, of passages with the same words of the answer, the longest: the first such, and those of its turn."""
+    every = sorted(runs, key=lambda each: each.at - each.to)  # the longest first, and else in the order of the record
+    kept: list[Drawn] = []
+    for each in every:
+        over = [other for other in kept if other.at < each.to and each.at < other.to]
+        longer = any(other.to - other.at > each.to - each.at for other in over)
+        if longer or (over and each.id not in own):
+            continue
+        kept.append(each)
+    yield from kept

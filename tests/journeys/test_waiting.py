@@ -48,6 +48,19 @@ async def test_a_question_waits_for_a_person_and_the_answer_is_the_result() -> N
         assert results(await record.read(outcome.run)) == ["L"]
 
 
+async def test_a_question_stays_asked_where_the_agent_that_goes_on_has_no_such_tool() -> None:
+    model = gesta.scripted(gesta.call("ask_person", question="Which size?"), "Size L it is.")
+    agent = gesta.Agent("desk", model=model, tools=[ask_person()])
+    changed = gesta.Agent("desk", model=model)
+    async with gesta.open() as record:
+        outcome = await record.run(agent, "A shirt, please.", session="s")
+        still = await record.resume(outcome.run, changed)
+        assert [each.what for each in still.waiting] == ["question"]
+        await record.answer(outcome.run, "L", by="ann")
+        assert (await record.resume(outcome.run, changed)).answer == "Size L it is."
+        assert results(await record.read(outcome.run)) == ["L"]
+
+
 async def test_a_person_may_change_the_arguments_or_answer_instead_of_the_tool() -> None:
     DONE.clear()
     model = gesta.scripted(gesta.call("pay", euros=100), gesta.call("pay", euros=7), "Done.")

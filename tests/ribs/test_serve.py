@@ -53,6 +53,12 @@ def test_a_turn_waits_for_an_approval_and_goes_on_when_it_comes(desk: str) -> No
     said = {"message": "Thanks."}
     assert "Thanks." in post(desk, "/sessions/pay/messages", said).json()["answer"]  # behind the turn that went on
     assert httpx2.get(f"{desk}/runs/pay").json()["turns"] == 2
+    texts = [each["text"] for each in httpx2.get(f"{desk}/sessions/pay").json()["messages"]]
+    assert "It says: 6490 cents for order 42 are on their way" in texts
+    assert "pay" in [each["name"] for each in httpx2.get(f"{desk}/sessions").json()]
+    assert len(httpx2.get(f"{desk}/sessions?limit=1").json()) == 1
+    (called,) = [each for each in httpx2.get(f"{desk}/sessions/pay?calls=1").json()["messages"] if each["calls"]]
+    assert called["calls"][0]["tool"] == "refund"
 
 
 def test_what_was_denied_does_not_run_and_a_second_word_is_refused(desk: str) -> None:

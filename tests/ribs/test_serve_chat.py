@@ -30,8 +30,10 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]
 
 
 @pytest.fixture
-def client(place: tuple[str, Path]) -> openai.OpenAI:
-    return openai.OpenAI(base_url=f"{place[0]}/v1", api_key="none", max_retries=0)
+def client(place: tuple[str, Path]) -> Iterator[openai.OpenAI]:
+    """A client as it is by default: it tries again what failed."""
+    with openai.OpenAI(base_url=f"{place[0]}/v1", api_key="none") as client:
+        yield client
 
 
 def say(client: openai.OpenAI, messages: Messages, text: str, **more: Any) -> Any:
@@ -164,8 +166,9 @@ def test_an_invented_call_is_refused(client: openai.OpenAI) -> None:
         complete(client, messages)
 
 
-def test_a_turn_that_waits_says_so_and_the_next_message_waits_behind_it(place: tuple[str, Path]) -> None:
-    client = openai.OpenAI(base_url=f"{place[0]}/v1", api_key="none")
+def test_a_turn_that_waits_says_so_and_the_next_message_waits_behind_it(
+    client: openai.OpenAI, place: tuple[str, Path]
+) -> None:
     messages: Messages = []
     waits = say(client, messages, "I want a refund.", user="waits")
     assert waits.choices[0].message.content == "⏳ This waits for: approval of refund."
@@ -175,8 +178,7 @@ def test_a_turn_that_waits_says_so_and_the_next_message_waits_behind_it(place: t
     assert post(place[0], f"/runs/{waits.run}/approve", {"by": "ann"}).status_code == 202
 
 
-def test_a_request_that_is_sent_again_is_answered_once(place: tuple[str, Path]) -> None:
-    client = openai.OpenAI(base_url=f"{place[0]}/v1", api_key="none")
+def test_a_request_that_is_sent_again_is_answered_once(client: openai.OpenAI, place: tuple[str, Path]) -> None:
     for headers in ({"Idempotency-Key": "k1"}, {"x-stainless-retry-count": "1"}):
         messages: Messages = [{"role": "user", "content": f"Once, by {[*headers]}."}]
         runs = set()
@@ -202,9 +204,12 @@ def test_instructions_of_the_client_come_after_the_agents_own(tmp_path: Path) ->
         return "Seen."
 
     agent = gesta.Agent("desk", model=gesta.function(look), instructions="Be kind.")
-    with served(tmp_path / "r.gesta", agents=[agent]) as address:
-        client = openai.OpenAI(base_url=f"{address}/v1", api_key="none")
-        complete(client, [{"role": "system", "content": "Be short."}, {"role": "user", "content": "x"}])
+    told = [{"role": "system", "content": "Be short."}, {"role": "user", "content": "x"}]
+    with (
+        served(tmp_path / "r.gesta", agents=[agent]) as address,
+        openai.OpenAI(base_url=f"{address}/v1", api_key="none") as client,
+    ):
+        complete(client, told)
     assert seen == ["Be kind.\n\nBe short."]
 
 
@@ -227,8 +232,9 @@ def test_a_wrong_request_is_told_what_was_expected(place: tuple[str, Path], body
     assert said in refused.json()["error"]["message"]
 
 
-def test_a_turn_that_fails_is_an_error_of_the_server_and_not_taken_twice(place: tuple[str, Path]) -> None:
-    client = openai.OpenAI(base_url=f"{place[0]}/v1", api_key="none", max_retries=2)
+def test_a_turn_that_fails_is_an_error_of_the_server_and_not_taken_twice(
+    client: openai.OpenAI, place: tuple[str, Path]
+) -> None:
     with pytest.raises(openai.InternalServerError, match="the model is broken"):
         say(client, [], "Please break.", user="fails")
     connection = apsw.Connection(str(place[1]))

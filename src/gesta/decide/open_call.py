@@ -54,6 +54,8 @@ def _alone(agent: Agent, call: OpenCall, state: RunState) -> Course:
         return _doubt(agent, call, state)
     if call.answer is not None or (call.approval is not None and call.approval.verdict == "answered"):
         return "settle"
+    if tool is None and call.question is not None:  # a person was asked, and may still answer
+        return "question"
     if tool is None or (call.approval is not None and call.approval.verdict == "denied"):
         return "close"
     if call.check is not None and call.check.verdict == "refused":

@@ -36,6 +36,8 @@ class Place(Struct, frozen=True):
 PLACES = (
     Place("GET", "/health", runs.health),
     Place("GET", "/agents", runs.agents),
+    Place("GET", "/sessions", runs.sessions),
+    Place("GET", "/sessions/{session}", runs.session),
     Place("POST", "/sessions/{session}/messages", runs.message, bodies.NewMessage, streams=True),
     Place("GET", "/waiting", runs.waiting),
     Place("GET", "/runs/{run}", runs.run),

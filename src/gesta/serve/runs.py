@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from gesta.events import Event
 from gesta.perform.result import plain
-from gesta.serve.bodies import NewMessage, answered, read, shown
+from gesta.serve.bodies import NewMessage, Refused, answered, read, shown
 from gesta.serve.people import found
 from gesta.serve.service import Service
 from gesta.serve.sse import EventStream, encoded, line
@@ -47,6 +47,22 @@ async def message(request: Request, service: Service) -> Response:
     return EventStream(lines(), service.draining, leave=service.turns.free)
 
 
+async def sessions(request: Request, service: Service) -> Response:
+    """List the sessions, the one that was active last first; `limit` says how many."""
+    limit = request.query_params.get("limit", "")
+    if limit and not (limit.isascii() and limit.isdecimal() and 0 < int(limit[:9]) == int(limit)):
+        raise Refused(400, "BadRequest", f"limit is {limit!r:.40}, expected a whole number from 1 on.")
+    return answered(await service.record.sessions(int(limit) if limit else None))
+
+
+async def session(request: Request, service: Service) -> Response:
+    """Show what was said in a session, with the calls that were made if `calls` is 1, and what it waits for."""
+    record, name = service.record, request.path_params["session"]
+    said = await record.history(name, calls=request.query_params.get("calls") in ("1", "true"))
+    run = (await record.find(name)).run
+    return answered({"session": name, "messages": said, "waiting": await record.waiting(run)})
+
+
 async def run(request: Request, service: Service) -> Response:
     """Show where a run stands."""
     record, name = service.record, await found(request, service)
@@ -68,9 +84,7 @@ async def run(request: Request, service: Service) -> Response:
 
 async def waiting(_request: Request, service: Service) -> Response:
     """List what open turns of all sessions wait for."""
-    record = service.record
-    open_ = [row.run for row in await record.store.runs() if row.parent_run is None]
-    return answered([each for run in open_ for each in await record.waiting(run)])
+    return answered([wait for each in await service.record.sessions() for wait in each.waiting])
 
 
 def told(event: Event) -> bytes:

@@ -18,7 +18,7 @@ import anyio
 import anyio.lowlevel
 import msgspec
 
-from gesta.agent import Agent
+from gesta.agent import Agent, with_model_of
 from gesta.decide.approval import Approver
 from gesta.entry import Entry
 from gesta.errors import BadAddress, GestaError, MissingExtra, nearest, refuse_unknown
@@ -88,7 +88,14 @@ def price(name: str, budget: Budget | None = None) -> Price | None:
 
 
 def bind(agent: Agent, models: dict[str, Model] | None = None) -> Agent:
-    """Return the agent with its model and formatter in place of their addresses; `models` keeps models by address."""
+    """Return the agent with its model and formatter in place of their addresses; `models` keeps models by address.
+
+    Raises:
+        BadAddress: it has no model, or an address leads nowhere.
+    """
+    if agent.lacks_model:
+        known = "in the agent, in record.run(...), or with --model; model=gesta.scripted(...) needs no key"
+        raise BadAddress(f"Agent {agent.name!r} has no model. Give it one, as in model='openai:gpt-5-mini': {known}.")
     changes: dict[str, Any] = {}
     if isinstance(agent.model, str) and agent.model:
         kept = {} if models is None else models
@@ -102,7 +109,8 @@ def bind(agent: Agent, models: dict[str, Model] | None = None) -> Agent:
     if (rule := agent.policy.compact) is not None and rule.by is not None:  # raises at once if the key is missing
         rule = msgspec.structs.replace(rule, by=bind(rule.by, models))
         changes["policy"] = msgspec.structs.replace(agent.policy, compact=rule)
-    tools = [described(tool) for tool in agent.tools]
+    asked = changes.get("model", agent.model)
+    tools = [with_model_of(described(tool), asked) for tool in agent.tools]
     if any(new is not old for new, old in zip(tools, agent.tools, strict=True)):
         changes["tools"] = tools
     return msgspec.structs.replace(agent, **changes) if changes else agent

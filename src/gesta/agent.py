@@ -15,7 +15,7 @@ from msgspec import Struct
 from msgspec.structs import force_setattr, replace
 
 from gesta.codec.rows import digest_of
-from gesta.errors import AgentError, BadAddress, BadArguments, BadTool
+from gesta.errors import AgentError, BadArguments, BadTool
 from gesta.function_tool.context import Context
 from gesta.function_tool.output import ANSWER, Output, T, output_of
 from gesta.function_tool.tool import Tool, tool
@@ -85,7 +85,8 @@ class Agent(Struct, Generic[T], frozen=True, metaclass=Spelled):
 
     name: str
     model: Model | str = ""
-    """A model, or an address `provider:model`. An agent with a program needs no model."""
+    """A model, or an address `provider:model`. An agent with a program needs no model; any other may get it later: from
+    the options of a turn, from `--model`, or from the agent whose tool it is."""
     instructions: Instructions = ""
     """What the model is told first. A function is called once in a turn, and what it gives is on record."""
     tools: Sequence[Tool] = ()
@@ -119,9 +120,6 @@ class Agent(Struct, Generic[T], frozen=True, metaclass=Spelled):
 
     def __post_init__(self) -> None:
         """Refuse two tools of one name: a model could not tell them apart."""
-        if self.model == "" and self.program is None:
-            known = "model='openai:gpt-5-mini', or model=gesta.scripted(...) for one that needs no key"
-            raise BadAddress(f"Agent {self.name!r} has no model. Write {known}.")
         if self.hooks is not None and self.program is not None:
             found = f"Agent {self.name!r} has a program and hooks, which are asked where a model is"
             raise AgentError(f"{found}. Have the program check, or give the hooks to the agents that it calls.")
@@ -191,6 +189,11 @@ class Agent(Struct, Generic[T], frozen=True, metaclass=Spelled):
         """Return the formatter that was bound."""
         assert not isinstance(self.formatter, str), f"agent {self.name!r} was not bound"
         return self.formatter
+
+    @property
+    def lacks_model(self) -> bool:
+        """Whether it needs a model, and has none yet."""
+        return self.model == "" and self.program is None
 
     def as_tool(self, name: str | None = None, description: str = "") -> Tool:
         """Return a tool that this agent answers in a child run. A second attempt continues the same child run."""
@@ -278,3 +281,11 @@ class Agent(Struct, Generic[T], frozen=True, metaclass=Spelled):
             if known is not None and packed:
                 known[packed] = digest
         return AgentRef(name=self.name, digest=digest, hint=self.hint, catalog=self.catalog)
+
+
+def with_model_of(tool: Tool, asked: Model | str) -> Tool:
+    """Return a tool whose agent, if it has no model, asks that of the agent which has the tool."""
+    if not isinstance(tool.agent, Agent) or not tool.agent.lacks_model:
+        return tool
+    below = replace(tool.agent, model=asked)
+    return replace(tool, agent=below, function=below.as_tool(tool.name).function)

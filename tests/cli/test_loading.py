@@ -3,9 +3,14 @@
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.cli.conftest import Gesta
+
+import gesta as library
+from gesta.errors import BadAddress
+from gesta.kinds import RequestHeaderContent
 
 BROKEN = """
 def helper():
@@ -155,3 +160,59 @@ def test_no_command_imports_what_a_record_names(gesta: Gesta, folder: Path):
     ):
         gesta(*words)
         assert not (folder / "ran").exists(), words
+
+
+BARE = """
+import gesta
+
+@gesta.tool(effect="pure")
+def look() -> str:
+    "Look."
+    return "seven lamps"
+
+desk = gesta.Agent("desk", instructions="Be brief.", tools=[look])
+boss = gesta.Agent("boss", tools=[desk.as_tool()])
+"""
+
+
+def test_an_agent_without_a_model_is_given_one_by_the_command_and_so_are_the_agents_that_are_its_tools(
+    gesta: Gesta, folder: Path
+):
+    (folder / "bare.py").write_text(BARE, encoding="utf-8")
+    gesta("run", "agent.py:plain", "x")
+    for words in (["run", "bare.py:desk", "How many?"], ["work", "bare.py:desk", "--once"]):
+        done = gesta(*words)
+        assert done.exit_code == 2
+        assert (
+            "error: Agent 'desk' of bare.py:desk has no model. Add --model openai:gpt-5-mini, or any that `gesta models` "
+            "lists, or write model=... in the file; model=gesta.scripted(...) needs no key.\n" in done.stderr
+        )
+    done = gesta("run", "bare.py:desk", "How many?", "--base-url", "http://127.0.0.1:9")
+    assert (done.exit_code, "Add --model NAME" in done.stderr) == (2, True)
+    done = gesta("work", "bare.py:desk", "--once", "--model", "openai:gpt-5-mini")
+    assert (done.exit_code, done.stderr.endswith("Nothing was due.\n")) == (0, True)
+    done = gesta("run", "bare.py:desk", "How many?", "--model", "openai:gpt-5-mini")
+    assert done.exit_code == 1
+    assert "OPENAI_API_KEY" in done.stderr, "the model is known, its key is missing"
+
+
+async def test_an_agent_without_a_model_takes_that_of_the_turn_or_of_the_agent_whose_tool_it_is(folder: Path):
+    names: dict[str, Any] = {}
+    exec(BARE, names)
+    asked: list[str] = []
+
+    def answer(messages: list[dict[str, Any]], header: RequestHeaderContent) -> Any:
+        asked.append((header.tools or [{}])[0]["name"])
+        return "Seven." if messages[-1]["role"] == "tool" else library.call(asked[-1], **ARGS[asked[-1]])
+
+    async with library.open(folder / "r.gesta") as record:
+        with pytest.raises(
+            BadAddress, match=r"Agent 'boss' has no model\. Give it one, as in model='openai:gpt-5-mini'"
+        ):
+            await record.run(names["boss"], "How many?")
+        assert await record.store.runs() == [], "nothing was begun"
+        outcome = await record.run(names["boss"], "How many?", model=library.function(answer))
+    assert (outcome.answer, asked) == ("Seven.", ["desk", "look", "look", "desk"])
+
+
+ARGS = {"desk": {"task": "How many?"}, "look": {}}

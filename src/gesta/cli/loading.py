@@ -59,13 +59,32 @@ def with_model(agent: Agent, name: str | None, base_url: str | None) -> Agent:
 
     Raises:
         Stop: the options have a base URL, but no model.
+        BadAddress: the agent has no model, and the options name none.
     """
-    name = name or (agent.model if isinstance(agent.model, str) else None)
+    name = name or (agent.model if isinstance(agent.model, str) else None) or None
     if base_url and name is None:
         raise Stop("--base-url says where, but not which model. Add --model NAME, by that server's own name for it.")
+    if name is None and agent.lacks_model:
+        raise BadAddress(_lacks_model(agent))
     if name is not None and (base_url or name != agent.model):
         agent = msgspec.structs.replace(agent, model=model(name, base_url))
     return bind(agent)
+
+
+def with_default(agents: Sequence[Agent], name: str | None) -> list[Agent]:
+    """Return agents, those without a model with the one that is named. Raises BadAddress if an agent has none then."""
+    made = [msgspec.structs.replace(each, model=name) if name and each.lacks_model else each for each in agents]
+    for each in made:
+        if each.lacks_model:
+            raise BadAddress(_lacks_model(each))
+    return made
+
+
+def _lacks_model(agent: Agent) -> str:
+    return (
+        f"Agent {agent.name!r} of {agent.hint or 'its file'} has no model. Add --model openai:gpt-5-mini, or any that "
+        "`gesta models` lists, or write model=... in the file; model=gesta.scripted(...) needs no key."
+    )
 
 
 def _found(address: str) -> tuple[str, ModuleType, Agent]:

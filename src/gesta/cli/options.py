@@ -85,6 +85,12 @@ Call = Annotated[
 ]
 
 
+DefaultModel = Annotated[
+    str | None,
+    typer.Option("--model", metavar="PROVIDER:NAME", help="The model of agents that have none.", show_default=False),
+]
+
+
 @dataclass(frozen=True, kw_only=True)
 class WorkOptions(OnRecord):
     """Options of `work`."""
@@ -93,6 +99,7 @@ class WorkOptions(OnRecord):
         list[str],
         typer.Argument(metavar="FILE.py:NAME...", help="The agents whose runs it goes on with.", show_default=False),
     ]
+    model: DefaultModel = None
     once: Annotated[bool, typer.Option("--once", help="Look once, and end when all that is due is done.")] = False
     jobs: Annotated[int, typer.Option("--jobs", metavar="N", min=1, help="Turns that are taken at once.")] = 4
     every: Annotated[float, typer.Option("--every", metavar="SECONDS", min=0.05, help="Time between two looks.")] = 1.0

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from gesta.cli.app import command
-from gesta.cli.options import OnRecord
+from gesta.cli.options import DefaultModel, OnRecord
 from gesta.cli.talk import DIM, Stop, json_line, put, say
 from gesta.errors import MissingExtra
 
@@ -53,6 +53,7 @@ class ServeCommandOptions(OnRecord):
     body_bytes: Annotated[int, typer.Option("--body-bytes", min=1, help="Bytes of one request.")] = 8 * 2**20
     turns: Annotated[int, typer.Option("--turns", min=1, help="Turns that are taken at once.")] = 64
     followers: Annotated[int, typer.Option("--followers", min=1, help="Streams that are open at once.")] = 1000
+    model: DefaultModel = None
     no_work: Annotated[
         bool, typer.Option("--no-work", help="Do not go on with turns that were left open or answered.")
     ] = False
@@ -66,7 +67,7 @@ def serve(options: ServeCommandOptions) -> int:
     next start, or in another process.
     """
     from gesta.address import open_record
-    from gesta.cli.loading import load_all
+    from gesta.cli.loading import load_all, with_default
 
     try:
         from gesta.serve.access import Access, local
@@ -81,6 +82,7 @@ def serve(options: ServeCommandOptions) -> int:
             "token of 32 characters or so, or leave --host out."
         )
     agents, approver = load_all(options.agents)
+    agents = with_default(agents, options.model)
     record = options.target(new=True)
     access = Access(
         tokens=tokens,

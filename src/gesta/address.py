@@ -93,7 +93,7 @@ def bind(agent: Agent, models: dict[str, Model] | None = None) -> Agent:
     Raises:
         BadAddress: it has no model, or an address leads nowhere.
     """
-    if agent.lacks_model:
+    if agent.model == "" and agent.lacks_model:
         known = "in the agent, in record.run(...), or with --model; model=gesta.scripted(...) needs no key"
         raise BadAddress(f"Agent {agent.name!r} has no model. Give it one, as in model='openai:gpt-5-mini': {known}.")
     changes: dict[str, Any] = {}
@@ -110,7 +110,7 @@ def bind(agent: Agent, models: dict[str, Model] | None = None) -> Agent:
         rule = msgspec.structs.replace(rule, by=bind(rule.by, models))
         changes["policy"] = msgspec.structs.replace(agent.policy, compact=rule)
     asked = changes.get("model", agent.model)
-    tools = [with_model_of(described(tool), asked) for tool in agent.tools]
+    tools = [described(tool if tool.agent is None else with_model_of(tool, asked)) for tool in agent.tools]
     if any(new is not old for new, old in zip(tools, agent.tools, strict=True)):
         changes["tools"] = tools
     return msgspec.structs.replace(agent, **changes) if changes else agent

@@ -31,6 +31,7 @@ FOREIGN = [
     "asyncio",
     "anyio",
     "anyio._backends._asyncio",
+    "anyio._core._subprocesses",
     "anyio.from_thread",
     "anyio.to_thread",
     "apsw",
@@ -48,6 +49,7 @@ FOREIGN = [
     "msgspec.json",
     "pathlib",
     "random",
+    "rich._emoji_codes",
     "rich.console",
     "rich.table",
     "secrets",
@@ -55,6 +57,7 @@ FOREIGN = [
     "sqlite3",
     "textwrap",
     "typer",
+    "typer._click.decorators",
     "typer.main",
     "typing",
     "unicodedata",
@@ -70,8 +73,17 @@ OURS = [
     "gesta.views.lineage",
     "gesta.sync",
     "gesta.cli",
+    *(
+        f"gesta.cli.{name}"
+        for name in ("answering", "cataloguing", "comparing", "finding", "keys", "looking", "moving")
+    ),
+    *(f"gesta.cli.{name}" for name in ("running", "serving", "showing", "storing", "why")),
+    *(f"gesta.cli.{name}" for name in ("driving", "files", "loading", "pages", "transcript", "waits")),
+    "gesta.demo.play",
+    "gesta.demo.second",
+    "gesta.models.providers",
 ]
-"""Modules of Gesta that most programs load, with what these import."""
+"""Modules of Gesta that most programs and commands load, with what these import."""
 SELDOM = (20_000, 20, 10)
 """When the garbage collector looks for cycles: as often as Python does of itself, it takes a tenth of the whole time."""
 SIZE = struct.Struct("=q")
@@ -156,10 +168,14 @@ class Hidden(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
     def load(self, names: list[str]) -> None:
         """Load modules of one package, and hide it."""
+        top = names[0].partition(".")[0]
         with self._noting():
+            door = vars(importlib.import_module(top))
+            bare = set(door)
             for name in names:
                 importlib.import_module(name)
-        top = names[0].partition(".")[0]
+        for name in [each for each in door if each not in bare and f"{top}.{each}" not in sys.modules]:
+            del door[name]  # it came with the first use of it
         for name in [each for each in sys.modules if each.partition(".")[0] == top]:
             module = self._modules[name] = sys.modules.pop(name)
             self._specs[name] = module.__spec__

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests import programs
 from tests.cli.conftest import Gesta
 
 from gesta.cli.app import VERBS, app
@@ -20,9 +21,7 @@ FIRST_WORDS_S = 0.3 * 3  # CPU, with room for a busy machine
 
 
 def _gesta(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*MAIN, *words], capture_output=True, text=True, cwd=folder, check=False, stdin=subprocess.DEVNULL
-    )
+    return programs.run([*MAIN[1:], *words], cwd=folder)
 
 
 def test_every_verb_stands_under_its_heading(gesta: Gesta):

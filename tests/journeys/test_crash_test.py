@@ -1,12 +1,11 @@
 """The crash kit finds what a crash does to an agent, and is not fooled by the record that it judges."""
 
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 import pytest
+from tests import programs
 from tests.conftest import FULL
 
 import gesta
@@ -83,11 +82,10 @@ def test_an_agent_is_killed_at_every_write_point_and_nothing_happens_twice(kept:
     assert (folder / "1/record.gesta").exists()
 
 
-@pytest.mark.parametrize("words", [(), ("--cancel",)] if FULL else [("--cancel",)])
+@pytest.mark.parametrize("words", [(), ("--cancel",)] if FULL else [()])
 def test_a_tool_that_says_wrongly_that_nothing_happened_is_found_out(words: tuple[str, ...], tmp_path: Path) -> None:
     (tmp_path / "liar.py").write_text(LIAR)
-    command = [sys.executable, "-m", "gesta.testing", f"{tmp_path}/liar.py:agent", "Pay.", *words]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = programs.run(["-m", "gesta.testing", f"{tmp_path}/liar.py:agent", "Pay.", *words])
     assert done.returncode == 1, done.stderr
     assert "pay   once    " in done.stdout
     assert "WRONG: pay (once) fired 2 times for the call " in done.stdout

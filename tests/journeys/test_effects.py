@@ -12,6 +12,7 @@ from typing import Any
 
 import anyio
 import pytest
+from tests import programs
 
 import gesta
 from gesta.address import Record, bind
@@ -425,9 +426,9 @@ import os, sys, gesta
 agent = gesta.Agent("desk", model=gesta.function(lambda messages, header: os._exit(9)), policy=gesta.Policy(deaths=2))
 print(gesta.run_sync(agent, "go", record=sys.argv[1], session="s", key="k").waiting[0].what)
 """
-    codes = [await anyio.run_process([sys.executable, "-c", program, path], check=False) for _ in range(4)]
+    codes = [programs.run(["-c", program, path]) for _ in range(4)]
     assert [each.returncode for each in codes] == [9, 9, 0, 0]
-    assert codes[-1].stdout == b"deaths\n"
+    assert codes[-1].stdout == "deaths\n"
     well = acting("alive", policy=gesta.Policy(deaths=2))
     async with gesta.open(path) as record:
         run = (await record.find("s")).run
@@ -446,13 +447,13 @@ async def work(verbs, text):
 agent = gesta.Agent("desk", program=work, policy=gesta.Policy(deaths=2))
 print(gesta.run_sync(agent, "go", record=sys.argv[1], session="s", key="k").waiting[0].what)
 """
-    command = [sys.executable, "-c", program, path]
-    assert (await anyio.run_process(command)).stdout.split() == [b"question"]
+    command = ["-c", program, path]
+    assert programs.run(command).stdout.split() == ["question"]
     async with gesta.open(path) as record:
         await record.answer((await record.find("s")).run, "yes", by="ann")
-    codes = [await anyio.run_process(command, check=False) for _ in range(4)]
+    codes = [programs.run(command) for _ in range(4)]
     assert [each.returncode for each in codes] == [9, 9, 0, 0]
-    assert codes[-1].stdout.split() == [b"deaths"]
+    assert codes[-1].stdout.split() == ["deaths"]
 
     async def well(verbs: Any, text: str) -> str:
         await verbs.ask("go on", "Go on?")
@@ -712,7 +713,7 @@ def pay() -> str:
 agent = gesta.Agent("desk", model=gesta.scripted(gesta.call("pay"), "ok"), tools=[pay])
 gesta.run_sync(agent, "go", record=sys.argv[1], session="s", key="k")
 """
-    await anyio.run_process([sys.executable, "-c", program, here], check=False)
+    programs.run(["-c", program, here])
     for part in ("", "-wal"):  # another file: the kernel cannot tell there whether that process lives
         shutil.copy(here + part, there + part)
 

@@ -2,18 +2,18 @@
 
 import json
 import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
 import pytest
+from tests import programs
 from tests.journeys.langroid_programs import PROGRAMS
 
 
 def life(program: str, folder: Path, dies_at: int) -> subprocess.CompletedProcess[str]:
     """Run a program in a process of its own, which dies at a point, or never for 0."""
-    command = [sys.executable, "-m", "tests.journeys.langroid_programs", program, str(folder), str(dies_at)]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+    words = ["-m", "tests.journeys.langroid_programs", program, str(folder), str(dies_at)]
+    return programs.run(words, cwd=programs.ROOT)
 
 
 @pytest.mark.parametrize("program", PROGRAMS)

@@ -1,7 +1,6 @@
 """Patterns as a user drives them: plans, supervisors and routers, with what goes wrong in each."""
 
 import json
-import sys
 from collections import Counter
 from functools import partial
 from pathlib import Path
@@ -12,6 +11,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests import programs
 from tests.journeys.minds import QUICK, everything, goals, joined, mind, plan, told
 from tests.laws.scenes import Tape, again
 
@@ -426,16 +426,8 @@ async def test_a_person_approves_the_call_of_a_child_at_the_command_line_and_the
     async with gesta.open(file, durability="normal") as record:
         waits = await record.run(agent, "why?", session="s", key="m")
         (waiting,) = waits.waiting
-    command = [
-        sys.executable,
-        "-c",
-        "from gesta.cli import main; main()",
-        "approve",
-        str(waiting.run),
-        "--record",
-        file,
-    ]
-    assert (await anyio.run_process(command)).returncode == 0
+    words = ["approve", str(waiting.run), "--record", file]
+    assert programs.run(["-c", "from gesta.cli import main; main()", *words]).returncode == 0
     async with gesta.open(file, durability="normal") as record:
         done = await record.resume(waits.run, agent)
         assert done.answer == "pay=paid 5; tell=TELL"

@@ -3,16 +3,16 @@
 import gzip
 import importlib.util
 import json
+import os
 import re
 import sqlite3
-import subprocess
-import sys
 from contextlib import closing
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
+from tests import programs
 from tests.conftest import sampled
 from tests.journeys.minds import goals, joined, mind
 
@@ -33,13 +33,9 @@ def words(text: str) -> set[str]:
 
 
 def why(record: Path) -> list[str]:
-    told = subprocess.run(
-        [sys.executable, "-c", "from gesta.cli import main; main()", "why", "last", "--record", str(record)],
-        capture_output=True,
-        text=True,
-        check=True,
-        env={"COLUMNS": "100", "PYTHONIOENCODING": "utf-8"},
-    )
+    words = ["-c", "from gesta.cli import main; main()", "why", "last", "--record", str(record)]
+    told = programs.run(words, env=os.environ | {"COLUMNS": "100"})
+    assert told.returncode == 0, told.stderr
     return told.stdout.splitlines()
 
 

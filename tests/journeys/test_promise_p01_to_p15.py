@@ -4,8 +4,6 @@
 `python -m benchmarks.faults --unmend all --tests` shows that they fail without it.
 """
 
-import subprocess
-import sys
 from collections import Counter
 from functools import partial
 from pathlib import Path
@@ -317,10 +315,10 @@ print([each.what for each in outcome.waiting])
 
 
 def test_a_death_counts_also_where_the_next_process_asks_for_an_earlier_answer_first(tmp_path: Path) -> None:
-    words = [sys.executable, "-c", DRIVEN, str(tmp_path / "r.gesta")]
-    lives = [subprocess.run(words, capture_output=True, check=False) for _ in range(4)]
+    words = ["-c", DRIVEN, str(tmp_path / "r.gesta")]
+    lives = [programs.run(words) for _ in range(4)]
     assert [life.returncode for life in lives] == [9, 9, 9, 0]
-    assert lives[-1].stdout == b"['deaths']\n"
+    assert lives[-1].stdout == "['deaths']\n"
 
 
 # ---------------------------------------------------------------------------------------------------- the list itself

@@ -1,11 +1,11 @@
 """How what nobody knows is settled: looking again, a person's word, a parent's cancellation, and a resume after deaths."""
 
-import sys
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
+from tests import programs
 from tests.threads import Held
 
 import gesta
@@ -199,12 +199,12 @@ print(outcome.answer, [each.what for each in outcome.waiting], outcome.run)
 
 
 async def test_a_person_who_resumes_a_run_wakes_what_waits_below_it_for_that(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", DYING, str(tmp_path / "r.gesta")]
-    lives = [await anyio.run_process(command, check=False) for _ in range(3)]
+    words = ["-c", DYING, str(tmp_path / "r.gesta")]
+    lives = [programs.run(words) for _ in range(3)]
     assert [life.returncode for life in lives] == [9, 9, 0]
-    well = await anyio.run_process([*command, "well"], check=False)
-    assert well.stdout.startswith(b"None ['child']"), "a message is nobody's word about deaths"
-    run = well.stdout.split()[-1].decode()
+    well = programs.run([*words, "well"])
+    assert well.stdout.startswith("None ['child']"), "a message is nobody's word about deaths"
+    run = well.stdout.split()[-1]
     rules = gesta.Policy(deaths=2)
     child = gesta.Agent("payer", model=gesta.scripted("Paid."), policy=rules)
     model = gesta.scripted(gesta.call("payer", task="pay"), "ok")

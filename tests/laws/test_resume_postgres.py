@@ -1,11 +1,10 @@
 """Laws 1, 2 and 9 on PostgreSQL: killed after any commit, a turn is taken up by another process with the same end."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from tests import programs
 from tests.postgres import Server
 
 pytest.importorskip("psycopg")
@@ -15,13 +14,8 @@ def test_a_turn_that_is_killed_after_any_commit_ends_the_same_and_pays_once(
     postgres: Server,
     tmp_path: Path,
 ) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.laws.killed_postgres", postgres.address(), tmp_path],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=Path(__file__).parents[2],
-    )
+    words = ["-m", "tests.laws.killed_postgres", postgres.address(), str(tmp_path)]
+    done = programs.run(words, cwd=programs.ROOT)
     assert done.returncode == 0, done.stderr
     *tries, both = map(json.loads, done.stdout.splitlines())
     assert [told["killed"] for told in tries] == [True] * (len(tries) - 1) + [False]

@@ -404,7 +404,7 @@ def test_opening_asks_as_much_of_a_long_record_as_of_a_short_one() -> None:
         for number in range(1_000):
             span[str(number)] = number
     assert asked("sent.gesta") == asked("whole.gesta")
-    assert asked("sent.gesta").count(sqlite_door.SCHEMA) == 2, "one for each connection, and there are two"
+    assert asked("sent.gesta").count(sqlite_door.SCHEMA) == 1, "one for the one connection"
 
 
 HEADINGS = {

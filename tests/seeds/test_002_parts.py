@@ -658,6 +658,7 @@ def test_steering_tools_have_their_names_and_effects() -> None:
         "SendTool": ("send_tool", "", "content", "to"),
         "AgentSendTool": ("agent_send_tool", "", "content", "to"),
         "RecipientTool": ("recipient_message", "", "content", "intended_recipient"),
+        "AddRecipientTool": ("add_recipient", "", "unsent", "intended_recipient"),
         "RewindTool": ("rewind_tool", "", "rewind", ""),
     }
     never = [each.__name__ for each in ALL if not each._allow_llm_use]

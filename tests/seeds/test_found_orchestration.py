@@ -1,13 +1,28 @@
 """What a comparison with Langroid by lot found: one test a finding."""
 
+import json
 from datetime import UTC, datetime
 from typing import Any
 
+import pytest
 from tests.seeds.test_found_langroid import said
 
 import gesta
 import gesta.compat.langroid as lr
-from gesta.compat.langroid.agent.tools.orchestration import ResultTool
+from gesta.compat.langroid.agent.tools import (
+    AddRecipientTool,
+    AgentDoneTool,
+    AgentSendTool,
+    DonePassTool,
+    DoneTool,
+    ForwardTool,
+    PassTool,
+    RecipientTool,
+    ResultTool,
+    RewindTool,
+    SendTool,
+)
+from gesta.compat.langroid.steering import steer
 from gesta.entry import Entry
 from gesta.formatters.tool_calls import ToolCalls
 from gesta.kinds import ChatCompletionContent, Content, SystemContent, ToolCallContent, ToolResultContent
@@ -129,3 +144,220 @@ def test_a_tool_that_nobody_handles_is_no_result() -> None:
     task = lr.Task(made, interactive=False)
     assert task.run("go") is None
     assert task.status is lr.StatusCode.STALLED
+
+
+def test_a_call_is_handed_to_a_sub_task_once_and_its_result_is_known_whoever_speaks_next() -> None:
+    handled: list[int] = []
+
+    class Counted(Double):
+        request: str = "counted"
+
+        def handle(self) -> str:
+            handled.append(self.num)
+            return f"twice is {self.num * 2}"
+
+    said = iter(["__SEND__:bob hi", "and now?", "q"])
+    shown: list[list[str]] = []
+
+    def say(messages: list[dict[str, Any]], _header: Any) -> Any:
+        shown.append([each["content"] for each in messages if each["role"] == "tool"])
+        return gesta.call("counted", num=4) if len(shown) == 1 else "fine"
+
+    ann = lr.ChatAgent(lr.ChatAgentConfig(name="ann", llm=gesta.function(say), use_functions_api=True))
+    ann.callbacks.get_user_response = lambda **_: next(said)
+    ann.enable_message(Counted, handle=False)
+    ann.enable_message(Square)
+    bob, _ = heard("bob", gesta.call("square", num=3))
+    bob.enable_message(Counted, use=False)
+    bob.enable_message(Square)
+    task = lr.Task(ann, interactive=True)
+    task.add_sub_task(lr.Task(bob, interactive=False, single_round=True))
+    task.run("go")
+    assert handled == [4]
+    assert shown == [[], ["twice is 8", "9"]]
+
+
+def test_tokens_that_a_caller_allows_are_the_limit_and_may_be_used_up() -> None:
+    count = iter(range(1000))
+
+    def say(_messages: Any, _header: Any) -> Any:
+        usage = {"prompt_tokens": 5, "completion_tokens": 0}
+        return gesta.reply(calls=[gesta.call("square", num=next(count))], usage=usage)
+
+    made = lr.ChatAgent(lr.ChatAgentConfig(name="ann", llm=gesta.function(say), use_functions_api=True))
+    made.enable_message(Square)
+    task = lr.Task(made, interactive=False)
+    assert (task.run("go", max_tokens=300), task.status) == (None, lr.StatusCode.MAX_TOKENS)
+    assert next(count) == 61
+
+
+# tools that steer a task
+
+
+def written(call: Any) -> str:
+    """A call as a text."""
+    return json.dumps({"request": call.name, **json.loads(call.args)})
+
+
+def sends(*script: Any, native: bool = True) -> tuple[lr.Task, list[str], list[str]]:
+    """A task whose model has `RecipientTool` and a sub-task `bob`, and what both models are told."""
+    ann, told = heard("ann", *script, native=native)
+    ann.enable_message(RecipientTool)
+    bob, asked = heard("bob", "DONE fine", "DONE fine")
+    task = lr.Task(ann, interactive=False)
+    task.add_sub_task(lr.Task(bob, interactive=False))
+    return task, told, asked
+
+
+@pytest.mark.parametrize("native", [True, False])
+@pytest.mark.parametrize("named", [True, False])
+def test_a_text_for_nobody_waits_until_its_recipient_is_added(native: bool, named: bool) -> None:
+    first = gesta.call("recipient_message", intended_recipient="", content="hello") if named else "hello"
+    calls = [first, gesta.call("add_recipient", intended_recipient="bob"), "DONE"]
+    script = [one if native or isinstance(one, str) else written(one) for one in calls]
+    task, told, asked = sends(*script, native=native)
+    task.run("go")
+    assert asked == ["hello"]
+    assert "add_recipient" in told[1]
+    assert told[2] == "fine"
+
+
+def test_a_recipient_without_a_text_is_told_to_the_model() -> None:
+    task, told, asked = sends(gesta.call("add_recipient", intended_recipient="bob"), "DONE")
+    task.run("go")
+    assert (asked, "recipient_message" in told[1]) == ([], True)
+
+
+def test_a_text_is_sent_once() -> None:
+    add = gesta.call("add_recipient", intended_recipient="bob")
+    task, told, asked = sends("hello", add, add, "DONE")
+    task.run("go")
+    assert asked == ["hello"]
+    assert "recipient_message" in told[3]
+
+
+@pytest.mark.parametrize("outside", [True, False])
+def test_words_from_outside_stay_so_when_a_recipient_is_added(outside: bool) -> None:
+    made, _ = heard("ann")
+    made.enable_message(RecipientTool)
+    first, add = made.create_llm_response("hello", tainted=outside), AddRecipientTool(intended_recipient="bob")
+    asked = made.handle_message_fallback(first)
+    doc = made.create_agent_response(tool_messages=[add])
+    steer(doc, [made.create_user_response("go"), first, asked, made.create_llm_response(tool_messages=[add])])
+    assert (doc.content, doc.metadata.recipient, doc.metadata.tainted) == ("hello", "bob", outside)
+
+
+def test_a_tool_may_answer_messages_without_tools_for_its_agent() -> None:
+    class Needed(Square):
+        request: str = "needed"
+
+        @staticmethod
+        def handle_message_fallback(agent: lr.ChatAgent, msg: lr.ChatDocument) -> str:
+            return f"{agent.name}: not {msg.content!r}, but `needed`"
+
+    made, told = heard("ann", "Hm", gesta.call("needed", num=3), "DONE 9")
+    made.enable_message(Needed)
+    assert said(lr.Task(made, interactive=False).run("go")) == "9"
+    assert told[1] == "ann: not 'Hm', but `needed`"
+
+
+def test_a_tool_that_steers_is_carried_out_by_hand() -> None:
+    made = lr.ChatAgent(lr.ChatAgentConfig(name="ann", llm=gesta.scripted("first", "second")))
+    asked = made.create_llm_response("what waits", tainted=True)
+    done = DoneTool(content=5).response(made)
+    assert (done.content, [type(each) for each in done.tool_messages], done.metadata.sender) == (
+        "5",
+        [DoneTool],
+        "Agent",
+    )
+    done = AgentDoneTool(content=5, tools=[Square(num=2)]).response(made)
+    assert (done.content_any, [type(each) for each in done.tool_messages]) == (5, [AgentDoneTool, Square])
+    assert [each.num for each in ResultTool(num=7).response(made).tool_messages] == [7]
+    for tool, recipient in ((PassTool(), ""), (ForwardTool(agent="bob"), "bob")):
+        passed = tool.response(made, asked)
+        assert (passed.content, passed.metadata.recipient, passed.metadata.tainted) == ("what waits", recipient, True)
+    passed = DonePassTool().response(made, asked)
+    assert (passed.content, passed.tool_messages[0].content, passed.metadata.tainted) == (
+        "what waits",
+        "what waits",
+        True,
+    )
+    for sending in (SendTool(to="bob", content="hi"), AgentSendTool(to="bob", content="hi")):
+        sent = sending.response(made, asked)
+        assert (sent.content, sent.metadata.recipient, sent.metadata.sender) == ("hi", "bob", "Agent")
+    sent = RecipientTool(intended_recipient="bob", content="hi").response(made, asked)
+    assert (sent.content, sent.metadata.recipient, sent.metadata.sender, sent.metadata.tainted) == (
+        "hi",
+        "bob",
+        "LLM",
+        True,
+    )
+    assert RecipientTool(intended_recipient="", content="hi").response(made).metadata.recipient == "LLM"
+    assert "recipient_message" in AddRecipientTool(intended_recipient="bob").response(made).content
+    made.llm_response("one")
+    made.llm_response("two")
+    assert RewindTool(n=1, content="better").response(made).content == "better"
+    assert [each.text for each in made.message_history[1:]] == ["one", "better"]
+    assert PassTool().response(made).content == "better"
+
+
+def test_a_handler_may_return_what_a_steering_tool_makes_of_its_document() -> None:
+    class Leave(lr.ToolMessage):
+        request: str = "leave"
+        purpose: str = "To end."
+
+        def response(self, agent: lr.ChatAgent, chat_doc: lr.ChatDocument) -> Any:
+            del chat_doc
+            return DoneTool(content="left").response(agent)
+
+    class Louder(DoneTool):
+        request: str = "louder"
+
+        def response(self, agent: lr.ChatAgent, chat_doc: Any = None) -> Any:
+            doc = super().response(agent, chat_doc)
+            doc.tool_messages[0].content = doc.content.upper()
+            return doc
+
+    for call in (gesta.call("leave"), gesta.call("louder", content="left")):
+        made, _ = heard("ann", call)
+        made.enable_message([Leave, Louder])
+        assert said(lr.Task(made, interactive=False).run("go")).lower() == "left"
+
+
+def test_who_may_not_answer_a_root_is_not_asked() -> None:
+    made, told = heard("ann", "DONE 5")
+    doc = made.create_user_response("go")
+    doc.metadata.block = lr.Entity.LLM
+    assert lr.Task(made, interactive=False).run(doc) is None
+    assert told == []
+
+
+def test_an_agent_that_is_done_does_not_end_an_interactive_root_that_only_a_person_ends() -> None:
+    class Ending(lr.ToolMessage):
+        request: str = "ending"
+        purpose: str = "To end with a <num>."
+        num: int
+
+        def handle(self) -> Any:
+            return AgentDoneTool(content=self.num, tools=[self])
+
+    for only in (True, False):
+        count = iter(range(1000))
+        script = lambda _m, _h, n=count: gesta.call("ending", num=3) if next(n) else "which?"  # noqa: E731 - once
+        made = lr.ChatAgent(lr.ChatAgentConfig(name="ann", llm=gesta.function(script), use_functions_api=True))
+        made.enable_message(Ending)
+        task = lr.Task(made, interactive=True, default_human_response="3", only_user_quits_root=only)
+        result = task.run("go")
+        assert (result is None) == only
+        assert only or result.content == "3"
+
+
+def test_a_person_who_says_the_same_again_and_again_is_a_circle() -> None:
+    made = lr.ChatAgent(
+        lr.ChatAgentConfig(
+            name="ann", llm=gesta.function(lambda _m, _h: gesta.call("square", num=3)), use_functions_api=True
+        )
+    )
+    made.enable_message(Square)
+    with pytest.raises(lr.InfiniteLoopException):
+        lr.Task(made, interactive=True, default_human_response="go on").run("go")

@@ -125,12 +125,8 @@ def _native(content: ChatCompletionContent) -> Native | None:
 
 def _call(entry: Entry, content: ToolCallContent, state: State) -> None:
     turn = state.open
-    others = (
-        turn is not None
-        and state.waiting
-        and entry.causes
-        and not {*entry.causes} & {*turn.sources, *map(SEQ, turn.calls)}
-    )
+    said = turn is not None and not turn.calls and state.waiting
+    others = turn is not None and said and entry.causes and not {*entry.causes} & {*turn.sources}
     if turn is None or turn.results or others:  # a program made it after another message
         _close(state)
         turn = state.open = Open("", ())

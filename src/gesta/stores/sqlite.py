@@ -24,8 +24,6 @@ from gesta.stores.common import News, checked, follow, new_id
 from gesta.stores.sharing import Adopt, Declare, Mirror, Sharing, Take, Work
 from gesta.stores.sqlite_guard import Guard, held
 from gesta.stores.sqlite_open import (
-    busy,
-    connect_reading,
     connect_writing,
     disconnect,
     identity,
@@ -95,7 +93,8 @@ class InlineSqliteStore:
             if readonly:
                 if not there:
                     raise BrokenRecord(str(path), "it is empty")
-                return cls(path, steady(path, lambda: read_identity(path)), None, Reader(path, still=True))
+                reader = steady(path, lambda: Reader(path, still=True))
+                return cls(path, reader.identity(), None, reader)
             if not there:
                 refuse_missing(path)
             return cls(path, *opened(path, Terms(durability == "synced", clock, busy_s), new=not there))
@@ -345,12 +344,3 @@ def opened(path: Path, terms: Terms, *, new: bool) -> tuple[Info, Writer, Reader
             disconnect(connection)
         guard.release()
         raise
-
-
-def read_identity(path: Path) -> Info:
-    """Return the identity of a record, without writing anything. Raises apsw.Error, BrokenRecord, NewerRecord."""
-    connection = connect_reading(path, still=not busy(path))
-    try:
-        return identity(connection, path)
-    finally:
-        disconnect(connection)

@@ -18,10 +18,10 @@ import apsw
 
 from gesta.entry import GENESIS, Row
 from gesta.errors import BrokenRecord, RecordError
-from gesta.store import BlobRow, Foreign, Letter, QueryBounds, RunRow, Table
+from gesta.store import BlobRow, Foreign, Info, Letter, QueryBounds, RunRow, Table
 from gesta.stores.common import blob_of
 from gesta.stores.sqlite_door import KNOWN, SCHEMA, Schema, as_objects, examined
-from gesta.stores.sqlite_open import connect_reading, disconnect, stamp, steady, told
+from gesta.stores.sqlite_open import connect_reading, disconnect, identity, stamp, steady, told
 from gesta.stores.sqlite_saving import SAVED
 from gesta.stores.sqlite_writer import WAITING
 from gesta.stores.tables import ROW, RUNS, UNBOUND, ask, escaped
@@ -40,6 +40,20 @@ class Reader:
         self._turn = threading.Lock()
         self._stamp = stamp(path) if still else None  # none: live, and guarded by SQLite's own locks
         self._connect()
+
+    def identity(self) -> Info:
+        """Return the identity of the record. A reader that cannot is closed.
+
+        Raises:
+            apsw.Error: the file cannot be read. BrokenRecord, NewerRecord.
+        """
+        try:
+            if self._stamp is None:
+                return identity(self._connection, self._path)
+            return steady(self._path, lambda: identity(self._still(), self._path))
+        except BaseException:
+            self.close()
+            raise
 
     def read(self, run: str, after: int = 0, until: int | None = None, limit: int | None = None) -> list[Row]:
         """Return rows of a run by seq; see `Store.read`. Cost: 20 us, and 1.5 us a row."""
@@ -173,12 +187,17 @@ class Reader:
             raise told(error, str(self._path), writing=False) from error
 
     def _all_still(self, query: str, values: tuple[Any, ...]) -> list[Any]:
+        self._still()
+        return self._rows.execute(query, values).fetchall()
+
+    def _still(self) -> apsw.Connection:
+        """Return the connection, opened anew if the file was written since."""
         now = stamp(self._path)
         if now != self._stamp:
             disconnect(self._connection)
             self._stamp = now
             self._connect()
-        return self._rows.execute(query, values).fetchall()
+        return self._connection
 
 
 def _run(*row: Any) -> RunRow:

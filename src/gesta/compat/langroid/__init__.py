@@ -35,6 +35,7 @@ ORDER = (
     "signals",
     "task_log",
     "chat_document",
+    "steering",
     "done_sequences",
     "language_models",
     "callbacks",

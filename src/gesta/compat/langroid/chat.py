@@ -10,8 +10,11 @@ import msgspec
 from gesta.compat.langroid import responding
 from gesta.compat.langroid.chat_config import ChatAgentConfig
 from gesta.compat.langroid.chat_document import ChatDocument, Entity
+from gesta.compat.langroid.facts import facts_of
 from gesta.compat.langroid.messages import Said
+from gesta.compat.langroid.orchestration import AgentDoneTool, effect_of
 from gesta.compat.langroid.responders import Agent
+from gesta.compat.langroid.steering import steer
 from gesta.compat.langroid.tool_message import ToolForm
 from gesta.errors import GestaError
 from gesta.kinds import AssistantContent, CompactionContent
@@ -88,7 +91,10 @@ class ChatAgent(Agent):
         """
         tool, doc.tool_messages = doc.tool_messages[0], []
         async with self.working() as context:
-            own = [one for one in await self._shown(context) if one.role == "assistant" and one.sources][:-1]
+            own = [one for one in await self._shown(context) if one.role == "assistant" and one.sources]
+            name = facts_of(type(tool)).name
+            if own and (name in own[-1].text or name in {call.name for call in own[-1].calls}):
+                own.pop()  # it asks for this
             if tool.n > len(own):
                 doc.content, doc.metadata.sender = (
                     f"You have said {len(own)} messages, so {tool.n} is none.",
@@ -99,6 +105,25 @@ class ChatAgent(Agent):
             hidden = self._write(context, CompactionContent(from_seq=first, to_seq=last))
             kept = self._write(context, AssistantContent(value=tool.content, history=True), hidden.seq)
             doc.content, doc.metadata.id, doc.metadata.oai_tool_id = tool.content, kept.id, ""
+
+    def _steered(self, message: ToolForm, chat_doc: ChatDocument | None = None) -> ChatDocument:
+        """Make the document that a message makes of one, or of what is in the history where that is itself in it."""
+        doc, effect = self.create_agent_response(tool_messages=[message]), effect_of(message)
+        assert effect is not None
+        held = chat_doc is None or any(type(each) is type(message) for each in self.get_tool_messages(chat_doc))
+        trail = [chat_doc] if chat_doc is not None else []
+        if held and effect.gives in ("pending", "unsent"):
+            trail = [ChatDocument.from_LLMMessage(each) for each in self.message_history[1:]]
+        if chat_doc is not None:
+            doc.metadata.parent_id, doc.metadata.tainted = chat_doc.metadata.id, chat_doc.metadata.tainted
+        steer(doc, trail)
+        if effect.gives == "rewind":
+            self.wait_for(lambda: self.rewind(doc), "rewind")
+        elif effect.ends:
+            if effect.gives == "pending":
+                message = AgentDoneTool(content=doc.content, tools=doc.tool_messages)
+            doc.tool_messages = [message, *(() if effect.gives == "itself" else doc.tool_messages)]
+        return doc
 
     def __getitem__(self, output_type: Any) -> Self:
         """Return the same agent, in the same run, whose answers are of a type: `agent[int]`."""

@@ -4,8 +4,9 @@ Of a text that comes from outside, only tools that the model may use too are rea
 that is for programs. A document says whether its words come from outside, and so does whatever is made of it.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from functools import partialmethod
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 from gesta.compat.langroid.chat_document import (
     ChatDocMetaData,
@@ -23,7 +24,14 @@ from gesta.kinds import Part
 from gesta.perform.result import plain
 from gesta.prompt.formatter import observation_text
 
+P = ParamSpec("P")
+R = TypeVar("R")
 Said = str | ChatDocument | None
+
+
+def _made_by(e: Entity, method: Callable[Concatenate[Any, Entity, P], R]) -> Callable[Concatenate[Any, P], R]:
+    """Return a method of an entity's with the same parameters but that."""
+    return cast("Callable[Concatenate[Any, P], R]", partialmethod(method, e))
 
 
 class Messages(Histories):
@@ -72,92 +80,12 @@ class Messages(Histories):
             metadata=meta,
         )
 
-    def create_agent_response(
-        self,
-        content: Any = None,
-        content_any: Any = None,
-        tool_messages: Sequence[ToolForm] = (),
-        oai_tool_calls: list[OpenAIToolCall] | None = None,
-        oai_tool_choice: str | dict[str, Any] = "auto",
-        oai_tool_id2result: dict[str, str] | None = None,
-        function_call: LLMFunctionCall | None = None,
-        recipient: str = "",
-        *,
-        files: Sequence[Part] = (),
-        tainted: bool = False,
-    ) -> ChatDocument:
-        """Make a document as if it came from the agent; see `response_template`."""
-        return self.response_template(
-            Entity.AGENT,
-            content,
-            content_any,
-            tool_messages,
-            oai_tool_calls,
-            oai_tool_choice,
-            oai_tool_id2result,
-            function_call,
-            recipient,
-            files=files,
-            tainted=tainted,
-        )
-
-    def create_llm_response(
-        self,
-        content: Any = None,
-        content_any: Any = None,
-        tool_messages: Sequence[ToolForm] = (),
-        oai_tool_calls: list[OpenAIToolCall] | None = None,
-        oai_tool_choice: str | dict[str, Any] = "auto",
-        oai_tool_id2result: dict[str, str] | None = None,
-        function_call: LLMFunctionCall | None = None,
-        recipient: str = "",
-        *,
-        files: Sequence[Part] = (),
-        tainted: bool = False,
-    ) -> ChatDocument:
-        """Make a document as if it came from the model; see `response_template`."""
-        return self.response_template(
-            Entity.LLM,
-            content,
-            content_any,
-            tool_messages,
-            oai_tool_calls,
-            oai_tool_choice,
-            oai_tool_id2result,
-            function_call,
-            recipient,
-            files=files,
-            tainted=tainted,
-        )
-
-    def create_user_response(
-        self,
-        content: Any = None,
-        content_any: Any = None,
-        tool_messages: Sequence[ToolForm] = (),
-        oai_tool_calls: list[OpenAIToolCall] | None = None,
-        oai_tool_choice: str | dict[str, Any] = "auto",
-        oai_tool_id2result: dict[str, str] | None = None,
-        function_call: LLMFunctionCall | None = None,
-        recipient: str = "",
-        *,
-        files: Sequence[Part] = (),
-        tainted: bool = False,
-    ) -> ChatDocument:
-        """Make a document as if it came from a person; see `response_template`."""
-        return self.response_template(
-            Entity.USER,
-            content,
-            content_any,
-            tool_messages,
-            oai_tool_calls,
-            oai_tool_choice,
-            oai_tool_id2result,
-            function_call,
-            recipient,
-            files=files,
-            tainted=tainted,
-        )
+    create_agent_response = _made_by(Entity.AGENT, response_template)
+    """Makes a document as if it came from the agent."""
+    create_llm_response = _made_by(Entity.LLM, response_template)
+    """Makes a document as if it came from the model."""
+    create_user_response = _made_by(Entity.USER, response_template)
+    """Makes a document as if it came from a person."""
 
     def to_ChatDocument(  # noqa: N802 - the name that users know, here and below
         self,

@@ -14,6 +14,7 @@ more of it. A model may use one only where it was enabled for that, those that s
     SendTool                     content    to
     AgentSendTool                content    to
     RecipientTool                content    intended_recipient, as the model
+    AddRecipientTool             unsent     intended_recipient, as the model
     RewindTool                   rewind     as the model
 """
 
@@ -22,11 +23,16 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from msgspec import Meta, Struct, field
 
-from gesta.compat.langroid.tool_message import ToolMessage, ToolMeta
+from gesta.compat.langroid.entities import Entity
+from gesta.compat.langroid.tool_message import ToolForm, ToolMessage, ToolMeta
 from gesta.prompt.formatter import observation_text
 
 Text = Annotated[Any, Meta(extra_json_schema={"type": "string"})]
 """A text; what else a model or a program gives becomes one."""
+TO_WHOM = "Nobody is named whom this is for. Name the recipient with `add_recipient`, and do not repeat the text."
+UNSENT = "unsent"
+"""Source of a document that asks so."""
+EMPTY = "No text waits for a recipient: the content is empty. Send it with `recipient_message`."
 
 
 class Effect(Struct, frozen=True, kw_only=True):
@@ -34,9 +40,9 @@ class Effect(Struct, frozen=True, kw_only=True):
 
     ends: Literal["", "task", "all"] = ""
     """What it ends: its task (`task`), its task and all tasks above it (`all`), or nothing (empty)."""
-    gives: Literal["content", "pending", "itself", "rewind"]
-    """Its `content` and `tools`, the message that waits for an answer, the tool message itself, or its `content` in
-    place of what the model said before and of all that came after that."""
+    gives: Literal["content", "pending", "itself", "rewind", "unsent"]
+    """Its `content` and `tools`, the message that waits for an answer, the tool message itself, its `content` in
+    place of what the model said before and of all that came after that, or what the model said last to nobody."""
     to: str = ""
     """Field that names who gets it."""
     speaker: Literal["Agent", "LLM"] = "Agent"
@@ -68,7 +74,17 @@ class Loose:
         return same and all(getattr(self, name) == getattr(other, name) for name in type(self).__struct_fields__)
 
 
-class DoneTool(ToolMessage):
+class Steers:
+    """A message that steers a task, and can be carried out by hand as well."""
+
+    __slots__ = ()
+
+    def response(self, agent: Any, chat_doc: Any = None) -> Any:
+        """Return the document that it makes of one: a handler may return it, or what it makes of it."""
+        return agent._steered(self, chat_doc)  # noqa: SLF001 - of an agent, whose public names may be tools'
+
+
+class DoneTool(Steers, ToolMessage):
     """The task is done, with a text."""
 
     _effect: ClassVar[Effect] = Effect(ends="task", gives="content")
@@ -80,7 +96,7 @@ class DoneTool(ToolMessage):
         self.content = observation_text(self.content)
 
 
-class AgentDoneTool(ToolMessage):
+class AgentDoneTool(Steers, ToolMessage):
     """The task is done, with any value and tool messages; for programs, not for models."""
 
     _effect: ClassVar[Effect] = Effect(ends="task", gives="content")
@@ -92,7 +108,7 @@ class AgentDoneTool(ToolMessage):
     """What the caller gets as tool messages."""
 
 
-class ResultTool(Loose, ToolMessage, metaclass=Open):
+class ResultTool(Loose, Steers, ToolMessage, metaclass=Open):
     """The task is done, with this message as its result: fields of a subclass, or any keywords."""
 
     _effect: ClassVar[Effect] = Effect(ends="task", gives="itself")
@@ -113,7 +129,7 @@ class FinalResultTool(ResultTool):
     purpose: str = "To end the task, and every task above it, with a structured result."
 
 
-class PassTool(ToolMessage):
+class PassTool(Steers, ToolMessage):
     """Somebody else shall answer the message."""
 
     _effect: ClassVar[Effect] = Effect(gives="pending")
@@ -121,7 +137,7 @@ class PassTool(ToolMessage):
     purpose: str = "To pass the current message on, unchanged, so that somebody else answers it."
 
 
-class DonePassTool(ToolMessage):
+class DonePassTool(Steers, ToolMessage):
     """The task is done, with the message as it is."""
 
     _effect: ClassVar[Effect] = Effect(ends="task", gives="pending")
@@ -129,7 +145,7 @@ class DonePassTool(ToolMessage):
     purpose: str = "To say that the task is done, with the current message, unchanged, as its result."
 
 
-class ForwardTool(ToolMessage):
+class ForwardTool(Steers, ToolMessage):
     """A named agent shall answer the message."""
 
     _effect: ClassVar[Effect] = Effect(gives="pending", to="agent")
@@ -138,7 +154,7 @@ class ForwardTool(ToolMessage):
     agent: str
 
 
-class SendTool(ToolMessage):
+class SendTool(Steers, ToolMessage):
     """A named agent gets a text."""
 
     _effect: ClassVar[Effect] = Effect(gives="content", to="to")
@@ -151,7 +167,7 @@ class SendTool(ToolMessage):
         self.content = observation_text(self.content)
 
 
-class AgentSendTool(ToolMessage):
+class AgentSendTool(Steers, ToolMessage):
     """A named agent gets a text and tool messages; for programs, not for models."""
 
     _effect: ClassVar[Effect] = Effect(gives="content", to="to")
@@ -163,9 +179,19 @@ class AgentSendTool(ToolMessage):
     tools: list[ToolMessage] = field(default_factory=list)
 
 
-class RecipientTool(ToolMessage):
-    """A model says to whom its text goes."""
+class AddRecipientTool(Steers, ToolMessage):
+    """A model says to whom its last text goes, which it sent to nobody."""
 
+    _effect: ClassVar[Effect] = Effect(gives="unsent", to="intended_recipient", speaker="LLM")
+    request: str = "add_recipient"
+    purpose: str = "To say who the <intended_recipient> of your last message is, where you named none."
+    intended_recipient: str
+
+
+class RecipientTool(Steers, ToolMessage):
+    """A model says to whom its text goes; what it sends to nobody waits until it has used `AddRecipientTool`."""
+
+    _along: ClassVar[tuple[type[ToolForm], ...]] = (AddRecipientTool,)
     _effect: ClassVar[Effect] = Effect(gives="content", to="intended_recipient", speaker="LLM")
     request: str = "recipient_message"
     purpose: str = "To send <content> to the <intended_recipient>."
@@ -174,6 +200,16 @@ class RecipientTool(ToolMessage):
 
     def __post_init__(self) -> None:
         self.content = observation_text(self.content)
+
+    @staticmethod
+    def handle_message_fallback(agent: Any, msg: Any) -> Any:
+        """Ask the model to whom its text goes, where it does not say that."""
+        meta = getattr(msg, "metadata", None)
+        if meta is None or meta.sender != Entity.LLM or meta.recipient or agent.has_tool_message_attempt(msg):
+            return None
+        doc = agent.create_agent_response(TO_WHOM, recipient=str(Entity.LLM))
+        doc.metadata.source = UNSENT
+        return doc
 
     @classmethod
     def create(cls, recipients: Sequence[str], default: str = "") -> type["RecipientTool"]:
@@ -198,7 +234,7 @@ class RecipientTool(ToolMessage):
         return made
 
 
-class RewindTool(ToolMessage):
+class RewindTool(Steers, ToolMessage):
     """A model says something else in place of what it said before, and forgets what came of that."""
 
     _effect: ClassVar[Effect] = Effect(gives="rewind", speaker="LLM")
@@ -220,6 +256,7 @@ TOOLS: tuple[type[ToolMessage], ...] = (
     SendTool,
     AgentSendTool,
     RecipientTool,
+    AddRecipientTool,
     RewindTool,
 )
 """All of them."""

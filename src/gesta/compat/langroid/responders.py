@@ -257,7 +257,9 @@ class Agent(Messages):
         return self.handle_message(doc)
 
     def handle_message_fallback(self, msg: ChatDocument) -> Any:
-        """Answer a message without tools; override it, or set `handle_llm_no_tool`."""
+        """Answer a message without tools; override it, set `handle_llm_no_tool`, or have a tool do it."""
+        if fallbacks := self.fallbacks():
+            return fallbacks[-1](self, msg)
         answer = self.config.handle_llm_no_tool
         if answer is None or msg.metadata.sender != Entity.LLM or self.has_tool_message_attempt(msg):
             return None
@@ -323,6 +325,7 @@ class Agent(Messages):
     async def _take_in(self, context: RunContext, message: Said) -> None:
         """Write what the model is to answer; without a message, what begins the conversation or nothing new."""
         if isinstance(message, ChatDocument):
+            responding.take_in_answer(context, message)
             responding.take_in_document(context, message)
         elif message is not None:
             self._write(context, UserContent(value=message))

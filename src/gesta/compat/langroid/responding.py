@@ -85,6 +85,16 @@ def take_in_document(context: RunContext, doc: ChatDocument) -> None:
     live.absorb()
 
 
+def take_in_answer(context: RunContext, doc: ChatDocument) -> None:
+    """Write what a sub-task answered to calls that still wait, where a person spoke before the model was asked."""
+    calls, own, trail = set(context.live.state.calls), context.live.log.run, list(context.trail)
+    while trail and not calls & {*trail[0].metadata.calls}:
+        del trail[0]
+    answers = [each for each in trail if (key := id_of(each.metadata.id)) is not None and key[0] != own]
+    if answers and answers[0] is not doc and trail[0].metadata.sender == Entity.LLM:
+        take_in_document(context, answers[0])
+
+
 async def ask(context: RunContext, choice: Any = "auto") -> list[Entry]:
     """Ask the model until it has said something, and return the entries of that; an empty reply counts in the end.
 

@@ -187,7 +187,8 @@ class Task(Steps, eq=False):
                 return await record.resume(run, agent)
         content = None
         if doc is not None:
-            more = doc.tool_messages or doc.content_any is not None or doc.metadata.sender != Entity.USER
+            meta = doc.metadata
+            more = doc.tool_messages or doc.content_any is not None or meta.sender != Entity.USER or meta.block
             content = UserContent(value=text, parts=doc.files or None, document=short(doc) if more else None)
         opening = Opening(name=self.name, session=self.session, content=content, key=key)
         return await record.turns.take(agent, opening, None)
@@ -236,7 +237,9 @@ class Task(Steps, eq=False):
 
         settings = msgspec.structs.replace(self.settings, output_format=None)  # that is of its model's answers
         limits = settings.policy.limits
-        if self.rules.turns > 0 and limits == Limits():  # the limit that the caller gave is the limit
+        rules = self.rules
+        given = max(rules.turns, rules.max_cost, rules.max_tokens, rules.max_time) > 0
+        if given and limits == Limits():  # the limit that the caller gave is the limit
             limits = msgspec.structs.replace(limits, requests=None, calls=None)
             settings.policy = msgspec.structs.replace(settings.policy, limits=limits)
         if caller is None and self.rules.max_cost:
@@ -312,7 +315,9 @@ class Task(Steps, eq=False):
         if isinstance(state, dict):
             known = [each for each in state.get("tool_messages", ()) if each.get("request") in self.known]
             doc = from_state({**state, "tool_messages": known}, self.known)
-            doc.metadata.sender, doc.metadata.recipient, doc.metadata.block = Entity.USER, "", None
+            doc.metadata.sender, doc.metadata.recipient = Entity.USER, ""
+            if self.caller is not None:  # it barred who answers there
+                doc.metadata.block = None
             doc.metadata.parent_id = doc.metadata.id
         elif turn.question:
             doc = ChatDocument.from_str(turn.task)

@@ -7,6 +7,7 @@ lost. Whether a person is there is written down when it is first asked for: who 
 import math
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
+from itertools import product
 from typing import Any
 
 import msgspec
@@ -18,7 +19,7 @@ from gesta.compat.langroid.chat import ChatAgent
 from gesta.compat.langroid.chat_config import ChatAgentConfig, Responder, TaskConfig
 from gesta.compat.langroid.chat_document import USER_QUIT_STRINGS, ChatDocMetaData, ChatDocument, Entity, StatusCode
 from gesta.compat.langroid.done_sequences import DoneSequence, Response, matched, parse_done_sequences
-from gesta.compat.langroid.orchestration import FinalResultTool
+from gesta.compat.langroid.orchestration import DoneTool, FinalResultTool
 from gesta.compat.langroid.overriding import overrides
 from gesta.compat.langroid.responders import LITERAL
 from gesta.compat.langroid.responding import id_of
@@ -114,8 +115,10 @@ class TaskRules(Struct, eq=False, metaclass=Spelled):
     trail: list[ChatDocument] = field(default_factory=list)
     """Messages that waited, in order."""
     responses: list[Response] = field(default_factory=list)
-    texts: list[str] = field(default_factory=list)
+    texts: list[tuple[bool, str]] = field(default_factory=list)
     """What the model said without tools."""
+    said: list[tuple[bool, str]] = field(default_factory=list)
+    """All that was said, each with whether a person said it."""
     steps: int = 0
     """Steps that were begun."""
     deadline: datetime | None = None
@@ -135,7 +138,8 @@ class TaskRules(Struct, eq=False, metaclass=Spelled):
             own = verbs.now("begun") + timedelta(seconds=self.rules.max_time)
         bounds = [each for each in (own, caller.deadline if caller is not None else None) if each is not None]
         self.deadline = min(bounds, default=None)
-        self.person, self.called, self.trail, self.responses, self.texts = None, set(), [], [], []
+        self.person, self.called, self.trail, self.responses = None, set(), [], []
+        self.texts, self.said = [], []
         self.sequences = list(parse_done_sequences(self.config.done_sequences or (), self.chat.llm_tools_map))
 
     @property
@@ -237,7 +241,7 @@ class TaskRules(Struct, eq=False, metaclass=Spelled):
             return True, StatusCode.DONE
         if self.n_stalled_steps and self.n_stalled_steps >= self.max_stalled_steps:
             return True, StatusCode.STALLED
-        if 0 < self.rules.max_tokens <= turn.tokens_in + turn.tokens_out:
+        if 0 < self.rules.max_tokens < turn.tokens_in + turn.tokens_out:
             return True, StatusCode.MAX_TOKENS
         quit_ = pending is not None and self.user_quit(pending)
         if self.user_can_end():
@@ -260,6 +264,7 @@ class TaskRules(Struct, eq=False, metaclass=Spelled):
             return None  # a tool that nobody handles is no answer
         routing = self._routing(last)
         final = [each for each in last.tool_messages if isinstance(each, FinalResultTool)]
+        said = [each for each in last.tool_messages if isinstance(each, DoneTool)]  # the last step was the model's
         recipient = last.metadata.recipient
         meta = ChatDocMetaData(
             sender=Entity.USER,
@@ -272,10 +277,11 @@ class TaskRules(Struct, eq=False, metaclass=Spelled):
             calls=last.metadata.calls,
             tainted=last.metadata.tainted,
         )
+        content = said[0].content if said else routing.content if routing.done else last.content
         return ChatDocument(
-            content="" if final else routing.content if routing.done else last.content,
+            content="" if final else content,
             content_any=last.content_any,
-            tool_messages=final or last.tool_messages,
+            tool_messages=final or [each for each in last.tool_messages if each not in said],
             oai_tool_id2result=last.oai_tool_id2result,
             files=last.files,
             metadata=meta,
@@ -286,13 +292,14 @@ class TaskRules(Struct, eq=False, metaclass=Spelled):
         return matched(self.sequences, self.responses)
 
     def loops(self) -> bool:
-        """Return whether the model's texts go round in a circle, or every other message is that there is no answer.
+        """Return whether what is said goes round in a circle, or every other message is that there is no answer.
 
-        Calls may repeat, as when something is polled.
+        Calls may repeat, as when something is polled, but not with a person who repeats the same words.
         """
-        cycle, times, said = self.config.inf_loop_cycle_len, self.config.inf_loop_wait_factor, self.texts
-        for length in range(1, cycle + 1):
-            if len(said) >= length * times and said[-length * times :] == said[-length:] * times:
+        cycle, times = self.config.inf_loop_cycle_len, self.config.inf_loop_wait_factor
+        for said, length in product((self.texts, self.said), range(1, cycle + 1)):
+            last = said[-length:]
+            if len(said) >= length * times and said[-length * times :] == last * times and any(how for how, _ in last):
                 return True
         others = self.trail[-1 : -2 * times - 2 : -2] if cycle else []
         return len(others) > times and all(self._routing(doc).no_answer for doc in others)

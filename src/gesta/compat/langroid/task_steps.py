@@ -13,11 +13,12 @@ from gesta.compat.langroid.chat_config import Responder
 from gesta.compat.langroid.chat_document import ChatDocument, Entity, StatusCode, from_state, to_state
 from gesta.compat.langroid.done_sequences import Response
 from gesta.compat.langroid.facts import facts_of, shaped
-from gesta.compat.langroid.orchestration import Effect, FinalResultTool, RewindTool, effect_of
+from gesta.compat.langroid.orchestration import FinalResultTool, RewindTool
 from gesta.compat.langroid.overriding import overrides, respond
 from gesta.compat.langroid.responders import ONE_TOOL
 from gesta.compat.langroid.responding import id_of
 from gesta.compat.langroid.signals import NO_ANSWER
+from gesta.compat.langroid.steering import steer
 from gesta.compat.langroid.task_rules import OWN, TaskRules, fills
 from gesta.compat.langroid.tool_message import ToolForm, to_json
 from gesta.compat.langroid.working import RunContext
@@ -110,6 +111,7 @@ class Steps(TaskRules, eq=False):
         async def work(live: LiveRun, step: WorkflowStep) -> tuple[EndContent, tuple[Cause, ...]]:
             context = RunContext(live, self.bound(), self.settings, self.verbs, step.entries)
             context.interactive, context.default_human_response = self.interactive, self.default_human_response
+            context.trail = self.trail
             with self.chat.at(context):
                 doc = await respond(self.chat, r, pending)
             if doc is None:
@@ -190,37 +192,15 @@ class Steps(TaskRules, eq=False):
             verbs.keep("kept", content, [hidden.seq, *verbs.sources])
 
     def _interpret(self, doc: ChatDocument) -> None:
-        """Do what a message that steers the task says: give content, pass on what waits, or address somebody."""
-        found = [(each, effect) for each in doc.tool_messages if (effect := effect_of(each)) is not None]
-        if doc.metadata.sender != Entity.AGENT or not found:
-            return
-        message, effect = found[0]
-        if effect.gives == "pending":
-            before = next((each for each in reversed(self.trail) if not _passes(each)), None)
-            doc.content = before.content if before is not None else ""
-            doc.tool_messages = list(before.tool_messages) if before is not None else []
-            doc.metadata.tools_from_agent = before is not None and before.metadata.tools_from_agent
-            doc.metadata.tainted |= before is not None and before.metadata.tainted
-            doc.metadata.block = Entity.LLM if not effect.to and not effect.ends else None
-        elif effect.gives == "rewind":
-            doc.tool_messages = [message]  # the history is changed where it can be read
-        elif effect.gives == "content":
-            value = getattr(message, "content", "")
-            doc.content = observation_text(value) if value is not None else ""
-            doc.content_any = None if isinstance(value, str) else value
-            doc.tool_messages = list(getattr(message, "tools", ()))
-        else:
-            doc.content, doc.tool_messages = "", [message]
-        if effect.speaker == "LLM":
-            doc.metadata.sender = Entity.LLM
-        doc.metadata.recipient = str(getattr(message, effect.to)) if effect.to else doc.metadata.recipient
-        doc.metadata.status = StatusCode.DONE if effect.ends else None
+        """Do what a message that steers the task says."""
+        steer(doc, self.trail)
 
     def _hand_on(self, doc: ChatDocument, live: LiveRun) -> None:
         """Add the calls that sub-tasks handle to an answer of the agent, beside those that it handled itself."""
         theirs = {name for sub in self.sub_tasks for name in sub.chat.llm_tools_handled} - self.chat.llm_tools_handled
+        asked = self.pending_message.metadata.calls if self.pending_message is not None else []
         for call in list(live.state.calls.values()):
-            if call.good and call.name in theirs and not doc.metadata.status:
+            if call.good and call.name in theirs and call.seq in asked and not doc.metadata.status:
                 doc.tool_messages.append(facts_of(self.known[call.name]).build(call.final_args))
                 doc.metadata.calls.append(call.seq)
                 doc.metadata.tools_from_agent = True
@@ -244,7 +224,8 @@ class Steps(TaskRules, eq=False):
         self.trail.append(result)
         self.n_stalled_steps = 0
         if r == Entity.LLM and not self.chat.has_tool_message_attempt(result):
-            self.texts.append(str(result))
+            self.texts.append((True, str(result)))
+        self.said.append((r == Entity.USER, str(result)))
 
     def _remember(self, r: Responder, result: ChatDocument | None) -> None:
         """Keep what done sequences look at."""
@@ -291,17 +272,14 @@ class Steps(TaskRules, eq=False):
             chat, "handle_message_fallback", "get_tool_messages", *methods, *(f"{each}_async" for each in methods)
         ):
             return False
-        return chat.config.handle_llm_no_tool is None and not chat.has_tool_message_attempt(self.pending_message)
+        if chat.config.handle_llm_no_tool is not None or chat.fallbacks():
+            return False
+        return not chat.has_tool_message_attempt(self.pending_message)
 
     def _known(self, recipient: str) -> bool:
         names = {"", self.name.lower(), *(str(each).lower() for each in OWN), *(t.name.lower() for t in self.sub_tasks)}
         names |= {self.caller.name.lower()} if self.caller is not None else set()
         return recipient.lower() in names
-
-
-def _passes(doc: ChatDocument) -> bool:
-    effects = [effect_of(each) for each in doc.tool_messages]
-    return any(isinstance(each, Effect) and each.gives == "pending" for each in effects)
 
 
 def slim(doc: ChatDocument, live: LiveRun, step: WorkflowStep) -> dict[str, Any]:

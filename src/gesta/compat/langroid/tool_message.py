@@ -74,6 +74,8 @@ class ToolForm:
     """Seconds that carrying it out may take; `None` for the policy's."""
     _strict: bool | None = None
     """Whether the provider holds the model to the schema, where it can and every field has to be filled."""
+    _along: "ClassVar[tuple[type[ToolForm], ...]]" = ()
+    """Classes that are enabled with it."""
     _addressed: bool = False
     """Whether its `recipient` says to whom the message goes, and is not a matter of the tool."""
 

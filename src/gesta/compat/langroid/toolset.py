@@ -14,7 +14,8 @@ import msgspec
 from gesta.agent import Agent
 from gesta.compat.langroid.chat_document import ChatDocMetaData, ChatDocument, Entity, to_state
 from gesta.compat.langroid.facts import facts_of
-from gesta.compat.langroid.orchestration import effect_of
+from gesta.compat.langroid.orchestration import Steers, effect_of
+from gesta.compat.langroid.steering import steer, unsent
 from gesta.compat.langroid.tool_message import ToolForm, as_tool, as_tool_class, contexts, to_json
 from gesta.errors import BadTool
 from gesta.function_tool.context import Context
@@ -98,7 +99,7 @@ class Toolset:
             word = name if name in known else name.removesuffix("_async")
             cls = known.get(word)
             words = ("handle", "response") if word == name else ("handle_async", "response_async")
-            found = [each for each in words if callable(getattr(cls, each, None))]
+            found = _own(cls, words)
             if not found and (cls is None or effect_of_class(cls) is None):
                 raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}.")
             handler = self._of_message(found[0], getattr(cls, found[0])) if found else lambda message, _: message
@@ -163,6 +164,8 @@ class Toolset:
             _set(self.llm_tools_usable, name, on=use and allowed)
             _set(self.llm_tools_handled, name, on=handle)
             _set(self._terse, name, on=not include_defaults)
+            if known._along:  # noqa: SLF001 - a setting of the class
+                self.enable_message(known._along, use, handle)  # noqa: SLF001 - as above
             if force:
                 self.llm_tool_forced = name
 
@@ -197,6 +200,18 @@ class Toolset:
         kept = {name: facts_of(cls).schema for name, cls in self.llm_tools_map.items() if cls._strict}
         return frozenset(name for name, schema in kept.items() if {*schema["required"]} == {*schema["properties"]})
 
+    def trail(self) -> Sequence[ChatDocument]:
+        """Return the messages that waited for an answer in the task that it is in, newest last."""
+        return ()
+
+    def fallbacks(self) -> list[Callable[..., Any]]:
+        """Return what tools say to a message without tools: of those that are used and handled here, newest last."""
+        both = [
+            cls for name, cls in self.llm_tools_map.items() if name in self.llm_tools_usable & self.llm_tools_handled
+        ]
+        found = (getattr(cls, "handle_message_fallback", None) for cls in both)
+        return [method for method in found if callable(method)]
+
     def unhandled_tools(self) -> set[str]:
         """Name the tools that are known and not handled."""
         return self.llm_tools_known - self.llm_tools_handled
@@ -230,9 +245,8 @@ class Toolset:
         for own in (self._method(f"{name}_async"), self._method(name)):
             if own is not None:
                 return self._fitted(own, 1, contexts(own))
-        for word in ("handle_async", "handle", "response_async", "response"):
-            if callable(getattr(cls, word, None)):
-                return self._of_message(word, getattr(cls, word))
+        for word in _own(cls, ("handle_async", "handle", "response_async", "response")):
+            return self._of_message(word, getattr(cls, word))
         if effect_of_class(cls) is not None:
             return lambda message, _context: message
         need = f"a method `{name}` of the agent, or `handle` of {cls.__name__}"
@@ -330,7 +344,9 @@ class Toolset:
             if other != name and other in self.llm_tools_handled and effect_of(value) is None:
                 return self._returned(self._handlers[other](value, context), other, context)
             meta = ChatDocMetaData(sender=Entity.AGENT, tools_from_agent=True)
-            value = ChatDocument(tool_messages=[value], metadata=meta)
+            message, value = value, ChatDocument(tool_messages=[value], metadata=meta)
+            if unsent(message):
+                steer(value, self.trail())
         if isinstance(value, ChatDocument):
             bound = self.llm_tools_map[name]._max_result_tokens  # noqa: SLF001 - as below
             value.content = value.content if bound is None else shortened(value.content, bound)
@@ -355,6 +371,12 @@ def shortened(text: str, tokens: int) -> str:
 def effect_of_class(cls: type) -> Any:
     """Return how a class of messages steers its task; `None` if it is a tool like any other."""
     return getattr(cls, "_effect", None)
+
+
+def _own(cls: type | None, words: Sequence[str]) -> list[str]:
+    """Return which of these methods a class has that handles its messages itself."""
+    found = {word: getattr(cls, word, None) for word in words}
+    return [word for word, method in found.items() if callable(method) and method is not Steers.response]
 
 
 def _place(cls: type) -> tuple[str, str]:

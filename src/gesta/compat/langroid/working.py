@@ -13,6 +13,7 @@ from anyio.lowlevel import current_token
 
 from gesta.agent import Agent, Program
 from gesta.compat.langroid.chat_config import ChatAgentConfig
+from gesta.compat.langroid.chat_document import ChatDocument
 from gesta.compat.langroid.facts import facts_of
 from gesta.compat.langroid.home import Home
 from gesta.compat.langroid.language_models.base import LLMConfig
@@ -54,6 +55,8 @@ class RunContext:
         self.interactive: bool | None = None
         """Whether a person is asked; None where the agent says it."""
         self.default_human_response: str | None = None
+        self.trail: Sequence[ChatDocument] = ()
+        """The messages that waited for an answer in the task, newest last."""
         self.verbs = verbs
         self.handling = False
         """Whether tools are at work, which may ask the model of their agent something."""
@@ -88,6 +91,10 @@ class Working(Toolset):
             for cls in TOOLS:
                 if facts_of(cls).name and cls is not RewindTool:
                     self.enable_message(cls, use=False)
+
+    def trail(self) -> Sequence[ChatDocument]:
+        """Return the messages that waited for an answer in the task that it is in, newest last."""
+        return self._context.trail if self._context is not None else ()
 
     @property
     def settings(self) -> ChatAgentConfig:

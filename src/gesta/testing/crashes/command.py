@@ -62,21 +62,20 @@ def swept(agent: str, messages: Sequence[str], folder: Path, chosen: Sequence[st
     Raises:
         GestaError: it could not be run.
     """
-    total = Report(agents=1)
+    scenes: list[Scene] = []
 
     def scene(name: str) -> Scene:
         place = folder / name
         place.mkdir(parents=True)
-        return Scene(agent=partial(load, agent), messages=messages, record=str(place / RECORD), witness=place / WITNESS)
+        one = Scene(agent=partial(load, agent), messages=messages, record=str(place / RECORD), witness=place / WITNESS)
+        scenes.append(one)
+        return one
 
-    first = scene("0")
-    lived(first, 1, None)
-    total.add(judged(first))
-    for point in range(1, (points := total.points) + 1):
+    lived(scene("0"), 1, None)
+    for point in range(1, (points := judged(*scenes).points) + 1):
         one = scene(str(point))
         lived(one, 1, point)
         lived(one, 2, None)
-        total.add(judged(one))
         for name in chosen:
             other = scene(f"{point}-{name}")
             if name == "again":
@@ -85,14 +84,13 @@ def swept(agent: str, messages: Sequence[str], folder: Path, chosen: Sequence[st
             else:
                 lived(other, 1, point, strike=STRIKES[name])
             lived(other, 3, None)
-            total.add(judged(other))
         _progress(f"struck at point {point} of {points}")
     last, number = scene("all"), 1
     while lived(last, number, number):
         number += 1
         _progress(f"one record, killed {number - 1} times")
-    total.add(judged(last))
-    total.points = points
+    total = judged(*scenes)
+    total.agents, total.points = 1, points
     _progress("")
     return total
 

@@ -119,17 +119,24 @@ def lived(
     return code == -KILL
 
 
-def judged(scene: Scene) -> Report:
-    """Compare a record with the harness's log, in a process of its own. Raises GestaError."""
+def judged(*scenes: Scene) -> Report:
+    """Compare records with the harness's logs, in one process of its own, and add up what is found.
+
+    Raises:
+        GestaError: a record could not be read.
+    """
+    told = scenes[0].witness.with_suffix(".report")
 
     async def hold() -> None:
-        async with gesta.open(scene.record, readonly=True) as record:
-            found = await judge(record, read(scene.witness), scene.session)
-            scene.witness.with_suffix(".report").write_bytes(msgspec.json.encode(found))
+        total = Report()
+        for scene in scenes:
+            async with gesta.open(scene.record, readonly=True) as record:
+                total.add(await judge(record, read(scene.witness), scene.session))
+        told.write_bytes(msgspec.json.encode(total))
 
     if forked(lambda: anyio.run(hold)):
-        raise GestaError(f"{scene.record} could not be read; what was said stands above.")
-    return msgspec.json.decode(scene.witness.with_suffix(".report").read_bytes(), type=Report)
+        raise GestaError("A record could not be read; what was said stands above.")
+    return msgspec.json.decode(told.read_bytes(), type=Report)
 
 
 async def live(scene: Scene, life: Life) -> None:

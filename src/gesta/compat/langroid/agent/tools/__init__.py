@@ -12,7 +12,7 @@ from gesta.compat.langroid.agent.tools.orchestration import (
     ResultTool,
     SendTool,
 )
-from gesta.compat.langroid.agent.tools.recipient_tool import RecipientTool
+from gesta.compat.langroid.agent.tools.recipient_tool import AddRecipientTool, RecipientTool
 from gesta.compat.langroid.agent.tools.rewind_tool import RewindTool
 from gesta.compat.langroid.agent.tools.task_tool import TaskTool
 
@@ -20,6 +20,7 @@ ORDER = ("orchestration", "recipient_tool", "rewind_tool", "task_tool")
 """Each file may import those before it."""
 
 __all__ = [
+    "AddRecipientTool",
     "AgentDoneTool",
     "AgentSendTool",
     "DonePassTool",

@@ -1,5 +1,5 @@
 """Names of `langroid.agent.tools.recipient_tool`."""
 
-from gesta.compat.langroid.orchestration import RecipientTool
+from gesta.compat.langroid.orchestration import AddRecipientTool, RecipientTool
 
-__all__ = ["RecipientTool"]
+__all__ = ["AddRecipientTool", "RecipientTool"]

@@ -4,6 +4,7 @@ Skipped without langroid; `.ci/originals langroid` runs it. What may differ is d
 that no class foresees fails, and so does a class that never occurs; at most one program in a hundred differs.
 """
 
+import logging
 import random
 from collections.abc import Callable
 from typing import Any
@@ -19,6 +20,7 @@ pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(3000)]
 base = pytest.importorskip("langroid.language_models.base")
 mock_lm = pytest.importorskip("langroid.language_models.mock_lm")
 theirs.utils.configuration.settings.quiet = True
+logging.getLogger("langroid").setLevel(logging.ERROR)
 CASES = 600
 PASSED_BACK = "what came from a sub-task is passed back to it, which stalls there"
 PASSED_ON = "PassTool has somebody else answer, and there the same model again"

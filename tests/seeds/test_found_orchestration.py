@@ -4,6 +4,7 @@ import json
 from datetime import UTC, datetime
 from typing import Any
 
+import anyio
 import pytest
 from tests.seeds.test_found_langroid import said
 
@@ -15,6 +16,7 @@ from gesta.compat.langroid.agent.tools import (
     AgentSendTool,
     DonePassTool,
     DoneTool,
+    FinalResultTool,
     ForwardTool,
     PassTool,
     RecipientTool,
@@ -361,3 +363,45 @@ def test_a_person_who_says_the_same_again_and_again_is_a_circle() -> None:
     made.enable_message(Square)
     with pytest.raises(lr.InfiniteLoopException):
         lr.Task(made, interactive=True, default_human_response="go on").run("go")
+
+
+def test_a_final_result_ends_an_interactive_root_too() -> None:
+    class Ending(lr.ToolMessage):
+        request: str = "ending"
+        purpose: str = "To end."
+
+        def handle(self) -> Any:
+            return FinalResultTool(num=7)
+
+    bob, _ = heard("bob", gesta.call("ending"))
+    bob.enable_message(Ending)
+    ann, told = heard("ann", "first?", "second?")
+    ann.callbacks.get_user_response = lambda **_: "q" if told[1:] else ""
+    task = lr.Task(ann, interactive=True)
+    task.add_sub_task(lr.Task(bob, interactive=False))
+    assert [each.num for each in task.run("go").tool_messages] == [7]
+    assert told == ["go"]
+
+
+@pytest.mark.parametrize("native", [True, False])
+def test_a_history_has_what_the_model_was_shown_and_said(native: bool) -> None:
+    call = gesta.call("square", num=3)
+    made, told = heard("ann", call if native else written(call), "DONE 9", native=native)
+    made.enable_message(Square)
+    task = lr.Task(made, interactive=False, restart=False, done_if_response=[lr.Entity.AGENT])
+    assert said(task.run("go")) == "9"
+    assert [one.role for one in made.message_history] == ["system", "user", "assistant"]
+    made.clear_history(-1)
+    assert [one.role for one in made.message_history] == ["system", "user"]
+    task.run("and now?")
+    assert told == ["go", "and now?"]
+
+
+def test_a_history_of_an_agent_with_its_own_record_is_read_in_an_event_loop() -> None:
+    made, _ = heard("ann", "hello")
+
+    async def main() -> list[str]:
+        await made.llm_response_async("hi")
+        return [one.text for one in made.message_history[1:]]
+
+    assert anyio.run(main) == ["hi", "hello"]

@@ -6,9 +6,10 @@ would refuse.
 """
 
 import math
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TypeVar, cast
 
+from gesta.agent import Agent
 from gesta.compat.langroid.entities import Role
 from gesta.compat.langroid.facts import facts_of
 from gesta.compat.langroid.language_models.base import LLMMessage
@@ -20,6 +21,7 @@ from gesta.kinds import (
     AssistantContent,
     CompactionContent,
     Content,
+    Kind,
     SystemContent,
     ToolCallContent,
     ToolResultContent,
@@ -56,7 +58,9 @@ class Histories(Working):
 
     @property
     def message_history(self) -> list[LLMMessage]:
-        """All that the model would be shown now, the system message first."""
+        """What the model was shown and what it said, the system message first."""
+        if self._context is None:
+            return self.home.end_now(self.message_history_async(), "message_history_async")
         return self.wait_for(self.message_history_async, "message_history_async")
 
     @message_history.setter
@@ -74,9 +78,32 @@ class Histories(Working):
                 self.put(context, message, calls)
 
     async def message_history_async(self) -> list[LLMMessage]:
-        """Read the history. Cost: the whole run."""
-        async with self.working() as context:
-            return list(map(LLMMessage.of, [self.task_messages[0], *await self._shown(context)]))
+        """Read the history, without results that the model was not asked with yet. Cost: the whole run."""
+        return [*map(LLMMessage.of, [self.task_messages[0], *(await self._history())[0]])]
+
+    async def _history(self) -> tuple[list[Message], list[Message]]:
+        """Read what the model was shown and what it said, and what it is to be shown beside."""
+        if self._context is not None:
+            await self._context.live.log.durable()
+            live = self._context.live.log
+            return self._split(self._context.agent, await read(live.journal.store, live.run))
+        turns = self.home.record.turns
+        run = await turns.run_of(self.home.session, self.name)
+        return self._split(turns.bind(self.describe()), await read(self.home.record.store, run))
+
+    def _split(self, agent: Agent, entries: Sequence[Entry]) -> tuple[list[Message], list[Message]]:
+        """Part the results of the model's last calls, and an answer that was not its own, from what came before."""
+        shown, by_seq = _formatted(agent, entries), {entry.seq: entry for entry in entries}
+        sources = {seq for message in shown for seq in message.sources if seq in by_seq}
+        answered = any(by_seq[seq].kind == Kind.ChatCompletion for seq in sources)
+        asked = max((entry.seq for entry in entries if entry.kind == Kind.Request), default=0)
+
+        def fresh(message: Message) -> bool:
+            made = [by_seq[seq] for seq in message.sources if seq in by_seq]
+            return bool(made) and min(message.sources) > asked and all(_unseen(each, by_seq) for each in made)
+
+        kept = max((n for n, message in enumerate(shown, 1) if not (answered and fresh(message))), default=0)
+        return shown[:kept], shown[kept:]
 
     def init_message_history(self) -> None:
         """Begin anew: hide all that was said."""
@@ -89,13 +116,15 @@ class Histories(Working):
     async def clear_history_async(self, start: int = -2, end: int = -1) -> None:
         """Hide messages; see `clear_history`."""
         async with self.working() as context:
-            shown = [None, *await self._shown(context)]
+            history, fresh = await self._history()
+            shown = [None, *history]
             first = max(start + len(shown), 0) if start < 0 else start
             last = end + len(shown) if end < 0 else end
             first = max(first, 1)
             while first < len(shown) and first > 1 and (one := shown[first]) is not None and one.role == "tool":
                 first -= 1  # a result is hidden with its call
-            seqs = [seq for one in shown[first : last + 1] if one is not None for seq in one.sources]
+            hidden = [one for one in shown[first : last + 1] if one is not None]
+            seqs = [seq for one in [*hidden, *(fresh if last + 1 == len(shown) else ())] for seq in one.sources]
             if seqs:
                 self._write(context, CompactionContent(from_seq=min(seqs), to_seq=max(seqs)))
 
@@ -136,10 +165,12 @@ class Histories(Working):
 
     async def _hide_last(self, context: RunContext, role: str) -> Entry | None:
         """Write that the last message of a role is hidden; return None where there is none."""
-        found = [one for one in await self._shown(context) if one.role == role and one.sources]
+        history, fresh = await self._history()
+        found = [one for one in history if one.role == role and one.sources]
         if not found:
             return None
-        seqs = found[-1].sources
+        more = [seq for one in fresh for seq in one.sources] if found[-1] is history[-1] else []
+        seqs = [*found[-1].sources, *more]
         return self._write(context, CompactionContent(from_seq=min(seqs), to_seq=max(seqs)))
 
     def last_message_with_role(self, role: str) -> Message | None:
@@ -196,11 +227,7 @@ class Histories(Working):
         store, run = self.home.record.store, context.live.log.run
         if context.verbs is not None:
             store = context.live.log.journal.store
-        prompt = Prompt(context.agent.formats(), Whole())
-        for entry in await read(store, run):
-            prompt.add(entry)
-        prompt.close()
-        return cast("list[Message]", prompt.blocks)
+        return _formatted(context.agent, await read(store, run))
 
     def put(self, context: RunContext, message: Message, calls: dict[str, int]) -> None:
         """Write a message of another history; `calls` are the seqs of those made so far, by their ids."""
@@ -224,6 +251,28 @@ class Histories(Working):
         entry = context.live.write(content, *causes)
         context.live.absorb()
         return entry
+
+
+def _formatted(agent: Agent, entries: Sequence[Entry]) -> list[Message]:
+    """Return the messages that a model would be shown of entries."""
+    prompt = Prompt(agent.formats(), Whole())
+    for entry in entries:
+        prompt.add(entry)
+    prompt.close()
+    return cast("list[Message]", prompt.blocks)
+
+
+def _unseen(entry: Entry, entries: Mapping[int, Entry]) -> bool:
+    """Return whether an entry is the result of a call that the model made, that call, or an answer of its task."""
+    match entry.content:
+        case AssistantContent(history=given):
+            return not given
+        case ToolResultContent(call=call):
+            return call is not None and call in entries and _unseen(entries[call], entries)
+        case ToolCallContent():
+            causes = [entries[seq] for seq in entry.causes if isinstance(seq, int) and seq in entries]
+            return any(cause.kind == Kind.ChatCompletion for cause in causes)
+    return False
 
 
 def _calls(message: Message) -> str:

@@ -243,6 +243,8 @@ class TaskRules(Struct, eq=False, metaclass=Spelled):
             return True, StatusCode.STALLED
         if 0 < self.rules.max_tokens < turn.tokens_in + turn.tokens_out:
             return True, StatusCode.MAX_TOKENS
+        if pending is not None and any(isinstance(each, FinalResultTool) for each in pending.tool_messages):
+            return True, StatusCode.DONE  # of a root that a person ends, too
         quit_ = pending is not None and self.user_quit(pending)
         if self.user_can_end():
             return quit_, StatusCode.USER_QUIT if quit_ else StatusCode.OK

@@ -192,7 +192,7 @@ MENDS: dict[str, Mend] = {
     ),
     "P13": Mend(
         what="a listener that raises ends its turn",
-        changes=(Change("gesta.perform.execution:LiveRun._say", "self.deaf.append(failure)", "raise"),),
+        changes=(Change("gesta.record.stream:listened", "return\n\n    async with", "raise\n\n    async with"),),
         found="stream|listener",
         tests=(
             "tests/journeys/test_promise_p01_to_p15.py::test_what_a_streamed_tool_raises_ends_no_other_stream_and_not_its_own_without_a_word",

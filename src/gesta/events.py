@@ -6,6 +6,7 @@ says which of its classes an event is. An outcome says how a turn ended or what 
 state, not written down.
 """
 
+import logging
 from collections.abc import Callable
 from typing import Any, ClassVar, Generic, Literal, cast
 
@@ -214,3 +215,39 @@ It can be sent as JSON: `msgspec.json.encode(event)`, and `msgspec.json.decode(t
 """
 
 Listener = Callable[[Event], None]
+LOGGER = logging.getLogger("gesta")
+
+
+class Broadcast(Struct, eq=False, weakref=True):
+    """Passes words on, as they come, to everybody in this process who follows a run or one that it belongs to."""
+
+    listeners: list[Callable[[Event, int], None]] = field(default_factory=list)
+    """Each is called with an event and the seq that was durable in its run before: it is told after that entry."""
+    coming: dict[str, list[tuple[Event, int]]] = field(default_factory=dict)
+    """The words of the last message of each run."""
+
+    def join(self, listener: Callable[[Event, int], None]) -> None:
+        """Add a listener. It is told the words of the messages that are coming just now from the first one on."""
+        for each in [told for words in self.coming.values() for told in words]:
+            listener(*each)
+        self.listeners.append(listener)
+
+    def leave(self, listener: Callable[[Event, int], None]) -> None:
+        """Remove a listener, if it is there."""
+        if listener in self.listeners:
+            self.listeners.remove(listener)
+
+    def tell(self, event: Event, durable: int) -> None:
+        """Send words to all listeners. One that raises hears no more, and nothing else comes of it."""
+        if not self.listeners:
+            return
+        words = self.coming.setdefault(event.run, [])
+        if words and words[0][0].message != event.message:
+            words.clear()
+        words.append((event, durable))
+        for listener in self.listeners.copy():
+            try:
+                listener(event, durable)
+            except BaseException as failure:
+                self.leave(listener)
+                LOGGER.warning("A listener of run %s raised, and hears no more of it.", event.run, exc_info=failure)

@@ -152,7 +152,7 @@ class Origin(Struct, weakref=True):
 
     def undecided(self, seq: int) -> bool:
         """Return whether it is open which node a completion is: no call and no answer was made from it so far."""
-        return seq in self.spoken and seq not in self.calling and not self.spoken[seq] and seq == max(self.spoken)
+        return not self.spoken.get(seq, 1) and seq not in self.calling and seq == next(reversed(self.spoken))
 
     def concludes(self, entry: Entry) -> bool:
         """Return whether an entry is the `end` of a turn that gave no `assistant`: a child run's, or a failed one's."""

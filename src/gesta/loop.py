@@ -78,7 +78,7 @@ async def take_in(live: LiveRun) -> bool:
     """Write the letters of the inbox into the log. Each letter is deleted in the commit of its entry."""
     journal = live.log.journal
     waiting = await journal.store.inbox(live.log.run)
-    if journal.fresh or live.origin is not None:
+    if journal.fresh:
         live.absorb()
     if not waiting:
         return bool(live.state.calls) and _expire(live)

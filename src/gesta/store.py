@@ -5,7 +5,7 @@ leases) is derived or passing, and lies outside the digests. `gesta.testing.Stor
 implementation must pass.
 """
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Any, Protocol
 
 from msgspec import Struct
@@ -211,6 +211,9 @@ class Store(Protocol):
     async def head(self, run: str) -> tuple[int, bytes]:
         """Return seq and digest of the last entry; (0, 32 zero bytes) for no run."""
 
+    async def last(self) -> int:
+        """Return the pos of the last entry; 0 for a record without entries."""
+
     async def runs(self, session: str | None = None, name: str | None = None) -> list[RunRow]:
         """Return the runs in the order in which they were opened, by session and name if given."""
 
@@ -275,7 +278,7 @@ class Store(Protocol):
     def descriptor(self) -> int | None:
         """Return a file descriptor by which a subprocess that inherits it keeps this process counted as living."""
 
-    def tail(self, after: int = 0) -> AsyncIterator[list[Row]]:
+    def tail(self, after: int = 0) -> AsyncGenerator[list[Row], None]:
         """Rows of all runs by pos, from `after` on, for ever: those on record first, then as they come."""
 
     async def sql(self, query: str, parameters: Sequence[Any] = ()) -> Table:

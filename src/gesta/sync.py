@@ -5,7 +5,7 @@ waits for another task, so its coroutines run to their end in one go. Each entry
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from typing import Any, Generic, Literal, Unpack, cast
@@ -32,8 +32,10 @@ from gesta.integrity.verify import Flaw, Head, Report
 from gesta.kinds import Content, Kind
 from gesta.log.journal import Log
 from gesta.record.answers import Receipt
+from gesta.record.followers import MOST_WAITING
 from gesta.record.options import MessageOptions, TurnOptions
 from gesta.record.record import Said
+from gesta.record.stream import followed
 from gesta.state.run import RunState
 from gesta.store import Info, RunRow
 from gesta.views.history import SaidMessage
@@ -112,22 +114,33 @@ class SyncStream(Generic[T]):
 
     def _events(self) -> Iterator[Event]:
         heard: asyncio.Queue[Event | None] = asyncio.Queue()
-        with asyncio.Runner() as runner:
-            loop = runner.get_loop()
-            turn = loop.create_task(self._turn(heard.put_nowait))
-            turn.add_done_callback(lambda _: heard.put_nowait(None))
-            try:
-                while (event := loop.run_until_complete(heard.get())) is not None:
-                    yield event
-            except GeneratorExit:
-                if self._stops:
-                    turn.cancel()
-                loop.run_until_complete(asyncio.wait([turn]))
-                raise
-            turn.result()
+        return _heard(heard, lambda: self._turn(heard.put_nowait), stops=self._stops)
 
     async def _turn(self, listener: Listener) -> None:
         self.outcome = await self._work(listener)
+
+
+def _heard(
+    heard: asyncio.Queue[Event | None], work: Callable[[], Coroutine[Any, Any, None]], *, stops: bool = True
+) -> Iterator[Event]:
+    """Yield what work puts into a queue, until it ends. It goes on while an event is awaited.
+
+    Args:
+        stops: whether a reader that leaves early ends the work; else it is awaited.
+    """
+    with asyncio.Runner() as runner:
+        loop = runner.get_loop()
+        task = loop.create_task(work())
+        task.add_done_callback(lambda _: heard.put_nowait(None))
+        try:
+            while (event := loop.run_until_complete(heard.get())) is not None:
+                yield event
+        except GeneratorExit:
+            if stops:
+                task.cancel()
+            loop.run_until_complete(asyncio.wait([task]))
+            raise
+        task.result()
 
 
 class SyncRecord:
@@ -160,6 +173,21 @@ class SyncRecord:
             return self.record.run(agent, message, listener=listener, **options)
 
         return SyncStream(take, stops=agent.policy.when_left == "stop")
+
+    def follow(
+        self, name: str, *, after: int | str = 0, until_end: bool = False, most: int = MOST_WAITING
+    ) -> Iterator[Event]:
+        """Yield the events of a run or session as they come; see `Record.follow`. What comes is read between two."""
+        refuse_inside_loop("Record.follow")
+        heard: asyncio.Queue[Event | None] = asyncio.Queue()
+
+        async def follow() -> None:
+            followers = self.record.followers
+            target = await followers.target(name, self.record.find, until_end=until_end)
+            follower = followers.follower(target, after, most)
+            await followed(follower, heard.put_nowait)
+
+        return _heard(heard, follow)
 
     def resume(
         self,

@@ -231,7 +231,7 @@ async def test_words_that_are_corrected_are_taken_back(formatter: str) -> None:
 
 async def test_an_answer_that_never_fits_is_taken_back_before_the_error() -> None:
     _, events = await heard(desk("a", "b", "c"))
-    assert [kind for kind, _ in events] == ["answer", "retract"] * 3 + ["error"]
+    assert [kind for kind, _ in events] == ["answer", "retract"] * 3 + ["error", "end"]
 
 
 async def test_words_beside_the_tool_of_the_answer_are_a_thought() -> None:

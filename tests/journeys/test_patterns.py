@@ -493,8 +493,9 @@ async def test_the_words_of_the_synthesis_are_the_answer_and_only_the_run_ends_t
         outcome = await record.run(supervisor("boss", model), "why?", listener=events.append)
     own = [event for event in events if event.run == outcome.run]
     assert "".join(event.content for event in own if event.type == "answer") == outcome.answer
-    assert [event.end_of_dialog for event in events] == [False] * (len(events) - 1) + [True]
-    assert (events[-1].type, events[-1].run, events[-1].end_of_message) == ("answer", outcome.run, True)
+    assert [event.end_of_dialog for event in events] == [False] * (len(events) - 2) + [True, False]
+    assert (events[-2].type, events[-2].run, events[-2].end_of_message) == ("answer", outcome.run, True)
+    assert (events[-1].type, events[-1].run) == ("end", outcome.run)
     explained = [event.explain_graph.node for event in own if event.explain_graph is not None]
     assert explained == ["Question", "Decomposition", "Finding", "Finding", "Synthesis", "Conclusion"]
     assert len({event.run for event in events}) == 5, "each sub-agent tells in its own run"

@@ -1,12 +1,15 @@
 """A stream that ends badly, or that nobody reads on, is no other's trouble."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 import anyio
+import msgspec
 import pytest
 
 import gesta
-from gesta.events import AnswerEvent, Listener, ThoughtEvent
+from gesta.events import AnswerEvent, Event, Listener, ThoughtEvent
+from gesta.record.followers import Follower, Target
 from gesta.record.stream import Stream
 
 
@@ -15,6 +18,26 @@ class PanicError(BaseException):
 
 
 ENDED = gesta.Outcome(run="r", session="s", turn=1, reason="answered", answer="fine")
+
+
+def streamed(
+    record: gesta.Record, work: Callable[[Listener], Awaitable[gesta.Outcome]], *, stops: bool = False, run: str = "r"
+) -> Stream:
+    """Make a stream of work that is no turn, but tells words as one does."""
+    words = record.turns.broadcast(run)
+
+    async def follow() -> Follower:
+        return record.followers.follower(Target(runs=(run,), root=run, session="s"))
+
+    def hear(event: Event) -> None:
+        words.tell(msgspec.structs.replace(event, run=run), 0)
+
+    return Stream(record._tasks, lambda: work(hear), follow, stops=stops)
+
+
+async def done(hear: Listener) -> gesta.Outcome:
+    hear(AnswerEvent(content="fine"))
+    return ENDED
 
 
 async def read(stream: Stream) -> str:
@@ -42,8 +65,8 @@ async def test_what_ends_one_turn_is_raised_where_its_events_are_read_and_nowher
         return ENDED
 
     heard = list[str]()
-    async with anyio.create_task_group() as tasks:
-        streams = [Stream(tasks, good), Stream(tasks, bad), Stream(tasks, good)]
+    async with gesta.open() as record, anyio.create_task_group() as tasks:
+        streams = [streamed(record, good), streamed(record, bad, run="b"), streamed(record, good, run="c")]
 
         async def one(stream: Stream) -> None:
             heard.append(await read(stream))
@@ -113,13 +136,13 @@ async def test_where_the_policy_says_so_a_reader_that_leaves_stops_the_turn() ->
             raise
         return ENDED
 
-    async with anyio.create_task_group() as tasks:
-        stream = Stream(tasks, work, stops=True)
+    async with gesta.open() as record:
+        stream = streamed(record, work, stops=True)
         events = aiter(stream)
         assert (await anext(events)).content == "hm"
         await events.aclose()  # type: ignore[attr-defined]
         await stream.ended.wait()
-        assert not tasks.cancel_scope.cancel_called
+        assert await read(streamed(record, done, run="other")) == "fine"
     assert stopped == ["CancelledError"]
     assert stream.outcome is None
 
@@ -129,8 +152,8 @@ async def test_a_reader_that_stays_stops_nothing() -> None:
         hear(AnswerEvent(content="fine"))
         return ENDED
 
-    async with anyio.create_task_group() as tasks:
-        stream = Stream(tasks, work, stops=True)
+    async with gesta.open() as record:
+        stream = streamed(record, work, stops=True)
         assert await read(stream) == "fine"
     assert stream.outcome is ENDED
 
@@ -162,6 +185,6 @@ async def test_a_cancellation_that_nobody_asked_for_is_an_error_of_its_stream() 
     async def work(_hear: Listener) -> gesta.Outcome:
         raise asyncio.CancelledError
 
-    async with anyio.create_task_group() as tasks:
-        said = await read(Stream(tasks, work))
+    async with gesta.open() as record:
+        said = await read(streamed(record, work))
     assert said.startswith("GestaError: The turn was broken off by a cancellation that nobody asked for: ")

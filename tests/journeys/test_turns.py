@@ -268,8 +268,8 @@ async def test_words_before_a_call_are_taken_back_and_shown_as_a_thought() -> No
         events = [event async for event in stream]
     types = [event.type for event in events]
     first_explain = types.index("explain", 1)
-    told = ["retract", "thought", "explain", "explain", "observation", "explain"]
-    assert types[first_explain - 2 : first_explain + 4] == told
+    told = ["retract", "thought", "explain", "call", "explain", "result", "observation", "explain"]
+    assert types[first_explain - 2 : first_explain + 6] == told
     nodes = [event.explain_graph.node for event in events if event.explain_graph is not None]
     assert nodes == ["Question", "Analysis", "ToolUse", "Observation", "Conclusion"]
 

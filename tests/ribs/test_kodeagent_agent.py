@@ -71,7 +71,8 @@ async def test_who_listens_hears_of_results_and_of_the_answer_once_and_of_no_err
     own = [each for each in events if each.run == outcome.run]
     last = max(place for place, each in enumerate(own) if each.type == "retract")  # its first words were a thought
     assert "".join(each.content for each in own[last:] if each.type == "answer") == "Both are dry."
-    assert events[-1].end_of_dialog
+    assert events[-2].end_of_dialog
+    assert events[-1].type == "end"
 
 
 async def test_who_listens_hears_once_why_there_is_no_answer() -> None:

@@ -591,7 +591,8 @@ async def test_the_thought_is_told_and_on_record_before_the_action() -> None:
     assert "".join(event.content for event in events[:place]) == "I look."
     completion = next(entry for entry in entries if isinstance(entry.content, ChatCompletionContent))
     assert events[place].explain_id == completion.id, "the analysis is told as one, though it has a thought"
-    assert told[place + 1 : place + 5] == ["Thought", "ToolUse", "observation", "Observation"]
+    after = ["Thought", "call", "ToolUse", "result", "observation", "Observation"]
+    assert told[place + 1 : place + 7] == after
     order = [entry.kind for entry in entries if entry.kind in ("thought", "tool-call", "attempt", "tool-result")]
     assert order == ["thought", "tool-call", "attempt", "tool-result", "thought"]
 

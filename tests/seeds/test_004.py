@@ -156,10 +156,10 @@ async def test_thought_comes_before_analysis_and_observation_before_its_own_node
         outcome = await record.run(looking(), "Why?", listener=events.append)
     own = [event for event in events if event.run == outcome.run]
     shown = [event.explain_graph.node if event.explain_graph is not None else event.type for event in own]
-    step = ["thought", "ToolUse", "Thought", "observation", "Observation"]
-    assert shown[:11] == ["Question", *step, *step]
-    assert set(shown[11:-2]) == {"answer"}
-    assert shown[-2:] == ["Conclusion", "answer"]
+    step = ["thought", "call", "ToolUse", "Thought", "observation", "result", "Observation"]
+    assert shown[:15] == ["Question", *step, *step]
+    assert set(shown[15:-3]) == {"answer"}
+    assert shown[-3:] == ["Conclusion", "answer", "end"]
     assert "".join(event.content for event in own if event.type == "answer") == ANSWER
     assert [(event.end_of_message, event.end_of_dialog) for event in own if event.type == "answer"][-1] == (True, True)
     assert sum(event.end_of_dialog for event in events) == 1
@@ -556,7 +556,8 @@ async def test_a_failure_is_told_with_its_error() -> None:
     events: list[gesta.Event] = []
     async with gesta.open() as record:
         outcome = await record.run(agent, "Why?", listener=events.append)
-    last = response_of(events[-1])
+    assert events[-1].type == "end"
+    last = response_of(events[-2])
     assert outcome.reason == "failed"
     assert (last.message_type, last.content, last.final, last.end_of_message) == ("error", "bad", True, True)
     assert last.error == Problem(type="agent-error", message="bad")
@@ -632,6 +633,6 @@ async def test_sub_agents_speak_in_their_own_run_between_analysis_and_observatio
     named = [(e.run == outcome.run, e.explain_graph.node if e.explain_graph is not None else e.type) for e in events]
     inside = [place for place, (own, _) in enumerate(named) if not own]
     assert inside == list(range(inside[0], inside[-1] + 1))
-    assert named[inside[0] - 2 : inside[0]] == [(True, "Analysis"), (True, "ToolUse")]
-    assert [name for own, name in named[inside[-1] + 1 :]][:2] == ["observation", "Observation"]
-    assert [e.end_of_dialog for e in events] == [False] * (len(events) - 1) + [True]
+    assert named[inside[0] - 3 : inside[0]] == [(True, "Analysis"), (True, "call"), (True, "ToolUse")]
+    assert [name for own, name in named[inside[-1] + 1 :]][:3] == ["result", "observation", "Observation"]
+    assert [e.end_of_dialog for e in events] == [False] * (len(events) - 2) + [True, False]

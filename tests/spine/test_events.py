@@ -13,18 +13,23 @@ from gesta.kinds import ApprovalRequestContent
 
 
 async def heard(*script: object) -> tuple[list[Event], str | None]:
+    """Hear a turn: its events, and the type of the one before the last, which says how it ended."""
     async with gesta.open(":memory:") as record:
         agent = gesta.Agent("a", model=gesta.scripted(*script))  # type: ignore[arg-type]
         stream = record.stream(agent, "hello")
         events = [event async for event in stream]
-        return events, events[-1].type
+        assert events[-1].type == "end"
+        return events, events[-2].type
 
 
 async def test_the_last_event_ends_the_message_and_the_dialogue() -> None:
     events, last = await heard("hi")
     assert last == "answer"
     assert [event.end_of_dialog for event in events].count(True) == 1
-    assert events[-1].end_of_dialog
+    assert events[-2].end_of_dialog
+    assert events[-2].end_of_message
+    assert events[-1].type == "end"
+    assert events[-1].outcome.answer == "hi"
 
 
 async def test_a_turn_that_fails_ends_with_an_error() -> None:

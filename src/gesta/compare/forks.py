@@ -139,7 +139,7 @@ async def go_on(record: Record, fork: RunRow, agent: Agent) -> Outcome:
             turn = said[entry.span - 1].content
             assert isinstance(turn, BeginContent)
             opening = Opening(name=fork.name, session=fork.session, content=entry.content, key=turn.key)
-            ended = await record.turns.take(agent, opening, None)
+            ended = await record.turns.take(agent, opening)
     return ended or await record.resume(fork.run, agent)
 
 

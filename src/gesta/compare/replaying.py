@@ -208,11 +208,11 @@ class Rehearsal:
         state = fold(RunView(), stage.made)
         try:
             if state.open:
-                await turns.resume(agent, stage.run, None)
+                await turns.resume(agent, stage.run)
             else:
                 begin = next((each for each in self._entries[stage.done :] if begins_turn(each)), None)
                 if begin is not None:
-                    await turns.take(agent, self._opens(begin), None)
+                    await turns.take(agent, self._opens(begin))
         except GestaError as failure:
             if not stage.stopped and not isinstance(failure, OtherProgram):
                 raise

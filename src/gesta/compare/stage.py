@@ -5,7 +5,7 @@ writer, as if its process had died. What a model said and a tool gave is given a
 comes next on record; else the writer is ended too, and `replaying` takes what comes next for what it is.
 """
 
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -152,6 +152,10 @@ class Stage:
         row = RunRow(self.run, opened.session, opened.name, opened.record, opened.parent_run, at, self.done, at, 1)
         return [row] if session in (None, row.session) and name in (None, row.name) else []
 
+    async def last(self) -> int:
+        """Return how many entries were replayed: the places of this store."""
+        return self.done
+
     async def head(self, run: str) -> tuple[int, bytes]:
         """Return seq and digest of the last entry."""
         return self.done, self._rows[-1].digest if self._rows else GENESIS
@@ -241,7 +245,7 @@ class Stage:
     async def close(self) -> None:
         """Do nothing."""
 
-    def tail(self, after: int = 0) -> AsyncIterator[list[Row]]:
+    def tail(self, after: int = 0) -> AsyncGenerator[list[Row], None]:
         """Refuse. Raises WriteFailed."""
         raise self.stop()
 

@@ -68,9 +68,8 @@ def in_record(store: Store, error: BrokenRecord) -> BrokenRecord:
     return error if error.address == here else BrokenRecord(here, f"{error.address}: {error.found}")
 
 
-async def pages(store: Store, run: str) -> AsyncGenerator[list[Entry], None]:
+async def pages(store: Store, run: str, seq: int = 0) -> AsyncGenerator[list[Entry], None]:
     """Read a run as `read` does, some entries at a time: to fold a long run, nobody needs it whole in memory."""
-    seq = 0
     while entries := await read(store, run, seq, limit=PAGE):
         yield entries
         seq = entries[-1].seq

@@ -102,7 +102,7 @@ def context_of(trial: Trial, live: LiveRun) -> Context:
         user=live.state.user,
         key=trial.key,
         explain_id=f"{live.log.run}.{attempt}",
-        streaming=live.streaming,
+        streaming=bool(live.broadcast.listeners),
         clock=live.clock,
         call=partial(_call_agent, live, call, attempt, children),
         respond=partial(in_task, _respond, live, cancelled),
@@ -124,7 +124,7 @@ def turn_context(live: LiveRun) -> Context:
         user=live.state.user,
         key="",
         explain_id=f"{live.log.run}.{turn.begin}",
-        streaming=live.streaming,
+        streaming=bool(live.broadcast.listeners),
         clock=live.clock,
         call=no_agent,
         respond=partial(_in_task, current_token(), _respond, live, lambda: live.stop.asked),
@@ -243,13 +243,12 @@ def _allowance(live: LiveRun, child: str) -> dict[str, Any] | None:
 
 def _respond(live: LiveRun, cancelled: Callable[[], bool], text: str) -> None:
     if not cancelled():
-        live.tell_now(ObservationEvent, text)
+        live.tell(ObservationEvent, text)
 
 
 def _write_retrieval(live: LiveRun, attempt: int, query: str, hits: Sequence[Hit]) -> None:
     with suppress(LeaseLost):  # a thread may outlive the turn that began it
         live.write(RetrievalContent(query=query, hits=list(hits)), attempt)
-        live.trace()
 
 
 def _in_task(token: EventLoopToken, do: Callable[..., None], *args: Any) -> None:

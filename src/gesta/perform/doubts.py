@@ -53,7 +53,7 @@ def _write_answer(tool: Tool | None, call: OpenCall, live: LiveRun) -> None:
     assert said is not None
     value = call.answer.value if call.answer is not None else call.approval.result if call.approval else None
     content = ToolResultContent(call=call.seq, tool_result=value, outcome="ok", by=said.by)
-    live.observe(live.write(stated(tool, content), call.seq, *call.said))
+    live.write(stated(tool, content), call.seq, *call.said)
 
 
 def _resolve(tool: Tool | None, call: OpenCall, live: LiveRun) -> None:
@@ -68,7 +68,7 @@ def _resolve(tool: Tool | None, call: OpenCall, live: LiveRun) -> None:
         outcome="ok" if done else "error",
     )
     settled = [last.settled] if last.settled is not None else []
-    live.observe(live.write(stated(tool, content), last.seq, *settled))
+    live.write(stated(tool, content), last.seq, *settled)
 
 
 async def _look(call: OpenCall, live: LiveRun) -> bool:
@@ -143,7 +143,7 @@ async def settle_idle(agent: Agent, live: LiveRun) -> None:
             continue
         if await _did_nothing(live.log.journal.store, last.child, tool.agent):
             content = ToolResultContent(call=call.seq, tool_result=NEVER, status="error", outcome="interrupted")
-            live.observe(live.write(content, last.seq))
+            live.write(content, last.seq)
     live.absorb()
 
 

@@ -51,12 +51,14 @@ class Coming(Struct):
     begun: bool = False
     """Whether anything came."""
     chars: int = 0
+    in_text: bool = False
+    """Whether its calls are read out of its text."""
+    unheard: bool = False
+    """Whether words of it came while nobody listened: who listens later hears it whole."""
     thought: bool = False
     """Whether reasoning was."""
     answering: bool = False
     """Whether the listener was told where the reasoning ends, because the answer has begun."""
-    words: str = ""
-    """What stood beside a call of the tool that takes the answer."""
     flows: dict[str, Flow] = field(default_factory=dict)
     """What keeps secrets out of what is told while it comes."""
     secret: bool = False
@@ -162,8 +164,8 @@ async def _exchange(agent: Agent, live: LiveRun, request: Request, coming: Comin
     Deltas go to the listener as they come.
     """
     model, reader, fed = agent.asked(), agent.formats().reader(), 0
-    live.streamed = False
-    if live.listener is None and isinstance(model, LocalModel):
+    live.streamed, coming.in_text = False, reader is not None
+    if not live.broadcast.listeners and isinstance(model, LocalModel):
         given = await model.answer(request)
     else:
         given = model.send(request)
@@ -186,7 +188,7 @@ async def _exchange(agent: Agent, live: LiveRun, request: Request, coming: Comin
         coming.secret = any(SECRETS.named_in(text) is not None for text in said)
     if reply.calls and reply.calls[0].name == ANSWER and _gives_answer(agent, reply):
         thought = "\n\n".join(text for text in (reply.thought, reply.text) if text) or None
-        coming.words, whole = reply.text, reply.calls[0].args
+        whole = reply.calls[0].args
         live.take_back(coming.message)
         reply = msgspec.structs.replace(reply, text=whole, calls=(), thought=thought, native=None)
     return whole, reply
@@ -218,13 +220,16 @@ def _gives_answer(agent: Agent, reply: Reply) -> bool:
 
 
 def _show(live: LiveRun, coming: Coming, delta: Delta) -> None:
-    if live.listener is None or not delta.text or (coming.quiet and delta.type == "text"):
+    if not delta.text or (coming.quiet and delta.type == "text"):
+        return
+    if coming.unheard or not live.broadcast.listeners:
+        coming.unheard = True
         return
     if delta.type == "text":
         if coming.thought and not coming.answering:
             coming.answering = True
             _tell(live, coming, "thought", coming.flows.pop("thought").feed("", last=True))
-            live.tell_now(ThoughtEvent, "", coming.message, last=True)
+            live.tell(ThoughtEvent, "", coming.message, last=True)
         coming.chars += len(delta.text)
         live.streamed = True
     else:
@@ -241,7 +246,7 @@ def _flush(live: LiveRun, coming: Coming) -> None:
 
 def _tell(live: LiveRun, coming: Coming, type_: str, text: str) -> None:
     if text:
-        live.tell_now(AnswerEvent if type_ == "text" else ThoughtEvent, text, coming.message)
+        live.tell(AnswerEvent if type_ == "text" else ThoughtEvent, text, coming.message)
 
 
 def _write_fault(agent: Agent, live: LiveRun, entry: Entry, failure: Exception, coming: Coming) -> None:
@@ -277,13 +282,10 @@ def _meta(agent: Agent, coming: Coming, reply: Reply) -> dict[str, Any] | None:
 def _record(agent: Agent, live: LiveRun, coming: Coming, completion: Entry, reply: Reply) -> None:
     """Write the reasoning that the reply shows, and its calls, in one commit with the completion."""
     if reply.thought:
-        thought = live.write(ThoughtContent(value=reply.thought), completion.seq)
-        whole = coming.words if coming.thought else reply.thought
-        if whole or not coming.answering:
-            live.tell(ThoughtEvent, whole, message=coming.message, seq=thought.seq)
+        live.write(ThoughtContent(value=reply.thought), completion.seq)
     if live.streamed and (reply.calls or not reply.text.strip()):
         live.take_back(coming.message)
-    if reply.calls and reply.text and live.listener is not None:
-        live.tell(ThoughtEvent, reply.text, message=coming.message, seq=completion.seq)
+    if reply.calls and reply.text and coming.in_text:  # the record has it in one with the calls
+        live.tell(ThoughtEvent, reply.text, coming.message, last=True)
     for call in reply.calls:
         live.write(checked_call(agent, call), completion.seq)

@@ -14,7 +14,6 @@ from gesta.decide.budget import overrun
 from gesta.decide.move import Ask, Check, Close, Correct, Finish, Move, Pause, Use, Wait
 from gesta.decide.waiting import Waiting
 from gesta.entry import Entry
-from gesta.events import AnswerEvent, ErrorEvent, RetractEvent
 from gesta.kinds import (
     ApprovalRequestContent,
     AssistantContent,
@@ -73,11 +72,10 @@ def _close(move: Close, live: LiveRun) -> None:
     for content in move.results:
         assert content.call is not None
         call = live.state.calls[content.call]
-        live.observe(live.write(content, call.last.seq if call.last is not None else call.seq, *call.said))
+        live.write(content, call.last.seq if call.last is not None else call.seq, *call.said)
     if move.lost is not None:
         lost = Error(type=LOST, message="the process that asked ended before the answer was on record")
         live.write(FaultContent(of=move.lost, error=lost), move.lost)
-        live.tell(RetractEvent, "", message=move.lost)
 
 
 async def _pause(move: Pause, live: LiveRun) -> None:
@@ -139,9 +137,8 @@ async def _finish(agent: Agent, move: Finish, live: LiveRun) -> None:
     if own and agent.answer_type is not None:
         value = agent.answer_type.plain(text)
     null = given and value is None and agent.output is not None
-    answer = None
     if given and not child:
-        answer = live.write(AssistantContent(value=text), *causes)
+        live.write(AssistantContent(value=text), *causes)
         value, causes = None if isinstance(value, str) else value, ()
     if live.state.steps.open or turn.handed > 0:
         await live.host.call_off(live)
@@ -152,12 +149,7 @@ async def _finish(agent: Agent, move: Finish, live: LiveRun) -> None:
     status: Status = "success" if move.reason == "answered" else "error"
     doubts = live.state.left_in_doubt() or None
     end = EndContent(state=value, status=status, reason=move.reason, error=move.error, doubts=doubts, null=null)
-    ended = live.write(end, *causes)
-    request = live.state.asked.seq if live.state.asked is not None and agent.program is None else 0
-    live.trace()
-    if given:
-        live.tell(AnswerEvent, "" if live.streamed else text, message=request, seq=(answer or ended).seq)
-    elif move.reason != "answered":
-        live.take_back(request)
-        live.tell(ErrorEvent, move.error.message if move.error is not None else move.reason)
+    live.write(end, *causes)
+    if move.reason != "answered" and live.state.asked is not None:
+        live.take_back(live.state.asked.seq)
     await live.log.durable()

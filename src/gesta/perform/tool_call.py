@@ -220,7 +220,7 @@ async def _transact(work: ReadyCall, live: LiveRun) -> None:
             sql.check()
         except BaseException as failure:  # noqa: BLE001 - nothing of it is kept, and it is the model's to read
             returned = Returned(failure=failure)
-        live.observe(live.write(result_of(returned, tool, call.seq), attempt.seq))
+        live.write(result_of(returned, tool, call.seq), attempt.seq)
         return returned.failure is None
 
     await live.log.journal.transact(effect, work.bound_s)
@@ -323,7 +323,7 @@ def _told(live: LiveRun, work: ReadyCall, attempt: Entry, trial: Trial, returned
         return
     doubts = sorted(trial.children.doubts) or None
     content = msgspec.structs.replace(content, doubts=doubts)
-    live.observe(live.write(content, attempt.seq, *trial.children.ends))
+    live.write(content, attempt.seq, *trial.children.ends)
     live.log.journal.secure(partial(late, live.log.run, attempt.seq, trial.key, content), trial.mark)
 
 

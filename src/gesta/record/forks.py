@@ -120,4 +120,4 @@ def _place(own: Iterable[Entry], named: CallDigest, seq: int) -> int:
 def _copy_result(entry: Entry, call: int, live: LiveRun) -> None:
     assert isinstance(entry.content, ToolResultContent)
     content = msgspec.structs.replace(entry.content, call=call, tool_call_id=None, copy_of=entry.id)
-    live.observe(live.write(content, call))
+    live.write(content, call)

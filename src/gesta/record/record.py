@@ -5,28 +5,30 @@ it. Only who holds a run's lease appends to it. Everybody else puts a letter int
 """
 
 import os
-from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterable, Sequence
+from contextlib import aclosing, asynccontextmanager
 from datetime import datetime
 from typing import Any, Unpack, cast
 
 import msgspec
 from anyio.abc import TaskGroup
+from msgspec.structs import replace
 
 from gesta.agent import Agent
 from gesta.decide.waiting import Waiting
 from gesta.entry import fold
 from gesta.errors import AgentError, BadArguments, NotWaiting, OtherType, RunHeld, refuse_unknown
-from gesta.events import Listener, Outcome
+from gesta.events import Event, Listener, Outcome
 from gesta.function_tool.output import T
 from gesta.integrity.verify import Flaw, Head, Report, audit, heads, report
 from gesta.kinds import BeginContent, Kind, Opened, Part, SignalContent, UserContent
 from gesta.log.journal import Clock, Journal, Log, closing, open_root, read, refuse_misspelt, utc_now
 from gesta.model.request import Unasked
 from gesta.record.answers import check_home
+from gesta.record.followers import MOST_WAITING, Follower, Followers, OpenedTurn, Target
 from gesta.record.inbox import Inbox
 from gesta.record.options import MessageOptions, TurnOptions, of_turn
-from gesta.record.stream import Stream
+from gesta.record.stream import Stream, listened
 from gesta.record.turns import Turns
 from gesta.state.opening import Opening, check_here, close_orphans, shielded
 from gesta.state.run import RunView
@@ -49,6 +51,8 @@ class Record(Inbox):
         self._tasks = tasks
         self.turns = Turns(store, bind, clock)
         """What takes the turns."""
+        self.followers = Followers(store, self.turns.broadcast, shared=tasks is not None)
+        """Who follows runs of it."""
 
     def now(self) -> datetime:
         """Return the time by the clock that stamps entries."""
@@ -80,7 +84,7 @@ class Record(Inbox):
 
         Args:
             message: a text, or texts, images and files (`gesta.message.attached`) in a list.
-            listener: is called with the events of the turn, in this task.
+            listener: is called with the events of the turn, those first that are on record.
             options: see `MessageOptions`. A `key` that this run already has gives that turn's outcome, or goes on
                 with it.
 
@@ -93,16 +97,59 @@ class Record(Inbox):
             OtherType: the turn of that key was answered under another `output`.
         """
         agent, opening = opening_of(agent, message, options)
-        return typed(agent, await self.turns.take(agent, opening, listener))
+        if listener is None:
+            return typed(agent, await self.turns.take(agent, opening))
+        work, follow = self._followed(agent, opening, joins=False)
+        return await listened(self._tasks, await follow(), work, listener)
 
     def stream(self, agent: Agent[T], message: Said, **options: Unpack[MessageOptions]) -> Stream[T]:
-        """Send a message and hear the events as they come; the outcome is on the stream afterwards."""
+        """Send a message and hear the events of its turn; the outcome is on the stream afterwards.
+
+        With the `key` of a turn that is at work, in whichever process, or that has ended, it is that turn: what is on
+        record of it comes first.
+        """
         agent, opening = opening_of(agent, message, options)
+        work, follow = self._followed(agent, opening, joins=True)
+        return Stream(self._tasks, work, follow, stops=agent.policy.when_left == "stop")
 
-        async def take(listener: Listener | None) -> Outcome[T]:
-            return typed(agent, await self.turns.take(agent, opening, listener))
+    async def follow(
+        self, name: str, *, after: int | str = 0, until_end: bool = False, most: int = MOST_WAITING
+    ) -> AsyncIterator[Event]:
+        """Yield the events of a run, or of all runs of a session: what is on record, and then what comes, for ever.
 
-        return Stream(self._tasks, take, stops=agent.policy.when_left == "stop")
+        Args:
+            name: id of a run, a unique prefix of one, `last`, or the name of a session.
+            after: the `id` of the last event that was heard, or a `pos`; events after it are yielded.
+            until_end: whether it is over when no turn is open any more.
+            most: entries and words that may wait to be read.
+
+        Raises:
+            NoRun, SeveralRuns: no run fits, or several.
+            FollowerTooSlow: more than `most` waited. Follow again after the last event.
+            RecordError: the record was closed.
+        """
+        assert self._tasks is not None, "follow runs of a record that gesta.open(...) opened"
+        follower = self.followers.follower(
+            await self.followers.target(name, self.find, until_end=until_end), after, most
+        )
+        async with aclosing(follower.events(self._tasks)) as events:
+            async for event in events:
+                yield event
+
+    def _followed(
+        self, agent: Agent[T], opening: Opening, *, joins: bool
+    ) -> tuple[Callable[[], Awaitable[Outcome[T]]], Callable[[], Awaitable[Follower]]]:
+        """Return what takes a turn, and what makes its follower."""
+        opened = OpenedTurn(opening.key)
+
+        async def work() -> Outcome[T]:
+            return typed(agent, await self.turns.take(agent, replace(opening, begun=opened.note, joins=joins)))
+
+        async def follow() -> Follower:
+            run = await self.turns.run_of(opening.session, opening.name)
+            return self.followers.follower(Target(runs=(run,), root=run, session=opening.session, turn=opened.fits))
+
+        return work, follow
 
     async def resume(
         self,
@@ -125,7 +172,14 @@ class Record(Inbox):
             OtherType: the last turn was answered under another `output`.
         """
         agent = of_turn(agent, options)
-        return typed(agent, await self.turns.resume(agent, run, listener, by=by, deps=options.get("deps")))
+
+        async def work() -> Outcome[T]:
+            return typed(agent, await self.turns.resume(agent, run, by=by, deps=options.get("deps")))
+
+        if listener is None:
+            return await work()
+        follower = self.followers.follower(await self.followers.target(run, self.find), await self.store.last())
+        return await listened(self._tasks, follower, work, listener)
 
     async def cancel(self, waiting: Waiting | str, *, by: str, reason: str | None = None) -> Outcome | None:
         """End the open turn of a run; `None` where somebody is writing the run, who ends it at the next step.

@@ -5,16 +5,17 @@ unless the agent's policy says so; a turn that fails ends its own stream, and no
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import suppress
+from contextlib import aclosing
 from typing import Generic
 
 import anyio
 from anyio.abc import TaskGroup
 
 from gesta.errors import GestaError
-from gesta.events import Event, Listener, Outcome
+from gesta.events import LOGGER, Event, Listener, Outcome
 from gesta.function_tool.output import T
 from gesta.perform.threads import strayed
+from gesta.record.followers import Follower, FollowerTooSlow
 
 STRAY_CANCELLATION = (
     "The turn was broken off by a cancellation that nobody asked for: a model or a program awaited something that was "
@@ -28,7 +29,8 @@ class Stream(Generic[T]):
     def __init__(
         self,
         tasks: TaskGroup | None,
-        work: Callable[[Listener], Awaitable[Outcome[T]]],
+        work: Callable[[], Awaitable[Outcome[T]]],
+        follow: Callable[[], Awaitable[Follower]],
         *,
         stops: bool = False,
     ) -> None:
@@ -36,11 +38,11 @@ class Stream(Generic[T]):
 
         Args:
             work: takes the turn.
+            follow: makes what follows the turn.
             stops: whether a reader that leaves early stops the turn, as if the program stopped waiting for it.
         """
         assert tasks is not None, "stream from a record that gesta.open(...) opened"
-        self._tasks, self._work, self._stops = tasks, work, stops
-        self._send, self._receive = anyio.create_memory_object_stream[Event](float("inf"))
+        self._tasks, self._work, self._follow, self._stops = tasks, work, follow, stops
         self._scope = anyio.CancelScope()
         self._begun = False
         self._failure: BaseException | None = None
@@ -49,30 +51,40 @@ class Stream(Generic[T]):
         self.ended = anyio.Event()
 
     async def __aiter__(self) -> AsyncIterator[Event]:
-        """Begin the turn, and yield its events.
+        """Begin the turn, and yield its events. Those that are on record already come first.
 
         Raises:
             GestaError: the stream was begun before, or the record was closed while the turn was open.
+            FollowerTooSlow: too much waited to be read; the turn goes on.
             BaseException: whatever ended the turn without an outcome.
         """
         if self._begun:
             raise GestaError("This stream was begun before. Call record.stream(...) again to send a message again.")
         self._begun = True
-        self._tasks.start_soon(self._drive)
+        follower = await self._follow()
+        self._tasks.start_soon(self._drive, follower)
         try:
-            with self._receive:
-                async for event in self._receive:
+            async with aclosing(follower.events(self._tasks)) as events:
+                async for event in events:
                     yield event
+        except FollowerTooSlow:
+            raise
+        except GestaError:
+            await self.ended.wait()
+            if self._failure is None:
+                raise
+        else:
+            await self.ended.wait()
         finally:
             if self._stops and self.outcome is None:
                 self._scope.cancel()
         if self._failure is not None:
             raise self._failure
 
-    async def _drive(self) -> None:
-        with self._send, self._scope:
+    async def _drive(self, follower: Follower) -> None:
+        with self._scope:
             try:
-                self.outcome = await self._work(self._hear)
+                self.outcome = await self._work()
             except BaseException as failure:
                 if not breaks_off(failure):  # raised where the events are read, and nowhere else
                     stray = isinstance(failure, anyio.get_cancelled_exc_class())
@@ -85,10 +97,53 @@ class Stream(Generic[T]):
                 raise
             finally:
                 self.ended.set()
+                follower.finish()
 
-    def _hear(self, event: Event) -> None:
-        with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):  # nobody listens any more
-            self._send.send_nowait(event)
+
+async def listened(
+    tasks: TaskGroup | None, follower: Follower, work: Callable[[], Awaitable[Outcome[T]]], listener: Listener
+) -> Outcome[T]:
+    """Await a turn while a listener is called with its events. What the listener raises is logged, and ends nothing."""
+    failure: BaseException | None = None
+    outcome: Outcome[T] | None = None
+
+    async def tell() -> None:
+        async with aclosing(follower.events(tasks or own)) as events:
+            async for event in events:
+                try:
+                    listener(event)
+                except BaseException as raised:  # noqa: BLE001 - it is the listener's own
+                    LOGGER.warning("A listener of run %s raised, and hears no more of it.", event.run, exc_info=raised)
+                    return
+
+    async with anyio.create_task_group() as own:
+        own.start_soon(tell)
+        try:
+            outcome = await work()
+        except BaseException as raised:  # noqa: BLE001 - raised below, outside of the group, as itself
+            failure = raised
+            if breaks_off(raised):
+                own.cancel_scope.cancel()
+        follower.finish()
+    if failure is not None:
+        raise failure
+    assert outcome is not None
+    return outcome
+
+
+async def followed(follower: Follower, listener: Listener) -> None:
+    """Call a listener with the events of a follower until there are no more, for a loop of its own."""
+    failure: BaseException | None = None
+    async with anyio.create_task_group() as own:
+        try:
+            async with aclosing(follower.events(own)) as events:
+                async for event in events:
+                    listener(event)
+        except BaseException as raised:  # noqa: BLE001 - raised below, outside of the group, as itself
+            failure = raised
+        own.cancel_scope.cancel()
+    if failure is not None:
+        raise failure
 
 
 def breaks_off(left: BaseException) -> bool:

@@ -19,7 +19,7 @@ from gesta.decide.move import Finish
 from gesta.decide.waiting import Waiting
 from gesta.entry import run_id
 from gesta.errors import GestaError, NoRun, RecordError, RunHeld, TurnOpen
-from gesta.events import Listener, Outcome
+from gesta.events import LOGGER, Broadcast, Outcome
 from gesta.kinds import (
     AgentRef,
     BeginContent,
@@ -30,19 +30,19 @@ from gesta.kinds import (
     SignalContent,
     UserContent,
 )
-from gesta.lineage import Origin
 from gesta.log.journal import Clock, Journal, Log, letters, open_root
 from gesta.loop import outcome, take_in, taken, wake
-from gesta.perform.execution import LOGGER, Kept, LiveRun, Task, Terms, TurnCaller, folded, traced
+from gesta.perform.execution import Kept, LiveRun, Task, Terms, TurnCaller, folded
 from gesta.perform.late import send
 from gesta.perform.move import perform
 from gesta.perform.stop import Stop, TurnLeft, attended
 from gesta.prompt.blocks import way
 from gesta.record.cancel import cancel_below
+from gesta.record.entry_events import waiting_event
 from gesta.record.forks import advance, base_below
 from gesta.record.leases import Leases, queue_of
 from gesta.record.options import supplied
-from gesta.record.waits import with_waits_below
+from gesta.record.waits import joins, with_waits_below
 from gesta.state.calls import LOST
 from gesta.state.opening import (
     MESSAGE,
@@ -73,7 +73,7 @@ class Turns:
         self.terms = Terms()
         self.leases = Leases(store, lambda process: self.terms.gone(process))  # noqa: PLW0108 - they change
         self._kept: dict[str, Kept] = {}
-        self._origins: WeakValueDictionary[str, Origin] = WeakValueDictionary()  # of runs that are held or kept
+        self._broadcasts: WeakValueDictionary[str, Broadcast] = WeakValueDictionary()  # of root runs
         self._digests: dict[bytes, str] = {}  # of agents, by what describes them
         self._stops: set[Stop] = set()  # of root turns that are at work
         self._unsaved: list[Letter] = []  # results that no commit has taken yet
@@ -88,17 +88,19 @@ class Turns:
         for stop in list(self._stops):
             stop.ask()
 
+    def broadcast(self, run: str) -> Broadcast:
+        """Return what passes on the words of a root run, and of the runs below it, as they come."""
+        return self._broadcasts.get(run) or self._broadcasts.setdefault(run, Broadcast())
+
     async def take(
-        self, agent: Agent[Any], opening: Opening, listener: Listener | None, above: Stop | None = None
+        self, agent: Agent[Any], opening: Opening, broadcast: Broadcast | None = None, above: Stop | None = None
     ) -> Outcome:
         """Run the turn that `opening` opens or opened before; `above` asks the turn above to stop. See `Record.run`."""
         run = opening.run or await self.run_of(opening.session, opening.name, opening.parent_run)
-        given = (listener, opening.deps)
+        given = (broadcast or self.broadcast(run), opening.deps)
         return await self._leaving(agent, lambda told: self._take(agent, run, opening, told), given, above)
 
-    async def resume(
-        self, agent: Agent[Any], run: str, listener: Listener | None = None, *, by: str | None = None, deps: Any = None
-    ) -> Outcome:
+    async def resume(self, agent: Agent[Any], run: str, *, by: str | None = None, deps: Any = None) -> Outcome:
         """Continue the open turn of a run. Without an open turn, return the outcome of the last one.
 
         Args:
@@ -119,20 +121,20 @@ class Turns:
                 wake(bound, live, by)
                 return await self._served(bound, live, await self._advance(bound, live))
 
-        return await self._leaving(bound, go_on, (listener, deps))
+        return await self._leaving(bound, go_on, (self.broadcast(run), deps))
 
     async def _leaving(
         self, agent: Agent, work: TurnWork, given: tuple[Any, Any], above: Stop | None = None
     ) -> Outcome:
         """Await a turn in a task of its own, which is asked to stop when this task is cancelled. Raises NoDeps."""
-        listener, deps = given
+        broadcast, deps = given
         own = agent.deps or agent.hooks or agent.instructions.__class__ is not str
         if deps is None and (own or any(tool.needs or tool.agent for tool in agent.tools)):
             deps = await supplied(agent)
         stop = Stop(self.terms.grace_s, above)
         self._stops |= {stop} if above is None else set()
         try:
-            return await attended(stop, lambda: work(TurnCaller(listener, stop, deps)))
+            return await attended(stop, lambda: work(TurnCaller(broadcast, stop, deps)))
         except TurnLeft:
             if above is not None:
                 raise
@@ -143,11 +145,17 @@ class Turns:
             self._stops.discard(stop)
 
     async def _take(self, agent: Agent, run: str, opening: Opening, told: TurnCaller) -> Outcome:
-        if agent.policy.when_busy == "raise" or opening.parent_run is not None:
+        if opening.parent_run is not None:
             return await self._turn(agent, run, opening, told)
+        if agent.policy.when_busy == "raise":
+            try:
+                return await self._turn(agent, run, opening, told)
+            except RunHeld as held:
+                if held.run != run or not opening.joins or not await joins(self.store, run, opening):
+                    raise
         stop, wait_s, queue = told.stop, FIRST_WAIT_S, queue_of(id(self), run)
         replaces = os.urandom(8).hex() if agent.policy.when_busy == "replace" else ""
-        if replaces and queue.locked():
+        if replaces and queue.locked() and not await joins(self.store, run, opening):
             await self._cancel(run, replaces)
         async with stop.holding(queue):  # first come, first served, in one process
             while True:
@@ -156,7 +164,7 @@ class Turns:
                 except RunHeld as held:
                     if held.run != run or held.unknown is not None:  # a child run, or there is nobody to wait for
                         raise
-                    if replaces:
+                    if replaces and not await joins(self.store, run, opening):
                         await self._cancel(run, replaces)
                     await stop.wait(wait_s)
                     wait_s = min(wait_s * 1.5, LAST_WAIT_S)
@@ -177,12 +185,14 @@ class Turns:
                 known = live.state.turns.get(opening.key) if opening.key is not None else None
             if known is not None:
                 check_same(run, opening, known)
+                opening.begun(known.begin)
                 if known.reason is not None:
                     return outcome(live, of=known)
                 check_here(live.log.run, live.state, self.store)
                 wake(bound, live, opening.by)
             else:
                 await self.begin(bound, opening, live)
+                opening.begun(live.log.span_seq)
             ended = await self._advance(bound, live, new=known is None)
             return await self._served(bound, live, ended)
 
@@ -220,8 +230,10 @@ class Turns:
     async def _served(self, agent: Agent, live: LiveRun, ended: Outcome) -> Outcome:
         """If a turn has ended, run the turns of the messages that waited for it; return its outcome."""
         if ended.end is not None:
-            live.listener = None  # who listens hears the turn that it asked for
             await self._serve(agent, live)
+        elif live.state.opened is not None and live.state.opened.parent_run is None:
+            for each in ended.waiting:
+                live.broadcast.tell(waiting_event(each), live.log.journal.durable_head)
         return ended
 
     async def _serve(self, agent: Agent, live: LiveRun) -> Outcome | None:
@@ -259,7 +271,7 @@ class Turns:
             by=live.by,
             deps=live.deps,
         )
-        return await self.take(agent, opening, live.pass_on if live.listener is not None else None, live.stop)
+        return await self.take(agent, opening, live.broadcast, live.stop)
 
     async def child_run(self, name: str, live: LiveRun) -> str:
         """Return the id of a child run."""
@@ -324,24 +336,21 @@ class Turns:
         """Hold a run, folded to its head. What was folded is kept for its next turn, and the lease by the run above.
 
         Args:
-            told: who listens, and what asks the turn to stop.
+            told: who has it taken.
         """
         async with self.leases.leased(run, above) as lease:
             await self._save(run, ())
             kept = self._kept.pop(run, None)
             now = (lease.head, lease.digest, way(agent.formats(), agent.asked()))
             if kept is not None and (kept.head, kept.digest, kept.prompt.way) == now:
-                state, prompt, origin = kept.state, kept.prompt, kept.origin
+                state, prompt = kept.state, kept.prompt
             else:
-                (state, prompt), origin = await folded(self.store, run, agent), None
+                state, prompt = await folded(self.store, run, agent)
             taken(state, lease.head, self.store.info.mark)
             begin, path = (state.turn.begin, (state.turn.name,)) if state.turn is not None else (0, ())
             journal = Journal(self.store, lease, self.clock)
-            origin = None if told.listener is None else origin or await traced(self.store, run)
-            if origin is not None:
-                self._origins[run] = origin
             log = Log(journal, begin, path)
-            live = LiveRun(log, state, prompt, host=self, told=told, origins=self._origins)
+            live = LiveRun(log, state, prompt, host=self, told=told)
             live.budget, live.limits = agent.policy.budget, agent.policy.limits
             try:
                 if lease.lost and state.open and state.moved in ("", self.store.info.id):
@@ -360,7 +369,7 @@ class Turns:
             if journal.durable_head == journal.head:
                 if not live.state.open:
                     self.leases.keep(replace(lease, head=journal.head, digest=journal.digest), above)
-                self._kept[run] = Kept(journal.head, journal.digest, live.state, prompt, origin)
+                self._kept[run] = Kept(journal.head, journal.digest, live.state, prompt)
                 if len(self._kept) > KEPT_RUNS:
                     del self._kept[next(iter(self._kept))]
 

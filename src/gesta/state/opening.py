@@ -1,5 +1,6 @@
 """The message or task that opens a turn, and the checks before a turn begins."""
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -42,6 +43,10 @@ class Opening(Struct, frozen=True, kw_only=True):
     """Names of tools with a call of unknown outcome in the run above."""
     by: str | None = None
     """The person who resumes the runs above, also after too many processes died in this one."""
+    begun: Callable[[int], None] = lambda _: None
+    """Called with the seq of the begin of the turn, once it is written or found."""
+    joins: bool = False
+    """Whether it waits for its turn where that is at work elsewhere, whatever the policy says."""
     letter: Letter | None = None
     """The letter that it waited in behind another turn."""
     deps: Any = None

@@ -2,7 +2,8 @@
 
 import os
 import secrets
-from collections.abc import AsyncIterator, Callable, Sequence
+import threading
+from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Any
 
 import anyio
@@ -89,13 +90,15 @@ class News:
     def __init__(self) -> None:
         self.over = False
         """The store was closed: nothing will come any more."""
-        self._bell: anyio.Event | None = None
+        self._bells: dict[anyio.Event, int] = {}  # of listeners, with the thread that each waits in
 
     def ring(self) -> None:
-        """Wake all listeners. Costs nothing when there are none."""
-        if self._bell is not None:
-            self._bell.set()
-            self._bell = None
+        """Wake the listeners of this thread; those of others look for themselves. Costs nothing when there are none."""
+        if self._bells:
+            here = threading.get_ident()
+            for bell, thread in list(self._bells.items()):
+                if thread == here:
+                    bell.set()
 
     def close(self) -> None:
         """Wake all listeners: no more entries will come."""
@@ -104,12 +107,16 @@ class News:
 
     async def listen(self, longest_s: float) -> None:
         """Wait until `ring` is called, at most for that many seconds."""
-        self._bell = self._bell or anyio.Event()
-        with anyio.move_on_after(longest_s):
-            await self._bell.wait()
+        bell = anyio.Event()
+        self._bells[bell] = threading.get_ident()
+        try:
+            with anyio.move_on_after(longest_s):
+                await bell.wait()
+        finally:
+            del self._bells[bell]
 
 
-async def follow(page: Callable[[int, int], list[Row]], news: News, after: int) -> AsyncIterator[list[Row]]:
+async def follow(page: Callable[[int, int], list[Row]], news: News, after: int) -> AsyncGenerator[list[Row], None]:
     """Yield pages of rows by pos for ever, until the store is closed.
 
     Own commits wake the follower. It looks for those of other processes, less often the longer none came.

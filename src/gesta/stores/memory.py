@@ -8,7 +8,7 @@ SQLite in memory, filled when it is first asked.
 import os
 import socket
 from bisect import bisect_right
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Any
 
 import apsw
@@ -147,6 +147,10 @@ class MemoryStore:
         self._open()
         return self._head(run)
 
+    async def last(self) -> int:
+        """Return the pos of the last entry; see `Store.last`."""
+        return self._last
+
     async def runs(self, session: str | None = None, name: str | None = None) -> list[RunRow]:
         """Return the runs in the order in which they were opened, by session and name if given."""
         self._open()
@@ -237,7 +241,7 @@ class MemoryStore:
         """Return `None`: no other process can ask for this one."""
         return None
 
-    def tail(self, after: int = 0) -> AsyncIterator[list[Row]]:
+    def tail(self, after: int = 0) -> AsyncGenerator[list[Row], None]:
         """Yield rows of all runs by pos, from `after` on, until the store is closed."""
         return follow(self._page, self._news, after)
 

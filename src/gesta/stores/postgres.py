@@ -7,7 +7,7 @@ by the server, and looks now and then for itself.
 
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, ClassVar, Literal, Self, TypeVar
@@ -168,6 +168,10 @@ class InlinePostgresStore:
         """Return seq and digest of the last entry; see `Store.head`."""
         return await self._read(partial(self.reader.head, run))
 
+    async def last(self) -> int:
+        """Return the pos of the last entry; see `Store.last`."""
+        return await self._read(self.reader.last)
+
     async def runs(self, session: str | None = None, name: str | None = None) -> list[RunRow]:
         """Return the runs in the order in which they were opened; see `Store.runs`."""
         return await self._read(partial(self.reader.runs, session, name))
@@ -242,13 +246,8 @@ class InlinePostgresStore:
         """Return a descriptor that keeps this process counted as living; `None` if no descriptor is needed."""
         return self._holding.presence.descriptor if self._holding.holds else None
 
-    async def tail(self, after: int = 0) -> AsyncIterator[list[Row]]:
-        """Yield rows of all runs by pos, from `after` on, until the store is closed; needs an event loop.
-
-        What anybody commits is given as soon as the server says so.
-        """
-        if self._news.over:
-            return
+    async def tail(self, after: int = 0) -> AsyncGenerator[list[Row], None]:
+        """Yield rows of all runs by pos until the store is closed, as soon as the server tells of a commit."""
         listening: Connection | None = None
         try:
             while not self._news.over:

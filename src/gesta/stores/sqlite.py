@@ -5,7 +5,7 @@ microseconds; `sql` has no bound, so it has a thread.
 """
 
 import os
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -137,6 +137,10 @@ class InlineSqliteStore:
         """Return seq and digest of the last entry; see `Store.head`."""
         return self.reader.head(run)
 
+    async def last(self) -> int:
+        """Return the pos of the last entry; see `Store.last`."""
+        return self.reader.last()
+
     async def runs(self, session: str | None = None, name: str | None = None) -> list[RunRow]:
         """Return the runs in the order in which they were opened; see `Store.runs`. Cost: 10 us a run that is found."""
         return self.reader.runs(session, name)
@@ -220,7 +224,7 @@ class InlineSqliteStore:
         """Return what a subprocess may inherit to keep this process counted as living; see `Store.descriptor`."""
         return self._writer.descriptor() if self._writer is not None else None
 
-    def tail(self, after: int = 0) -> AsyncIterator[list[Row]]:
+    def tail(self, after: int = 0) -> AsyncGenerator[list[Row], None]:
         """Yield rows of all runs by pos, from `after` on, until the store is closed; needs an event loop.
 
         What this store appends from that loop is given at once if it shares commits, all else within 5 to 200 ms.
@@ -250,6 +254,7 @@ class InlineSqliteStore:
 
     async def _write(self, work: Work, *, synced: bool) -> Any:
         (outcome,) = self.writer.commit((work,), synced=synced)
+        self._news.ring()
         if isinstance(outcome, GestaError):
             raise outcome
         return outcome

@@ -73,6 +73,11 @@ class Reader:
             raise BrokenRecord(str(self._path), f"entry {run}.{rows[0][0]}: column seq or digest holds another type")
         return rows[0] if rows else (0, GENESIS)
 
+    def last(self) -> int:
+        """Return the pos of the last entry; see `Store.last`."""
+        ((last,),) = self._all("SELECT coalesce(max(pos), 0) FROM main.entries", ())
+        return int(last)
+
     def runs(self, session: str | None = None, name: str | None = None) -> list[RunRow]:
         """Return the runs in the order in which they were opened; see `Store.runs`."""
         asked = [(column, value) for column, value in (("session", session), ("name", name)) if value is not None]

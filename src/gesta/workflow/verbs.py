@@ -20,7 +20,7 @@ from gesta.decide.move import Finish, depth_error
 from gesta.decide.waiting import Waiting
 from gesta.entry import Cause, Entry, utc_text, utc_time
 from gesta.errors import OtherProgram, nearest
-from gesta.events import AnswerEvent, Event, Listener, Outcome, RetractEvent
+from gesta.events import AnswerEvent, Broadcast, Event, Listener, Outcome, RetractEvent
 from gesta.kinds import (
     Content,
     DecisionContent,
@@ -110,7 +110,7 @@ class Verbs(ProgramTurn):
             name: of the step and of the child run.
             role: of the step's span: agent, plan, step, finding, synthesis, or your own.
             causes: what the input was made from, beside what opened the turn.
-            hear: the listener of the child run, in place of this run's; `aloud` makes its answer this run's.
+            hear: is told the words of the child's answer as they come; `aloud` makes them words of this run's answer.
 
         Raises:
             OtherProgram: the name was used before in this pass, or is on record with another input.
@@ -165,7 +165,7 @@ class Verbs(ProgramTurn):
                 thread=handed.thread,
             )
             if handed.hear is not None:
-                live.listener = self._routed(await live.host.child_run(handed.run, live), handed.hear)
+                live.broadcast = self._routed(await live.host.child_run(handed.run, live), handed.hear)
             ended = await live.host.child(handed.agent, task, live)
             self._children[handed.run] = ended.run
             end, made = self._answered(ended, name)
@@ -265,12 +265,10 @@ class Verbs(ProgramTurn):
         """Stream the answer of a child run as this run's own answer. Pass it as `hear` to the call that answers."""
         if event.type == "answer" and event.content:
             self.live.streamed = True
-            self.live.tell_now(AnswerEvent, event.content)
+            self.live.tell(AnswerEvent, event.content)
         elif event.type == "retract":
             self.live.streamed = False
-            self.live.tell_now(RetractEvent, "", last=True)
-        elif event.type != "answer":  # this run's answer may go on after the child's
-            self.live.pass_on(event)
+            self.live.tell(RetractEvent, "", last=True)
 
     async def _edge(self, live: LiveRun, step: WorkflowStep, handed: StepInput) -> tuple[int, dict[str, Any] | None]:
         """Write the edge to a child run, or find it on record. Returns its seq, and what the run may spend."""
@@ -284,9 +282,18 @@ class Verbs(ProgramTurn):
         _same(step.name, written.content.payload, handed.payload)
         return written.seq, written.content.allowance
 
-    def _routed(self, run: str, hear: Listener) -> Listener:
-        """Return a listener for a child run: its events go to `hear`, those of runs below it to this run's listener."""
-        return lambda event: hear(event) if event.run == run else self.live.pass_on(event)
+    def _routed(self, run: str, hear: Listener) -> Broadcast:
+        """Return what passes on the words of a child run's answer to `hear`, and all other words as this run's are."""
+        above, routed = self.live.broadcast, Broadcast()
+
+        def route(event: Event, durable: int) -> None:
+            if event.run == run and event.type in ("answer", "retract"):
+                hear(event)
+            else:
+                above.tell(event, durable)
+
+        routed.join(route)
+        return routed
 
     def _answered(self, ended: Outcome, name: str) -> Ended:
         if ended.end is None:

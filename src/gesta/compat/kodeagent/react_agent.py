@@ -17,7 +17,6 @@ from gesta.compat.kodeagent.llm_message import LLMMessage
 from gesta.compat.kodeagent.models import AgentPlan, ObserverResponse
 from gesta.compat.kodeagent.react import ReActHistoryFormatter
 from gesta.entry import Entry
-from gesta.events import Event
 from gesta.function_tool.tool import Tool
 from gesta.kinds import BeginContent, KeyValueContent, PlanContent, Step, SystemContent
 from gesta.log.journal import read
@@ -79,7 +78,7 @@ def react_agent(
             if plan is not None:
                 told.append(f"Plan progress:\n{checklist(plan)}")
             content = SystemContent(value="\n\n".join(told) or "Go on.")
-            said = await verbs.go_on(task.worker, content, f"iteration {n}", thread=task.thread, hear=task.hear)
+            said = await verbs.go_on(task.worker, content, f"iteration {n}", thread=task.thread, hear=verbs.aloud)
             if said.ok:
                 return said.text
             history, told = await task.history(n), []
@@ -110,11 +109,6 @@ class Task:
         limits = replace(own.policy.limits, requests=1)
         self.worker = replace(own, policy=replace(own.policy, limits=limits))
         self.thread = f"work-{verbs.question}"
-
-    def hear(self, event: Event) -> None:
-        """Send the listener an event of an iteration. One that ends without an answer is no error."""
-        if event.type != "error":
-            self.verbs.aloud(event)
 
     async def history(self, iterations: int) -> list[LLMMessage]:
         """Return the messages of the first iterations, read from the record."""

@@ -10,7 +10,7 @@ from typing import Any
 from msgspec import Struct
 
 from gesta.compat.langroid.entities import StreamEventType
-from gesta.events import Event
+from gesta.events import Broadcast, Event
 from gesta.perform.execution import LiveRun
 from gesta.policy import Spelled
 
@@ -45,21 +45,21 @@ def heard(callbacks: Callbacks, live: LiveRun) -> Iterator[None]:
     if callbacks.start_llm_stream is None:
         yield
         return
-    hear, before, streaming = callbacks.start_llm_stream(), live.listener, live.streaming
+    hear, before, own = callbacks.start_llm_stream(), live.broadcast, Broadcast()
 
-    def tell(event: Event) -> None:
+    def tell(event: Event, durable: int) -> None:
         if event.type == "retract" and callbacks.cancel_llm_stream is not None:
             callbacks.cancel_llm_stream()
         elif event.type in ("answer", "thought") and event.content:
             hear(event.content, StreamEventType.TEXT if event.type == "answer" else StreamEventType.REASONING)
-        if before is not None:
-            before(event)
+        before.tell(event, durable)
 
-    live.listener, live.streaming = tell, True
+    own.join(tell)
+    live.broadcast = own
     try:
         yield
     finally:
-        live.listener, live.streaming = before, streaming
+        live.broadcast = before
 
 
 def told(callback: Callable[..., Any] | None, content: str, *, is_tool: bool) -> None:

@@ -191,7 +191,7 @@ class Task(Steps, eq=False):
             more = doc.tool_messages or doc.content_any is not None or meta.sender != Entity.USER or meta.block
             content = UserContent(value=text, parts=doc.files or None, document=short(doc) if more else None)
         opening = Opening(name=self.name, session=self.session, content=content, key=key)
-        return await record.turns.take(agent, opening, None)
+        return await record.turns.take(agent, opening)
 
     def _result_of(self, ended: Outcome[Any], return_type: Any) -> Any:
         """Read the result of a run from its outcome."""

@@ -33,6 +33,8 @@ from gesta.prompt.formatter import observation_text
 
 RETRIEVAL = "urn:graph:retrieval"
 """The graph that explanations are in."""
+RESPONSES = frozenset({"thought", "observation", "answer", "explain", "error", "retract"})
+"""Types of events that are told as responses: TrustGraph has no message for a call, a wait, a retry or an end."""
 FAILED = "agent-error"
 
 
@@ -264,7 +266,7 @@ def used_of(entries: Iterable[Entry]) -> Used:
 
 
 def response_of(event: Event, used: Used | None = None) -> AgentResponse:
-    """Write an event as a response; the last one tells what was used, where that is given."""
+    """Write an event of one of the types in `RESPONSES`; the last one tells what was used, where that is given."""
     response = AgentResponse(message_type=event.type, content=event.content)
     response.end_of_message, response.end_of_dialog = event.end_of_message, event.end_of_dialog
     if event.explain_id is not None:
@@ -279,8 +281,8 @@ def response_of(event: Event, used: Used | None = None) -> AgentResponse:
 
 
 def responses_of(events: Iterable[Event], used: Used | None = None) -> list[AgentResponse]:
-    """Write the events of a turn as responses."""
-    return [response_of(event, used) for event in events]
+    """Write the events of a turn as responses, but for those that TrustGraph does not have."""
+    return [response_of(event, used) for event in events if event.type in RESPONSES]
 
 
 def _opens(content: Content) -> bool:

@@ -4,7 +4,7 @@ What goes into the store and into a tool is not changed, nor what comes out: the
 """
 
 import inspect
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from functools import wraps
 from typing import Any, ParamSpec
 
@@ -148,6 +148,10 @@ class Watched:
         """Return seq and digest of the last entry."""
         return await self._store.head(run)
 
+    async def last(self) -> int:
+        """Return the pos of the last entry."""
+        return await self._store.last()
+
     async def runs(self, session: str | None = None, name: str | None = None) -> list[RunRow]:
         """Return the runs in the order in which they were opened."""
         return await self._store.runs(session, name)
@@ -160,7 +164,7 @@ class Watched:
         """Return the letters that wait."""
         return await self._store.inbox(run)
 
-    def tail(self, after: int = 0) -> AsyncIterator[list[Row]]:
+    def tail(self, after: int = 0) -> AsyncGenerator[list[Row], None]:
         """Yield rows of all runs as they come."""
         return self._store.tail(after)
 

@@ -142,7 +142,7 @@ class PatternTurn:
             state=agent.state,
             group=None if agent.groups is None else list(agent.groups),
             user=live.state.user or "",
-            streaming=live.streaming,
+            streaming=bool(live.broadcast.listeners),
             session_id=live.log.run,
             conversation_id=opened.session,
             framing=agent.instructions if isinstance(agent.instructions, str) else "",
@@ -165,7 +165,7 @@ class PatternTurn:
             case "observation" if text == self._seen:  # the engine told it with the result
                 self._seen = None
             case "thought" | "observation" as kind:
-                live.tell_now(TOLD[kind], text, last=response.end_of_message)
+                live.tell(TOLD[kind], text, last=response.end_of_message)
             case "error":
                 raise Unanswered(text)
             case _:  # explain events go out with the entries that they tell of
@@ -205,8 +205,6 @@ class PatternTurn:
                 if event.type == "retract":
                     heard.clear()
                     self._take_back()
-                elif event.type != "answer":
-                    self.verbs.live.pass_on(event)
                 elif event.content and chunk_callback is not None and streaming:
                     heard.append(event.content)
                     await chunk_callback(event.content, False)

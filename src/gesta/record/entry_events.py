@@ -1,0 +1,234 @@
+"""What is told of an entry follows from the entries up to it: the same live, from another process and afterwards.
+
+One fold reads the entries of a run, and of the runs below it, in the order of the record. A reply is told once it is
+known what became of it: a thought beside its calls, or the answer. A run below is told of as itself, and never ends the
+dialogue of a run that is told of too.
+"""
+
+from collections.abc import Iterator
+
+import msgspec
+from msgspec import Struct, field
+
+from gesta import kinds
+from gesta.decide.waiting import Waiting, described
+from gesta.entry import Entry
+from gesta.events import (
+    AnswerEvent,
+    CallEvent,
+    CompactionEvent,
+    EndEvent,
+    ErrorEvent,
+    Event,
+    Explain,
+    ExplainEvent,
+    ObservationEvent,
+    ResultEvent,
+    RetractEvent,
+    RetryEvent,
+    ThoughtEvent,
+    WaitingEvent,
+)
+from gesta.lineage import Key, Origin, derived
+from gesta.loop import outcome_of
+from gesta.prompt.formatter import observation_text
+from gesta.state.calls import LOST
+from gesta.state.run import RunState, RunView
+from gesta.state.steps import NOTE_NAME
+
+
+class Followed(Struct):
+    """What is known of one run, up to its last entry."""
+
+    state: RunState = field(default_factory=RunState)
+    origin: Origin = field(default_factory=Origin)
+    paths: dict[int, tuple[str, ...]] = field(default_factory=dict)
+    """Names of the spans down to each span."""
+    requests: dict[int, int] = field(default_factory=dict)
+    """The request that each completion answers."""
+    tools: dict[int, str] = field(default_factory=dict)
+    """Name of the tool of each call."""
+    reply: Entry | None = None
+    """A completion whose text was not told: nothing was made of it so far."""
+    unexplained: list[Entry] = field(default_factory=list)
+    """Entries whose place in the explanation is not known yet."""
+
+
+class EntryEvents:
+    """The events about the entries of some runs."""
+
+    def __init__(self) -> None:
+        self.runs: dict[str, Followed] = {}
+        """By id."""
+        self._origins: dict[str, Origin] = {}
+        self._view = RunView()
+
+    def add(self, entry: Entry) -> list[Event]:
+        """Add the next entry, and return what is told of it, and of those before it whose place is known now.
+
+        The entries of a run come by seq, and each comes after those that it was made from.
+
+        Raises:
+            BrokenRecord: a field of the entry has another type than its kind declares.
+        """
+        run = self.runs.get(entry.run) or self.runs.setdefault(entry.run, Followed())
+        self._origins[entry.run] = run.origin
+        content, known = entry.content, run.state.turn
+        if isinstance(content, kinds.BeginContent):
+            run.paths[entry.seq] = (*run.paths.get(content.parent or 0, ()), content.name)
+        run.origin.add(entry)
+        told: list[Event] = []
+        if run.reply is not None and run.reply.seq in run.origin.calling:
+            told += _beside(run.reply, run)
+        before = run.unexplained
+        run.unexplained = [each for each in before if not self._explain(each, run, told)]
+        asked = run.state.asked
+        run.state = self._view.apply(run.state, entry)
+        own = list[Event](_of_entry(entry, run, asked.seq if asked is not None else 0))
+        if isinstance(
+            content, kinds.AssistantContent | kinds.EndContent
+        ):  # the answer ends the dialogue: it comes last
+            self._settle(entry, run, told)
+            told += own
+        else:
+            told += own
+            self._settle(entry, run, told)
+        if known is not run.state.turn:
+            run.reply = None
+        opened = run.state.opened
+        below = opened is not None and opened.parent_run in self.runs
+        return [
+            msgspec.structs.replace(
+                each,
+                run=entry.run,
+                span=each.span or run.paths.get(entry.span, ()),
+                seq=each.seq or entry.seq,
+                pos=entry.pos,
+                part=place,
+                end_of_dialog=each.end_of_dialog and not below,
+            )
+            for place, each in enumerate(told)
+        ]
+
+    def _settle(self, entry: Entry, run: Followed, told: list[Event]) -> None:
+        if not self._explain(entry, run, told):
+            run.unexplained.append(entry)
+
+    def _explain(self, entry: Entry, run: Followed, told: list[Event]) -> bool:
+        """Return whether the place of an entry in the explanation is known; then it is told, if it has one."""
+        key, origin = (entry.run, entry.seq), run.origin
+        if any(origin.undecided(seq) for other, seq in (key, *origin.links[entry.seq]) if other == entry.run):
+            return False
+        node = origin.nodes.get(entry.seq)
+        if node is not None and self._shown(key):
+            sources = tuple(f"{other}.{seq}" for other, seq in derived(self._origins, key, self._shown))
+            graph = Explain(node, sources, entry.content)
+            path = run.paths.get(entry.span, ())
+            told.append(ExplainEvent(seq=entry.seq, span=path, explain_id=entry.id, explain_graph=graph))
+        return True
+
+    def _shown(self, key: Key) -> bool:
+        """Return whether an entry is a node of the explanation. Entries of runs not followed count as nodes."""
+        origin = self._origins.get(key[0])
+        return origin is None or (key[1] in origin.nodes and not origin.became(key[1]))
+
+
+def _beside(reply: Entry, run: Followed) -> Iterator[Event]:
+    """Yield what a model said beside its calls."""
+    run.reply = None
+    assert isinstance(reply.content, kinds.ChatCompletionContent)
+    header = run.state.header
+    in_text = header is not None and (header.meta or {}).get("tools_in") == "text"
+    if reply.content.output and not in_text:  # else it holds the calls too
+        path, message = run.paths.get(reply.span, ()), run.requests.get(reply.seq, 0)
+        yield ThoughtEvent(content=reply.content.output, message=message, span=path, seq=reply.seq, end_of_message=True)
+
+
+def _of_entry(entry: Entry, run: Followed, asked: int) -> Iterator[Event]:
+    """Yield what is told of an entry itself.
+
+    Args:
+        run: as it stands after the entry.
+        asked: the last request before the entry.
+    """
+    match entry.content:
+        case kinds.ChatCompletionContent():
+            run.requests[entry.seq] = next((cause for cause in entry.causes if isinstance(cause, int)), 0)
+            run.reply = entry
+        case kinds.ThoughtContent(value=text):
+            yield ThoughtEvent(content=text, message=_message(entry, run), end_of_message=True)
+        case kinds.ToolCallContent(tool_name=name, tool_args=args, status=status, meta=meta):
+            run.tools[entry.seq] = name
+            error = str((meta or {}).get("error", "malformed")) if status == "error" else None
+            yield CallEvent(tool=name, arguments=args, error=error, message=_message(entry, run), end_of_message=True)
+        case kinds.ToolResultContent():
+            yield from _result(entry.content, run)
+        case kinds.FaultContent(of=of, error=error, wait_s=wait_s, shown_chars=shown) if of == asked:
+            if shown or error.type == LOST:
+                yield RetractEvent(message=of, end_of_message=True)
+            if wait_s is not None:
+                yield RetryEvent(content=error.message, message=of, error=error, wait_s=wait_s, end_of_message=True)
+        case kinds.CompactionContent(summary=summary, from_seq=first, to_seq=last):
+            yield CompactionEvent(content=summary or "", from_seq=first, to_seq=last, end_of_message=True)
+        case kinds.ApprovalRequestContent(of=of):
+            yield _waits(Waiting("approval", of, run.tools.get(of), entry.seq), entry, run)
+        case kinds.QuestionContent():
+            call = next((each for each in run.state.calls.values() if each.question == entry.seq), None)
+            seq, step = (None, _note_name(entry)) if call is None else (call.seq, call.name)
+            yield _waits(Waiting("question", seq, step, entry.seq), entry, run)
+        case kinds.TimerContent(key=key):
+            yield _waits(Waiting("timer", tool=key, of=entry.seq), entry, run)
+        case kinds.AssistantContent(value=text, history=history):
+            if not history:
+                message = _message(entry, run)
+                yield AnswerEvent(content=text, message=message, end_of_message=True, end_of_dialog=True)
+        case kinds.EndContent():
+            yield from _end(entry, run)
+        case _:
+            pass
+
+
+def _result(content: kinds.ToolResultContent, run: Followed) -> Iterator[Event]:
+    """Yield a result as a value, and as the text that the model reads."""
+    tool = run.tools.get(content.call) if content.call is not None else None
+    outcome = content.outcome or ("error" if content.status == "error" else "ok")
+    yield ResultEvent(call=content.call, tool=tool, result=content.tool_result, outcome=outcome, end_of_message=True)
+    yield ObservationEvent(content=observation_text(content.tool_result), end_of_message=True)
+
+
+def _waits(waiting: Waiting, entry: Entry, run: Followed) -> Event:
+    """Return the event of a wait that an entry begins."""
+    return waiting_event(described(waiting, entry.run, run.state))
+
+
+def _note_name(entry: Entry) -> str | None:
+    name = (entry.annotations or {}).get(NOTE_NAME)
+    return name if isinstance(name, str) else None
+
+
+def _end(entry: Entry, run: Followed) -> Iterator[Event]:
+    """Yield how a turn ended; nothing for the end of another span."""
+    state, turn = run.state, run.state.turn
+    if turn is None or turn.end != entry.seq:
+        return
+    reason = turn.reason or ""
+    below = state.opened is not None and state.opened.parent_run is not None
+    if reason != "answered" and not below:  # what fails below is for the run above to judge
+        text = turn.error.message if turn.error is not None else reason
+        yield ErrorEvent(content=text, end_of_message=True, end_of_dialog=True)
+    elif reason == "answered" and turn.assistant is None:
+        message = _message(entry, run)
+        yield AnswerEvent(content=turn.text, message=message, end_of_message=True, end_of_dialog=True)
+    if state.opened is not None:
+        yield EndEvent(content=reason, outcome=outcome_of(entry.run, state, of=turn))
+
+
+def _message(entry: Entry, run: Followed) -> int:
+    """Return the request whose reply an entry was made from; 0 if there is none."""
+    return next((run.requests[seq] for seq in entry.causes if isinstance(seq, int) and seq in run.requests), 0)
+
+
+def waiting_event(waiting: Waiting) -> Event:
+    """Return the event of what a turn waits for. The dialogue ends where somebody is waited for, not at a timer."""
+    text, over = waiting.question or waiting.text, waiting.what != "timer"
+    return WaitingEvent(content=text, waiting=waiting, run=waiting.run, end_of_message=True, end_of_dialog=over)

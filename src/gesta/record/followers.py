@@ -1,0 +1,345 @@
+"""Who follows a run hears what is on record of it, and then what comes, from whichever process.
+
+Each follower makes its events of the entries by itself, at its own pace, and keeps a bounded number of entries waiting.
+Words that are not on record yet come from the turns of this process. They are told after the request
+that they answer and before the entry that they become, which is then told without them.
+"""
+
+import heapq
+from collections import deque
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+
+import anyio
+import msgspec
+from anyio.abc import TaskGroup
+from msgspec import Struct
+
+from gesta.entry import Entry
+from gesta.errors import GestaError, RecordError, RunError
+from gesta.events import AnswerEvent, Broadcast, EndEvent, Event, ThoughtEvent
+from gesta.kinds import BeginContent
+from gesta.log.journal import pages
+from gesta.record.entry_events import EntryEvents
+from gesta.record.told_words import ToldWords
+from gesta.record.watch import Watch
+from gesta.store import RunRow, Store
+
+MOST_WAITING = 1000
+"""Entries and words that wait for a follower, at most."""
+Source = tuple[int, str, deque[Entry], AsyncGenerator[list[Entry], None]]
+"""The pos of the next entry of a run, the run, its next entries, and what reads those after them."""
+CLOSED = "The record was closed while it was followed. Open it again, and follow(…, after={after!r}) to go on."
+
+
+class FollowerTooSlow(RunError):
+    """Too much waited for somebody who follows a run."""
+
+    def __init__(self, most: int, after: str) -> None:
+        todo = f"Follow it from there: record.follow(…, after={after!r}). With most={10 * most} it keeps more"
+        super().__init__(f"{most:,} entries and words waited to be read; a follower keeps no more. {todo}.")
+
+
+class Target(Struct, frozen=True, kw_only=True):
+    """What is followed."""
+
+    runs: tuple[str, ...] = ()
+    root: str = ""
+    """The run that these lie below; empty with `whole`."""
+    session: str | None = None
+    """Of the runs; with `whole`, all runs of that session are followed, those too that are begun later."""
+    whole: bool = False
+    turn: Callable[[BeginContent, int], bool] | None = None
+    """Which turn of the run is followed, from its begin to its end, by the content and the seq of that."""
+    until_end: bool = False
+    """Whether it is over with the turn that is open."""
+
+
+class OpenedTurn:
+    """Which turn a message opens, or opened before."""
+
+    def __init__(self, key: str | None) -> None:
+        self._key, self._seq = key, 0
+
+    def note(self, seq: int) -> None:
+        """Note the begin of the turn."""
+        self._seq = seq
+
+    def fits(self, begin: BeginContent, seq: int) -> bool:
+        """Return whether a begin is that of the turn."""
+        return begin.key == self._key if self._key is not None else seq == self._seq
+
+
+class Follower:
+    """What one listener has still to hear."""
+
+    def __init__(
+        self,
+        watch: Watch,
+        broadcast: Callable[[str], Broadcast],
+        target: Target,
+        after: int | str = 0,
+        most: float = MOST_WAITING,
+    ) -> None:
+        self.runs: dict[str, int] = dict.fromkeys(target.runs, 0)
+        """The runs that are followed, each with the last entry that was told."""
+        self._watch, self._broadcast, self._target = watch, broadcast, target
+        self._after, self._most = after_event(after), most
+        self._pos = 0
+        self._events = EntryEvents()
+        self._waiting: deque[Entry | tuple[Event, int] | None] = deque()
+        self._failed = False
+        self._failure: BaseException | None = None
+        self._bell: anyio.Event | None = None
+        self._held: list[tuple[Event, int]] = []
+        self._words = ToldWords()
+        self._broadcasts: list[Broadcast] = []
+        self._turn: int | None = None
+        self._told = str(after)
+        self._over = self._slow = False
+
+    def opens(self, entry: Entry) -> bool:
+        """Return whether an entry opens a run that is followed too."""
+        opened = entry.content.opened if isinstance(entry.content, BeginContent) else None
+        if opened is None or entry.run in self.runs:
+            return False
+        root = self._target.whole and opened.parent_run is None and opened.session == self._target.session
+        if root or opened.parent_run in self.runs:
+            self._include(entry.run, root=root)
+            return True
+        return False
+
+    def _include(self, run: str, *, root: bool) -> None:
+        """Follow a run too."""
+        self.runs.setdefault(run, 0)
+        if root:
+            self._hear(run)
+
+    def _hear(self, root: str) -> None:
+        """Hear the words of a root run, and of those below it, as they come."""
+        broadcast = self._broadcast(root)
+        self._broadcasts.append(broadcast)
+        broadcast.join(self._say)
+
+    def take(self, found: Entry | GestaError) -> None:
+        """Keep the next entry until it is heard; or an error, with which nothing more comes."""
+        if isinstance(found, GestaError):
+            self.fail(found)
+        else:
+            self._put(found)
+
+    def fail(self, failure: BaseException | None) -> None:
+        """End the follower with an error, once it has heard what waits; `None` stands for a record that was closed."""
+        if not self._failed:
+            self._failed, self._failure = True, failure
+        self._ring()
+
+    def finish(self) -> None:
+        """End the follower once all that is on record now was told."""
+        self._put(None, always=True)
+
+    async def events(self, tasks: TaskGroup) -> AsyncGenerator[Event, None]:
+        """Yield the events that are on record, and then those that come.
+
+        Args:
+            tasks: in which the record is watched, if nobody watches it yet.
+
+        Raises:
+            FollowerTooSlow: too much waited to be heard.
+            GestaError: the record was closed, or cannot be read any more.
+        """
+        try:
+            if self._target.root:
+                self._hear(self._target.root)
+            await self._watch.join(self, tasks)
+            async for entry in self._on_record(await self._reached()):
+                for event in self._take_entry(entry):
+                    self._told = event.id or self._told
+                    yield event
+            while not self._done():
+                for event in await self._next():
+                    self._told = event.id or self._told
+                    yield event
+        finally:
+            self._watch.leave(self)
+            for broadcast in self._broadcasts:
+                broadcast.leave(self._say)
+
+    def _done(self) -> bool:
+        """Return whether there is nothing more to hear."""
+        if self._over or not self._target.until_end or self._waiting:
+            return self._over
+        roots = (
+            run
+            for run in self._events.runs.values()
+            if self._target.whole or run is self._events.runs[self._target.runs[0]]
+        )
+        return not any(run.state.open for run in roots)
+
+    async def _next(self) -> Iterable[Event]:
+        """Wait for what comes next, and return the events of it."""
+        while not self._waiting and not self._failed:
+            self._bell = anyio.Event()
+            await self._bell.wait()
+        if not self._waiting and self._slow:
+            raise FollowerTooSlow(int(self._most), self._told)
+        if not self._waiting:
+            raise self._failure or RecordError(CLOSED.format(after=self._told))
+        found = self._waiting.popleft()
+        if isinstance(found, Entry):
+            if found.seq > self.runs[found.run] + 1:
+                await self._fill(found)
+            return self._take_entry(found)
+        if found is not None:
+            return self._take_words(*found)
+        told: list[Event] = []
+        async for entry in self._on_record(await self._watch.store.last()):
+            told += self._take_entry(entry)
+        self._over = True
+        return told
+
+    async def _reached(self) -> int:
+        """Find the runs below those that are followed. Returns the pos from which on the watch has what comes."""
+        while True:
+            reached = self._watch.pos
+            rows = await self._watch.store.runs(self._target.session)
+            if not self._add(rows):
+                return reached
+
+    def _add(self, rows: Iterable[RunRow]) -> bool:
+        """Follow the runs below those that are followed. Returns whether there are any that were not followed."""
+        known = len(self.runs)
+        for row in rows:  # in the order in which they were opened
+            root = self._target.whole and row.parent_run is None
+            if row.run not in self.runs and (root or row.parent_run in self.runs):
+                self._include(row.run, root=root)
+        return len(self.runs) > known
+
+    async def _on_record(self, until: int) -> AsyncGenerator[Entry, None]:
+        """Yield the entries that were not told yet, up to a pos, in the order of the record."""
+        if until and self._pos:
+            self._add(await self._watch.store.runs(self._target.session))
+        order: list[Source] = []
+        for run, seq in self.runs.items():
+            await _advance(order, run, pages(self._watch.store, run, seq))
+        while order and order[0][0] <= until:
+            _, run, entries, source = heapq.heappop(order)
+            yield entries.popleft()
+            if entries:
+                heapq.heappush(order, (entries[0].pos, run, entries, source))
+            else:
+                await _advance(order, run, source)
+
+    async def _fill(self, before: Entry) -> None:
+        """Add what a fork shares with its base, of which nothing is told again."""
+        async for page in pages(self._watch.store, before.run, self.runs[before.run]):
+            for entry in page:
+                if entry.seq >= before.seq:
+                    return
+                self.runs[entry.run] = entry.seq
+                self._events.add(entry)
+
+    def _take_entry(self, entry: Entry) -> list[Event]:
+        """Return what is told of an entry, and the words that waited for it."""
+        if entry.seq <= self.runs[entry.run]:
+            return []
+        self.runs[entry.run] = entry.seq
+        self._pos = max(self._pos, entry.pos)
+        told = self._events.add(entry)
+        if not self._ours(entry):
+            return []
+        news = [each for each in told if (each.pos, each.part) > self._after]
+        heard = [each for event in news for each in self._words.without(event)]
+        for event in told:
+            if isinstance(event, EndEvent) and self._turn == event.outcome.turn and event.run in self._target.runs:
+                self._over = True
+        ready = [each for each in self._held if self.runs.get(each[0].run, 0) >= each[1]]
+        self._held = [each for each in self._held if each not in ready]
+        return heard + [told for words in ready for told in self._take_words(*words)]
+
+    def _ours(self, entry: Entry) -> bool:
+        """Return whether the turn that is followed has begun, or all turns are."""
+        wanted, content = self._target.turn, entry.content
+        if wanted is None or self._turn is not None:
+            return True
+        if isinstance(content, BeginContent) and content.role == "turn" and entry.run in self._target.runs:
+            self._turn = entry.seq if wanted(content, entry.seq) else None
+        return self._turn is not None
+
+    def _take_words(self, event: Event, durable: int) -> list[Event]:
+        """Return words as they are told: once what comes before them was, and not after what they became."""
+        told = self.runs.get(event.run)
+        if told is None and self._target.root not in self.runs and not self._target.whole:
+            return []  # of another run below the same root
+        if told is None or told < durable:
+            self._held.append((event, durable))
+            return []
+        if told > durable or (self._target.turn is not None and self._turn is None):
+            return []
+        return [event] if self._words.add(event) else []
+
+    def _say(self, event: Event, durable: int) -> None:
+        """Keep words until they are heard. Where many wait, they are joined to those before them."""
+        last = self._waiting[-1] if len(self._waiting) > self._most / 2 else None
+        if isinstance(last, tuple) and isinstance(event, AnswerEvent | ThoughtEvent):
+            before = last[0]
+            same = (before.type, before.run, before.message, last[1]) == (event.type, event.run, event.message, durable)
+            if same and not before.end_of_message:
+                self._waiting[-1] = msgspec.structs.replace(event, content=before.content + event.content), durable
+                return
+        self._put((event, durable))
+
+    def _put(self, found: Entry | tuple[Event, int] | None, *, always: bool = False) -> None:
+        if always or (not self._failed and len(self._waiting) < self._most):
+            self._waiting.append(found)
+        elif not self._failed:
+            self._failed = self._slow = True
+        self._ring()
+
+    def _ring(self) -> None:
+        if self._bell is not None:
+            self._bell.set()
+
+
+async def _advance(order: list[Source], run: str, source: AsyncGenerator[list[Entry], None]) -> None:
+    """Put the next page of a run into the order of the record, if there is one."""
+    page = await anext(source, None)
+    if page:
+        heapq.heappush(order, (page[0].pos, run, deque(page), source))
+
+
+def after_event(after: int | str) -> tuple[float, float]:
+    """Read what an event's `id` says, or a pos, of which all was told. Raises BadPlace."""
+    if isinstance(after, int):
+        return after, float("inf")
+    pos, _, part = after.partition("-")
+    if not (pos.isdecimal() and (part.isdecimal() or not part)):
+        raise GestaError(f"follow(after={after!r:.60}): expected the id of an event, such as '12-0', or a pos.")
+    return int(pos), int(part) if part else float("inf")
+
+
+class Followers:
+    """Makes who follows the runs of a record."""
+
+    def __init__(self, store: Store, broadcast: Callable[[str], Broadcast], *, shared: bool) -> None:
+        """Prepare to watch a record.
+
+        Args:
+            broadcast: returns what passes on the words of a root run.
+            shared: whether all followers belong to one event loop, and so share a watch.
+        """
+        self._store, self._broadcast = store, broadcast
+        self._watch = Watch(store) if shared else None
+
+    def follower(self, target: Target, after: int | str = 0, most: float = MOST_WAITING) -> Follower:
+        """Return what follows some runs; see `Record.follow`."""
+        return Follower(self._watch or Watch(self._store), self._broadcast, target, after, most)
+
+    async def target(self, name: str, find: Callable[[str], Awaitable[RunRow]], *, until_end: bool = False) -> Target:
+        """Return what a name stands for. Raises NoRun, SeveralRuns."""
+        rows = {row.run: row for row in await self._store.runs()}
+        if name not in rows and any(row.session == name for row in rows.values()):
+            return Target(session=name, whole=True, until_end=until_end)
+        row = root = rows.get(name) or await find(name)
+        while root.parent_run in rows:
+            root = rows[root.parent_run]
+        return Target(runs=(row.run,), root=root.run, session=row.session, until_end=until_end)

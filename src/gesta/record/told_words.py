@@ -1,0 +1,62 @@
+"""Words are told as they come, and the entry that they become is told without them: nobody hears anything twice."""
+
+from collections.abc import Iterator
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from gesta.events import AnswerEvent, EndEvent, Event, ObservationEvent, RetractEvent, ThoughtEvent
+
+
+class Words(Struct):
+    """Words of a message that were told, and are not on record yet."""
+
+    message: int
+    text: str = ""
+    ended: bool = False
+    """Whether it was told that no more come."""
+
+
+class ToldWords:
+    """What one listener was told of messages that are coming."""
+
+    def __init__(self) -> None:
+        self._said: dict[tuple[str, str], Words] = {}
+
+    def add(self, event: Event) -> bool:
+        """Note words, and return whether they are to be told: a `retract` is not, of words that were not."""
+        if isinstance(event, RetractEvent):
+            self._said[event.run, event.type] = Words(event.message)
+            return self._said.pop((event.run, "answer"), None) is not None
+        if isinstance(event, AnswerEvent | ThoughtEvent | ObservationEvent):
+            said = self._said.get((event.run, event.type))
+            if said is None or said.message != event.message:
+                said = self._said[event.run, event.type] = Words(event.message)
+            said.text += event.content
+            said.ended = event.end_of_message
+        return True
+
+    def without(self, event: Event) -> Iterator[Event]:
+        """Yield an event about an entry without the words that were told before."""
+        said = self._said.pop((event.run, event.type), None)
+        match event:
+            case EndEvent() | RetractEvent():
+                for type_ in ("answer", "thought", "observation"):
+                    self._said.pop((event.run, type_), None)
+                if event.type == "retract" and said is not None and said.message == event.message:
+                    return
+            case ObservationEvent() if said is not None:
+                if said.ended and said.text == event.content:
+                    return
+            case AnswerEvent() | ThoughtEvent() if said is not None:
+                if said.message == event.message and event.content.startswith(said.text):
+                    event = replace(event, content=event.content[len(said.text) :])
+                    if said.ended and not event.content:
+                        return
+                elif event.type == "answer":
+                    yield RetractEvent(message=said.message, run=event.run, span=event.span, end_of_message=True)
+                elif said.text.startswith(event.content):
+                    return
+            case _:
+                pass
+        yield event

@@ -206,11 +206,11 @@ def _pack(value: Any, keep: Keep | None, *, typed: bool, plain: bool = False) ->
     """Return a value as JSON and as it will be read back.
 
     A value that JSON holds exactly takes the fast way, without a walk. One that is `plain`, of types that JSON has, is
-    read back only if it holds a null, for that is what infinity and what is no number would be.
+    read back only if it may hold infinity or what is no number, which become null: packed, these begin as below.
     """
     try:
         data = _ENCODER.encode(value)
-        _PACKER.encode(value)  # refuses integers beyond 64 bits
+        packed = _PACKER.encode(value)  # refuses integers beyond 64 bits
         text = data.decode()
         odd = ("$" in text and '{"$' in text) or ("\\" in text and "\\u0000" in text)  # one character is found faster
         size = len(data)
@@ -218,7 +218,7 @@ def _pack(value: Any, keep: Keep | None, *, typed: bool, plain: bool = False) ->
         if levels > MAX_DEPTH:  # a value beside another one is not deeper
             odd |= levels - text.count("},{") - text.count("],[") > MAX_DEPTH
         if not odd and (keep is None or size <= LARGE):
-            exact = plain and "null" not in text
+            exact = plain and not ("null" in text and (b"\xcb\x7f" in packed or b"\xcb\xff" in packed))
             back: Any = value if exact else (_CONTENT if typed else _ANY).decode(text)
             if (exact or back == value) and (SECRETS.search is None or SECRETS.search(text) is None):
                 return text, back

@@ -11,7 +11,6 @@ an agent never saw it, and a formatter puts tool calls into its prompt wherever 
 conversation ask nobody, so they open no turn but a span `closing`.
 """
 
-import json
 from collections.abc import Collection
 from datetime import datetime
 from typing import Any
@@ -21,6 +20,7 @@ from msgspec.structs import replace
 
 from gesta.importers.foreign import ForeignEntry, Oddities
 from gesta.importers.unanswered import Waiting
+from gesta.importers.unpacked import loads
 from gesta.kinds import (
     AssistantContent,
     BeginContent,
@@ -361,7 +361,7 @@ def arguments(given: Any) -> tuple[dict[str, Any], dict[str, Any] | None]:
     error = f"the arguments are no JSON object but {type(given).__name__}"
     if isinstance(given, str):
         try:
-            read = json.loads(given, strict=False)
+            read = loads(given)
         except (ValueError, RecursionError) as failure:
             error = f"the arguments are no JSON: {failure}"
         else:

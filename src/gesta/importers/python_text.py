@@ -8,6 +8,8 @@ import json
 import re
 from typing import Any
 
+from gesta.importers.unpacked import loads
+
 TOKEN = re.compile(
     r"""\s*+(?:(?P<text>'(?:[^'\\]|\\.)*+'|"(?:[^"\\]|\\.)*+")|(?P<word>None|True|False)\b"""
     r"""|(?P<number>-?\d++(?:\.\d++)?+(?:[eE][-+]?\d++)?+)(?![\w.])|(?P<mark>[\[\]{}(),:]))""",
@@ -25,7 +27,7 @@ def decoded(value: Any) -> Any:
     if not isinstance(value, str) or value.lstrip()[:1] not in ("{", "[", '"'):
         return value
     try:
-        inner = json.loads(value, strict=False)
+        inner = loads(value)
     except (ValueError, RecursionError):
         inner = whole(value)
     return inner if isinstance(inner, dict | list | str) else value

@@ -8,18 +8,16 @@ import json
 from collections.abc import Collection, Iterator, Sequence
 from typing import IO, Any, NamedTuple
 
-from msgspec import MsgspecError, Struct
+from msgspec import Struct
 from msgspec import json as fast
 
 from gesta.errors import GestaError
-from gesta.importers.unpacked import DECODER
+from gesta.importers.unpacked import DECODER, NOT_EXACT
 
 CHUNK = 64 * 1024
 """Characters that are read at once, at least."""
 SHOWN = 6
 """Members that a description of a file names."""
-NOT_EXACT = (MsgspecError, RecursionError, ValueError)
-"""What a decoder raises that reads less than `DECODER`, four times as fast, and reads that alike."""
 
 
 class BadImport(GestaError):

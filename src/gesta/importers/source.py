@@ -11,15 +11,15 @@ import zipfile
 import zlib
 from codecs import BOM_UTF8
 from collections.abc import Collection, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, NamedTuple, cast
 
 from msgspec import json as fast
 
 from gesta.errors import MissingExtra
-from gesta.importers.reader import NOT_EXACT, BadImport, ImportBounds, Look, Piece, Reader, listed
-from gesta.importers.unpacked import Counted
+from gesta.importers.reader import BadImport, ImportBounds, Look, Piece, Reader, listed
+from gesta.importers.unpacked import NOT_EXACT, Counted
 
 try:
     import zstandard  # type: ignore[import-not-found, unused-ignore]
@@ -61,6 +61,8 @@ class Source:
         """Its name, without folders."""
         self._size = 0
         self._packed: Counted | None = None
+        self._whole: Any = None
+        self._tried = False
 
     @property
     def size(self) -> int:
@@ -160,14 +162,18 @@ class Source:
                 return Look("other", (), f"what begins like JSON, but {error.found}")
 
     def _at_once(self) -> Any:
-        """Return the value of a small file, whole; `None` if it is larger, or has to be read with more care."""
+        """Return the value of a small file, whole; `None` if it is larger, or has to be read with more care.
+
+        It is kept for who reads the file twice: first what holds for all of it, then its elements.
+        """
         most = min(AT_ONCE, self.bounds.value)
-        with self._opened() as file:
-            data = file.read(most + 1)
-        try:
-            return fast.decode(data.removeprefix(BOM_UTF8)) if len(data) <= most else None
-        except NOT_EXACT:
-            return None
+        if not self._tried:
+            self._tried = True
+            with self._opened() as file:
+                data = file.read(most + 1)
+            with suppress(*NOT_EXACT):
+                self._whole = fast.decode(data.removeprefix(BOM_UTF8)) if len(data) <= most else None
+        return self._whole
 
     @contextmanager
     def _opened(self) -> Iterator[IO[bytes]]:

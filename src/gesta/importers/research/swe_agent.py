@@ -10,7 +10,6 @@ words of the program, not calls of the agent. What was submitted is the answer. 
 Source: SWE-agent/SWE-agent, `sweagent/agent/agents.py` and `sweagent/types.py`, 2026-11.
 """
 
-import json
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
@@ -32,6 +31,7 @@ from gesta.importers.foreign import (
 from gesta.importers.format import Format
 from gesta.importers.message import CUT, said
 from gesta.importers.source import BadImport, Document, Source
+from gesta.importers.unpacked import loads
 from gesta.kinds import AssistantContent, Error, KeyValueContent, Kind, Reason
 
 AGENT, TOOL = "swe-agent", "bash"
@@ -236,7 +236,7 @@ def _bare(message: Any) -> Any:
 def _settings(given: Any) -> Any:
     """Read the settings, which may be JSON text, without keys to an account."""
     try:
-        read = json.loads(given, strict=False) if isinstance(given, str) else given
+        read = loads(given) if isinstance(given, str) else given
     except (ValueError, RecursionError):
         return given
     return without_keys(read) if isinstance(read, dict) else given

@@ -1,6 +1,7 @@
 """What a turn passes and what a step calls, counted: the same on every machine, and it only ever goes down."""
 
 import itertools
+import json
 import sys
 import threading
 import tracemalloc
@@ -9,9 +10,11 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import apsw
 import pytest
 
 import gesta
+from gesta.importers.file import TOGETHER, import_file
 
 FILES, FUNCTIONS = 46, 250
 """Of Gesta, in a turn of two model calls and a tool; by qualified names, without lambdas and comprehensions."""
@@ -19,6 +22,9 @@ CALLS = {"{}/r.gesta": (239, 298), ":memory:": (222, 256)}
 """Of Python and of C, in one more step of a function model that is handed its messages."""
 RESUMED = 74, 71
 """Of Python and of C, for each step of a run that is folded anew, its request included."""
+IMPORTED = (17, 34, 230, 2.2)
+"""Calls of Python and of C, and bytes beyond 1.05 times the file, of one more imported entry; statements of one more
+conversation."""
 STEPS = 60
 STEP_KB = 9
 """Of memory that a step of a conversation of 480 to 600 messages takes for a moment, a list of them included."""
@@ -150,3 +156,49 @@ async def test_a_step_of_a_long_conversation_copies_no_message() -> None:
     found = sorted(took)[STEPS // 2]  # in some of them a list grows
     print(f"a step after {4 * STEPS} others and more takes {found / 1000:.1f} kB for a moment")
     assert found <= STEP_KB * 1000
+
+
+def conversations(count: int) -> bytes:
+    """Return a file of conversations with a call and its result, as for fine-tuning."""
+    call = {"id": "c1", "type": "function", "function": {"name": "parcel", "arguments": '{"number": 7}'}}
+    talk = [
+        {"role": "system", "content": "You are the desk of a shop. " * 20},
+        {"role": "user", "content": "Where is my parcel?"},
+        {"role": "assistant", "content": "Let me look.", "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c1", "content": "On its way. " * 60},
+        {"role": "assistant", "content": "It is on its way, and comes tomorrow."},
+    ]
+    lines = ({"messages": [*talk[:1], {"role": "user", "content": f"I am {n}."}, *talk[1:]]} for n in range(count))
+    return "\n".join(map(json.dumps, lines)).encode()
+
+
+async def test_one_more_imported_entry_makes_few_calls_and_takes_few_bytes(tmp_path: Path) -> None:
+    counts: Counter[str] = Counter()
+    found: list[tuple[int, ...]] = []
+
+    def note(_: FrameType, event: str, called: Any) -> None:
+        counts[event] += 1
+        if event == "c_call" and isinstance(getattr(called, "__self__", None), apsw.Cursor):
+            counts[f"{called.__name__} of SQLite"] += 1
+
+    async with gesta.open(tmp_path / "warm.gesta", durability="normal") as record:
+        (tmp_path / "warm.jsonl").write_bytes(conversations(1))
+        await import_file(record, tmp_path / "warm.jsonl")
+    for number in (TOGETHER, 3 * TOGETHER):
+        path, data = tmp_path / f"{number}.jsonl", conversations(number)
+        path.write_bytes(data)
+        counts.clear()
+        async with gesta.open(tmp_path / f"{number}.gesta", durability="normal") as record:
+            sys.setprofile(note)
+            try:
+                done = await import_file(record, path)
+            finally:
+                sys.setprofile(None)
+        statements = counts["execute of SQLite"] + counts["executemany of SQLite"]
+        size = (tmp_path / f"{number}.gesta").stat().st_size - round(1.05 * len(data))
+        found.append((counts["call"], counts["c_call"], size, done.entries, statements, number))
+    calls, c_calls, size, entries, statements, runs = (after - before for before, after in zip(*found, strict=True))
+    each = [round(value / entries, 1) for value in (calls, c_calls, size)] + [round(statements / runs, 1)]
+    print(f"one more imported entry: {each[0]} Python and {each[1]} C calls, {each[2]} bytes beyond 1.05 of the file")
+    print(f"one more imported conversation: {each[3]} statements")
+    assert all(value <= most for value, most in zip(each, IMPORTED, strict=True))

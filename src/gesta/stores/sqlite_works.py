@@ -4,6 +4,7 @@ Each looks at the database before it writes, so one that is refused fails alone.
 remembered, and used while SQLite's data version says that nobody else has written since.
 """
 
+from itertools import chain
 from operator import attrgetter
 from typing import Any
 
@@ -95,9 +96,11 @@ class Works:
         if batch.blobs:
             self._many.executemany(ADD_BLOB, [(run, blob.name, blob.salt, blob.data) for blob in batch.blobs])
         self._many.executemany(ADD_ROW, map(COLUMNS, rows))
-        for each in batch.beside:
-            self._many.executemany(ADD_BLOB, [(each.lease.run, blob.name, blob.salt, blob.data) for blob in each.blobs])
-            self._many.executemany(ADD_ROW, map(COLUMNS, each.rows))
+        if batch.beside:
+            blobs = [(each.lease.run, blob.name, blob.salt, blob.data) for each in batch.beside for blob in each.blobs]
+            if blobs:
+                self._many.executemany(ADD_BLOB, blobs)
+            self._many.executemany(ADD_ROW, map(COLUMNS, chain.from_iterable(each.rows for each in batch.beside)))
         if lease.epoch:
             self._heads[run] = (lease.owner, lease.epoch, rows[-1].seq if rows else batch.head)
         pos = self._connection.last_insert_rowid() if rows else 0

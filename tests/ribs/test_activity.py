@@ -249,7 +249,7 @@ async def test_lines_go_in_once_and_come_out_the_same(activity: Path) -> None:
         assert isinstance(made.content, ToolResultContent)
         assert (made.content.tool_call_id, made.causes) == (None, (made.content.call,))
         assert (made.annotations or {})["inferred"] == ["call", "causes"]
-        assert entries[4].at == datetime(2026, 11, 21, 2, 28, 23, 2, UTC)
+        assert entries[3].at == datetime(2026, 11, 21, 2, 28, 23, 2, UTC)
         paths = await record.store.sql(
             "SELECT path, status FROM spans WHERE session = 's1' AND role IS NULL ORDER BY path, span"
         )

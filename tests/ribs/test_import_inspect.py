@@ -6,7 +6,7 @@ import io
 import json
 import zipfile
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -193,6 +193,13 @@ def sound(entries: list[Entry]) -> None:
     assert not open_spans
 
 
+def noted(entries: Sequence[Entry]) -> dict[str, Any]:
+    """Return what is on record of the conversation as a whole."""
+    first = entries[0].content
+    assert isinstance(first, BeginContent)
+    return dict(first.state or {})
+
+
 def told(entry: Entry) -> str:
     match entry.content:
         case BeginContent(role=role, name=name, parent=parent):
@@ -222,36 +229,30 @@ def told(entry: Entry) -> str:
 
 WHOLE = """\
 1 in 1: begin import import ~at
-2 in 1: key-value log {'version': 2, 'status': 'success', 'eval': %s, 'plan': {'name': 'plan'}} ~at
-3 in 1: key-value attachments {'h1': 'Tell the weather.', 'h2': 'How is Rome?'} ~at
-4 in 1: key-value id rome ~at
-5 in 1: key-value epoch 2 ~at
-6 in 1: key-value input {'message': 1} ~at
-7 in 1: key-value target sunny ~at
-8 in 1: request-header {'model': 'lab/m-1', 'instructions': 'Be brief.', 'settings': {'temperature': 0.5}} \
+2 in 1: request-header {'model': 'lab/m-1', 'instructions': 'Be brief.', 'settings': {'temperature': 0.5}} \
 [{'name': 'weather', 'description': 'Tell the weather.', 'args_schema': {'type': 'object'}}] ~at
-9 in 1: end success ~at
-10 in 10: begin turn forecast ~at
-11 in 10: user 'How is Rome?' ~at
-12 in 12: begin solver generate in 10
-13 in 12: key-value sample_init-event {'sample': {'input': 'How is Rome?'}, 'state': {'messages': [{'message': 1}]}}
-14 in 10: chat-completion 'Looking.' m-1-2026 2 1500.0 <11 ~causes
-15 in 10: thought 'Look.' <14
-16 in 10: tool-call weather({'city': 'Rome'}) success <14
-17 in 12: approval-request <16 ~kind
-18 in 12: approval approved eve Harmless. <17
-19 in 19: begin tool weather in 12
-20 in 19: key-value sandbox-event {'action': 'exec', 'cmd': 'curl'}
-21 in 19: end success
-22 in 10: tool-result sunny ok <16
-23 in 10: chat-completion 'It is sunny.' m-1-2026 2 1500.0 <22 ~causes
-24 in 10: assistant 'It is sunny.' <23
-25 in 12: end success
-26 in 10: end answered
-27 in 27: begin review review ~at
-28 in 27: key-value score-event {'score': {'value': 'C'}, 'target': 'sunny', 'intermediate': False}
-29 in 27: key-value scores {'match': {'value': 'C'}} <24 ~at
-30 in 27: end success ~kind,at"""
+3 in 1: end success ~at
+4 in 4: begin turn forecast ~at
+5 in 4: user 'How is Rome?' ~at
+6 in 6: begin solver generate in 4
+7 in 6: key-value sample_init-event {'sample': {'input': 'How is Rome?'}, 'state': {'messages': [{'message': 1}]}}
+8 in 4: chat-completion 'Looking.' m-1-2026 2 1500.0 <5 ~causes
+9 in 4: thought 'Look.' <8
+10 in 4: tool-call weather({'city': 'Rome'}) success <8
+11 in 6: approval-request <10 ~kind
+12 in 6: approval approved eve Harmless. <11
+13 in 13: begin tool weather in 6
+14 in 13: key-value sandbox-event {'action': 'exec', 'cmd': 'curl'}
+15 in 13: end success
+16 in 4: tool-result sunny ok <10
+17 in 4: chat-completion 'It is sunny.' m-1-2026 2 1500.0 <16 ~causes
+18 in 4: assistant 'It is sunny.' <17
+19 in 6: end success
+20 in 4: end answered
+21 in 21: begin review review ~at
+22 in 21: key-value score-event {'score': {'value': 'C'}, 'target': 'sunny', 'intermediate': False}
+23 in 21: key-value scores {'match': {'value': 'C'}} <18 ~at
+24 in 21: end success ~kind,at"""
 
 
 @pytest.mark.parametrize("packed", ["log.json", "log.json.gz", "log.eval"])
@@ -264,11 +265,11 @@ async def test_a_sample_becomes_a_run_with_its_events_in_place(record: Record, t
         path.write_bytes(gzip.compress(path.read_bytes()) if packed.endswith(".gz") else path.read_bytes())
     entries, done = await only(record, path)
     assert [told(entry).replace("sample-init", "sample_init") for entry in entries] == (WHOLE % SPEC).split("\n")
-    assert done == Imported(runs=1, entries=30, skipped=0, format="inspect")
+    assert done == Imported(runs=1, entries=24, skipped=0, format="inspect")
     ((run,), again) = (await record.store.runs(), await import_file(record, path))
     assert (run.session, run.name) == ("log/rome.2", "forecast")
     assert again == Imported(runs=0, entries=0, skipped=1, format="inspect")
-    completion, result, end = entries[13], entries[21], entries[25]
+    completion, result, end = entries[7], entries[15], entries[19]
     assert isinstance(completion.content, ChatCompletionContent)
     assert completion.content.finish_reason == "tool_calls"
     assert completion.content.meta == {"raw": {"id": "r-1"}}
@@ -277,10 +278,10 @@ async def test_a_sample_becomes_a_run_with_its_events_in_place(record: Record, t
     assert isinstance(result.content, ToolResultContent)
     assert result.content.extra == {"id": "m3", "event": {"timestamp": seconds(4)}}
     times = [datetime(2026, 2, 1, 9, 0, second, tzinfo=UTC) for second in (3, 6, 9)]
-    assert [completion.at, result.at, entries[22].at] == times
+    assert [completion.at, result.at, entries[16].at] == times
     assert end.at.microsecond == 500_000
-    assert isinstance(entries[10].content, UserContent)
-    assert entries[10].content.extra == {"id": "m1", "source": "input", "attachments": {"$.content": "attachment://h2"}}
+    assert isinstance(entries[4].content, UserContent)
+    assert entries[4].content.extra == {"id": "m1", "source": "input", "attachments": {"$.content": "attachment://h2"}}
     assert unexplained(entries).answers == ()
     assert len(unexplained(entries).entries) == 0
 
@@ -304,23 +305,23 @@ async def test_one_step_after_the_other_in_older_logs(record: Record, tmp_path: 
     }
     sample = {"id": 1, "epoch": 1, "messages": [question, said], "transcript": transcript}
     entries, done = await only(record, put(tmp_path / "log.json", log(sample)))
-    assert [told(entry) for entry in entries[7:]] == [
-        "8 in 1: end success ~at",
-        "9 in 9: begin turn forecast ~at",
-        "10 in 9: user 'Hi?' ~at",
-        "11 in 11: begin solver generate in 9",
-        "12 in 9: chat-completion 'Hello.' lab/m-1 None None <10 ~causes",
-        "13 in 9: assistant 'Hello.' <12",
-        "14 in 11: end success",
-        "15 in 9: end answered ~reason",
-        "16 in 16: begin review review ~at",
-        "17 in 17: begin scorer judge in 16",
-        f"18 in 17: key-value model-event {{'model': 'judge', 'input': {[GOOD]}, 'output': {{'choices': []}}}}",
-        "19 in 17: end success",
-        "20 in 16: key-value step-event {'action': 'end', 'type': 'scorer', 'name': 'judge'}",
-        "21 in 16: end success ~kind,at",
+    assert [told(entry) for entry in entries[2:]] == [
+        "3 in 1: end success ~at",
+        "4 in 4: begin turn forecast ~at",
+        "5 in 4: user 'Hi?' ~at",
+        "6 in 6: begin solver generate in 4",
+        "7 in 4: chat-completion 'Hello.' lab/m-1 None None <5 ~causes",
+        "8 in 4: assistant 'Hello.' <7",
+        "9 in 6: end success",
+        "10 in 4: end answered ~reason",
+        "11 in 11: begin review review ~at",
+        "12 in 12: begin scorer judge in 11",
+        f"13 in 12: key-value model-event {{'model': 'judge', 'input': {[GOOD]}, 'output': {{'choices': []}}}}",
+        "14 in 12: end success",
+        "15 in 11: key-value step-event {'action': 'end', 'type': 'scorer', 'name': 'judge'}",
+        "16 in 11: end success ~kind,at",
     ]
-    notes = {one.content.key: one.content.value for one in entries if isinstance(one.content, KeyValueContent)}
+    notes = noted(entries)
     assert (notes["transcript"], notes["attachments"], done.oddities) == ({"more": 1}, {"h": "Hello."}, {})
 
 
@@ -558,11 +559,10 @@ async def test_a_log_without_samples_is_a_run_of_notes(
     whole = log(**{"results": {"total_samples": 0}, "stats": {"started_at": seconds(1)}, **members})
     entries, done = await only(record, put(tmp_path / "log.json", whole))
     assert (await import_file(record, tmp_path / "log.json")).skipped == 1
-    end, notes = entries[-1].content, [one.content for one in entries[1:-1]]
+    end = entries[-1].content
     assert isinstance(end, EndContent)
     assert (end.status, end.error and end.error.type) == (status, why)
-    kept = {one.key: one.value for one in notes if isinstance(one, KeyValueContent)}
-    assert kept == {key: value for key, value in whole.items() if value != []}
+    assert noted(entries) == {key: value for key, value in whole.items() if value != []}
     assert entries[1].at == datetime(2026, 2, 1, 9, tzinfo=UTC)
     assert ((await record.store.runs())[0].session, done.runs) == ("log/e1", 1)
 
@@ -571,10 +571,7 @@ async def test_what_a_log_lists_of_all_samples_stands_in_its_first_run(record: R
     results = {"total_samples": 2, "sample_reductions": [{"sample_id": 1}]}
     whole = log({"id": 1, "epoch": 1}, {"id": 1, "epoch": 1, "x": 2}, results=results, reductions=["r"])
     await import_file(record, put(tmp_path / "log.json", whole))
-    first, second = [
-        next(one.content.value for one in entries if isinstance(one.content, KeyValueContent))
-        for entries in await conversations(record)
-    ]
+    first, second = [noted(entries)["log"] for entries in await conversations(record)]
     assert (first["results"], first["reductions"]) == (results, ["r"])
     assert first["eval"]["dataset"] == SPEC["dataset"]
     assert second["eval"]["dataset"] == {"name": "cities"}
@@ -605,7 +602,7 @@ async def test_an_archive_that_was_not_finished_comes_in_as_far_as_it_goes(recor
     done = await import_file(record, archive(tmp_path / "log.eval", members))
     rome, oslo = await conversations(record)
     assert (done.runs, done.oddities) == (2, {"no-messages": 1})
-    notes = {one.content.key: one.content.value for one in rome if isinstance(one.content, KeyValueContent)}
+    notes = noted(rome)
     assert notes["summary"] == {"retries": 0}
     assert notes["log"]["members"] == {
         "_journal/summaries/1.json": [7],
@@ -622,7 +619,7 @@ async def test_an_archive_that_was_not_finished_comes_in_as_far_as_it_goes(recor
 async def test_a_header_says_more_than_the_start_of_a_log(record: Record, tmp_path: Path) -> None:
     members = {START: {"version": 1, "eval": SPEC}, HEADER: log(), "reductions.json": [{"scorer": "match"}]}
     entries, done = await only(record, archive(tmp_path / "log.eval", members, zipfile.ZIP_STORED))
-    notes = {one.content.key: one.content.value for one in entries if isinstance(one.content, KeyValueContent)}
+    notes = noted(entries)
     assert notes == {**log(), "start": {"version": 1}, "reductions": [{"scorer": "match"}]}
     assert done.runs == 1
 

@@ -183,16 +183,17 @@ async def only(record: Record, path: Path, *documents: Any) -> list[Entry]:
 
 # ------------------------------------------------------------------------------------------------ what becomes what
 async def test_an_orchestrated_run_is_thoughts_decisions_edges_and_words(record: Record, path: Path) -> None:
-    lines = shown(await only(record, path, ORCHESTRATED))
-    assert lines[:7] == [
-        "import begin import",
-        "import key-value question Where is gold?",
-        "import key-value ground_truth In the cellar.",
-        "import key-value is_corrected False",
-        "import key-value question_ID q-1",
-        "import key-value level 2",
-        "import end",
-    ]
+    entries = await only(record, path, ORCHESTRATED)
+    lines, first = shown(entries), entries[0].content
+    assert lines[:2] == ["import begin import", "import end"]
+    assert isinstance(first, BeginContent)
+    assert first.state == {
+        "question": "Where is gold?",
+        "ground_truth": "In the cellar.",
+        "is_corrected": False,
+        "question_ID": "q-1",
+        "level": 2,
+    }
     decided = "DecisionContent(extra=None, choice='WebSurfer', candidates=['WebSurfer', 'ComputerTerminal'], rationale='It can search.', task_type=None)"
     source = "source=['Orchestrator', 'Orchestrator'], dest=['Orchestrator', "
     ending = ORCHESTRATED["history"][-1]["content"]
@@ -201,7 +202,7 @@ async def test_an_orchestrated_run_is_thoughts_decisions_edges_and_words(record:
         "mistake_reason": "It looked in the garden.",
         "mistake_step": "4",
     }
-    assert lines[7:] == [
+    assert lines[2:] == [
         "Orchestrator begin turn",
         "Orchestrator user 'Where is gold?\\n'",
         "Orchestrator begin agent",
@@ -233,11 +234,13 @@ async def test_an_orchestrated_run_is_thoughts_decisions_edges_and_words(record:
 
 
 async def test_a_group_talks_in_turns_and_what_code_prints_is_a_result(record: Record, path: Path) -> None:
-    lines = shown(await only(record, path, GROUP))
+    entries = await only(record, path, GROUP)
+    lines, first = shown(entries), entries[0].content
     blame = {key: value for key, value in GROUP.items() if key.startswith("mistake_")}
-    header = "RequestHeaderContent(extra=None, tools=None, output=None, meta={'instructions': 'You %s.'})"
-    assert lines[5:] == [
-        "import key-value system_prompt {'Silent_Expert': 'You wait.'}",
+    header = "RequestHeaderContent(extra=None, tools=None, output=None, meta={'instructions': 'You %s.'}, made=None)"
+    assert isinstance(first, BeginContent)
+    assert (first.state or {})["system_prompt"] == {"Silent_Expert": "You wait."}
+    assert lines[1:] == [
         "import end",
         "CaptainAgent begin turn",
         "CaptainAgent user 'How many?' ?kind",
@@ -417,9 +420,10 @@ async def test_members_of_the_wrong_type_stay_notes(record: Record, path: Path) 
     assert done.oddities == {"wrong-type": 2}
     ((row,), (entries,)) = (await record.store.runs(), await conversations(record))
     assert (row.session, row.name) == ("runs/d/1.json", "CaptainAgent")
-    values = [(one.content.key, one.content.value) for one in entries if isinstance(one.content, KeyValueContent)]
-    assert {"path", "question", "system_prompt"} <= {key for key, _ in values}
-    assert ("path", "d/1.json") in values and ("path", "own") in values
+    first = entries[0].content
+    assert isinstance(first, BeginContent)
+    assert first.state.keys() >= {"path", "question", "system_prompt"}
+    assert first.state["path"] == ["d/1.json", "own"]
     assert not [one for one in entries if one.kind is Kind.User]
 
 

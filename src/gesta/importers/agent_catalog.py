@@ -30,7 +30,7 @@ from gesta.kinds import (
 )
 
 NAME = "agent-catalog"
-"""Of the format, of the annotation that holds what only a line says, and of the key-value about a whole session."""
+"""Of the format, of the annotation that holds what only a line says, and of the state that holds what a session is."""
 UNREADABLE = "unreadable-message"
 """Key of a line that is no log record, kept whole."""
 FIELDS: Mapping[str, tuple[str, ...]] = MappingProxyType(
@@ -92,8 +92,8 @@ class _Session:
         first = next((line for line in map(_line, self._lines) if _session(line) is not None), {})
         version = first.get("catalog_version")
         self._at = _time(first.get("timestamp"))
-        self._add(BeginContent(name="import", role="import"), 1)
-        self._add(KeyValueContent(key=NAME, value={"session": self._session, "catalog_version": version}), 1)
+        about = {NAME: {"session": self._session, "catalog_version": version}}
+        self._add(BeginContent(name="import", role="import", state=about), 1)
         self._add(EndContent(), 1)
         for data in self._lines:
             self._take(data, version)

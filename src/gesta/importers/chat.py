@@ -112,11 +112,19 @@ class Chat:
         self._open("import", "import")
 
     def note(self, key: str, value: Any) -> None:
-        """Write down something about the conversation as a whole: it is in the state of the first begin."""
+        """Write down something about the conversation as a whole: it is in the state of the first begin.
+
+        Of two values under one name, as the path in a pack and a member `path`, both are there, in a list.
+        """
         if not self._notes:
             begin = BeginContent(name="import", role="import", state=self._notes)
             self.entries[0] = replace(self.entries[0], content=begin)
-        self._notes[key] = value
+        self._notes[key] = [self._notes[key], value] if key in self._notes else value
+
+    def began(self, at: datetime | None, extra: dict[str, Any] | None = None) -> None:
+        """Note when the conversation began, as far as is known, and what else is to be kept of it."""
+        first = self.entries[0]
+        self.entries[0] = replace(first, at=at, content=replace(first.content, extra=extra))
 
     def header(
         self,

@@ -1,10 +1,11 @@
 """Inspect AI: evaluation logs, as a JSON document or as an `.eval` archive; one sample in one epoch is one run.
 
-    notes; turn: user, completion, (thought), calls, results, …, assistant, end; review: scores
+    import; turn: user, completion, (thought), calls, results, …, assistant, end; review: scores
 
-What the log says of the whole is a note `log` of every sample; what it lists sample by sample, of the first. A log
-without samples is one run of notes. An archive that was not finished has no `header.json`; a sample that is only
-summed up in one has at least its question. Arguments of the model that give access to an account are hidden.
+What the log says of the whole is `log` in the state of each sample's first span; what it lists sample by sample, of
+the first. A log without samples is one run of that. An archive that was not finished has no `header.json`; a sample
+that is only summed up in one has at least its question. Arguments of the model that give access to an account are
+hidden.
 
 Source: UKGovernmentBEIS/inspect_ai, `log/_log.py`, `log/_recorders/eval.py` and `event/`, 2026-11.
 """
@@ -19,7 +20,7 @@ from gesta.importers.format import Format
 from gesta.importers.inspect_message import dig
 from gesta.importers.inspect_sample import EMPTY, Log, Sample, ending
 from gesta.importers.source import BadImport, Source
-from gesta.kinds import Error, KeyValueContent, Reason
+from gesta.kinds import Error, Reason
 
 LIST = "samples"
 HEADER, START, REDUCTIONS = "header.json", "_journal/start.json", "reductions.json"
@@ -130,7 +131,8 @@ def _alone(members: Object, log: Log, digest: str, oddities: Oddities) -> Foreig
     chat = Chat(log.agent, oddities, log.model)
     for key, value in members.items():
         if value not in EMPTY:
-            chat.add(KeyValueContent(key=key, value=value), when=(log.at, False))
+            chat.note(key, value)
+    chat.began(log.at)
     status = plain_name(members.get("status")) or "unknown"
     reason: Reason
     reason, error = ending(members.get("error"), None)

@@ -23,7 +23,6 @@ from gesta.kinds import (
     AssistantContent,
     ChatCompletionContent,
     Error,
-    KeyValueContent,
     Reason,
     RequestHeaderContent,
     ToolCallContent,
@@ -81,12 +80,15 @@ class Sample:
     def tell(self, notes: dict[str, Any]) -> list[ForeignEntry]:
         """Write it down, with notes of what else is to be known of it; give all entries."""
         scores = self._members.take("scores", dict) or {}
-        for key, value in [*notes.items(), *self._notes.items()]:
+        own = {
+            key: self._asked(value) if key == "input" else value for key, value in (self._members.rest() or {}).items()
+        }
+        made, refs = self._told.read({key: value for key, value in own.items() if value not in EMPTY})
+        for key, value in [*notes.items(), *self._notes.items(), *made.items()]:
             if value not in EMPTY:
-                self._chat.add(KeyValueContent(key=key, value=value), when=(self._now, False))
-        for key, value in (self._members.rest() or {}).items():
-            if value not in EMPTY:
-                self._writer.note(key, self._asked(value) if key == "input" else value)
+                self._chat.note(key, value)
+        self._told.written(1)
+        self._chat.began(self._now, refs or None)
         roles = [dig(message, "role") for message in self._messages]
         self._until(next((place for place, role in enumerate(roles) if role not in ("system", "user")), len(roles)))
         last = max(self._made, default=-1)

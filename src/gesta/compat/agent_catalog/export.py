@@ -75,6 +75,18 @@ def plain(value: Any) -> Any:
             return plain(msgspec.to_builtins(value)) if isinstance(value, msgspec.Struct) else repr(value)
 
 
+def _about(entries: list[Entry]) -> Line | None:
+    """Return what an import wrote of a whole session: in the state of the first begin, once in a key-value after it."""
+    for content in (entry.content for entry in entries[:2]):
+        told = content.state if isinstance(content, BeginContent) and content.role == "import" else None
+        told = told.get(NAME) if isinstance(told, dict) else None
+        if isinstance(content, KeyValueContent) and content.key == NAME:
+            told = content.value
+        if isinstance(told, dict):
+            return told
+    return None
+
+
 class _Writer:
     """The entries of one run, on their way out."""
 
@@ -92,12 +104,10 @@ class _Writer:
         self._version: Any = {"timestamp": utc_text(entries[0].at), **_version(agent)}
         for begin in self._begins.values():
             self._enter(begin)
-        about = next((e.content for e in entries[:2] if isinstance(e.content, KeyValueContent)), None)
-        if about is not None and about.key == NAME and isinstance(about.value, dict):
-            self._session, self._version = about.value.get("session"), about.value.get("catalog_version")
-            self._imported = True
-        else:
-            self._imported = False
+        about = _about(entries)
+        self._imported = about is not None
+        if about is not None:
+            self._session, self._version = about.get("session"), about.get("catalog_version")
 
     def line(self, entry: Entry) -> Line | str | None:
         """Return the line of an entry; `None` where it stands for no line of the import that made it."""

@@ -106,9 +106,9 @@ class Talk(Struct):
         self.entries.append(ForeignEntry(content=content, span=span, causes=causes, sure=False, inferred=unsure))
         return len(self.entries)
 
-    def begin(self, name: str, role: str) -> None:
+    def begin(self, name: str, role: str, state: Any = None) -> None:
         """Begin a span in the one that is open."""
-        self.write(BeginContent(name=name, role=role, parent=self.spans[-1][0] if self.spans else None))
+        self.write(BeginContent(name=name, role=role, parent=self.spans[-1][0] if self.spans else None, state=state))
 
     def end(self, end: EndContent | None = None) -> None:
         """End the span that was begun last."""
@@ -176,11 +176,10 @@ def _run(document: Document, history: list[Any], oddities: Oddities) -> Foreign:
     question = None if asked else members.take("question", str)
     speakers = {word.speaker for word in words if word is not None and not word.runs_code}
     unused = {key: text for key, text in prompts.items() if key not in speakers or not isinstance(text, str)}
-    talk.begin("import", "import")
-    notes = [("path", document.path), *(members.rest() or {}).items(), ("system_prompt", unused)]
-    for key, value in notes:
-        if value not in ("", {}):
-            talk.write(KeyValueContent(key=key, value=value))
+    notes = members.rest() or {}
+    path = [document.path, notes["path"]] if document.path and "path" in notes else document.path
+    notes |= ({"path": path} if path else {}) | ({"system_prompt": unused} if unused else {})
+    talk.begin("import", "import", notes or None)
     talk.end()
     talk.begin(talk.name, "turn")
     if question is not None:

@@ -1,5 +1,6 @@
 """What a turn passes and what a step calls, counted: the same on every machine, and it only ever goes down."""
 
+import gc
 import itertools
 import json
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import anyio
 import apsw
 import pytest
 
@@ -22,6 +24,9 @@ CALLS = {"{}/r.gesta": (239, 298), ":memory:": (222, 256)}
 """Of Python and of C, in one more step of a function model that is handed its messages."""
 RESUMED = 74, 71
 """Of Python and of C, for each step of a run that is folded anew, its request included."""
+RUNS = 200
+RUN_KB = 40
+"""Of memory, of one of many runs at once whose model is asked for the third time; Python differs from version to version."""
 IMPORTED = (17, 34, 230, 2.2)
 """Calls of Python and of C, and bytes beyond 1.05 times the file, of one more imported entry; statements of one more
 conversation."""
@@ -156,6 +161,37 @@ async def test_a_step_of_a_long_conversation_copies_no_message() -> None:
     found = sorted(took)[STEPS // 2]  # in some of them a list grows
     print(f"a step after {4 * STEPS} others and more takes {found / 1000:.1f} kB for a moment")
     assert found <= STEP_KB * 1000
+
+
+async def test_one_of_many_runs_at_once_takes_little_memory(tmp_path: Path) -> None:
+    gate, asked, sizes = anyio.Event(), list[int](), list[int]()
+
+    async def slow(request: Any) -> Any:
+        asked.append(request.answered)
+        if len(asked) == RUNS:
+            gc.collect()
+            sizes.append(tracemalloc.get_traced_memory()[0])
+            gate.set()
+        await gate.wait()
+        return "Done."
+
+    calls = [gesta.call("parcel", number=number) for number in range(2)]
+    agent = gesta.Agent("desk", model=gesta.scripted(*calls, slow), tools=[parcel])
+    async with gesta.open(f"{tmp_path}/r.gesta", durability="normal") as record:
+        await record.run(gesta.Agent("desk", model=gesta.scripted(*calls, "Done."), tools=[parcel]), "Where?")
+        tracemalloc.start(1)
+        try:
+            gc.collect()
+            sizes.append(tracemalloc.get_traced_memory()[0])
+            async with anyio.create_task_group() as group:
+                for number in range(RUNS):
+                    group.start_soon(record.run, agent, f"Where is {number}?")
+        finally:
+            tracemalloc.stop()
+    before, then = sizes
+    found = (then - before) / RUNS / 1000
+    print(f"one of {RUNS} runs at once takes {found:.1f} kB")
+    assert found <= RUN_KB
 
 
 def conversations(count: int) -> bytes:

@@ -136,6 +136,8 @@ def _write_request(agent: Agent, live: LiveRun) -> tuple[Request, Entry]:
         live.write(header)
         live.absorb()
         state = live.state
+        if state.header == header:
+            state.header = header  # what was read back is the same, and a copy of all schemas
     prompt.close()
     asked = state.asked
     extends = asked if asked is not None and asked.encoder in ("", prompt.encoder) else None

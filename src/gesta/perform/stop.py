@@ -31,9 +31,9 @@ class Stop:
         self.asked = False
         """Whether nothing new may start."""
         self._now = False
-        self._at_once: set[anyio.CancelScope] = set()
-        self._graced: set[anyio.CancelScope] = set()
-        self._below: set[Stop] = set()
+        self._at_once: list[anyio.CancelScope] = []  # few at a time: an empty set takes four times the memory
+        self._graced: list[anyio.CancelScope] = []
+        self._below: list[Stop] = []
         self._above = above
         self._ahead_s = math.nan
         if above is not None:
@@ -41,13 +41,14 @@ class Stop:
 
     def join(self, below: "Stop") -> None:
         """Ask another turn to stop whenever this one is asked."""
-        self._below.add(below)
+        self._below.append(below)
         if self.asked:
             below.ask(now=self._now)
 
     def part(self, below: "Stop") -> None:
         """End what `join` began."""
-        self._below.discard(below)
+        if below in self._below:
+            self._below.remove(below)
 
     def ask(self, *, now: bool = False) -> None:
         """Ask the turn to stop, and the turns that it waits for.
@@ -83,7 +84,7 @@ class Stop:
         Args:
             graced: only after the grace, for what has effects.
         """
-        (self._graced if graced else self._at_once).add(scope)
+        (self._graced if graced else self._at_once).append(scope)
         if self.asked:
             self._bound(scope) if graced else scope.cancel()
 
@@ -91,8 +92,8 @@ class Stop:
         """End what `enter` began."""
         if scope in self._at_once:
             self._at_once.remove(scope)
-        else:
-            self._graced.discard(scope)
+        elif scope in self._graced:
+            self._graced.remove(scope)
 
     def now(self) -> float:
         """Return the time by the clock of the event loop, as deadlines have it; asked of the loop once."""
@@ -157,7 +158,6 @@ async def attended(stop: Stop, work: Callable[[], Awaitable[T]]) -> T:
     """
     given: list[T] = []
     failures: list[BaseException] = []
-    done = anyio.Event()
 
     async def carry() -> None:
         with anyio.CancelScope(shield=True):
@@ -167,17 +167,16 @@ async def attended(stop: Stop, work: Callable[[], Awaitable[T]]) -> T:
                 failures.append(failure)
             finally:
                 stop.done()
-                done.set()
 
     async with anyio.create_task_group() as group:
-        group.start_soon(carry)
+        carried = group.start_soon(carry)
         try:
-            await done.wait()
+            await carried.wait()
         except anyio.get_cancelled_exc_class():
             stop.ask()
             try:
                 with anyio.CancelScope(shield=True):
-                    await done.wait()
+                    await carried.wait()
             except anyio.get_cancelled_exc_class():  # cancellations by asyncio itself pass through a shield
                 stop.ask(now=True)
             raise

@@ -1,17 +1,21 @@
-"""A payment waits for a person; the answer may come from another program, another day.
+"""A payment waits for a person; the answer is given from another program, another day.
 
 Prints:
     waiting for approval of pay
+    clerk asks: pay {'cents': 500}, effect once, open for an hour: True
+    approved by eva; a second click changes nothing: True
+    bob cannot deny it any more
     paid and thanked
 """
 
 import asyncio
+from datetime import timedelta
 
 import gesta
-from gesta.kinds import ApprovalContent
+from gesta.errors import SaidBefore
 
 
-@gesta.tool(effect="once", approval=True)
+@gesta.tool(effect="once", approval=True, expires_s=3600)
 def pay(cents: int) -> str:
     """Pay somebody."""
     return f"paid {cents}"
@@ -24,23 +28,30 @@ async def ask() -> None:
     """Begin; the turn waits, and nothing has to stay in memory."""
     async with gesta.open("pay.gesta") as record:
         outcome = await record.run(agent, "Pay the baker.", session="s", key="m0")
-        print(outcome.reason, "for", *(f"{waiting.what} of {waiting.tool}" for waiting in outcome.waiting))
+        print(outcome.reason, "for", *(waiting.text for waiting in outcome.waiting))
 
 
 async def answer() -> None:
-    """Approve; this is what `gesta approve last` does. It needs no agent."""
+    """Approve what waits, in any session; this is what `gesta approve` does. It needs no agent."""
     async with gesta.open("pay.gesta") as record:
-        run = (await record.find("s")).run
-        calls = (await record.state(run)).calls.values()
-        for call in calls:
-            if call.asked is not None:
-                await record.send(run, ApprovalContent(of=call.asked, verdict="approved", by="eva"), key="eva-1")
+        for session in await record.sessions():
+            for waiting in session.waiting:
+                hour = waiting.expires is not None and waiting.expires - record.now() > timedelta(minutes=59)
+                asks = f"{waiting.tool} {waiting.args}, effect {waiting.effect}, open for an hour: {hour}"
+                print(*session.agents, f"asks: {asks}")
+                receipt = await record.approve(waiting, by="eva")
+                again = await record.approve(waiting, by="bob")
+                print(f"{receipt.verdict} by {receipt.by}; a second click changes nothing: {again.again}")
+                try:
+                    await record.deny(waiting, by="bob")
+                except SaidBefore:
+                    print("bob cannot deny it any more")
 
 
 async def go_on() -> None:
-    """Send the same message under the same key: the turn goes on."""
+    """Go on with the turn, by the name of its session."""
     async with gesta.open("pay.gesta") as record:
-        print((await record.run(agent, "Pay the baker.", session="s", key="m0")).answer)
+        print((await record.resume("s", agent)).answer)
 
 
 if __name__ == "__main__":

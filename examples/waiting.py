@@ -9,7 +9,6 @@ Prints:
 import asyncio
 
 import gesta
-from gesta.kinds import AnswerContent
 from gesta.worker import Worker
 
 
@@ -27,8 +26,7 @@ async def main() -> None:
     async with gesta.open("orders.gesta") as record:
         outcome = await record.run(agent, "A lamp, please.", session="ann")
         print("waits for", outcome.waiting[0].what)
-        answer = AnswerContent(of=outcome.waiting[0].of or 0, value="blue", by="ann")
-        await record.send(outcome.run, answer, key="colour")
+        await record.answer(outcome.waiting[0], "blue", by="ann")
     async with gesta.open("orders.gesta") as record:  # another process, another day
         worker, heard = Worker(record, [agent]), list[gesta.Outcome]()
         await worker.look(heard.append)

@@ -226,6 +226,16 @@ async def test_a_request_that_has_expired_takes_no_word() -> None:
     assert PAID == [1]
 
 
+async def test_a_session_whose_name_looks_like_an_id_is_found() -> None:
+    session = "0123456789abcdef"
+    async with gesta.open() as record:
+        await record.run(clerk(), "Pay.", session=session)
+        assert [each.tool for each in await record.waiting(session)] == ["pay"]
+        assert (await record.approve(session, by="ann")).session == session
+        assert (await record.resume(session, clerk())).answer == "Done."
+    assert PAID == [5]
+
+
 async def test_what_is_not_there_is_said() -> None:
     async with gesta.open() as record, gesta.open() as other:
         outcome = await record.run(clerk(), "Pay.", session="s")

@@ -6,6 +6,7 @@ nobody from one that does, so each refusal makes a new key.
 """
 
 import json
+import re
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Literal
@@ -26,6 +27,8 @@ from gesta.state.run import RunState
 from gesta.store import Letter, RunRow, Store
 from gesta.text.redactor import SECRETS
 
+RUN_ID = re.compile("[0-9a-f]{16}")
+
 
 class Inbox:
     """A record as seen by a process that writes no run."""
@@ -45,8 +48,11 @@ class Inbox:
         """Return what the open turn of a run waits for, in it and in the runs below it.
 
         It is read from the record, so that any process may ask. An attempt that may be at work right now is `running`.
+
+        Args:
+            run: its id, the start of an id, a session, or `last`.
         """
-        return await waits_of(self.store, run, self.now())
+        return await waits_of(self.store, await self._named(run), self.now())
 
     async def send(self, run: str, content: Content, *, key: str) -> bool:
         """Put a letter into a run's inbox; needs no lease and no agent. Returns False if the key was used before.
@@ -175,6 +181,11 @@ class Inbox:
                 await self.store.release(await self.store.lease(about.waiting.run))  # nobody is making the attempt
         return await self._say(about, ResolutionContent(of=of, verdict=verdict, by=by, result=result))
 
+    async def _named(self, name: str) -> str:
+        """Return the id of the run that `find` finds. An id saves a list of all runs. Raises NoRun, SeveralRuns."""
+        known = RUN_ID.fullmatch(name) is not None and (await self.store.head(name))[0] > 0
+        return name if known else (await self.find(name)).run
+
     async def find(self, name: str) -> RunRow:
         """Find a run by id, unique prefix of an id, session name (its newest root run), or `last`.
 
@@ -201,14 +212,14 @@ class Inbox:
 
     async def _meant(self, waiting: Waiting | str, kinds: Sequence[str], wanted: int | None) -> Meant:
         if isinstance(waiting, str):
-            waiting = (await self.find(waiting)).run
+            waiting = await self._named(waiting)
         return await meant(self.store, waiting, kinds, wanted, self.now())
 
     async def _about_call(self, waiting: Waiting | str, of: int | None) -> bool:
         """Return whether an answer is given in place of a tool that waits for approval."""
         if isinstance(waiting, Waiting):
             return waiting.what in APPROVAL
-        asked = await self.read((await self.find(waiting)).run, of - 1) if of is not None else []
+        asked = await self.read(await self._named(waiting), of - 1) if of is not None else []
         return bool(asked) and isinstance(asked[0].content, ApprovalRequestContent)
 
     async def _say(self, about: Meant, word: Word) -> Receipt:

@@ -163,6 +163,7 @@ class Record(Inbox):
         """Continue the open turn of a run. Without an open turn, return the outcome of the last one.
 
         Args:
+            run: its id, the start of an id, a session, or `last`.
             by: the person who resumes. Without one, as for a worker, a turn in which too many processes died waits.
             options: see `TurnOptions`. What the turn was begun with is not on record, so it is given anew.
 
@@ -174,7 +175,8 @@ class Record(Inbox):
         agent = of_turn(agent, options)
 
         async def work() -> Outcome[T]:
-            return typed(agent, await self.turns.resume(agent, run, by=by, deps=options.get("deps")))
+            known = await self._named(run)
+            return typed(agent, await self.turns.resume(agent, known, by=by, deps=options.get("deps")))
 
         if listener is None:
             return await work()

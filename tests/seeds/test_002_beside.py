@@ -32,7 +32,7 @@ CALLS = {
     SQUARE: "",
     f"I use it: {SQUARE}": "",
     f"```json\n{SQUARE}\n```": "",
-    "{'request': 'square', 'num': 3}": "JSON in Python's quotes, which is repaired there and told to the model here",
+    "{'request': 'square', 'num': 3}": "",
     DONE_TOOL: "",
     '{"a": [1, {"b": 2}]}': "",
     f"{SQUARE} and {SQUARE}": "",

@@ -344,7 +344,7 @@ def test_several_tools_of_a_text_are_read_in_order_with_their_places() -> None:
     ("text", "why"),
     [
         ('{"request": "square", "num": 1,}', "Illegal trailing comma"),
-        ("{'request': 'square', 'num': 1}", "Expecting property name"),
+        ("{'request': 'square', 'num': {1}}", "Expecting property name"),
         ('{"request": "square", "num": 1', "it is not closed"),
     ],
 )

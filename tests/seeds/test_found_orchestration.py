@@ -405,3 +405,14 @@ def test_a_history_of_an_agent_with_its_own_record_is_read_in_an_event_loop() ->
         return [one.text for one in made.message_history[1:]]
 
     assert anyio.run(main) == ["hi", "hello"]
+
+
+def test_a_call_in_the_quotes_of_python_is_carried_out() -> None:
+    made, told = heard("ann", "I use {'request': 'square', 'num': 3}", "DONE", native=False)
+    made.enable_message(Square)
+    lr.Task(made, interactive=False).run("go")
+    assert told == ["go", "Observation: 9"]
+    assert [
+        each.dict_example()["num"]
+        for each in made.get_tool_messages(made.create_llm_response("{'request': 'square', 'num': 4}"))
+    ] == [4]

@@ -75,7 +75,8 @@ def test_what_stands_around_does_not_matter(text: str, expected: list[object]) -
         ('{"a": 1,]}', "Expecting property name enclosed in double quotes at ']}'"),
         ('{"a":]}', "Expecting value at ']}'"),
         ('{"a" 1}', "Expecting ':' delimiter at '1}'"),
-        ("{'a': 1}", "Expecting property name enclosed in double quotes at \"'a': 1}\""),
+        ("{'a': {1}}", "Expecting property name enclosed in double quotes at \"'a': {1}}\""),
+        ("{'a': '\\x41'}", "Expecting property name enclosed in double quotes at \"'a': '\\\\x41'}\""),
         ("{a: 1}", "Expecting property name enclosed in double quotes at 'a: 1}'"),
         ('{"a": 1', UNCLOSED),
         ('{"a": "cut off } here', UNCLOSED),
@@ -86,6 +87,12 @@ def test_what_stands_around_does_not_matter(text: str, expected: list[object]) -
 )
 def test_what_nobody_can_read_says_why(text: str, problem: str) -> None:
     assert objects(f"so: {text}") == [TextObject(4, 4 + len(text), None, problem)]
+
+
+def test_the_quotes_and_words_of_python_are_read_as_those_of_json() -> None:
+    said = """{'a': 'it\\'s "x"\\n', "b": [True, False, None], 'c': "None of it's", 'e': {'f': ''}}"""
+    given = {"a": 'it\'s "x"\n', "b": [True, False, None], "c": "None of it's", "e": {"f": ""}}
+    assert values(f"It's so: {said}, isn't it?") == [given]
 
 
 def test_how_deep_an_object_may_be_is_no_matter_of_the_python_that_reads_it() -> None:

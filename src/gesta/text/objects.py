@@ -2,8 +2,9 @@ r"""JSON objects in a text are found in one walk, whatever stands around them.
 
 A brace starts an object only if what follows looks like a member of one: a quote, a word and a colon, or the closing
 brace; so sets, templates and most code in prose are passed over. Objects inside an object are its own. Raw line ends
-in strings are taken, as models write them; nothing is mended: what nobody can read says why, and nothing inside it
-counts, since acting on a part of what was meant is worse than asking again. No text costs more than its length.
+in strings are taken, and Python's quotes and words, as models write them; nothing is guessed: what nobody can read says
+why, and nothing inside it counts, since acting on a part of what was meant is worse than asking again. No text costs
+more than its length.
 """
 
 import json
@@ -16,6 +17,10 @@ OPENING = re.compile(r"\{\s*+(?:[\"'}]|\w++\s*+:)")
 """A brace that starts an object."""
 TOKEN = re.compile(r'[{}]|"(?:[^"\\]*+(?:\\.[^"\\]*+)*+")?', re.DOTALL)
 """What tells where an object ends: braces, and strings, which may hold more of them; a quote alone never ends."""
+PYTHON = re.compile(r"""("(?:[^"\\]|\\.)*+"?)|'((?:[^'\\]|\\.)*+)'?|\b(True|False|None)\b""", re.DOTALL)
+"""What Python writes otherwise than JSON: strings in single quotes, and three words; JSON's strings are as they are."""
+QUOTE = re.compile(r"""\\(.)|\"""", re.DOTALL)
+"""What may have to be written otherwise in a string of Python's."""
 DECODER = json.JSONDecoder(strict=False)
 LEVELS = 500
 """That may lie in each other. A bound of our own, below that of every Python: each has another one."""
@@ -67,7 +72,20 @@ def _piece(text: str, start: int) -> TextObject:
     try:
         return _text_object(text, start, end, DECODER.decode(text[start:end]))
     except (ValueError, RecursionError) as wrong:
-        return TextObject(start, end, None, _problem(wrong))
+        problem = _problem(wrong)
+    try:
+        return _text_object(text, start, end, DECODER.decode(PYTHON.sub(_rewritten, text[start:end])))
+    except (ValueError, RecursionError):
+        return TextObject(start, end, None, problem)
+
+
+def _rewritten(found: re.Match[str]) -> str:
+    """Write a token of Python's as JSON."""
+    if found[3]:
+        return {"True": "true", "False": "false"}.get(found[3], "null")
+    if found[1]:
+        return found[1]
+    return '"' + QUOTE.sub(lambda part: "'" if part[1] == "'" else part[0] if part[1] else '\\"', found[2]) + '"'
 
 
 def _text_object(text: str, start: int, end: int, value: dict[str, Any]) -> TextObject:

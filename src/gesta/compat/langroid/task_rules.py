@@ -273,7 +273,7 @@ class TaskRules(Struct, eq=False, metaclass=Spelled):
             sender_name=self.name,
             recipient="" if self.caller is not None and recipient.lower() == self.caller.name.lower() else recipient,
             block=last.metadata.block,
-            status=StatusCode.DONE if final and self.caller is not None else status,
+            status=StatusCode.DONE if said or (final and self.caller is not None) else status,
             parent_id=last.metadata.id,
             tools_from_agent=last.metadata.tools_from_agent,
             calls=last.metadata.calls,

@@ -76,7 +76,7 @@ async def _answered(agent: Agent, base: Forked, waits: Iterable[Waiting], live: 
     for waiting in waits:
         call = live.state.call(waiting.call)
         tool = agent.tool(call.name) if call is not None else None
-        if call is None or tool is None or waiting.run not in (None, live.log.run):
+        if call is None or tool is None or waiting.run not in ("", live.log.run):
             continue
         named = (call.name, digest_of(call.args if call.made is None else call.made))
         found, place = known.get(named, []), _place(own, named, call.seq)

@@ -291,6 +291,43 @@ def run(folder: Path, *, found: bool = False) -> tuple[int, str]:
     return done.returncode, done.stdout
 
 
+def test_a_case_names_the_argument_that_a_call_has_no_more(
+    gesta: Gesta, folder: Path, shop: Callable[[str, str], None]
+):
+    assert gesta("case", "add", "last", "shop.py:desk").exit_code == 0
+    shop("number: int) -> dict", "order_number: int) -> dict")
+    shop('"number": number,', '"number": order_number,')
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests"]
+    failed = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False).stdout
+    assert "call order(number=1): $.meta.error" in failed
+    assert "Unknown argument - at `$.number`. Did you mean 'order_number'?" in failed
+
+
+MARKED = """
+import gesta
+
+
+@gesta.tool(effect="pure")
+def look() -> dict:
+    \"\"\"Look.\"\"\"
+    return {"of": {"$a": 1}}
+
+
+desk = gesta.Agent("desk", model=gesta.scripted(gesta.call("look"), "Done."), tools=[look])
+"""
+
+
+def test_a_key_that_looks_like_a_mark_stands_in_paths_as_it_was_given(gesta: Gesta, folder: Path):
+    (folder / "marked.py").write_text(MARKED)
+    gesta("run", "marked.py:desk", "Go.", "-s", "marked")
+    made = gesta("fork", "marked", "marked.py:desk", "--set", "8.tool_result.of.$a=2", "-s", "forked")
+    assert made.exit_code == 0, made.stderr
+    assert "$.tool_result.of.$a\n    - 1\n    + 2" in gesta("diff", "marked", "forked").stdout
+    new = gesta("fork", "marked", "marked.py:desk", "--set", '8.tool_result={"$b": 3}', "-s", "new")
+    assert new.exit_code == 0, new.stderr
+    assert "$.tool_result.$b\n    - (nothing)\n    + 3" in gesta("diff", "marked", "new").stdout
+
+
 def test_what_cannot_be_a_case_is_said(gesta: Gesta, folder: Path, shop: Callable[[str, str], None]):
     assert "Name a run and the agent" in gesta("case", "add", "ann").stderr
     assert "No file 'nowhere'" in gesta("case", "accept", "nowhere").stderr
@@ -303,7 +340,7 @@ def test_what_cannot_be_a_case_is_said(gesta: Gesta, folder: Path, shop: Callabl
     shop("async def pay(euros: int)", "async def pay(euros: str)")
     done = gesta("case", "add", "ann", "shop.py:desk")
     assert "so this would be a test that fails" in done.stderr
-    assert "$.status" in done.stderr
+    assert "$.meta.error" in done.stderr
     assert done.exit_code == 1
     assert gesta("case", "accept", "tests/cases").exit_code == 1
 

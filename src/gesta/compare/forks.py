@@ -16,7 +16,7 @@ from gesta.address import bind
 from gesta.agent import Agent
 from gesta.codec.rows import decode_content
 from gesta.compare.outside import FROM, begins_turn, opens
-from gesta.compare.same import told
+from gesta.compare.same import stored, told, wrapped
 from gesta.compare.texts import changed, json_of, nothing
 from gesta.entry import GENESIS, Cause, Entry, run_id
 from gesta.errors import AgentError, RunError, nearest
@@ -202,7 +202,7 @@ def _parts(entries: Sequence[Entry], how: Fork) -> tuple[int, list[Entry]]:
     if entry.kind not in CHANGEABLE:
         known = ", ".join(CHANGEABLE)
         raise AgentError(f"Entry {seq} is a {entry.kind}, which follows from others. What can be changed: {known}.")
-    content = told(entry.content)
+    content = stored(entry.content)
     for each in how.changes:
         _set(content, each)
     made = decode_content(json.dumps(content), {})
@@ -263,7 +263,9 @@ def _set(content: dict[str, Any], change: Change) -> None:
 def _replaced(value: Any, steps: list[str], new: Any) -> Any:
     """Return a copy of a value with one member replaced. Raises LookupError."""
     if not steps:
-        return new
+        return wrapped(new)
+    if isinstance(value, dict) and value.keys() == {"$dict"} and isinstance(value["$dict"], dict):
+        return {"$dict": _replaced(value["$dict"], steps, new)}
     if isinstance(value, str):  # JSON as text, as many tools give it
         return changed(value, steps, new)
     step, rest = steps[0], steps[1:]

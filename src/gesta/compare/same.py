@@ -54,9 +54,34 @@ MISSING = _Missing()
 
 
 def told(content: Content) -> dict[str, Any]:
-    """Return a content as the JSON that is stored, large values included."""
-    found: dict[str, Any] = json.loads(encode_content(content, None))
+    """Return a content as people know it: the JSON that is stored, without the wraps of the codec."""
+    found: dict[str, Any] = unwrapped(stored(content))
     return found
+
+
+def stored(content: Content) -> Any:
+    """Return a content as the JSON that is stored, large values included."""
+    return json.loads(encode_content(content, None))
+
+
+def unwrapped(value: Any) -> Any:
+    """Return a stored value without the wraps around objects whose one key looks like a mark of the codec."""
+    if isinstance(value, list):
+        return [unwrapped(each) for each in value]
+    if not isinstance(value, dict):
+        return value
+    inner = value.get("$dict") if len(value) == 1 else None
+    return {key: unwrapped(each) for key, each in (inner if isinstance(inner, dict) else value).items()}
+
+
+def wrapped(value: Any) -> Any:
+    """Return a value with the wraps that keep an object of one key, which looks like a mark, from being read as one."""
+    if isinstance(value, list):
+        return [wrapped(each) for each in value]
+    if not isinstance(value, dict):
+        return value
+    made = {key: wrapped(each) for key, each in value.items()}
+    return {"$dict": made} if len(made) == 1 and next(iter(made)).startswith("$") else made
 
 
 def counted(entry: Entry) -> dict[str, Any]:
@@ -81,14 +106,22 @@ def difference(before: Entry, after: Entry, *, prompts: bool = True) -> Differen
         one, other = counted(before), counted(after)
         if before.kind is Kind.Attempt and before.version == 1:  # which does not hold every effect policy
             one, other = ({**each, "effect": None} for each in (one, other))
-        found = next(differences(one, other), None)
-        if found is not None:
-            return found
+        every = list(differences(one, other))
+        if every:
+            return next(filter(None, map(_wrong_call, every)), every[0])
         for name in ("span", "causes"):
             here, there = getattr(before, name), getattr(after, name)
             if here != there:
                 return Difference(name, here, there)
     return None
+
+
+def _wrong_call(found: Difference) -> Difference | None:
+    """Return what is wrong now with a call that was right: it says more than that its status is an error."""
+    path, after = found.path, found.after
+    if path == "$.meta" and isinstance(after, dict) and "error" in after:
+        path, after = "$.meta.error", after["error"]
+    return Difference(path, MISSING, after) if path == "$.meta.error" and after is not MISSING else None
 
 
 def differences(before: Any, after: Any, path: str = "$") -> Iterator[Difference]:

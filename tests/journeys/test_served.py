@@ -7,10 +7,11 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 from tests.serving import post
 
@@ -76,6 +77,55 @@ def send(address: str, agent: str, heard: list[Any]) -> threading.Thread:
     thread = threading.Thread(target=ask)
     thread.start()
     return thread
+
+
+class Browser:
+    """Hears the events of a session, as a browser's EventSource does: it comes back with the last id that it heard."""
+
+    def __init__(self) -> None:
+        self.last = ""
+        self.heard: list[tuple[str, dict[str, Any]]] = []
+
+    def listen(self, address: str) -> None:
+        """Listen until the server ends, or the turn has."""
+        headers = {"last-event-id": self.last} if self.last else {}
+        with (
+            suppress(httpx2.HTTPError),
+            httpx2.stream("GET", f"{address}/sessions/anna/events?until=end", headers=headers, timeout=15) as stream,
+        ):
+            id_ = ""
+            for line in stream.iter_lines():
+                name, _, value = line.partition(": ")
+                if name == "id":
+                    id_ = self.last = value
+                elif name == "data":
+                    self.heard.append((id_, json.loads(value)))
+
+    def started(self, address: str) -> threading.Thread:
+        thread = threading.Thread(target=self.listen, args=[address])
+        thread.start()
+        return thread
+
+
+def test_a_browser_that_comes_back_hears_everything_once(shop: Path) -> None:
+    browser, heard = Browser(), list[Any]()
+    with serving(shop) as (process, address):
+        listening = browser.started(address)
+        asking = send(address, "careful", heard)
+        (shop / "begun").read_text()
+        process.send_signal(signal.SIGKILL)
+        asking.join(10)
+        listening.join(10)
+    with serving(shop) as (_, address):
+        (shop / "begun").read_text()
+        listening = browser.started(address)
+        (shop / "go").write_text("")
+        listening.join(15)
+    durable = [id_ for id_, _ in browser.heard if id_]
+    assert durable == sorted(set(durable), key=lambda each: [*map(int, each.split("-"))])
+    kinds = [event["type"] for _, event in browser.heard]
+    assert [kinds.count(each) for each in ("call", "result", "end")] == [1, 1, 1]
+    assert browser.heard[-1][1]["outcome"]["answer"] == "Order 7 is paid."
 
 
 def keys(shop: Path) -> list[str]:

@@ -131,6 +131,19 @@ def test_a_stream_gives_the_events_and_the_outcome(desk: str) -> None:
     assert kinds[-1] == "outcome"
 
 
+def test_a_session_is_followed_before_it_has_begun_and_from_any_place_on(desk: str) -> None:
+    with httpx2.stream("GET", f"{desk}/sessions/later/events?until=end", timeout=10) as stream:
+        post(desk, "/sessions/later/messages", {"message": "Hello."})
+        told = "".join(stream.iter_text())
+    ids = [line.removeprefix("id: ") for line in told.splitlines() if line.startswith("id: ")]
+    assert "event: end" in told
+    rest = httpx2.get(f"{desk}/sessions/later/events", params={"until": "end", "after": ids[1]}).text
+    assert [line.removeprefix("id: ") for line in rest.splitlines() if line.startswith("id: ")] == ids[2:]
+    status, message = error(httpx2.get(f"{desk}/sessions/later/events?after=x"))
+    assert status == 400
+    assert "expected the id of an event" in message
+
+
 @pytest.mark.parametrize("host", ["shop.example", "127.0.0.1.shop.example", "localhost.shop.example:80"])
 def test_without_tokens_only_requests_to_this_machine_are_answered(desk: str, host: str) -> None:
     status, message = error(httpx2.get(f"{desk}/health", headers={"host": host}))

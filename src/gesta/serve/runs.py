@@ -1,17 +1,26 @@
 """Sessions and runs: messages to agents, what was said, where a run stands, and its events as they come."""
 
+import re
 from collections.abc import AsyncIterator
 
+import anyio
 from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response
 
+from gesta.address import Record
+from gesta.errors import NoRun
 from gesta.events import Event
 from gesta.perform.result import plain
 from gesta.serve.bodies import NewMessage, Refused, answered, read, shown
 from gesta.serve.people import found
 from gesta.serve.service import Service
 from gesta.serve.sse import EventStream, encoded, line
+
+LOOK_S = 0.25
+"""Between two looks whether a session has begun."""
+AFTER = re.compile(r"\d{1,18}(-\d{1,9})?")
+"""What names a place among the events."""
 
 
 async def health(_request: Request, service: Service) -> Response:
@@ -85,6 +94,44 @@ async def run(request: Request, service: Service) -> Response:
 async def waiting(_request: Request, service: Service) -> Response:
     """List what open turns of all sessions wait for."""
     return answered([wait for each in await service.record.sessions() for wait in each.waiting])
+
+
+async def run_events(request: Request, service: Service) -> Response:
+    """Tell the events of a run, from behind `after` or `Last-Event-ID` on, and go on as they come."""
+    return _events(request, service, await found(request, service))
+
+
+async def session_events(request: Request, service: Service) -> Response:
+    """Tell the events of a session, which may be one that begins later; see the events of a run."""
+    return _events(request, service, request.path_params["session"])
+
+
+def _events(request: Request, service: Service, name: str) -> Response:
+    """Follow a run or a session. With `until=end` it is over when no turn is open any more."""
+    record, query = service.record, request.query_params
+    after = request.headers.get("last-event-id") or query.get("after") or "0"
+    if not AFTER.fullmatch(after):
+        raise Refused(
+            400, "BadRequest", f"after is {after!r:.40}, expected the id of an event, such as 17-0, or a pos."
+        )
+
+    async def lines() -> AsyncIterator[bytes]:
+        while not await record.store.runs(name):  # of a session: a run was found before
+            if await _is_run(record, name):
+                break
+            await anyio.sleep(LOOK_S)
+        async for event in record.follow(name, after=after, until_end=query.get("until") == "end"):
+            yield told(event)
+
+    service.followers.occupy()
+    return EventStream(lines(), service.draining, leave=service.followers.free)
+
+
+async def _is_run(record: Record, name: str) -> bool:
+    try:
+        return bool(await record.find(name))
+    except NoRun:
+        return False
 
 
 def told(event: Event) -> bytes:

@@ -3,12 +3,15 @@
 FOLDER is a checkout of KodeAgent, whose tests are not in its distribution.
 """
 
+from importlib.util import find_spec
 from typing import Any
 
 from theirs import Kind
 
 NAMES = {"kodeagent": "gesta.compat.kodeagent"}
-GIVEN: dict[str, dict[str, Any]] = {}
+# What they import and use in no test that is run.
+NAMES |= {name: "gesta.compat.kodeagent.absent" for name in ("requests", "tenacity") if find_spec(name) is None}
+GIVEN: dict[str, dict[str, Any]] = {"requests": {"RequestException": OSError}}
 FILES = ["tests/unit/test_history_formatter.py", "tests/unit/test_llm_message.py"]
 FILES += ["tests/unit/test_kutils.py", "tests/unit/test_orchestrator.py"]
 

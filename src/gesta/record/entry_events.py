@@ -198,7 +198,7 @@ def _result(content: kinds.ToolResultContent, run: Followed) -> Iterator[Event]:
 
 def _waits(waiting: Waiting, entry: Entry, run: Followed) -> Event:
     """Return the event of a wait that an entry begins."""
-    return waiting_event(described(waiting, entry.run, run.state))
+    return waiting_event(described(waiting, entry.run, run.state), entry.run)
 
 
 def _note_name(entry: Entry) -> str | None:
@@ -228,7 +228,7 @@ def _message(entry: Entry, run: Followed) -> int:
     return next((run.requests[seq] for seq in entry.causes if isinstance(seq, int) and seq in run.requests), 0)
 
 
-def waiting_event(waiting: Waiting) -> Event:
+def waiting_event(waiting: Waiting, run: str) -> Event:
     """Return the event of what a turn waits for. The dialogue ends where somebody is waited for, not at a timer."""
     text, over = waiting.question or waiting.text, waiting.what != "timer"
-    return WaitingEvent(content=text, waiting=waiting, run=waiting.run, end_of_message=True, end_of_dialog=over)
+    return WaitingEvent(content=text, waiting=waiting, run=run, end_of_message=True, end_of_dialog=over)

@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from gesta.entry import Entry
 from gesta.errors import GestaError, RecordError, RunError
-from gesta.events import AnswerEvent, Broadcast, EndEvent, Event, ThoughtEvent
+from gesta.events import AnswerEvent, Broadcast, EndEvent, Event, ThoughtEvent, WaitingEvent
 from gesta.kinds import BeginContent
 from gesta.log.journal import pages
 from gesta.record.entry_events import EntryEvents
@@ -92,6 +92,7 @@ class Follower:
         self._bell: anyio.Event | None = None
         self._held: list[tuple[Event, int]] = []
         self._words = ToldWords()
+        self._waits: set[tuple[str, str, str, int | None]] = set()
         self._broadcasts: list[Broadcast] = []
         self._turn: int | None = None
         self._told = str(after)
@@ -247,6 +248,7 @@ class Follower:
         told = self._events.add(entry)
         if not self._ours(entry):
             return []
+        self._waits |= {_waited(each) for each in told if isinstance(each, WaitingEvent)}
         news = [each for each in told if (each.pos, each.part) > self._after]
         heard = [each for event in news for each in self._words.without(event)]
         for event in told:
@@ -275,6 +277,8 @@ class Follower:
             return []
         if told > durable or (self._target.turn is not None and self._turn is None):
             return []
+        if isinstance(event, WaitingEvent) and _waited(event) in self._waits:
+            return []  # told from the entry that asks
         return [event] if self._words.add(event) else []
 
     def _say(self, event: Event, durable: int) -> None:
@@ -298,6 +302,11 @@ class Follower:
     def _ring(self) -> None:
         if self._bell is not None:
             self._bell.set()
+
+
+def _waited(event: WaitingEvent) -> tuple[str, str, str, int | None]:
+    waiting = event.waiting
+    return event.run, waiting.run, waiting.what, waiting.of
 
 
 async def _advance(order: list[Source], run: str, source: AsyncGenerator[list[Entry], None]) -> None:
@@ -329,6 +338,11 @@ class Followers:
         """
         self._store, self._broadcast = store, broadcast
         self._watch = Watch(store) if shared else None
+
+    @property
+    def watching(self) -> bool:
+        """Whether somebody follows, so that the record is watched."""
+        return self._watch is not None and self._watch.at_work
 
     def follower(self, target: Target, after: int | str = 0, most: float = MOST_WAITING) -> Follower:
         """Return what follows some runs; see `Record.follow`."""

@@ -42,7 +42,7 @@ from gesta.record.entry_events import waiting_event
 from gesta.record.forks import advance, base_below
 from gesta.record.leases import Leases, queue_of
 from gesta.record.options import supplied
-from gesta.record.waits import joins, with_waits_below
+from gesta.record.waits import opened_before, with_waits_below
 from gesta.state.calls import LOST
 from gesta.state.opening import (
     MESSAGE,
@@ -75,8 +75,10 @@ class Turns:
         self._kept: dict[str, Kept] = {}
         self._broadcasts: WeakValueDictionary[str, Broadcast] = WeakValueDictionary()  # of root runs
         self._digests: dict[bytes, str] = {}  # of agents, by what describes them
-        self._stops: set[Stop] = set()  # of root turns that are at work
-        self._unsaved: list[Letter] = []  # results that no commit has taken yet
+        self._stops, self._unsaved = (
+            set[Stop](),
+            list[Letter](),
+        )  # of root turns at work; results that are not on record
 
     @property
     def address(self) -> str:
@@ -151,12 +153,12 @@ class Turns:
             try:
                 return await self._turn(agent, run, opening, told)
             except RunHeld as held:
-                if held.run != run or not opening.joins or not await joins(self.store, run, opening):
+                if held.run != run or not (opening.joins and await opened_before(self.store, run, opening)):
                     raise
         stop, wait_s, queue = told.stop, FIRST_WAIT_S, queue_of(id(self), run)
-        replaces = os.urandom(8).hex() if agent.policy.when_busy == "replace" else ""
-        if replaces and queue.locked() and not await joins(self.store, run, opening):
-            await self._cancel(run, replaces)
+        name = os.urandom(8).hex() if agent.policy.when_busy == "replace" else ""
+        if queue.locked() and (ended := await self._busy(run, opening, name)) is not None:
+            return ended
         async with stop.holding(queue):  # first come, first served, in one process
             while True:
                 try:
@@ -164,15 +166,18 @@ class Turns:
                 except RunHeld as held:
                     if held.run != run or held.unknown is not None:  # a child run, or there is nobody to wait for
                         raise
-                    if replaces and not await joins(self.store, run, opening):
-                        await self._cancel(run, replaces)
+                    if (name or wait_s == FIRST_WAIT_S) and (ended := await self._busy(run, opening, name)) is not None:
+                        return ended
                     await stop.wait(wait_s)
                     wait_s = min(wait_s * 1.5, LAST_WAIT_S)
 
-    async def _cancel(self, run: str, name: str) -> None:
-        """Ask the holder of the run to end its open turn, because a message replaces it; once for each name."""
-        text = encode_content(SignalContent(name="cancel", by="a new message"), None)
-        await self.store.send(Letter(run, f"replaced-{name}", text))
+    async def _busy(self, run: str, opening: Opening, name: str) -> Outcome | None:
+        """Return the outcome of the message's own turn, if that has ended. Ask another turn to end, under a name."""
+        before = await opened_before(self.store, run, opening)
+        if before is None and name:
+            cancel = encode_content(SignalContent(name="cancel", by="a new message"), None)
+            await self.store.send(Letter(run, f"replaced-{name}", cancel))
+        return before if before is not None and before.end is not None else None
 
     async def _turn(self, agent: Agent, run: str, opening: Opening, told: TurnCaller) -> Outcome:
         bound = self.bind(agent)
@@ -233,7 +238,7 @@ class Turns:
             await self._serve(agent, live)
         elif live.state.opened is not None and live.state.opened.parent_run is None:
             for each in ended.waiting:
-                live.broadcast.tell(waiting_event(each), live.log.journal.durable_head)
+                live.broadcast.tell(waiting_event(each, ended.run), live.log.journal.durable_head)
         return ended
 
     async def _serve(self, agent: Agent, live: LiveRun) -> Outcome | None:
@@ -333,11 +338,7 @@ class Turns:
 
     @asynccontextmanager
     async def held(self, run: str, agent: Agent, told: TurnCaller, above: str | None = None) -> AsyncIterator[LiveRun]:
-        """Hold a run, folded to its head. What was folded is kept for its next turn, and the lease by the run above.
-
-        Args:
-            told: who has it taken.
-        """
+        """Hold a run, folded to its head. What was folded is kept for its next turn, and the lease by the run above."""
         async with self.leases.leased(run, above) as lease:
             await self._save(run, ())
             kept = self._kept.pop(run, None)

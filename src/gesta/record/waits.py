@@ -11,6 +11,7 @@ from gesta.errors import GestaError
 from gesta.events import Outcome
 from gesta.kinds import BeginContent, Kind
 from gesta.log.journal import read
+from gesta.loop import outcome_of
 from gesta.state.opening import Opening, check_same
 from gesta.state.run import RunState, RunView
 from gesta.store import RunRow, Store
@@ -60,15 +61,15 @@ async def state_of(store: Store, run: str) -> RunState:
     return fold(RunView(), await read(store, run))
 
 
-async def joins(store: Store, run: str, opening: Opening) -> bool:
-    """Return whether a message is that of the turn which is at work: it waits for its outcome. Cost: reads the run.
+async def opened_before(store: Store, run: str, opening: Opening) -> Outcome | None:
+    """Return how the turn stands that a message opened before; `None` if it opened none. Cost: reads the run.
 
     Raises:
         OtherMessage: the key of that turn comes with another message.
     """
     state = await state_of(store, run) if opening.key is not None else None
     known = state.turns.get(opening.key or "") if state is not None else None
-    if known is None or known.reason is not None:
-        return False
+    if state is None or known is None:
+        return None
     check_same(run, opening, known)
-    return True
+    return outcome_of(run, state, of=known)

@@ -40,6 +40,11 @@ class Watch:
         self._followers: set[RunFollower] = set()
         self._scope: anyio.CancelScope | None = None
 
+    @property
+    def at_work(self) -> bool:
+        """Whether there is anybody to hand entries to."""
+        return self._scope is not None
+
     async def join(self, follower: RunFollower, tasks: TaskGroup) -> None:
         """Hand what is committed from now on to a follower."""
         last = await self.store.last() if self._scope is None else 0

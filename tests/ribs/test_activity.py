@@ -237,7 +237,7 @@ async def test_lines_go_in_once_and_come_out_the_same(activity: Path) -> None:
     async with open_record(":memory:") as record:
         done = await import_file(record, activity)
         assert (done.runs, done.format) == (2, "agent-catalog")
-        assert done.oddities == {"missing-result-id": 1, "unreadable-message": 1}
+        assert done.oddities == {"missing-result-id": 1, "unknown-member": 2, "unreadable-message": 1}
         assert (await import_file(record, activity)).skipped == 2
         rows = {row.session: row for row in await record.store.runs()}
         assert {session: row.name for session, row in rows.items()} == {"s1": "app", "s2": "other"}

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,6 +28,7 @@ from gesta.formatters.json_text import JsonText
 from gesta.formatters.react_text import ReActText
 from gesta.formatters.tool_calls import ToolCalls
 from gesta.formatters.transcript import Transcript
+from gesta.importers.file import import_file
 from gesta.importers.format import Format
 from gesta.importers.known import OWN, formats
 from gesta.kinds import ApprovalContent
@@ -146,6 +148,46 @@ SAMPLES: dict[str, list[Any]] = {
     "openai-chat": [{"messages": TALK, "tools": []}],
 }
 """Of each format, the documents of a file, one a line."""
+
+
+UNKNOWN: dict[str, list[str]] = {
+    "tau-bench": ["0.0", "0.0.traj.0", "0.0.traj.1.tool_calls.0", "0.0.traj.1.tool_calls.0.function"],
+    "tau2-bench": ["0", "0.simulations.0", "0.simulations.0.messages.0", "0.simulations.0.messages.1.tool_calls.0"],
+    "tau2-voice": ["0", "0.ticks.0"],
+    "langfuse": ["0", "0.trace", "0.observations.0"],
+    "activegraph": ["0"],
+    "tau-bench-few-shot": ["0"],
+    "who-and-when": ["0", "0.history.0", "1", "1.history.0"],
+    "agentdojo": ["0", "0.messages.0", "0.messages.2.tool_calls.0"],
+    "mini-swe-agent": ["0", "0.messages.0", "0.messages.2.extra"],
+    "swe-agent": ["0", "0.history.0", "0.trajectory.0"],
+    "inspect": ["0", "0.samples.0", "0.samples.0.messages.0"],
+    "swe-agent-interactions": ["0", "0.request_params.messages.0", "1"],
+    "agent-catalog": ["0", "0.content"],
+    "openai-chat": ["0", "0.messages.0", "0.messages.1.tool_calls.0", "0.messages.1.tool_calls.0.function"],
+}
+"""Objects of the samples by their paths, each of which may get a member that its format does not have."""
+
+
+@pytest.mark.parametrize(("name", "where"), [(name, where) for name in UNKNOWN for where in UNKNOWN[name]])
+async def test_a_member_that_no_format_has_is_counted_and_kept(name: str, where: str, tmp_path: Path) -> None:
+    documents = json.loads(json.dumps(SAMPLES[name]))
+    place: Any = documents
+    for step in where.split("."):
+        place = place[int(step) if isinstance(place, list) else step]
+    place["made_up"] = "Nobody knows this."
+    files = [tmp_path / "before.json", tmp_path / "after.json"]
+    for path, every in zip(files, (SAMPLES[name], documents), strict=True):
+        path.write_text("\n".join(map(json.dumps, every)))
+    async with gesta.open(":memory:") as record:
+        before, after = [await import_file(record, path, name) for path in files]
+        found = await record.store.sql("SELECT content, annotations FROM entries")
+    assert after.oddities["unknown-member"] > before.oddities.get("unknown-member", 0)
+    assert "Nobody knows this." in str(found.rows)
+
+
+def test_each_format_has_a_place_for_a_member_that_it_does_not_have() -> None:
+    assert UNKNOWN.keys() == SAMPLES.keys() == OWN.keys() - {"gesta"}
 
 
 @pytest.mark.timeout(60)

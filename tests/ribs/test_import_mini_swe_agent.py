@@ -418,7 +418,7 @@ async def test_words_of_the_program_stay_in_the_turn_and_a_person_opens_another(
         "user 'Stop that.'",
         "end limit",
     ]
-    assert oddities == {"unanswered-turn": 1}
+    assert oddities == {"unanswered-turn": 1, "unknown-member": 1}
     (words,) = contents(entries, SystemContent)
     assert words.source == ["mini-swe-agent"]
     assert words.extra == {"interrupt_type": "FormatError", "from": "x"}, "a member of the file is no source"

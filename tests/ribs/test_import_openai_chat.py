@@ -402,6 +402,7 @@ async def test_reasoning_and_odd_calls_have_their_place(record: Record, path: Pa
     )
     assert done.oddities == {
         "bad-arguments": 1,
+        "unknown-member": 1,
         "call-without-name": 2,
         "missing-call-id": 3,
         "unanswered-call": 3,

@@ -462,7 +462,7 @@ async def test_odd_lines_are_kept_and_counted(record: Record, path: Path) -> Non
         {"cost_usd": 0.5, "raw": {"choices": [1]}},
         {"outputs": [{"message": "So.", "more": 1}]},
     )
-    assert oddities == {"bad-time": 1, "orphan-response": 1, "unreadable-message": 4}
+    assert oddities == {"bad-time": 1, "orphan-response": 1, "unknown-member": 1, "unreadable-message": 4}
 
 
 async def test_a_log_is_known_by_its_lines(record: Record, path: Path) -> None:

@@ -404,7 +404,7 @@ async def test_what_is_no_message_is_kept_and_counted(record: Record, path: Path
         {"role": "user", "name": "  ", "content": "b"},
     ]
     done = await import_file(record, put(path, ORCHESTRATED | {"history": odd, "mistake_step": "0"}))
-    assert done.oddities == {"unreadable-message": 3, "wrong-type": 1}
+    assert done.oddities == {"unknown-member": 1, "unreadable-message": 3, "wrong-type": 1}
     (entries,) = await conversations(record)
     nested(entries)
     encodable(entries)

@@ -52,7 +52,7 @@ FIELDS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 ANY = {"tool-result": "tool_result", "key-value": "value"}
 """Fields that must be there, though null where the line does not have them."""
 KINDS = {kind.__struct_config__.tag: kind for kind in get_args(Content)}
-MEMBERS = ("identifier", "span", "timestamp", "content", "annotations", "catalog_version")
+MEMBERS = frozenset({"identifier", "span", "timestamp", "content", "annotations", "catalog_version"})
 NAMELESS = ("",)
 """Path of the span that a line without any lies in."""
 Line = dict[str, Any]
@@ -128,6 +128,8 @@ class _Session:
             case ToolResultContent():
                 content, causes = self._answer(content, self._span(path))
                 inferred += ["call", "causes"] if causes else []
+        known = {"kind", "extra", *FIELDS[str(content.kind)]}
+        self._oddities["unknown-member"] += len(line.keys() - MEMBERS) + len(line["content"].keys() - known)
         own = _notes(line)
         back = line_of(content, line, self._session, version)
         only = {key: line[key] for key in line if key not in back or _same(back[key]) != _same(line[key])}

@@ -74,7 +74,6 @@ async def take(record: Record, source: Source, found: Format, progress: Progress
     """Import a file of a known format into a record; see `import_file`."""
     if found.take is not None:
         return await found.take(record, source, progress)
-    assert found.read is not None
     oddities: Oddities = Counter()
     every = _looked_over(found, source, oddities)
     try:
@@ -82,7 +81,7 @@ async def take(record: Record, source: Source, found: Format, progress: Progress
             portions = [every[place : place + TOGETHER] for place in range(0, len(every), TOGETHER)]
             return await _Import(record, source, found, oddities).take(portions, progress)
         oddities = Counter()
-        streamed = ([foreign] for foreign in found.read(source, oddities))
+        streamed = ([foreign] for foreign in _met(found, source, oddities))
         return await _Import(record, source, found, oddities).take(streamed, progress)
     except BadImport as error:
         raise BadImport(source.path, error.found, CHANGED) from error
@@ -94,14 +93,28 @@ def _looked_over(format: Format, source: Source, oddities: Oddities) -> list[For
     Returns:
         Its conversations, if it is so small that they may all be in memory.
     """
-    assert format.read is not None
     every: list[Foreign] | None = []
-    for foreign in format.read(source, oddities):
+    for foreign in _met(format, source, oddities):
         if every is not None:
             every.append(foreign)
         if source.size > KEPT:
             every = None
     return every
+
+
+def _met(format: Format, source: Source, oddities: Oddities) -> Iterator[Foreign]:
+    """Read the conversations of a file, and count the members that its format does not have. Raises BadImport."""
+    assert format.read is not None
+    for foreign in format.read(source, oddities):
+        if format.members is not None:
+            state = getattr(foreign.entries[0].content, "state", None)
+            kept = [entry.content.extra for entry in foreign.entries if entry.content.extra]
+            for told in [state, *kept] if isinstance(state, dict) else kept:
+                oddities["unknown-member"] += len(told.keys() - format.members)
+                for key in format.within:
+                    if isinstance(more := told.get(key), dict):
+                        oddities["unknown-member"] += len(more.keys() - format.members)
+        yield foreign
 
 
 class _Import:

@@ -57,6 +57,7 @@ ODDITIES: Mapping[str, str] = MappingProxyType(
         "unended-span": "a span has no end; it ends in error",
         "unknown-ending": "the source names an ending that is not known; taken as failed",
         "unknown-form": "what a model was given or gave is in no known form; kept whole in a key-value",
+        "unknown-member": "a member that its format does not have; kept in extra, or in the state of the first span",
         "unknown-message": "an element of a list of messages is no message of a known form; it stays where it stood",
         "unknown-part": "a part of a message is of an unknown type; it is named in the words and kept in extra",
         "unknown-step": "a verdict names a step that is not there",

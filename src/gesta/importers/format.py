@@ -15,6 +15,11 @@ Take = Callable[[Record, Source, Progress], Awaitable[Imported]]
 """Takes a whole file into a record, and writes it in a way of its own."""
 
 
+def members_of(text: str) -> frozenset[str]:
+    """Return names that stand in a text, with blanks between them."""
+    return frozenset(text.split())
+
+
 class Format(Struct, frozen=True):
     """One format that can be read in."""
 
@@ -31,5 +36,10 @@ class Format(Struct, frozen=True):
     """Whether its conversations are sessions of the source, and keep those names."""
     vague: bool = False
     """Whether others have these members too: it is taken for this one if it is for no other."""
+    members: frozenset[str] | None = None
+    """Names of members that may be there beside those that are read; another one is counted as unknown. `None` counts
+    nothing."""
+    within: tuple[str, ...] = ("function",)
+    """Of those, the ones whose own members are looked at too."""
     take: Take | None = None
     """For a format that holds whole records: Gesta's own lines."""

@@ -16,9 +16,10 @@ from typing import Any
 
 from gesta.importers.chat import Chat
 from gesta.importers.foreign import Foreign, Members, Oddities, digest_json, plain_name, same, without_keys
-from gesta.importers.format import Format
+from gesta.importers.format import Format, members_of
 from gesta.importers.inspect_message import dig
 from gesta.importers.inspect_sample import EMPTY, Log, Sample, ending
+from gesta.importers.message import KEPT
 from gesta.importers.source import BadImport, Source
 from gesta.kinds import Error, Reason
 
@@ -31,6 +32,17 @@ BY_SAMPLE = (("reductions",), ("results", "sample_reductions"), ("eval", "datase
 Object = dict[str, Any]
 Samples = Iterator[tuple[str, Any, list[Object]]]
 """Of each sample where it stands, what it is, and what summaries say of it."""
+MEMBERS = KEPT | members_of(
+    """
+    log version status eval plan results stats error invalidated log_updates samples reductions tags metadata
+    location etag start members summary id epoch input choices target sandbox files setup messages output scores
+    store events timelines model_usage role_usage started_at completed_at total_time working_time uuid invalidation
+    error_retries attachments events_data limit message_pool transcript implied-messages retries completed
+    message_count source model internal event span_id parent_id working_start pending view decision message modified
+    explanation approver stage timestamp action reasoning parse_error arguments format citations custom
+    """
+)
+"""Members that are kept without a place of their own."""
 
 
 def read(source: Source, oddities: Oddities) -> Iterator[Foreign]:
@@ -145,7 +157,23 @@ def _alone(members: Object, log: Log, digest: str, oddities: Oddities) -> Foreig
 
 
 FORMATS = (
-    Format("inspect", "a log of Inspect AI", "object", ("status", "eval", "plan"), read),
-    Format("inspect", "an `.eval` archive of Inspect AI", "zip", (HEADER,), read),
-    Format("inspect", "one that was not finished", "zip", (START,), read),
+    Format(
+        "inspect",
+        "a log of Inspect AI",
+        "object",
+        ("status", "eval", "plan"),
+        read,
+        members=MEMBERS,
+        within=("function", "log"),
+    ),
+    Format(
+        "inspect",
+        "an `.eval` archive of Inspect AI",
+        "zip",
+        (HEADER,),
+        read,
+        members=MEMBERS,
+        within=("function", "log"),
+    ),
+    Format("inspect", "one that was not finished", "zip", (START,), read, members=MEMBERS, within=("function", "log")),
 )

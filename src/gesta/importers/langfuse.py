@@ -24,8 +24,9 @@ from gesta.importers.foreign import (
     same,
     without_keys,
 )
-from gesta.importers.format import Format
+from gesta.importers.format import Format, members_of
 from gesta.importers.langfuse_generations import Generations
+from gesta.importers.message import KEPT
 from gesta.importers.observed import EVENT, MODEL, SPAN, TOOL, Observation
 from gesta.importers.python_text import decoded
 from gesta.importers.source import BadImport, Document, Source
@@ -37,6 +38,21 @@ AGENT = "agent"
 FAILED = "ERROR"
 """Level of what failed."""
 CUT = Error(type="unanswered", message="The source ends here, before an answer, and does not say why.")
+MEMBERS = KEPT | members_of(
+    """
+    path trace observations id projectId timestamp environment bookmarked sessionId public input output createdAt
+    updatedAt metadata latency tags version release userId scores corrections externalId htmlPath totalCost
+    inputCost outputCost inputUsage outputUsage totalUsage usage usageDetails costDetails usagePricingTierName
+    usagePricingTierId providedCostDetails providedUsageDetails model internalModel internalModelId modelParameters
+    promptId promptName promptVersion completionStartTime timeToFirstToken toolDefinitions toolCalls toolCallNames
+    level parentObservationId startTime endTime status statusMessage traceId type unit shown serialized beside
+    further additional_kwargs response_metadata usage_metadata invalid_tool_calls example artifact thought
+    thoughtSignature is_error finish_reason gen_ai.system gen_ai.message.index event.name tool_name tool_args
+    tool_call_error from_history stop_after_tool_call add_to_agent_memory metrics created_at call_id logprobs source
+    request
+    """
+)
+"""Members that are kept without a place of their own."""
 
 
 def read(source: Source, oddities: Oddities) -> Iterator[Foreign]:
@@ -198,4 +214,6 @@ def _told(members: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in members.items() if value is not None and value not in ("", [], {})}
 
 
-FORMATS = (Format("langfuse", "a `trace` with its `observations`", "object", ("trace", "observations"), read),)
+FORMATS = (
+    Format("langfuse", "a `trace` with its `observations`", "object", ("trace", "observations"), read, members=MEMBERS),
+)

@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from gesta.importers.chat import Made, Said
 from gesta.importers.foreign import Members, Oddities, plain_name
+from gesta.importers.format import members_of
 
 SPOKEN = ("user", "assistant", "tool", "function")
 ROLES = frozenset({"system", "developer", *SPOKEN})
@@ -24,6 +25,13 @@ SAME: Mapping[str, str] = MappingProxyType({"developer": "system", "function": "
 """Roles that are another by an older or newer name."""
 SHOWN_AS: Mapping[str, str] = MappingProxyType({"image_url": "image", "input_audio": "audio"})
 """What a note calls a part; of other types, the type itself."""
+KEPT = members_of(
+    """
+    role content name weight refusal audio annotations tool_calls tool_call_id function_call reasoning_content type
+    function index id cache_control provider_specific_fields call
+    """
+)
+"""Members of messages and calls that are known, where they are kept."""
 CUT = "The source ends here, before an answer, and does not say why."
 
 

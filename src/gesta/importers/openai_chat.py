@@ -13,8 +13,8 @@ from msgspec.structs import replace
 
 from gesta.importers.chat import Chat
 from gesta.importers.foreign import Foreign, Members, Oddities, digest_json
-from gesta.importers.format import Format
-from gesta.importers.message import CUT, ends_answered, said
+from gesta.importers.format import Format, members_of
+from gesta.importers.message import CUT, KEPT, ends_answered, said
 from gesta.importers.source import BadImport, Document, Source
 from gesta.kinds import Error
 
@@ -23,6 +23,12 @@ AGENT = "agent"
 OFFERED = ("tools", "functions")
 FIRST = ("system", "developer")
 """Roles whose message is the instructions, if it is the first."""
+MEMBERS = KEPT | members_of(
+    """
+    path tools functions metadata id parallel_tool_calls
+    """
+)
+"""Members that are kept without a place of their own."""
 
 
 def read(source: Source, oddities: Oddities) -> Iterator[Foreign]:
@@ -102,5 +108,6 @@ FORMATS = (
         ("messages",),
         read,
         vague=True,
+        members=MEMBERS,
     ),
 )

@@ -17,8 +17,8 @@ from msgspec.structs import replace
 
 from gesta.importers.chat import Chat
 from gesta.importers.foreign import Foreign, ForeignEntry, Members, Oddities, digest_json, plain_name, same
-from gesta.importers.format import Format
-from gesta.importers.message import CUT, ends_answered
+from gesta.importers.format import Format, members_of
+from gesta.importers.message import CUT, KEPT, ends_answered
 from gesta.importers.research.tau2_bench import ending, spoken
 from gesta.importers.source import Source
 from gesta.importers.spans import UNENDED, UNREADABLE, Spans, When
@@ -87,6 +87,16 @@ class Owners(Struct):
         if not last:
             self.open[owner] = task, ids
         return Owned(place, event, owner, last=last)
+
+
+MEMBERS = KEPT | members_of(
+    """
+    component phase event_type task_id run_id turn_index state_hash message_role tool_name parent_event_id timestamp
+    payload is_audio is_final_chunk contains_speech cost usage raw_data generation_time_seconds errors turn_idx
+    requestor error reasoning
+    """
+)
+"""Members that are kept without a place of their own."""
 
 
 def read(source: Source, oddities: Oddities) -> Iterator[Foreign]:
@@ -350,5 +360,6 @@ FORMATS = (
         "object",
         ("event_id", "event_type", "parent_event_id"),
         read,
+        members=MEMBERS,
     ),
 )

@@ -14,8 +14,8 @@ from msgspec.structs import replace
 
 from gesta.importers.chat import Chat, Said
 from gesta.importers.foreign import Foreign, Members, Oddities, digest_json, identical, plain_name
-from gesta.importers.format import Format
-from gesta.importers.message import CUT, Form, ends_answered, is_parts, said
+from gesta.importers.format import Format, members_of
+from gesta.importers.message import CUT, KEPT, Form, ends_answered, is_parts, said
 from gesta.importers.source import BadImport, Document, Source
 from gesta.kinds import Error, Reason
 
@@ -24,6 +24,14 @@ NAMED = ("pipeline_name", "suite_name", "user_task_id", "attack_type", "injectio
 HIDDEN = ("thinking", "redacted_thinking")
 """Parts that were not shown; what can be read of them is a thought."""
 FORM = Form(name=("function",), arguments=("args",), types=(), text="content", hidden=HIDDEN)
+MEMBERS = KEPT | members_of(
+    """
+    path suite_name pipeline_name user_task_id injection_task_id injections attack_type messages error utility
+    security duration benchmark_version evaluation_timestamp agentdojo_package_version tool_call args
+    placeholder_args
+    """
+)
+"""Members that are kept without a place of their own."""
 
 
 def read(source: Source, oddities: Oddities) -> Iterator[Foreign]:
@@ -134,5 +142,6 @@ FORMATS = (
         "object",
         ("suite_name", "user_task_id"),
         read,
+        members=MEMBERS,
     ),
 )

@@ -30,8 +30,8 @@ from gesta.importers.foreign import (
     told,
     without_keys,
 )
-from gesta.importers.format import Format
-from gesta.importers.message import CUT, said
+from gesta.importers.format import Format, members_of
+from gesta.importers.message import CUT, KEPT, said
 from gesta.importers.openai_exchange import left_of_choices
 from gesta.importers.source import BadImport, Document, Source
 from gesta.kinds import AssistantContent, Error, KeyValueContent, Kind, Reason
@@ -48,6 +48,14 @@ OBSERVED = ("returncode", "raw_output")
 """Members of `extra` that show that a message of the user is what a command printed."""
 MADE = (Kind.ChatCompletion, Kind.ToolCall)
 Object = dict[str, Any]
+MEMBERS = KEPT | members_of(
+    """
+    path info trajectory_format instance_id extra actions action raw_output returncode exception exception_info
+    exception_type traceback response cost timestamp model_response interrupt_type exit_status submission
+    exception_str object created system_fingerprint
+    """
+)
+"""Members that are kept without a place of their own."""
 
 
 def read(source: Source, oddities: Oddities) -> Iterator[Foreign]:
@@ -232,5 +240,6 @@ FORMATS = (
         "object",
         ("messages", "trajectory_format"),
         read,
+        members=MEMBERS,
     ),
 )

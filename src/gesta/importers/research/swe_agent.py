@@ -28,8 +28,8 @@ from gesta.importers.foreign import (
     told,
     without_keys,
 )
-from gesta.importers.format import Format
-from gesta.importers.message import CUT, said
+from gesta.importers.format import Format, members_of
+from gesta.importers.message import CUT, KEPT, said
 from gesta.importers.source import BadImport, Document, Source
 from gesta.importers.unpacked import loads
 from gesta.kinds import AssistantContent, Error, KeyValueContent, Kind, Reason
@@ -61,6 +61,13 @@ OWN = ("agent", "message_type", "is_demo", "thought", "action", "tool_call_ids")
 LIST, STEPS, SETTINGS = "history", "trajectory", "replay_config"
 MADE = (Kind.ChatCompletion, Kind.ToolCall, Kind.ToolResult)
 Object = dict[str, Any]
+MEMBERS = KEPT | members_of(
+    """
+    path environment info history trajectory replay_config step observation message_type action thought
+    thinking_blocks is_demo tool_call_ids agent state query response execution_time extra_info
+    """
+)
+"""Members that are kept without a place of their own."""
 
 
 def read(source: Source, oddities: Oddities) -> Iterator[Foreign]:
@@ -256,4 +263,15 @@ def _object(value: Any) -> Object:
     return value if isinstance(value, dict) else {}
 
 
-FORMATS = (Format("swe-agent", "runs with a `history`", "object", ("history",), read, vague=True),)
+FORMATS = (
+    Format(
+        "swe-agent",
+        "runs with a `history`",
+        "object",
+        ("history",),
+        read,
+        vague=True,
+        members=MEMBERS,
+        within=("function", "step"),
+    ),
+)

@@ -20,8 +20,8 @@ from msgspec.structs import replace
 
 from gesta.importers.chat import Chat
 from gesta.importers.foreign import Foreign, Members, Oddities, digest_json, plain_name, same, told, without_keys
-from gesta.importers.format import Format
-from gesta.importers.message import CUT, said
+from gesta.importers.format import Format, members_of
+from gesta.importers.message import CUT, KEPT, said
 from gesta.importers.openai_exchange import completion, marks_of, message_of, plain, tools_of
 from gesta.importers.source import BadImport, Document, Source
 from gesta.kinds import (
@@ -77,6 +77,15 @@ class Sent(Struct, frozen=True):
     """Messages of the conversation that it has no longer."""
     otherwise: dict[str, Any]
     """Messages, by their places, that were sent in another form before."""
+
+
+MEMBERS = KEPT | members_of(
+    """
+    timestamp type error request_params messages model temperature top_p tools response outputs cost input_tokens
+    output_tokens marks shown created object choices usage system_fingerprint stream max_tokens stop tool_choice
+    """
+)
+"""Members that are kept without a place of their own."""
 
 
 def read(source: Source, oddities: Oddities) -> Iterator[Foreign]:
@@ -351,5 +360,6 @@ FORMATS = (
         ("timestamp", "type"),
         read,
         vague=True,
+        members=MEMBERS,
     ),
 )

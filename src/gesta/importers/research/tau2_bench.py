@@ -13,8 +13,8 @@ from msgspec.structs import replace
 
 from gesta.importers.chat import Chat, Said
 from gesta.importers.foreign import Foreign, Members, Oddities, digest_json, plain_name
-from gesta.importers.format import Format
-from gesta.importers.message import Form, said
+from gesta.importers.format import Format, members_of
+from gesta.importers.message import KEPT, Form, said
 from gesta.importers.source import BadImport, Piece, Source
 from gesta.kinds import Error, Reason
 
@@ -53,6 +53,17 @@ class File:
             environment = {key: value for key, value in environment.items() if key != "policy"}
             info = info | {"environment_info": environment}
         self.rest = {key: value for key, value in members.items() if key not in ("tasks", "info")} | {"info": info}
+
+
+MEMBERS = KEPT | members_of(
+    """
+    results timestamp info tasks simulations simulation_index task id task_id start_time end_time duration
+    termination_reason agent_cost user_cost reward_info messages trial seed mode policy hallucination_retries_used
+    is_audio is_final_chunk contains_speech cost usage raw_data generation_time_seconds errors turn_idx requestor
+    error reasoning ticks effect_timeline speech_environment
+    """
+)
+"""Members that are kept without a place of their own."""
 
 
 def read(source: Source, oddities: Oddities) -> Iterator[Foreign]:
@@ -148,4 +159,14 @@ def _object(value: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-FORMATS = (Format("tau2-bench", "results with `simulations`", "object", ("simulations",), read),)
+FORMATS = (
+    Format(
+        "tau2-bench",
+        "results with `simulations`",
+        "object",
+        ("simulations",),
+        read,
+        members=MEMBERS,
+        within=("function", "results"),
+    ),
+)

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any
 
 from gesta.importers.foreign import Foreign, Members, Oddities, digest_json, each_document, plain_name
-from gesta.importers.format import Format
+from gesta.importers.format import Format, members_of
 from gesta.importers.research.tau2_bench import ending
 from gesta.importers.source import BadImport, Document, Source
 from gesta.importers.spans import UNREADABLE, Spans, When
@@ -24,6 +24,16 @@ LIST, TICK = "ticks", "tick"
 SIDES: Mapping[str, str] = MappingProxyType({"agent_chunk": "assistant", "user_chunk": "user"})
 """Members of a tick, and the role of who speaks there."""
 SPEECH = "contains_speech"
+TICK_MEMBERS = SIDES.keys() | members_of(
+    "tick_id timestamp agent_tool_calls agent_tool_results user_tool_calls user_tool_results user_transcript"
+)
+MEMBERS = members_of(
+    """
+    path id task_id timestamp start_time end_time duration termination_reason trial seed mode agent_cost user_cost
+    reward_info messages ticks policy hallucination_retries_used
+    """
+)
+"""Members that are kept without a place of their own."""
 
 
 def read(source: Source, oddities: Oddities) -> Iterator[Foreign]:
@@ -61,7 +71,9 @@ def _simulation(whole: dict[str, Any], document: Document, oddities: Oddities) -
                 speaking[name] = spans.write(begin, turn, when, inferred=("span",))
             elif not _speaks(tick, key) and name in speaking:
                 spans.write(EndContent(), speaking.pop(name), when, inferred=("span",))
-        spans.write(KeyValueContent(key=TICK, value=_sides(told.rest() or {})), turn, when)
+        rest = told.rest() or {}
+        oddities["unknown-member"] += len(rest.keys() - TICK_MEMBERS)
+        spans.write(KeyValueContent(key=TICK, value=_sides(rest)), turn, when)
     last = When(spans.entries[-1].at)
     for span in reversed(list(speaking.values())):
         spans.write(EndContent(), span, last, inferred=("span",))
@@ -89,4 +101,4 @@ def _sides(tick: dict[str, Any]) -> dict[str, Any]:
     return told
 
 
-FORMATS = (Format("tau2-voice", "a simulation with `ticks`", "object", ("task_id", "ticks"), read),)
+FORMATS = (Format("tau2-voice", "a simulation with `ticks`", "object", ("task_id", "ticks"), read, members=MEMBERS),)

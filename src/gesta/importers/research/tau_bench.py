@@ -9,8 +9,8 @@ from typing import Any
 
 from gesta.importers.chat import Chat
 from gesta.importers.foreign import Foreign, Oddities, digest_json, plain_name
-from gesta.importers.format import Format
-from gesta.importers.message import CUT, said
+from gesta.importers.format import Format, members_of
+from gesta.importers.message import CUT, KEPT, said
 from gesta.importers.source import BadImport, Piece, Source
 from gesta.kinds import Error
 
@@ -19,6 +19,12 @@ AGENT = "agent"
 STOP = "###STOP###"
 LAST_TOOLS = ("transfer_to_human_agents",)
 """Tools that end a trial."""
+MEMBERS = KEPT | members_of(
+    """
+    task_id reward info trial traj
+    """
+)
+"""Members that are kept without a place of their own."""
 
 
 def read(source: Source, oddities: Oddities) -> Iterator[Foreign]:
@@ -63,4 +69,4 @@ def _ending(last: Any) -> tuple[Any, Error | None]:
     return "limit", Error(type="steps", message=CUT)
 
 
-FORMATS = (Format("tau-bench", "a list of trials with `traj`", "list", ("traj",), read),)
+FORMATS = (Format("tau-bench", "a list of trials with `traj`", "list", ("traj",), read, members=MEMBERS),)

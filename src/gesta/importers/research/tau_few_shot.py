@@ -15,7 +15,7 @@ from collections.abc import Iterator
 
 from gesta.importers.chat import Chat, Made, Said
 from gesta.importers.foreign import Foreign, Oddities, digest_json
-from gesta.importers.format import Format
+from gesta.importers.format import Format, members_of
 from gesta.importers.research.tau_bench import AGENT, STOP
 from gesta.importers.source import BadImport, Document, Source
 from gesta.kinds import Error, Reason
@@ -27,6 +27,12 @@ NOTHING = "None"
 DONE = "Transfer successful"
 """What the tool says that hands the person over, which ends a conversation."""
 LOST = Made(name=None, args=None, id=None, lost=True)
+MEMBERS = members_of(
+    """
+    path messages_display
+    """
+)
+"""Members that are kept without a place of their own."""
 
 
 def read(source: Source, oddities: Oddities) -> Iterator[Foreign]:
@@ -90,5 +96,6 @@ FORMATS = (
         "object",
         ("messages_display",),
         read,
+        members=MEMBERS,
     ),
 )

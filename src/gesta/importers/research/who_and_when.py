@@ -17,7 +17,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from gesta.importers.foreign import Foreign, ForeignEntry, Members, Oddities, digest_json, plain_name
-from gesta.importers.format import Format
+from gesta.importers.format import Format, members_of
 from gesta.importers.source import BadImport, Document, Source
 from gesta.kinds import (
     AssistantContent,
@@ -136,6 +136,15 @@ class Talk(Struct):
         if isinstance(instructions, str) and instructions != self.header:
             self.header = instructions
             self.write(RequestHeaderContent(meta={"instructions": instructions}))
+
+
+MEMBERS = members_of(
+    """
+    path question question_ID ground_truth level is_correct is_corrected labels system_prompt role name content
+    history mistake_agent mistake_step mistake_reason
+    """
+)
+"""Members that are kept without a place of their own."""
 
 
 def read(source: Source, oddities: Oddities) -> Iterator[Foreign]:
@@ -334,5 +343,6 @@ FORMATS = (
         "object",
         ("history", "mistake_step"),
         read,
+        members=MEMBERS,
     ),
 )

@@ -145,7 +145,7 @@ def of(file: str, tests: str) -> tuple[str, ...]:
     return tuple(f"test_{file}.py::test_{each}" for each in tests.split())
 
 
-HOW, WHAT = ("notool", "handle", "response", "response_with_doc"), ("agent_done", "tool")
+HOW = ("notool", "handle", "response", "response_with_doc")
 KEYED = (
     *of("batch", "task_gen_batch_exceptions"),
     *of(
@@ -177,16 +177,11 @@ KEYED = (
 PRIVATE = (
     *of("tool_origin_taint", "interactive_user_response_is_tainted system_user_response_not_tainted"),
     *of("tool_origin_taint", "donepass_repackage_propagates_taint donepass_repackage_of_llm_message_not_tainted"),
-    *of("tool_origin_taint", "filter_vetoes_tainted_handoff"),
-    *of("tool_taint_laundering", "direct_user_payload_is_blocked rewind_tool_does_not_launder_user_content"),
-    *of("tool_taint_laundering", "rewind_tool_from_llm_is_not_tainted rewind_tool_without_chat_doc_still_works"),
-    *of("tool_taint_laundering", "recipient_tool_does_not_launder_user_content recipient_tool_from_llm_is_not_tainted"),
-    *of("tool_taint_laundering", "rewind_then_add_recipient_composition_is_blocked"),
     *of("tool_messages", "reduce_raw_tool_result multi_agent_tool_caching"),
     *of("structured_output", "output_format_instructions"),
 )
-ADDED = "stash_is_a_classvar_not_a_private_attr tool_with_empty_stash_prompts_instead_of_crashing"
-ADDED += " tool_does_not_launder_user_content"
+ADDED = "add_recipient_stash_is_a_classvar_not_a_private_attr add_recipient_tool_does_not_launder_user_content"
+ADDED += " recipient_tool_two_step_stash_carries_taint rewind_then_add_recipient_composition_is_blocked"
 IDS = (*of("task_lineage_rewind", "lineage_1_task lineage_2_task"), *of("mytypes", "docmetadata_id_conversion"))
 IDS += of("chat_agent", "llm_response_messages_no_registry_leak task_init_no_registry_leak")
 WORDS = (
@@ -199,14 +194,7 @@ LAST_WORDS = (
     *of("task", "task_kill"),
     *of("task_inf_loop", "task_stall"),
     *of("tool_messages", "handle_llm_no_tool"),
-    *(f"test_tool_messages.py::test_tool_handlers_and_results[{how}-{what}]" for how in HOW for what in WHAT),
-    *of("tool_orchestration", "agent_done_interactive"),
-)
-SHOWN = (
-    *of("done_sequences", "done_sequence_tool_then_agent done_sequence_specific_tool done_sequence_multiple_sequences"),
-    *of("done_sequences", "done_sequence_with_done_if_tool done_sequence_simulates_done_if_tool"),
-    *of("done_sequences_dsl", "dsl_simple_pattern dsl_specific_tool dsl_without_spaces dsl_word_tokens"),
-    *of("task", "done_if_tool"),
+    *(f"test_tool_messages.py::test_tool_handlers_and_results[{how}-tool]" for how in HOW),
 )
 KINDS = [
     Kind("left out", "Needs a model with a key, in Langroid too", KEYED),
@@ -222,11 +210,8 @@ KINDS = [
     Kind("beside", "Private names, which the document does not show", PRIVATE),
     Kind(
         "beside",
-        "AddRecipientTool: a message without its recipient goes back to the model",
-        (
-            *(f"test_tool_taint_laundering.py::test_add_recipient_{each}" for each in ADDED.split()),
-            *of("tool_taint_laundering", "recipient_tool_two_step_stash_carries_taint"),
-        ),
+        "A text that waits for its recipient is on the record, and not on a class",
+        of("tool_taint_laundering", ADDED),
     ),
     Kind(
         "beside",
@@ -241,18 +226,7 @@ KINDS = [
     ),
     Kind("beside", "Event loops inside each other, by nest_asyncio", of("async_handlers", "async_tool_handler")),
     Kind("fails", "What was said last is the result, where there it is lost", LAST_WORDS),
-    Kind("fails", "A history shows the result of a tool, and of a task, when it is there", SHOWN),
-    Kind(
-        "fails",
-        "A synchronous call in an event loop says what to await",
-        of("done_sequences_dsl", "dsl_simple_pattern_async dsl_specific_tool_async"),
-    ),
     Kind("fails", "JSON without a name is never a call", of("tool_messages", "agent_infer_tool")),
-    Kind(
-        "fails",
-        "The record holds a value of pydantic's as JSON",
-        tuple(f"test_tool_messages.py::test_tool_handlers_and_results[{how}-final_tool]" for how in HOW),
-    ),
     Kind("fails", "The system message is never hidden", of("chat_agent", "clear_history")),
 ]
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import anyio
 import pytest
+from pydantic import BaseModel
 from tests.seeds.test_found_langroid import said
 
 import gesta
@@ -24,6 +25,7 @@ from gesta.compat.langroid.agent.tools import (
     RewindTool,
     SendTool,
 )
+from gesta.compat.langroid.message_states import message_of, message_state
 from gesta.compat.langroid.steering import steer
 from gesta.entry import Entry
 from gesta.formatters.tool_calls import ToolCalls
@@ -416,3 +418,55 @@ def test_a_call_in_the_quotes_of_python_is_carried_out() -> None:
         each.dict_example()["num"]
         for each in made.get_tool_messages(made.create_llm_response("{'request': 'square', 'num': 4}"))
     ] == [4]
+
+
+class Special(BaseModel):
+    answer: int
+
+
+def test_a_model_of_pydantic_in_a_result_comes_back_as_one() -> None:
+    class Ending(lr.ToolMessage):
+        request: str = "ending"
+        purpose: str = "To end."
+
+        def handle(self) -> Any:
+            return ResultTool(special=Special(answer=7), plain={"answer": 8})
+
+    made, _ = heard("ann", gesta.call("ending"))
+    made.enable_message(Ending)
+    (tool,) = lr.Task(made, interactive=False).run("go").tool_messages
+    assert (tool.special, tool.plain) == (Special(answer=7), {"answer": 8})
+
+
+def test_a_class_that_the_program_does_not_have_leaves_its_json() -> None:
+    made = ResultTool(special=Special(answer=7))
+    state = message_state(made)
+    state["models"] = {"special": "elsewhere.Special"}
+    assert message_of(state, {"result_tool": ResultTool}).special == {"answer": 7}
+
+
+def test_steps_that_a_caller_gave_and_that_bring_nothing_end_with_the_last_message() -> None:
+    made, _ = heard("ann", gesta.call("square", num=3))
+    made.enable_message(Square, handle=False)
+    task = lr.Task(made, interactive=False)
+    result = task.run("go", turns=3)
+    assert ([each.request for each in result.tool_messages], task.status) == (["square"], lr.StatusCode.FIXED_TURNS)
+
+
+def test_an_agent_that_is_done_again_and_again_and_is_not_heard_is_a_circle() -> None:
+    class Other(lr.ToolMessage):
+        request: str = "other"
+        purpose: str = "Of nobody here."
+
+    class Ending(lr.ToolMessage):
+        request: str = "ending"
+        purpose: str = "To end."
+
+        def handle(self) -> Any:
+            return AgentDoneTool(content=3, tools=[Other()])
+
+    model = gesta.function(lambda _messages, _header: gesta.call("ending"))
+    made = lr.ChatAgent(lr.ChatAgentConfig(name="ann", llm=model, use_functions_api=True))
+    made.enable_message(Ending)
+    with pytest.raises(lr.InfiniteLoopException):
+        lr.Task(made, interactive=True, default_human_response="go on").run("go")

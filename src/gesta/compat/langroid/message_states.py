@@ -1,11 +1,12 @@
 """A tool message on record: its name, where its class stands, and its arguments, from which it is made again."""
 
+import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from msgspec import Struct
 
-from gesta.compat.langroid.facts import facts_of, fits
+from gesta.compat.langroid.facts import facts_of, fits, shaped
 from gesta.compat.langroid.tool_message import ToolForm, arguments_of, values_of
 from gesta.errors import BadTool, nearest
 
@@ -16,6 +17,8 @@ def message_state(message: Any) -> dict[str, Any]:
     inner = {key: value for key, value in values.items() if value and fits(value, list[ToolForm])}
     args = {key: value for key, value in arguments_of(message).items() if key not in inner}
     state = {"request": facts_of(type(message)).name, "class": _place(type(message)), "args": args}
+    models = {key: _place(type(value)) for key, value in values.items() if key in args and _is_model(value)}
+    state |= {"models": models} if models else {}
     return state | ({"tools": {key: [message_state(one) for one in inner[key]] for key in inner}} if inner else {})
 
 
@@ -38,9 +41,24 @@ def message_of(state: Mapping[str, Any], tools: Mapping[str, type[ToolForm]]) ->
     message = facts.build({key: args[key] for key in args if key not in more})
     if more:
         vars(message).update(more)
+    for key, place in state.get("models", {}).items():
+        setattr(message, key, _modelled(args[key], place))
     for key, inner in state.get("tools", {}).items():
         setattr(message, key, [message_of(each, tools) for each in inner])
     return message
+
+
+def _is_model(value: Any) -> bool:
+    """Return whether a value is of a pydantic model, in a field that says no type."""
+    return hasattr(type(value), "model_validate") and hasattr(type(value), "model_fields")
+
+
+def _modelled(value: Any, place: str) -> Any:
+    """Make a model of pydantic's of its JSON form; the form itself where the program does not have the class."""
+    base = getattr(sys.modules.get("pydantic"), "BaseModel", None)
+    cls = next((each for each in _loaded(base) if _place(each) == place), None) if base is not None else None
+    made = None if cls is None else shaped(value, cls)
+    return value if made is None else made
 
 
 def _loaded(cls: type) -> Iterator[type]:

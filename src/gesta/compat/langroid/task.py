@@ -274,6 +274,8 @@ class Task(Steps, eq=False):
         while taken != self.rules.pause:
             await self.step_async()
             done, status = self.done()
+            if done and status is StatusCode.STALLED and 0 < turns < taken + self.max_stalled_steps:
+                return StatusCode.FIXED_TURNS  # the steps that are left would bring nothing
             if done:
                 return status
             if self.deadline is not None and self.verbs.live.clock() >= self.deadline:

@@ -118,7 +118,7 @@ class TaskRules(Struct, eq=False, metaclass=Spelled):
     texts: list[tuple[bool, str]] = field(default_factory=list)
     """What the model said without tools."""
     said: list[tuple[bool, str]] = field(default_factory=list)
-    """All that was said, each with whether a person said it."""
+    """All that was said, each with whether it may not be said again and again."""
     steps: int = 0
     """Steps that were begun."""
     deadline: datetime | None = None
@@ -296,7 +296,8 @@ class TaskRules(Struct, eq=False, metaclass=Spelled):
     def loops(self) -> bool:
         """Return whether what is said goes round in a circle, or every other message is that there is no answer.
 
-        Calls may repeat, as when something is polled, but not with a person who repeats the same words.
+        Calls may repeat, as when something is polled, but not with a person who repeats the same words, nor with an
+        agent that is done and is not heard.
         """
         cycle, times = self.config.inf_loop_cycle_len, self.config.inf_loop_wait_factor
         for said, length in product((self.texts, self.said), range(1, cycle + 1)):

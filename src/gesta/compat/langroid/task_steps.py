@@ -225,7 +225,7 @@ class Steps(TaskRules, eq=False):
         self.n_stalled_steps = 0
         if r == Entity.LLM and not self.chat.has_tool_message_attempt(result):
             self.texts.append((True, str(result)))
-        self.said.append((r == Entity.USER, str(result)))
+        self.said.append((r == Entity.USER or result.metadata.status == StatusCode.DONE, str(result)))
 
     def _remember(self, r: Responder, result: ChatDocument | None) -> None:
         """Keep what done sequences look at."""

@@ -470,3 +470,32 @@ def test_an_agent_that_is_done_again_and_again_and_is_not_heard_is_a_circle() ->
     made.enable_message(Ending)
     with pytest.raises(lr.InfiniteLoopException):
         lr.Task(made, interactive=True, default_human_response="go on").run("go")
+
+
+# what a user of Langroid would miss
+
+
+@pytest.mark.parametrize(("message", "answer"), [("Filtered.", "Filtered."), (None, None)])
+def test_a_reply_that_a_filter_emptied_is_answered_with_content_filter_message(message: Any, answer: Any) -> None:
+    stopped = gesta.reply("", finish_reason="content_filter")
+    llm = gesta.function(lambda _messages, _header: stopped)
+    made = lr.ChatAgent(lr.ChatAgentConfig(name="ann", llm=llm, content_filter_message=message))
+    doc = made.llm_response("hi")
+    assert (doc.content if doc is not None else None) == answer
+    assert [one.text for one in made.message_history[1:]] == ["hi"]
+
+
+def test_the_first_messages_are_set_by_set_system_message_and_set_user_message() -> None:
+    made, told = heard("ann", "hello")
+    made.set_system_message("You are brief.")
+    made.set_user_message("begin")
+    made.llm_response()
+    assert (made.message_history[0].text.split(".")[0], told) == ("You are brief", ["begin"])
+
+
+def test_a_call_with_its_fields_in_properties_is_the_call_that_it_means() -> None:
+    for script in ('{"request": "square", "properties": {"num": 3}}', gesta.call("square", properties={"num": 3})):
+        made, told = heard("ann", script, "DONE", native=not isinstance(script, str))
+        made.enable_message(Square)
+        lr.Task(made, interactive=False).run("go")
+        assert told[1].endswith("9")

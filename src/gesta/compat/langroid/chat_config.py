@@ -35,6 +35,8 @@ class AgentConfig(Struct, kw_only=True, metaclass=Defaults):
     respond_tools_only: bool = False
     """Whether it answers nothing but tool messages."""
     allow_multiple_tools: bool = True
+    content_filter_message: str | None = "The model's provider withheld this answer: its content filter stopped it."
+    """What is said in place of an empty reply that a filter stopped; `None` for no answer. The record has the reply."""
     human_prompt: str = "Your answer (q to end, Enter to pass): "
 
 

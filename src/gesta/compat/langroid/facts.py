@@ -154,7 +154,10 @@ def _model_facts(cls: Any) -> Facts:
 
 
 def _own(args: Mapping[str, Any], names: Any) -> dict[str, Any]:
-    """Leave out what is not for the tool."""
+    """Leave out what is not for the tool; a call that copies the form of the schema has its fields in `properties`."""
+    inner = args.get("properties")
+    if isinstance(inner, Mapping) and not {"properties", *args} & {*names}:
+        args = inner
     return {key: value for key, value in args.items() if key not in RESERVED and (key != "recipient" or key in names)}
 
 

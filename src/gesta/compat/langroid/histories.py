@@ -182,6 +182,14 @@ class Histories(Working):
         places = [place for place, one in enumerate(self.message_history) if one.role == role]
         return places[n - 1] if 0 < n <= len(places) else -1
 
+    def set_system_message(self, msg: str) -> None:
+        """Replace the system message; the next request has a header of its own."""
+        self.config.system_message = msg
+
+    def set_user_message(self, msg: str) -> None:
+        """Replace the message with which a conversation begins."""
+        self.config.user_message = msg
+
     def augment_system_message(self, message: str) -> None:
         """Add to the system message; the next request has a header of its own."""
         self.config.system_message += f"\n\n{message}"

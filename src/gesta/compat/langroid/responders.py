@@ -166,7 +166,9 @@ class Agent(Messages):
             if isinstance(message, ChatDocument):
                 doc.metadata.parent_id = message.metadata.id
             empty = not (doc.content or doc.tool_messages or doc.oai_tool_calls or doc.metadata.calls)
-            return None if empty else doc
+            if empty and doc.metadata.finish_reason == "content_filter":
+                doc.content = self.config.content_filter_message or ""
+            return None if empty and not doc.content else doc
 
     def _render_llm_response(self, response: ChatDocument, citation_only: bool = False) -> None:  # noqa: FBT001, FBT002
         """Call the callback for what a model said, where a method of the program's own speaks for it."""

@@ -639,3 +639,46 @@ async def test_a_sub_agent_is_asked_for_the_same_user_and_has_no_group_of_tools_
     assert {(each.user, tuple(each.group or ()), each.parent_session_id, each.subagent_goal) for each in seen} == {
         ("eva", ("default",), outcome.run, "attic")
     }
+
+
+async def test_sub_agents_wait_for_a_person_beside_each_other_and_what_is_denied_is_found_so() -> None:
+    ran: list[str] = []
+
+    async def ask(place: str) -> str:
+        ran.append(place)
+        return f"gold of the {place}"
+
+    tools = [gesta.tool(ask, name="fetch", approval=True, effect="once")]
+    agent = Supervisor.agent("boss", goals("attic", "cellar"), tools=tools)
+    async with gesta.open() as record:
+        waits = await record.run(agent, "Where is gold?")
+        assert [(each.what, each.tool) for each in waits.waiting] == [("approval", "fetch")] * 2
+        first, second = waits.waiting
+        await record.approve(first.run or "", first.of, by="ann")
+        await record.deny(second.run or "", second.of, by="ann", reason="no")
+        outcome = await record.resume(waits.run, agent)
+        assert unexplained(await everything(record)).entries == {}
+    found = json.loads(outcome.answer or "")
+    assert sorted(found.values()) == ["A person did not allow this call. They said: no", f"gold of the {ran[0]}"]
+    assert len(ran) == 1
+
+
+async def test_a_sub_agent_that_reaches_its_limit_is_a_finding_and_agents_that_ask_themselves_end_at_the_depth() -> (
+    None
+):
+    class Endless(React):
+        async def iterate(self, request: AgentRequest, respond: Any, next: Any, flow: Any) -> None:
+            await next(request)
+
+    class Boss(Supervisor):
+        patterns: ClassVar[Mapping[str, type[PatternBase]]] = {"react": Endless}
+
+    class Itself(Supervisor):
+        pass
+
+    Itself.patterns = {"react": Itself}
+    async with gesta.open() as record:
+        outcome = await record.run(Boss.agent("boss", goals("attic")), "Where?")
+        deep = await record.run(Itself.agent("deep", goals("attic")), "Where?")
+    assert json.loads(outcome.answer or "") == {"attic": "The pattern reached its limit of 10 steps without an answer."}
+    assert (deep.reason, deep.error and deep.error.type) == ("limit", "depth")

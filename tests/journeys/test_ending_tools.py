@@ -10,6 +10,7 @@ from tests.laws.test_resume import rebuilt
 
 import gesta
 from gesta import address
+from gesta.compare.replaying import replay_run
 from gesta.entry import Entry
 from gesta.errors import BadTool
 from gesta.function_tool.output import Output
@@ -175,6 +176,20 @@ async def test_a_child_run_that_a_tool_ended_answers_its_parent() -> None:
     below = gesta.Agent("below", model=gesta.scripted(gesta.call("transfer", to="Ann")), tools=[transfer])
     outcome, entries, _ = await run(agent(gesta.call("below", task="Hand over."), "Done.", tools=[below.as_tool()]))
     assert (outcome.answer, results(entries)) == ("Done.", [("Transferred to Ann.", "ok")])
+
+
+async def test_a_replay_of_a_turn_that_a_tool_ended_is_the_same_also_where_a_function_called_an_agent() -> None:
+    below = gesta.Agent("below", model=gesta.scripted("Seen."))
+
+    async def hand(context: gesta.Context) -> str:
+        return str((await context.call(below, "Look.")).answer)
+
+    calls = gesta.call("hand"), gesta.call("transfer", to="nobody"), gesta.call("transfer", to="Ann")
+    made = address.bind(agent(*calls, tools=[transfer, gesta.tool(hand, effect="pure")]))
+    outcome, _, record = await run(made)
+    runs = {row.run: await record.read(row.run) for row in await record.store.runs()}
+    found = await replay_run(runs, outcome.run, made)
+    assert (len(runs), found.divergence, found.below) == (2, None, ())
 
 
 Script = Literal["one", "batch", "error"]

@@ -433,7 +433,7 @@ async def test_a_replay_asks_no_hook_and_finds_every_check() -> None:
     before = len(counted)
     runs = {row.run: await record.read(row.run) for row in await record.store.runs()}
     found = await replay_run(runs, outcome.run, address.bind(made))
-    assert found.divergence is None
+    assert (found.divergence, found.below) == (None, ())
     assert len(counted) == before
 
 

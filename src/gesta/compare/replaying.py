@@ -15,7 +15,7 @@ from msgspec import Struct
 from gesta.address import bind
 from gesta.agent import Agent
 from gesta.compare.outside import begins_turn, by_tool, from_outside, opens
-from gesta.compare.played import PlayedModel, hooking, instructing, played
+from gesta.compare.played import PlayedModel, hooking, instructing, nobody, played
 from gesta.compare.same import MISSING, Difference
 from gesta.compare.stage import Found, Stage
 from gesta.entry import Entry, fold
@@ -153,7 +153,7 @@ class Rehearsal:
         return self._ended(None)
 
     def agents(self, agent: Agent) -> dict[str, Agent]:
-        """Return the agent of each run that a task was handed to."""
+        """Return the agent of each run that a task was handed to. One that a function called is not known from here."""
         found = {}
         for run, entries in self._runs.items():
             opened = _opened(entries)
@@ -161,7 +161,7 @@ class Rehearsal:
                 tool = agent.tool(opened.name.partition("#")[0])
                 if tool is not None and tool.agent is not None:
                     found[run] = tool.agent
-        return found | self._called
+        return {run: each for run, each in (found | self._called).items() if each.program is not nobody}
 
     async def _earlier(self, agent: Agent) -> bool:
         """Start a process at an earlier entry, because the process on record may have done more in one step."""

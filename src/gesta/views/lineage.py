@@ -294,9 +294,20 @@ def _passage(hit: kinds.Hit) -> str:
     return " ".join(each for each in (hit.document, page, hit.chunk) if each)
 
 
+CHECKED = {
+    "allowed": "allowed",
+    "changed": "changed",
+    "refused": "refused",
+    "asked": "has a person asked about",
+    "again": "sent back",
+    "added": "added words to",
+}
+"""What a hook did, by its verdict."""
+
+
 def check_text(content: kinds.CheckContent) -> str:
     """Return what a hook said, in a line."""
-    said = f"{content.hook} {content.verdict} the {content.point}"
+    said = f"{content.hook} {CHECKED[content.verdict]} the {content.point}"
     said += f" to {observation_text(content.value)}" if content.verdict == "changed" else ""
     return f"{said}: {content.words}" if content.words else said
 

@@ -6,10 +6,10 @@ import pickle
 import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from time import process_time
 from typing import Any
 
 import pytest
+from tests.costs import LINEAR, growth
 from tests.validators.chat_completions import history_violations
 
 import gesta
@@ -155,12 +155,10 @@ def test_metadata_is_kept_or_lost_with_the_message_and_counts_when_two_are_compa
 def test_many_messages_cost_what_each_costs() -> None:
     made_by = ReActHistoryFormatter()
 
-    def cost(count: int) -> float:
-        run = entries(*[UserContent(value="hi")] * count)
-        state, start = made_by.start(), process_time()
-        for entry in run:
+    def format_one_by_one(count: int) -> None:
+        state = made_by.start()
+        for entry in every[:count]:
             made_by.format([entry], state)
-        return process_time() - start
 
-    small = min(cost(500) for _ in range(3))
-    assert cost(5_000) < 40 * small + 0.2
+    every = entries(*[UserContent(value="hi")] * 4_000)
+    assert growth(format_one_by_one, 1_000) < LINEAR

@@ -6,7 +6,7 @@ A placeholder says to the model what is known: that the call was denied, that it
 from typing import Literal
 
 from gesta.agent import Agent
-from gesta.errors import nearest
+from gesta.errors import BadArguments, nearest
 from gesta.function_tool.tool import Tool
 from gesta.kinds import ToolResultContent
 from gesta.state.calls import EFFECTS, EXPIRED, WAITS, OpenCall, Try
@@ -74,8 +74,10 @@ def _alone(agent: Agent, call: OpenCall, state: RunState) -> Course:
 
 def effect_of(tool: Tool | None, last: Try) -> str:
     """Return the effect policy under which a call in doubt is treated: the stricter of the tool's then and now."""
-    if tool is None or last.effect in EFFECTS:
+    if last.effect in EFFECTS or (tool is None and last.effect != "pure"):
         return "once"
+    if tool is None:
+        return "pure"
     if tool.effect == "pure" and last.effect == "idempotent":
         return "idempotent"
     return tool.effect
@@ -106,14 +108,24 @@ def _doubt(agent: Agent, call: OpenCall, state: RunState) -> Course:
     effect = effect_of(tool, last)
     left = call.attempts - call.waited < agent.policy.attempts and not last.expired
     if effect == "pure":
-        return "run" if left else "close"
-    if effect == "idempotent" and left and call.seq > (state.turn.begin if state.turn is not None else 0):
+        return "run" if left and tool is not None else "close"
+    begun = state.turn.begin if state.turn is not None else 0
+    if effect == "idempotent" and left and call.seq > begun and tool is not None and _fits(tool, call):
         return "run"
     if call.unlooked(state.since):
         return "settle"
     if tool is not None and tool.reconcile is not None and not (last.asked_over if last.over else last.asked):
         return "settle"
     return "doubt" if tool is None or tool.on_doubt == "ask" else "close"
+
+
+def _fits(tool: Tool, call: OpenCall) -> bool:
+    """Return whether a tool takes the arguments of a call still: its code may have changed since it was tried."""
+    try:
+        tool.arguments(call.final_args)
+    except BadArguments:
+        return False
+    return True
 
 
 def placeholder(agent: Agent, call: OpenCall) -> ToolResultContent:
@@ -131,10 +143,11 @@ def _placeholder(agent: Agent, call: OpenCall) -> tuple[str, Literal["error", "d
         said = "" if call.approval.by == EXPIRED else "They said: "
         reason = f" {said}{call.approval.reason}" if call.approval.reason else ""
         return DENIED + reason, "denied"
-    if call.last is None:
-        tool = agent.tool(call.name)
-        return (NEVER, "interrupted") if tool is not None else (no_such_tool(agent, call.name), "error")
     tool = agent.tool(call.name)
+    if tool is None and (call.last is None or call.last.effect == "pure"):
+        return no_such_tool(agent, call.name), "error"
+    if call.last is None:
+        return NEVER, "interrupted"
     if tool is not None and only_reads(tool) and effect_of(tool, call.last) in ("pure", "idempotent"):
         return INTERRUPTED, "interrupted"
     return UNKNOWN, "unknown"

@@ -17,7 +17,7 @@ from gesta.prompt.formatter import observation_text
 
 
 def steer(doc: ChatDocument, trail: Sequence[ChatDocument]) -> None:
-    """Give content, pass on what waits, or address somebody.
+    """Change a document as the message in it says: into content, into what waits, or into a text for somebody.
 
     Args:
         doc: an answer of an agent; it is changed, if a message in it steers the task.

@@ -25,6 +25,7 @@ from gesta.compat.langroid.agent.tools import (
     RewindTool,
     SendTool,
 )
+from gesta.compat.langroid.agent.xml_tool_message import XMLToolMessage
 from gesta.compat.langroid.message_states import message_of, message_state
 from gesta.compat.langroid.steering import steer
 from gesta.entry import Entry
@@ -499,3 +500,14 @@ def test_a_call_with_its_fields_in_properties_is_the_call_that_it_means() -> Non
         made.enable_message(Square)
         lr.Task(made, interactive=False).run("go")
         assert told[1].endswith("9")
+
+
+def test_xml_that_does_not_fit_its_class_raises_the_exception_of_langroid_where_a_program_reads_it() -> None:
+    class Written(XMLToolMessage):
+        request: str = "written"
+        purpose: str = "To write <num>."
+        num: int
+
+    assert Written.parse("<tool><request>written</request><num>3</num></tool>") == Written(num=3)
+    with pytest.raises(lr.exceptions.XMLException, match=r"`\$.num`"):
+        Written.parse("<tool><request>written</request><num>many</num></tool>")

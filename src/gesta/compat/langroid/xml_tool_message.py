@@ -11,8 +11,10 @@ from html import unescape
 from typing import Any, ClassVar, Self
 from xml.sax.saxutils import escape
 
+from gesta.compat.langroid.exceptions import XMLException
 from gesta.compat.langroid.facts import facts_of
 from gesta.compat.langroid.tool_message import ToolMessage, arguments_of
+from gesta.errors import BadArguments
 
 MARK = re.compile(r"<!\[CDATA\[(?P<data>.*?)(?:\]\]>|\Z)|<(?P<end>/?)(?P<tag>[A-Za-z_][\w.-]*)\s*>", re.DOTALL)
 DATA = re.compile(r"<!\[CDATA\[.*?(?:\]\]>|\Z)", re.DOTALL)
@@ -44,9 +46,12 @@ class XMLToolMessage(ToolMessage):
 
     @classmethod
     def parse(cls, formatted_string: str) -> Self | None:
-        """Make the message that a text holds; `None` if it holds none of this tool. Raises BadArguments."""
+        """Make the message that a text holds; `None` if it holds none of this tool. Raises XMLException."""
         values = cls.extract_field_values(formatted_string)
-        return None if values is None else cls.model_validate(cls.arguments_read(values))
+        try:
+            return None if values is None else cls.model_validate(cls.arguments_read(values))
+        except BadArguments as wrong:
+            raise XMLException(str(wrong)) from wrong
 
     @classmethod
     def arguments_read(cls, args: Mapping[str, Any]) -> dict[str, Any]:

@@ -212,7 +212,7 @@ def play(library: Library, case: Case) -> list[Any]:
         try:
             result = task.run(message, turns=case.turns)
         except Exception as error:  # noqa: BLE001 - what it raises is what is compared
-            library.seen.append(("raised", type(error).__name__, str(error)[:150]))
+            library.seen.append(("raised", type(error).__name__))
             break
         library.seen.append(("result", shown(result)))
     return list(library.seen)

@@ -1,19 +1,25 @@
 """A person's word from Python: what it is about is found, what it does is told, and the first answer counts."""
 
+import asyncio
+import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import anyio
 import msgspec
 import pytest
+from anyio.lowlevel import checkpoint
 from tests.postgres import Server
 
 import gesta
 from gesta.bridges.pushing import push
-from gesta.errors import AgentError, Expired, NoRun, NotWaiting, RunMirrored, SaidBefore
+from gesta.errors import AgentError, Expired, NoRun, NotWaiting, RunMirrored, SaidBefore, WriteFailed
 from gesta.record.answers import Receipt
 from gesta.record.record import Record
+from gesta.store import Letter
 from gesta.stores.memory import MemoryStore
+from gesta.stores.sqlite_backup import backup
 from gesta.tools.person import ask_person
 
 PAID: list[int] = []
@@ -260,3 +266,80 @@ async def test_a_mirror_takes_no_word_and_neither_does_a_run_that_was_moved_away
     await there.approve(waiting, by="ann")
     assert (await there.resume(outcome.run, clerk())).answer == "Done."
     assert PAID == [5]
+
+
+async def test_in_a_backup_a_call_that_was_approved_waits_until_somebody_adopts_the_copy(tmp_path: Path) -> None:
+    here, there = str(tmp_path / "a.gesta"), str(tmp_path / "b.gesta")
+    async with gesta.open(here) as record:
+        outcome = await record.run(clerk(), "Pay.", session="s")
+    backup(here, there)
+    async with gesta.open(there) as copy:
+        await copy.approve("s", by="eve")
+        assert [each.what for each in (await copy.resume("s", clerk())).waiting] == ["copy"]
+        assert [each.what for each in await copy.waiting("s")] == ["copy"]
+        assert (await copy.sessions())[0].stands == "waiting"
+    async with gesta.open(here) as record:
+        assert [each.what for each in await record.waiting("s")] == ["approval"], "nobody answered here"
+        await record.deny(outcome.waiting[0], by="ann")
+        assert (await record.resume("s", clerk())).answer == "Done."
+    assert PAID == []
+
+
+async def test_of_many_who_answer_at_once_one_counts_and_each_other_is_told_who(address: str) -> None:
+    async with gesta.open(address) as record:
+        (waiting,) = (await record.run(BOSS, "Pay.", session="s")).waiting
+        told: list[tuple[str, str, bool]] = []
+
+        async def answer(number: int) -> None:
+            async with gesta.open(address) as mine:
+                say = mine.approve if number % 2 else mine.deny
+                try:
+                    receipt = await say(waiting, by=f"p{number}")
+                    told.append((receipt.verdict, receipt.by, receipt.again))
+                except SaidBefore as refused:
+                    told.append((refused.verdict, refused.by, True))
+
+        async with anyio.create_task_group() as group:
+            for number in range(6):
+                group.start_soon(answer, number)
+        ((verdict, by, _),) = [each for each in told if not each[2]]
+        assert {each[:2] for each in told} == {(verdict, by)}
+        assert (await record.resume("s", BOSS)).answer == "Done."
+    assert ([5] if verdict == "approved" else []) == PAID
+
+
+async def test_an_answer_whose_write_failed_or_was_cancelled_is_given_again(address: str) -> None:
+    async with gesta.open(address) as record:
+        (waiting,) = (await record.run(clerk(), "Pay.", session="s")).waiting
+        send, failures = record.store.send, [False, True]
+
+        async def failing(letter: Letter) -> bool:
+            if failures:
+                if failures.pop(0):  # it is there, and who sent it does not know
+                    await send(letter)
+                raise WriteFailed(address, "the disk is full")
+            return await send(letter)
+
+        record.store.send = failing  # type: ignore[method-assign]
+        for _ in range(2):
+            with pytest.raises(WriteFailed):
+                await record.approve(waiting, by="ann")
+        assert (await record.approve(waiting, by="ann")).again
+        assert (await record.resume("s", clerk())).answer == "Done."
+    assert PAID == [5]
+
+
+async def test_an_answer_that_is_cancelled_at_any_instant_is_there_or_not_and_can_be_given_again(address: str) -> None:
+    lot = random.Random(5)
+    async with gesta.open(address) as record:
+        for number in range(12):
+            (waiting,) = (await record.run(clerk(), "Pay.", session=f"s{number}")).waiting
+            task = asyncio.create_task(record.approve(lot.choice([waiting, f"s{number}"]), by="ann"))
+            for _ in range(lot.randrange(40)):
+                await checkpoint()
+            task.cancel()
+            await asyncio.wait([task])
+            receipt = await record.approve(waiting, by="bob")
+            assert receipt.by == ("ann" if receipt.again else "bob")
+            assert (await record.resume(f"s{number}", clerk())).answer == "Done."
+    assert PAID == [5] * 12

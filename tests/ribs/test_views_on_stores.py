@@ -1,6 +1,7 @@
 """What a page shows of a record is the same on every store: sessions, history, what waits, sums, and the SQL views."""
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ from gesta.compare.forks import Change, Fork, fork, go_on
 from gesta.errors import NoRun
 from gesta.kinds import AssistantContent, ToolCallContent, ToolResultContent, UserContent
 from gesta.message import attached
+from gesta.store import Row, Table
+from gesta.stores.memory import MemoryStore
 
 USAGE = {"prompt_tokens": 30, "completion_tokens": 9}
 
@@ -190,3 +193,44 @@ async def test_errors_of_tools_are_counted_as_errors() -> None:
         assert list(await record.stats("agent", since="2026-01-01")) == ["app", "boss", "clerk", "clerk#6", "desk"]
         with pytest.raises(ValueError, match="soon"):
             await record.stats(since="soon")
+
+
+class Asked(MemoryStore):
+    """Counts queries and pages."""
+
+    queries_made = 0
+
+    async def sql(self, query: str, parameters: Sequence[Any] = ()) -> Table:
+        self.queries_made += 1
+        return await super().sql(query, parameters)
+
+    async def read(self, run: str, after: int = 0, until: int | None = None, limit: int | None = None) -> list[Row]:
+        self.queries_made += 1
+        return await super().read(run, after, until, limit)
+
+
+async def test_a_list_of_sessions_asks_for_a_hundred_runs_at_a_time() -> None:
+    store = Asked()
+    record = gesta.address.Record(store, gesta.address.bind)
+    hello = desk("Hello.")
+    for number in range(250):
+        await record.run(hello, f"{number:03}" * 100, session=f"s{number}")
+    store.queries_made = 0
+    found = await record.sessions()
+    assert (len(found), found[0].name, found[0].title) == (250, "s249", ("249" * 100)[:200])
+    assert {(each.stands, each.messages) for each in found} == {("ended", 2)}
+    assert store.queries_made == 9
+
+
+async def test_runs_that_lie_below_each_other_are_listed_all_the_same() -> None:
+    store = MemoryStore()
+    record = gesta.address.Record(store, gesta.address.bind)
+    outcome = await record.run(BOSS, "Pay.", session="s")
+    (below,) = [each.run for each in outcome.waiting]
+    rows = store._opened
+    store._opened = [msgspec.structs.replace(row, parent_run=below) if row.run == outcome.run else row for row in rows]
+    (one,) = await record.sessions()
+    assert (one.name, one.stands, len(one.runs)) == ("s", "waiting", 1)
+    receipt = await record.approve(below, by="ann")
+    assert receipt.run == below
+    assert receipt.root in (below, outcome.run)

@@ -5,7 +5,7 @@ from datetime import datetime
 from msgspec.structs import replace
 
 from gesta.codec.rows import decode_content
-from gesta.decide.waiting import Waiting, waits
+from gesta.decide.waiting import Waiting, described, waits
 from gesta.entry import fold
 from gesta.errors import GestaError
 from gesta.events import Outcome
@@ -22,6 +22,7 @@ async def waits_of(store: Store, run: str, now: datetime) -> list[Waiting]:
     state = await state_of(store, run)
     if state.opened is None or not state.open:
         return []
+    state.mark = store.info.mark
     found, rows = waits(run, state, now), await store.runs(state.opened.session)
     left, met = [run], {run}
     while left:
@@ -31,7 +32,7 @@ async def waits_of(store: Store, run: str, now: datetime) -> list[Waiting]:
                 met.add(row.run)
                 left.append(row.run)
                 found += waits(row.run, await state_of(store, row.run), now)
-    return found
+    return found or ([described(Waiting("copy"), run, state)] if state.copied else [])
 
 
 async def with_waits_below(store: Store, outcome: Outcome, now: datetime) -> Outcome:

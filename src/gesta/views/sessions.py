@@ -1,26 +1,40 @@
 """The sessions of a record: who took part, when, and where each stands.
 
-Where a session stands is where the last turns of its root runs stand. It is read from the last entry of each run; only
-a run whose turn is open is read as a whole.
+Where a session stands is where the last turns of its root runs stand. It is read from the last entry of each run, a
+hundred runs at a time; only a run whose turn is open is read as a whole.
 """
 
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
-from typing import Literal
+from typing import Any, Literal
 
 from msgspec import Struct
 
+from gesta.codec.rows import decode_content
 from gesta.decide.waiting import Waiting
 from gesta.entry import utc_time
+from gesta.errors import BrokenRecord
 from gesta.integrity.tombstones import SESSION
-from gesta.kinds import EndContent, UserContent
+from gesta.kinds import BeginContent, Content, EndContent, UserContent
 from gesta.log.journal import read
-from gesta.record.waits import state_of, turn_ended, waits_of
+from gesta.record.waits import state_of, waits_of
 from gesta.store import RunRow, Store
 
-COUNTED = ("user", "assistant", "tool-call")
-TITLE = 4
+AT_ONCE = 100
+"""Runs that one query asks about."""
+TITLE = 200
+"""Characters of a title."""
+FIRST = 4
 """Entries of a run among which its first message is."""
+COUNTS = """SELECT run, kind, count(*) FROM entries
+    WHERE run IN ({}) AND kind IN ('user', 'assistant', 'tool-call') GROUP BY run, kind"""
+LAST = """SELECT e.run, e.content, b.content
+    FROM (SELECT run, max(seq) AS seq FROM entries WHERE run IN ({}) GROUP BY run) h
+    JOIN entries e ON e.run = h.run AND e.seq = h.seq
+    LEFT JOIN entries b ON b.run = e.run AND b.seq = e.span"""
+TURNS = """SELECT DISTINCT run FROM entries WHERE run IN ({}) AND kind = 'begin' AND content LIKE '%"role":"turn"%'"""
+FIRSTS = f"""SELECT run, content FROM entries
+    WHERE run IN ({{}}) AND kind = 'user' AND seq <= {FIRST} ORDER BY pos DESC"""  # noqa: S608
 
 
 class Session(Struct, frozen=True, kw_only=True):
@@ -34,7 +48,7 @@ class Session(Struct, frozen=True, kw_only=True):
     waiting: tuple[Waiting, ...]
     """What its turns wait for, also in runs below."""
     title: str
-    """The first message; empty if there is none."""
+    """Beginning of the first message, at most 200 characters; empty if there is none."""
     first_at: datetime
     last_at: datetime
     runs: tuple[str, ...]
@@ -56,69 +70,105 @@ async def sessions(store: Store, now: datetime, limit: int | None = None) -> lis
     Args:
         limit: at most so many.
 
-    Cost: a list of all runs; for each session that is returned, its counts and two rows of each root run, and the runs
-    whose turn is open as a whole.
+    Cost: a list of all runs; of the sessions that are returned, some queries for each hundred runs, and the runs whose
+    turn is open as a whole.
     """
     rows: dict[str, list[RunRow]] = {}
     for row in await store.runs():
         if row.session != SESSION:
             rows.setdefault(row.session, []).append(row)
-    newest = sorted(rows.values(), key=lambda runs: max((row.last_at, row.pos) for row in runs), reverse=True)
-    return [await _session(store, runs, now) for runs in newest[:limit]]
+    newest = sorted(rows.values(), key=lambda runs: max((row.last_at, row.pos) for row in runs), reverse=True)[:limit]
+    known = await _known(store, newest)
+    return [await _session(store, runs, known, now) for runs in newest]
 
 
-async def _session(store: Store, rows: list[RunRow], now: datetime) -> Session:
+class Known(Struct):
+    """What is known of some runs, by run."""
+
+    counts: dict[str, dict[str, int]]
+    ended: dict[str, str]
+    """How the turn ended whose end is the last entry."""
+    turns: set[str]
+    """Runs that began a turn."""
+    titles: dict[str, str]
+
+
+async def _known(store: Store, found: Sequence[Sequence[RunRow]]) -> Known:
+    """Read what a list of sessions shows, for many runs at once."""
+    known = Known({}, {}, set(), {})
+    every = [row.run for rows in found for row in rows]
+    roots = [row.run for rows in found for row in _roots(rows)]
+    async for run, kind, count in _asked(store, COUNTS, every):
+        known.counts.setdefault(run, {})[kind] = int(count)
+    async for run, last, begin in _asked(store, LAST, roots):
+        end, opened = _content(last), _content(begin)
+        if isinstance(end, EndContent) and isinstance(opened, BeginContent) and opened.role == "turn":
+            known.ended[run] = end.reason or ("answered" if end.status == "success" else "failed")
+    async for (run,) in _asked(store, TURNS, [run for run in roots if run not in known.ended]):
+        known.turns.add(run)
+    async for run, content in _asked(store, FIRSTS, roots):
+        first = _content(content)
+        if isinstance(first, UserContent):
+            known.titles[run] = first.value
+    return known
+
+
+async def _asked(store: Store, query: str, runs: Sequence[str]) -> AsyncIterator[tuple[Any, ...]]:
+    for start in range(0, len(runs), AT_ONCE):
+        some = runs[start : start + AT_ONCE]
+        for row in (await store.sql(query.format(", ".join("?" * len(some))), some)).rows:
+            yield row
+
+
+def _content(text: str | None) -> Content | None:
+    """Return a content, `None` if it was erased or cannot be read without its large values."""
+    try:
+        return decode_content(text, {}) if text is not None else None
+    except BrokenRecord:
+        return None
+
+
+def _roots(rows: Sequence[RunRow]) -> list[RunRow]:
     ids = {row.run for row in rows}
-    roots = [row for row in rows if row.parent_run not in ids]
-    stands, reason, waiting = "recorded", None, list[Waiting]()
+    return [row for row in rows if row.parent_run not in ids] or list(rows[:1])  # a stranger may have made a circle
+
+
+async def _session(store: Store, rows: Sequence[RunRow], known: Known, now: datetime) -> Session:
+    roots = _roots(rows)
+    stands: Literal["open", "waiting", "ended", "recorded"] = "recorded"
+    reason, waiting = None, list[Waiting]()
     for root in sorted(roots, key=lambda row: (row.last_at, row.pos)):
-        if await turn_ended(store, root):
-            reason = await _reason(store, root)
-            stands = "ended" if stands == "recorded" else stands
-        elif await _took_turns(store, root) and (await state_of(store, root.run)).open:
+        if root.run in known.ended:
+            stands, reason = "ended" if stands == "recorded" else stands, known.ended[root.run]
+        elif root.run in known.turns and (await state_of(store, root.run)).open:
             waiting += [each for each in await waits_of(store, root.run, now) if each.what != "running"]
             stands = "waiting" if waiting else "open"
-    counts = await _counts(store, ids)
+    counts = [known.counts.get(row.run, {}) for row in rows]
     return Session(
         name=rows[0].session,
-        stands=stands,  # type: ignore[arg-type] # the words above
+        stands=stands,
         reason=reason if stands == "ended" else None,
         waiting=tuple(waiting),
-        title=await _title(store, roots[0]),
-        first_at=utc_time(min(row.at for row in rows)),
-        last_at=utc_time(max(row.last_at for row in rows)),
+        title=(known.titles.get(roots[0].run) or await _title(store, roots[0]))[:TITLE],
+        first_at=_time(store, min(rows, key=lambda row: row.at), "at"),
+        last_at=_time(store, max(rows, key=lambda row: row.last_at), "last_at"),
         runs=tuple(root.run for root in roots),
         agents=tuple(dict.fromkeys(root.name for root in roots)),
         below=len(rows) - len(roots),
         entries=sum(row.head for row in rows),
-        messages=counts.get("user", 0) + counts.get("assistant", 0),
-        calls=counts.get("tool-call", 0),
+        messages=sum(each.get("user", 0) + each.get("assistant", 0) for each in counts),
+        calls=sum(each.get("tool-call", 0) for each in counts),
     )
 
 
-async def _took_turns(store: Store, row: RunRow) -> bool:
-    query = """SELECT 1 FROM entries WHERE run = ? AND kind = 'begin' AND content LIKE '%"role":"turn"%' LIMIT 1"""
-    return bool((await store.sql(query, (row.run,))).rows)
-
-
-async def _reason(store: Store, row: RunRow) -> str | None:
-    last = (await read(store, row.run, row.head - 1))[0].content
-    if not isinstance(last, EndContent):
-        return None
-    return last.reason or ("answered" if last.status == "success" else "failed")
+def _time(store: Store, row: RunRow, name: Literal["at", "last_at"]) -> datetime:
+    try:
+        return utc_time(getattr(row, name))
+    except ValueError as error:
+        raise BrokenRecord(store.info.address, f"a time of run {row.run} cannot be read ({error})") from error
 
 
 async def _title(store: Store, row: RunRow) -> str:
-    """Return the first message of a run."""
-    first = await read(store, row.run, 0, TITLE)
+    """Return the first message of a run where it is large, or shared with the base of a fork."""
+    first = await read(store, row.run, 0, FIRST)
     return next((entry.content.value for entry in first if isinstance(entry.content, UserContent)), "")
-
-
-async def _counts(store: Store, runs: Iterable[str]) -> dict[str, int]:
-    found: dict[str, int] = {}
-    for run in runs:
-        kinds = ", ".join(f"'{kind}'" for kind in COUNTED)
-        query = f"SELECT kind, count(*) FROM entries WHERE run = ? AND kind IN ({kinds}) GROUP BY kind"  # noqa: S608
-        for kind, count in (await store.sql(query, (run,))).rows:
-            found[kind] = found.get(kind, 0) + int(count)
-    return found

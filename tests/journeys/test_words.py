@@ -72,12 +72,11 @@ async def test_a_run_below_is_answered_by_its_wait_or_by_the_session_of_the_run_
         lambda outcome: outcome.waiting[0].run,
         lambda _outcome: "last",
     ]
-    for place, named in enumerate(by):
-        async with gesta.open(address) as record:
+    async with gesta.open(address) as record, gesta.open(address) as elsewhere:  # who has no agent
+        for place, named in enumerate(by):
             outcome = await record.run(BOSS, "Pay.", session=f"s{place}")
-        async with gesta.open(address) as elsewhere:  # another process, without the agent
-            receipt = await elsewhere.approve(named(outcome), by="ann")
             below = outcome.waiting[0]
+            receipt = await elsewhere.approve(named(outcome), by="ann")
             assert receipt == Receipt(
                 verdict="approved",
                 run=below.run,
@@ -332,9 +331,9 @@ async def test_an_answer_whose_write_failed_or_was_cancelled_is_given_again(addr
 async def test_an_answer_that_is_cancelled_at_any_instant_is_there_or_not_and_can_be_given_again(address: str) -> None:
     lot = random.Random(5)
     async with gesta.open(address) as record:
-        for number in range(12):
+        for number in range(6):
             (waiting,) = (await record.run(clerk(), "Pay.", session=f"s{number}")).waiting
-            task = asyncio.create_task(record.approve(lot.choice([waiting, f"s{number}"]), by="ann"))
+            task = asyncio.create_task(record.approve(f"s{number}" if lot.random() < 0.5 else waiting, by="ann"))
             for _ in range(lot.randrange(40)):
                 await checkpoint()
             task.cancel()
@@ -342,4 +341,4 @@ async def test_an_answer_that_is_cancelled_at_any_instant_is_there_or_not_and_ca
             receipt = await record.approve(waiting, by="bob")
             assert receipt.by == ("ann" if receipt.again else "bob")
             assert (await record.resume(f"s{number}", clerk())).answer == "Done."
-    assert PAID == [5] * 12
+    assert PAID == [5] * 6

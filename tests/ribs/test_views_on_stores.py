@@ -11,10 +11,11 @@ from tests.postgres import Server
 
 import gesta
 from gesta.compare.forks import Change, Fork, fork, go_on
+from gesta.entry import Row
 from gesta.errors import NoRun
 from gesta.kinds import AssistantContent, ToolCallContent, ToolResultContent, UserContent
 from gesta.message import attached
-from gesta.store import Row, Table
+from gesta.store import Table
 from gesta.stores.memory import MemoryStore
 
 USAGE = {"prompt_tokens": 30, "completion_tokens": 9}

@@ -15,6 +15,7 @@ from tests.laws.scenes import Tape, again
 
 import gesta
 from gesta import address
+from gesta.compat.trustgraph.agent.tool_filter import validate_tool_config
 from gesta.compat.trustgraph.context import Action, Flow, Next, Respond, UserAwareContext
 from gesta.compat.trustgraph.pattern import Pattern
 from gesta.compat.trustgraph.requests import (
@@ -418,6 +419,22 @@ def offered(group: list[str] | None, state: str) -> list[str]:
     ]
     request = AgentRequest(question="?", group=group, state=state)
     return [tool.name for tool in Pattern.filter_tools(None, tools, request)]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("config", "told"),
+    [
+        ({"group": "g"}, "Tool 'group' field must be a list of strings, got 'g'"),
+        ({"group": ["g", 1]}, "All group names must be strings, got ['g', 1]"),
+        ({"applicable-states": None}, "Tool 'applicable-states' field must be a list of strings, got None"),
+        ({"applicable-states": [[]]}, "All state names must be strings, got [[]]"),
+        ({"state": ["late"]}, "Tool 'state' field must be a string, got ['late']"),
+    ],
+)
+def test_groups_and_states_of_a_tool_that_are_no_texts_are_refused_in_words(config: dict[str, Any], told: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(told)):
+        validate_tool_config(config)
+    validate_tool_config({"group": ["g"], "applicable-states": ["*"], "state": "late", "name": 1})
 
 
 @pytest.mark.parametrize(

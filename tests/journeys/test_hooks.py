@@ -24,6 +24,7 @@ from gesta.record.record import Record
 from gesta.store import Letter
 from gesta.stores.memory import MemoryStore
 from gesta.views.lineage import explain, unexplained
+from gesta.worker import Worker
 
 READ = list[Any]
 
@@ -358,13 +359,24 @@ async def test_another_agent_may_judge_once_and_its_run_is_a_cause_of_the_check(
     assert state.turn.handed == 0
 
 
-async def test_a_judge_that_waits_for_a_person_ends_the_turn_and_its_own() -> None:
-    asked = gesta.tool(pay, effect="once", approval=True)
-    judge = gesta.Agent("judge", model=gesta.scripted(gesta.call("pay", cents=1), "no"), tools=[asked])
-    record = record_of()
-    outcome = await record.run(agent(judging(judge), "Hi."), "Hello")
-    assert (outcome.reason, outcome.error and outcome.error.type) == ("failed", "hook")
+@pytest.mark.parametrize("by", ["resume", "worker"])
+async def test_a_turn_waits_for_a_judge_that_waits_for_a_person(by: str) -> None:
+    asked_tool = gesta.tool(pay, effect="once", approval=True)
+    judge = gesta.Agent("judge", model=gesta.scripted(gesta.call("pay", cents=1), "no"), tools=[asked_tool])
+    record, asked, outcomes = record_of(), list[int](), list[gesta.Outcome[Any]]()
+    made = agent(judging(judge, asked), "Hi.")
+    outcome = await record.run(made, "Hello")
+    (waiting,) = outcome.waiting
     (below,) = [row for row in await record.store.runs() if row.parent_run == outcome.run]
+    assert (waiting.what, waiting.tool, waiting.run) == ("approval", "pay", below.run)
+    assert (await record.resume(outcome.run, made)).reason == "waiting"
+    await record.approve(below.run, by="eve")
+    if by == "resume":
+        outcomes.append(await record.resume(outcome.run, made))
+    else:
+        await Worker(record, [made]).look(outcomes.append)
+    assert [each.error and each.error.message for each in outcomes] == ["The judge says no."]
+    assert len(asked) == 3
     assert not (await record.state(below.run)).open
 
 

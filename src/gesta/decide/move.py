@@ -112,6 +112,18 @@ def decide(agent: Agent, state: RunState) -> Move:
 
 def _checked_move(hooks: Hooks, move: Move, state: RunState, turn: Turn) -> Move:
     """Return the check that comes before a move; else the move, with the answer as a hook changed it."""
+    check = _check(hooks, move, state, turn)
+    if check is not None and turn.waits is not None and turn.waits[0] > state.since:  # asked again under the next lease
+        return Wait((Waiting("child", run=turn.waits[1]),))
+    if check is None and isinstance(move, Finish) and move.reason == "answered" and turn.changed is not None:
+        of = turn.reply if turn.ended_by is None else turn.ended_by[1]
+        assert of is not None
+        return Finish("answered", value=turn.value, causes=(of, turn.changed))
+    return check or move
+
+
+def _check(hooks: Hooks, move: Move, state: RunState, turn: Turn) -> Check | None:
+    """Return the check that comes before a move; `None` if every hook was asked that has a say in it."""
     match move:
         case Ask():
             if hooks.message is not None and not turn.asked and turn.question not in turn.checked:
@@ -119,22 +131,15 @@ def _checked_move(hooks: Hooks, move: Move, state: RunState, turn: Turn) -> Move
             if hooks.request is not None and turn.asked <= turn.requests and turn.request_mark not in turn.checked:
                 return Check("request", turn.begin)
         case Use() | Wait() if hooks.call is not None:
-            seqs = (
-                [each.seq for each in move.run]
-                if isinstance(move, Use)
-                else [each.call for each in move.what if each.what in ASKING]
-            )
+            waits = () if isinstance(move, Use) else move.what
+            seqs = [each.seq for each in move.run] if isinstance(move, Use) else []
+            seqs += [each.call for each in waits if each.call is not None and each.what in ASKING]
             calls = [call for call in map(state.call, seqs) if call is not None and call.unchecked]
-            if calls:
-                return Check("call", calls=tuple(calls))
+            return Check("call", calls=tuple(calls)) if calls else None
         case Finish("answered") if hooks.answer is not None:
             of = turn.reply if turn.ended_by is None else turn.ended_by[1]
-            assert of is not None
-            if of not in turn.checked:
-                return Check("answer", of)
-            if turn.changed is not None:
-                return Finish("answered", value=turn.value, causes=(of, turn.changed))
-    return move
+            return Check("answer", of) if of is not None and of not in turn.checked else None
+    return None
 
 
 def decide_calls(agent: Agent, state: RunState) -> Use | Wait | Finish | None:

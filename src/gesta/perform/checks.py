@@ -24,7 +24,7 @@ from gesta.kinds import CheckContent, CompactionContent, Error, FaultContent, Sy
 from gesta.perform.child import Children, ChildTask, ChildWaits, hand_over, turn_context
 from gesta.perform.execution import LiveRun
 from gesta.perform.result import plain
-from gesta.state.calls import HOOK, OpenCall
+from gesta.state.calls import HOOK, WAITS, OpenCall
 
 WRITTEN: dict[type[Verdict], Literal["refused", "changed", "again", "asked", "added"]] = {
     Refuse: "refused",
@@ -80,7 +80,7 @@ async def check(agent: Agent, move: Check, live: LiveRun) -> None:
 
 
 async def _check_call(agent: Agent, call: OpenCall, live: LiveRun) -> bool:
-    """Ask about one call. Returns False if the hook failed, so that the turn ends."""
+    """Ask about one call. Returns False if the hook said nothing: the turn ends or waits."""
     tool = agent.tool(call.name)
     calling = Calling(call.name, copy.deepcopy(call.args), tool.effect if tool is not None else "once", call.seq)
     said = await _ask_hook(agent, live, "call", call.seq, calling)
@@ -103,7 +103,7 @@ def _given(agent: Agent, live: LiveRun) -> Any:
 
 
 async def _ask_hook(agent: Agent, live: LiveRun, point: Point, of: int, about: Any) -> HookAnswer | None:
-    """Ask a hook. If it fails, write that, and return `None`: the turn ends."""
+    """Ask a hook. If it fails, or an agent waits that it called, write that and return `None`."""
     turn, hook, children = live.state.turn, getattr(agent.hooks, point), Children()
     assert turn is not None
     context = replace(turn_context(live), call=partial(_judged, live, f"{point} {BY}#{of}", of, children))
@@ -112,8 +112,15 @@ async def _ask_hook(agent: Agent, live: LiveRun, point: Point, of: int, about: A
             given = hook(about, context)
             given = await given if isawaitable(given) else given
         _fitting(agent, point, given)
-    except (Exception, ChildWaits) as failure:  # noqa: BLE001 - how the turn ends
-        error = Error(type=HOOK, message=_hook_error(hook, failure), traceback=_trace(failure))
+    except ChildWaits as waits:
+        run, why = waits.args
+        error = Error(type=WAITS, message=f"{hook_name(hook)} called an agent that waits: {why}")
+        live.write(FaultContent(of=turn.begin, error=error, run=run), turn.begin, *children.ends)
+        return None
+    except Exception as failure:  # noqa: BLE001 - how the turn ends
+        said = f"{hook_name(hook)}: {type(failure).__name__}: {message_of(failure)}"
+        trace = None if isinstance(failure, GestaError) else "".join(format_exception(failure, limit=-8))
+        error = Error(type=HOOK, message=said, traceback=trace)
         live.write(FaultContent(of=turn.begin, error=error), turn.begin, *children.ends)
         return None
     return HookAnswer(given, children)
@@ -168,14 +175,3 @@ def _name(agent: Agent, point: Point) -> str:
 def hook_name(hook: Callable[..., Any]) -> str:
     """Return the name of a hook, as it stands in its checks."""
     return function_name(hook).rpartition(".")[2]
-
-
-def _hook_error(hook: Callable[..., Any], failure: BaseException) -> str:
-    if isinstance(failure, ChildWaits):
-        return f"{hook_name(hook)}: the agent that it called waits (run {failure.args[0]}: {failure.args[1]})"
-    return f"{hook_name(hook)}: {type(failure).__name__}: {message_of(failure)}"
-
-
-def _trace(failure: BaseException) -> str | None:
-    own = isinstance(failure, GestaError | ChildWaits)
-    return None if own else "".join(format_exception(failure, limit=-8))

@@ -30,8 +30,8 @@ UNMADE = "instructions"
 """The function that makes an agent's instructions failed: the turn ends."""
 HOOK = "hook"
 """Type of the error of a turn that a failure of its hook ended."""
-ENDING = (DEPTH, UNMADE, HOOK)
-"""Types of an error of a turn that ends it."""
+OF_TURN = (DEPTH, UNMADE, HOOK, WAITS)
+"""Types of an error of a turn that ends it; it waits if an agent waits that its hook called."""
 REFUSED = "refused"
 """Type of the error of a turn that its hook refused to go on with."""
 UNSTARTED = "unstarted"

@@ -40,7 +40,7 @@ from gesta.kinds import (
 from gesta.model.usage import tokens
 from gesta.prompt.formatter import given_text
 from gesta.state.account import COSTS, WEIGHED, Spending, Weight
-from gesta.state.calls import ENDING, LOST, TOO_DEEP, WAITS, OpenCall, Try
+from gesta.state.calls import LOST, OF_TURN, TOO_DEEP, WAITS, OpenCall, Try
 from gesta.state.checks import take_check
 from gesta.state.steps import STEP_KINDS, WorkflowSteps
 from gesta.state.turn import AGENT, HIDDEN, LastRequest, Turn
@@ -292,8 +292,8 @@ def _fold_fault(state: RunState, entry: Entry, content: FaultContent) -> None:
         if content.error.type == TOO_DEEP:
             state.turn.deep += 1
             return
-        if content.error.type in ENDING:
-            state.turn.stopped(content.error)
+        if content.error.type in OF_TURN:
+            state.turn.stopped(entry.seq, content)
             return
         below = state.turn.handed > 0 or any(step.edge is not None for step in state.steps.open.values())
         state.turn.deaths += not below  # else the death counts in the run below

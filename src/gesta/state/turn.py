@@ -6,10 +6,10 @@ from typing import Any
 from msgspec import Struct, field
 
 from gesta.entry import Entry
-from gesta.kinds import ChatCompletionContent, Error, ToolResultContent
+from gesta.kinds import ChatCompletionContent, Error, FaultContent, ToolResultContent
 from gesta.model.usage import Tokens
 from gesta.state.account import Spending
-from gesta.state.calls import DEPTH
+from gesta.state.calls import DEPTH, WAITS
 
 AGENT = "gesta.agent"
 """Key under which a turn notes that another description of its agent goes on with it."""
@@ -96,6 +96,8 @@ class Turn(Struct):
     """Number of the last request of the turn, from 1: one more than there were completions before it."""
     checked: set[int] = field(default_factory=set)
     """Seqs of messages and answers that a hook was asked about, and marks of requests."""
+    waits: tuple[int, str] | None = None
+    """Seq of the fault which says that an agent waits which a hook called, and its run."""
     changed: int | None = None
     """Seq of the check that changed the answer, which is `value` then."""
     ended_by: tuple[int, int] | None = None
@@ -118,12 +120,14 @@ class Turn(Struct):
         """Stands in `checked` for the next request."""
         return -1 - self.requests
 
-    def stopped(self, error: Error) -> None:
-        """Note an error that ends the turn: as a limit, or as a failure."""
-        if error.type == DEPTH:
-            self.limit = error
+    def stopped(self, seq: int, content: FaultContent) -> None:
+        """Note the fault at `seq` that ends the turn as a limit or a failure, or that has it wait for a child run."""
+        if content.error.type == DEPTH:
+            self.limit = content.error
+        elif content.error.type == WAITS:
+            self.waits = seq, content.run or ""
         else:
-            self.fatal = error
+            self.fatal = content.error
 
     def corrected(self) -> None:
         """Note that the model is to answer again."""

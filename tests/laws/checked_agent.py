@@ -35,7 +35,7 @@ async def hand_over(to: str) -> str:
 
 
 async def message(text: str, context: gesta.Context[Till]) -> Change:
-    """Have another agent look, and change the message."""
+    """Change a message once another agent has seen it."""
     await context.call(JUDGE, text)
     return Change(f"{text}!")
 
@@ -47,12 +47,16 @@ def request(asking: Asking, _context: gesta.Context[Till]) -> Add:
 
 def call(calling: Calling, _context: gesta.Context[Till]) -> Change | Refuse | AskPerson | None:
     """Change a call, refuse one, and leave one to a person."""
-    verdicts = {1: Change({"cents": 2}), 7: AskPerson("That is a lot."), 9: Refuse("Not nine.")}
+    verdicts: dict[int, Change | AskPerson | Refuse] = {
+        1: Change({"cents": 2}),
+        7: AskPerson("That is a lot."),
+        9: Refuse("Not nine."),
+    }
     return verdicts.get(calling.args.get("cents", 0))
 
 
 async def answer(text: str, context: gesta.Context[Till]) -> Change:
-    """Have another agent look, and change the answer."""
+    """Change an answer once another agent has seen it."""
     await context.call(JUDGE, text)
     return Change(text.replace("Ann", "a colleague"))
 

@@ -98,7 +98,7 @@ async def test_a_refused_message_ends_the_turn_and_no_model_ever_reads_it() -> N
 
 
 @pytest.mark.parametrize("formatter", ["tool-calls", "react-text", "codeact-text", "json-text", "transcript", "react"])
-async def test_a_refused_message_is_hidden_whatever_the_formatter(formatter: str) -> None:
+async def test_a_refused_or_changed_message_is_hidden_whatever_the_formatter(formatter: str) -> None:
     record, bodies = record_of(), list[bytes]()
 
     def answer(messages: list[Any], _header: Any) -> str:
@@ -106,11 +106,12 @@ async def test_a_refused_message_is_hidden_whatever_the_formatter(formatter: str
         return "Thought: so.\nFinal Answer: Hello." if formatter == "react-text" else "Hello."
 
     acting = gesta.Agent("a", model=gesta.function(answer), formatter=formatter, hooks=Hooks(message=no_swearing))
-    for text in ("First", "damn you", "Last"):
+    for text in ("First", "damn you", "My card is 4111-1111", "Last"):
         await record.run(acting, text, session="s")
-    assert b"First" in bodies[-1]
-    assert b"Last" in bodies[-1]
-    assert b"damn" not in bodies[-1]
+    assert len(bodies) == 3
+    assert b"My card is [card]" in bodies[1]
+    assert all(word in bodies[2] for word in (b"First", b"My card is [card]", b"Last"))
+    assert not any(word in body for body in bodies for word in (b"damn", b"4111"))
 
 
 async def test_a_changed_message_is_what_the_model_reads_and_the_record_has_both() -> None:

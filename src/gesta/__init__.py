@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from gesta.address import Record, replay
     from gesta.address import open_record as open
     from gesta.agent import Agent
+    from gesta.decide.waiting import Waiting
     from gesta.entry import Entry
     from gesta.errors import GestaError, InDoubt, ModelFault, ToolError
     from gesta.events import Event, Outcome
@@ -47,6 +48,7 @@ WHERE = {
     "ToolError": "errors",
     "Unknown": "function_tool.context",
     "Verbs": "workflow.verbs",
+    "Waiting": "decide.waiting",
     "call": "models.scripted",
     "fault": "models.scripted",
     "function": "models.function",
@@ -83,6 +85,7 @@ __all__ = [
     "ToolError",
     "Unknown",
     "Verbs",
+    "Waiting",
     "call",
     "fault",
     "function",

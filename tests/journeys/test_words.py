@@ -14,7 +14,9 @@ from tests.postgres import Server
 
 import gesta
 from gesta.bridges.pushing import push
+from gesta.decide.approval import SignedApprovals, asked, sign
 from gesta.errors import AgentError, Expired, NoRun, NotWaiting, RunMirrored, SaidBefore, WriteFailed
+from gesta.kinds import ApprovalContent
 from gesta.record.answers import Receipt
 from gesta.record.record import Record
 from gesta.store import Letter
@@ -342,3 +344,30 @@ async def test_an_answer_that_is_cancelled_at_any_instant_is_there_or_not_and_ca
             assert receipt.by == ("ann" if receipt.again else "bob")
             assert (await record.resume(f"s{number}", clerk())).answer == "Done."
     assert PAID == [5] * 6
+
+
+async def test_what_waits_goes_to_a_page_and_back_and_nothing_that_the_page_changed_is_believed() -> None:
+    async with gesta.open() as record:
+        (waiting,) = (await record.run(clerk(), "Pay.", session="s")).waiting
+        text = msgspec.json.encode(msgspec.structs.replace(waiting, args={"euros": 500}, session="t", tool="look"))
+        receipt = await record.approve(msgspec.json.decode(text, type=gesta.Waiting), by="ann")
+        assert (receipt.tool, receipt.session) == ("pay", "s")
+        assert (await record.resume("s", clerk())).answer == "Done."
+    assert PAID == [5]
+
+
+async def test_who_answers_in_the_place_of_a_tool_is_proven_as_who_approves_it() -> None:
+    key = b"k" * 32
+    async with gesta.open(approver=SignedApprovals({"cfo": key})) as record:
+        outcome = await record.run(clerk(), "Pay.", session="s")
+        (about,) = await asked(record.store, outcome.run)
+        await record.answer(outcome.waiting[0], "in cash", by="cfo")
+        (refused,) = (await record.resume("s", clerk())).waiting
+        assert refused.refused.startswith("It has no token")
+        word = ApprovalContent(of=about.request, verdict="answered", by="cfo", result="in cash", reason="no line")
+        token = sign(word, about, key).token
+        await record.answer(refused, "in cash", by="cfo", reason="no line", token=token)
+        assert (await record.resume("s", clerk())).answer == "Done."
+        results = [each.content for each in await record.read(outcome.run) if each.kind == "tool-result"]
+        assert [each.tool_result for each in results] == ["in cash"]  # type: ignore[union-attr]
+    assert PAID == []

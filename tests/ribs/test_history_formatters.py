@@ -267,6 +267,27 @@ def test_a_piece_of_code_is_a_call() -> None:
     assert made_by.should_format_as_tool_call(ChatMessage(role="assistant", action="look", args="{}")) is False
 
 
+@pytest.mark.parametrize(
+    ("fields", "react", "code"),
+    [
+        ({"action": "look", "args": "{}"}, True, False),
+        ({"action": "look"}, True, False),
+        ({"action": "FINISH"}, False, False),
+        ({"action": "FINISH", "args": "{}"}, True, False),
+        ({"action": "look", "args": "{}", "final_answer": ""}, False, False),
+        ({"code": "x"}, False, True),
+        ({"code": ""}, False, False),
+        ({"code": "x", "final_answer": "42"}, False, False),
+        ({"role": "user", "action": "look", "args": "{}", "code": "x"}, False, False),
+        ({"role": "tool", "action": "look", "args": "{}", "code": "x"}, False, False),
+    ],
+)
+def test_which_messages_are_calls(fields: dict[str, Any], react: bool, code: bool) -> None:
+    msg = ChatMessage(**{"role": "assistant", **fields})
+    assert ReActHistoryFormatter().should_format_as_tool_call(msg) is react
+    assert CodeActHistoryFormatter().should_format_as_tool_call(msg) is code
+
+
 @both
 def test_an_answer_comes_after_a_call_and_before_the_rest_and_may_be_empty(made_by: HistoryFormatter) -> None:
     fields: dict[str, Any] = {"action": "FINISH", "code": None, "thought": "t"}

@@ -11,7 +11,7 @@ an agent never saw it, and a formatter puts tool calls into its prompt wherever 
 conversation ask nobody, so they open no turn but a span `closing`.
 """
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Container, Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -112,14 +112,26 @@ class Chat:
         self._open("import", "import")
 
     def note(self, key: str, value: Any) -> None:
-        """Write down something about the conversation as a whole: it is in the state of the first begin.
-
-        Of two values under one name, as the path in a pack and a member `path`, both are there, in a list.
-        """
+        """Write down something about the whole, in the state of the first begin; of one name twice, both in a list."""
         if not self._notes:
             begin = BeginContent(name="import", role="import", state=self._notes)
             self.entries[0] = replace(self.entries[0], content=begin)
         self._notes[key] = [self._notes[key], value] if key in self._notes else value
+
+    def notes(self, members: Mapping[str, Any], but: Collection[str] = ()) -> None:
+        """Write down all members that say something, but those."""
+        for key, value in members.items():
+            if key not in but and value is not None:
+                self.note(key, value)
+
+    def hear(self, messages: Iterable[Any], read: Callable[[Any, int], Said | None]) -> None:
+        """Add all messages, each as it is read by its place; what is no message is kept."""
+        for place, message in enumerate(messages):
+            words = read(message, place)
+            if words is None:
+                self.unreadable(message, place)
+            else:
+                self.take(words, place)
 
     def began(self, at: datetime | None, extra: dict[str, Any] | None = None) -> None:
         """Note when the conversation began, as far as is known, and what else is to be kept of it."""
@@ -270,22 +282,9 @@ class Chat:
         return completion
 
     def _call(self, made: Made, completion: int) -> int:
-        args, meta = arguments(made.args)
-        self._oddities["bad-arguments"] += meta is not None
-        self._oddities["lost-call"] += made.lost
-        self._oddities["call-without-name"] += not (made.name or made.lost)
-        self._oddities["missing-call-id"] += not (made.id or made.lost or made.inferred)
+        content = call_content(made, self._ids, self._oddities)
         if made.id:
-            self._oddities["repeated-call-id"] += made.id in self._ids
             self._ids.add(made.id)
-        content = ToolCallContent(
-            tool_name=made.name or NAMELESS,
-            tool_args=args,
-            tool_call_id=made.id,
-            status="error" if meta else "success",
-            meta=meta,
-            extra=made.extra,
-        )
         return self._write(content, (completion,), ("tool_name", "tool_args") if made.lost else made.inferred)
 
     def _result(self, said: Said) -> None:
@@ -354,6 +353,28 @@ class Chat:
         )
         self.entries.append(entry)
         return seq
+
+
+def call_content(made: Made, ids: Container[str], oddities: Oddities) -> ToolCallContent:
+    """Return the content of a call, and count what is odd about it.
+
+    Args:
+        ids: of the calls before it.
+    """
+    args, meta = arguments(made.args)
+    oddities["bad-arguments"] += meta is not None
+    oddities["lost-call"] += made.lost
+    oddities["call-without-name"] += not (made.name or made.lost)
+    oddities["missing-call-id"] += not (made.id or made.lost or made.inferred)
+    oddities["repeated-call-id"] += bool(made.id) and made.id in ids
+    return ToolCallContent(
+        tool_name=made.name or NAMELESS,
+        tool_args=args,
+        tool_call_id=made.id,
+        status="error" if meta else "success",
+        meta=meta,
+        extra=made.extra,
+    )
 
 
 def arguments(given: Any) -> tuple[dict[str, Any], dict[str, Any] | None]:

@@ -20,7 +20,7 @@ from msgspec import MsgspecError, Struct, field, msgpack
 from msgspec.json import Encoder
 
 from gesta.codec.rows import Secret, digest_of
-from gesta.importers.source import Document, Source
+from gesta.importers.source import BadImport, Document, Source
 from gesta.kinds import Content, SystemContent
 from gesta.state.opening import shielded
 from gesta.store import Lease, Store
@@ -216,6 +216,19 @@ def each_document(
         ids.add(one.id)
         yield one
     oddities["no-conversations"] += not ids
+
+
+def list_in(value: Any, key: str, path: str, missing: str) -> list[Any]:
+    """Return the list that is this member of an object. Raises BadImport, with what is `missing`, if there is none."""
+    found = value.get(key) if isinstance(value, dict) else None
+    if not isinstance(found, list):
+        raise BadImport(path, missing)
+    return found
+
+
+def object_of(value: Any) -> dict[str, Any]:
+    """Return an object as it is, and an empty one of any other value."""
+    return value if isinstance(value, dict) else {}
 
 
 def told(text: str, by: str, extra: dict[str, Any]) -> SystemContent:

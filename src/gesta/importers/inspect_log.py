@@ -33,16 +33,13 @@ Object = dict[str, Any]
 Samples = Iterator[tuple[str, Any, list[Object]]]
 """Of each sample where it stands, what it is, and what summaries say of it."""
 MEMBERS = KEPT | members_of(
-    """
-    log version status eval plan results stats error invalidated log_updates samples reductions tags metadata
+    """log version status eval plan results stats error invalidated log_updates samples reductions tags metadata
     location etag start members summary id epoch input choices target sandbox files setup messages output scores
     store events timelines model_usage role_usage started_at completed_at total_time working_time uuid invalidation
     error_retries attachments events_data limit message_pool transcript implied-messages retries completed
     message_count source model internal event span_id parent_id working_start pending view decision message modified
-    explanation approver stage timestamp action reasoning parse_error arguments format citations custom
-    """
+    explanation approver stage timestamp action reasoning parse_error arguments format citations custom"""
 )
-"""Members that are kept without a place of their own."""
 
 
 def read(source: Source, oddities: Oddities) -> Iterator[Foreign]:

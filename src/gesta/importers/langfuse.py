@@ -39,8 +39,7 @@ FAILED = "ERROR"
 """Level of what failed."""
 CUT = Error(type="unanswered", message="The source ends here, before an answer, and does not say why.")
 MEMBERS = KEPT | members_of(
-    """
-    path trace observations id projectId timestamp environment bookmarked sessionId public input output createdAt
+    """path trace observations id projectId timestamp environment bookmarked sessionId public input output createdAt
     updatedAt metadata latency tags version release userId scores corrections externalId htmlPath totalCost
     inputCost outputCost inputUsage outputUsage totalUsage usage usageDetails costDetails usagePricingTierName
     usagePricingTierId providedCostDetails providedUsageDetails model internalModel internalModelId modelParameters
@@ -49,10 +48,8 @@ MEMBERS = KEPT | members_of(
     further additional_kwargs response_metadata usage_metadata invalid_tool_calls example artifact thought
     thoughtSignature is_error finish_reason gen_ai.system gen_ai.message.index event.name tool_name tool_args
     tool_call_error from_history stop_after_tool_call add_to_agent_memory metrics created_at call_id logprobs source
-    request
-    """
+    request"""
 )
-"""Members that are kept without a place of their own."""
 
 
 def read(source: Source, oddities: Oddities) -> Iterator[Foreign]:

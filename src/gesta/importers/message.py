@@ -26,10 +26,8 @@ SAME: Mapping[str, str] = MappingProxyType({"developer": "system", "function": "
 SHOWN_AS: Mapping[str, str] = MappingProxyType({"image_url": "image", "input_audio": "audio"})
 """What a note calls a part; of other types, the type itself."""
 KEPT = members_of(
-    """
-    role content name weight refusal audio annotations tool_calls tool_call_id function_call reasoning_content type
-    function index id cache_control provider_specific_fields call
-    """
+    """role content name weight refusal audio annotations tool_calls tool_call_id function_call reasoning_content type
+    function index id cache_control provider_specific_fields call"""
 )
 """Members of messages and calls that are known, where they are kept."""
 CUT = "The source ends here, before an answer, and does not say why."
@@ -112,6 +110,23 @@ def made(call: Any, oddities: Oddities, form: Form, by: str = "assistant") -> Ma
     call_id, more = first(members, form.id), inner.rest() if within else None
     rest = members.rest()
     return Made(name=name, args=args, id=call_id or None, extra={**(rest or {}), form.inside: more} if more else rest)
+
+
+def tool(given: Any, oddities: Oddities) -> dict[str, Any] | None:
+    """Read one definition as `{name, description, args_schema}`; what else it says is under `extra`."""
+    function = given.get("function") if isinstance(given, dict) else None
+    if not isinstance(function, dict) or not isinstance(function.get("name"), str):
+        oddities["wrong-type"] += 1
+        return None
+    around, members = Members(given, oddities), Members(function, oddities)
+    around.take("function", dict)
+    around.drop("type", "function")
+    made: dict[str, Any] = {"name": members.take("name", str)}
+    made["description"] = members.take("description", str) or ""
+    made["args_schema"] = members.take("parameters", dict) or {}
+    more = members.rest()
+    rest = (around.rest() or {}) | ({"function": more} if more else {})
+    return made | ({"extra": rest} if rest else {})
 
 
 def first(members: Members, keys: tuple[str, ...]) -> str | None:

@@ -9,8 +9,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from gesta.importers.chat import Said
-from gesta.importers.foreign import Members, Oddities, merged, same
-from gesta.importers.message import is_parts
+from gesta.importers.foreign import Members, Oddities, merged, object_of, same
+from gesta.importers.message import is_parts, tool
 
 PLAIN = ("role", "content", "tool_calls", "tool_call_id", "function_call")
 """Members of a message by which it is known again."""
@@ -38,8 +38,8 @@ def _told(members: dict[str, Any]) -> dict[str, Any]:
 
 def message_of(line: Object) -> Object | None:
     """Return the message of a response: of its first choice, or of what was made of it."""
-    choices, outputs = _object(line.get("response")).get("choices"), line.get("outputs")
-    message = _object(_first(choices)).get("message")
+    choices, outputs = object_of(line.get("response")).get("choices"), line.get("outputs")
+    message = object_of(_first(choices)).get("message")
     output = _first(outputs)
     if isinstance(message, dict):
         return message | {"role": "assistant"}
@@ -90,8 +90,8 @@ def plain(message: Any) -> Object:
 
 
 def _plain_call(call: Any) -> Object:
-    function = _object(_object(call).get("function"))
-    known = {"id": _object(call).get("id"), "name": function.get("name"), "arguments": function.get("arguments")}
+    function = object_of(object_of(call).get("function"))
+    known = {"id": object_of(call).get("id"), "name": function.get("name"), "arguments": function.get("arguments")}
     return known if function else known | {"call": call}
 
 
@@ -108,25 +108,12 @@ def marks_of(message: Any) -> Object | None:
 
 def tools_of(given: Any) -> tuple[list[Object], Any]:
     """Read what a model was offered, and give what cannot be read."""
-    every = given if isinstance(given, list) else []
-    tools, odd = list[Object](), [] if given is None or isinstance(given, list) else [given]
-    for one in every:
-        function = _object(_object(one).get("function"))
-        if not isinstance(function.get("name"), str):
-            odd.append(one)
-            continue
-        known = {"name": function["name"], "description": function.get("description") or ""}
-        known["args_schema"] = function.get("parameters") or {}
-        more = {key: function[key] for key in function if key not in ("name", "description", "parameters")}
-        around = {key: one[key] for key in one if key != "function" and (key, one[key]) != ("type", "function")}
-        rest = around | ({"function": more} if more else {})
-        tools.append(known | ({"extra": rest} if rest else {}))
-    return tools, odd
+    every = given if isinstance(given, list) else [] if given is None else [given]
+    read = [tool(one, Oddities()) for one in every]  # a log says it again with every request
+    return [one for one in read if one is not None], [
+        one for one, made in zip(every, read, strict=True) if made is None
+    ]
 
 
 def _first(given: Any) -> Any:
     return given[0] if isinstance(given, list) and given else None
-
-
-def _object(value: Any) -> Object:
-    return value if isinstance(value, dict) else {}

@@ -13,7 +13,7 @@ from typing import Any
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from gesta.importers.chat import NAMELESS, Made, Said, arguments
+from gesta.importers.chat import Made, Said, arguments, call_content
 from gesta.importers.foreign import Oddities, digest_json, same
 from gesta.importers.framework_message import Item
 from gesta.importers.spans import Spans, When
@@ -209,22 +209,7 @@ class Retold:
         return entry.causes[0] if isinstance(entry.content, ToolCallContent | ThoughtContent) else seq
 
     def _call(self, made: Made, completion: int, hearing: Hearing) -> int:
-        args, meta = arguments(made.args)
-        odd = {
-            "bad-arguments": meta is not None,
-            "call-without-name": not made.name,
-            "missing-call-id": not made.id,
-            "repeated-call-id": made.id in self._ids,
-        }
-        self._oddities.update(name for name, found in odd.items() if found)
-        content = ToolCallContent(
-            tool_name=made.name or NAMELESS,
-            tool_args=args,
-            tool_call_id=made.id,
-            status="error" if meta else "success",
-            meta=meta,
-            extra=made.extra,
-        )
+        content = call_content(made, self._ids, self._oddities)
         seq = self._spans.write(content, hearing.span, hearing.when, (completion,))
         self.waiting[seq] = Waits(made.id, made.name, args_digest(made.args))
         if made.id:

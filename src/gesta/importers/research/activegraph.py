@@ -90,13 +90,10 @@ class Owners(Struct):
 
 
 MEMBERS = KEPT | members_of(
-    """
-    component phase event_type task_id run_id turn_index state_hash message_role tool_name parent_event_id timestamp
+    """component phase event_type task_id run_id turn_index state_hash message_role tool_name parent_event_id timestamp
     payload is_audio is_final_chunk contains_speech cost usage raw_data generation_time_seconds errors turn_idx
-    requestor error reasoning
-    """
+    requestor error reasoning"""
 )
-"""Members that are kept without a place of their own."""
 
 
 def read(source: Source, oddities: Oddities) -> Iterator[Foreign]:

@@ -13,10 +13,19 @@ from typing import Any
 from msgspec.structs import replace
 
 from gesta.importers.chat import Chat, Said
-from gesta.importers.foreign import Foreign, Members, Oddities, digest_json, identical, plain_name
+from gesta.importers.foreign import (
+    Foreign,
+    Members,
+    Oddities,
+    digest_json,
+    each_document,
+    identical,
+    list_in,
+    plain_name,
+)
 from gesta.importers.format import Format, members_of
 from gesta.importers.message import CUT, KEPT, Form, ends_answered, is_parts, said
-from gesta.importers.source import BadImport, Document, Source
+from gesta.importers.source import Document, Source
 from gesta.kinds import Error, Reason
 
 NAMED = ("pipeline_name", "suite_name", "user_task_id", "attack_type", "injection_task_id")
@@ -25,47 +34,27 @@ HIDDEN = ("thinking", "redacted_thinking")
 """Parts that were not shown; what can be read of them is a thought."""
 FORM = Form(name=("function",), arguments=("args",), types=(), text="content", hidden=HIDDEN)
 MEMBERS = KEPT | members_of(
-    """
-    path suite_name pipeline_name user_task_id injection_task_id injections attack_type messages error utility
+    """path suite_name pipeline_name user_task_id injection_task_id injections attack_type messages error utility
     security duration benchmark_version evaluation_timestamp agentdojo_package_version tool_call args
-    placeholder_args
-    """
+    placeholder_args"""
 )
-"""Members that are kept without a place of their own."""
 
 
 def read(source: Source, oddities: Oddities) -> Iterator[Foreign]:
     """Read the runs of a file, one at a time. Raises BadImport."""
-    ids: set[str] = set()
-    for document in source.documents():
-        run = _run(document, source.path, oddities)
-        while run.id in ids:
-            run.id += f"~{document.place}"
-        ids.add(run.id)
-        yield run
-    oddities["no-conversations"] += not ids
+    return each_document(source, oddities, lambda document, words, odd: _run(document, source.path, words, odd))
 
 
-def _run(document: Document, path: str, oddities: Oddities) -> Foreign:
+def _run(document: Document, path: str, words: str, oddities: Oddities) -> Foreign:
     whole = document.value
-    messages = whole.get("messages") if isinstance(whole, dict) else None
-    if not isinstance(messages, list):
-        where = f"document {document.place + 1}" + (f", {document.path!r}" if document.path else "")
-        raise BadImport(path, f"expected a run with its list of messages, found something else in {where}")
+    missing = f"expected a run with its list of messages, found something else in {words}"
+    messages = list_in(whole, "messages", path, missing)
     name = plain_name(whole.get("pipeline_name")) or "agent"
     chat = Chat(name, oddities)
-    if document.path:
-        chat.note("path", document.path)
-    for key, value in whole.items():
-        if key != "messages" and value is not None:
-            chat.note(key, value)
+    chat.notes({"path": document.path or None})
+    chat.notes(whole, ("messages",))
     waiting: list[Any] = []
-    for place, message in enumerate(messages):
-        words = said(message, {}, oddities, FORM)
-        if words is None:
-            chat.unreadable(message, place)
-        else:
-            chat.take(_told(words, message, waiting, oddities), place)
+    chat.hear(messages, lambda message, _: _said(message, waiting, oddities))
     reason, error = _ending(whole.get("error"), messages)
     entries = chat.finish(reason, error, inferred=reason != "failed")
     return Foreign(id=_own(document), name=name, digest=digest_json(whole), entries=entries, plain=True)
@@ -87,12 +76,15 @@ def _ending(error: Any, messages: list[Any]) -> tuple[Reason, Error | None]:
     return "limit", Error(type="steps", message=CUT)
 
 
-def _told(words: Said, message: dict[str, Any], waiting: list[Any], oddities: Oddities) -> Said:
-    """Read what a message says beside its words.
+def _said(message: Any, waiting: list[Any], oddities: Oddities) -> Said | None:
+    """Read a message; `None` if it is not a message.
 
     Args:
         waiting: calls of the last assistant message without a result, as they came; kept up to date.
     """
+    words = said(message, {}, oddities, FORM)
+    if words is None:
+        return None
     if words.role == "tool":
         return _result(words, message, waiting, oddities)
     if words.role == "assistant":

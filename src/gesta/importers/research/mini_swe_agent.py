@@ -24,7 +24,9 @@ from gesta.importers.foreign import (
     Oddities,
     digest_json,
     each_document,
+    list_in,
     merged,
+    object_of,
     plain_name,
     same,
     told,
@@ -33,7 +35,7 @@ from gesta.importers.foreign import (
 from gesta.importers.format import Format, members_of
 from gesta.importers.message import CUT, KEPT, said
 from gesta.importers.openai_exchange import left_of_choices
-from gesta.importers.source import BadImport, Document, Source
+from gesta.importers.source import Document, Source
 from gesta.kinds import AssistantContent, Error, KeyValueContent, Kind, Reason
 
 AGENT, TOOL = "mini-swe-agent", "bash"
@@ -49,13 +51,10 @@ OBSERVED = ("returncode", "raw_output")
 MADE = (Kind.ChatCompletion, Kind.ToolCall)
 Object = dict[str, Any]
 MEMBERS = KEPT | members_of(
-    """
-    path info trajectory_format instance_id extra actions action raw_output returncode exception exception_info
+    """path info trajectory_format instance_id extra actions action raw_output returncode exception exception_info
     exception_type traceback response cost timestamp model_response interrupt_type exit_status submission
-    exception_str object created system_fingerprint
-    """
+    exception_str object created system_fingerprint"""
 )
-"""Members that are kept without a place of their own."""
 
 
 def read(source: Source, oddities: Oddities) -> Iterator[Foreign]:
@@ -65,18 +64,14 @@ def read(source: Source, oddities: Oddities) -> Iterator[Foreign]:
 
 def _run(document: Document, path: str, words: str, oddities: Oddities) -> Foreign:
     whole = document.value
-    messages = whole.get("messages") if isinstance(whole, dict) else None
-    if not isinstance(messages, list):
-        raise BadImport(path, f"expected a trajectory with its list of messages, found something else in {words}")
-    info = _object(whole.get("info"))
+    missing = f"expected a trajectory with its list of messages, found something else in {words}"
+    messages = list_in(whole, "messages", path, missing)
+    info = object_of(whole.get("info"))
     ending = _Ending(info, messages)
-    model = plain_name(_object(_object(info.get("config")).get("model")).get("model_name")) or None
+    model = plain_name(object_of(object_of(info.get("config")).get("model")).get("model_name")) or None
     chat = Chat(AGENT, oddities, model)
-    if document.path:
-        chat.note("path", document.path)
-    for key, value in whole.items():
-        if key != "messages" and value is not None:
-            chat.note(key, ending.summary() if value is info else value)
+    chat.notes({"path": document.path or None})
+    chat.notes({**whole, "info": ending.summary() if info else whole.get("info")}, ("messages",))
     if model is not None and (not messages or _role(messages[0]) != "system"):
         chat.header(None)
     steps = _Steps(chat, ending, oddities)
@@ -93,7 +88,7 @@ class _Ending:
     def __init__(self, info: Object, messages: list[Any]) -> None:
         self._info, self._empty = info, not messages
         last: Object = next((message for message in reversed(messages) if _role(message) == EXIT), {})
-        extra, text = _object(last.get("extra")), last.get("content")
+        extra, text = object_of(last.get("extra")), last.get("content")
         self.text = text if isinstance(text, str) else ""
         self.status = extra.get("exit_status") if info.get("exit_status") is None else info["exit_status"]
         self._answered = isinstance(self.status, str) and ENDINGS.get(self.status) == "answered"
@@ -132,7 +127,7 @@ class _Steps:
 
     def take(self, message: Any, place: int) -> None:
         """Add one message."""
-        extra = _object(message.get("extra")) if isinstance(message, dict) else {}
+        extra = object_of(message.get("extra")) if isinstance(message, dict) else {}
         bare = {key: message[key] for key in message if key != "extra"} if extra else message
         if _role(bare) == EXIT:
             self._exit(bare, extra, place)
@@ -227,10 +222,6 @@ def _action(action: Any) -> Made:
 
 def _role(message: Any) -> Any:
     return message.get("role") if isinstance(message, dict) else None
-
-
-def _object(value: Any) -> Object:
-    return value if isinstance(value, dict) else {}
 
 
 FORMATS = (

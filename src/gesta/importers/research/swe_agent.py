@@ -23,14 +23,16 @@ from gesta.importers.foreign import (
     Oddities,
     digest_json,
     each_document,
+    list_in,
     merged,
+    object_of,
     plain_name,
     told,
     without_keys,
 )
 from gesta.importers.format import Format, members_of
 from gesta.importers.message import CUT, KEPT, said
-from gesta.importers.source import BadImport, Document, Source
+from gesta.importers.source import Document, Source
 from gesta.importers.unpacked import loads
 from gesta.kinds import AssistantContent, Error, KeyValueContent, Kind, Reason
 
@@ -62,12 +64,9 @@ LIST, STEPS, SETTINGS = "history", "trajectory", "replay_config"
 MADE = (Kind.ChatCompletion, Kind.ToolCall, Kind.ToolResult)
 Object = dict[str, Any]
 MEMBERS = KEPT | members_of(
-    """
-    path environment info history trajectory replay_config step observation message_type action thought
-    thinking_blocks is_demo tool_call_ids agent state query response execution_time extra_info
-    """
+    """path environment info history trajectory replay_config step observation message_type action thought
+    thinking_blocks is_demo tool_call_ids agent state query response execution_time extra_info"""
 )
-"""Members that are kept without a place of their own."""
 
 
 def read(source: Source, oddities: Oddities) -> Iterator[Foreign]:
@@ -77,19 +76,15 @@ def read(source: Source, oddities: Oddities) -> Iterator[Foreign]:
 
 def _run(document: Document, path: str, words: str, oddities: Oddities) -> Foreign:
     whole = document.value
-    history = whole.get(LIST) if isinstance(whole, dict) else None
-    if not isinstance(history, list):
-        raise BadImport(path, f"expected a run with a list {LIST!r}, found something else in {words}")
-    settings, info, steps = _settings(whole.get(SETTINGS)), _object(whole.get("info")), whole.get(STEPS)
+    history = list_in(whole, LIST, path, f"expected a run with a list {LIST!r}, found something else in {words}")
+    settings, info, steps = _settings(whole.get(SETTINGS)), object_of(whole.get("info")), whole.get(STEPS)
     reason, error, sure = _ending(info.get("exit_status"), history, oddities)
     submission = info.get("submission")
     answer = submission if reason == "answered" and isinstance(submission, str) else None
     notes = {key: whole[key] for key in whole if key != LIST and (key != STEPS or not isinstance(steps, list))}
     notes |= {SETTINGS: settings} | ({} if answer is None else {"info": _without(info, "submission")})
     chat = Chat(AGENT, oddities, plain_name(_inside(settings, "agent", "model", "name")) or None)
-    for key, value in ({"path": document.path or None} | notes).items():
-        if value is not None:
-            chat.note(key, value)
+    chat.notes({"path": document.path or None} | notes)
     run = _History(chat, history, steps if isinstance(steps, list) else [], oddities)
     for place, message in enumerate(history):
         run.take(message, place)
@@ -149,7 +144,7 @@ class _History:
         """Add the steps after the last message, and what was submitted."""
         self._settle()
         for step in self._steps:
-            given = _object(step)
+            given = object_of(step)
             text, action = given.get("response"), given.get("action")
             if (isinstance(text, str) and text) or (isinstance(action, str) and action):
                 words = Said(role="assistant", text=text if isinstance(text, str) else "")
@@ -165,7 +160,7 @@ class _History:
     def _completion(self, words: Said, own: Members, step: Any, place: int | None) -> None:
         self._settle()
         thought, action, calls = own.take("thought", str), own.take("action", str), words.calls
-        beside = Members(_object(step), self._oddities)
+        beside = Members(object_of(step), self._oddities)
         for key, known in (("response", words.text), ("thought", thought), ("action", action)):
             beside.drop(key, known)
         if action and not calls:
@@ -251,16 +246,12 @@ def _settings(given: Any) -> Any:
 
 def _inside(value: Any, *keys: str) -> Any:
     for key in keys:
-        value = _object(value).get(key)
+        value = object_of(value).get(key)
     return value
 
 
 def _without(members: Object, *keys: str) -> Object:
     return {key: members[key] for key in members if key not in keys}
-
-
-def _object(value: Any) -> Object:
-    return value if isinstance(value, dict) else {}
 
 
 FORMATS = (

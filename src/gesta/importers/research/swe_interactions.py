@@ -80,12 +80,9 @@ class Sent(Struct, frozen=True):
 
 
 MEMBERS = KEPT | members_of(
-    """
-    timestamp type error request_params messages model temperature top_p tools response outputs cost input_tokens
-    output_tokens marks shown created object choices usage system_fingerprint stream max_tokens stop tool_choice
-    """
+    """timestamp type error request_params messages model temperature top_p tools response outputs cost input_tokens
+    output_tokens marks shown created object choices usage system_fingerprint stream max_tokens stop tool_choice"""
 )
-"""Members that are kept without a place of their own."""
 
 
 def read(source: Source, oddities: Oddities) -> Iterator[Foreign]:

@@ -12,7 +12,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from gesta.importers.chat import Chat, Said
-from gesta.importers.foreign import Foreign, Members, Oddities, digest_json, plain_name
+from gesta.importers.foreign import Foreign, Members, Oddities, digest_json, list_in, object_of, plain_name
 from gesta.importers.format import Format, members_of
 from gesta.importers.message import KEPT, Form, said
 from gesta.importers.source import BadImport, Piece, Source
@@ -40,8 +40,8 @@ class File:
     """What holds for all simulations of a file."""
 
     def __init__(self, members: dict[str, Any]) -> None:
-        info = _object(members.get("info"))
-        agent, environment = _object(info.get("agent_info")), _object(info.get("environment_info"))
+        info = object_of(members.get("info"))
+        agent, environment = object_of(info.get("agent_info")), object_of(info.get("environment_info"))
         policy = environment.get("policy")
         self.policy = policy if isinstance(policy, str) else None
         self.model = plain_name(agent.get("llm")) or None
@@ -56,14 +56,11 @@ class File:
 
 
 MEMBERS = KEPT | members_of(
-    """
-    results timestamp info tasks simulations simulation_index task id task_id start_time end_time duration
+    """results timestamp info tasks simulations simulation_index task id task_id start_time end_time duration
     termination_reason agent_cost user_cost reward_info messages trial seed mode policy hallucination_retries_used
     is_audio is_final_chunk contains_speech cost usage raw_data generation_time_seconds errors turn_idx requestor
-    error reasoning ticks effect_timeline speech_environment
-    """
+    error reasoning ticks effect_timeline speech_environment"""
 )
-"""Members that are kept without a place of their own."""
 
 
 def read(source: Source, oddities: Oddities) -> Iterator[Foreign]:
@@ -82,26 +79,18 @@ def read(source: Source, oddities: Oddities) -> Iterator[Foreign]:
 
 
 def _simulation(piece: Piece, file: File, path: str, oddities: Oddities) -> Foreign:
-    whole = _object(piece.value)
-    messages = whole.get("messages")
-    if not isinstance(messages, list):
-        raise BadImport(path, f"expected a simulation with a list of messages, found none at {piece.path}")
+    whole = object_of(piece.value)
+    missing = f"expected a simulation with a list of messages, found none at {piece.path}"
+    messages = list_in(whole, "messages", path, missing)
     chat = Chat(file.agent, oddities, file.model)
     chat.note("results", file.rest)
     task = file.tasks.get(plain_name(whole.get("task_id")))
     if task is not None:
         chat.note("task", task)
-    for key, value in whole.items():
-        if key != "messages" and value is not None:
-            chat.note(key, value)
+    chat.notes(whole, ("messages",))
     if file.policy is not None or file.model is not None:
         chat.header(file.policy, inferred=("instructions",) if file.policy else ())
-    for place, message in enumerate(messages):
-        words = spoken(message, place, oddities)
-        if words is None:
-            chat.unreadable(message, place)
-        else:
-            chat.take(words, place)
+    chat.hear(messages, lambda message, place: spoken(message, place, oddities))
     own = plain_name(whole.get("id")) or plain_name(whole.get("task_id"), whole.get("trial")) or str(piece.place)
     reason, error, inferred = ending(whole.get("termination_reason"), oddities)
     entries = chat.finish(reason, error, inferred=inferred)
@@ -153,10 +142,6 @@ def spoken(message: Any, place: int, oddities: Oddities) -> Said | None:
         sure=sure,
         extra=members.rest(),
     )
-
-
-def _object(value: Any) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
 
 
 FORMATS = (

@@ -28,12 +28,9 @@ TICK_MEMBERS = SIDES.keys() | members_of(
     "tick_id timestamp agent_tool_calls agent_tool_results user_tool_calls user_tool_results user_transcript"
 )
 MEMBERS = members_of(
-    """
-    path id task_id timestamp start_time end_time duration termination_reason trial seed mode agent_cost user_cost
-    reward_info messages ticks policy hallucination_retries_used
-    """
+    """path id task_id timestamp start_time end_time duration termination_reason trial seed mode agent_cost user_cost
+    reward_info messages ticks policy hallucination_retries_used"""
 )
-"""Members that are kept without a place of their own."""
 
 
 def read(source: Source, oddities: Oddities) -> Iterator[Foreign]:

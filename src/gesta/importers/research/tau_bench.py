@@ -19,12 +19,7 @@ AGENT = "agent"
 STOP = "###STOP###"
 LAST_TOOLS = ("transfer_to_human_agents",)
 """Tools that end a trial."""
-MEMBERS = KEPT | members_of(
-    """
-    task_id reward info trial traj
-    """
-)
-"""Members that are kept without a place of their own."""
+MEMBERS = KEPT | members_of("""task_id reward info trial traj""")
 
 
 def read(source: Source, oddities: Oddities) -> Iterator[Foreign]:
@@ -44,16 +39,9 @@ def _trial(piece: Piece, path: str, oddities: Oddities) -> Foreign:
         where = f"{piece.path}.traj" if isinstance(piece.value, dict) else piece.path
         raise BadImport(path, f"expected a trial with its list of messages, found something else at {where}")
     chat = Chat(AGENT, oddities)
-    for key, value in piece.value.items():
-        if key != "traj" and value is not None:
-            chat.note(key, value)
+    chat.notes(piece.value, ("traj",))
     names: dict[str, str] = {}
-    for place, message in enumerate(messages):
-        one = said(message, names, oddities)
-        if one is None:
-            chat.unreadable(message, place)
-        else:
-            chat.take(one, place)
+    chat.hear(messages, lambda message, _: said(message, names, oddities))
     own = piece.value.get("task_id")
     name = plain_name(piece.place if own is None else own, piece.value.get("trial"))
     entries = chat.finish(*_ending(messages[-1] if messages else None), inferred=True)

@@ -27,12 +27,7 @@ NOTHING = "None"
 DONE = "Transfer successful"
 """What the tool says that hands the person over, which ends a conversation."""
 LOST = Made(name=None, args=None, id=None, lost=True)
-MEMBERS = members_of(
-    """
-    path messages_display
-    """
-)
-"""Members that are kept without a place of their own."""
+MEMBERS = members_of("""path messages_display""")
 
 
 def read(source: Source, oddities: Oddities) -> Iterator[Foreign]:
@@ -50,9 +45,8 @@ def read(source: Source, oddities: Oddities) -> Iterator[Foreign]:
 
 def _transcript(document: Document, text: str, oddities: Oddities) -> Foreign:
     chat = Chat(AGENT, oddities)
-    for key, value in [("path", document.path or None), *document.value.items()]:
-        if key != TEXT and value is not None:
-            chat.note(key, value)
+    chat.notes({"path": document.path or None})
+    chat.notes(document.value, (TEXT,))
     before, *parts = ROLE.split(text)
     messages = list(zip(parts[::2], parts[1::2], strict=True))
     if before:

@@ -139,12 +139,9 @@ class Talk(Struct):
 
 
 MEMBERS = members_of(
-    """
-    path question question_ID ground_truth level is_correct is_corrected labels system_prompt role name content
-    history mistake_agent mistake_step mistake_reason
-    """
+    """path question question_ID ground_truth level is_correct is_corrected labels system_prompt role name content
+    history mistake_agent mistake_step mistake_reason"""
 )
-"""Members that are kept without a place of their own."""
 
 
 def read(source: Source, oddities: Oddities) -> Iterator[Foreign]:

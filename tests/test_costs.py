@@ -27,7 +27,7 @@ RESUMED = 74, 71
 RUNS = 200
 RUN_KB = 40
 """Of memory, of one of many runs at once whose model is asked for the third time; Python differs from version to version."""
-IMPORTED = (17, 35, 230, 2.2)
+IMPORTED = (16, 36, 230, 2.2)
 """Calls of Python and of C, and bytes beyond 1.05 times the file, of one more imported entry; statements of one more
 conversation."""
 STEPS = 60

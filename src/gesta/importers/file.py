@@ -183,7 +183,7 @@ class _Import:
 
     def _batch(self, foreign: Foreign, session: str) -> Batch:
         """Return a conversation as the rows of its run."""
-        first, unsure = foreign.entries[0], not any(entry.sure for entry in foreign.entries)
+        first, unsure = foreign.entries[0], True not in [entry.sure for entry in foreign.entries]
         origin: dict[str, Any] = {"format": self._format.name, "file": self._source.name}
         origin |= {"id": foreign.id, "digest": foreign.digest} | ({"inferred": ["at"]} if unsure else {})
         opened = Opened(session=session, name=foreign.name, record=self._record.info.id)
@@ -204,13 +204,14 @@ async def _digest(record: Record, run: str) -> str | None:
     return digest if isinstance(digest, str) else None
 
 
-def _whole(entries: list[ForeignEntry], keep: Keep, *, everywhere: bool) -> Iterator[Whole]:
-    """Yield entries as they are encoded, each with its time and its annotations.
+def _whole(entries: list[ForeignEntry], keep: Keep, *, everywhere: bool) -> list[Whole]:
+    """Return entries as they are encoded, each with its time and its annotations.
 
     Args:
         everywhere: whether no entry has a time that the source says, which the first entry says for all.
     """
-    at = next((entry.at for entry in entries if entry.at is not None), None) or utc_now()
+    made: list[Whole] = []
+    at = next(iter([entry.at for entry in entries if entry.at is not None]), None) or utc_now()
     for entry in entries:
         at = entry.at or at
         inferred = entry.inferred if entry.sure or everywhere else (*entry.inferred, "at")
@@ -224,7 +225,8 @@ def _whole(entries: list[ForeignEntry], keep: Keep, *, everywhere: bool) -> Iter
             notes = f'{{"message":{entry.message}{more}}}'
         else:
             notes = f'{{"inferred":{_listed(inferred)}}}' if inferred else None
-        yield entry.content, entry.span, entry.causes, notes, at
+        made.append((entry.content, entry.span, entry.causes, notes, at))
+    return made
 
 
 @cache

@@ -3,6 +3,7 @@
 import io
 import json
 import shlex
+import shutil
 import sqlite3
 import threading
 from collections.abc import Awaitable, Callable, Iterator
@@ -89,31 +90,37 @@ def counted(record: str, session: str) -> shop.Count:
     return shop.count(shop.place(record, session))
 
 
-def test_each_part_pays_back_once(record: str) -> None:
-    console = Typing()
+@pytest.fixture(scope="module")
+def played(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
+    """A record in which the demo was played once, which is only read, and what was said of it."""
+    record, console = str(tmp_path_factory.mktemp("demo") / "played.gesta"), Typing()
     assert play(Choices(record=record, yes=True), console) == 0
-    assert COUNTS in console.text
+    return record, console.text
+
+
+def test_each_part_pays_back_once(played: tuple[str, str]) -> None:
+    record, said = played
+    assert COUNTS in said
     for session in BOTH:
         assert counted(record, session) == shop.Count(fired=1, booked=1)
         begins = [entry.content for entry in entries(record, session) if isinstance(entry.content, BeginContent)]
         assert [begin.key for begin in begins] == ["m0", "m1", "m2", "m3"]
     assert opened(record, lambda found: found.verify()) == []
-    assert "ended with -9" in console.text
-    assert "the answer to part 1" in console.text
+    assert "ended with -9" in said
+    assert "the answer to part 1" in said
 
 
-def test_a_kill_after_the_commit_is_settled_by_asking_the_shop(record: str) -> None:
-    play(Choices(record=record, yes=True), Typing())
+def test_a_kill_after_the_commit_is_settled_by_asking_the_shop(played: tuple[str, str]) -> None:
+    record, _ = played
     found = [entry.content for entry in entries(record, "demo-1-crash")]
     assert [content.verdict for content in found if isinstance(content, ResolutionContent)] == ["done"]
     assert sum(isinstance(content, AttemptContent) for content in found) == 4
     assert bought_again(entries(record, "demo-1-crash")) == 0
 
 
-def test_what_it_tells_of_the_crash(record: str) -> None:
-    console = Typing()
-    play(Choices(record=record, yes=True), console)
-    told = console.text[console.text.index("killed   ") : console.text.index("tokens   ")]
+def test_what_it_tells_of_the_crash(played: tuple[str, str]) -> None:
+    _, said = played
+    told = said[said.index("killed   ") : said.index("tokens   ")]
     assert told == snapshot("""\
 killed    the child process ended with -9 (SIGKILL)
 shop      its table of refunds has 1 row
@@ -219,9 +226,10 @@ def test_ctrl_c_leaves_a_line_to_go_on_with(record: str) -> None:
     assert f"  gesta resume last gesta.demo:agent --record {record}\n" in console.text
 
 
-def test_each_showing_has_sessions_of_its_own(record: str) -> None:
+def test_each_showing_has_sessions_of_its_own(played: tuple[str, str], tmp_path: Path) -> None:
+    folder = shutil.copytree(Path(played[0]).parent, tmp_path / "copied")
+    record = str(folder / "played.gesta")
     shop.copy(shop.place(record, "demo-2-crash"))
-    assert play(Choices(record=record, yes=True), Typing()) == 0
     assert play(Choices(record=record, yes=True), Typing()) == 0
     assert sessions(record) == [*BOTH, "demo-3", "demo-3-crash"]
     assert {counted(record, session).booked for session in sessions(record)} == {1}
@@ -236,8 +244,10 @@ def test_what_it_says_fits_eighty_columns(tmp_path: Path, monkeypatch: pytest.Mo
     assert console.text.isascii()
 
 
-def test_the_commands_it_ends_with_exist(record: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    play(Choices(record=record, yes=True), Typing())
+def test_the_commands_it_ends_with_exist(
+    played: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record, _ = played
     monkeypatch.chdir(tmp_path)
     for command, _ in NEXT:
         done = anew(*shlex.split(command)[1:], "--record", record)
@@ -292,7 +302,7 @@ def event_of(reply: Reply) -> bytes:
 def server() -> Iterator[str]:
     handler = type("Handler", (Answering,), {})
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as listening:
-        threading.Thread(target=listening.serve_forever, daemon=True).start()
+        threading.Thread(target=listening.serve_forever, args=(0.01,), daemon=True).start()
         yield f"http://127.0.0.1:{listening.server_port}"
         listening.shutdown()
 
@@ -454,8 +464,8 @@ def test_tokens_that_nobody_counted_are_unknown() -> None:
     assert Usage(answered=2, unknown=1, given=10, taken=2).text == "10 in, 2 out; 1 of 2 answers came without a count"
 
 
-def test_a_body_that_is_sent_again_after_its_answer_is_counted(record: str) -> None:
-    play(Choices(record=record, yes=True), Typing())
+def test_a_body_that_is_sent_again_after_its_answer_is_counted(played: tuple[str, str]) -> None:
+    record, _ = played
     found = entries(record, "demo-1")
     assert usage(found).asked == 7
     assert bought_again(found + [entry for entry in found if entry.kind is Kind.Request][:2]) == 2

@@ -51,8 +51,8 @@ HEAD_OF_EMPTY, BLOCKS = empty_blocks()
     [
         pytest.param(answer(BOMB, "200 OK", PACKED), "unpacked_bytes", id="a gzip bomb of 40 MB"),
         pytest.param(endless(b"x" * 65536, b"data: "), "line_bytes", id="a line without end"),
-        pytest.param(endless(b"data: {}\n\n"), "lines", id="events without end"),
-        pytest.param(endless(b"data: {}\r\r"), "lines", id="events without end whose lines end in CR"),
+        pytest.param(endless(b"data: {}\n\n" * 100), "lines", id="events without end"),
+        pytest.param(endless(b"data: {}\r\r" * 100), "lines", id="events without end whose lines end in CR"),
         pytest.param(endless(b": " + b"x" * 65536 + b"\n\n"), "sent_bytes", id="comments without end"),
         pytest.param(endless(b"x" * 65536, b'{"a":"', media_type="application/json"), "sent_bytes", id="one value"),
         pytest.param(endless(b" " * 65536, media_type="text/plain"), "sent_bytes", id="blanks without end"),

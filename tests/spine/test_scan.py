@@ -7,6 +7,7 @@ import time
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.costs import LINEAR, growth
 
 from gesta.text.objects import DEEP, LEVELS, LONG, UNCLOSED, TextObject, objects
 
@@ -135,12 +136,8 @@ def test_an_object_of_100_kb_is_read_in_milliseconds() -> None:
     ],
 )
 def test_no_text_costs_more_than_its_length(piece: str) -> None:
-    text = piece * (120_000 // len(piece))
-    short, long = best_ms(text[: len(text) // 8]), best_ms(text, 3)
-    assert long < 24 * short + 1, (
-        "eight times the text costs eight times as much; were it squared, it would be 64 times"
-    )
-    assert long < 2000
+    assert growth(lambda size: objects(piece * (size // len(piece))), 30_000) < LINEAR
+    assert best_ms(piece * (120_000 // len(piece)), 1) < 2000
 
 
 def test_escaped_quotes_without_end_cost_no_more() -> None:

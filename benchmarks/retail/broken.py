@@ -261,8 +261,12 @@ async def drive(conversation: Conversation, spoilt: Broken, world: World, path: 
     return found
 
 
-async def drive_all(folder: Path, *, stream: bool = True, every: bool = False) -> list[tuple[str, str, Found]]:
-    """Drive the ten conversations, each broken in one way or two, or in every way: conversation, fault, counts."""
+async def drive_all(folder: Path, *, stream: bool | None = True, every: bool = False) -> list[tuple[str, str, Found]]:
+    """Drive the ten conversations, each broken in one way or two, or in every way: conversation, fault, counts.
+
+    Args:
+        stream: whether the replies come as streams; `None`: those of every second fault.
+    """
     conversations, template = load_conversations(FILE)[:CONVERSATIONS], folder / "template.db"
     World.create(template, load_database("tau2")).close()
     found = []
@@ -271,7 +275,8 @@ async def drive_all(folder: Path, *, stream: bool = True, every: bool = False) -
             if every or number % CONVERSATIONS == place:
                 path = folder / f"{place}-{number}.gesta"
                 with World.copy(template, folder / "world.db") as world:
-                    check = await drive(conversation, spoilt, world, path, stream=stream)
+                    streamed = number % 2 == 1 if stream is None else stream
+                    check = await drive(conversation, spoilt, world, path, stream=streamed)
                 found.append((conversation.id, spoilt.fault, check))
                 path.unlink()
     return found

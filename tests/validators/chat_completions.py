@@ -109,14 +109,14 @@ class Found(list[str]):
             path, value = stack.pop()
             match value:
                 case str():
-                    self.must(not SURROGATE.search(value), path, "lone surrogate in a string")
+                    self.must(value.isascii() or not SURROGATE.search(value), path, "lone surrogate in a string")
                 case float():
                     self.must(math.isfinite(value), path, "number must be finite")
                 case list():
                     stack += [(f"{path}[{at}]", item) for at, item in enumerate(value)]
                 case dict():
                     self.must(all(isinstance(key, str) for key in value), path, "keys must be strings")
-                    stack += [(f"{path} (a key)", key) for key in value if isinstance(key, str)]
+                    stack += [(f"{path} (a key)", key) for key in value if isinstance(key, str) and not key.isascii()]
                     stack += [(f"{path}.{ascii(key)[1:-1]}".removeprefix("$."), item) for key, item in value.items()]
                 case _:
                     self.must(isinstance(value, int | None), path, f"{type(value).__name__} is no JSON value")

@@ -97,6 +97,12 @@ def test_an_agent_that_cannot_be_run_is_named() -> None:
         crash_test("nowhere.py:agent", "Pay.")
 
 
+def test_a_step_between_points_is_at_least_one() -> None:
+    done = programs.run(["-m", "gesta.testing", "agent.py:agent", "Pay.", "--every", "0"])
+    assert done.returncode == 2
+    assert "argument --every: 0 is below 1" in done.stderr
+
+
 def lose(lines: list[Line]) -> list[Line]:
     return [*lines, Line(what="committed", life=1, run=run_of(lines), entries=(Written(999, "end", "00"),))]
 
@@ -156,10 +162,13 @@ def test_reports_are_summed_up() -> None:
 
 def test_turns_are_cancelled_and_writes_fail_in_the_process_that_goes_on(tmp_path: Path) -> None:
     (tmp_path / "careful.py").write_text(CAREFUL)
-    report = crash_test(f"{tmp_path}/careful.py:agent", "Pay.", cancel=True, fail=True, again=True, folder=tmp_path)
+    every = 1 if FULL else 3
+    words = ["--cancel", "--fail", "--again", "--every", str(every), "--json", "--folder", str(tmp_path)]
+    done = programs.run(["-m", "gesta.testing", f"{tmp_path}/careful.py:agent", "Pay.", *words])
+    report = msgspec.json.decode(done.stdout, type=Report)
     assert report.ok, report.wrong
-    points = (report.records - 2) // 4
-    assert points > 10
+    assert report.points > 10
+    points = len(range(0, report.points, every))
     assert report.records == 4 * points + 2
     assert (report.cancels, report.failed_writes) == (points, points)
     assert report.kills > 2 * points

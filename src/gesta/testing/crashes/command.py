@@ -40,12 +40,15 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--cancel", action="store_true", help="also cancel the turn at each point, and go on")
     parser.add_argument("--fail", action="store_true", help="also let the write after each point fail once, and go on")
     parser.add_argument("--again", action="store_true", help="also kill the process that takes the turn up")
+    parser.add_argument("--every", type=int, default=1, metavar="N", help="strike at each N-th point alone")
     given = parser.parse_args(words)
+    if given.every < 1:
+        parser.error(f"argument --every: {given.every} is below 1")
     chosen = [name for name in ("cancel", "fail", "again") if getattr(given, name)]
     try:
         with tempfile.TemporaryDirectory(prefix="gesta-crash-") as passing:
             ready(Path(passing))
-            report = swept(given.agent, given.message, given.folder or Path(passing), chosen)
+            report = swept(given.agent, given.message, given.folder or Path(passing), chosen, given.every)
     except (GestaError, OSError) as error:
         print(error, file=sys.stderr)
         return 2
@@ -53,11 +56,12 @@ def main(words: Sequence[str] | None = None) -> int:
     return 0 if report.ok else 1
 
 
-def swept(agent: str, messages: Sequence[str], folder: Path, chosen: Sequence[str] = ()) -> Report:
+def swept(agent: str, messages: Sequence[str], folder: Path, chosen: Sequence[str] = (), every: int = 1) -> Report:
     """Kill an agent at each of its write points; returns what was found.
 
     Args:
         chosen: `cancel`, `fail` and `again`: what else is done at each point, each time in a record of its own.
+        every: of so many points one is struck; the last record is killed at each all the same.
 
     Raises:
         GestaError: it could not be run.
@@ -72,7 +76,7 @@ def swept(agent: str, messages: Sequence[str], folder: Path, chosen: Sequence[st
         return one
 
     lived(scene("0"), 1, None)
-    for point in range(1, (points := judged(*scenes).points) + 1):
+    for point in range(1, (points := judged(*scenes).points) + 1, every):
         one = scene(str(point))
         lived(one, 1, point)
         lived(one, 2, None)

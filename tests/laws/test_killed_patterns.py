@@ -28,7 +28,7 @@ COMMITS = {"supervisor": 20, "errands": 18, "task": 20, "handed": 10, "asked": 4
 """So many commits, or more, has a life that nothing breaks off."""
 ALWAYS = {"supervisor": ("before", "after", "again"), "task": ("before", "after", "again")}
 """Where real processes are killed in short runs too; in full ones it is everywhere."""
-DIES, KILLED = (1, 1) if FULL else (5, 9)
+DIES, KILLED = (1, 1) if FULL else (7, 13)
 """Of so many places one is tried, where a process is played to die and where a real one is killed; in full runs each."""
 only_full = pytest.mark.skipif(not FULL, reason="takes long; GESTA_TESTS=full")
 plays = pytest.mark.parametrize("play", PLAYS)

@@ -13,9 +13,11 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
+from zlib import crc32
 
 import anyio
 import pytest
+from tests.conftest import sampled
 from tests.postgres import Server
 
 psycopg = pytest.importorskip("psycopg")
@@ -87,13 +89,23 @@ def ended(store: InlinePostgresStore) -> None:
         pass
 
 
-class TestPostgresStore(StoreContract):
-    kind: type[InlinePostgresStore] = PostgresStore
-    apart: type[InlinePostgresStore] = Apart
+KINDS: dict[str, tuple[type[InlinePostgresStore], type[InlinePostgresStore]]] = {
+    "loop": (PostgresStore, Apart),
+    "inline": (InlinePostgresStore, InlineApart),
+}
 
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run each test of the contract with one of both stores in short runs, and with each in full ones."""
+    if "kind" in metafunc.fixturenames:
+        metafunc.parametrize("kind", sampled(KINDS, 2, crc32(metafunc.function.__name__.encode())))
+
+
+class TestPostgresStore(StoreContract):
     @pytest.fixture(autouse=True)
-    def place(self, address: str) -> None:
+    def place(self, address: str, kind: str) -> None:
         self.address = address
+        self.kind, self.apart = KINDS[kind]
 
     async def open_store(self) -> Store:
         return self.kind.open(self.address)
@@ -112,11 +124,6 @@ class TestPostgresStore(StoreContract):
         holder.execute("SELECT pg_advisory_xact_lock($1)", (number(store.info.id),))
         store.writer._connection.execute("SET lock_timeout = 20")
         return holder.close
-
-
-class TestInlinePostgresStore(TestPostgresStore):
-    kind = InlinePostgresStore
-    apart = InlineApart
 
 
 # ---------------------------------------------------------------------------------------------------------- order

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.conftest import COSTLY
 from tests.postgres import Server
 
 import gesta
@@ -174,6 +175,7 @@ async def test_a_try_that_is_made_again_and_words_that_were_lost_are_told() -> N
     assert [event.type for event in afterwards if event.type != "explain"] == ["retract", "retry", "answer", "end"]
 
 
+@COSTLY
 @given(st.integers(0, 10_000))
 async def test_whoever_follows_again_after_any_event_hears_the_rest_and_nothing_twice(seed: int) -> None:
     lot = random.Random(seed)

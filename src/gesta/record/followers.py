@@ -187,9 +187,8 @@ class Follower:
             raise self._failure or RecordError(CLOSED.format(after=self._told))
         found = self._waiting.popleft()
         if isinstance(found, Entry):
-            if found.seq > self.runs[found.run] + 1:
-                await self._fill(found)
-            return self._take_entry(found)
+            missed = await self._missed(found) if found.seq > self.runs[found.run] + 1 else []
+            return missed + self._take_entry(found)
         if found is not None:
             return self._take_words(*found)
         told: list[Event] = []
@@ -230,14 +229,16 @@ class Follower:
             else:
                 await _advance(order, run, source)
 
-    async def _fill(self, before: Entry) -> None:
-        """Add what a fork shares with its base, of which nothing is told again."""
+    async def _missed(self, before: Entry) -> list[Event]:
+        """Add entries of a run that were not handed out. What a fork shares with its base is not told again."""
+        told: list[Event] = []
         async for page in pages(self._watch.store, before.run, self.runs[before.run]):
             for entry in page:
                 if entry.seq >= before.seq:
-                    return
-                self.runs[entry.run] = entry.seq
-                self._events.add(entry)
+                    return told
+                events = self._take_entry(entry)
+                told += events if entry.shared_from is None else []
+        return told
 
     def _take_entry(self, entry: Entry) -> list[Event]:
         """Return what is told of an entry, and the words that waited for it."""

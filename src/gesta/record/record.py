@@ -5,7 +5,16 @@ it. Only who holds a run's lease appends to it. Everybody else puts a letter int
 """
 
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterable, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Coroutine,
+    Iterable,
+    Sequence,
+)
 from contextlib import aclosing, asynccontextmanager
 from datetime import datetime
 from typing import Any, Unpack, cast
@@ -114,7 +123,7 @@ class Record(Inbox):
 
     async def follow(
         self, name: str, *, after: int | str = 0, until_end: bool = False, most: int = MOST_WAITING
-    ) -> AsyncIterator[Event]:
+    ) -> AsyncGenerator[Event, None]:
         """Yield the events of a run, or of all runs of a session: what is on record, and then what comes, for ever.
 
         Args:

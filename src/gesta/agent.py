@@ -120,9 +120,8 @@ class Agent(Struct, Generic[T], frozen=True, metaclass=Spelled):
 
     def __post_init__(self) -> None:
         """Refuse two tools of one name: a model could not tell them apart."""
-        if self.hooks is not None and self.program is not None:
-            found = f"Agent {self.name!r} has a program and hooks, which are asked where a model is"
-            raise AgentError(f"{found}. Have the program check, or give the hooks to the agents that it calls.")
+        if self.hooks is not None or self.deps is not None or self.instructions.__class__ is not str:
+            self._refuse_values()
         for each in self.tools:
             if not isinstance(each, Tool):
                 name = getattr(each, "__name__", repr(each))
@@ -141,6 +140,22 @@ class Agent(Struct, Generic[T], frozen=True, metaclass=Spelled):
         for name in names:
             if names.count(name) > 1:
                 raise BadTool(f"Agent {self.name!r} has two tools named {name!r}. Give one another: tool(name='...').")
+
+    def _refuse_values(self) -> None:
+        """Raise AgentError for a value where a function is wanted, and for hooks of a program."""
+        wanted = ""
+        if not isinstance(self.instructions, str) and not callable(self.instructions):
+            wanted = f"instructions={self.instructions!r:.60}, expected a text, or a function of a gesta.Context"
+        elif self.deps is not None and not callable(self.deps):
+            wanted = (
+                f"deps={self.deps!r:.60}, expected a function that makes them; a value goes to record.run(deps=...)"
+            )
+        elif self.hooks is not None and not isinstance(self.hooks, Hooks):
+            wanted = f"hooks={self.hooks!r:.60}, expected gesta.hooks.Hooks(message=..., call=..., answer=...)"
+        elif self.hooks is not None and self.program is not None:
+            wanted = "a program and hooks, which are asked where a model is; have the program check instead"
+        if wanted:
+            raise AgentError(f"Agent {self.name!r} has {wanted}.")
 
     def _refuse_texts(self) -> None:
         """Raise BadTool for a tool that ends the turn with a text which is no answer of the type."""

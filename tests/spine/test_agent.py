@@ -1,10 +1,13 @@
 """An agent is a frozen description, and its digest says whether it is the same one."""
 
+from typing import Any
+
 import msgspec
 import pytest
 
 import gesta
 from gesta.address import bind
+from gesta.errors import AgentError
 
 
 def agent(**more) -> gesta.Agent:
@@ -37,3 +40,16 @@ def test_whatever_settings_hold_the_digest_is_the_same_with_and_without_what_is_
     known: dict[bytes, str] = {}
     one = agent(settings={"odd": odd})
     assert one.ref(known) == one.ref(known) == one.ref()
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"instructions": 5}, "instructions=5, expected a text, or a function"),
+        ({"deps": {"shop": 1}}, r"deps=\{'shop': 1\}, expected a function that makes them"),
+        ({"hooks": [print]}, "hooks=.*, expected gesta.hooks.Hooks"),
+    ],
+)
+def test_a_value_where_a_function_is_wanted_is_refused_with_what_to_write(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(AgentError, match=f"Agent 'a' has {said}"):
+        gesta.Agent("a", model=gesta.scripted("Hi."), **given)

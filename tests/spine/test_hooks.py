@@ -26,7 +26,7 @@ def test_a_program_has_no_hooks_and_the_digest_of_an_agent_names_them() -> None:
         return ""
 
     hooks = Hooks(message=lambda _text, _context: None)
-    with pytest.raises(AgentError, match="has a program and hooks"):
+    with pytest.raises(AgentError, match="a program and hooks"):
         gesta.Agent("a", program=program, hooks=hooks)
 
     def digest(**changes: Hooks) -> str:

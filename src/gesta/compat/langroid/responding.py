@@ -87,12 +87,15 @@ def take_in_document(context: RunContext, doc: ChatDocument) -> None:
 
 def take_in_answer(context: RunContext, doc: ChatDocument) -> None:
     """Write what a sub-task answered to calls that still wait, where a person spoke before the model was asked."""
-    calls, own, trail = set(context.live.state.calls), context.live.log.run, list(context.trail)
-    while trail and not calls & {*trail[0].metadata.calls}:
-        del trail[0]
-    answers = [each for each in trail if (key := id_of(each.metadata.id)) is not None and key[0] != own]
-    if answers and answers[0] is not doc and trail[0].metadata.sender == Entity.LLM:
-        take_in_document(context, answers[0])
+    calls, answer = set(context.live.state.calls), None
+    for each in reversed(context.trail if calls else ()):
+        key = id_of(each.metadata.id)
+        if key is not None and key[0] != context.live.log.run:
+            answer = each
+        elif each.metadata.sender == Entity.LLM and each.metadata.calls:
+            if answer is not None and answer is not doc and calls & {*each.metadata.calls}:
+                take_in_document(context, answer)
+            return
 
 
 async def ask(context: RunContext, choice: Any = "auto") -> list[Entry]:

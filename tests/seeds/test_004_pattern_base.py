@@ -556,6 +556,8 @@ async def test_a_sub_agent_that_fails_and_equal_goals_are_findings_all_the_same(
     assert [[types[id] for id in node.derived_from] for node in findings] == [["Conclusion"]] * 3
     (synthesis,) = [node for node in nodes if node.type == "Synthesis"]
     assert {node.id for node in findings} < {*synthesis.derived_from}
+    (read,) = [node for node in nodes if node.type == "Question" and node.text.startswith('{"results"')]
+    assert {*read.derived_from} == {node.id for node in findings}, "who sums up has read them all"
 
 
 async def test_a_finding_has_the_number_of_its_goal_whichever_comes_first() -> None:

@@ -21,7 +21,7 @@ Found = Sequence[tuple[str, Result]]
 async def fan_out(
     verbs: Verbs, sent: Sequence[AgentRequest], workers: Mapping[str, Agent], first: int, cause: Cause
 ) -> Found:
-    """Return what sub-agents found that took requests, all at once, in the order of the requests.
+    """Return the findings of the sub-agents that took requests, all at once, in the order of the requests.
 
     Args:
         first: place of the first request among the findings of the turn.

@@ -85,6 +85,8 @@ class PatternTurn:
         self.last: Cause = verbs.question
         """What the next node derives from, unless another cause is named."""
         self._parts: list[Cause] = []
+        self._read: list[Cause] = []
+        """What sub-agents found, until a role is asked to make something of it."""
         self._context: UserAwareContext | None = None
 
     async def advance(self, question: str, pattern: Stepping, workers: Mapping[str, Agent]) -> str:
@@ -123,9 +125,10 @@ class PatternTurn:
     async def _joined(
         self, request: AgentRequest, sent: Sequence[AgentRequest], pattern: Stepping, workers: Mapping[str, Agent]
     ) -> AgentRequest:
-        """Return the request with what sub-agents found who took what was sent to them."""
+        """Return the request of the next step, with the findings of the sub-agents that took what was sent."""
         first = len(self._parts)
         found = await fan_out(self.verbs, sent, workers, first, self.last)
+        self._read = [result.seq for _, result in found]
         for place, (goal, result) in enumerate(found, first):
             at = (request.user, request.collection, self.respond, request.streaming)
             await pattern.emit_finding_triples(self, self.verbs.live.log.run, place, goal, result.text, *at)
@@ -209,11 +212,11 @@ class PatternTurn:
                     heard.append(event.content)
                     await chunk_callback(event.content, False)
 
-        named = self._named(id, dict(variables))
+        named, causes, self._read = self._named(id, dict(variables)), self._read or [self.last], []
         async with receive, anyio.create_task_group() as group:
             group.start_soon(tell)
             with send:
-                said = await self.verbs.call(agent, dict(variables), named, causes=[self.last], hear=send.send_nowait)
+                said = await self.verbs.call(agent, dict(variables), named, causes=causes, hear=send.send_nowait)
         self.last = said.seq
         answer = answer_of(said)
         if chunk_callback is not None and streaming:

@@ -147,9 +147,8 @@ class Agent(Struct, Generic[T], frozen=True, metaclass=Spelled):
         if not isinstance(self.instructions, str) and not callable(self.instructions):
             wanted = f"instructions={self.instructions!r:.60}, expected a text, or a function of a gesta.Context"
         elif self.deps is not None and not callable(self.deps):
-            wanted = (
-                f"deps={self.deps!r:.60}, expected a function that makes them; a value goes to record.run(deps=...)"
-            )
+            kind = type(self.deps).__name__  # its repr may hold a secret
+            wanted = f"deps of type {kind}, expected a function that makes them; a value goes to record.run(deps=...)"
         elif self.hooks is not None and not isinstance(self.hooks, Hooks):
             wanted = f"hooks={self.hooks!r:.60}, expected gesta.hooks.Hooks(message=..., call=..., answer=...)"
         elif self.hooks is not None and self.program is not None:

@@ -46,7 +46,7 @@ def test_whatever_settings_hold_the_digest_is_the_same_with_and_without_what_is_
     ("given", "said"),
     [
         ({"instructions": 5}, "instructions=5, expected a text, or a function"),
-        ({"deps": {"shop": 1}}, r"deps=\{'shop': 1\}, expected a function that makes them"),
+        ({"deps": {"shop": 1}}, "deps of type dict, expected a function that makes them"),
         ({"hooks": [print]}, "hooks=.*, expected gesta.hooks.Hooks"),
     ],
 )

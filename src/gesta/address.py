@@ -18,7 +18,7 @@ import anyio
 import anyio.lowlevel
 import msgspec
 
-from gesta.agent import Agent, with_model_of
+from gesta.agent import Agent, chained, with_model_of
 from gesta.decide.approval import Approver
 from gesta.entry import Entry
 from gesta.errors import BadAddress, GestaError, MissingExtra, nearest, refuse_unknown
@@ -109,6 +109,9 @@ def bind(agent: Agent, models: dict[str, Model] | None = None) -> Agent:
     if (rule := agent.policy.compact) is not None and rule.by is not None:  # raises at once if the key is missing
         rule = msgspec.structs.replace(rule, by=bind(rule.by, models))
         changes["policy"] = msgspec.structs.replace(agent.policy, compact=rule)
+    if any(not isinstance(each, Agent) for each in agent.fallbacks):
+        alone = msgspec.structs.replace(agent, fallbacks=(), price=None)
+        changes["fallbacks"] = chained([bind(msgspec.structs.replace(alone, model=m), models) for m in agent.fallbacks])
     asked = changes.get("model", agent.model)
     tools = [described(tool if tool.agent is None else with_model_of(tool, asked)) for tool in agent.tools]
     if any(new is not old for new, old in zip(tools, agent.tools, strict=True)):

@@ -117,6 +117,8 @@ class Agent(Struct, Generic[T], frozen=True, metaclass=Spelled):
     """Where the agent came from, for people; never imported."""
     catalog: str | None = None
     """Version of the catalog that its tools and prompts are from: it stands on the begin of each turn."""
+    fallbacks: Sequence[Any] = ()
+    """Models, or addresses of models: where one fails for good, the next is asked for the rest of the turn."""
 
     def __post_init__(self) -> None:
         """Refuse two tools of one name: a model could not tell them apart."""
@@ -191,6 +193,10 @@ class Agent(Struct, Generic[T], frozen=True, metaclass=Spelled):
                 return self
         wanted, now = {"default"} if self.groups is None else set(self.groups), state or self.state or "undefined"
         return replace(self, tools=[tool for tool in self.tools if tool.offered(wanted, now)])
+
+    def in_place(self, model: str) -> "Agent[T]":
+        """Return the agent that asks the fallback of a name; itself if it has no such model any more."""
+        return next((each for each in self.fallbacks if each.asked().name == model), self)
 
     def asked(self) -> Model:
         """Return the model that was bound."""
@@ -277,6 +283,7 @@ class Agent(Struct, Generic[T], frozen=True, metaclass=Spelled):
         described = [self.name, msgspec.to_builtins(self.header()), self.formats().name, rules]
         described += [self.groups, self.state, getattr(self.program, "__qualname__", None)]
         described += [True] if self.repair else []
+        described += [["fallbacks", *(each.asked().name for each in self.fallbacks)]] if self.fallbacks else []
         described += [] if isinstance(self.instructions, str) else [function_name(self.instructions)]
         if self.hooks is not None:
             asked = ((point, getattr(self.hooks, point)) for point in VERDICTS)
@@ -303,3 +310,11 @@ def with_model_of(tool: Tool, asked: Model | str) -> Tool:
         return tool
     below = replace(tool.agent, model=asked)
     return replace(tool, agent=below, function=below.as_tool(tool.name).function)
+
+
+def chained(agents: Sequence[Agent[Any]]) -> tuple[Agent[Any], ...]:
+    """Return agents each of which has those after it as its fallbacks."""
+    rest: tuple[Agent[Any], ...] = ()
+    for each in reversed(agents):
+        rest = (replace(each, fallbacks=rest), *rest)
+    return rest

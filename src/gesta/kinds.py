@@ -197,6 +197,8 @@ class FaultContent(Base, frozen=True, kw_only=True, tag="fault"):
     """Of an attempt: whether its function has ended for certain; `False` where that was looked up and is not known."""
     run: str | None = None
     """Of an attempt that waits for a child run: that run."""
+    instead: str | None = None
+    """Of a request: the model that is asked in the rest of the turn, in place of the one that failed."""
     meta: dict[str, Any] | None = None
     """`raw`: what came of the reply."""
 

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from gesta.address import bind
-from gesta.agent import Agent
+from gesta.agent import Agent, chained
 from gesta.compare.outside import begins_turn, by_tool, from_outside, opens
 from gesta.compare.played import PlayedModel, hooking, instructing, nobody, played
 from gesta.compare.same import MISSING, Difference
@@ -140,7 +140,10 @@ class Rehearsal:
         deps = agent.deps if stage.live else None
         told = instructing(stage, agent)
         acting = msgspec.structs.replace(agent, model=model, tools=tools, deps=deps, instructions=told)
-        acting = msgspec.structs.replace(acting, hooks=hooking(stage, agent.hooks))
+        acting = msgspec.structs.replace(acting, hooks=hooking(stage, agent.hooks), fallbacks=())
+        others = [PlayedModel(stage, each.asked()) for each in agent.fallbacks]
+        rest = chained([msgspec.structs.replace(acting, model=each) for each in others])
+        acting = msgspec.structs.replace(acting, fallbacks=rest)
         while stage.next is not None:
             started, before = stage.done, stage.found
             failure = await self._live(acting)

@@ -19,7 +19,7 @@ from gesta.log.journal import Log, pages
 from gesta.model.request import Envelope
 from gesta.perform.stop import GRACE_S, Stop
 from gesta.policy import Budget, Limits
-from gesta.prompt.blocks import Prompt
+from gesta.prompt.blocks import Prompt, way
 from gesta.state.run import RunState, RunView
 from gesta.store import Letter, Store
 from gesta.text.redactor import SECRETS
@@ -187,6 +187,21 @@ class LiveRun:
             header = as_recorded(header)
             self.heading = Heading(agent, header, agent.asked().envelope(header))
         return self.heading
+
+    async def instead(self, agent: Agent, model: str) -> Agent:
+        """Return the agent with one of its fallbacks as its model, for which the run is encoded.
+
+        Cost: reads the run, once in a turn.
+        """
+        agent = agent.in_place(model)
+        if self.prompt.way != way(agent.formats(), agent.asked()):
+            self.absorb()
+            await self.log.durable()
+            self.prompt = Prompt(agent.formats(), agent.asked())
+            async for page in pages(self.log.journal.store, self.log.run):
+                for entry in page:
+                    self.prompt.add(entry)
+        return agent
 
     def write(self, content: Content, *causes: Cause) -> Entry:
         """Write an entry in the turn's span."""

@@ -73,6 +73,9 @@ async def ask(agent: Agent, live: LiveRun, *, smaller: bool = False) -> None:
     Args:
         smaller: whether the prompt is too large. If something is left out of it, the model is not asked yet.
     """
+    turn = live.state.turn
+    if turn is not None and turn.instead:
+        agent = await live.instead(agent, turn.instead)
     agent = agent.offering(live.state.tool_state)
     if smaller and await compact(agent, live):
         return
@@ -82,9 +85,8 @@ async def ask(agent: Agent, live: LiveRun, *, smaller: bool = False) -> None:
             return
         agent = made
     request, entry = _write_request(agent, live)
-    coming, start, turn = Coming(entry.seq), time.monotonic(), live.state.turn
-    if agent.hooks is not None:
-        coming.quiet = agent.hooks.answer is not None
+    coming, start = Coming(entry.seq), time.monotonic()
+    coming.quiet = agent.hooks is not None and agent.hooks.answer is not None
     if agent.policy.budget is not None or (turn is not None and turn.spending.allowed is not None):
         coming.held = reserved(agent, live.state)
     if coming.held is not None:
@@ -94,8 +96,7 @@ async def ask(agent: Agent, live: LiveRun, *, smaller: bool = False) -> None:
         whole, reply = await _exchange(agent, live, request, coming)
     except BaseException as raised:
         if not isinstance(raised, anyio.get_cancelled_exc_class() | KeyboardInterrupt):
-            own = raised if isinstance(raised, Exception) else ModelFault(type(raised).__name__, message_of(raised))
-            _write_fault(agent, live, entry, own, coming)
+            _write_fault(agent, live, entry, raised, coming)
             return
         await _write_broken_off(live, coming)
         raise
@@ -251,17 +252,22 @@ def _tell(live: LiveRun, coming: Coming, type_: str, text: str) -> None:
         live.tell(AnswerEvent if type_ == "text" else ThoughtEvent, text, coming.message)
 
 
-def _write_fault(agent: Agent, live: LiveRun, entry: Entry, failure: Exception, coming: Coming) -> None:
-    """Write down why this try failed, and when the next one may start if there is one."""
+def _write_fault(agent: Agent, live: LiveRun, entry: Entry, raised: BaseException, coming: Coming) -> None:
+    """Write down why this try failed, and when the next one may start if there is one, and with which model."""
+    failure = raised if isinstance(raised, Exception) else ModelFault(type(raised).__name__, message_of(raised))
     turn = live.state.turn
     assert turn is not None
     wait_s, status, name = None, None, type(failure).__name__
+    instead = None
     if isinstance(failure, ModelFault):
         name, status, wait_s = failure.type, failure.http_status, retry_wait_s(agent, turn, failure)
+        if wait_s is None and agent.fallbacks:
+            wait_s, instead = 0.0, agent.fallbacks[0].asked().name
     trace = None if isinstance(failure, GestaError) else "".join(format_exception(failure, limit=-8))
     error = Error(type=name, message=message_of(failure), http_status=status, traceback=trace)
     meta, chars = (_raw(coming) or None) if coming.raw else None, coming.chars or None
-    live.write(FaultContent(of=entry.seq, error=error, wait_s=wait_s, shown_chars=chars, meta=meta), entry.seq)
+    fault = FaultContent(of=entry.seq, error=error, wait_s=wait_s, shown_chars=chars, instead=instead, meta=meta)
+    live.write(fault, entry.seq)
     if coming.held is not None and status is not None and not coming.begun:  # what is refused is not billed
         live.write(BudgetContent(of=entry.seq, spent={"tokens": 0, "usd": 0.0}), entry.seq)
     live.take_back(coming.message)

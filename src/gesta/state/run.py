@@ -282,11 +282,7 @@ def _fold_fault(state: RunState, entry: Entry, content: FaultContent) -> None:
     if state.asked is not None and content.of == state.asked.seq:
         state.asked.open = False
         if state.turn is not None and content.error.type != LOST:
-            state.turn.faults += 1
-            if content.wait_s is None:
-                state.turn.fatal = content.error
-            else:
-                state.turn.retry_at = entry.at, content.wait_s
+            state.turn.failed(content, entry.at)
         return
     if state.turn is not None and content.of == state.turn.begin:
         if content.error.type == TOO_DEEP:

@@ -56,6 +56,8 @@ class Turn(Struct):
     assistant: int | None = None
     retry_at: tuple[datetime, float] | None = None
     """When the last try failed, and how many seconds after that the next may start."""
+    instead: str = ""
+    """Model that is asked in place of the agent's own, because that failed in this turn."""
     fatal: Error | None = None
     """A fault that no further try follows."""
     deep: int = 0
@@ -133,6 +135,16 @@ class Turn(Struct):
         """Note that the model is to answer again."""
         self.corrections += 1
         self.ended_by = self.changed = self.value = None
+
+    def failed(self, fault: FaultContent, at: datetime) -> None:
+        """Add a try of a request that failed, and what follows it: another try, another model, or the end."""
+        self.faults += 1
+        if fault.wait_s is None:
+            self.fatal = fault.error
+        else:
+            self.retry_at = at, fault.wait_s
+        if fault.instead is not None:
+            self.instead, self.faults = fault.instead, 0
 
     def replied(self, seq: int, content: ChatCompletionContent, counts: Tokens | None) -> None:
         """Add a completion. If the provider only paused it, it is no answer, and the model is asked to continue."""

@@ -97,12 +97,12 @@ async def waiting(_request: Request, service: Service) -> Response:
 
 
 async def run_events(request: Request, service: Service) -> Response:
-    """Tell the events of a run, from behind `after` or `Last-Event-ID` on, and go on as they come."""
+    """Stream the events of a run, from behind `after` or `Last-Event-ID` on, and go on as they come."""
     return _events(request, service, await found(request, service))
 
 
 async def session_events(request: Request, service: Service) -> Response:
-    """Tell the events of a session, which may be one that begins later; see the events of a run."""
+    """Stream the events of a session, which may be one that begins later; see the events of a run."""
     return _events(request, service, request.path_params["session"])
 
 

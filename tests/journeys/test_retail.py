@@ -18,7 +18,7 @@ from benchmarks.retail.reexecute import Tally
 from benchmarks.retail.rules import RetailError
 from benchmarks.retail.tools import Retail
 from benchmarks.retail.world import World
-from tests.conftest import FULL
+from tests.conftest import FULL, sampled
 from tests.laws.scenes import Tape, again, doubtful, facts
 
 import gesta
@@ -74,7 +74,7 @@ async def resumed(conversation: Conversation, prefix: Sequence[Batch], world: Wo
 
 
 @pytest.mark.timeout(900 if FULL else 40)
-@pytest.mark.parametrize("place", range(CONVERSATIONS))
+@pytest.mark.parametrize("place", sampled(range(CONVERSATIONS), 3))
 def test_every_prefix_of_a_real_conversation_resumes_to_the_same_facts_and_world(
     place: int, conversations: list[Conversation], template: Path, tmp_path: Path
 ) -> None:

@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Struct
 from msgspec.structs import replace
-from tests.conftest import COSTLY, FULL
+from tests.conftest import COSTLY, FULL, sampled
 from tests.laws.dialects import MODELS, STRICT, Host, Said, Spoken
 from tests.laws.scenes import World, tools
 from tests.laws.test_everything import agreeing
@@ -414,8 +414,14 @@ def test_each_message_is_encoded_once(play: Play) -> None:
     anyio.run(main)
 
 
-@pytest.mark.parametrize("name", address.FORMATTERS)
-@pytest.mark.parametrize("spoken", STRICT, ids=lambda spoken: spoken.speaks)
+@pytest.mark.parametrize(
+    ("name", "spoken"),
+    [
+        pytest.param(name, spoken, id=f"{name} {spoken.speaks}")
+        for place, name in enumerate(address.FORMATTERS)
+        for spoken in sampled(STRICT, 2, place)
+    ],
+)
 def test_the_next_request_costs_the_same_however_long_the_history_is(name: str, spoken: Spoken) -> None:
     turns = 24 if FULL else 6
     script = [

@@ -36,7 +36,7 @@ print("writing", flush=True)
 sys.stdin.readline()
 connection.execute("ROLLBACK")
 """
-RUNS = 8 if FULL else 3
+PROCESSES, RUNS = (3, 8) if FULL else (2, 4)
 """Of each process that contends for one file."""
 
 
@@ -379,8 +379,8 @@ def test_processes_that_write_one_file_all_end_their_runs(tmp_path: Path) -> Non
 
     for opening in ("once", "each", "together"):
         (tmp_path / opening).mkdir()
-        found = contend(tmp_path / opening, 3, RUNS, "normal", opening)
-        assert (found["ended"], found["fired"], found["errors"]) == (3 * RUNS, 12 * RUNS, [])
+        found = contend(tmp_path / opening, PROCESSES, RUNS, "normal", opening)
+        assert (found["ended"], found["fired"], found["errors"]) == (PROCESSES * RUNS, 4 * PROCESSES * RUNS, [])
 
 
 def test_a_run_that_writes_alone_commits_at_once_and_lets_others_have_the_loop_now_and_then(

@@ -162,6 +162,9 @@ class _Import:
 
     async def _write_held(self, batch: Batch) -> None:
         """Write a whole run under its lease; nothing if somebody else did meanwhile. Raises RunHeld."""
+        if (await self._record.store.head(batch.lease.run))[0]:
+            self._skipped += 1
+            return
         async with leased(self._record.store, batch.lease.run) as lease:
             if lease.head:
                 self._skipped += 1

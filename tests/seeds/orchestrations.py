@@ -328,6 +328,8 @@ class Maker:
         if not subs:
             ways = ["use a tool", "done", ("tool", "done_pass_tool"), ("tool", "answer"), ("function", "no tool?")]
             agent["handle_llm_no_tool"] = self.dice.choice(ways)
+        if config.get("done_sequences") == ["T[square], A"]:  # there, no tool is found among several
+            moves = [item if isinstance(item, str) else item[:1] for item in moves]
         uses = ("double",) if handed else ()
         return Actor("Ann", (*moves, self.end()), native, agent, task, config, (), uses, subs)
 

@@ -114,6 +114,7 @@ lowest:
 coming-from:
     .ci/originals
     .ci/originals kodeagent
+    .ci/originals trustgraph
 
 # write constraints.txt anew, with the newest versions that pyproject.toml allows
 pins:

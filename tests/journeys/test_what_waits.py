@@ -7,8 +7,11 @@ import msgspec
 
 import gesta
 from gesta.codec.rows import digest_of
-from gesta.decide.waiting import Waiting
+from gesta.compare.forks import Fork, fork, go_on
+from gesta.decide.waiting import Waiting, waits
+from gesta.entry import fold
 from gesta.kinds import ApprovalContent
+from gesta.state.run import RunView
 from gesta.tools.person import ask_person
 
 
@@ -138,3 +141,45 @@ async def test_a_timer_says_when_it_is_due() -> None:
     async with gesta.open() as record:
         one = await read_elsewhere(record, await record.run(gesta.Agent("p", program=program), "Go.", session="s"))
         assert (one.what, one.tool, one.due) == ("timer", "rest", due)
+
+
+async def test_a_call_of_a_turn_that_was_cancelled_is_waited_for_at_no_prefix_of_the_next_turn() -> None:
+    async with gesta.open() as record:
+        outcome = await record.run(clerk(PAY, PAY), "Pay.", session="s")
+        await record.cancel("s", by="ann")
+        again = await record.run(clerk(PAY, PAY), "Pay.", session="s")
+        (one,) = again.waiting
+        entries = await record.read(outcome.run)
+        for end in range(again.turn, len(entries) + 1):
+            known = fold(RunView(), entries[:end])
+            assert [each.call for each in waits(outcome.run, known, record.now())] in ([], [one.call]), end
+
+
+async def forked(record: gesta.Record, agent: gesta.Agent) -> set[str]:
+    """Fork the run of session s at each entry, and compare what waits with what another process reads of it."""
+    base, met = await record.find("s"), set[str]()
+    for at in range(3, base.head + 1):
+        made = await fork(record, base, Fork(at=at, session=f"{base.head}-{at}"))
+        ended = await go_on(record, made, agent)
+        read = await record.waiting(made.run)
+        assert [(each.what, each.call, each.of) for each in ended.waiting] == [
+            (each.what, each.call, each.of) for each in read
+        ], at
+        met |= {each.what for each in read}
+    return met
+
+
+async def test_in_a_fork_from_anywhere_another_process_reads_what_the_turn_waits_for() -> None:
+    said = (gesta.call("ask_person", question="May I?"), PAY, gesta.call("order"))
+    agent = clerk(*said, tools=[ask_person(), pay, msgspec.structs.replace(order, approval=True)])
+    async with gesta.open() as record:
+        await record.run(agent, "Pay.", session="s")
+        met = await forked(record, agent)
+        await record.answer("s", "yes", by="ann")
+        for _ in range(2):
+            await record.resume("s", agent)
+            met |= await forked(record, agent)
+            await record.approve("s", by="ann")
+        await record.resume("s", agent)
+        met |= await forked(record, agent)
+    assert met == {"approval", "doubt", "question"}

@@ -142,19 +142,14 @@ def _questions(state: RunState) -> Iterator[Waiting]:
 
 
 def _approvals(state: RunState) -> Iterator[Waiting]:
-    for call in state.calls.values():
-        if call.awaits_approval:
+    for call in state.current():
+        if call.awaits_approval and call.last is None:  # else it was allowed before it was tried
             yield Waiting("approval", call.seq, call.name, call.asked)
 
 
 def _doubts(state: RunState) -> Iterator[Waiting]:
     for call in state.calls.values():
-        if (
-            not call.awaits_approval
-            and call.last is not None
-            and call.last.doubt != WAITS
-            and call.last.verdict != "done"
-        ):
+        if call.last is not None and call.last.doubt != WAITS and call.last.verdict != "done":
             yield Waiting(_about(call.last), call.seq, call.name, call.last.seq)
 
 

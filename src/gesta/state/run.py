@@ -274,6 +274,8 @@ def _fold_result(state: RunState, entry: Entry, content: ToolResultContent) -> N
         state.tool_state = content.state
     if content.ends_turn is not False and call is not None and state.turn is not None and call.seq > state.turn.begin:
         state.turn.ends(call.seq, entry.seq, content)
+    if call is not None and call.question is not None:
+        state.questions.pop(call.question, None)  # also where it has its result from the base of a fork
     if call is not None and content.outcome == "unknown":
         state.unknown[call.seq] = call.name, call.last.seq if call.last is not None else 0
 

@@ -274,8 +274,8 @@ def _fold_result(state: RunState, entry: Entry, content: ToolResultContent) -> N
         state.tool_state = content.state
     if content.ends_turn is not False and call is not None and state.turn is not None and call.seq > state.turn.begin:
         state.turn.ends(call.seq, entry.seq, content)
-    if call is not None and call.question is not None:
-        state.questions.pop(call.question, None)  # also where it has its result from the base of a fork
+    if state.questions and call is not None:
+        state.questions.pop(call.question or 0, None)  # in a fork its result is the base's
     if call is not None and content.outcome == "unknown":
         state.unknown[call.seq] = call.name, call.last.seq if call.last is not None else 0
 
@@ -322,12 +322,10 @@ def _fold_answer(state: RunState, entry: Entry, content: AnswerContent) -> None:
 
 def _fold_approval(state: RunState, entry: Entry, content: ApprovalContent) -> None:
     for call in state.calls.values():
-        if call.asked != content.of or call.approval is not None:
-            continue
-        if content.refused is None:
-            call.approval, call.approved = content, entry.seq
-        else:
+        if call.asked == content.of and call.approval is None and content.refused is not None:
             call.refused, call.refusals = content.refused, call.refusals + 1
+        elif call.asked == content.of and call.approval is None:
+            call.approval, call.approved = content, entry.seq
 
 
 def _fold_resolution(state: RunState, entry: Entry, content: ResolutionContent) -> None:

@@ -16,9 +16,12 @@ from tests.postgres import Server
 
 import gesta
 from gesta.address import open_record
+from gesta.bridges.pushing import push
+from gesta.compare.forks import Change, Fork, fork, go_on
 from gesta.errors import NoRun, OtherMessage, RecordError
 from gesta.events import Event
 from gesta.record.followers import FollowerTooSlow
+from gesta.stores.pruning import Choice, Pruner, plan, prune
 
 QUICK = gesta.Policy(retry=gesta.Retry(first_wait_s=0))
 WORDS = "Rome is dry, and so is Oslo."
@@ -443,3 +446,62 @@ def test_the_synchronous_door_follows_as_the_other_does(tmp_path: Path) -> None:
         events.close()  # type: ignore[attr-defined]
         with pytest.raises(NoRun):
             next(record.follow("nobody"))
+
+
+async def test_a_fork_is_told_with_what_it_shares_and_in_its_session_from_its_own_first_entry() -> None:
+    async with gesta.open() as record:
+        base = await record.run(guide(), "Rome?", session="s")
+        await record.run(gesta.Agent("other", model=gesta.scripted("Hi.")), "Hi", session="t")
+        whole, row = await on_record(record, base.run), await record.find(base.run)
+        reply = next(entry.seq for entry in await record.read(base.run) if entry.kind == "chat-completion")
+        events = record.follow("t")
+        for _ in await on_record(record, "t"):
+            await anext(events)
+        made = await fork(record, row, Fork(changes=[Change(reply, "output", "I look twice.")], session="t"))
+        await go_on(record, made, guide())
+        forked = await on_record(record, made.run)
+        opened = next(entry.pos for entry in await record.read(made.run) if entry.shared_from is None)
+        news = [event for event in forked if event.pos >= opened]
+        assert lasting(await hear(events, lambda heard: heard[-1].type == "end")) == news
+    shared = [event for event in forked if event.pos < opened]
+    assert [(each.type, each.seq) for each in shared] == [(each.type, each.seq) for each in whole[: len(shared)]]
+    assert {event.run for event in forked} == {made.run}
+    assert [event.type for event in news if event.type != "explain"][-2:] == ["answer", "end"]
+
+
+async def test_a_pruned_run_is_told_no_more_and_the_others_go_on(tmp_path: Path) -> None:
+    async with gesta.open(tmp_path / "r.gesta") as record:
+        first = await record.run(guide(), "Rome?", session="s")
+        other = await record.run(gesta.Agent("other", model=gesta.scripted("Hi.")), "Hi", session="s")
+        events, heard = record.follow("s"), list[Event]()
+        while [event.type for event in heard].count("end") < 2:
+            heard.append(await anext(events))
+        store = record.store
+        await prune(store, await plan(store, Choice(runs=[first.run])), Pruner(by="ann"))
+        await record.run(gesta.Agent("other", model=gesta.scripted("Hi.", "Still here.")), "And?", session="s")
+        while [event.type for event in heard].count("end") < 3:
+            heard.append(await anext(events))
+        await events.aclose()
+        assert await on_record(record, "s") == [event for event in lasting(heard) if event.run == other.run]
+        with pytest.raises(NoRun):
+            await anext(record.follow(first.run))
+
+
+async def test_a_pushed_record_is_followed_as_it_comes(tmp_path: Path) -> None:
+    async with gesta.open(tmp_path / "a.gesta") as record, gesta.open(tmp_path / "b.gesta") as mirror:
+        await record.run(boss(), "Where?", session="s")
+        await push(record.store, mirror.store)
+        events, heard = mirror.follow("s"), list[Event]()
+        whole = await on_record(record, "s")
+        while len(heard) < len(whole):
+            heard.append(await anext(events))
+        await record.run(boss(), "And now?", session="s")
+        await push(record.store, mirror.store)
+        whole = await on_record(record, "s")
+        while len(heard) < len(whole):
+            heard.append(await anext(events))
+        await events.aclose()
+    assert {(each.run, each.seq, each.type, each.content) for each in heard} == {
+        (each.run, each.seq, each.type, each.content) for each in whole
+    }
+    assert [event.pos for event in heard] == sorted(event.pos for event in heard)

@@ -254,7 +254,9 @@ class Agent(Struct, Generic[T], frozen=True, metaclass=Spelled):
         meta: dict[str, Any] = {**self.meta, "model": self.asked().name}
         by, schema, output = self.answers_by(), None, self.answer_type
         tools = [
-            {"name": tool.name, "description": tool.description, "args_schema": tool.args_schema} for tool in self.tools
+            {"name": tool.name, "description": tool.description, "args_schema": tool.args_schema}
+            | ({"strict": True} if tool.strict else {})
+            for tool in self.tools
         ]
         instructions = self.instructions if isinstance(self.instructions, str) else ""
         if output is None:

@@ -76,6 +76,8 @@ class Tool(Struct, Generic[F], frozen=True, kw_only=True, eq=False, dict=True):
     """State that a run is in once it has succeeded."""
     ends_turn: bool | str = False
     """Whether the turn ends once it has succeeded, with its result as the answer; a text is the answer in its place."""
+    strict: bool = False
+    """Whether a provider that can do so holds the model to the schema: it needs every parameter."""
     parameters: type[Struct] | None = None
     """What arguments are converted to; None: values pass as they are, only their names are checked."""
     context_names: tuple[str, ...] = ()
@@ -100,6 +102,11 @@ class Tool(Struct, Generic[F], frozen=True, kw_only=True, eq=False, dict=True):
             raise BadTool(
                 f"Tool {self.name!r}: ends_turn is {self.ends_turn!r}, expected True, or the text of the answer."
             )
+        if self.strict and (
+            left_out := set(self.args_schema.get("properties", ())) - set(self.args_schema.get("required", ()))
+        ):
+            found = f"strict needs every parameter, and {_listed(sorted(left_out))} may be left out"
+            raise BadTool(f"Tool {self.name!r}: {found}. Take the default away, or strict=True.")
         if self.timeout_s is not None and not (isinstance(self.timeout_s, int | float) and self.timeout_s > 0):
             raise BadTool(f"Tool {self.name!r}: timeout_s is {self.timeout_s!r}, expected seconds above 0, or None.")
         if not (isinstance(self.key_s, int | float) and self.key_s > 0):
@@ -242,6 +249,7 @@ class ToolOptions(TypedDict, total=False):
     applicable_states: str | tuple[str, ...] | list[str]
     state: str | None
     ends_turn: bool | str
+    strict: bool
 
 
 @overload

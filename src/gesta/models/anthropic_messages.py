@@ -232,4 +232,5 @@ def _id(id: str) -> str:
 def _tool(tool: dict[str, Any]) -> dict[str, Any]:
     described = {"description": tool["description"]} if tool.get("description") else {}
     schema = arguments(tool.get("args_schema") or {"type": "object", "properties": {}})
-    return {"name": tool.get("name", "")} | described | {"input_schema": schema}
+    strict = {"strict": True} if tool.get("strict") else {}
+    return {"name": tool.get("name", "")} | described | {"input_schema": schema} | strict

@@ -12,19 +12,26 @@ import pytest
 
 import gesta
 from gesta.address import open_record
+from gesta.codec.blobs import Blobs
+from gesta.codec.runs import Whole, run_rows
 from gesta.compat.agent_catalog.export import export_run
 from gesta.importers.file import import_file
 from gesta.importers.known import find_format
 from gesta.importers.source import BadImport, Source
 from gesta.kinds import (
     AssistantContent,
+    BeginContent,
     ChatCompletionContent,
     Content,
+    EndContent,
+    KeyValueContent,
+    Opened,
     ThoughtContent,
     ToolCallContent,
     ToolResultContent,
     UserContent,
 )
+from gesta.store import Batch, first_lease
 
 
 def call(id: str | None = None) -> ToolCallContent:
@@ -230,6 +237,28 @@ def torn(activity: Path) -> Path:
 
 async def exported(record: Any, run: str) -> list[Any]:
     return [json.loads(line) async for line in export_run(record, run)]
+
+
+async def test_a_session_that_an_earlier_release_imported_comes_out_the_same() -> None:
+    """What is said of the whole session stood in a key-value after the first begin."""
+    line = log(1, {"kind": "user", "value": "hi"}, "app")
+    at = datetime.fromisoformat(line["timestamp"])
+    about = {"session": "s1", "catalog_version": VERSION}
+    only = json.dumps({"agent-catalog": {"identifier": line["identifier"], "timestamp": line["timestamp"]}})
+    implied = '{"inferred":["entry"]}'
+    async with open_record(":memory:") as record:
+        opened = Opened(session="s1", name="app", record=record.info.id)
+        entries: list[Whole] = [
+            (BeginContent(name="import", role="import", opened=opened), 1, (), implied, at),
+            (KeyValueContent(key="agent-catalog", value=about), 1, (), implied, at),
+            (EndContent(), 1, (), implied, at),
+            (BeginContent(name="app"), 4, (), implied, at),
+            (UserContent(value="hi"), 4, (), only, at),
+            (EndContent(), 4, (), implied, at),
+        ]
+        rows = run_rows("earlier", entries, Blobs().keep, plain=True)
+        await record.store.append(Batch(first_lease("earlier"), 0, rows))
+        assert await exported(record, "earlier") == [line]
 
 
 async def test_lines_go_in_once_and_come_out_the_same(activity: Path) -> None:

@@ -433,7 +433,7 @@ async def test_members_of_the_wrong_type_stay_notes(record: Record, path: Path) 
         ([7], "found something else in document 1"),
         ([{"history": {"a": 1}}], "found something else in document 1"),
         ([ORCHESTRATED, {"mistake_step": "1"}], "found something else in document 2"),
-        ([{"path": "a/b.json", "data": {"history": None}}], r"found something else in a/b.json"),
+        ([{"path": "a/b.json", "data": {"history": None}}], r"found something else in document 1, 'a/b.json'"),
     ],
 )
 async def test_what_is_no_run_is_refused_and_nothing_is_written(

@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterator
 
 from gesta.importers.chat import Chat, Made, Said
-from gesta.importers.foreign import Foreign, Oddities, digest_json
+from gesta.importers.foreign import Foreign, Oddities, digest_json, each_document, object_of
 from gesta.importers.format import Format, members_of
 from gesta.importers.research.tau_bench import AGENT, STOP
 from gesta.importers.source import BadImport, Document, Source
@@ -32,18 +32,13 @@ MEMBERS = members_of("""path messages_display""")
 
 def read(source: Source, oddities: Oddities) -> Iterator[Foreign]:
     """Read the transcripts of a file, one at a time. Raises BadImport."""
-    empty = True
-    for document in source.documents():
-        text = document.value.get(TEXT) if isinstance(document.value, dict) else None
-        if not isinstance(text, str):
-            found = f"document {document.place + 1}"
-            raise BadImport(source.path, f"expected an object with the text {TEXT!r}, found something else in {found}")
-        empty = False
-        yield _transcript(document, text, oddities)
-    oddities["no-conversations"] += empty
+    return each_document(source, oddities, lambda document, words, odd: _transcript(document, source.path, words, odd))
 
 
-def _transcript(document: Document, text: str, oddities: Oddities) -> Foreign:
+def _transcript(document: Document, path: str, words: str, oddities: Oddities) -> Foreign:
+    text = object_of(document.value).get(TEXT)
+    if not isinstance(text, str):
+        raise BadImport(path, f"expected an object with the text {TEXT!r}, found something else in {words}")
     chat = Chat(AGENT, oddities)
     chat.notes({"path": document.path or None})
     chat.notes(document.value, (TEXT,))

@@ -16,9 +16,18 @@ from typing import Any
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from gesta.importers.foreign import Foreign, ForeignEntry, Members, Oddities, digest_json, plain_name
+from gesta.importers.foreign import (
+    Foreign,
+    ForeignEntry,
+    Members,
+    Oddities,
+    digest_json,
+    each_document,
+    list_in,
+    plain_name,
+)
 from gesta.importers.format import Format, members_of
-from gesta.importers.source import BadImport, Document, Source
+from gesta.importers.source import Document, Source
 from gesta.kinds import (
     AssistantContent,
     BeginContent,
@@ -146,16 +155,7 @@ MEMBERS = members_of(
 
 def read(source: Source, oddities: Oddities) -> Iterator[Foreign]:
     """Read the documents of a file, one at a time. Raises BadImport."""
-    empty = True
-    for document in source.documents():
-        history = document.value.get("history") if isinstance(document.value, dict) else None
-        if not isinstance(history, list):
-            raise BadImport(
-                source.path, f"expected a run with its history, a list; found something else in {_where(document)}"
-            )
-        empty = False
-        yield _run(document, history, oddities)
-    oddities["no-conversations"] += empty
+    return each_document(source, oddities, lambda document, words, odd: _run(document, source.path, words, odd))
 
 
 def _span_name(name: str) -> str:
@@ -166,11 +166,9 @@ def _blames(key: str, value: Any) -> bool:
     return key.startswith(BLAME) and value is not None
 
 
-def _where(document: Document) -> str:
-    return document.path or f"document {document.place + 1}"
-
-
-def _run(document: Document, history: list[Any], oddities: Oddities) -> Foreign:
+def _run(document: Document, path: str, where: str, oddities: Oddities) -> Foreign:
+    missing = f"expected a run with its history, a list; found something else in {where}"
+    history = list_in(document.value, "history", path, missing)
     words = [_word(message, place, oddities) for place, message in enumerate(history)]
     named = any(isinstance(message, dict) and isinstance(message.get("name"), str) for message in history)
     talk = Talk(GROUP if named else ORCHESTRATED)
@@ -183,8 +181,8 @@ def _run(document: Document, history: list[Any], oddities: Oddities) -> Foreign:
     speakers = {word.speaker for word in words if word is not None and not word.runs_code}
     unused = {key: text for key, text in prompts.items() if key not in speakers or not isinstance(text, str)}
     notes = members.rest() or {}
-    path = [document.path, notes["path"]] if document.path and "path" in notes else document.path
-    notes |= ({"path": path} if path else {}) | ({"system_prompt": unused} if unused else {})
+    packed = [document.path, notes["path"]] if document.path and "path" in notes else document.path
+    notes |= ({"path": packed} if packed else {}) | ({"system_prompt": unused} if unused else {})
     talk.begin("import", "import", notes or None)
     talk.end()
     talk.begin(talk.name, "turn")

@@ -86,6 +86,21 @@ def test_a_call_of_an_earlier_message_is_no_result_of_a_sub_task() -> None:
     assert told[-1] == "8"
 
 
+@pytest.mark.parametrize("native", [True, False])
+def test_a_call_that_a_sub_task_left_is_over_before_its_model_is_asked_again(native: bool) -> None:
+    left, handed = gesta.call("square", num=3), gesta.call("double", num=4)
+    calls = [each if native else written(each) for each in (left, handed)]
+    ann, _ = heard("ann", "__SEND__:bob one", calls[1], calls[1], "__SEND__:bob two", "DONE", native=native)
+    ann.enable_message(Double, handle=False)
+    bob, told = heard("bob", calls[0], "DONE fine", native=native)
+    bob.enable_message(Square)
+    bob.enable_message(Double, use=False)
+    task = lr.Task(ann, interactive=False)
+    task.add_sub_task(lr.Task(bob, interactive=False, single_round=True))
+    task.run("go")
+    assert told == ["one", "two"]
+
+
 def test_the_turns_that_a_caller_gives_count_before_single_round() -> None:
     made, told = heard("ann", gesta.call("square", num=3), "DONE 5")
     made.enable_message(Square)

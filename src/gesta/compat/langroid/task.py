@@ -251,8 +251,7 @@ class Task(Steps, eq=False):
         """Run steps until the task is done. This is the program of its run."""
         self.begin(verbs, caller, self.all_tools())
         self.forgets = self.rules.restart
-        if self.forgets:
-            self._forget(verbs)
+        self._leave_behind(verbs)
         if self.forgets and not verbs.live.state.steps.named:
             restart(self.chat)
         self.init()

@@ -167,17 +167,18 @@ class Steps(TaskRules, eq=False):
         doc.metadata.id = f"{cause[0]}.{cause[1]}" if isinstance(cause, tuple) else ""
         return doc
 
-    def _forget(self, verbs: Verbs) -> None:
-        """Hide what was said in earlier turns, and end the calls of those that nobody answered."""
-        turn = verbs.live.state.turn
-        assert turn is not None
-        if turn.begin > 1:
-            verbs.note("restart", CompactionContent(from_seq=1, to_seq=turn.begin - 1))
-        state = verbs.live.state
-        for call in [call for call in state.calls.values() if call.seq < turn.begin]:
-            verbs.keep(f"{ENDED}{call.seq}", placeholder(verbs.agent, call), [call.seq])
+    def _leave_behind(self, verbs: Verbs) -> None:
+        """End the calls of earlier turns that nobody can answer any more, and hide those turns if all begins anew."""
+        state, handled = verbs.live.state, self.chat.llm_tools_handled
+        assert state.turn is not None
+        begin = state.turn.begin
+        if self.forgets and begin > 1:
+            verbs.note("restart", CompactionContent(from_seq=1, to_seq=begin - 1))
+        for call in [call for call in state.calls.values() if call.seq < begin]:
+            if self.forgets or call.name in handled or not call.good:  # else whoever calls this task may answer it
+                verbs.keep(f"{ENDED}{call.seq}", placeholder(verbs.agent, call), [call.seq])
         ended = [entry.seq for name, entry in state.steps.notes.items() if name.startswith(ENDED)]
-        if ended:
+        if ended and self.forgets:
             verbs.note("restart, calls", CompactionContent(from_seq=min(ended), to_seq=max(ended)))
 
     def _erase(self, verbs: Verbs, result: ChatDocument) -> None:

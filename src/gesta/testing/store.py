@@ -275,6 +275,12 @@ class StoreContract(LeaseSentences):
         assert await other.read("r") == await store.read("r")
         assert len(bytes.fromhex(store.info.id)) == 16
 
+    async def test_the_last_place_is_that_of_the_last_entry_of_any_run(self, store: Store, other: Store) -> None:
+        assert await store.last() == 0
+        first = await store.append(make_batch(await store.lease("r"), 0, 3))
+        assert await store.last() == await other.last() == first
+        assert await store.append(make_batch(await store.lease("s"), 0)) == await store.last() == first + 1
+
     async def test_a_tail_gives_what_is_there_and_then_what_comes(self, store: Store) -> None:
         lease = await store.lease("r")
         await store.append(make_batch(lease, 0, 3))

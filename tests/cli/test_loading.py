@@ -180,7 +180,11 @@ def test_an_agent_without_a_model_is_given_one_by_the_command_and_so_are_the_age
 ):
     (folder / "bare.py").write_text(BARE, encoding="utf-8")
     gesta("run", "agent.py:plain", "x")
-    for words in (["run", "bare.py:desk", "How many?"], ["work", "bare.py:desk", "--once"]):
+    for words in (
+        ["run", "bare.py:desk", "How many?"],
+        ["work", "bare.py:desk", "--once"],
+        ["serve", "agent.py:plain", "bare.py:desk", "--no-work"],
+    ):
         done = gesta(*words)
         assert done.exit_code == 2
         assert (

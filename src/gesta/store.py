@@ -39,7 +39,7 @@ class Lease(Struct, frozen=True):
 
     run: str
     owner: str
-    """The process that holds it, as `Store.gone` reads it: each attempt names it."""
+    """The process that holds it, as `Store.gone` reads it: each attempt names it. Empty in a `first_lease`."""
     epoch: int
     """Grows by at least one each time that the lease is taken."""
     head: int
@@ -188,13 +188,14 @@ class Store(Protocol):
         """Format, id and address of the store."""
 
     async def append(self, batch: Batch) -> int:
-        """Commit a batch and return the pos of its last row; rows get consecutive places.
+        """Commit a batch and those beside it, and return the pos of the last row; rows get consecutive places.
 
         Cancelled before the commit has begun, it raises the cancellation and nothing was committed; cancelled later,
         it returns.
 
         Raises:
-            LeaseLost: the lease is no longer held, its epoch is not the run's, or head is not the run's head.
+            LeaseLost: the lease of one of the batches is no longer held, its epoch is not the run's, or head is not
+                the run's head; nothing was committed.
             WriteFailed: nothing was committed.
         """
 

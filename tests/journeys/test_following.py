@@ -15,12 +15,13 @@ from tests.conftest import COSTLY
 from tests.postgres import Server
 
 import gesta
-from gesta.address import open_record
+from gesta.address import Record, bind, open_record
 from gesta.bridges.pushing import push
 from gesta.compare.forks import Change, Fork, fork, go_on
 from gesta.errors import NoRun, OtherMessage, RecordError
 from gesta.events import Event
 from gesta.record.followers import FollowerTooSlow
+from gesta.stores.memory import MemoryStore
 from gesta.stores.pruning import Choice, Pruner, plan, prune
 
 QUICK = gesta.Policy(retry=gesta.Retry(first_wait_s=0))
@@ -399,6 +400,56 @@ async def test_one_who_is_too_slow_goes_on_after_the_last_event_and_misses_nothi
         after = str(slow.value).partition("after='")[2].partition("'")[0]
         assert after == next(event.id for event in reversed(heard) if event.id)
         assert lasting(heard) + await on_record(record, "s", after) == await on_record(record, "s")
+
+
+class Unreadable(MemoryStore):
+    """A store that nobody can follow."""
+
+    async def last(self) -> int:
+        raise RecordError("the disk is gone")
+
+
+async def test_a_record_that_cannot_be_read_ends_who_listens_and_not_the_turn(caplog: pytest.LogCaptureFixture) -> None:
+    heard: list[Event] = []
+    outcome = await Record(Unreadable(), bind).run(guide(), "m", session="s", listener=heard.append)
+    assert outcome.answer == WORDS
+    assert "A listener hears no more: the record cannot be read." in caplog.text
+
+
+async def test_what_breaks_while_a_record_is_watched_is_raised_where_somebody_follows_and_nowhere_else() -> None:
+    class Broken(MemoryStore):
+        async def tail(self, after: int = 0) -> Any:
+            raise ZeroDivisionError
+            yield after
+
+    async with anyio.create_task_group() as tasks:
+        record = Record(Broken(), bind, tasks)
+        outcome = await record.run(guide(), "m", session="s")
+        with pytest.raises(ZeroDivisionError):
+            await collect(record.follow("s"), [])
+        assert (await record.run(guide(), "n", session="t")).reason == outcome.reason
+
+
+async def test_a_turn_with_a_listener_that_is_cancelled_at_any_instant_stays_open_and_is_heard_when_it_goes_on() -> (
+    None
+):
+    for steps in range(2, 60, 7):
+        async with gesta.open(grace_s=0) as record:
+            with anyio.CancelScope() as scope:
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(cancel_after, scope, steps)
+                    await record.run(boss(), "m", session="s", key="k", listener=lambda _: None)
+                    tasks.cancel_scope.cancel()
+            rest: list[Event] = []
+            outcome = await record.run(boss(), "m", session="s", key="k", listener=rest.append)
+            assert outcome.answer == WORDS
+            assert lasting(rest) == await on_record(record, "s")
+
+
+async def cancel_after(scope: anyio.CancelScope, steps: int) -> None:
+    for _ in range(steps):
+        await anyio.lowlevel.checkpoint()
+    scope.cancel()
 
 
 async def test_a_follower_is_told_that_its_record_was_closed() -> None:

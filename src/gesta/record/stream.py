@@ -108,6 +108,12 @@ async def listened(
     outcome: Outcome[T] | None = None
 
     async def tell() -> None:
+        try:
+            await hear()
+        except GestaError as unread:  # the turn does not depend on it
+            LOGGER.warning("A listener hears no more: the record cannot be read.", exc_info=unread)
+
+    async def hear() -> None:
         async with aclosing(follower.events(tasks or own)) as events:
             async for event in events:
                 try:

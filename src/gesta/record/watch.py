@@ -70,7 +70,7 @@ class Watch:
                             await self._hand_out(row)
                             self.pos = row.pos
                         await checkpoint()  # each page is to be taken before the next
-        except GestaError as error:
+        except Exception as error:  # noqa: BLE001 - raised where somebody follows, and nowhere else
             failure = error
         finally:
             if self._scope is scope:

@@ -126,12 +126,20 @@ def actors(actor: Actor) -> list[Actor]:
     return [actor, *(below for each in actor.subs for below in actors(each))]
 
 
+def same(here: list[Any], there: list[Any]) -> bool:
+    """Is all the same? When a circle is found is not compared."""
+    if here[-1:] == there[-1:] == [("raised", "InfiniteLoopException")]:
+        least = min(len(here), len(there)) - 1
+        return here[:least] == there[:least]
+    return here == there
+
+
 def test_random_tasks_run_the_same_way() -> None:
     differ: dict[str, list[int]] = {}
     for seed in range(CASES):
         case = case_of(seed)
         there, here = play(THEIRS, case), play(OURS, case)
-        if here != there:
+        if not same(here, there):
             assert why(case), (seed, case, here, there)
             differ.setdefault(why(case), []).append(seed)
     print(f"{CASES} programs; differ: {differ}")

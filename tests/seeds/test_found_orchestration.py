@@ -242,6 +242,14 @@ def test_a_text_for_nobody_waits_until_its_recipient_is_added(native: bool, name
     assert told[2] == "fine"
 
 
+def test_what_an_agent_sends_as_its_model_is_the_agents_in_a_done_sequence() -> None:
+    ann, _ = heard("ann", gesta.call("recipient_message", intended_recipient="bob", content="hello"))
+    ann.enable_message(RecipientTool)
+    task = lr.Task(ann, interactive=False, config=lr.TaskConfig(done_sequences=["T, A"]))
+    task.add_sub_task(lr.Task(heard("bob", "DONE")[0], interactive=False))
+    assert said(task.run("go")) == "hello"
+
+
 def test_a_recipient_without_a_text_is_told_to_the_model() -> None:
     task, told, asked = sends(gesta.call("add_recipient", intended_recipient="bob"), "DONE")
     task.run("go")

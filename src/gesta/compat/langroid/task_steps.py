@@ -233,7 +233,7 @@ class Steps(TaskRules, eq=False):
         doc = result
         tools = [facts_of(type(each)).name for each in doc.tool_messages] if doc is not None else []
         tools += [type(each).__name__ for each in doc.tool_messages] if doc is not None else []
-        sender = str(doc.metadata.sender) if doc is not None else str(r) if r in OWN else r.name
+        sender = str(r) if r in OWN else str(doc.metadata.sender) if doc is not None else r.name
         self.responses.append(
             Response(
                 sender=sender,

@@ -5,11 +5,13 @@ from pathlib import Path
 from typing import Any
 
 import apsw
+import httpx2
 import openai
 import pytest
 from tests.serving import post, served
 
 import gesta
+from gesta.serve import app
 
 Messages = list[Any]
 WHERE: Any = {
@@ -241,3 +243,18 @@ def test_a_turn_that_fails_is_an_error_of_the_server_and_not_taken_twice(
     asked = connection.execute("SELECT count(*) FROM entries WHERE content LIKE '%Please break.%' AND kind = 'user'")
     assert asked.fetchone() == (1,)
     connection.close()
+
+
+async def test_the_words_of_an_agent_below_are_no_part_of_the_answer() -> None:
+    helper = gesta.Agent("helper", model=gesta.scripted("I found a cat."))
+    boss = gesta.Agent(
+        "boss", model=gesta.scripted(gesta.call("helper", task="Look."), "A cat."), tools=[helper.as_tool()]
+    )
+    async with gesta.open() as record:
+        served_here = httpx2.AsyncClient(transport=httpx2.ASGITransport(app=app(record, [boss])))
+        client = openai.AsyncOpenAI(base_url="http://localhost/v1", api_key="none", http_client=served_here)
+        asked: Any = {"model": "boss", "messages": [{"role": "user", "content": "What is there?"}]}
+        stream = await client.chat.completions.create(**asked, stream=True)
+        told = [chunk.choices[0].delta.content or "" async for chunk in stream if chunk.choices]
+        whole = await client.chat.completions.create(**asked, user="other")
+    assert "".join(told) == whole.choices[0].message.content == "A cat."

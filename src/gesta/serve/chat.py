@@ -151,8 +151,11 @@ class Exchange:
                 yield event
 
     async def _heard(self, stream: Stream[Any]) -> AsyncIterator[Event | Outcome]:
+        own = ""  # the first event is about the message
         async for event in stream:
-            yield event
+            own = own or event.run
+            if event.run == own:
+                yield event
         assert stream.outcome is not None
         yield checked(stream.outcome)
 
@@ -215,7 +218,7 @@ def _error(raised: BaseException) -> bytes:
 
 
 def shown(event: Event) -> str:
-    """Return the words that an event adds to what is streamed: those of the agent itself, not of agents below it."""
+    """Return the words that an event adds to what is streamed."""
     if event.type == "retract":
         return "\n\n"
     return event.content if event.type == "answer" and not event.end_of_dialog else ""

@@ -126,6 +126,16 @@ class TestPostgresStore(StoreContract):
         return holder.close
 
 
+async def test_a_tail_whose_store_is_closed_while_it_begins_to_listen_ends(address: str) -> None:
+    class Closing(InlinePostgresStore):
+        async def _wait(self, work: Callable[[], Any]) -> Any:
+            if work == self.reader.listen:
+                await self.close()
+            return await super()._wait(work)
+
+    assert [rows async for rows in Closing.open(address).tail()] == []
+
+
 # ---------------------------------------------------------------------------------------------------------- order
 
 

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Literal, Self, TypeVar
 import anyio
 from anyio import to_thread
 
-from gesta.errors import GestaError, MissingExtra, ServerGone, WriteFailed
+from gesta.errors import GestaError, MissingExtra, RecordError, ServerGone, WriteFailed
 
 try:
     import psycopg
@@ -260,6 +260,9 @@ class InlinePostgresStore:
                         listening = await self._wait(self.reader.listen)
                 else:
                     await self._news_of(listening)
+        except RecordError:
+            if not self._news.over:  # else it was closed meanwhile
+                raise
         finally:
             if listening is not None:
                 listening.close()

@@ -20,6 +20,7 @@ from gesta.bridges.pushing import push
 from gesta.compare.forks import Change, Fork, fork, go_on
 from gesta.errors import NoRun, OtherMessage, RecordError
 from gesta.events import Event
+from gesta.kinds import CompactionContent
 from gesta.record.followers import FollowerTooSlow
 from gesta.stores.memory import MemoryStore
 from gesta.stores.pruning import Choice, Pruner, plan, prune
@@ -556,3 +557,36 @@ async def test_a_pushed_record_is_followed_as_it_comes(tmp_path: Path) -> None:
         (each.run, each.seq, each.type, each.content) for each in whole
     }
     assert [event.pos for event in heard] == sorted(event.pos for event in heard)
+
+
+async def test_a_doubt_is_told_where_the_turn_is_left_and_a_wait_below_ends_the_dialogue_above() -> None:
+    @gesta.tool(effect="once")
+    async def wire(cents: int) -> str:
+        raise TimeoutError(f"no answer about {cents}")
+
+    doubting = gesta.Agent("desk", model=gesta.scripted(gesta.call("wire", cents=3), "Done."), tools=[wire])
+    below_ = guide(gesta.call("pay", cents=5), "Paid.").as_tool()
+    above = gesta.Agent("above", model=gesta.scripted(gesta.call("guide", task="Pay."), "Done."), tools=[below_])
+    async with gesta.open() as record:
+        events = [event async for event in record.stream(doubting, "go", session="s")]
+        last = events[-1]
+        assert last.type == "waiting"
+        assert (last.waiting.what, last.waiting.args, last.end_of_dialog) == ("doubt", {"cents": 3}, True)
+        stream = record.stream(above, "go", session="t")
+        waits = [event async for event in stream if event.type == "waiting"]
+        assert stream.outcome is not None
+        assert [(each.run == stream.outcome.run, each.end_of_dialog) for each in waits] == [
+            (False, False),
+            (True, True),
+        ]
+        assert [each.waiting for each in waits] == [stream.outcome.waiting[0]] * 2
+
+
+async def test_a_summary_in_place_of_entries_is_told() -> None:
+    async with gesta.open() as record:
+        await record.run(guide(), "m", session="s")
+        (row,) = await record.store.runs("s")
+        await record.send(row.run, CompactionContent(from_seq=2, to_seq=4, summary="They spoke of Rome."), key="c")
+        await record.run(guide("Hi.", "Hi.", "Hi."), "n", session="s")
+        (event,) = [event async for event in record.follow("s", until_end=True) if event.type == "compaction"]
+    assert (event.content, event.from_seq, event.to_seq) == ("They spoke of Rome.", 2, 4)

@@ -8,6 +8,7 @@ import anyio
 import pytest
 from tests import programs
 from tests.commands import anew
+from tests.postgres import Server
 
 import gesta
 from gesta.views.lineage import unexplained
@@ -25,6 +26,17 @@ def test_an_example_prints_what_it_says(example: Path, tmp_path: Path) -> None:
     assert len(source.splitlines()) <= 60
     for record in tmp_path.glob("*.gesta"):
         is_explained(record)
+
+
+def test_the_nightly_batch_goes_on_elsewhere_on_postgresql_too(
+    postgres: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    [example] = [each for each in EXAMPLES if each.stem == "nightly"]
+    monkeypatch.setenv("NIGHTLY_RECORD", postgres.address())
+    done = programs.run([str(example)], cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "4 letters to 4 people" in done.stdout
+    assert list(tmp_path.iterdir()) == []
 
 
 def is_explained(record: Path) -> None:

@@ -37,6 +37,7 @@ def found(explanation: Explanation) -> list[tuple[int, str]]:
         ("Order 1017 is late.", "I looked at order #1017.", ["Order 1017"]),
         ("Ask ann@shop.example.", "Write to ann@shop.example, please.", ["ann@shop.example"]),
         ('{"name": "Marta Duarte"}', "Thank you, Marta.", ["Marta"]),
+        ('["Rock", 835]', "Rock sells best.", ["Rock"]),
         ("It takes three to five working days.", "Wait three to five days.", ["three to five"]),
         ("The warranty covers water.", "There is a warranty.", ["warranty"]),
         ("The sky is blue.", "It is what it is.", []),

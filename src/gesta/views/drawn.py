@@ -23,6 +23,8 @@ WORDS, LETTERS = 3, 4
 ALONE = 5
 """A word of as many letters counts by itself, if no other source has it."""
 WORD = re.compile(r"\d+(?:[.,:/-]\d+)*|\w+(?:[@.'\u2019_-]\w+)*")
+QUOTES = ("'", '"')
+"""A word with a capital after one of these is a name, also where a text begins."""
 COMMON = """
     about after again also because been before being below between both cannot could does doing done down during each
     either from further have having here itself just more most much only order other over please same shall should some
@@ -100,7 +102,8 @@ def words(text: str) -> list[Word]:
         number = word[0].isdigit()
         marked = any(each.isdigit() or each in "@_" for each in word) and len(word) > 1
         upper = sum(each.isupper() for each in word)
-        name = word[0].isupper() and (not begins or upper > 1) and len(word) > 1
+        quoted = text[start - 1 : start] in QUOTES if start else False
+        name = word[0].isupper() and (not begins or quoted or upper > 1) and len(word) > 1
         found.append(Word(_number(word) if number else word.lower(), start, end, marked or name))
         begins = text[end : end + 1] in ".!?:\n" or text[end : end + 2] in ('."', '!"', '?"')
     return found
@@ -142,9 +145,9 @@ def _runs(said: list[Word], told: list[Word], node: Node, held: Counter[str]) ->
                 longest, where = length, place
         run = said[here : here + longest]
         few = {"Instructions": False, "Question": longest > 1}.get(node.type, True)
-        if longest and _tells(run, held, alone=few):
-            last = where + longest - 1
-            yield Drawn(node.id, told[where].start, told[last].end, run[0].start, run[-1].end)
+        there = told[where : where + longest]
+        if longest and (any(word.value for word in there) or _tells(run, held, alone=few)):
+            yield Drawn(node.id, there[0].start, there[-1].end, run[0].start, run[-1].end)
         here += max(longest, 1)
 
 

@@ -90,6 +90,11 @@ class Ticket:
         """Set the outcome of the operation. May be called from any thread."""
         self.outcome, self.settled = outcome, True
 
+    async def wait(self) -> None:
+        """Wait until the ticket is settled, or until it is its turn to lead."""
+        self.bell = anyio.Event()
+        await self.bell.wait()
+
     def ring(self) -> None:
         """Wake the task that waits, if there is one."""
         if self.bell is not None:
@@ -111,8 +116,6 @@ class Sharing:
         self._remote = remote
         self._at_once = at_once
         self._queue: list[Ticket] = []
-        self._bell: anyio.Event | None = None
-        """Of all who queue behind the first."""
         self._leading = False
         self._slowest_s = 0.0  # of the last synced commits, fading
         self._last = ""  # run of the last batch
@@ -173,15 +176,7 @@ class Sharing:
 
     async def _settle(self, commits: Commits, ticket: Ticket) -> None:
         while not ticket.settled:
-            await (self._wait(ticket) if self._leading else self._lead(commits))
-
-    async def _wait(self, ticket: Ticket) -> None:
-        """Wait until a commit has ended: then this ticket is settled, or may lead. Who is first is woken alone."""
-        if self._queue and self._queue[0] is ticket:
-            ticket.bell = anyio.Event()
-        else:
-            ticket.bell = self._bell = self._bell or anyio.Event()
-        await ticket.bell.wait()
+            await (ticket.wait() if self._leading else self._lead(commits))
 
     async def _lead(self, commits: Commits) -> None:
         """Commit for all who queue, then hand the lead to the first who came meanwhile."""
@@ -190,7 +185,7 @@ class Sharing:
         try:
             await checkpoint()
             self._yields_at = time.perf_counter() + YIELD_S
-            group, self._queue, self._bell = self._queue[:GROUP], self._queue[GROUP:], None
+            group, self._queue = self._queue[:GROUP], self._queue[GROUP:]
             if group and (self._slow(group) or not self._carry(commits, group, waiting=False)):
                 await self._in_thread(commits, group)
         finally:

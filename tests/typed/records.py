@@ -24,6 +24,8 @@ def sync() -> None:
         stream = record.stream(agent, "Hi", session="s", model="openai:gpt-5", settings={"temperature": 0})
         for event in stream:
             hear(event)
+        for event in record.follow("ann", after=12):
+            hear(event)
         assert_type(stream.outcome, gesta.Outcome[str] | None)
         for each in outcome.waiting:
             run = each.run or outcome.run
@@ -54,6 +56,9 @@ async def main() -> None:
     """Use the asynchronous door."""
     async with gesta.open(pathlib.Path("a.gesta")) as record:
         outcome = await record.run(agent, "Hi", listener=hear)
+        async for event in record.follow("ann", after="12-0", until_end=True, most=50):
+            assert_type(event.id, str | None)
+            hear(event)
         assert_type(await record.approve(outcome.waiting[0], by="ann"), Receipt)
         await record.cancel(outcome.run, by="ann")
         async with record.span("app", session="s", skip={Kind.System}, version="2") as log:

@@ -211,6 +211,28 @@ def test_tokens_that_a_caller_allows_are_the_limit_and_may_be_used_up() -> None:
     assert next(count) == 61
 
 
+def test_what_a_sub_task_sends_to_its_caller_is_for_nobody_else() -> None:
+    ann, told = heard("ann", "__SEND__:bob ask", "DO-NOT-KNOW", "DONE")
+    bob, _ = heard("bob", "__SEND__:ann answer")
+    cy, asked = heard("cy", "DONE fine")
+    task = lr.Task(ann, interactive=False)
+    task.add_sub_task([lr.Task(cy, interactive=False), lr.Task(bob, interactive=False)])
+    task.run("go")
+    assert (told[1], asked) == ("answer", ["DO-NOT-KNOW"])
+
+
+def test_a_person_gets_a_chance_after_a_sub_task_that_was_done_by_a_tool() -> None:
+    ann, told = heard("ann", "__SEND__:bob ask", "fine")
+    bob, _ = heard("bob", gesta.call("done_tool", content="60"))
+    bob.enable_message(DoneTool)
+    asked: list[str] = []
+    ann.callbacks.get_user_response = lambda prompt: asked.append(prompt) or "q"  # type: ignore[func-returns-value]
+    task = lr.Task(ann, interactive=True)
+    task.add_sub_task(lr.Task(bob, interactive=False, single_round=True))
+    task.run("go")
+    assert (told, asked) == (["go"], ["60"])
+
+
 # tools that steer a task
 
 

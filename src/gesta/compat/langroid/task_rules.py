@@ -267,16 +267,15 @@ class TaskRules(Struct, eq=False, metaclass=Spelled):
         routing = self._routing(last)
         final = [each for each in last.tool_messages if isinstance(each, FinalResultTool)]
         said = [each for each in last.tool_messages if isinstance(each, DoneTool)]  # the last step was the model's
-        recipient = last.metadata.recipient
         meta = ChatDocMetaData(
             sender=Entity.USER,
             sender_name=self.name,
-            recipient="" if self.caller is not None and recipient.lower() == self.caller.name.lower() else recipient,
+            recipient=last.metadata.recipient,
             block=last.metadata.block,
             status=StatusCode.DONE if said or (final and self.caller is not None) else status,
             parent_id=last.metadata.id,
             tools_from_agent=last.metadata.tools_from_agent,
-            calls=last.metadata.calls,
+            calls=[] if said else last.metadata.calls,
             tainted=last.metadata.tainted,
         )
         content = said[0].content if said else routing.content if routing.done else last.content

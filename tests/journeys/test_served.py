@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -13,6 +14,7 @@ from typing import Any
 
 import httpx2
 import pytest
+from tests.postgres import Server
 from tests.serving import post
 
 MAIN = "from gesta.cli import main; main()"
@@ -52,9 +54,9 @@ def shop(tmp_path: Path) -> Path:
 
 
 @contextmanager
-def serving(shop: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
+def serving(shop: Path, record: str = "shop.gesta") -> Iterator[tuple[subprocess.Popen[str], str]]:
     """Start `gesta serve`, and yield its process and its address."""
-    words = ["serve", "agent.py:agent", "agent.py:careful", "--port", "0", "--record", "shop.gesta", "--json"]
+    words = ["serve", "agent.py:agent", "agent.py:careful", "--port", "0", "--record", record, "--json"]
     process = subprocess.Popen([sys.executable, "-c", MAIN, *words], cwd=shop, stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
@@ -77,6 +79,40 @@ def send(address: str, agent: str, heard: list[Any]) -> threading.Thread:
     thread = threading.Thread(target=ask)
     thread.start()
     return thread
+
+
+def test_of_two_servers_on_postgresql_one_goes_on_with_what_the_other_had_begun(shop: Path, postgres: Server) -> None:
+    record, heard = postgres.address(), list[Any]()
+    with serving(shop, record) as (first, address), serving(shop, record) as (_, other):
+        asking = send(address, "careful", heard)
+        (shop / "begun").read_text()
+        first.send_signal(signal.SIGKILL)
+        asking.join(10)
+        (shop / "begun").read_text()  # the other one goes on by itself
+        (shop / "go").write_text("")
+        heard.clear()
+        send(other, "careful", heard).join(10)
+    assert heard[0]["answer"] == "Order 7 is paid."
+    assert len(keys(shop)) == 2
+    assert len(set(keys(shop))) == 1
+
+
+def test_a_port_that_is_taken_and_a_record_that_is_none_are_said_in_one_line(shop: Path) -> None:
+    def failed(*words: str) -> tuple[int, str]:
+        command = [sys.executable, "-c", MAIN, "serve", "agent.py:agent", *words]
+        done = subprocess.run(command, cwd=shop, capture_output=True, text=True, check=False, timeout=20)
+        return done.returncode, done.stderr
+
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        code, said = failed("--port", port)
+    assert code == 2
+    assert f"Cannot listen on 127.0.0.1, port {port}: Address already in use. Name another one with --port" in said
+    (shop / "text.gesta").write_text("no record" * 100)
+    code, said = failed("--record", "text.gesta", "--port", "0")
+    assert code == 1
+    assert "text.gesta" in said
+    assert "Traceback" not in said
 
 
 class Browser:

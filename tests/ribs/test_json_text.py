@@ -70,7 +70,7 @@ ROWS: dict[str, tuple[str, str, Calls]] = {
     "a request without a name": ('{"request": "", "x": 1}', "", [("unknown", X)]),
     "a name that no tool has": ('{"request": "nope"}', "", [("nope", {})]),
     "a broken call": ('Now {"request": "look", "x": 1,,}!', "Now !", [("look", '{"request": "look", "x": 1,,}')]),
-    "a call in single quotes": ("{'request': 'look'}", "", [("look", "{'request': 'look'}")]),
+    "a call in single quotes": ("{'request': 'look'}", "", [("look", {})]),
     "a call without its end": ('I {"request": "look", "x": "1', "I", [("look", '{"request": "look", "x": "1')]),
     "a good call after a broken one": (
         f'{{"request": "put" "x": 1}} {CALL}',
@@ -233,7 +233,7 @@ def test_at_every_prefix_of_a_native_run_no_call_is_left_without_an_observation(
 
 BROKEN = [
     '{"request": "look", "x": 1,,}',
-    "{'request': 'look', 'x': 1}",
+    "{'request': 'look', 'x': 1,,}",
     '{"request": "look", "x": "1',
     '{"request": "look", "x": ' + "9" * 5000 + "}",
     '{"request": "look", "x": ' + "[" * 5000 + "]" * 5000 + "}",

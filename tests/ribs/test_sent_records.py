@@ -92,6 +92,7 @@ COMMANDS = {
     "run": "run agent.py:agent hello --record sent.gesta",
     "resume": "resume last agent.py:agent --record sent.gesta",
     "work": "work agent.py:agent --once --record sent.gesta",
+    "serve": "serve agent.py:agent --host 192.0.2.1 --record sent.gesta",  # nobody has that address, so it ends
     "approve": "approve last --deny --record sent.gesta",
     "answer": "answer last yes --record sent.gesta",
     "resolve": "resolve last done --record sent.gesta",
@@ -128,6 +129,7 @@ COMMANDS = {
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: bytes) -> Path:
     """A folder with a record that is to be spoilt, one that is not, an agent and a file to import."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GESTA_TOKEN", "a-token-of-a-server-2718281828")
     for name in ("sent.gesta", "whole.gesta"):
         Path(name).write_bytes(whole)
     Path("agent.py").write_text(AGENT, encoding="utf-8")

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import socket
 import sys
 from dataclasses import dataclass
 from typing import Annotated
@@ -66,6 +67,8 @@ def serve(options: ServeCommandOptions) -> int:
     Any client of OpenAI's talks to them, too. Ends on SIGTERM or Ctrl-C: turns at work are left open, and go on at the
     next start, or in another process.
     """
+    import anyio
+
     from gesta.address import open_record
     from gesta.cli.loading import load_all, with_default
 
@@ -77,10 +80,8 @@ def serve(options: ServeCommandOptions) -> int:
         raise MissingExtra("gesta serve", "starlette and uvicorn", "serve") from missing
     tokens = _tokens(options.token)
     if not tokens and not local(options.host):
-        raise Stop(
-            f"Without a token only this machine may ask, and --host {options.host} lets others in. Set {VARIABLE} to a "
-            "token of 32 characters or so, or leave --host out."
-        )
+        found = f"Without a token only this machine may ask, and --host {options.host} lets others in."
+        raise Stop(f"{found} Set {VARIABLE} to a token of 32 characters or so, or leave --host out.")
     agents, approver = load_all(options.agents)
     agents = with_default(agents, options.model)
     record = options.target(new=True)
@@ -95,15 +96,31 @@ def serve(options: ServeCommandOptions) -> int:
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(message)s")
 
     def ready(address: str) -> None:
+        names = [agent.name for agent in agents]
         if options.json:
-            put(json_line({"address": address, "record": record, "agents": [agent.name for agent in agents]}))
+            put(json_line({"address": address, "record": record, "agents": names}))
         else:
-            say(f"Serving {', '.join(agent.name for agent in agents)} at {address}, on the record {record}.")
+            say(f"Serving {', '.join(names)} at {address}, on the record {record}.")
             say(f"{address}/openapi.json describes it. Ctrl-C ends it.", DIM)
 
-    app, service = assembled(open_record(record, approver=approver), agents, access, work=not options.no_work)
-    run(app, service, host=options.host, port=options.port, ready=ready)
+    async def main() -> None:
+        async with open_record(record, approver=approver) as opened:
+            app, service = assembled(opened, agents, access, work=not options.no_work)
+            with _listening(options.host, options.port) as listens:
+                await run(app, service, listens, ready=ready)
+
+    anyio.run(main)
     return 0
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    """Return a socket that listens. Raises Stop where there is none to be had."""
+    try:
+        return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+    except (OSError, UnicodeError) as failure:
+        why = os.strerror(failure.errno) if isinstance(failure, OSError) and failure.errno else str(failure)
+        found = f"Cannot listen on {host}, port {port}: {why}."
+        raise Stop(f"{found} Name another one with --port, or any that is free with --port 0.") from failure
 
 
 def _tokens(given: list[str] | None) -> dict[str, str]:

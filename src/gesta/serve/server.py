@@ -37,15 +37,13 @@ class Server(uvicorn.Server):
         self.should_exit = True
 
 
-def serve(app: Starlette, service: Service, *, host: str, port: int, ready: Callable[[str], None]) -> None:
+async def serve(app: Starlette, service: Service, listens: socket, *, ready: Callable[[str], None]) -> None:
     """Serve an application until SIGTERM or Ctrl-C.
 
     Args:
-        app: what `assembled` gives, with its service.
-        port: 0 for any that is free.
+        app: what `assembled` gives of an opened record, with its service.
+        listens: the socket that requests come by.
         ready: is called with the address, once requests are answered.
     """
-    config = uvicorn.Config(
-        app, host=host, port=port, log_level="warning", access_log=False, timeout_graceful_shutdown=DRAIN_S
-    )
-    Server(config, service, ready).run()
+    config = uvicorn.Config(app, log_level="warning", access_log=False, timeout_graceful_shutdown=DRAIN_S)
+    await Server(config, service, ready).serve([listens])

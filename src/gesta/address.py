@@ -77,11 +77,7 @@ def model(address: str, base_url: str | None = None) -> Model:
 
 
 def price(name: str, budget: Budget | None = None) -> Price | None:
-    """Return the price of a model by its name; `None` if the price is not known.
-
-    Raises:
-        MissingExtra: the budget is in US dollars, and the price list is not installed.
-    """
+    """Return the price of a model by its name; `None` if it is not known. Raises MissingExtra without a price list."""
     from gesta.models.prices import listed
 
     return listed(name, needed=budget is not None and budget.usd is not None)

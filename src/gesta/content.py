@@ -36,7 +36,7 @@ class Kind(enum.StrEnum):
     KeyValue = "key-value", "Anything the user wants on the record under a name."
     Request = "request", "A model is about to be asked."
     Thought = "thought", "Reasoning."
-    Attempt = "attempt", "The effect of a tool call is about to be tried."
+    Attempt = "attempt", "A tool is about to run for a call."
     Fault = "fault", "A try that failed and is not the answer."
     Decision = "decision", "A routing choice."
     Plan = "plan", "Steps that are to be taken."

@@ -138,7 +138,7 @@ class ToolCallContent(Base, frozen=True, kw_only=True, tag="tool-call"):
 
 
 class AttemptContent(Base, frozen=True, kw_only=True, tag="attempt"):
-    """The effect of a call is about to be tried."""
+    """A tool is about to run for a call."""
 
     kind: ClassVar[Kind] = Kind.Attempt
     of: int

@@ -84,7 +84,7 @@ class Stage:
 
     @property
     def next(self) -> Entry | None:
-        """The next entry on record."""
+        """The next entry on record; `None` after the last."""
         return self.recorded[self.done] if self.done < len(self.recorded) else None
 
     def now(self) -> datetime:

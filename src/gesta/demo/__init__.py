@@ -63,7 +63,7 @@ def refund(
 
 
 def refund_asked(order_id: int, amount: str, reason: str, context: gesta.Context) -> shop.Refund:
-    """Write a call's arguments as the shop books them."""
+    """Return the refund that a call asks for as the shop keeps it: the amount in cents, under the key of the call."""
     return shop.Refund(key=context.key, order_id=order_id, cents=shop.cents(amount), reason=reason, at=context.clock())
 
 

@@ -175,7 +175,7 @@ class Events:
         return one == span
 
     def _here(self) -> int:
-        """Return the span in which the run stands."""
+        """Return the innermost span that is still open; the outermost one if none is."""
         span = self._open[-1] if self._open else self._chat.entries[-1].span
         while span not in self._open and (parent := self._parents.get(span)) is not None:
             span = parent

@@ -129,7 +129,7 @@ class Hearing(Struct, frozen=True):
 
         Args:
             event: the event that made it; `None` if no event made it.
-            refs: what is to be kept of references that were in it.
+            refs: the references that stood in it, in place of what was too large; they are kept in `extra`.
         """
         if not is_message(message):
             return None

@@ -133,7 +133,7 @@ class Incoming(ABC):
         return deltas
 
     def _read_rest(self, events: Events) -> None:
-        """Read the last line, which has no line end. It may be cut, so an error in it is ignored."""
+        """Read the last line, which has no line end. If it was cut and cannot be read, it counts as nothing."""
         try:
             self._take(events.close())
         except ModelFault as exc:

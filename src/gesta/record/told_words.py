@@ -18,7 +18,7 @@ class Words(Struct):
 
 
 class ToldWords:
-    """What one listener was told of messages that are coming."""
+    """The words that one listener has heard of messages which are not on record yet."""
 
     def __init__(self) -> None:
         self._said: dict[tuple[str, str], Words] = {}

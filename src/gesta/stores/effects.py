@@ -54,7 +54,7 @@ class Refused(GestaError):
 
 
 class Sql:
-    """The statements of a transactional tool on its tables."""
+    """Runs the SQL of a transactional tool, on the tables of that tool alone."""
 
     def __init__(self, connection: apsw.Connection) -> None:
         self._connection = connection

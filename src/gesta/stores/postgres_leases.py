@@ -63,7 +63,7 @@ def rows(connection: Connection, query: str, *values: Any) -> list[Any]:
 
 
 def dead(connection: Connection, owner: str) -> bool:
-    """Return whether no session holds the name of a process."""
+    """Return whether a process has ended: no connection to the server holds its lock any more."""
     return bool(rows(connection, "SELECT pg_try_advisory_xact_lock($1)", number(owner))[0][0])
 
 

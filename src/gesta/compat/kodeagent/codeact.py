@@ -27,7 +27,7 @@ class CodeActHistoryFormatter(HistoryFormatter):
         return self._tool_call(msg, state, CODE_ACT_PSEUDO_TOOL_NAME, arguments)
 
     def view(self, msg: ChatMessage, args: Mapping[str, Any]) -> ChatMessage:
-        """Set the code of a call that was read from the record."""
+        """Return a message with its call as Python code; one that has its code stays as it is."""
         return msg if msg.code else msgspec.structs.replace(msg, code=code_of(str(msg.action), args))
 
     def _get_tool_call_metadata(self, msg: ChatMessage) -> dict[str, Any]:

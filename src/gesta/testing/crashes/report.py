@@ -30,7 +30,7 @@ Fired = dict[tuple[str, str, str], int]
 
 
 class ToolCount(Struct, kw_only=True):
-    """The counts of one tool's calls."""
+    """How often one tool was called, and how often its effect happened."""
 
     effect: str
     """Its policy."""

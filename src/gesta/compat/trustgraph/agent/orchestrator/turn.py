@@ -294,7 +294,7 @@ class PatternTurn:
         return self.verbs.question
 
     async def emit_iteration(self, iteration_num: int, act: Action, causes: Sequence[Cause] = ()) -> int:
-        """Write what was decided, before it is done; it derives from the question, or what was seen or said last."""
+        """Write an action before it is carried out. Without `causes`, what was said or seen last is its cause."""
         content = ToolCallContent(tool_name=act.name, tool_args=act.arguments)
         seq = await self._emit(f"iteration {iteration_num}", content, causes or [self.last])
         if act.thought:

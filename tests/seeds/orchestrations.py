@@ -8,7 +8,7 @@ import json
 import random
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 SUBS = ("Bob", "Cy", "Dee", "Eve")
@@ -245,6 +245,17 @@ def case_of(seed: int) -> Case:
     return Maker(random.Random(seed)).case()
 
 
+def without_final(actor: Actor) -> Actor:
+    """The same without results that end all tasks."""
+    script = tuple(
+        (("steer", {**item[0][1], "what": "done"}),)
+        if not isinstance(item, str) and item[0][1].get("what") == "final"
+        else item
+        for item in actor.script
+    )
+    return replace(actor, script=script, subs=tuple(map(without_final, actor.subs)))
+
+
 class Maker:
     """Draws a program."""
 
@@ -272,7 +283,8 @@ class Maker:
             self.dice.randint(1, 6) if (self.chance(0.2) and not root.uses) or "allow_null_result" in root.task else -1
         )
         person: tuple[str, ...] = ()
-        if root.task.get("interactive"):
+        if root.task.get("interactive"):  # there, an interactive task may lose a final result
+            root = replace(root, subs=tuple(map(without_final, root.subs)))
             said = [
                 f"And {self.number()}?",
                 "",

@@ -125,6 +125,9 @@ class Agent(Struct, Generic[T], frozen=True, metaclass=Spelled):
         if self.hooks is not None or self.deps is not None or self.instructions.__class__ is not str:
             self._refuse_values()
         for each in self.tools:
+            if isinstance(each, Agent):
+                found = f"Agent {self.name!r}: {each.name!r} in its tools is an agent, expected a tool."
+                raise BadTool(f"{found} Write {each.name}.as_tool(), with a description for the model that calls it.")
             if not isinstance(each, Tool):
                 name = getattr(each, "__name__", repr(each))
                 found = f"Agent {self.name!r}: {name!r} in its tools is a {type(each).__name__}, expected a tool."

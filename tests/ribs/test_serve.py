@@ -44,6 +44,14 @@ def test_a_message_with_a_key_is_answered_once(desk: str) -> None:
     assert other.json()["error"]["type"] == "OtherMessage"
 
 
+def test_the_header_idempotency_key_is_a_key(desk: str) -> None:
+    said, header = {"message": "Once."}, {"idempotency-key": "m7"}
+    first, second = (post(desk, "/sessions/header/messages", said, **header).json() for _ in range(2))
+    assert first["turn"] == second["turn"]
+    refused = post(desk, "/sessions/header/messages", {**said, "key": "m8"}, **header)
+    assert error(refused) == (400, "The body and the header Idempotency-Key name two keys. Leave one out.")
+
+
 def test_a_turn_waits_for_an_approval_and_goes_on_when_it_comes(desk: str) -> None:
     waits = post(desk, "/sessions/pay/messages", {"message": "I want a refund."}).json()
     (wait,) = waits["waiting"]

@@ -66,6 +66,10 @@ class Waiting(Struct, frozen=True):
     """Of a budget: what the turn may spend; `None` where only its agent knows."""
     need: float | None = None
     """Of a budget: what the next request may take; `None` where only its agent knows."""
+    remarks: tuple[str, ...] = ()
+    """What a person should know of the texts before answering: letters that look like others, or cannot be seen."""
+    why: str = ""
+    """Why a hook of the agent asks a person; empty where the tool itself asks for approval."""
     refused: str = ""
     """Why the last answer about the call does not count; empty if nobody gave such an answer."""
 
@@ -73,11 +77,6 @@ class Waiting(Struct, frozen=True):
     def text(self) -> str:
         """What it waits for, in a few words."""
         return f"{self.what} of {self.tool}" if self.tool else self.what
-
-    @property
-    def remarks(self) -> list[str]:
-        """What a person should know of the texts before answering: letters that look like others, or cannot be seen."""
-        return remarks([self.tool or "", self.args, self.question])
 
 
 def described(waiting: Waiting, run: str, state: RunState) -> Waiting:
@@ -101,7 +100,8 @@ def described(waiting: Waiting, run: str, state: RunState) -> Waiting:
     if asked is not None and asked.raises is not None and turn is not None:
         spent = float(getattr(turn.spending.counted, asked.raises))
         waiting = replace(waiting, what="budget", axis=asked.raises, spent=spent)
-    return waiting
+    noticed = remarks([waiting.tool or "", waiting.args, waiting.question])
+    return replace(waiting, remarks=tuple(noticed)) if noticed else waiting
 
 
 def _of_call(call: OpenCall, what: str) -> dict[str, Any]:
@@ -109,6 +109,8 @@ def _of_call(call: OpenCall, what: str) -> dict[str, Any]:
     known: dict[str, Any] = {"args": args, "args_digest": digest_of(args), "effect": call.effect}
     if last is not None:
         known["effect"] = last.effect or call.effect
+    if call.check is not None and call.check.verdict == "asked":
+        known["why"] = call.check.words or ""
     if what == "approval":
         return {**known, "expires": call.expires, "refused": call.refused}
     if what in ("doubt", "running") and last is not None:
@@ -149,7 +151,11 @@ def _approvals(state: RunState) -> Iterator[Waiting]:
 
 def _doubts(state: RunState) -> Iterator[Waiting]:
     for call in state.calls.values():
-        if call.last is not None and call.last.doubt != WAITS and call.last.verdict != "done":
+        if call.last is None or call.last.doubt == WAITS or call.last.verdict == "done":
+            continue
+        if call.last.effect == "pure" and (call.last.doubt is not None or call.last.over):  # it is made again
+            yield Waiting("resume")
+        else:
             yield Waiting(_about(call.last), call.seq, call.name, call.last.seq)
 
 

@@ -180,11 +180,13 @@ class Record(Inbox):
             NoDeps: a tool needs deps, and there are none.
             NoRun: no such run, or one in which no turn was begun.
             OtherType: the last turn was answered under another `output`.
+            AgentError: the run is that of another agent, as a run below is that of the agent that was called there.
         """
         agent = of_turn(agent, options)
 
         async def work() -> Outcome[T]:
             known = await self._named(run)
+            await check_agent(self.store, known, agent.name)
             return typed(agent, await self.turns.resume(agent, known, by=by, deps=options.get("deps")))
 
         if listener is None:
@@ -260,6 +262,17 @@ class Record(Inbox):
             log = open_root(journal, begin, opened, skip)
             with closing(log, state):
                 yield log
+
+
+async def check_agent(store: Store, run: str, name: str) -> None:
+    """Raise AgentError if a run was begun by an agent of another name. Cost: reads a row."""
+    first = next(iter(await read(store, run, 0, 1)), None)
+    began = first.content if first is not None and isinstance(first.content, BeginContent) else None
+    if began is None or began.agent is None or began.agent.name == name:
+        return
+    above = began.opened.parent_run if began.opened is not None else None
+    todo = f"It was called by run {above!r}: resume that run." if above else f"Resume it with {began.agent.name!r}."
+    raise AgentError(f"Run {run!r} is one of agent {began.agent.name!r}, and {name!r} was given. {todo}")
 
 
 @asynccontextmanager

@@ -37,7 +37,10 @@ async def agents(_request: Request, service: Service) -> Response:
 
 async def message(request: Request, service: Service) -> Response:
     """Send a message to an agent, and answer with the outcome; or with its events, if the request accepts those."""
-    said = await read(request, NewMessage)
+    said, header = await read(request, NewMessage), request.headers.get("idempotency-key")
+    if header and said.key not in (None, header):
+        raise Refused(400, "BadRequest", "The body and the header Idempotency-Key name two keys. Leave one out.")
+    said = replace(said, key=header or said.key)
     agent, session = service.agent(said.agent), request.path_params["session"]
     if "text/event-stream" not in request.headers.get("accept", ""):
         with service.turns:

@@ -5,6 +5,7 @@ pass, and every store answers alike. What nobody knows (a price, a count of toke
 fork counts what it did itself: not what it shares or took over, nor calls that were answered from its base.
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from math import ceil
@@ -20,6 +21,8 @@ from gesta.log.shared import base_in
 from gesta.model.usage import tokens
 from gesta.store import Store
 
+CALLED = re.compile(r"#\d+$")
+"""What the name of a run below has behind the name of the agent that a tool call called."""
 By = Literal["day", "agent", "model", "tool"]
 KINDS = ("request-header", "request", "chat-completion", "fault", "budget", "tool-call", "attempt", "tool-result")
 FAILED = frozenset({"error", "denied", "interrupted", "unknown"})
@@ -373,7 +376,7 @@ async def stats(
     since, until = _row_time(since), _row_time(until)
     begins = [(str(run), base_in(str(content))) for run, content in (await store.sql(BASES)).rows]
     bases = {run: base for run, base in begins if base is not None}
-    found = Stats(by, {row.run: row.name for row in await store.runs()}, since, until, bases)
+    found = Stats(by, {row.run: CALLED.sub("", row.name) for row in await store.runs()}, since, until, bases)
     pos = 0
     while rows := (await store.sql(ROWS, (pos, PAGE))).rows:
         for row in rows:

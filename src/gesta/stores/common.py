@@ -16,12 +16,12 @@ from gesta.store import Batch, BlobRow
 
 PAGE = 500  # rows that a tail gives at once, at most
 PRIVATE = 0o600
-"""Mode of a file that holds what is on record; SQLite gives its log and its shared memory the mode of the file."""
+"""Mode of a record's file: its owner alone reads and writes it. SQLite uses the same mode for the files beside it."""
 FIRST_S, LONGEST_S = 0.005, 0.2  # a tail looks this soon after news, and this seldom when there is none
 
 
 def private(path: str | os.PathLike[str], flags: int = os.O_RDWR | os.O_CREAT) -> int:
-    """Open a file, and make it so that nobody but its user may read it: an `opener` for `open`. Raises OSError."""
+    """Open a file; a new file can be read by its owner alone. Used as the `opener` of `open`. Raises OSError."""
     return os.open(path, flags, PRIVATE)
 
 
@@ -31,11 +31,11 @@ def new_id() -> str:
 
 
 def checked(batch: Batch) -> Batch:
-    """Check a batch before its commit, so that a gap can never be committed.
+    """Check a batch before its commit, so that a gap can never be committed, and return the batch.
 
     Raises:
-        ValueError: a row is of another run than the lease, or does not follow the one before it; runs are pruned
-            without a tombstone; two batches are of one run; or one without a lease begins no run.
+        ValueError: a row is of another run than the lease, or does not follow the row before it; runs are pruned
+            without a tombstone; two batches are of one run; or a batch without a lease does not begin a run.
     """
     seq, run = batch.head, batch.lease.run
     for row in batch.rows:
@@ -54,14 +54,14 @@ def checked(batch: Batch) -> Batch:
 
 
 def batches_of(batch: Batch) -> Sequence[Batch]:
-    """Return a batch and those that are committed with it."""
+    """Return a batch and the batches of other runs that are committed with it."""
     return (batch, *batch.beside)
 
 
 def forks(batch: Batch) -> bool:
-    """Return whether a batch begins a fork, whose first row follows the last one that it shares.
+    """Return whether a batch begins a fork: its first row follows the last entry that the fork shares with its base.
 
-    Any other missing run was lost by its server, and its writer does not know it yet.
+    A run that is missing for another reason was lost by its server, and its writer does not know that yet.
     """
     base = base_of(batch.rows[0]) if batch.rows else None
     return base is not None and base.seq == batch.head
@@ -71,7 +71,7 @@ def blob_of(address: str, run: str, name: str, rows: Sequence[tuple[Any, ...]]) 
     """Return the blob that a query found.
 
     Raises:
-        BrokenRecord: the run has no such blob, or the length of its salt is wrong.
+        BrokenRecord: the run has no such blob, its salt or data has another type, or its salt has the wrong length.
     """
     if not rows:
         raise BrokenRecord(address, f"run {run!r} has no blob {name!r}")
@@ -85,15 +85,15 @@ def blob_of(address: str, run: str, name: str, rows: Sequence[tuple[Any, ...]]) 
 
 
 class News:
-    """Wakes those who follow a store from its own event loop."""
+    """Wakes the tasks that wait for new entries of a store."""
 
     def __init__(self) -> None:
         self.over = False
-        """The store was closed: nothing will come any more."""
+        """Whether the store was closed, so that no more entries will come."""
         self._bells: dict[anyio.Event, int] = {}  # of listeners, with the thread that each waits in
 
     def ring(self) -> None:
-        """Wake the listeners of this thread; those of others look for themselves. Costs nothing when there are none."""
+        """Wake the tasks that wait in this thread. Tasks in other threads query the store when their wait is over."""
         if self._bells:
             here = threading.get_ident()
             for bell, thread in list(self._bells.items()):
@@ -101,12 +101,12 @@ class News:
                     bell.set()
 
     def close(self) -> None:
-        """Wake all listeners: no more entries will come."""
+        """Mark the store as closed, and wake the tasks that wait in this thread."""
         self.over = True
         self.ring()
 
     async def listen(self, longest_s: float) -> None:
-        """Wait until `ring` is called, at most for that many seconds."""
+        """Wait until `ring` is called in this thread, at most `longest_s` seconds."""
         bell = anyio.Event()
         self._bells[bell] = threading.get_ident()
         try:
@@ -117,9 +117,10 @@ class News:
 
 
 async def follow(page: Callable[[int, int], list[Row]], news: News, after: int) -> AsyncGenerator[list[Row], None]:
-    """Yield pages of rows by pos for ever, until the store is closed.
+    """Yield pages of rows in the order of their pos, until the store is closed.
 
-    Own commits wake the follower. It looks for those of other processes, less often the longer none came.
+    A commit through the same store ends the wait. Other commits are found by queries, which are the rarer the longer
+    no rows came.
     """
     wait_s = FIRST_S
     while not news.over:

@@ -1,9 +1,10 @@
 """SQL that a transactional tool runs inside the commit of its own result.
 
-The tool's tables live in the record's file. While it runs, SQLite itself refuses what would break others' commits:
-ending or nesting transactions, attaching files, pragmas, temporary objects, which would stand before those of the
-record, and any change of what bears a name of Gesta's. A conflict clause or a trigger can still end the transaction.
-That is seen after each statement: then the tool may do nothing more, and nothing of what it did is kept.
+The tool's tables are in the record's file. While the tool runs, SQLite itself refuses statements that would break the
+commits of others: those that end or nest transactions, attach files or set pragmas, make temporary objects (which would
+hide the record's tables of the same name), or change an object that has a name of Gesta's. A conflict clause or a
+trigger can still end the transaction. `Sql` notices that after each statement: then every further statement is
+refused, and none of the tool's changes is kept.
 """
 
 import re
@@ -22,9 +23,9 @@ from gesta.stores.tables import PRAGMAS, READING, TABLES
 OWN = frozenset(
     {"record", "entries", "blobs", "inbox", "inbox_keys", "owners", "leases", "gesta_words", "gesta_words_known"}
 )
-"""Gesta's own tables."""
+"""The names of Gesta's own tables."""
 NAMES = OWN | frozenset(re.findall(r"CREATE (?:TABLE|VIEW|INDEX) (?:IF NOT EXISTS )?(\w+)", TABLES))
-"""All that bears a name of Gesta's in a record: tables, views and indexes."""
+"""The names of Gesta's tables, views and indexes in a record."""
 PREFIX = "gesta_"
 CONTROL = frozenset(
     {apsw.SQLITE_TRANSACTION, apsw.SQLITE_SAVEPOINT, apsw.SQLITE_ATTACH, apsw.SQLITE_DETACH, apsw.SQLITE_PRAGMA}
@@ -37,11 +38,11 @@ TEMPORARY = frozenset(
     }
 )
 SCHEMA = frozenset({"sqlite_master", "sqlite_schema", "sqlite_temp_master", "sqlite_temp_schema"})
-"""SQLite writes these itself, as part of statements that change the schema, and refuses anybody else."""
+"""SQLite's tables about the schema. SQLite changes them when the schema changes, and refuses all other changes."""
 TELLING = PRAGMAS | {"data_version"}
-"""Pragmas that change nothing; SQLite's full text search asks the last one by itself."""
+"""Pragmas that change nothing. SQLite's full-text search runs `data_version` by itself."""
 CHANGING = frozenset({apsw.SQLITE_INSERT, apsw.SQLITE_UPDATE, apsw.SQLITE_DELETE})
-"""What changes rows, and no schema; the schema's own rows are changed by other actions too."""
+"""Actions that change rows. A statement that changes the schema has further actions."""
 STEPS = 20_000  # of SQLite's machine between two looks at the clock
 ENDED = (
     "A statement has ended the whole transaction (ON CONFLICT ROLLBACK, RAISE(ROLLBACK), a full disk or a write that "
@@ -69,7 +70,7 @@ class Sql:
 
         Raises:
             Refused: the statement would use other tables than the tool's own, time is up, or the transaction was ended.
-            Exception: what SQLite raises: a violated constraint, or a statement that is not SQL.
+            Exception: an error of SQLite, such as a violated constraint, or a statement that is not SQL.
         """
         if threading.get_ident() != self._thread:
             raise Refused(f"A transactional tool may not run statements in another thread: {statement:.200}")
@@ -87,7 +88,7 @@ class Sql:
                 self._over = ENDED
 
     def check(self) -> None:
-        """Raise what keeps the statements so far from being committed; see `Statements.check`."""
+        """Check that the statements so far can be committed; see `Statements.check`. Raises Refused."""
         if not self._connection.in_transaction:
             raise Refused(f"{ENDED}.")
         if self.makes:
@@ -102,7 +103,7 @@ class Sql:
 
     @contextmanager
     def guarded(self, timeout_s: float | None) -> Iterator[None]:
-        """Refuse statements on other tables inside the block, and every statement after it."""
+        """Run a block in which changes of tables that are not the tool's are refused, and after it every statement."""
         ends = time.monotonic() + timeout_s if timeout_s is not None else None
         self._connection.authorizer = self._allow
         self._connection.config(apsw.SQLITE_DBCONFIG_ENABLE_TRIGGER, 1)

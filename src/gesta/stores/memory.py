@@ -1,8 +1,8 @@
-"""A store in memory is the contract in plain Python: a private record that ends with the process.
+"""A store in memory: the contract in plain Python. The record belongs to one process and ends with it.
 
-It takes batches, letters and leases as a store on disk does, so that what runs on it runs on the other. Its one
-process is the store itself. Its coroutines never wait, except `tail`; it is used from one thread. SQL is answered by an
-SQLite in memory, filled when it is first asked.
+It accepts batches, letters and leases as a store on disk does, so a program that runs on it also runs on a store on
+disk. Its coroutines never wait, except `tail`. It is used from one thread. SQL queries run on an SQLite database in
+memory; each query first copies the new entries into it.
 """
 
 import os
@@ -38,13 +38,13 @@ ADDRESS = ":memory:"
 
 
 class Beginning(msgspec.Struct):
-    """The members of a `begin` that the table of runs is made from."""
+    """The part of a begin's content from which the table of runs is made."""
 
     opened: dict[str, Any] | None = None
 
 
 class MemoryStore:
-    """A record that lives as long as this object."""
+    """A record in memory; it ends with this object."""
 
     def __init__(self, *, clock: Clock = utc_now, new_id: Callable[[], str] = new_id) -> None:
         self._clock = clock
@@ -68,7 +68,7 @@ class MemoryStore:
         self._last = 0  # pos that was given last
         self._news = News()
         self.commits = 0
-        """Batches, letters and leases taken."""
+        """The number of batches, letters and leases that were accepted."""
 
     @property
     def info(self) -> Info:
@@ -143,7 +143,7 @@ class MemoryStore:
         return rows[start : stop if limit is None else min(stop, start + limit)]
 
     async def head(self, run: str) -> tuple[int, bytes]:
-        """Return seq and digest of the last entry; (0, 32 zero bytes) for no run."""
+        """Return seq and digest of a run's last entry; (0, 32 zero bytes) if there is no such run."""
         self._open()
         return self._head(run)
 
@@ -152,7 +152,7 @@ class MemoryStore:
         return self._last
 
     async def runs(self, session: str | None = None, name: str | None = None) -> list[RunRow]:
-        """Return the runs in the order in which they were opened, by session and name if given."""
+        """Return the runs in the order in which they were opened: those of a session and a name, if given."""
         self._open()
         found = []
         for row in self._opened:
@@ -169,11 +169,11 @@ class MemoryStore:
         return self._blobs[run, name]
 
     async def send(self, letter: Letter) -> bool:
-        """Put a letter into an inbox; needs no lease. False if its key was used before."""
+        """Add a letter to an inbox; no lease is needed. Return False if the letter's key was used before."""
         return self.deliver(letter)
 
     def deliver(self, letter: Letter) -> bool:
-        """Put a letter into an inbox from any thread; see `Store.deliver`. Raises WriteFailed after `close`."""
+        """Add a letter to an inbox, from any thread; see `Store.deliver`. Raises WriteFailed after `close`."""
         self._open(writing=True)
         if (letter.run, letter.key) in self._keys:
             return False
@@ -189,12 +189,12 @@ class MemoryStore:
         return lease.run in self._held and self._leases.get(lease.run, (0, ""))[0] == lease.epoch
 
     async def inbox(self, run: str) -> list[Letter]:
-        """Return the letters that wait, in the order in which they came."""
+        """Return the letters that wait in an inbox, in the order in which they came."""
         self._open()
         return list(self._inbox.get(run, ()))
 
     async def lease(self, run: str, *, mirror: bool = False) -> Lease:
-        """Acquire the right to write; see `Store.lease`. Raises RunHeld while somebody else has it, and RunMirrored."""
+        """Acquire the lease of a run; see `Store.lease`. Raises RunHeld while the run is held, and RunMirrored."""
         self._open(writing=True)
         head, digest = self._head(run)
         epoch, since = self._leases.get(run, (0, ""))
@@ -208,7 +208,7 @@ class MemoryStore:
         return Lease(run, self._owner, epoch + 1, head, digest)
 
     async def release(self, lease: Lease) -> None:
-        """Release the right to write. A lease that is no longer held is ignored."""
+        """Release the lease of a run. A lease that is no longer held is ignored."""
         if self._leases.get(lease.run, (0, ""))[0] == lease.epoch and lease.owner == self._owner:
             self._held.discard(lease.run)
 
@@ -221,11 +221,11 @@ class MemoryStore:
             self._mirrors[lease.run] = of
 
     async def gone(self, process: str) -> bool | None:
-        """Return whether a process has ended. This one has not; about others only a person can know."""
+        """Return whether a process has ended. Of other processes than this, only what a person declared is known."""
         return True if process in self._gone else False if process == self._owner else None
 
     async def declare_gone(self, process: str, by: str) -> None:
-        """Write down that a person says that a process has ended; see `Store.declare_gone`."""
+        """Write down a person's statement that a process has ended; see `Store.declare_gone`."""
         self._open(writing=True)
         self._gone.add(process)
 
@@ -234,22 +234,22 @@ class MemoryStore:
         self._open(writing=True)
 
     def keep(self) -> Callable[[], None]:
-        """Do nothing: the record ends before its process does."""
+        """Return a function that does nothing: no other process uses a record in memory."""
         return lambda: None
 
     def descriptor(self) -> int | None:
-        """Return `None`: no other process can ask for this one."""
+        """Return `None`: no other process uses a record in memory."""
         return None
 
     def tail(self, after: int = 0) -> AsyncGenerator[list[Row], None]:
-        """Yield rows of all runs by pos, from `after` on, until the store is closed."""
+        """Yield pages of the rows of all runs after the pos `after`, until the store is closed."""
         return follow(self._page, self._news, after)
 
     async def sql(self, query: str, parameters: Sequence[Any] = ()) -> Table:
-        """Answer a reading query.
+        """Run a query that only reads, and return its table.
 
         Raises:
-            RecordError: the query would write, or SQLite cannot make sense of it.
+            RecordError: the query would write, or SQLite refuses it.
 
         Cost: the entries and blobs that are new since the last query are copied into tables.
         """
@@ -263,12 +263,12 @@ class MemoryStore:
         return ask(self._tables, query, parameters, self.queries)
 
     async def shrink(self) -> int:
-        """Return 0: memory keeps nothing that was pruned."""
+        """Return 0: pruning leaves no space to free."""
         self._open(writing=True)
         return 0
 
     async def damage(self) -> list[str]:
-        """Return an empty list: nothing can be broken."""
+        """Return an empty list: a record in memory has no pages that can be damaged."""
         return []
 
     async def foreign(self) -> Foreign:
@@ -276,7 +276,7 @@ class MemoryStore:
         return Foreign()
 
     async def close(self) -> None:
-        """End the record; closing twice does nothing."""
+        """Close the record. A second call does nothing."""
         self._news.close()
         if self._tables is not None:
             self._tables.close()
@@ -309,14 +309,14 @@ class MemoryStore:
             self._tables, self._filled = None, 0
 
     def _allow_prune(self, gone: Prune) -> None:
-        """Refuse to prune a run whose lease is not ours, or to which something was added meanwhile."""
+        """Check that the lease of a run to prune is held, and that nothing was added to the run. Raises LeaseLost."""
         self._allow(Batch(gone.lease, gone.lease.head, ()))
         waiting = {letter.id for letter in self._inbox.get(gone.lease.run, ())}
         if waiting != set(gone.letters):
             raise LeaseLost(gone.lease.run, f"letters {sorted(gone.letters)} in its inbox", f"{sorted(waiting)}")
 
     def _allow(self, batch: Batch) -> None:
-        """Refuse a batch whose writer is no longer the writer, or does not know where the run is."""
+        """Check that a batch has its run's current lease and follows the run's last entry. Raises LeaseLost."""
         for each in batch.prunes:
             self._allow_prune(each)
         lease, run = batch.lease, batch.lease.run

@@ -1,8 +1,8 @@
-"""A record in PostgreSQL, shared by processes on many machines, for an event loop and without one.
+"""A record in PostgreSQL, shared by processes on many machines: a store for an event loop, and one without a loop.
 
-It keeps the contract that SQLite keeps, with the same tables. Appends of many runs that come together share one
-commit, as in `sharing`; whatever waits for the server waits in a thread. Who follows a record is told of each commit
-by the server, and looks now and then for itself.
+It fulfils the same contract as SQLite, with the same tables. Appends of many runs that come together share one
+commit, as in `sharing`. Calls that wait for the server run in a thread. The server notifies each `tail` of a commit;
+`tail` also queries the record now and then.
 """
 
 import os
@@ -48,7 +48,7 @@ READINGS = 8  # that wait in threads at once
 QUERIES = 4  # of users, answered at once
 LOOKING_S = 2.0  # who follows looks this often by itself, should the server's word be lost
 SETTLED = frozenset({"end", "request", "attempt", "assistant"})
-"""Kinds that close a span, or that something outside may follow: without a loop, these wait for the disk."""
+"""Kinds that end a span or precede an action outside: without an event loop, a batch with one waits for the disk."""
 T = TypeVar("T")
 
 
@@ -56,15 +56,15 @@ class InlinePostgresStore:
     """A record whose coroutines never wait for another task, so that they can be driven without an event loop.
 
     Each append is committed before it returns; with `synced`, a batch that holds an `end`, a `request`, an `attempt`
-    or an `assistant` waits for the disk, and all before it with it. It may be used from several threads.
+    or an `assistant` waits until it and all commits before it are on disk. It may be used from several threads.
     """
 
     holdings: ClassVar[dict[tuple[int, str, str], Holding]] = {}
-    """What this process holds: by process, for it may be forked, place and record."""
+    """The holdings of this process, by process id (a process may be forked), place and record."""
 
     def __init__(self, info: Info, writer: Writer | None, reader: Reader, holding: Holding) -> None:
         self.reader = reader
-        """The synchronous core of all that reads."""
+        """The synchronous reader, which runs the queries."""
         self.queries = QueryBounds()
         self._info = info
         self._holding = holding
@@ -89,18 +89,18 @@ class InlinePostgresStore:
 
         Args:
             address: as libpq reads it, `postgresql://user@host:5432/database`; `?schema=NAME` says which record.
-            durability: `synced` waits for the disk at each commit. `normal` does not: a crash of the server may take
-                the last commits, but never one without all that came after it; a crash of this process takes none.
+            durability: `synced` waits for the disk at each commit. `normal` does not: a crash of the server may lose
+                the last commits, but never one without all commits after it; a crash of this process loses none.
             readonly: refuse to write.
-            busy_s: seconds for which others that write, and a server that is away, are waited for.
-            failover: `synchronous` says that a server that takes the place of this one has all its commits, so that
-                the record there is no copy.
+            busy_s: seconds to wait for other writers, and for a server that cannot be reached.
+            failover: `synchronous` says that a server that replaces this one has all its commits, so that the record
+                there does not count as a copy.
             tool_role: role under which the statements of transactional tools run.
 
         Raises:
             BadAddress: the address cannot be read.
             NoRecord, BrokenRecord, NewerRecord: there is no record that this release reads; nothing was changed.
-            WriteFailed, RecordError: there is no such server or database, or it does not let this user.
+            WriteFailed, RecordError: there is no such server or database, or this user has no access to it.
         """
         place = located(address, busy_s)
         opened: list[Connection] = []
@@ -128,7 +128,7 @@ class InlinePostgresStore:
 
     @classmethod
     def holding(cls, connection: Connection, place: Place, info: Info) -> Holding:
-        """Return what this process holds in a record: the same for all who open it, by whatever address."""
+        """Return the holding of this process in a record, which all its stores share, whatever their addresses are."""
         server, *rest = (server_of(connection, place) or f"{place.conninfo}/{place.schema}").split("/")
         where = "/".join([server, *rest[1:]])  # without the timeline, for that changes while a record is open
         return cls.holdings.setdefault((os.getpid(), where, info.id), Holding())
@@ -140,14 +140,14 @@ class InlinePostgresStore:
 
     @property
     def writer(self) -> Writer:
-        """The synchronous writer. Raises WriteFailed in a record that was opened for reading."""
+        """The synchronous writer. Raises WriteFailed if the record was opened for reading only."""
         if self._writer is None:
             raise WriteFailed(self._info.address, "it was opened for reading only")
         return self._writer
 
     @property
     def commits(self) -> int:
-        """Transactions of this store that changed something."""
+        """The number of transactions of this store that changed something."""
         return self._writer.commits if self._writer is not None else 0
 
     async def append(self, batch: Batch) -> int:
@@ -181,11 +181,11 @@ class InlinePostgresStore:
         return await self._read(partial(self.reader.get_blob, run, name))
 
     async def send(self, letter: Letter) -> bool:
-        """Put a letter into an inbox; see `Store.send`."""
+        """Add a letter to an inbox; see `Store.send`."""
         return bool(await self._write(letter, synced=True))
 
     def deliver(self, letter: Letter) -> bool:
-        """Put a letter into an inbox from any thread; see `Store.deliver`. A closed record is opened for that long."""
+        """Add a letter to an inbox, from any thread; see `Store.deliver`. A closed record is opened for this call."""
         if self._news.over:
             opened = InlinePostgresStore.open(self._given, failover="synchronous")  # a letter makes no record a copy
             try:
@@ -202,15 +202,15 @@ class InlinePostgresStore:
         return (await self._read(partial(self.reader.inboxes, [run])))[run]
 
     async def lease(self, run: str, *, mirror: bool = False) -> Lease:
-        """Acquire the right to write; see `Store.lease`.
+        """Acquire the lease of a run; see `Store.lease`.
 
-        A lease is not synced by itself: the first commit that is, is after it in the same log.
+        This commit does not wait for the disk: the first commit that does comes after it in the server's log.
         """
         lease: Lease = await self._write(Take(run, mirror), synced=False)
         return lease
 
     async def release(self, lease: Lease) -> None:
-        """Release the right to write; see `Store.release`. If the commit fails, the next one does it."""
+        """Release the lease of a run; see `Store.release`. If this commit fails, the next commit releases it."""
         self.writer.leave(lease)
         with suppress(WriteFailed):
             await self._write(lease, synced=False)
@@ -224,30 +224,30 @@ class InlinePostgresStore:
         await self._write(Mirror(lease, of), synced=True)
 
     async def gone(self, process: str) -> bool | None:
-        """Return whether a process has ended; see `Store.gone`. Of another machine nothing is known."""
+        """Return whether a process has ended; see `Store.gone`. Of another machine, only declared ends are known."""
         known = self._holding.gone(process)
         if known is not None:
             return known
         return True if await self._read(partial(self.reader.declared, process)) else None
 
     async def declare_gone(self, process: str, by: str) -> None:
-        """Write down that a person says that a process has ended; see `Store.declare_gone`. Raises WriteFailed."""
+        """Write down a person's statement that a process has ended; see `Store.declare_gone`. Raises WriteFailed."""
         await self._write(Declare(process, by), synced=True)
 
     async def adopt(self, by: str) -> None:
-        """Write down that this copy goes on; see `Store.adopt`. Raises WriteFailed."""
+        """Write down that this copy is the record from now on; see `Store.adopt`. Raises WriteFailed."""
         await self._write(Adopt(by), synced=True)
 
     def keep(self) -> Callable[[], None]:
-        """Make this process count as living until the returned function is called; see `Store.keep`. Raises OSError."""
+        """Make this process count as running until the returned function is called: `Store.keep`. Raises OSError."""
         return self._holding.keep()
 
     def descriptor(self) -> int | None:
-        """Return a descriptor that keeps this process counted as living; `None` if no descriptor is needed."""
+        """Return the descriptor whose lock shows that this process runs; `None` if the process has no lock yet."""
         return self._holding.presence.descriptor if self._holding.holds else None
 
     async def tail(self, after: int = 0) -> AsyncGenerator[list[Row], None]:
-        """Yield rows of all runs by pos until the store is closed, as soon as the server tells of a commit."""
+        """Yield rows of all runs by pos until the store is closed. The server notifies this call of each commit."""
         listening: Connection | None = None
         try:
             while not self._news.over:
@@ -268,7 +268,7 @@ class InlinePostgresStore:
                 listening.close()
 
     async def sql(self, query: str, parameters: Sequence[Any] = ()) -> Table:
-        """Answer a reading query; see `Store.sql`. Raises RecordError."""
+        """Run a query that only reads; see `Store.sql`. Raises RecordError."""
         return self.reader.ask(self.reader.connect(), query, parameters, self.queries)
 
     async def shrink(self) -> int:
@@ -276,11 +276,11 @@ class InlinePostgresStore:
         return await self._wait(self.writer.shrink)
 
     async def damage(self) -> list[str]:
-        """Return what the server finds damaged; see `Store.damage`."""
+        """Return the damage that the server reports; see `Store.damage`."""
         return await self._wait(self.reader.damage)
 
     async def foreign(self) -> Foreign:
-        """Return what is in the schema that Gesta did not make; see `Store.foreign`."""
+        """Return the objects in the schema that Gesta did not make; see `Store.foreign`."""
         return await self._wait(self.reader.foreign)
 
     async def close(self) -> None:
@@ -301,7 +301,7 @@ class InlinePostgresStore:
         return await self._wait(work)
 
     async def _news_of(self, listening: Connection) -> None:
-        """Wait until the server reports a commit, or until it is time to look."""
+        """Wait until the server reports a commit, or until it is time to query the record again."""
         until = time.monotonic() + LOOKING_S
         while not self._news.over and time.monotonic() < until:
             try:
@@ -314,7 +314,7 @@ class InlinePostgresStore:
                 return
 
     def close_now(self) -> None:
-        """Close at once, in this thread."""
+        """Free all leases and close the connections, in this thread."""
         self.reader.close()
         if self._writer is not None:
             self._writer.close()
@@ -324,9 +324,9 @@ class InlinePostgresStore:
 
 
 class PostgresStore(InlinePostgresStore):
-    """A record for one event loop: commits are shared, and nothing keeps the loop waiting for the server.
+    """A record for one event loop: commits are shared, and all calls but `transact` wait for the server in a thread.
 
-    A write that is cancelled before a commit has begun with it never happened; see `sharing`.
+    A write that is cancelled before its commit has begun never happens; see `sharing`.
     """
 
     def __init__(self, info: Info, writer: Writer | None, reader: Reader, holding: Holding) -> None:
@@ -341,7 +341,7 @@ class PostgresStore(InlinePostgresStore):
 
         Raises:
             LeaseLost: as in the protocol, and when a letter of the batch was taken in before.
-            WriteFailed: nothing was committed; or the server was lost in the commit and cannot be asked about it.
+            WriteFailed: nothing was committed; or the connection was lost in the commit, and the outcome is not known.
             ValueError: the rows do not follow each other.
         """
         return int(await self._write(checked(batch), synced=True))
@@ -351,13 +351,13 @@ class PostgresStore(InlinePostgresStore):
         return await self._looks.look(run)
 
     async def transact(self, effect: TransactionalEffect) -> None:
-        """Call `work` and commit its entries with its effect; see `Store.transact`. All waiting is done before."""
+        """Call `work` and commit its entries with its effect; see `Store.transact`. First reopens a lost connection."""
         if not self.writer.ready():
             await self._wait(partial(self.writer.commit, (), synced=False))
         await super().transact(effect)
 
     async def sql(self, query: str, parameters: Sequence[Any] = ()) -> Table:
-        """Answer a reading query in a thread; one whose caller is cancelled is interrupted. Raises RecordError."""
+        """Run a query that only reads, in a thread. A cancelled caller's query is interrupted. Raises RecordError."""
         connection = await to_thread.run_sync(self.reader.connect, limiter=self._asking)
         try:
             work = partial(self.reader.ask, connection, query, parameters, self.queries)
@@ -368,7 +368,7 @@ class PostgresStore(InlinePostgresStore):
             raise
 
     async def close(self) -> None:
-        """Free all leases and close the connections, in a thread. What is not yet committed is refused."""
+        """Free all leases and close the connections, in a thread. Writes that are not yet committed are refused."""
         self._news.close()
         with anyio.CancelScope(shield=True):
             await to_thread.run_sync(self.close_now, limiter=self._reading)
@@ -380,5 +380,5 @@ class PostgresStore(InlinePostgresStore):
         return await to_thread.run_sync(work, limiter=self._reading)
 
     async def _read(self, work: Callable[[], T]) -> T:
-        """Read in a thread. A cancelled caller does not wait for a server that is away."""
+        """Run a read in a thread. A caller that is cancelled does not wait for the end of it."""
         return await to_thread.run_sync(work, abandon_on_cancel=True, limiter=self._reading)

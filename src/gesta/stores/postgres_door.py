@@ -1,8 +1,8 @@
-"""The check before a record in PostgreSQL is opened: what belongs to its tables is known before they are used.
+"""The check before a record in PostgreSQL is opened: nothing that Gesta did not make may run with its tables.
 
 The server runs rules, triggers, defaults, generated columns, policies, and functions of the schema by itself, and
-nobody can leave them out. So a record is opened only if its tables are plain tables without any of these. Its views
-are not compared: whoever can change them owns the schema, and can change the rows as well.
+no client can switch them off. So a record is opened only if its tables are plain tables without any of these. Its views
+are not compared: a user who can change them owns the schema, and can change the rows as well.
 """
 
 from typing import Any
@@ -53,10 +53,10 @@ BESIDE = f"""SELECT format('%s %L', {KIND}, relname) FROM pg_catalog.pg_class
 
 
 def admit(connection: psycopg.Connection[tuple[Any, ...]], schema: str, address: str) -> None:
-    """Check what belongs to the tables of a record before any of them is read.
+    """Check the tables of a record and the objects that belong to them, before any table is read.
 
     Raises:
-        ForeignObjects: something that Gesta did not make would run. psycopg.Error: the check is not possible.
+        ForeignObjects: an object that Gesta did not make would run. psycopg.Error: the check is not possible.
     """
     found = [str(one) for (one,) in connection.execute(ODD, (schema, TABLES, VIEWS, INDEXES, CHECK)).fetchall()]
     if found:

@@ -1,9 +1,9 @@
 """SQL that a transactional tool runs inside the commit of its own result, in PostgreSQL.
 
-The tool's tables are all that are not Gesta's, in any schema. Each statement has a savepoint, so one that fails leaves
-the commit whole. Only reading and changing rows is allowed, one statement at a time; the server's own plan says which
-tables a statement would change. What a function does that a statement calls, no plan says: only a role of its own
-(`tool_role`), without rights on Gesta's schema, keeps that in bounds.
+The tool may use every table that is not Gesta's, in any schema. Each statement has a savepoint, so the transaction goes
+on after a statement that fails. A statement may only read and change rows, and each call runs one statement. The
+server's plan shows which tables a statement would change. It does not show what a function does that the statement
+calls: only a role for tools (`tool_role`), without rights on Gesta's schema, limits that.
 """
 
 import re
@@ -22,7 +22,7 @@ HIDDEN = re.compile(
     r"""|(?<!\w)E'(?:[^'\\]|''|\\.)*'|'(?:[^']|'')*'|(?<![\w$])\$(?P<tag>\w*)\$.*?\$(?P=tag)\$""",
     re.DOTALL | re.IGNORECASE,
 )
-"""Comments, quoted names and texts: words in them steer nothing."""
+"""Matches comments, quoted names and texts: the words in them are not keywords."""
 VERBS = ("select", "insert", "update", "delete", "merge", "with")
 CHANGES = re.compile(r"\b(insert|update|delete|merge)\b")
 MAKES_TABLE = re.compile(r"(?<!insert )(?<!merge )\binto\b")
@@ -30,11 +30,11 @@ REACHES = re.compile(
     r"\b(set_config|pg_(terminate|cancel)_backend|pg_(try_)?advisory_\w+|pg_notify|dblink\w*|lo_\w+"
     r"|(query|table|schema|database|cursor)_to_xml\w*|pg_(read|write|stat)_file\w*|pg_reload_conf)\s*\("
 )
-"""Functions that steer the session or reach beyond the database; there are more, and a role is what keeps them away."""
+"""Functions that change the connection or reach beyond the database. There are more: only a role refuses them all."""
 
 
 class PostgresSql:
-    """The statements of a transactional tool on its tables."""
+    """Runs the SQL of a transactional tool, on the tables of that tool alone."""
 
     def __init__(self, connection: Connection, schema: str, role: str | None, timeout_s: float | None) -> None:
         self._connection = connection
@@ -59,7 +59,7 @@ class PostgresSql:
 
         Raises:
             Refused: the statement would use other tables than the tool's own, or time is up.
-            Exception: what PostgreSQL raises: a violated constraint, or a statement that is not SQL.
+            Exception: an error of PostgreSQL, such as a violated constraint, or a statement that is not SQL.
         """
         if self.over:
             raise Refused(f"The tool has returned, and its transaction is over: {statement:.200}")
@@ -71,7 +71,7 @@ class PostgresSql:
         return self._run(statement, tuple(parameters))
 
     def check(self) -> None:
-        """Check now the constraints that are deferred to the commit. Raises what PostgreSQL raises of a broken one."""
+        """Check the constraints that are deferred to the commit. Raises psycopg.Error if one is violated."""
         self._run("SET CONSTRAINTS ALL IMMEDIATE", ())
 
     def _run(self, statement: str, parameters: tuple[Any, ...]) -> list[tuple[Any, ...]]:
@@ -93,7 +93,7 @@ class PostgresSql:
         return [tuple(row) for row in rows]
 
     def _keep_out(self, statement: str, parameters: tuple[Any, ...]) -> None:
-        """Refuse a statement that would change a table of Gesta's own, by whatever name. Raises Refused."""
+        """Check by the server's plan that a statement changes no table of Gesta's own. Raises Refused."""
         if not CHANGES.search(statement.lower()):
             return
         rows = self._connection.execute(f"EXPLAIN (VERBOSE, COSTS OFF, FORMAT JSON) {statement}", parameters).fetchall()
@@ -119,7 +119,7 @@ def changed(plan: Any) -> Iterator[tuple[str, str]]:
 
 
 def refusal(statement: str) -> str | None:
-    """Return what is forbidden in the words of a statement; `None` if all are allowed."""
+    """Return what a statement would do that is not allowed, judged by its words; `None` if all is allowed."""
     words, called = bare(statement, " '' "), bare(statement, None)
     first = re.match(r"[(\s]*(\w*)", words)
     if first is None or first[1] not in VERBS:
@@ -138,7 +138,7 @@ def bare(statement: str, name: str | None) -> str:
     """Return the words of a statement in lower case, without comments and texts.
 
     Args:
-        name: text in place of a quoted name; `None` for the name itself.
+        name: text that replaces each quoted name; with `None`, the name stays, without its quotes.
     """
 
     def shown(found: re.Match[str]) -> str:

@@ -1,13 +1,13 @@
-"""What this process holds in one record of a server: its name, its runs in use, and the session that shows it lives.
+"""The name of this process in one record of a server, its leases, and the connection that shows that it runs.
 
-All stores of a process that write one record share it. The name is locked twice, for two questions. A session of its
-own, which no statement of a tool runs on, says to other hosts that the leases of this process may not be taken. One
-byte of a file on this machine says, to processes of this machine alone, whether the process has ended: a lost
-connection ends no process, and an effect that was begun before may still be at work.
+All stores of a process that write one record share these. The name is locked twice, for two questions. The first lock
+is held on the server, by a connection on which no tool's statement runs: while it is held, no other process may take
+the leases of this process. The second lock is one byte of a file on this machine. It shows to processes of this machine
+alone whether the process has ended: a lost connection ends no process, and its tools may still be running.
 
-The file `processes` is made once and never deleted. It lies in the folder that `GESTA_STATE` names, else in the
-user's folder for state, else in a folder for temporary files. It holds a random name, so that equal files of two
-machines are told apart.
+The file `processes` is made once and never deleted. It is in the folder that `GESTA_STATE` names, else in the
+user's folder for state, else in a folder for temporary files. It holds a random name, by which the files of two
+machines differ.
 """
 
 import os
@@ -34,7 +34,7 @@ NAMED = 16  # hex digits in the file
 
 
 class Holding:
-    """The name, the leases and the session of one process in one record."""
+    """The name, the leases and the locks of one process in one record."""
 
     def __init__(self) -> None:
         self._process = os.getpid()
@@ -49,7 +49,7 @@ class Holding:
 
     @property
     def presence(self) -> Presence:
-        """Return this process as others see it. Made at the first call. Raises OSError if no folder allows it."""
+        """Return the locked byte of this process. The first call locks it. Raises OSError if no folder allows that."""
         with self._opening:
             if self._presence is None:
                 self._presence, self._origin = present()
@@ -66,7 +66,7 @@ class Holding:
         return f"{self.presence.process}.{self._origin}"
 
     def gone(self, process: str) -> bool | None:
-        """Return whether a process has ended; `None` where this machine does not know."""
+        """Return whether a process has ended; `None` if this machine cannot know it."""
         try:
             presence = self.presence
         except OSError:
@@ -75,12 +75,12 @@ class Holding:
         return presence.gone(name) if origin == self._origin else None
 
     def hold(self, place: Place) -> None:
-        """Connect a session that holds the name of this process, unless one stands.
+        """Open a connection that locks the name of this process, unless such a connection is still open.
 
-        The lock is shared, so that a session that the server has not yet given up is not waited for.
+        The lock is shared, so this call does not wait for a lost connection that the server still counts as open.
 
         Raises:
-            psycopg.Error: the server cannot be reached. OSError: there is no name.
+            psycopg.Error: the server cannot be reached. OSError: the process has no name.
         """
         key = number(self.process)
         with self._keeping:
@@ -95,7 +95,7 @@ class Holding:
             self._keeper = keeper
 
     def enter(self, *, writing: bool) -> None:
-        """Count one more store."""
+        """Count a store of this process that was opened."""
         with self._opening:
             self._stores += writing
             self._uses += 1
@@ -105,7 +105,7 @@ class Holding:
         return self._stores == 1
 
     def leave(self, *, writing: bool) -> None:
-        """Count one store less. The session ends with the last store that writes. A forked child ends nothing."""
+        """Count a store that was closed. The last writing store closes the connection; a forked child does nothing."""
         if os.getpid() != self._process:
             return
         with self._opening:
@@ -117,7 +117,7 @@ class Holding:
         self.end_use()
 
     def keep(self) -> Callable[[], None]:
-        """Make this process count as living until the returned function is called. Raises OSError."""
+        """Make this process count as running until the returned function is called. Raises OSError."""
         _ = self.presence
         with self._opening:
             self._uses += 1
@@ -130,7 +130,7 @@ class Holding:
         return end
 
     def forget(self) -> None:
-        """Close the copies in a forked child, so that they do not make a dead parent look alive."""
+        """Close a forked child's copies of the locks: they would make an ended parent count as running."""
         if self._presence is not None:
             with suppress(OSError):
                 os.close(self._presence.descriptor)
@@ -138,7 +138,7 @@ class Holding:
             silence(self._keeper)
 
     def end_use(self) -> None:
-        """Count one user of the presence less. The presence ends with the last one."""
+        """Count one user of the locked byte less. The byte is unlocked after the last user."""
         if os.getpid() != self._process:
             return
         with self._opening:
@@ -149,7 +149,7 @@ class Holding:
 
 
 def present() -> tuple[Presence, str]:
-    """Lock a byte for this process in the file of processes, and return also the name of the file. Raises OSError."""
+    """Lock a byte of the file of processes, and return it with the random name in that file. Raises OSError."""
     failure = OSError("there is no folder for the file of processes")
     for folder in folders():
         try:
@@ -161,7 +161,7 @@ def present() -> tuple[Presence, str]:
 
 
 def locked(path: Path) -> tuple[Presence, str]:
-    """Lock a byte of a file of processes, and create the file if it does not exist. Raises OSError."""
+    """Lock a byte of one file of processes, which is made if it does not exist; see `present`. Raises OSError."""
     if not path.exists():
         made = path.with_name(f"{FILE}.{secrets.token_hex(8)}")
         with open(made, "w", encoding="ascii", opener=private) as file:
@@ -183,7 +183,7 @@ def locked(path: Path) -> tuple[Presence, str]:
 
 
 def folders() -> Iterator[Path]:
-    """Yield the folders in which the file of processes may lie, the best one first."""
+    """Yield the folders in which the file of processes may be, the best folder first."""
     named = os.environ.get(VARIABLE)
     if named:
         yield Path(named)
@@ -200,10 +200,10 @@ def folders() -> Iterator[Path]:
 
 
 class Forgets(Protocol):
-    """An object of which a forked child closes its copy."""
+    """An object whose copy is closed in a forked child."""
 
     def forget(self) -> None:
-        """Close this copy, in a forked child."""
+        """Close this copy of the object; called in a forked child."""
 
 
 def watch_forks(one: Forgets) -> None:

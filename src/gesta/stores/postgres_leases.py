@@ -1,7 +1,7 @@
-"""Statements about leases, each within a transaction of the one writer, so that nobody races them.
+"""Statements about leases. Each runs in a transaction of the only writer, so no other statement changes a lease.
 
-The row of a run names the process that may write it, and the epoch. The process may be written about as dead once no
-session holds its name. Inside the process a lease is in use while its run and epoch stand in `Presence.using`.
+The row of a run names the process that may write it, and the epoch. A process counts as ended once no connection
+locks its name. Inside the process, a lease is in use while its run and epoch are in `Presence.using`.
 """
 
 import os
@@ -33,7 +33,7 @@ def take(connection: Connection, holding: Holding, work: Take) -> Lease:
     """Acquire the lease of a run for this process, and mark the run as in use.
 
     Raises:
-        RunHeld: it is in use here, or its owner's session lives.
+        RunHeld: the lease is in use in this process, or in another process that has not ended.
         RunMirrored: the run is a mirror, and `work` does not ask for a mirror.
     """
     run, presence, me = work.run, holding.presence, holding.process
@@ -68,13 +68,13 @@ def dead(connection: Connection, owner: str) -> bool:
 
 
 def clean(connection: Connection, me: str) -> None:
-    """Delete the rows of processes that are dead and own no lease."""
+    """Delete the rows of processes that have ended and own no lease."""
     for (owner,) in rows(connection, IDLE, me):
         if dead(connection, owner):
             connection.execute("DELETE FROM owners WHERE owner = $1", (owner,))
 
 
 def mirror(connection: Connection, lease: Lease, of: str | None) -> None:
-    """Make a run a mirror of one in the record `of`, or an ordinary one. Raises LeaseLost."""
+    """Make a run a mirror of the run in the record `of`; with `None`, an ordinary run. Raises LeaseLost."""
     if not rows(connection, MIRROR, lease.run, lease.owner, lease.epoch, of):
         raise LeaseLost(lease.run, f"the lease of epoch {lease.epoch}", "that it is no longer held")

@@ -1,9 +1,9 @@
-"""Reaching a record in PostgreSQL: its address, its connections, and what the server raises told in words.
+"""Opening a record in PostgreSQL: its address, its connections, and the server's errors as errors of Gesta.
 
-A record has a schema of its own, `gesta` unless the address ends in `?schema=NAME`, so that it stands beside other
-tables and other records. It is made in one transaction. Timeouts are set so that a process that vanishes without a
-word (a cut cable, a frozen machine) keeps nobody waiting for long: its transaction is undone in `STALLED_S`, and its
-leases are free in `EXPIRY_S`. A process that dies, or is killed, frees both at once.
+A record has a schema of its own, `gesta` unless the address ends in `?schema=NAME`, so a database can hold other
+tables and other records too. The schema is made in one transaction. Timeouts bound how long others wait for a process
+that is cut off (a cut cable, a frozen machine): its transaction is undone after `STALLED_S`, and its leases are free
+after `EXPIRY_S`. A process that ends, or is killed, frees both at once.
 """
 
 import re
@@ -43,7 +43,7 @@ BUSY_S = 60.0  # how long others that write, and a server that is away, are wait
 CONNECT_S = 10
 IDLE_S, EVERY_S, TIMES = 10, 5, 4  # of silence, until the other side is asked; between questions; how often
 EXPIRY_S = IDLE_S + EVERY_S * TIMES
-"""A holder that vanished without closing its connection is taken for dead after this."""
+"""Seconds after which a holder that is cut off counts as ended."""
 
 CLIENT: dict[str, str | int] = {
     "connect_timeout": CONNECT_S,
@@ -54,7 +54,7 @@ CLIENT: dict[str, str | int] = {
     "keepalives_count": TIMES,
     "tcp_user_timeout": 1000 * EXPIRY_S,
 }
-"""What an address need not say, and may say otherwise."""
+"""Defaults of a connection, which an address may override."""
 
 SESSION = f"""SET tcp_keepalives_idle = {IDLE_S};
 SET tcp_keepalives_interval = {EVERY_S};
@@ -66,7 +66,7 @@ SET default_transaction_isolation = 'read committed';
 SET bytea_output = 'hex';
 SET standard_conforming_strings = on;
 SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off';"""
-"""The server's side of it: it looks after its clients in the same way."""
+"""Settings of the server for a connection: it checks in the same way whether its client is still there."""
 
 WORDS: tuple[tuple[type[psycopg.Error], str], ...] = (
     (errors.DiskFull, "the server's disk is full"),
@@ -103,7 +103,7 @@ AWAY = (
     *(errors.AdminShutdown, errors.CrashShutdown, errors.CannotConnectNow, errors.IdleInTransactionSessionTimeout),
     *(errors.ConnectionTimeout, errors.TooManyConnections, errors.IdleSessionTimeout, psycopg.InterfaceError),
 )
-"""Errors by which a server cannot be reached now, beside those in which it says nothing at all."""
+"""Errors of a server that cannot be reached now; errors to which the server gave no code count too (`kind_of`)."""
 DAMAGED = (errors.DataCorrupted, errors.IndexCorrupted)
 FOREIGN = (errors.UndefinedTable, errors.UndefinedColumn, errors.InvalidSchemaName)
 
@@ -114,12 +114,12 @@ class Place(Struct, frozen=True):
     conninfo: str
     schema: str
     address: str
-    """As it may be shown: without a password."""
+    """The address without its password, as it may be shown."""
     busy_s: float = BUSY_S
 
 
 def located(address: str, busy_s: float = BUSY_S) -> Place:
-    """Read an address. Raises BadAddress."""
+    """Return the place that an address names. Raises BadAddress."""
     base, _, query = address.partition("?")
     parts = [part for part in query.split("&") if part]
     schemas = [part.partition("=")[2] for part in parts if part.startswith("schema=")]
@@ -196,7 +196,7 @@ def allow_role(connection: Connection, place: Place, role: str) -> None:
 
 
 def standing(connection: Connection) -> bool:
-    """Return whether a connection that waits for nothing is still there. Cost: 2 us; the server is not asked."""
+    """Return whether an idle connection is still open, without a query to the server. Cost: 2 us."""
     try:
         for _ in range(2):  # the server's last message, and then the closed connection
             connection.pgconn.consume_input()
@@ -244,7 +244,7 @@ class Found(Struct, frozen=True):
     info: Info
     format: int
     server: str | None
-    """Where it was made, marked or adopted, as `server_of` names it."""
+    """The place where the record was made, marked or adopted, as `server_of` names it."""
     current: bool
     """Whether its views are those of this release."""
 
@@ -255,7 +255,7 @@ def identity(connection: Connection, place: Place) -> Found:
     Raises:
         psycopg.Error: the schema cannot be read.
         NoRecord: there is no record at this place.
-        BrokenRecord: it is no record.
+        BrokenRecord: the tables are not those of a record, or hold objects that Gesta did not make.
         NewerRecord: a later release made it.
     """
     if not there(connection, place):
@@ -294,7 +294,7 @@ def copied(here: str | None, known: str | None, *, failover: bool) -> bool:
     """Return whether a record is in another place than the one where it was made or adopted.
 
     Args:
-        failover: whether another server, or timeline of one, counts as the same.
+        failover: whether another server, or another timeline of it, counts as the same place.
     """
     if here is None or known is None:
         return False
@@ -329,7 +329,7 @@ def seen(connection: Connection, place: Place) -> Info:
 
 
 def migrate(connection: Connection, place: Place) -> None:
-    """Bring the tables of format 1 to format 2 in one transaction. Raises psycopg.Error and WriteFailed."""
+    """Change the tables from format 1 to format 2 in one transaction. Raises psycopg.Error and WriteFailed."""
     with connection.transaction():
         record = identity(connection, place)
         connection.execute("SELECT pg_advisory_xact_lock($1)", (number(record.info.id),))
@@ -345,7 +345,7 @@ def migrate(connection: Connection, place: Place) -> None:
 
 
 def prepared(connection: Connection, place: Place, *, failover: bool) -> Info:
-    """Return what a record says of itself, after creating or migrating it if needed. Raises as `identity` does."""
+    """Return the identity of a record, which is first made or migrated if needed. Raises as `identity` does."""
     try:
         found = identity(connection, place)
     except NoRecord:

@@ -1,8 +1,8 @@
-"""The one reading connection of a store, one more for each query of a user, and one for each that follows.
+"""The connections of a store that read: one for its own queries, one for each user's query, and one for each `tail`.
 
-Synchronous, and under a lock: every method may be called from any thread. A connection that was lost is opened anew,
-for as long as the server is waited for, and the query is asked once more: reading changes nothing. A user's query
-has a transaction of its own that can only read, and is one statement, so that no query can leave that transaction.
+The methods are synchronous and use a lock, so any thread may call them. A connection that was lost is opened anew until
+a timeout is over, and its query runs again, since reading changes nothing. A user's query has a transaction of its own
+that can only read, and is one statement, so that no query can leave that transaction.
 """
 
 import os
@@ -98,7 +98,7 @@ class Reader:
         return found
 
     def damage(self) -> list[str]:
-        """Read every page, and return what the server finds damaged; see `Store.damage`."""
+        """Read every page, and return the damage that the server reports; see `Store.damage`."""
         found = []
         for query in EVERYTHING:
             try:
@@ -110,7 +110,7 @@ class Reader:
         return found
 
     def foreign(self) -> Foreign:
-        """Return what the schema holds that Gesta did not make; see `Store.foreign`."""
+        """Return the objects in the schema that Gesta did not make; see `Store.foreign`."""
         rows = self._all(BESIDE, self._place.schema, TABLES, VIEWS)
         return Foreign(beside=tuple(str(one) for (one,) in rows))
 
@@ -124,13 +124,13 @@ class Reader:
     def ask(
         self, connection: Connection, query: str, parameters: Sequence[Any], bounds: QueryBounds = UNBOUND
     ) -> Table:
-        """Answer a user's query on a connection that `connect` gave, and close it.
+        """Run a user's query on a connection that `connect` returned, and close the connection.
 
         Args:
             query: one statement; its parameters are `?`, or `$1`, `$2`.
 
         Raises:
-            RecordError: the query would write, the server cannot make sense of it, or it was interrupted.
+            RecordError: the query would write, the server refuses it, or it was interrupted.
         """
         try:
             if bounds.seconds is not None:
@@ -156,7 +156,7 @@ class Reader:
     def listen(self) -> Connection:
         """Open a connection that is notified of commits.
 
-        Raises RecordError. It does not wait for a server that is away.
+        Raises RecordError at once if the server cannot be reached.
         """
         self._open()
         try:
@@ -165,14 +165,14 @@ class Reader:
             raise told(error, self._place.address, writing=False) from error
 
     def close(self) -> None:
-        """Close the connection; twice does nothing."""
+        """Close the connection. A second call does nothing."""
         self._closed.set()  # ends also the waiting for a server
         with self._turn:
             if os.getpid() == self._process:
                 self._connection.close()
 
     def declared(self, process: str) -> bool:
-        """Return whether a person says that a process has ended. Raises RecordError."""
+        """Return whether a person has declared that a process has ended. Raises RecordError."""
         query = "SELECT to_jsonb(owners) ->> 'gone_by' FROM owners WHERE owner = $1"  # format 1 has no such column
         return any(by is not None for (by,) in self._all(query, process))
 
@@ -204,7 +204,7 @@ class Reader:
         return connection
 
     def _patiently(self, work: Callable[[], T]) -> T:
-        """Call a function again while the server cannot be reached, until the wait is over. Raises RecordError."""
+        """Call a function again while the server cannot be reached, until the timeout is over. Raises RecordError."""
         until = 0.0
         while True:
             self._open()
@@ -218,7 +218,7 @@ class Reader:
 
 
 def _answer(connection: Connection, asked: tuple[str, tuple[Any, ...]], bounds: QueryBounds) -> Table:
-    """Answer a query, row by row where their number or size has a bound. Raises RecordError, psycopg.Error."""
+    """Return the result of a query; bounded rows are fetched one by one. Raises RecordError, psycopg.Error."""
     cursor, rows = connection.cursor(), list[tuple[Any, ...]]()
     if bounds.rows is not None or bounds.size_bytes is not None:
         with suppress_nothing_told():

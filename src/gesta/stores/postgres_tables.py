@@ -1,7 +1,7 @@
-"""The tables of a record in PostgreSQL are those of SQLite, rewritten by a table of differences: no second truth.
+"""The tables of a record in PostgreSQL: the SQL of the tables in SQLite, rewritten by a list of differences.
 
-What stands in `tables` is read from left to right; each function that PostgreSQL has otherwise, or has not, is put in
-its words. JSON stays text on both sides and is built by joining text, so that a row is the same to the byte.
+The SQL in `tables` is the only source. A call of a function that PostgreSQL lacks, or has in another form, is replaced
+by an expression of PostgreSQL. JSON is text on both sides and is built by joining text, so rows have the same bytes.
 """
 
 import re
@@ -52,13 +52,13 @@ WORDING = (
     # annotations, member by member
     ("SELECT key, type, value FROM", "SELECT key, value::text FROM"),
 )
-"""What is written otherwise, in the order in which it is replaced."""
+"""Pairs of text for SQLite and text for PostgreSQL, in the order in which they are replaced."""
 
 LIST = re.compile(r"( FILTER \([^)]*\))?( OVER \w+)?")
 
 
 def quoted(value: str) -> str:
-    """Return an SQL expression for a value as JSON text, NULL as null."""
+    """Return an SQL expression for a value as JSON text; NULL becomes null."""
     known = value.startswith(("json(", "json_object("))
     return f"coalesce({value if known else f'to_json({value})::text'}, 'null')"
 
@@ -89,11 +89,11 @@ FUNCTIONS: dict[str, Callable[[Sequence[str]], str]] = {
     "json_each": lambda given: f"json_each(({given[0]})::json)",
     "json": lambda given: given[0],
 }
-"""How PostgreSQL says what a function of SQLite does, by what it is given. Outer ones come first."""
+"""For each function of SQLite, makes PostgreSQL's expression from the arguments. Outer functions come first."""
 
 
 def arguments(text: str, start: int) -> tuple[list[str], int]:
-    """Return the arguments between a parenthesis before `start` and its closing one, and where that stands."""
+    """Return the arguments of a call whose opening parenthesis is before `start`, and the place after its end."""
     given, depth, quote, last = [], 0, False, start
     for place in range(start, len(text)):
         sign = text[place]
@@ -134,7 +134,7 @@ def rewritten(text: str) -> str:
 
 
 VIEWS = rewritten(SQLITE_VIEWS)
-"""What was done, as tables; see `tables`."""
+"""The views of a record; see `tables`."""
 
 TABLES = (
     rewritten(SQLITE.removesuffix(SQLITE_VIEWS)) + "ALTER TABLE record ADD COLUMN views TEXT, ADD COLUMN server TEXT;\n"
@@ -151,7 +151,7 @@ MARK = """UPDATE record SET mark = last, adopted_by = NULL FROM (SELECT max(pos)
 NAMES = re.findall(r"CREATE VIEW (\w+)", VIEWS)
 DROP_VIEWS = f"DROP VIEW IF EXISTS {', '.join(NAMES)}"
 VIEWS_DIGEST = sha256(VIEWS.encode()).hexdigest()
-"""Stands in `record`: views of another release are put anew by who opens the record for writing."""
+"""Digest of the views, stored in `record`. Opening a record for writing replaces the views of other releases."""
 
 ADD_RECORD = "INSERT INTO record(one, id, format, created_at) VALUES(1, $1, $2, $3)"
 LETTER = """INSERT INTO inbox(run, key, content, at) VALUES($1, $2, $3,
@@ -165,7 +165,7 @@ PRUNE = tuple(statement.replace("?", "$1").replace("main.", "") for statement in
 
 
 def placed(query: str, count: int) -> str:
-    """Return a query with its `?` numbered as PostgreSQL wants them. Those in quotes and comments stay."""
+    """Return a query in which each `?` is replaced by `$1`, `$2` and so on, except in quotes and comments."""
     if not count:  # there it may be an operator
         return query
     numbers = iter(range(1, query.count("?") + 1))

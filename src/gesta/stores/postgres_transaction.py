@@ -1,7 +1,7 @@
-"""One transaction of a writer: the record's lock, what is known of the runs that it concerns, and what it writes.
+"""One transaction of a writer: it locks the record, reads the state of the runs that it concerns, and writes.
 
-What a group of works needs to know is asked in one go at the beginning. Rows are kept back until something else has to
-be written, so that those of many batches go out as one statement.
+The state of all runs of a group of operations is read by one query at the beginning. Rows are held back until another
+statement has to run, so that the rows of many batches are sent together.
 """
 
 from collections.abc import Iterable, Sequence
@@ -22,7 +22,7 @@ from gesta.stores.sharing import Adopt, Declare, Mirror, Take, Work
 
 LOCK = "SELECT pg_advisory_xact_lock($1)"
 NEWS, HASTE = ", pg_notify($2, '')", ", set_config('synchronous_commit', 'off', true)"
-"""What is asked with the lock: that whoever follows the record is told of the commit; that it waits for no disk."""
+"""Additions to the query for the lock: notify the followers of the commit; do not wait for the disk in the commit."""
 LEASES = """SELECT run, owner, epoch, (SELECT max(seq) FROM entries WHERE entries.run = asked.run), pos
     FROM (SELECT coalesce(max(pos), 0) AS pos FROM entries) AS last
     LEFT JOIN unnest($1::text[]) AS asked(run) ON true LEFT JOIN leases USING (run)"""
@@ -135,7 +135,7 @@ class Transaction:
             self._rows = []
 
     def _allow_prune(self, gone: Prune) -> None:
-        """Refuse to prune a run whose lease is not ours, or to which something was added meanwhile."""
+        """Check that the lease of a run to prune is held, and that nothing was added to the run. Raises LeaseLost."""
         self._allow(Batch(gone.lease, gone.lease.head, ()))
         waiting = {one for (one,) in self._all("SELECT id FROM inbox WHERE run = $1", gone.lease.run)}
         if waiting != set(gone.letters):
@@ -148,7 +148,7 @@ class Transaction:
             self._connection.execute(statement, (run,))
 
     def _allow(self, batch: Batch) -> None:
-        """Refuse a batch whose writer is no longer the writer, or does not know where the run is."""
+        """Check that a batch has its run's current lease and follows the run's last entry. Raises LeaseLost."""
         lease, run = batch.lease, batch.lease.run
         owner, epoch, last = self._known.get(run, (None, 0, 0))
         if owner in (None, lease.owner) and epoch < lease.epoch:  # a server that broke down has forgotten it

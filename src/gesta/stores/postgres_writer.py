@@ -1,11 +1,11 @@
 """The one writing connection of a store: operations are carried out in groups, one transaction a group.
 
-Each transaction first takes the record's one lock, which is held until what it wrote can be seen. So `pos` is given
-and seen in commit order, without gaps: a reader that has read up to a pos never meets an earlier one later. What a
-group needs to know is asked in one go, and what it writes goes out with the commit.
+Each transaction first takes the record's lock, and holds it until its rows are visible. So the order of `pos` is the
+order of the commits, without gaps: a reader that has read up to a pos never sees a smaller pos afterwards. The state
+that a group needs is read by one query, and its rows are sent with the commit.
 
-A transaction in which the connection is lost is made again on a new one, for as long as the server is waited for. If
-it was lost in the commit, the new transaction first looks for what the old one wrote: the lock says that it is over.
+A transaction in which the connection is lost is made again on a new connection, until a timeout is over. If it was lost
+in the commit, the new transaction first looks for the rows of the old one, which has ended once the lock is free.
 The epoch of a run is checked in the transaction that appends, so a writer whose run was taken meanwhile is refused.
 """
 
@@ -31,7 +31,7 @@ from gesta.stores.postgres_transaction import Transaction
 from gesta.stores.sharing import Adopt, Take, Work
 
 FAULTY = (psycopg.DataError, psycopg.IntegrityError, psycopg.ProgrammingError, UnicodeError, ValueError, TypeError)
-"""What one work is to blame for: the others of its group are carried out without it."""
+"""Errors that one operation causes: the other operations of its group are then carried out without it."""
 
 ASKING_S = 0.05  # between tries to reach a server that is away
 
@@ -42,11 +42,11 @@ class Options(Struct, frozen=True):
     """The options with which a writer was opened."""
 
     synced: bool = True
-    """Whether commits wait for the disk, where they are not told otherwise."""
+    """Whether commits wait for the disk. A commit with a batch that is `synced` waits in any case."""
     failover: bool = False
-    """Whether another server, or timeline of one, counts as the same."""
+    """Whether another server, or another timeline of it, counts as the same place."""
     tool_role: str | None = None
-    """Role under which statements of tools run."""
+    """The role under which the statements of tools run."""
 
 
 class Trial(Struct):
@@ -55,13 +55,13 @@ class Trial(Struct):
     works: Sequence[Work]
     outcomes: list[Any] = field(default_factory=list)
     asked: bool = False
-    """Whether the commit was asked for, so that it may have happened."""
+    """Whether the commit was requested, so that it may have happened."""
     played: bool = False
-    """Whether a tool has done its work, which cannot be done again."""
+    """Whether a tool's `work` was called, which cannot be called again."""
     raised: BaseException | None = None
-    """What that work raised."""
+    """The error that the tool's `work` raised."""
     until: float = 0.0
-    """When to give the server up, as `time.monotonic` counts; 0 while it is there."""
+    """The time of `time.monotonic` at which the wait for the server ends; 0 while the server can be reached."""
 
 
 class Writer:
@@ -69,13 +69,13 @@ class Writer:
 
     def __init__(self, place: Place, info: Info, connection: Connection, holding: Holding, options: Options) -> None:
         self.commits = 0
-        """Transactions that changed something."""
+        """The number of transactions that changed something."""
         self.synced = options.synced
-        """Whether commits wait for the disk, where they are not told otherwise."""
+        """Whether commits wait for the disk; see `Options.synced`."""
         self.info = info
-        """What the record says of itself, as this connection last read it."""
+        """The identity of the record, as this connection last read it."""
         self.holding = holding
-        """What this process holds in the record."""
+        """The name and the leases of this process in the record."""
         self._options = options
         self._place = place
         self._connection = connection
@@ -90,8 +90,8 @@ class Writer:
         """Carry out operations in their order, in one transaction; see the writer of SQLite.
 
         Raises:
-            ServerGone: the server could not be reached within `busy_s`. WriteFailed: none of them
-                happened. BrokenRecord: the tables are not those of a record.
+            ServerGone: the server could not be reached within `busy_s`. WriteFailed: no operation was
+                committed. BrokenRecord: the tables are not those of a record.
 
         Cost: two exchanges with the server, and one more for each letter, lease, or batch that takes letters in.
         """
@@ -129,7 +129,7 @@ class Writer:
             return int(before - after)
 
     def close(self) -> None:
-        """Free the leases that were taken through this store, and close the connection. Twice does nothing."""
+        """Free the leases that were taken through this store, and close the connection. A second call does nothing."""
         closed = self._closed.is_set()
         self._closed.set()  # ends also the waiting for a server
         with self._turn:
@@ -145,7 +145,7 @@ class Writer:
                 self._connection.close()
 
     def forget(self) -> None:
-        """Close a forked child's copy of the connection, so that it does not make a dead parent look alive."""
+        """Close a forked child's copy of the connection: it would make an ended parent count as running."""
         silence(self._connection)
 
     def _commit(self, works: Sequence[Work], *, synced: bool) -> list[Any]:
@@ -173,7 +173,7 @@ class Writer:
         return outcomes
 
     def _again(self, trial: Trial) -> bool:
-        """Wait, and return whether to make a lost transaction again. Leases that are given back are not waited for."""
+        """Wait, and return whether to make a lost transaction again. Only returned leases are not worth a wait."""
         if trial.played and not trial.asked:
             return False
         if not trial.until:
@@ -184,7 +184,7 @@ class Writer:
         return time.monotonic() < trial.until and not self._closed.wait(ASKING_S)
 
     def _failure(self, error: Any, *, asked: bool) -> GestaError:
-        """Return the error of a transaction that was not made, or of which that is not known."""
+        """Return the error of a transaction that failed, or of one whose commit may or may not have happened."""
         if not asked:
             return told(error, self._place.address, writing=True)
         words = "the connection was lost in a commit, and the server cannot be asked whether it happened"
@@ -238,10 +238,10 @@ class Writer:
                 self.leave(outcome)
 
     def _reach(self, trial: Trial) -> Connection:
-        """Return a connection, a new one after one was lost. While runs are held, a session holds the name too.
+        """Return the open connection, or a new one if it was lost. Also lock the name of a process that takes leases.
 
         Raises:
-            psycopg.Error: the server cannot be reached. WriteFailed: the store is closed, or of another process.
+            psycopg.Error: the server cannot be reached. WriteFailed: the store was closed, or is another process's.
         """
         if self._closed.is_set():
             raise WriteFailed(self._place.address, "it was closed")
@@ -265,7 +265,7 @@ class Writer:
         return self._connection
 
     def _undo(self) -> bool:
-        """Leave a failed transaction, and return whether the connection was lost."""
+        """Roll a failed transaction back, and return whether the connection was lost."""
         with suppress(psycopg.Error):
             if not self._connection.closed:
                 self._connection.rollback()
@@ -287,7 +287,7 @@ class Writer:
         self._returned(given)
 
     def _transact(self, effect: TransactionalEffect, trial: Trial) -> Batch:
-        """Call an effect, and return its entries. Its changes are undone if it says so."""
+        """Call the `work` of an effect, and return its entries. Undoes the changes that `work` says are not kept."""
         trial.played = True
         tables = PostgresSql(self._connection, self._place.schema, self._options.tool_role, effect.timeout_s)
         # the server must not end a transaction in which a tool works long: it would be cut off each time

@@ -1,10 +1,10 @@
-"""Whether a process that wrote attempts still works is told by the kernel: each holds one locked byte of a file.
+"""The kernel shows whether a process has ended: each process that writes holds a lock on one byte of a file.
 
-The byte lies far beyond the end of the file, and its place follows from the random name of the process. The lock
-belongs to the opened file description: the kernel frees it when the last copy of the descriptor is closed, so at the
-death of the process, and not before a subprocess that inherited the descriptor has ended too. Nobody can take it away
-by deleting a file: a file of another inode is another file, and about that nothing is known. A process number that was
-given out again cannot mislead.
+The byte is far beyond the end of the file, and its place is computed from the random name of the process. The lock
+belongs to the open file description: the kernel frees it when the last copy of the descriptor is closed, which is when
+the process and every subprocess that inherited the descriptor have ended. Deleting the file does not free the lock: a
+new file has another inode, and nothing is known of the processes of another file. The name holds no process number, so
+a number that is used again cannot mislead.
 
 Windows and macOS have other calls for it, written below and not yet tried.
 """
@@ -17,7 +17,7 @@ import threading
 from functools import lru_cache
 
 START = 1 << 62
-"""First of the bytes that stand for processes; no file is as large."""
+"""Place of the first byte that is locked for a process; no file is as large."""
 
 if sys.platform == "win32":
     import msvcrt
@@ -40,7 +40,7 @@ if sys.platform == "win32":
         msvcrt.locking(descriptor, msvcrt.LK_UNLCK, 1)
 
     def free(descriptor: int, byte: int) -> bool:
-        """Return whether nobody has locked a byte."""
+        """Return whether a byte is not locked."""
         if not taken(descriptor, byte):
             return False
         unlock(descriptor, byte)
@@ -54,7 +54,7 @@ else:
 
     @lru_cache(64)
     def request(kind: int, byte: int) -> bytes:
-        """Write a `struct flock` about one byte."""
+        """Return a `struct flock` about one byte."""
         if sys.platform == "linux":
             return struct.pack(FLOCK, kind, os.SEEK_SET, byte, 1, 0)
         return struct.pack(FLOCK, byte, 1, 0, kind, os.SEEK_SET)
@@ -68,7 +68,7 @@ else:
         return True
 
     def share(descriptor: int, byte: int) -> None:
-        """Lock a byte beside others that share it. Raises OSError."""
+        """Lock a byte in such a way that others can share the lock. Raises OSError."""
         fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, request(fcntl.F_RDLCK, byte))
 
     def unlock(descriptor: int, byte: int) -> None:
@@ -83,48 +83,48 @@ else:
 
 
 class Presence:
-    """This process, as others see it in one file."""
+    """The locked byte of a file by which other processes see that this process runs."""
 
     def __init__(self, descriptor: int) -> None:
         """Lock a byte of the file. Raises OSError where the file system has no such locks.
 
         Args:
-            descriptor: opened for writing too; the presence ends when it is closed here and in all subprocesses.
+            descriptor: opened for reading and writing; the byte is unlocked when all its copies are closed.
         """
         self.descriptor = descriptor
         self.process = f"{secrets.token_hex(8)}.{place(descriptor)}"
-        """Name of this process: 16 hex at random, inode and file system of the file in hex."""
+        """Name of this process: 16 random hex digits, and then the inode and the file system of the file in hex."""
         self.using: dict[str, int] = {}
-        """Epochs of the leases that living holders of this process have in use, by run."""
+        """Epochs of the leases that this process uses, by run."""
         self.back: dict[str, int] = {}
-        """Epochs of the leases that were given back, while the commit that says so is outstanding, by run."""
+        """Epochs of the leases that were given back, by run, until a commit has freed them."""
         self.lock = threading.Lock()
         """Held while `using` and `back` change together."""
         if not taken(descriptor, byte_of(self.process)):
             raise OSError("this file system cannot lock a byte of a file")
 
     def take(self, run: str, epoch: int) -> None:
-        """Mark a lease as used by a holder that lives."""
+        """Mark a lease as used by this process."""
         with self.lock:
             self.using[run] = epoch
             self.back.pop(run, None)
 
     def leave(self, run: str, epoch: int) -> None:
-        """Mark a lease as unused. Its return is committed when that is possible."""
+        """Mark a lease as given back. A later commit frees it."""
         with self.lock:
             if self.using.get(run) == epoch:
                 del self.using[run]
                 self.back[run] = epoch
 
     def returned(self, given: dict[str, int]) -> None:
-        """Drop the leases whose return is committed."""
+        """Remove the leases from `back` that a commit has freed."""
         with self.lock:
             for run, epoch in given.items():
                 if self.back.get(run) == epoch:
                     del self.back[run]
 
     def gone(self, process: str) -> bool | None:
-        """Return whether a process has ended; `None` where this file does not tell."""
+        """Return whether a process has ended; `None` if this file cannot show it."""
         if process == self.process:
             return False
         name, _, where = process.partition(".")
@@ -143,5 +143,5 @@ def place(descriptor: int) -> str:
 
 
 def byte_of(process: str) -> int:
-    """Return the place of the byte that stands for a process. Raises ValueError."""
+    """Return the place of the byte that is locked for a process. Raises ValueError."""
     return START + (int(process[:16], 16) >> 4)

@@ -1,9 +1,9 @@
 """Pruning removes whole runs, never part of one. A plan names them before anything is done.
 
-What refers to a run keeps it: a parent its children and a child its parent, a fork its base, and whoever was made from
-an entry of it. So runs that belong together go together, in one commit under all their leases, with a tombstone each;
-a run that somebody began to write meanwhile stays, and so does all that belongs to it. Open turns, holds and the
-newest runs, if a floor is named, stay too.
+A run that stays keeps the runs that it refers to: its parent and its children, the base of a fork, and the runs of its
+causes. Runs that refer to each other are removed in one commit under all their leases, with a tombstone each. If one of
+them is being written, all of them stay. Runs with an open turn or a hold stay, and so do as many of the newest runs as
+`Choice.keep` says.
 """
 
 import json
@@ -24,7 +24,7 @@ from gesta.state.opening import shielded
 from gesta.store import Lease, Prune, RunRow, Store
 
 TOGETHER = 20_000
-"""Entries that go in one commit, if they do not belong together anyway."""
+"""The most entries that one commit removes, unless one group of runs has more."""
 
 TURNS = """SELECT run, seq FROM entries WHERE kind = 'begin' AND content LIKE '%"role":"turn"%'"""
 ENDS = "SELECT run, span, seq FROM entries WHERE kind = 'end'"
@@ -43,16 +43,16 @@ class Choice(Struct, frozen=True, kw_only=True):
     """Which runs to prune: those that meet all conditions."""
 
     runs: Sequence[str] = ()
-    """Ids; what is below them is meant too."""
+    """Ids of runs; their child runs are chosen too."""
     session: str | None = None
     before: str | None = None
-    """UTC as on record: nothing came since, neither an entry nor a letter."""
+    """A time in UTC, as on record: no entry and no letter came to the run at that time or later."""
     keep: int = 0
-    """So many of the runs that nobody called stay, those to which something came last, with all below them."""
+    """So many of the runs without a parent stay: those with the latest entries or letters, and all their child runs."""
 
 
 class Staying(Struct, frozen=True):
-    """A run that meets the conditions and yet stays."""
+    """A run that meets the conditions, and the reason for which it stays."""
 
     run: RunRow
     why: str
@@ -62,14 +62,14 @@ class Plan(Struct, frozen=True):
     """The runs that would be pruned, and those that stay."""
 
     groups: list[list[RunRow]]
-    """Runs that go together, each after those that it refers to."""
+    """Groups of runs that refer to each other; each group is removed in one commit."""
     staying: list[Staying]
     letters: dict[str, int]
-    """How many letters wait, of the runs that have some."""
+    """The number of letters that wait, by run; runs without letters are left out."""
     kept: int = 0
-    """Runs that fit and stay for the floor alone."""
+    """The number of runs that meet the conditions and stay only because of `Choice.keep`."""
     pos: int = 0
-    """Place of the last entry when it was made."""
+    """The pos of the last entry when the plan was made."""
 
     @property
     def runs(self) -> list[RunRow]:
@@ -78,12 +78,12 @@ class Plan(Struct, frozen=True):
 
 
 class Gone(Struct):
-    """The runs that were pruned, and those that were not."""
+    """The number of runs and entries that were pruned, and the runs that were not."""
 
     runs: int = 0
     entries: int = 0
     staying: list[Staying] = msgspec.field(default_factory=list)
-    """What should have gone, and why it did not."""
+    """The runs of the plan that were not removed, and why."""
 
 
 async def plan(store: Store, choice: Choice) -> Plan:
@@ -136,7 +136,7 @@ def _below(runs: Iterable[str], rows: dict[str, RunRow]) -> set[str]:
 
 
 async def _references(store: Store, rows: dict[str, RunRow]) -> dict[str, set[str]]:
-    """Return for each run the runs that it refers to: parent and children, its base, and those of its causes."""
+    """Return for each run the runs that it refers to: its parent, children and base, and the runs of its causes."""
     found = defaultdict[str, set[str]](set)
     for row in rows.values():
         if row.parent_run is not None:
@@ -150,7 +150,7 @@ async def _references(store: Store, rows: dict[str, RunRow]) -> dict[str, set[st
 
 
 def _read(store: Store, run: str, text: str) -> Any:
-    """Return what an entry refers to. Raises BrokenRecord: nothing may be pruned while that is not known."""
+    """Return the value of the JSON text of an entry. Raises BrokenRecord if the text cannot be read."""
     try:
         return json.loads(text)
     except (RecursionError, TypeError, ValueError) as error:
@@ -163,7 +163,7 @@ def _caused(causes: Any) -> set[str]:
 
 
 def _base(content: Any) -> tuple[str, int] | None:
-    """Return the run and seq that a begin's run was forked from, if it was."""
+    """Return the run and the seq from which a begin's run was forked; `None` if the run is no fork."""
     opened = content.get("opened") if isinstance(content, dict) else None
     base = opened.get("base") if isinstance(opened, dict) else None
     return (str(base.get("run")), base["seq"]) if isinstance(base, dict) and isinstance(base.get("seq"), int) else None
@@ -209,7 +209,7 @@ def _spread(stays: dict[str, str], refers: dict[str, set[str]]) -> None:
 
 
 def _chain(run: str, kept: dict[str, str]) -> Iterator[str]:
-    """Yield a run, the one that keeps it, the one that keeps that, and so on."""
+    """Yield a run, the run that keeps it, the run that keeps that run, and so on."""
     yield run
     while run in kept:
         run = kept[run]
@@ -217,7 +217,7 @@ def _chain(run: str, kept: dict[str, str]) -> Iterator[str]:
 
 
 def _named(runs: Sequence[str]) -> str:
-    """Return the names of some of several runs, and how many more there are."""
+    """Return words that name runs: at most `NAMED` of them, and the number of the others."""
     if len(runs) == 1:
         return f"run {runs[0]}"
     shown, last = (runs[:-1], runs[-1]) if len(runs) <= NAMED else (runs[:NAMED], f"{len(runs) - NAMED} more")
@@ -247,7 +247,7 @@ def _groups(going: list[RunRow], refers: dict[str, set[str]]) -> Iterator[list[R
 
 
 class Pruner(Struct, frozen=True, kw_only=True):
-    """Who prunes, and with which options."""
+    """The person who prunes, the reason, and the options."""
 
     by: str
     reason: str | None = None
@@ -286,7 +286,7 @@ class _Going(Struct, frozen=True):
 
 
 async def _ours(store: Store, group: list[RunRow], what: Plan, gone: Gone, stack: AsyncExitStack) -> list[_Going]:
-    """Hold a group of runs. Returns none if one of them is being written, or has changed since the plan."""
+    """Acquire the leases of a group of runs. Return no run if one run is being written, or changed since the plan."""
     found = []
     for row in group:
         why = ""
@@ -372,18 +372,18 @@ def _stone(each: _Going, entries: int) -> Tombstone:
 
 
 async def hold(store: Store, value: Hold, clock: Clock = utc_now) -> None:
-    """Keep a run from being pruned, or end that. Raises RunHeld while somebody prunes."""
+    """Write that a run may not be pruned, or may be again. Raises RunHeld while another process prunes."""
     await _note(store, HOLD, value, clock, [])
 
 
 async def _desk(store: Store) -> str:
-    """Return the run of this record's own. Such a run that was copied from another record is left as it is."""
+    """Return the id of the run that this record writes about itself. A copy of another record's run is not used."""
     own = [row.run for row in await store.runs(SESSION, NAME) if row.record == store.info.id]
     return own[-1] if own else run_id(store.info.id, SESSION, NAME)
 
 
 async def _note(store: Store, key: str, value: Hold | Pruned, clock: Clock, prunes: list[Prune]) -> None:
-    """Write an entry into the run of the record's own, in a span of its own. Raises RunHeld, LeaseLost, WriteFailed."""
+    """Write an entry into a new span of the run that `_desk` returns. Raises RunHeld, LeaseLost, WriteFailed."""
     lease = await store.lease(await _desk(store))
     try:
         journal = Journal(store, lease, clock)

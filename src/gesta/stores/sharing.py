@@ -1,9 +1,9 @@
-"""Commits that are shared: what comes together from one event loop is carried out in one transaction.
+"""Shared commits: operations that come together from one event loop are carried out in one transaction.
 
-The first to come leads, yields once so that others can join, and commits for all of them. While a commit waits in a
-thread, the next group gathers. A run that writes alone commits at once, for a while. A write that is cancelled before
-a commit has begun with it never happened, and raises the cancellation. One that is cancelled later is seen through and
-returns; the cancellation is raised where the task waits next. A lease that is given back is seen through always.
+The first task of a group leads: it yields once so that others can join, and commits for all of them. While a commit
+runs in a thread, the next group gathers. A run that writes alone commits at once, for a short time. A write that is
+cancelled before its commit has begun never happens, and raises the cancellation. A write that is cancelled later is
+completed and returns; the cancellation is raised where the task waits next. The return of a lease is always completed.
 """
 
 import sys
@@ -57,7 +57,7 @@ class Adopt(Struct, frozen=True):
 
 
 Work = Batch | Letter | Take | Lease | TransactionalEffect | Mirror | Declare | Adopt
-"""The operations of a commit: a lease among them is one that is given back."""
+"""The operations of a commit; a `Lease` is a lease that is given back."""
 AtOnce = Callable[[Sequence[Work], bool], list[Any] | None]
 """Carries out operations as `Commits.commit` does. Returns `None` and does nothing if it would have to wait."""
 
@@ -70,7 +70,7 @@ class Commits(Protocol):
     def commit(self, works: Sequence[Work], *, synced: bool) -> list[Any]:
         """Carry out operations in one transaction.
 
-        Returns for each its result, or the GestaError that it alone raised.
+        Returns for each operation its result, or the GestaError that this operation alone raised.
         """
 
 
@@ -91,7 +91,7 @@ class Ticket:
         self.outcome, self.settled = outcome, True
 
     async def wait(self) -> None:
-        """Wait until the ticket is settled, or until it is its turn to lead."""
+        """Wait until the outcome is set, or until the task of this ticket is to lead the next group."""
         self.bell = anyio.Event()
         await self.bell.wait()
 
@@ -102,14 +102,14 @@ class Ticket:
 
 
 class Sharing:
-    """The part of a store for one event loop that brings operations to the writer."""
+    """The part of a store for one event loop that hands operations to the writer."""
 
     def __init__(self, address: str, news: News, *, remote: bool = False, at_once: AtOnce | None = None) -> None:
-        """Share commits.
+        """Start with an empty queue.
 
         Args:
-            remote: each commit waits for a network, so that none is made in place.
-            at_once: makes those that are made in place; without it `Commits.commit` does.
+            remote: whether each commit waits for a network, so that no commit is made in the thread of the loop.
+            at_once: makes the commits in the thread of the loop; without it, `Commits.commit` makes them.
         """
         self._address = address
         self._ring = news
@@ -124,9 +124,9 @@ class Sharing:
         self._thread = anyio.CapacityLimiter(1)  # threads of its own, for tools may have used up the others
 
     async def share(self, commits: Commits, work: Work, *, synced: bool) -> Any:
-        """Carry out an operation together with those of others, and return its result.
+        """Carry out an operation together with the operations of other tasks, and return its result.
 
-        Raises the error that it alone met.
+        Raises the error of this operation, or of the whole commit.
         """
         synced = synced and commits.synced
         match work:
@@ -152,10 +152,10 @@ class Sharing:
         return ticket.outcome
 
     def _alone(self, batch: Batch, *, synced: bool) -> list[Any] | None:
-        """Commit in place for the run that committed last, while nobody else waits for a commit.
+        """Commit at once in this thread, if the same run committed last and no other task waits for a commit.
 
-        It never lets other tasks run, so it works in place for a short time only. Returns `None`, and does nothing, if
-        others wait or if it would have to wait for others.
+        No other task can run meanwhile, so this is done for a short time only. Returns `None`, and does nothing, if
+        other tasks wait, or if the commit would have to wait.
         """
         last, self._last = self._last, batch.lease.run
         if last != self._last or self._queue or self._leading or self._remote or self._at_once is None:
@@ -179,7 +179,7 @@ class Sharing:
             await (ticket.wait() if self._leading else self._lead(commits))
 
     async def _lead(self, commits: Commits) -> None:
-        """Commit for all who queue, then hand the lead to the first who came meanwhile."""
+        """Commit for all tasks in the queue, and then wake the first task that came meanwhile: it leads next."""
         self._leading = True
         group: list[Ticket] = []
         try:
@@ -199,7 +199,7 @@ class Sharing:
                 self._ring.ring()
 
     async def _in_thread(self, commits: Commits, group: list[Ticket]) -> None:
-        """Commit in a thread and wait for its end, also when this task is cancelled, which is raised then."""
+        """Commit in a thread and wait for its end. A cancellation of this task is raised only after the commit."""
         stop: BaseException | None = None
         while not group[-1].settled:
             try:
@@ -218,7 +218,7 @@ class Sharing:
             self._queue[0].ring()
 
     async def _see_through(self, commits: Commits, ticket: Ticket, error: BaseException) -> None:
-        """Wait for a commit in spite of a cancellation, and leave that for this task's next wait."""
+        """Wait for a commit in spite of a cancellation, which is raised when this task waits next."""
         with anyio.CancelScope(shield=True):
             while not ticket.settled:
                 try:
@@ -229,15 +229,15 @@ class Sharing:
             cancel_again(error)
 
     def _slow(self, group: list[Ticket]) -> bool:
-        """Return whether to commit in a thread: the disk is slow, or others have work that can go on meanwhile."""
+        """Return whether to commit in a thread: it waits for a network or a slow disk, or the group is large."""
         disk = any(ticket.synced for ticket in group) and (len(group) > HASTY or self._slowest_s > QUICK_S)
         return self._remote or disk
 
     def _carry(self, commits: Commits, group: list[Ticket], *, waiting: bool = True) -> bool:
-        """Commit the operations of a group and settle them, unless they are settled. Runs in the loop or in a thread.
+        """Commit the operations of a group and set their outcomes, unless they are set. Runs in the loop or a thread.
 
         Returns:
-            False, and nothing was done, if it would have to wait for others and must not.
+            False if the commit would have to wait and `waiting` is False; then nothing was done.
         """
         with self._carrying:
             if not group or group[-1].settled:
@@ -272,11 +272,11 @@ class Look(Struct):
     runs: list[str]
     done: anyio.Event
     found: dict[str, list[Letter]] | None = None
-    """None where whoever asked was cancelled, or failed: the others ask again."""
+    """`None` if the task that ran the query was cancelled or failed; the other tasks then query again."""
 
 
 class Looks:
-    """The part of a remote store that looks into inboxes: who comes while a query is under way shares the next one."""
+    """The part of a remote store that reads inboxes: tasks that come while a query is running share the next query."""
 
     def __init__(self, ask: Callable[[Sequence[str]], Awaitable[dict[str, list[Letter]]]]) -> None:
         self._ask = ask
@@ -284,7 +284,7 @@ class Looks:
         self._asking = anyio.Lock(fast_acquire=True)
 
     async def look(self, run: str) -> list[Letter]:
-        """Return the letters that wait for a run; those of now, for the query begins after this call."""
+        """Return the letters that wait for a run, by a query that begins after this call."""
         while (look := self._next) is not None:
             look.runs.append(run)
             await look.done.wait()
@@ -303,9 +303,9 @@ class Looks:
 
 
 def cancel_again(error: BaseException) -> None:
-    """Cancel this task of asyncio once more, so that a cancellation of its own is raised at its next wait.
+    """Cancel this task of asyncio once more, so that the cancellation is raised at its next wait.
 
-    Those of a cancel scope come again by themselves.
+    A cancel scope cancels its task again by itself.
     """
     task = sys.modules["asyncio"].current_task()
     task.uncancel()

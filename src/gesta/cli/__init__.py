@@ -1,4 +1,4 @@
-"""The command line: each command is one dataclass of options and one function; `main` is what `gesta` calls."""
+"""The command line: each command is one dataclass of options and one function. `main` is what `gesta` calls."""
 
 import os
 import sys
@@ -70,7 +70,7 @@ def main() -> None:
 
 
 def leave(code: int | str | None) -> None:
-    """End now: a tool that hangs in a thread was given up, and its doubt is on record; Python would wait for it."""
+    """Exit at once: Python would wait for a thread in which a tool hangs. That call is on record as in doubt."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code if isinstance(code, int) else 1)

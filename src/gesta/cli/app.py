@@ -1,6 +1,6 @@
-"""The application `gesta`, and how a command joins it: a dataclass of options, and a function that takes one.
+"""The application `gesta`, and how a command is added to it: a dataclass of options, and a function that takes them.
 
-Help is plain text, because drawing it would take longer than all the rest; no command loads more than it needs. No
+Help is plain text, because drawn help would take longer than all the rest. No command imports more than it needs. No
 error that a person can reach shows a traceback without `--debug`.
 """
 
@@ -32,20 +32,20 @@ VERBS = {
 """Every command, under its heading."""
 
 TYPED_WRONG = (BadAddress, NoRecord, NoRun, SeveralRuns)
-"""Errors of what was typed, as click's own: exit code 2."""
+"""Errors in what the person typed. They have the exit code 2, as click's own errors."""
 
 UNFORESEEN = "This was not foreseen. `--debug` shows where it happened; please report that."
 
 
 class Groups(typer.core.TyperGroup):
-    """A group that lists its commands under their headings."""
+    """A group of commands that lists its commands under headings."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Return the names of the commands in the order of `VERBS`."""
         return [name for names in VERBS.values() for name in names]
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write the list of commands."""
+        """Write the list of commands, under their headings."""
         for heading, names in VERBS.items():
             rows = [(name, self.commands[name].get_short_help_str(formatter.width - 12)) for name in names]
             with formatter.section(heading):
@@ -87,7 +87,7 @@ def root(
 def command(
     shape: Callable[P, Options], *, example: str
 ) -> Callable[[Callable[[Options], int | None]], Callable[[Options], int | None]]:
-    """Make a command of a function: its name is the verb, its docstring the help, `shape` the options.
+    """Make a command from a function: its name is the verb, its docstring is the help, `shape` holds the options.
 
     Args:
         shape: a dataclass with typer's annotations.
@@ -113,7 +113,7 @@ def command(
 
 
 def _sign(call: Any, shape: Any) -> None:
-    """Set the fields of a dataclass as the parameters of a function, those of the most derived class first."""
+    """Set the fields of a dataclass as the parameters of a function; those of the most derived class come first."""
     fields = inspect.signature(shape).parameters
     order: dict[str, None] = {}
     for each in shape.__mro__:
@@ -150,7 +150,7 @@ def guarded(work: Callable[[], int | None], *, debug: bool) -> int:
 
 @contextmanager
 def _warned() -> Iterator[None]:
-    """Print warnings about what a record set aside like other messages. Python shows all other warnings."""
+    """Print warnings about what a record set aside like other messages. Python prints all other warnings."""
     with warnings.catch_warnings():
         shown: Callable[..., None] = warnings.showwarning
 
@@ -166,6 +166,6 @@ def _warned() -> Iterator[None]:
 
 
 def silenced() -> int:
-    """Drop all text that is still to be written, because nobody reads it."""
+    """Discard all output that is not written yet, because nobody reads it, and return the exit code."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return BROKEN_PIPE

@@ -1,8 +1,8 @@
-"""Asking a person about a call, and putting the answer where the run will find it.
+"""Asks a person about a tool call, and writes the answer to the inbox of the run.
 
-An answer is a letter in the run's inbox, whoever gave it and however: at the prompt, by `--yes`, by `gesta approve`.
-Its key is that of the question, so that of two answers the first counts. An answer with a token has a key of its own,
-and so has one that follows a refused one: an answer that does not count keeps nobody from giving one that does.
+An answer is a letter in the run's inbox, whether it came from the prompt, from `--yes` or from `gesta approve`. The
+key of the letter is that of the question, so the first of two answers counts. An answer with a token has a key of its
+own, and so has an answer after a refused one: an answer that does not count must not block one that does.
 """
 
 import os
@@ -21,28 +21,28 @@ from gesta.record.record import Record
 from gesta.text.visible import visible, visible_value
 
 VARIABLE = "GESTA_APPROVAL_KEY"
-"""Holds the key with which answers are signed, in hexadecimal digits."""
+"""The environment variable with the key that signs answers, in hexadecimal digits."""
 MOST = 4000
-"""Characters of an argument that are shown at the prompt; how many more there are is said."""
+"""The most characters of one argument that the prompt shows. A note says how many more there are."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """A person's answer about a call."""
+    """A person's answer about a tool call."""
 
     verdict: Literal["approved", "denied", "answered"]
     by: str
     reason: str | None = None
     args: dict[str, Any] | None = None
-    """Run it with these instead."""
+    """Arguments that replace the model's."""
     result: Any = None
-    """What it gives without running."""
+    """The result of the call, if a person answers it and the tool does not run."""
     token: str | None = None
-    """Proof of who answers, made elsewhere."""
+    """A token that proves who answered. Another program made it."""
 
 
 def who() -> str:
-    """Name the person at this terminal."""
+    """Return the user name of the person at this terminal."""
     import getpass
 
     try:
@@ -52,7 +52,7 @@ def who() -> str:
 
 
 async def give(record: Record, waiting: Waiting, verdict: Verdict) -> Receipt:
-    """Put the answer about a call into the run's inbox, signed if the environment holds a key.
+    """Write the answer about a call to the run's inbox, signed if the environment holds a key.
 
     Raises:
         Stop: the environment holds a key that cannot be used.
@@ -94,7 +94,7 @@ def signing_key() -> bytes | None:
 
 
 def ask(waiting: Waiting, agent: Agent, by: str) -> Verdict | None:
-    """Ask at the prompt; `None` if the person left without an answer."""
+    """Ask the person at the prompt; return `None` if the person closed the input without an answer."""
     say(f"{visible(waiting.tool or '')} asks to run, with:", BOLD)
     for line in arguments(waiting):
         say(f"    {line}")
@@ -116,7 +116,7 @@ def ask(waiting: Waiting, agent: Agent, by: str) -> Verdict | None:
 
 
 def arguments(waiting: Waiting) -> list[str]:
-    """Write the arguments, one below the other, and as a whole: a person answers for what stands there."""
+    """Return the arguments as lines, one argument below the other, with every character made visible."""
     if not waiting.args:
         return ["no arguments"]
     args = visible_value(waiting.args)
@@ -132,7 +132,7 @@ def arguments(waiting: Waiting) -> list[str]:
 
 
 def explain(waiting: Waiting, agent: Agent) -> None:
-    """Print what the answers mean, and the tool's description."""
+    """Print what each answer at the prompt means, and the tool's description."""
     tool = agent.tool(waiting.tool or "")
     if tool is not None and tool.description:
         say(f"    {tool.name}: {tool.description}")

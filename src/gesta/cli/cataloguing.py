@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class CatalogOptions(Common):
-    """What `catalog` takes."""
+    """Options of `catalog`."""
 
     folder: Annotated[str, typer.Argument(metavar="FOLDER", help="Where they lie.", show_default=True)] = "."
     find: Annotated[
@@ -70,13 +70,13 @@ def catalog(options: CatalogOptions) -> int:
 
 
 def facts(item: "Item") -> dict[str, Any]:
-    """Return what is known of an item, as JSON holds it."""
+    """Return the facts that are known of an item, as JSON holds them."""
     members = {name: getattr(item, name) for name in item.__struct_fields__}
     return {name: value for name, value in members.items() if value is not None} | {"version": str(item.version)}
 
 
 def _annotations(given: list[str]) -> dict[str, str]:
-    """Read `KEY=VALUE`."""
+    """Read annotations of the form `KEY=VALUE`."""
     pairs = [each.partition("=") for each in given]
     for (key, mark, _), each in zip(pairs, given, strict=True):
         if not (key and mark):
@@ -96,7 +96,7 @@ def _first(item: "Item") -> str:
 
 
 def _whole(item: "Item") -> list[str]:
-    """Show one item."""
+    """Return the lines that show one item."""
     notes = ", ".join(f"{key}={value}" for key, value in item.annotations.items())
     called = f"{item.name}({item.signature})" if item.kind == "tool" else item.name
     told = {

@@ -1,7 +1,7 @@
-"""What `why` shows: the chain from a question to an answer as a tree that fits a page.
+"""What `why` shows: the chain from a question to an answer, as a tree that fits a page.
 
-A node stands under the call or the analysis that it belongs to; `←` names what it was made from, where that is not what
-it stands under. What does not fit is left out, earlier turns first, and counted in the last line.
+A node is drawn below the call or the analysis that it belongs to. `←` names the nodes that it was made from, if they
+are not the one above it. Nodes that do not fit are left out, those of earlier turns first; the last line counts them.
 """
 
 import sys
@@ -23,19 +23,19 @@ from gesta.views.drawn import Drawn, drawn, narrowed
 from gesta.views.lineage import Explanation, Node
 
 LINES, WIDEST = 40, 100
-"""Lines and columns that are shown, unless all is asked for."""
+"""The most lines and columns of the page, unless `--all` is set."""
 BEFORE = 30
-"""Characters that are shown before the first passage."""
+"""The most characters that are shown before the first passage."""
 PASSAGES = 4
-"""Lines that are shown of a retrieval."""
+"""The most lines that are shown of one retrieval."""
 SOURCES = 5
-"""Ids that an arrow names."""
+"""The most ids that one arrow names."""
 RANKS = ("Thought", "Analysis", "Note", "Summary", "Artifact", "Resolution", "Observation", "ToolUse", "Retrieval")
-"""What is left out first."""
+"""Types of nodes, in the order in which they are left out."""
 UNDER = {"Thought": "Analysis", "ToolUse": "Analysis"} | dict.fromkeys(
     ("Observation", "Retrieval", "Artifact", "Approval", "Resolution"), "ToolUse"
 )
-"""What a node stands under."""
+"""The type of node under which a node is drawn, by its own type."""
 
 
 def why(options: OnRecord, run: str, entry: int | None, *, everything: bool) -> None:
@@ -61,12 +61,12 @@ def why(options: OnRecord, run: str, entry: int | None, *, everything: bool) -> 
 
 
 def _drawn(node: Node, passages: Sequence[Drawn]) -> dict[str, Any]:
-    """Return where the words stand in a source that its answer drew on, and where in the answer."""
+    """Return which passages of a node the answer drew on, each as start and end in the node and in the answer."""
     return {"drawn": [[each.start, each.end, each.at, each.to] for each in passages if each.id == node.id]}
 
 
 async def _explained(record: Record, run: str, seq: int | None) -> Explanation:
-    """Explain an entry, down through other runs."""
+    """Return the explanation of an entry, also across the other runs that it was made from."""
     row = await record.find(run)
     if seq is not None and seq > row.head:
         raise Stop(f"No entry {seq} in run {row.run}. Its entries are 1 to {row.head}; `gesta log` shows them.")
@@ -85,7 +85,7 @@ class Page:
         self._over: dict[str, str] = {}
 
     def lines(self) -> Iterator[str]:
-        """Yield the lines, and what was left out."""
+        """Yield the lines of the page, and a last line that counts the nodes left out."""
         rows = list(self._rows())
         numbers = max((cell_len(number) for number, _, _ in rows), default=0)
         column = min(max((cell_len(head) for _, head, _ in rows), default=0), self._width // 3)
@@ -102,7 +102,7 @@ class Page:
             yield self._cut(f"left out: {told} (--all shows them)", self._width)
 
     def _fitting(self) -> dict[str, Node]:
-        """Leave out what the answer did not draw on, and then, earlier turns first, what does not fit the page."""
+        """Return the nodes to show: those that the answer drew on, as far as they fit; earlier turns go first."""
         found = self._found
         wanted = narrowed(found, self._passages) if self._passages else self._nodes
         kept = {id: node for id, node in self._nodes.items() if id in wanted}
@@ -124,7 +124,7 @@ class Page:
         return kept
 
     def _rows(self) -> Iterator[tuple[str, str, Node]]:
-        """Yield number, branch and node of each row, in the order of the tree."""
+        """Yield the number, the branch with its name, and the node of each row, in the order of the tree."""
         target, roots = self._found.nodes[-1], []
         for node in self._kept.values():
             over = self._under(node) or (self._host(node.run) if node.run != target.run else None)
@@ -152,7 +152,7 @@ class Page:
                 left.append((child, below + ("└ " if last else "├ "), below + ("  " if last else "│ ")))
 
     def _under(self, node: Node) -> str | None:
-        """Find the nearest node of its run that it stands under."""
+        """Return the id of the nearest node of the same run under which this node is drawn."""
         wanted, left, seen = UNDER.get(node.type), list(node.derived_from), set[str]()
         while wanted is not None and left:
             id = left.pop(0)
@@ -167,12 +167,12 @@ class Page:
         return None
 
     def _host(self, run: str) -> str | None:
-        """Find the first node of another run that was made from this run."""
+        """Return the id of the first node of another run that was made from a node of this run."""
         ids = {node.id for node in self._nodes.values() if node.run == run}
         return next((node.id for node in self._kept.values() if node.run != run and ids & set(node.derived_from)), None)
 
     def _arrow(self, node: Node) -> str:
-        """Name what a node was made from, where the tree does not show it."""
+        """Return an arrow with the nodes that a node was made from, unless its place in the tree shows them."""
         if list(node.derived_from) == [self._over.get(node.id)] or not node.derived_from:
             return ""
         shown = self._kept if self._passages else self._nodes
@@ -185,7 +185,7 @@ class Page:
 
     @staticmethod
     def _number(node: Node, run: str) -> str:
-        """Write the seq of a node, with its run where that is another."""
+        """Return the seq of a node, with the start of its run's id if that is another run."""
         return str(node.seq) if node.run == run else f"{harmless(node.run[:8])}.{node.seq}"
 
     def _marked(self, node: Node) -> str:

@@ -1,7 +1,7 @@
 """The commands `adopt` and `gone`: they write down facts that a person knows and no program can find out.
 
-A copy cannot see whether the record that it was made from goes on, and a process of another machine cannot be looked
-up. Both are said before they are written down: what they allow may make an effect happen twice if they are not so.
+A copy cannot know whether the record that it was made from is still written, and no program can see the processes of
+another machine. Both commands print their claim before they write it: if it is false, an effect may happen twice.
 """
 
 import sys
@@ -25,7 +25,7 @@ from gesta.record.record import Record
 from gesta.store import RunRow
 
 SHOWN = 20
-"""Number of runs or attempts that are listed; of more, their number is said."""
+"""The most runs or attempts that are listed. A last line counts the others."""
 ATTEMPTS = "SELECT run, seq, content FROM entries WHERE kind = 'attempt' AND content LIKE ? ORDER BY pos"
 HELD = "SELECT run, owner FROM leases WHERE owner IS NOT NULL ORDER BY run"
 RESULT = "SELECT count(*) FROM entries WHERE run = ? AND kind = 'tool-result' AND content LIKE ?"
@@ -44,7 +44,7 @@ class Named(Struct, frozen=True):
 
 
 def adopt(options: AdoptOptions) -> int:
-    """Declare that this copy, or these runs of it, go on."""
+    """Declare that this copy, or some runs of it, are the ones that continue."""
     address, by = options.target(), options.by or who()
 
     async def work() -> int:
@@ -91,7 +91,7 @@ def _adopted(options: AdoptOptions, facts: dict[str, Any]) -> int:
 
 
 async def _open_at(record: Record, mark: int) -> list[RunRow]:
-    """Return the runs whose open turn was begun up to a place. Cost: reads all entries."""
+    """Return the runs whose open turn began at or before a position. Cost: reads all entries."""
     found = []
     for row in await record.store.runs():
         state = await record.state(row.run)
@@ -102,7 +102,7 @@ async def _open_at(record: Record, mark: int) -> list[RunRow]:
 
 
 def gone(options: GoneOptions) -> int:
-    """Declare that a process has ended, or list the processes that matter."""
+    """Declare that a process has ended, or list the processes about which that may have to be declared."""
     if options.process is None:
         reading(options, partial(_list_all, options))
         return 0
@@ -159,7 +159,7 @@ async def _list_all(options: GoneOptions, record: Record) -> None:
 
 
 async def _processes(record: Record) -> set[str]:
-    """Return the processes that attempts and leases name."""
+    """Return the names of the processes that appear in attempts and leases."""
     found = {str(owner) for _, owner in (await record.store.sql(HELD)).rows}
     for _, _, content in (await record.store.sql(ATTEMPTS, ('%"process":"%',))).rows:
         attempt = decode_content(str(content), {})
@@ -168,7 +168,7 @@ async def _processes(record: Record) -> set[str]:
 
 
 def _meant(name: str, known: set[str]) -> str:
-    """Find a process by its name or the start of it. Raises Stop."""
+    """Return the process with a name that is or begins with the given text. Raises Stop."""
     found = [name] if name in known else sorted(each for each in known if name and each.startswith(name))
     if len(found) > 1:
         raise Stop(f"{len(found)} processes begin with {name!r}: {', '.join(found[:5])}. Write more of the name.")
@@ -200,7 +200,7 @@ def _list(lines: list[str]) -> None:
 
 
 def _agreed(question: str, *, yes: bool, json: bool) -> bool:
-    """Ask the person to confirm. Without a terminal, print the option that confirms."""
+    """Ask the person to confirm, and return the answer. Without a terminal, print the option that confirms."""
     if yes:
         return True
     if json or not terminal(sys.stdin):

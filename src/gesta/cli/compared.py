@@ -79,7 +79,7 @@ def _divergence(found: Any) -> dict[str, Any] | None:
 
 @dataclass(frozen=True)
 class Fork:
-    """A fork that was made, and its base."""
+    """A new fork, and the run that it was made from."""
 
     base: RunRow
     run: RunRow
@@ -87,7 +87,7 @@ class Fork:
 
 
 def fork(options: ForkOptions) -> int:
-    """Make a fork, and let the agent go on with it."""
+    """Make a fork, and run the agent on it."""
     if options.agent is None and (options.model or options.base_url or options.instructions):
         raise Stop(
             "--model, --base-url and --instructions are for the agent that goes on. Name it: gesta fork RUN "
@@ -128,7 +128,7 @@ def fork(options: ForkOptions) -> int:
 
 
 def _text(given: str) -> str:
-    """Read what was given, or the file that it names."""
+    """Return the text of an option, or the content of the file that it names with `@`."""
     if not given.startswith("@"):
         return given
     try:
@@ -154,7 +154,7 @@ async def _acting(record: Record, base: RunRow, agent: Agent, options: ForkOptio
 
 
 def _told(options: ForkOptions, fork: Fork, ended: Outcome | None, guesses: list[int]) -> None:
-    """Print what became of a fork, and what to type next."""
+    """Print how a fork ended, and the next command to type."""
     base, made = fork.base, fork.run
     if ended is not None and ended.end is not None and not fork.went_on:
         say(
@@ -206,7 +206,7 @@ def diff(options: DiffOptions) -> None:
 
 
 def _step(step: differences.Step) -> list[str]:
-    """Show one place at which two runs differ."""
+    """Return the lines that show one place at which two runs differ."""
     if step.before is not None and step.after is not None:
         lines = [f"~ {step.before.seq} → {step.after.seq} {step.before.kind}"]
         for each in step.differences:
@@ -223,7 +223,7 @@ def _content(entry: Entry) -> str:
 
 
 def _facts(found: differences.Compared) -> list[str]:
-    """Print the answers, effects and costs of both runs side by side."""
+    """Return a table of the answers, effects and costs of both runs, side by side."""
     rows = []
     for name, show in FACTS.items():
         one, other = show(found.before), show(found.after)
@@ -237,7 +237,7 @@ def _effects(facts: differences.Facts) -> str:
 
 
 def _mark(effect: differences.Effect) -> str:
-    """Return why a call was not tried."""
+    """Return a note for a call that did not run its tool: it was not done, or its result is from the record."""
     if effect.fired:
         return ""
     return " [not done]" if effect.outcome is None else " [from the record]"
@@ -256,7 +256,7 @@ FACTS: dict[str, Any] = {
     ),
     "cost": lambda facts: dollars(facts.usd),
 }
-"""What is shown of each run."""
+"""The rows of the comparison, each with the function that makes its text."""
 
 
 def _as_json(found: differences.Compared) -> dict[str, Any]:
@@ -281,7 +281,7 @@ def _as_json(found: differences.Compared) -> dict[str, Any]:
 
 
 def case(options: CaseOptions) -> int:
-    """Add a case, or accept what the code does today."""
+    """Add a case, or accept the results of today's code as the new expectation."""
     return _add(options) if options.what == "add" else _accept(options)
 
 

@@ -1,7 +1,7 @@
-"""Lets an agent work on a record, asks the person in front of it where it must, and says how it ended.
+"""Runs an agent on a record, asks the person at the terminal for approvals, and prints how the turn ended.
 
-Each stretch of work has an event loop and an opened record of its own; between two stretches nothing is kept. So going
-on after an answer at the prompt is what `gesta approve` and `gesta resume` do, and Ctrl-C at the prompt costs nothing.
+Each stretch of work has its own event loop and its own opened record; nothing is kept in memory between two stretches.
+So an answer at the prompt does the same as `gesta approve` and `gesta resume`, and Ctrl-C at the prompt loses nothing.
 """
 
 import sys
@@ -42,7 +42,7 @@ from gesta.text.visible import remarks, visible
 Work = Callable[[Record, Listener], Awaitable[Outcome]]
 
 MOST = 1000
-"""Characters of a call that are shown."""
+"""The most characters of a call that are shown."""
 
 CODES = {"answered": ANSWERED, "failed": FAILED, "cancelled": FAILED, "limit": LIMIT, "budget": LIMIT}
 UNDECLARED = '`{tool}` said nothing about its effect, so it was not run again; if it only reads: @tool(effect="pure")'
@@ -53,29 +53,29 @@ STANDING = {
     "If this one is to go on: gesta adopt",
     "child": "A run below waits, or another process writes it; the turn goes on when that run does.",
 }
-"""What is said of a turn that waits for no call, question or time."""
+"""What is printed of a turn that waits for no call, question or time."""
 IN_DOUBT = "`{tool}` was started and left no result: nobody knows whether it happened, so it was not run again."
 
 
 @dataclass(frozen=True)
 class Job:
-    """An agent, where it works, and how the next command would name both."""
+    """An agent, the record on which it runs, and the words by which the next command names both."""
 
     agent: Agent
     address: str
     record: str
     named: str
-    """` --record FILE`, or empty."""
+    """The option ` --record FILE`, or an empty text."""
     yes: bool
     json: bool
     approver: Approver | None = None
 
     def command(self, verb: str, run: str, rest: str = "") -> str:
-        """Write a command about a run."""
+        """Return a command line about a run."""
         return f"gesta {verb} {run}{rest}{self.named}"
 
     def resume(self, run: str) -> str:
-        """Write the command that goes on with a run."""
+        """Return the command line that resumes a run."""
         return self.command("resume", run, f" {quoted(self.address)}")
 
 
@@ -118,14 +118,14 @@ async def _turn(job: Job, voice: Voice, do: Work) -> Outcome:
 
 
 async def _hang_up(agent: Agent) -> None:
-    """Close the connections of a model that has some."""
+    """Close the connections of the agent's model, if it has any."""
     close = getattr(agent.model, "aclose", None)
     if close is not None:
         await close()
 
 
 def _answers(job: Job, waits: Sequence[Waiting]) -> list[tuple[Waiting, Verdict]]:
-    """Return an answer to each approval that the turn waits for; an empty list if nobody is there to ask."""
+    """Return an answer to each approval that the turn waits for; an empty list if there is no person to ask."""
     waiting = [each for each in waits if each.what == "approval" and not each.refused]
     if job.yes:
         return [(each, Verdict(verdict="approved", by="--yes")) for each in waiting]
@@ -155,7 +155,7 @@ def _interrupted(job: Job, run: str | None) -> int:
 
 
 def _report(job: Job, outcome: Outcome) -> int:
-    """Print the reason for a missing answer, and what to type next. Returns the exit code."""
+    """Print why an answer is missing, and the next command to type. Returns the exit code."""
     if outcome.reason == "waiting":
         return _waiting(job, outcome)
     if outcome.error is not None:

@@ -21,11 +21,11 @@ from gesta.stores.common import private
 from gesta.text.redactor import SECRETS
 
 FORMATS = ("gesta", "agent-catalog", "trig", "nquads")
-"""What `export` writes."""
+"""The formats that `export` writes."""
 
 
 def verify(options: VerifyOptions) -> int:
-    """Check a record; say where it was changed."""
+    """Check a record, and print where it was changed."""
     if options.keep is not None and options.keep.endswith(".gesta"):
         raise Stop(f"{options.keep!r} is the name of a record, and heads are none. Name a file: --keep heads.txt")
     kept = _kept(options.head or ())
@@ -66,7 +66,7 @@ def verify(options: VerifyOptions) -> int:
 
 
 def _broken(broken: set[str], runs: set[str]) -> str:
-    """Return a sentence on how many runs were changed, and how many with a kept head are gone."""
+    """Return a sentence on how many runs were changed, and how many are gone though one of their heads was kept."""
     if not runs:
         return "It is not whole."
     said = [f"Changed since it was written: {count(len(broken & runs), 'run')} of {len(runs):,}."] * bool(broken & runs)
@@ -84,7 +84,7 @@ def _whole(facts: dict[str, int], path: str | None) -> str:
 
 
 def _kept(words: Iterable[str]) -> list[list[Head]]:
-    """Read heads that are named one by one, and files of them; what was kept at one time is together. Raises Stop."""
+    """Read heads, named one by one or in files; heads that were kept at one time form one list. Raises Stop."""
     named, files = list[Head](), list[list[Head]]()
     for word in words:
         alone = head_of(word)
@@ -112,7 +112,7 @@ def _heads(word: str) -> list[Head]:
 
 
 def _write_heads(path: str, heads: Iterable[Head]) -> None:
-    """Write a new file and rename it: a process that is killed meanwhile leaves the old file whole. Raises Stop."""
+    """Write a new file and rename it, so that a process killed in between leaves the old file whole. Raises Stop."""
     text = "".join(f"{head}\n" for head in heads)
     try:
         if Path(path).exists() and not Path(path).is_file():  # a pipe
@@ -167,7 +167,7 @@ def export(options: ExportOptions) -> None:
 
 
 async def _clean(lines: AsyncIterator[str]) -> AsyncIterator[str]:
-    """Yield lines without the secrets of this process. An older record, or somebody else's, may hold some."""
+    """Yield lines without the secrets of this process: an older record, or another person's, may hold some."""
     hidden = 0
     async for line in lines:
         clean = SECRETS.text(line)
@@ -181,7 +181,7 @@ async def _clean(lines: AsyncIterator[str]) -> AsyncIterator[str]:
 
 
 async def _lines(record: Record, named: str | None, format: str) -> AsyncIterator[str]:
-    """Yield a run in a format, or all of them."""
+    """Yield the lines of one run in a format, or of all runs."""
     from gesta.bridges import jsonl
     from gesta.compat.agent_catalog.export import export_run as activity_log
 
@@ -197,7 +197,7 @@ async def _lines(record: Record, named: str | None, format: str) -> AsyncIterato
 
 
 def import_(options: ImportOptions) -> int:
-    """Read files into a record, one after the other; one that cannot be read does not stop the others."""
+    """Read files into a record, one after the other; a file that cannot be read does not stop the others."""
     for path in options.files:
         if Path(path).is_dir():
             raise Stop(f"{path!r} is a folder. Name the files in it, as in {path.rstrip('/')}/*. Nothing was imported.")
@@ -228,7 +228,7 @@ def import_(options: ImportOptions) -> int:
 
 
 def _name_broken() -> None:
-    """Print the installed importers of others that cannot be used."""
+    """Print the importers of other packages that are installed and cannot be used."""
     from gesta.importers.known import formats
 
     for name, why in formats().broken.items():
@@ -261,7 +261,7 @@ async def _import(record: Record, path: str, options: ImportOptions) -> None:
 
 
 def push(options: PushOptions) -> int:
-    """Copy a record into another; say what was copied and what was not."""
+    """Copy a record into another, and print what was copied and what was not."""
     from gesta.bridges.pushing import Pushed
     from gesta.bridges.pushing import push as copy
 

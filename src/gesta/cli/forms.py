@@ -1,7 +1,7 @@
-"""What `log --as` shows: one run in the forms that other systems know.
+"""What `log --as` shows: one run in the forms that other systems use.
 
-`activity` is agent-catalog's, `steps` LangChain's, `task` Langroid's, `react` and `codeact` are KodeAgent's. People get
-columns that fit the page, long texts folded; `--json` gives each form as its own users read it.
+`activity` is the form of agent-catalog, `steps` of LangChain, `task` of Langroid, `react` and `codeact` of KodeAgent.
+By default the columns fit the page and long texts are folded. `--json` writes the form as its own programs read it.
 """
 
 import json
@@ -35,11 +35,11 @@ from gesta.store import RunRow
 
 FORMATS = ("tsv",)
 FEW = 6
-"""Lines that are shown of a text, unless all is asked for."""
+"""The most lines that are shown of a text, unless `--all` is set."""
 NOTE = 50
-"""Characters that are shown of a key-value; they are the machinery's for the most part."""
+"""The most characters that are shown of a key-value, because most key-values serve the machinery only."""
 PAGE = ("mark", "task", "responder", "recipient", "tool", "content")
-"""Columns of a task that are shown on a page, if there is anything in them; data has them all."""
+"""Columns of a task that a page shows if they hold anything. The data has all columns."""
 Cells = Sequence[str]
 
 
@@ -59,7 +59,7 @@ def log(options: LogOptions) -> None:
 
 
 def _chosen(options: LogOptions) -> str:
-    """Return the chosen form. Raises Stop if there is no such form, or if it does not fit another option."""
+    """Return the name of the chosen form. Raises Stop if it does not exist or fit another option."""
     form, named = options.form or "task", "--as" if options.form is not None else "--format"
     clashes = {
         f"{named} and --raw": options.raw,
@@ -80,9 +80,9 @@ def _chosen(options: LogOptions) -> str:
 
 
 def columns(headings: Cells, rows: Sequence[Cells], *, everything: bool) -> Iterator[str]:
-    """Align cells in columns; the last one is broken into lines.
+    """Yield cells aligned in columns; the last column is broken into lines.
 
-    Unless all is asked for, that one is folded, and the others are cut where they take more than half of the page.
+    Unless `everything` is set, the last column is folded, and others are cut if they take more than half of the page.
     """
     if not headings:
         return
@@ -103,7 +103,7 @@ def columns(headings: Cells, rows: Sequence[Cells], *, everything: bool) -> Iter
 
 
 def _fitted(cell: str, width: int) -> str:
-    """Cut or fill a cell to its width."""
+    """Return a cell cut or filled to its width."""
     if cell_len(cell) > width:
         cell = f"{chop_cells(cell, width - 3)[0]}..." if width > 4 else chop_cells(cell, width)[0]
     return cell + " " * (width - cell_len(cell))
@@ -111,7 +111,7 @@ def _fitted(cell: str, width: int) -> str:
 
 # ---------------------------------------------------------------------------------------------------- activity
 async def activity(record: Record, row: RunRow, options: LogOptions) -> Iterable[str]:
-    """Return agent-catalog's activity log."""
+    """Return the run as agent-catalog's activity log."""
     lines = [line.rstrip("\n") async for line in export_run(record, row.run)]
     if options.json:
         return map(json_harmless, lines)
@@ -128,7 +128,7 @@ async def activity(record: Record, row: RunRow, options: LogOptions) -> Iterable
 
 
 def _activity(text: str) -> tuple[Cells, dict[str, Any]]:
-    """Read the cells, and the annotations, of a line; one that was imported may be no log record."""
+    """Return the cells and the annotations of a line. An imported line that is no log record has only its text."""
     try:
         line = json.loads(text)
         content, at, path = line["content"], str(line.get("timestamp"))[11:19], "/".join(line["span"]["name"])
@@ -138,7 +138,7 @@ def _activity(text: str) -> tuple[Cells, dict[str, Any]]:
 
 
 def _told(content: dict[str, Any]) -> str:
-    """Write what a content of an activity log says."""
+    """Return the text of a content of an activity log."""
     match content:
         case {"kind": "tool-call", "tool_name": name, "tool_args": dict(args)}:
             return call_text(name, args)
@@ -155,7 +155,7 @@ def _told(content: dict[str, Any]) -> str:
 
 # ------------------------------------------------------------------------------------------------------- steps
 async def actions(record: Record, row: RunRow, options: LogOptions) -> Iterable[str]:
-    """Return LangChain's actions, steps and finishes."""
+    """Return the run as LangChain's actions, steps and finishes."""
     entries = await record.read(row.run)
     if options.json:
         return (json_harmless(to_lc(step)) for step in steps(entries))
@@ -164,7 +164,7 @@ async def actions(record: Record, row: RunRow, options: LogOptions) -> Iterable[
 
 
 def _turns(entries: list[Entry]) -> Iterator[Iterator[Cells]]:
-    """Yield the rows of each turn; turn 0 is what was done before the first."""
+    """Yield the rows of each turn; turn 0 has the entries before the first turn."""
     begins = [n for n, each in enumerate(entries) if isinstance(each.content, BeginContent)]
     begins = [n for n in begins if getattr(entries[n].content, "role", None) == "turn"]
     known = {step.action.entry: step.action for step in steps(entries) if isinstance(step, AgentStep)}
@@ -173,7 +173,7 @@ def _turns(entries: list[Entry]) -> Iterator[Iterator[Cells]]:
 
 
 def _steps(entries: list[Entry], known: dict[str | None, AgentAction]) -> list[AgentStep | AgentFinish]:
-    """Return the steps of a turn. A late result of an earlier turn's call has the action of that call."""
+    """Return the steps of a turn. The late result of a call of an earlier turn has the action of that call."""
     found, seqs = steps(entries), {entry.seq for entry in entries}
     results = [(each.run, each.content.call) for each in entries if isinstance(each.content, ToolResultContent)]
     strays = [n for n, each in enumerate(found) if isinstance(each, AgentStep) and each.action.entry is None]
@@ -186,7 +186,7 @@ def _steps(entries: list[Entry], known: dict[str | None, AgentAction]) -> list[A
 
 
 def _shapes(turn: int, found: list[AgentStep | AgentFinish]) -> Iterator[Cells]:
-    """Yield the rows of some steps; actions of one reply stand under the message log that they share."""
+    """Yield the rows of some steps. Actions of one reply come below the message log that they share."""
     number = str(turn or "")
     for item in rounds(found):
         if isinstance(item, AgentFinish):
@@ -204,7 +204,7 @@ def _shapes(turn: int, found: list[AgentStep | AgentFinish]) -> Iterator[Cells]:
 
 
 def _said(item: Round, number: int) -> str | None:
-    """Write the log that actions were parsed from, where it says more than they do."""
+    """Return the log that the actions of a reply were parsed from; `None` for messages without a text."""
     if not isinstance(item.first, AgentActionMessageLog):
         return item.first.log
     text = "\n".join(observation_text(message.content) for message in item.first.messages).strip()
@@ -214,7 +214,7 @@ def _said(item: Round, number: int) -> str | None:
 
 # -------------------------------------------------------------------------------------------------------- task
 async def task(record: Record, row: RunRow, options: LogOptions) -> Iterable[str]:
-    """Return the log of a task, with those of its sub-tasks."""
+    """Return the log of a task, with the logs of its sub-tasks."""
     runs, entries = await record.store.runs(), await record.read(row.run)
     below = [row.run]
     for run in below:
@@ -237,7 +237,7 @@ def _task(row: Row) -> dict[str, Any]:
 
 # --------------------------------------------------------------------------------------------- react and codeact
 def histories(formatter: HistoryFormatter) -> Callable[[Record, RunRow, LogOptions], Awaitable[Iterable[str]]]:
-    """Return the history that a formatter makes."""
+    """Return a function that shows the history which a formatter makes."""
 
     async def history(record: Record, row: RunRow, options: LogOptions) -> Iterable[str]:
         messages = formatter.history(await record.read(row.run))
@@ -276,4 +276,4 @@ FORMS: dict[str, Callable[[Record, RunRow, LogOptions], Awaitable[Iterable[str]]
     "react": histories(ReActHistoryFormatter()),
     "codeact": histories(CodeActHistoryFormatter()),
 }
-"""How each form is made."""
+"""The function that makes each form, by the name of the form."""

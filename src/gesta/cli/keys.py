@@ -51,7 +51,7 @@ def models(options: ModelsOptions) -> None:
 
 
 def _key(row: Mapping[str, Any]) -> str:
-    """Return what is said of a provider's key."""
+    """Return a text on a provider's key: whether it was found, and where."""
     variable = row["variable"]
     if variable is None:
         return "needs no key"
@@ -61,7 +61,7 @@ def _key(row: Mapping[str, Any]) -> str:
 
 
 def _address(row: Mapping[str, Any]) -> str:
-    """Return where a provider's requests go, and which variable says so."""
+    """Return the address to which a provider's requests go, and the variable that sets it."""
     if row["url"] is None:
         return f"{row['url_variable']} is not set"
     return f"{row['url']}, from {row['url_variable']}" if row["url_found"] else str(row["url"])

@@ -1,4 +1,4 @@
-"""Lines and tables for a page of text: wrapped, folded and aligned by what characters take up on a terminal."""
+"""Lines and tables for a page of text: wrapped, folded and aligned by the columns that a character takes."""
 
 import shutil
 from collections.abc import Sequence
@@ -8,16 +8,16 @@ from rich.cells import cell_len, chop_cells
 from gesta.cli.talk import harmless
 
 WIDEST = 120
-"""Columns that a page takes at most; longer lines are hard to read."""
+"""The most columns of a page; longer lines are hard to read."""
 
 
 def page_width() -> int:
-    """Return the columns of the terminal, or of a page if there is no terminal."""
+    """Return the width of the terminal in columns, from 40 to 120; 100 if there is no terminal."""
     return min(max(shutil.get_terminal_size((100, 24)).columns, 40), WIDEST)
 
 
 def wrap(text: str, width: int) -> list[str]:
-    """Break text into lines of at most `width` columns, at spaces where it has some; indents stay."""
+    """Return a text as lines of at most `width` columns, broken at spaces where possible. The first indent is kept."""
     lines: list[str] = []
     for line in text.expandtabs(4).split("\n"):
         lines += [line.rstrip()] if cell_len(line) <= width else _broken(line, width)
@@ -25,7 +25,7 @@ def wrap(text: str, width: int) -> list[str]:
 
 
 def _broken(line: str, width: int) -> list[str]:
-    """Break a line that is too long."""
+    """Return the lines into which a too long line is broken."""
     words = line.split()
     lines = [line[: min(len(line) - len(line.lstrip(" ")), width // 2)]]
     for word in words:
@@ -38,16 +38,16 @@ def _broken(line: str, width: int) -> list[str]:
 
 
 def fold(lines: list[str], most: int | None) -> list[str]:
-    """Keep the first lines, and say how many there are more."""
+    """Return the first lines, and a line that says how many more there are."""
     if most is None or len(lines) <= most + 1:
         return lines
     return [*lines[:most], f"... {len(lines) - most:,} lines more"]
 
 
 def table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[str] = ()) -> list[str]:
-    """Align cells in columns; the first line is the headings. Those named in `right` stand at the right.
+    """Return cells as aligned columns. The first line has the headings; columns named in `right` are aligned right.
 
-    Cells are made harmless, and take one line each.
+    Each cell takes one line, and no character of it steers a terminal.
     """
     cells = [[harmless(cell).replace("\n", "\\n").replace("\t", "\\t") for cell in row] for row in (headings, *rows)]
     widths = [max(map(cell_len, column)) for column in zip(*cells, strict=True)]

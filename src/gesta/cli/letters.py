@@ -1,6 +1,6 @@
-"""What `approve`, `resolve` and `cancel` do: put a letter into a run's inbox.
+"""What `approve`, `answer`, `resolve` and `cancel` do: they write a letter to a run's inbox.
 
-That needs no agent and no lease. Whoever goes on with the run takes the letter in.
+A letter needs no agent and no lease. The process that resumes the run reads it.
 """
 
 import json
@@ -24,7 +24,7 @@ from gesta.text.visible import remarks, visible
 
 
 def approve(options: ApproveOptions) -> None:
-    """Answer the calls that wait for a person. Raises Stop if no call waits, or if it is unclear which is meant."""
+    """Answer the calls that wait for a person. Raises Stop if no call waits, or if several could be meant."""
 
     async def answer(found: Found) -> None:
         verdict, signed = _verdict(options), signing_key() is not None
@@ -56,7 +56,7 @@ def approve(options: ApproveOptions) -> None:
 def _in_time(waits: list[Waiting], options: ApproveOptions, found: Found) -> list[Waiting]:
     """Return the calls whose request has not expired.
 
-    Raises Stop if an expired one is meant, or if no other call waits.
+    Raises Stop if the call named by --call has expired, or if all have.
     """
     now = found.record.now()
     late = [each for each in waits if each.expires is not None and each.expires <= now]
@@ -78,7 +78,7 @@ def _in_time(waits: list[Waiting], options: ApproveOptions, found: Found) -> lis
 def _verdict(options: ApproveOptions) -> Verdict:
     """Return the answer that the options give.
 
-    Raises Stop if they contradict each other, are no JSON, or lack a token.
+    Raises Stop if the options contradict each other, are no JSON, or need a token that is missing.
     """
     said = [name for name in ("deny", "args", "result") if getattr(options, name)]
     if len(said) > 1:
@@ -137,7 +137,7 @@ def answer(options: AnswerOptions) -> None:
 
 
 def _fitting(text: str, question: Waiting) -> Any:
-    """Return an answer in the type that its question asks for. Raises Stop if the answer does not fit."""
+    """Return an answer in the type that its question asks for. Raises Stop if the answer has another type."""
     if question.schema is None:
         return text
     wanted = question.schema.get("type")
@@ -154,7 +154,7 @@ EARLY = "What was begun may still be at work, and happen after you looked. When 
 
 
 def resolve(options: ResolveOptions) -> None:
-    """Settle a doubt. Raises Stop if there is no doubt, or if it is not clear which is meant."""
+    """Write the decision about a call in doubt. Raises Stop if no call is in doubt, or if several could be meant."""
     result = _json("--result", options.result)
 
     async def settle(found: Found) -> None:
@@ -207,7 +207,7 @@ def _with_run(options: OnRecord, name: str, do: Callable[[Found], Awaitable[None
 
 
 def _one(waits: list[Waiting], wanted: int | None, found: Found, what: str) -> Waiting:
-    """Return the call that is meant. Raises Stop if there is no such call, or if there are several."""
+    """Return the call that the options name. Raises Stop if there is no such call, or if there are several."""
     run = waits[0].run if waits else found.row.run
     named = "".join(f"\n  --call {each.call}  {shown(each)}" for each in waits)
     if not waits:
@@ -234,7 +234,7 @@ def _standing(state: RunState) -> str:
 
 
 def _told(options: OnRecord, said: str, waiting: Waiting, *, how: str = "", args: dict[str, Any] | None = None) -> None:
-    """Print the answer about a call again, with the arguments that the call runs with."""
+    """Print the answer that was sent about a call, with the arguments that the call will run with."""
     args = waiting.args if args is None else args
     if options.json:
         put(json_line({"run": waiting.run, "call": waiting.call, "tool": waiting.tool, "said": said}))

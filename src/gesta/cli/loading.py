@@ -1,6 +1,6 @@
-"""An agent is named by where it is written: `FILE.py:NAME` or `dotted.module:NAME`.
+"""Imports an agent from the place where it is written: `FILE.py:NAME` or `dotted.module:NAME`.
 
-What goes wrong in that file is its author's to mend, so the author's own line is shown, and no line of ours.
+An error in that file is for its author to fix, so the message shows the author's own line, and no line of Gesta's.
 """
 
 import importlib
@@ -36,7 +36,7 @@ def load(address: str) -> Agent:
 
 
 def load_all(addresses: Sequence[str]) -> tuple[list[Agent], Approver | None]:
-    """Import agents, and the Approver of the record that they work on: what one of their files names `approver`.
+    """Import agents, and the Approver of their record: the object named `approver` in one of their files.
 
     Raises:
         BadAddress: there is no such agent, `approver` in a file is not an Approver, or two files have different ones.
@@ -55,7 +55,7 @@ def load_all(addresses: Sequence[str]) -> tuple[list[Agent], Approver | None]:
 
 
 def with_model(agent: Agent, name: str | None, base_url: str | None) -> Agent:
-    """Return the agent with the model that the options name. Whether its key is set is checked now.
+    """Return the agent with the model that the options name. The key of that model is checked now.
 
     Raises:
         Stop: the options have a base URL, but no model.
@@ -72,7 +72,7 @@ def with_model(agent: Agent, name: str | None, base_url: str | None) -> Agent:
 
 
 def with_default(agents: Sequence[Agent], name: str | None) -> list[Agent]:
-    """Return agents, those without a model with the one that is named. Raises BadAddress if an agent has none then."""
+    """Return the agents; an agent without a model has the named one. Raises BadAddress if that leaves one without."""
     made = [msgspec.structs.replace(each, model=name) if name and each.lacks_model else each for each in agents]
     for each in made:
         if each.lacks_model:
@@ -103,7 +103,7 @@ def _found(address: str) -> tuple[str, ModuleType, Agent]:
 
 
 def _approver(place: str, module: ModuleType) -> Approver | None:
-    """Return what a file names `approver`; an agent may have that name too. Raises BadAddress."""
+    """Return the Approver that a file names `approver`; an agent may have that name too. Raises BadAddress."""
     made = getattr(module, "approver", None)
     if made is None or isinstance(made, Agent):
         return None
@@ -136,7 +136,7 @@ def _listed(agents: list[str], place: str) -> str:
 
 
 class _AsItStands(SourceFileLoader):
-    """Loads the source and not the cached bytecode. The cache is stale after an edit that keeps second and size."""
+    """Loads the source and not the cached bytecode, which is stale if an edit keeps second and size."""
 
     def get_code(self, fullname: str) -> CodeType:
         del fullname
@@ -144,7 +144,7 @@ class _AsItStands(SourceFileLoader):
 
 
 def _file(place: str) -> ModuleType:
-    """Import a file as Python would run it: its own folder comes first where modules are looked for."""
+    """Import a file as Python would run it: its own folder is the first that is searched for modules."""
     path = Path(place)
     if not os.path.isfile(place):  # noqa: PTH113 - as above
         there = [each.name for each in path.parent.glob("*.py")] if os.path.isdir(path.parent) else []  # noqa: PTH112
@@ -182,7 +182,7 @@ def _dotted(place: str) -> ModuleType:
 
 
 def _broken(place: str, error: BaseException) -> str:
-    """Return what failed and show the line of the user's that did it."""
+    """Return a message on an import that failed, with the line of the user's code that caused it."""
     what = f"{place} does not import: {type(error).__name__}: {error}"
     if isinstance(error, SystemExit):
         what = f"{place} ended the program while it was imported. Put what runs it under `if __name__ == '__main__':`."
@@ -194,7 +194,7 @@ def _broken(place: str, error: BaseException) -> str:
 
 
 def _where(error: BaseException) -> tuple[str, int, str] | None:
-    """Find the last line of the user's own on the way to an error."""
+    """Return file, number and text of the last line of the user's own code in the traceback of an error."""
     if isinstance(error, SyntaxError) and error.filename and error.lineno:
         return _shown(error.filename), error.lineno, error.text or linecache.getline(error.filename, error.lineno)
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_users(frame.filename)]
@@ -204,7 +204,7 @@ def _where(error: BaseException) -> tuple[str, int, str] | None:
 
 
 def _is_users(filename: str) -> bool:
-    """Return whether a file is neither ours, nor a library's, nor Python's own."""
+    """Return whether a file belongs neither to Gesta, nor to a library, nor to Python itself."""
     if filename.startswith("<"):
         return False
     path = Path(filename).resolve()

@@ -1,7 +1,7 @@
 """Options that several commands share, as dataclasses: a command takes one of them, and nothing else.
 
-Which record is meant follows from them: writing uses `--record`, else `GESTA_RECORD`, else `runs.gesta` in this folder,
-and says so; only reading looks around for one.
+The options decide which record is used. A command that writes uses `--record`, else `GESTA_RECORD`, else `runs.gesta`
+in this folder, and prints its choice; a command that only reads also searches the folders above.
 """
 
 import os
@@ -40,11 +40,11 @@ class OnRecord(Common):
 
     @property
     def named(self) -> str:
-        """The option as it must be repeated in the next command: with a space before it, or empty."""
+        """The option `--record` for the next command, with a space before it; empty if it was not set."""
         return f" --record {quoted(self.record)}" if self.record else ""
 
     def target(self, *, new: bool = False) -> str:
-        """Return which record is written.
+        """Return the address of the record to write.
 
         Args:
             new: whether a record that does not exist is created.
@@ -63,7 +63,7 @@ class OnRecord(Common):
         return address
 
     def source(self, named: str | None = None) -> str:
-        """Return which record is read: the one named, else the nearest above this folder.
+        """Return the address of the record to read: the named one, else the nearest one in this folder or above it.
 
         Raises:
             NoRecord: there is no record.
@@ -283,7 +283,7 @@ class PushOptions(Common):
 
 
 def nearest_record() -> str:
-    """Find `runs.gesta` in this folder or above it, or else the only record in this folder.
+    """Return the path of `runs.gesta` in this folder or above it, or else of the only record in this folder.
 
     Raises:
         NoRecord: there is no record.
@@ -302,7 +302,7 @@ def nearest_record() -> str:
 
 
 def quoted(text: str) -> str:
-    """Quote a word for a shell, where it needs that."""
+    """Return a word, quoted for a shell if the word needs that."""
     import shlex
 
     return shlex.quote(text)

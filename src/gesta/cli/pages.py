@@ -1,4 +1,4 @@
-"""What `runs`, `log` and `sql` show; each opens the record for reading only."""
+"""What `runs`, `log` and `sql` show. Each of them opens the record for reading only."""
 
 import csv
 import json
@@ -49,11 +49,11 @@ ROW_BYTES = f"""SELECT sum({" + ".join(f"coalesce(octet_length({each}), 0)" for 
 BLOB_BYTES = "SELECT sum(octet_length(data) + octet_length(salt)) FROM blobs WHERE run = ?"
 
 PAGE = 1000
-"""Rows that are read at once."""
+"""The number of rows that one query reads."""
 
 
 def reading(options: OnRecord, do: Callable[[Record], Awaitable[T]], named: str | None = None) -> T:
-    """Open the record for reading and call a function with it."""
+    """Open the record for reading, call a function with it, and return its result."""
     address = options.source(named)
 
     async def main() -> T:
@@ -67,7 +67,7 @@ def reading(options: OnRecord, do: Callable[[Record], Awaitable[T]], named: str 
 
 
 async def _misfit(record: Record) -> BrokenRecord | None:
-    """Find the first entry with a member of another type than its kind declares, which a view could not take."""
+    """Return an error for the first entry with a member whose type its kind does not declare; `None` if all fit."""
     for row in await record.store.runs():
         for entry in await record.read(row.run):
             for field in msgspec.structs.fields(entry.content):
@@ -128,7 +128,7 @@ def runs(options: RunsOptions) -> None:
 
 
 async def _known(record: Record, row: RunRow) -> dict[str, Any]:
-    """Return the row of a run in the list. Of a run that cannot be read, the row says why."""
+    """Return the row of a run in the list. If the run cannot be read, the row says why."""
     try:
         return _facts(row, await record.read(row.run))
     except BrokenRecord as error:
@@ -136,7 +136,7 @@ async def _known(record: Record, row: RunRow) -> dict[str, Any]:
 
 
 async def _size(record: Record, run: str) -> dict[str, int]:
-    """Count the bytes that a run's rows hold, and its large values; what indexes and pages take is not in it."""
+    """Return the bytes of a run's rows and of its large values, without the indexes and pages of the database."""
     ((rows,),) = (await record.store.sql(ROW_BYTES, (run,))).rows
     ((blobs,),) = (await record.store.sql(BLOB_BYTES, (run,))).rows
     return {"entry_bytes": int(rows or 0), "blob_bytes": int(blobs or 0)}
@@ -171,7 +171,7 @@ def _facts(row: RunRow, entries: list[Entry]) -> dict[str, Any]:
 
 
 def standing(state: RunState) -> str:
-    """Return in a few words where a run stands, as a process sees it that does not write the run."""
+    """Return a few words on the state of a run, for a process that does not write the run."""
     turn = state.turn
     if turn is None:
         return "recorded"
@@ -186,7 +186,7 @@ def standing(state: RunState) -> str:
 
 
 def log(options: LogOptions) -> int:
-    """Show a run as a transcript, as stored, or as JSON lines; go on behind an entry that cannot be read."""
+    """Show a run as a transcript, as stored, or as JSON lines; continue after an entry that cannot be read."""
     kinds = kinds_of(options.kinds)
 
     async def show(record: Record) -> int:
@@ -227,7 +227,7 @@ def heading(row: RunRow) -> str:
 
 
 async def _rows(record: Record, run: str, *, follow: bool) -> AsyncIterator[Row]:
-    """Yield the rows of a run, and go on as they come if that is wanted."""
+    """Yield the rows of a run; with `follow`, also those that are written from now on."""
     seq = pos = 0
     while rows := await rows_of(record.store, run, seq, limit=PAGE):
         for row in rows:
@@ -241,7 +241,7 @@ async def _rows(record: Record, run: str, *, follow: bool) -> AsyncIterator[Row]
 
 
 def entry_line(entry: Entry) -> str:
-    """Write an entry as one line of JSON, large values included."""
+    """Return an entry as one line of JSON, large values included."""
     fields = {
         "run": entry.run,
         "seq": entry.seq,
@@ -258,7 +258,7 @@ def entry_line(entry: Entry) -> str:
 
 
 def kinds_of(text: str | None) -> set[str] | None:
-    """Return the kinds of these names. Raises Stop for a name that is no kind."""
+    """Return the kinds that a text names. Raises Stop for a name that is no kind."""
     if text is None:
         return None
     known = [kind.value for kind in Kind]
@@ -269,7 +269,7 @@ def kinds_of(text: str | None) -> set[str] | None:
 
 
 def sql(options: SqlOptions) -> None:
-    """Answer a query as a table, CSV or JSON lines."""
+    """Run a query, and write its rows as a table, CSV or JSON lines."""
 
     async def asked(record: Record) -> Table:
         seconds, rows, size = options.seconds or None, options.rows or None, options.size or None

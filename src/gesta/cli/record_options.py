@@ -1,4 +1,4 @@
-"""Options of the commands that look through a whole record, and of those that keep it in shape."""
+"""Options of the commands that search a whole record, and of those that maintain it."""
 
 from dataclasses import dataclass
 from typing import Annotated, Literal

@@ -13,7 +13,7 @@ from gesta.stores.sqlite_repair import repair as take_out
 
 
 def repair(options: RepairOptions) -> int:
-    """Show what Gesta did not make, ask, and remove it."""
+    """Show the tables' triggers, views and indexes that Gesta did not make, ask, and remove them."""
     address = options.source(options.file)
     if remote(address):
         raise Stop("A record in PostgreSQL is repaired there: drop what the error names, and what you do not know.")

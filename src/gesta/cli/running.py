@@ -154,7 +154,7 @@ def _found(job: "Job", name: str) -> tuple[str, int]:
 
 
 def _text(given: str | None) -> str:
-    """Read the task from the command line, or from what is piped in."""
+    """Return the task from the command line, or from standard input if it is piped."""
     if given is not None and given != "-":
         text = given
     elif given == "-" or not terminal(sys.stdin):
@@ -167,7 +167,7 @@ def _text(given: str | None) -> str:
 
 
 def _file(path: str) -> "Part":
-    """Read a file that is sent with the message."""
+    """Return a file as the part of a message."""
     from gesta.message import attached
 
     try:

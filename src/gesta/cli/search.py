@@ -16,7 +16,7 @@ from gesta.views.stats import Numbers
 
 
 def find(options: FindOptions) -> None:
-    """List the entries in which words stand, newest first, or best first."""
+    """List the entries that hold the words, newest first or best first."""
     kinds = sorted(kinds_of(options.kinds) or ())
     for each in kinds:
         if each not in KINDS:
@@ -56,7 +56,7 @@ def _facts(hit: Hit) -> dict[str, Any]:
 
 
 def _snippet(hit: Hit) -> list[str]:
-    """Break a snippet into lines; what was found stands out, or in brackets where nothing can stand out."""
+    """Return a snippet as lines. What was found is bold, or in brackets if the stream shows no styles."""
     lines = wrap(" ".join(hit.snippet.replace(OPENING, "[").replace(CLOSING, "]").split()), page_width() - 4)
     if not colours(sys.stdout):
         return [harmless(line) for line in lines]
@@ -74,7 +74,7 @@ def _stand_out(line: str) -> list[str]:
 
 
 def stats(options: StatsOptions) -> None:
-    """Show what was counted, a row for each day, agent, model or tool."""
+    """Show the counts, a row for each day, agent, model or tool."""
     since, until = point(options.since, "--since") or "", point(options.until, "--until") or ""
     found = reading(options, lambda record: record.stats(options.by, since=since, until=until))
     if options.json:

@@ -15,7 +15,7 @@ from gesta.cli.talk import DIM, Stop, json_line, put, say
 from gesta.errors import MissingExtra
 
 VARIABLE = "GESTA_TOKEN"
-"""Variable with the bearer token, where no other is named."""
+"""The environment variable with the bearer token, unless an option names another variable."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,7 +114,7 @@ def serve(options: ServeCommandOptions) -> int:
 
 
 def _listening(host: str, port: int) -> socket.socket:
-    """Return a socket that listens. Raises Stop where there is none to be had."""
+    """Return a socket that listens at an address. Raises Stop if the system refuses that."""
     try:
         return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
     except (OSError, UnicodeError) as failure:
@@ -124,7 +124,7 @@ def _listening(host: str, port: int) -> socket.socket:
 
 
 def _tokens(given: list[str] | None) -> dict[str, str]:
-    """Return each client with its token. Raises Stop for a variable that is not set."""
+    """Return the token of each client, by the client's name. Raises Stop for a variable that is not set."""
     if not given:
         return {"client": os.environ[VARIABLE]} if os.environ.get(VARIABLE) else {}
     found = dict[str, str]()

@@ -21,7 +21,7 @@ from gesta.stores.pruning import hold as keep
 from gesta.stores.pruning import prune as take_away
 
 SHOWN = 20
-"""Runs that are listed of each kind; of more, how many they are."""
+"""The most runs of each kind that are listed. A last line counts the others."""
 STAYS = (
     "So what was pruned may still stand in the file or its log. End what has it open, and run the same command again "
     "with --yes."
@@ -29,7 +29,7 @@ STAYS = (
 
 
 def sizes(number: int) -> str:
-    """Write a number of bytes as people read it."""
+    """Return a number of bytes as text for people."""
     for unit, one in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
         if number >= one:
             return f"{number / one:,.1f} {unit}"
@@ -37,7 +37,7 @@ def sizes(number: int) -> str:
 
 
 def backup(options: BackupOptions) -> None:
-    """Copy a record's file while it is being written."""
+    """Copy the file of a record while other processes write it."""
     from gesta.stores.sqlite_backup import backup as copy
 
     address = options.source()
@@ -102,7 +102,7 @@ def _agreed(options: PruneOptions, found: Plan) -> bool:
 
 
 def _show(found: Plan) -> None:
-    """Print the runs to remove, and the runs that fit the choice and stay."""
+    """Print the runs to remove, and the runs that were chosen but stay."""
     if found.groups:
         say("These go, oldest first:")
         going = sorted(found.runs, key=lambda run: run.last_at)
@@ -129,7 +129,7 @@ def _why(each: Staying) -> str:
 
 
 async def _told(record: Record, options: PruneOptions, gone: Gone) -> int:
-    """Rewrite the file so that it holds nothing that was pruned, and print what was removed and what was not."""
+    """Rewrite the file so that it holds nothing pruned, and print what was removed and what was not."""
     freed, words, erased = 0, "", True
     try:
         freed = await record.store.shrink()

@@ -1,7 +1,7 @@
-"""Output of the commands: data on stdout, messages on stderr, and no text that steers a terminal.
+"""Output of the commands: data on stdout, messages on stderr, and no text that controls a terminal.
 
-A record holds whatever a model, a tool or a stranger wrote: escape sequences, marks that turn text around, lone halves
-of characters. `harmless` shows them as they would stand in Python source, wherever people look at text.
+A record holds whatever a model, a tool or a stranger wrote: escape sequences, marks that reverse the direction of text,
+lone halves of characters. `harmless` shows them as escapes of Python source, wherever people look at text.
 """
 
 import json
@@ -19,7 +19,7 @@ HOSTILE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
     "\ud800-\udfff\U000e0000-\U000e007f]"
 )
-"""Characters that steer a terminal, turn text around, or cannot be seen."""
+"""Characters that control a terminal, reverse the direction of text, or cannot be seen."""
 
 ANSWERED, FAILED, USAGE, WAITING, LIMIT, DOUBT, INTERRUPTED, BROKEN_PIPE = 0, 1, 2, 3, 4, 5, 130, 141
 """Exit codes."""
@@ -34,7 +34,7 @@ class Screen:
         self._stream, self._flow = stream, Flow(SECRETS)
 
     def write(self, text: str) -> int:
-        """Write text; what may be the beginning of a secret waits for what follows."""
+        """Write a text. An end of it that may begin a secret is held back until more text comes."""
         self._stream.write(self._flow.feed(text))
         return len(text)
 
@@ -64,7 +64,7 @@ class Stop(GestaError):
 
 
 def harmless(text: str) -> str:
-    """Return text with escapes in place of all that steers a terminal; tabs and line ends stay."""
+    """Return a text with escapes in place of all that controls a terminal. Tabs and line ends stay."""
     return HOSTILE.sub(_escaped, text.replace("\r\n", "\n"))
 
 
@@ -74,7 +74,7 @@ def _escaped(found: re.Match[str]) -> str:
 
 
 def json_line(value: Any) -> str:
-    """Write a value as one line of JSON in which no character steers a terminal."""
+    """Return a value as one line of JSON in which no character controls a terminal."""
     try:
         text = json.dumps(value, ensure_ascii=False, default=str)
     except ValueError:  # an integer that Python refuses to write in decimal
@@ -85,7 +85,7 @@ def json_line(value: Any) -> str:
 
 
 def json_harmless(text: str) -> str:
-    """Escape in JSON what would steer a terminal; it stays the same JSON. Line ends between values stay."""
+    """Return JSON with escapes for what controls a terminal. Its value and the line ends between values stay."""
     return HOSTILE.sub(_json_escaped, text)
 
 
@@ -105,7 +105,7 @@ def terminal(stream: TextIO) -> bool:
 
 
 def styled(text: str, style: str, stream: TextIO) -> str:
-    """Return text in a style, where the stream shows styles."""
+    """Return a text in a style, if the stream shows styles."""
     return f"\x1b[{style}m{text}\x1b[{PLAIN}m" if colours(stream) else text
 
 
@@ -117,34 +117,34 @@ def say(text: str, style: str | None = None) -> None:
 
 
 def complain(error: BaseException) -> None:
-    """Print what went wrong, on stderr."""
+    """Print an error, on stderr."""
     text = harmless(str(error) or type(error).__name__)
     print(f"{styled('error:', RED, sys.stderr)} {text}", file=sys.stderr, flush=True)
 
 
 def put(text: str) -> None:
-    """Put one line of data on stdout, at once."""
+    """Write one line of data to stdout, and flush it."""
     print(text, flush=True)
 
 
 def put_all(lines: Iterable[str]) -> None:
-    """Put many lines of data on stdout."""
+    """Write many lines of data to stdout."""
     for line in lines:
         print(line)
 
 
 def count(number: int, noun: str) -> str:
-    """Write a number with its noun: `1 entry`, `2 entries`."""
+    """Return a number with its noun: `1 entry`, `2 entries`."""
     many = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
     return f"{number:,} {noun if number == 1 else many}"
 
 
 def dollars(usd: float | None) -> str:
-    """Write a sum of money; one that nobody knows is unknown, never 0."""
+    """Return a sum of money as text. A sum that nobody knows is unknown, never 0."""
     return "cost unknown" if usd is None else f"${usd:,.4f}"
 
 
 def short(text: str, most: int) -> str:
-    """Cut text to one line of at most `most` characters."""
+    """Return a text cut to one line of at most `most` characters."""
     line = " ".join(SECRETS.text(text).split())  # before it is cut
     return line if len(line) <= most else f"{line[: most - 3]}..."

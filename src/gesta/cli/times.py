@@ -10,7 +10,7 @@ UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
 def point(text: str | None, option: str) -> str | None:
-    """Return a time as rows hold it. Raises Stop for a text that is not a time."""
+    """Return a time in the form that rows of the record have. Raises Stop for a text that is not a time."""
     if text is None:
         return None
     now = datetime.now(UTC)

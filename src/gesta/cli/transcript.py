@@ -1,7 +1,7 @@
-"""A run as a conversation that one can read: who said what, what was called and what came of it, and how it ended.
+"""Shows a run as a conversation: who said what, which tools were called with which results, and how it ended.
 
-What only the machinery needs (headers, requests, attempts) is left out, unless all is asked for. Every kind has its
-place here. Nothing of what is shown can steer a terminal.
+Entries that only the machinery needs (headers, requests, attempts) are left out, unless `--all` is set. Every kind of
+entry has a form here. No text that is shown can control a terminal.
 """
 
 import json
@@ -57,12 +57,12 @@ from gesta.views.lineage import check_text, summary_text
 CYAN, GREEN, YELLOW, BLUE = "36", "32", "33", "34"
 
 MACHINERY = frozenset({Kind.RequestHeader, Kind.Request, Kind.Attempt, Kind.ApprovalRequest, Kind.Budget, Kind.Timer})
-"""Kinds that are shown only when all is asked for."""
+"""Kinds that are shown only with `--all`."""
 
 WHO = 10
-"""Columns for who speaks."""
+"""The columns that the name of the speaker takes."""
 FEW, MANY = 6, 200
-"""Lines that are shown of a result, and of what somebody said."""
+"""The most lines that are shown of a result, and of a message."""
 
 
 class Line(NamedTuple):
@@ -72,7 +72,7 @@ class Line(NamedTuple):
     text: str
     style: str = PLAIN
     most: int | None = FEW
-    """Lines that are shown of it."""
+    """The most lines of the text that are shown."""
 
 
 class Transcript:
@@ -88,11 +88,11 @@ class Transcript:
         self._begun: Entry | None = None
 
     def add(self, entry: Entry) -> Iterable[str]:
-        """Return the lines of one entry."""
+        """Return the lines to show after one more entry. A reply of the model may be held back until the next entry."""
         return self._shown(entry, self._added)
 
     def _shown(self, entry: Entry, show: Callable[[Entry], Iterator[str]]) -> Iterable[str]:
-        """Show an entry, as it is stored where a member of it is of another type than its kind declares."""
+        """Return the lines of an entry: as it is stored if a member has another type than its kind declares."""
         try:
             return list(show(entry))
         except (BrokenRecord, *UNFIT):
@@ -126,11 +126,11 @@ class Transcript:
             self._said = None
 
     def line(self, entry: Entry) -> Line:
-        """Return what is shown of one entry."""
+        """Return the label, text and colour of one entry."""
         return line_of(entry, self._state.turn.name if self._state.turn is not None else "assistant")
 
     def every(self, entry: Entry) -> Iterable[str]:
-        """Return the lines of one entry by itself, whatever stands around it."""
+        """Return the lines of one entry by itself, whatever comes before and after it."""
         return self._shown(entry, self._alone)
 
     def _alone(self, entry: Entry) -> Iterator[str]:
@@ -138,7 +138,7 @@ class Transcript:
         yield from self._lines(entry, self.line(entry))
 
     def _reply(self, entry: Entry) -> Iterator[str]:
-        """Show what the model said before its calls, or where no answer was made of it."""
+        """Yield the lines of a model's reply: its words before its calls, or a reply of which no answer was made."""
         assert isinstance(entry.content, ChatCompletionContent)
         if entry.content.output.strip():
             name = self._state.turn.name if self._state.turn is not None else "model"
@@ -173,7 +173,7 @@ class Transcript:
         yield self._styled(text + "─" * max(0, self._width - len(text)), DIM)
 
     def _span(self, entry: Entry, content: BeginContent | EndContent) -> Iterator[str]:
-        """Return the line of a span that a program opened, indented by its depth."""
+        """Yield the line of a span that a program opened, indented by its depth."""
         if isinstance(content, BeginContent):
             depth = self._spans.get(content.parent, -1) + 1 if content.parent is not None else 0
             self._spans[entry.seq], self._names[entry.seq] = depth, content.name
@@ -199,7 +199,7 @@ class Transcript:
 
 
 def line_of(entry: Entry, agent: str) -> Line:
-    """Return what is shown of any entry."""
+    """Return the label, text and colour of any entry."""
     match entry.content:
         case SystemContent(value=text):
             return Line("system", text, DIM)
@@ -331,5 +331,5 @@ def completion(content: ChatCompletionContent) -> Line:
 
 
 def shown(value: Any) -> str:
-    """Write any value on one line."""
+    """Return any value as text on one line."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)

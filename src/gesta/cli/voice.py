@@ -1,7 +1,7 @@
-"""What a person sees while an agent works: the answer on stdout, everything else in short dim lines on stderr.
+"""What a person sees while an agent works: the answer on stdout, everything else as short dim lines on stderr.
 
-Words come as events, before they are on record; calls and results are read from the record, once they are there. On a
-terminal the answer is shown as it comes; into a pipe it goes whole, since what was written there cannot be taken back.
+Words come as events, before they are on record; calls and results are read from the record. On a terminal the answer
+is shown word by word; into a pipe it is written whole, because words in a pipe cannot be taken back.
 """
 
 import json
@@ -31,7 +31,7 @@ from gesta.state.calls import LOST
 from gesta.text.visible import visible, visible_value
 
 WIDTH = 160
-"""Characters of a call or a result that are shown while it goes on."""
+"""The most characters of a call or a result that are shown during a run."""
 
 
 class Voice:
@@ -49,7 +49,7 @@ class Voice:
         self._taken_back = ""
 
     async def follow(self, record: Record, events: ObjectReceiveStream[Event]) -> None:
-        """Print events as they come, until their stream ends."""
+        """Print the events of the run, until their stream ends."""
         async for event in events:
             self.run = self.run or event.run
             if self._json:
@@ -68,11 +68,11 @@ class Voice:
             await self._catch_up(record)
 
     async def _catch_up(self, record: Record, event: Event | None = None) -> None:
-        """Print what was put on record since the last call.
+        """Print the entries that were written since the last call.
 
         Args:
-            event: what is said up to its entry and the calls that were made with it, or of a retract up to what came
-                of its request: the record may be far ahead of the words.
+            event: print entries up to that of the event and the calls made with it, or for a retract up to the reply
+                or fault of its request. Without an event, print all: the record may be far ahead of the words.
         """
         assert self._told is not None
         assert self.run is not None
@@ -106,14 +106,14 @@ class Voice:
             self._shown.clear()
 
     def _put(self, text: str, end: str = "\n") -> None:
-        """Write data. The agent goes on if nobody reads the data any more."""
+        """Write data. If nobody reads the data any more, the agent still continues."""
         try:
             print(text, end=end, file=self._out, flush=True)
         except BrokenPipeError:
             self._broken = True
 
     def end(self, outcome: Outcome) -> None:
-        """Print the part of the answer that was not shown yet. Raises BrokenPipeError if nobody reads it."""
+        """Print the part of the answer that was not shown yet. Raises BrokenPipeError if nobody reads the output."""
         shown = "".join(self._shown)
         self._break()
         if self._json:
@@ -127,14 +127,14 @@ class Voice:
 
 
 def _beyond(entry: Entry, event: Event) -> bool:
-    """Return whether an entry was written after the one of an event, and is no call that a model made with it."""
+    """Return whether an entry comes after the entry of an event, and is no call from the same reply of the model."""
     if event.seq is None or entry.seq <= event.seq:
         return False
     return not (isinstance(entry.content, ToolCallContent) and event.seq in entry.causes)
 
 
 def summary(outcome: Outcome) -> str:
-    """Write one line about a turn: where it stands on record, and what it took."""
+    """Return one line about a turn: its run and session, how it ended, and how much it used."""
     parts = [f"run {outcome.run}, session {outcome.session}: {outcome.reason}", count(outcome.requests, "request")]
     if outcome.tokens_in or outcome.tokens_out:
         parts.append(f"{outcome.tokens_in:,} tokens in, {outcome.tokens_out:,} out")
@@ -146,18 +146,18 @@ def summary(outcome: Outcome) -> str:
 
 
 def call_text(name: str, args: dict[str, Any]) -> str:
-    """Write a call as one would in Python, `weather(city="Rome")`, with each character seen for what it is."""
+    """Return a call as Python would write it, `weather(city="Rome")`, with every character made visible."""
     written = (f"{key}={json_text(value)}" for key, value in visible_value(args).items())
     return f"{visible(name)}({', '.join(written)})"
 
 
 def json_text(value: Any, indent: int | None = None) -> str:
-    """Write a value, in which each character is seen already, as JSON."""
+    """Return a value, whose characters are visible already, as JSON."""
     return json.dumps(value, ensure_ascii=False, indent=indent, default=lambda each: visible(str(each)))
 
 
 def entry_line(entry: Entry) -> tuple[str, str]:
-    """Return a line about an entry for a person who watches, and its style; an empty line for most entries."""
+    """Return a line about an entry and its style, for a person who watches. The line is empty for most entries."""
     match entry.content:
         case ToolCallContent(tool_name=name, tool_args=args, status="error", meta=meta):
             return short(f"→ {call_text(name, args)}  malformed: {(meta or {}).get('error', '')}", WIDTH), RED

@@ -1,4 +1,4 @@
-"""Which of the things that wait a command means, and how each is shown."""
+"""Finds the wait of a run that a command means, and shows it."""
 
 from dataclasses import dataclass
 
@@ -13,12 +13,12 @@ from gesta.state.run import RunState
 from gesta.store import RunRow
 
 MOST = 1000
-"""Characters of a call that are shown; `gesta log RUN --all` shows all."""
+"""The most characters of a call that are shown; `gesta log RUN --all` shows all."""
 
 
 @dataclass(frozen=True)
 class Found:
-    """A run, where it stands, and what waits in it and below it."""
+    """A run, its state, and the waits in it and in the runs below it."""
 
     record: Record
     row: RunRow
@@ -30,7 +30,7 @@ class Found:
     """Address of the agent that took the last turn of that run, as far as it is known."""
 
     def waiting(self, *kinds: str) -> list[Waiting]:
-        """Return what waits of some kinds: in the run itself, or else in the one below it. Raises Stop for several."""
+        """Return the waits of some kinds, in the run itself or else in a run below. Raises Stop for several runs."""
         found = [each for each in self.waits if each.what in kinds]
         found = [each for each in found if each.run == self.row.run] or found
         runs = dict.fromkeys(each.run for each in found)
@@ -40,12 +40,12 @@ class Found:
         return found
 
     async def answered(self, waiting: Waiting) -> bool:
-        """Return whether a letter answers it already."""
+        """Return whether a letter in the inbox answers the wait already."""
         return await said(self.record.store, waiting.run, waiting.of) is not None
 
 
 async def find(record: Record, name: str) -> Found:
-    """Find a run, and read where it stands and what waits. Raises NoRun."""
+    """Find a run, and read its state and its waits. Raises NoRun."""
     row = await record.find(name)
     above = {each.run: each for each in await record.store.runs(row.session)}
     root, met = row, set[str]()
@@ -64,5 +64,5 @@ def _hint(entries: list[Entry]) -> str:
 
 
 def shown(waiting: Waiting, args: dict[str, object] | None = None) -> str:
-    """Return a call that waits, as one would write it in Python."""
+    """Return the call of a wait, as Python would write it."""
     return short(call_text(waiting.tool or "", (waiting.args or {}) if args is None else args), MOST)

@@ -1,4 +1,4 @@
-"""What `show` shows: an entry as it stands on record, and requests made again from the entries before them."""
+"""What `show` shows: an entry as it is on record, and requests made again from the entries before them."""
 
 import json
 import sys
@@ -29,17 +29,17 @@ from gesta.text.visible import visible_value
 from gesta.views.losses import losses, told
 
 FEW = 4
-"""Lines that are shown of a message."""
+"""The most lines that are shown of a message."""
 CHANGING = ("model", "instructions", "settings", "output", "prompt", "tools_in")
-"""Members of a header's `meta` whose change is told."""
+"""Members of a header's `meta` whose change `--diff` names."""
 
 
 Made = tuple[tuple[int, ...], bytes]
-"""Sources and block of a message: one entry may give several."""
+"""The sources and the block of a message. Both are needed as a key, since one entry may make several messages."""
 
 
 class Sent(Struct, frozen=True, kw_only=True):
-    """A request, made again."""
+    """A request, made again from the entries."""
 
     seq: int
     header: RequestHeaderContent
@@ -47,11 +47,11 @@ class Sent(Struct, frozen=True, kw_only=True):
     request: Request
     shown: list[Shown]
     messages: Mapping[Made, Message]
-    """What they were encoded from."""
+    """The messages from which the blocks of the request were encoded."""
     lost: Mapping[str, int]
-    """What of the entries before it is not shown as what it was."""
+    """Counts of the content of earlier entries that the request does not show in its own form."""
     known: bool
-    """Whether it is, byte for byte, the one whose digest is on record."""
+    """Whether the request has, byte for byte, the digest that is on record."""
 
 
 def show(options: ShowOptions) -> None:
@@ -80,9 +80,9 @@ def show(options: ShowOptions) -> None:
 
 
 def request_of(entries: Sequence[Entry], options: ShowOptions) -> int:
-    """Find the request that an entry is, or came from; by default the last.
+    """Return the seq of the request that an entry is, or that it came from; by default of the last request.
 
-    Where nothing was asked, as in an imported run, --as and --model show what would be asked next. Raises Stop.
+    If the run has no request, as after an import, --as and --model show the request that would come next. Raises Stop.
     """
     seq = options.entry
     before = [entry.seq for entry in entries if entry.kind is Kind.Request and (seq is None or entry.seq <= seq)]
@@ -106,23 +106,23 @@ class Overheard:
         self._model = model
 
     def encode(self, message: Message) -> bytes:
-        """Turn one message into one block."""
+        """Return one message as one block, and remember the message."""
         block = self._model.encode(message)
         self.messages[message.sources, block] = message
         return block
 
     def still(self, prompt: Prompt) -> list[Message]:
-        """Return those that the prompt still has."""
+        """Return the remembered messages that are still in the prompt."""
         left = {(shown.sources, block) for shown, block in zip(prompt.shown, prompt.blocks, strict=True)}
         return [message for made, message in self.messages.items() if made in left]
 
 
 DECIDED = frozenset({Kind.ToolCall, Kind.Question, Kind.Approval, Kind.Answer, Kind.Resolution})
-"""Kinds about which a person decides, or by which a person did: each character of them is seen for what it is."""
+"""Kinds about which, or by which, a person decides: every character of them is made visible."""
 
 
 def sent(entries: Sequence[Entry], seq: int, options: ShowOptions) -> Sent:
-    """Make a request again. Raises BadAddress where it was encoded in a way that is not known here."""
+    """Make a request again. Raises BadAddress if no dialect has the encoder that is on record."""
     asked = [entry for entry in entries if entry.kind is Kind.Request and entry.seq <= seq]
     ways = [block[1] for entry in asked for block in _blocks(entry) if not isinstance(block, str)]
     name, _, encoder = (ways[-1] if ways else "tool-calls/1+chat-completions/1").partition("+")
@@ -157,13 +157,13 @@ def sent(entries: Sequence[Entry], seq: int, options: ShowOptions) -> Sent:
 
 
 def _last_header(entries: Sequence[Entry], seq: int) -> RequestHeaderContent:
-    """Return the header that holds where nothing was asked."""
+    """Return the last header before an entry, for a run without requests."""
     found = [entry.content for entry in entries if entry.seq < seq and isinstance(entry.content, RequestHeaderContent)]
     return found[-1] if found else RequestHeaderContent()
 
 
 def _recorded_form(name: str) -> Formatter[Any]:
-    """Find a formatter by the name that stands on record. Raises Stop."""
+    """Return the formatter with a name that is on record. Raises Stop."""
     short = name.partition("/")[0]
     known = [formatter(short)] if short in FORMATTERS else list(map(formatter, FORMATTERS))
     found = [form for form in known if form.name.partition("/")[0] == short]
@@ -177,7 +177,7 @@ def _blocks(entry: Entry) -> list[Any]:
 
 
 def _entry(entry: Entry, *, as_json: bool) -> Iterable[str]:
-    """Show one entry."""
+    """Return the lines that show one entry."""
     facts = {
         "id": entry.id,
         "kind": str(entry.kind),
@@ -196,7 +196,7 @@ def _entry(entry: Entry, *, as_json: bool) -> Iterable[str]:
 
 
 def _wire(entries: Sequence[Entry], seq: int, options: ShowOptions) -> Iterator[str]:
-    """Show a request as it was sent."""
+    """Yield the lines of a request as it was sent."""
     one = sent(entries, seq, options)
     wire, reached = one.model.wire(one.request), one.model.provider.name in PROVIDERS
     headers = {name: _header(value) for name, value in wire.headers}
@@ -243,7 +243,7 @@ def _checked(one: Sent, options: ShowOptions) -> str:
 
 
 def _diff(entries: Sequence[Entry], seq: int, options: ShowOptions) -> Iterator[str]:
-    """Show what a request added to the one before."""
+    """Yield the lines on what a request added to the one before."""
     one = sent(entries, seq, options)
     earlier = [entry.seq for entry in entries if entry.kind is Kind.Request and entry.seq < one.seq]
     before = sent(entries, earlier[-1], options) if earlier else None
@@ -289,13 +289,13 @@ def _facts(entries: Sequence[Entry], one: Sent, before: Sent | None, kept: int) 
 
 
 def _alike(before: Sequence[bytes], now: Sequence[bytes]) -> int:
-    """Count the blocks that both begin with."""
+    """Return how many blocks both requests begin with in common."""
     pairs = enumerate(zip(before, now, strict=False))
     return next((place for place, (old, new) in pairs if old != new), min(len(before), len(now)))
 
 
 def _changed(before: Sent | None, one: Sent) -> list[str]:
-    """Name what changed of what stands before all messages: no cache survives that."""
+    """Return the names of what changed in the part before all messages, where a change makes every cache useless."""
     if before is None or before.request.envelope.head == one.request.envelope.head:
         return []
     old, new = before.header, one.header
@@ -313,7 +313,7 @@ def _changed(before: Sent | None, one: Sent) -> list[str]:
 
 
 def _left_out(entries: Sequence[Entry], after: int, until: int) -> str:
-    """Name the compactions between two requests."""
+    """Return a text that names the compactions between two requests."""
     found = [each.seq for each in entries if after < each.seq < until and isinstance(each.content, CompactionContent)]
     return f": left out by {_listed(found)}" if found else ""
 
@@ -328,7 +328,7 @@ def _cached(entries: Sequence[Entry], one: Sent) -> str:
 
 
 def _counted(entries: Sequence[Entry], seq: int) -> Any:
-    """Read the tokens of the answer to a request."""
+    """Return the tokens of the answer to a request; `None` if they are not on record."""
     answers = (entry.content for entry in entries if seq in entry.causes)
     return next((tokens(each.usage) for each in answers if isinstance(each, ChatCompletionContent)), None)
 
@@ -339,7 +339,7 @@ def _listed(seqs: Iterable[int]) -> str:
 
 
 def plain_text(message: Message) -> str:
-    """Show what a message says."""
+    """Return the text, the parts and the calls of a message."""
     calls = [f"calls {call.name} {json.dumps(call.args, ensure_ascii=False)}" for call in message.calls]
     parts = map(part_text, message.parts)
     return "\n".join([*([message.text] if message.text else []), *parts, *calls])

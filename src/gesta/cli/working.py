@@ -1,4 +1,4 @@
-"""What `work` does: it looks at the record again and again, and goes on with what is due."""
+"""What `work` does: it checks the record again and again, and resumes the runs that are due."""
 
 import sys
 from contextlib import redirect_stdout
@@ -14,14 +14,14 @@ from gesta.events import Outcome
 from gesta.worker import Failed, Worker
 
 MOST = 500
-"""Characters of a failure that are shown."""
+"""The most characters of a failure that are shown."""
 
 
 def work(options: WorkOptions) -> int:
-    """Go on with what is due, until Ctrl-C or, with --once, until nothing is; return the exit code.
+    """Resume runs that are due, until Ctrl-C or, with --once, until no run is due; return the exit code.
 
     Raises:
-        WriteFailed: with --once, the record cannot be looked at.
+        WriteFailed: with --once, the record cannot be read.
     """
     address = options.target()
     agents, approver = load_all(options.agents)
@@ -44,14 +44,14 @@ def work(options: WorkOptions) -> int:
 
 
 class _Work:
-    """Prints what a worker does, and remembers how it ended."""
+    """Prints the turns that a worker takes, and counts successes and failures."""
 
     def __init__(self, options: WorkOptions) -> None:
         self._options, self._out = options, sys.stdout
         self.done = 0
         self.failures = 0
         self.unread = False
-        """Whether what is written is read by nobody any more."""
+        """Whether nobody reads the output any more."""
         self._scope: anyio.CancelScope | None = None
 
     async def on(self, worker: Worker) -> None:
@@ -63,7 +63,7 @@ class _Work:
                 await worker.work(self.told, every_s=self._options.every, stopping=self.stopping)
 
     def told(self, outcome: Outcome) -> None:
-        """Write how a turn went on."""
+        """Print how a turn ended, or what it waits for."""
         self.done += 1
         said = outcome.answer if outcome.reason == "answered" else ", ".join(w.what for w in outcome.waiting)
         if self._options.json:
@@ -73,7 +73,7 @@ class _Work:
             say(f"run {outcome.run}, session {outcome.session}: {outcome.reason}{more}")
 
     def failed(self, failed: Failed) -> None:
-        """Write that a run could not be gone on with."""
+        """Print that a run could not be resumed."""
         self.failures += 1
         say(short(str(failed), MOST), RED)
         if self._options.json:
@@ -82,7 +82,7 @@ class _Work:
             self._put({**found, "tries": failed.tries, "again_s": failed.again_s})
 
     def stopping(self, turns: int) -> None:
-        """Write that Ctrl-C was heard, where something is still at work."""
+        """Print that Ctrl-C was pressed, if turns are still running."""
         if turns and not self.unread:
             say(f"\nStopping: {count(turns, 'turn')} at work. Ctrl-C again ends at once.")
 

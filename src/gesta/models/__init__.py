@@ -1,4 +1,4 @@
-"""Models: wire dialects, the HTTP sender, and models that need no key. Import from the file that has it."""
+"""Models: formats of providers, the HTTP sender, and models without a key. Import from the file that has it."""
 
 ORDER = (
     "jsontext",
@@ -29,4 +29,4 @@ ORDER = (
     "replay",
     "function",
 )
-"""Each file may import those before it."""
+"""The order of the files: each may import those before it."""

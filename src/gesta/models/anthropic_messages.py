@@ -1,10 +1,10 @@
-"""The Anthropic Messages dialect: messages to body bytes. Pure; nothing here is sent.
+"""The Anthropic Messages dialect: it encodes messages as the bytes of a body. Pure: nothing here is sent.
 
-Neighbours of one role are one message in the body, so that results of parallel calls and the words after them stand
-together. Contract: members stand in a fixed order, and a message is the same bytes in every release of
-`anthropic-messages/1`: a changed prefix undoes the cache, and the signatures of thinking. What would be refused for
-ever after (blank texts, odd ids, calls of the provider's own tools without a result) is in no block. Marks of the cache
-stand outside: after what never changes, and at the end; the setting `cache_control: None` leaves both out.
+Consecutive messages of one role are one message in the body, so results of parallel calls and the words after them
+come together. Contract: members have a fixed order, and a message is the same bytes in every release of
+`anthropic-messages/1`, since a changed prefix invalidates the cache and the signatures of thinking. No block holds what
+the provider would refuse in every later request: blank texts, odd ids, calls of its own tools without a result. Marks
+of the cache come after the part that never changes and at the end; `cache_control: None` leaves both out.
 
 Source: platform.claude.com, "Messages", "Prompt caching" and "Structured outputs" (both generally available), "Handle
 tool calls", "Server tools", "Preserved thinking", "Models overview"; anthropic-sdk-python 2.11; read 2026-11.
@@ -33,22 +33,22 @@ OWN = ("model", "system", "messages", "tools", "stream")
 
 
 MAX_TOKENS = 32_000
-"""Has to be sent. The most that all models since Claude 4 take (Opus 4.1 takes no more): thinking counts, too."""
+"""A required member: the most tokens that all models since Claude 4 accept, thinking included (limit of Opus 4.1)."""
 
 CACHE: dict[str, Any] = {"type": "ephemeral"}
 
 ID = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 IMAGES = ("image/jpeg", "image/png", "image/gif", "image/webp")
 TEXTS = ("application/json", "application/xml", "application/yaml")
-"""Files that are text, beside those whose type begins with `text/`."""
+"""Media types of text files, besides those that begin with `text/`."""
 
 EMPTY = "(empty)"
-"""Stands for a message without a word."""
+"""The text of a message without words."""
 
 SEAM = b"]}"
 LEAD = b'{"role":"user","content":[{"type":"text","text":"(The conversation begins.)"}]}'
 TRAIL = b'{"role":"user","content":[{"type":"text","text":"(Go on.)"}]}'
-"""Models since Claude 4.6 refuse to go on from a message of their own."""
+"""A user's message at the end: models since Claude 4.6 refuse a request that ends with their own message."""
 
 THOUGHTS = ("thinking", "redacted_thinking")
 
@@ -57,17 +57,17 @@ class AnthropicDialect(Struct, frozen=True):
     """The dialect with the settings of one model."""
 
     model: str
-    """As the provider calls it."""
+    """The provider's name for the model."""
     settings: dict[str, Any] = {}
-    """Members of the body, as `temperature`, and `server_tools`; those of a header win, and None leaves one out."""
+    """Members of the body, as `temperature`, and `server_tools`. A header's settings win; None leaves one out."""
     stream: bool = True
 
     encoder: ClassVar[str] = "anthropic-messages/1"
     path: ClassVar[str] = "/v1/messages"
-    """What follows the provider's base address."""
+    """The part of the address after the provider's base address."""
 
     def __post_init__(self) -> None:
-        """Refuse settings that name members which the record decides. Raises AgentError."""
+        """Raise AgentError if the settings name members that are made from the record."""
         refuse_own(self.model, self.settings, OWN, ELSEWHERE)
 
     def encode(self, message: Message) -> bytes:
@@ -105,11 +105,11 @@ class AnthropicDialect(Struct, frozen=True):
         return Envelope(head[:-1] + b',"messages":[', b",", b"]}", seam=SEAM, lead=LEAD, trail=TRAIL)
 
     def parser(self) -> AnthropicParser:
-        """Make a reader for one reply."""
+        """Return a new parser for one reply."""
         return AnthropicParser()
 
     def _kept(self, message: Message) -> list[dict[str, Any]]:
-        """Return the provider's own reply as it was, with thinking and its tools' results, if the message holds one."""
+        """Return the provider's own content of a reply, with thinking and its tools' results; empty if none is held."""
         native = message.native
         if native is None or native.by != f"{self.encoder} {self.model}" or not isinstance(native.items, list):
             return []
@@ -132,7 +132,7 @@ class AnthropicDialect(Struct, frozen=True):
 
 
 def _hold(wanted: dict[str, Any], members: dict[str, Any]) -> list[dict[str, Any]]:
-    """Add the schema of the answer to the body, or return the words that ask for it. The user's settings win."""
+    """Add the schema of the answer to the body, or return a text that asks for it. The user's settings win."""
     config = members.get("output_config", {})
     if "output_format" in members or not isinstance(config, dict) or "format" in config:
         return []
@@ -148,13 +148,13 @@ def _text(text: str) -> list[dict[str, Any]]:
 
 
 def _id_of(item: Any) -> str:
-    """Return the id of the call of a provider's tool that an item belongs to; empty if there is no such call."""
+    """Return the id of the provider's tool call to which an item belongs; empty if there is no such call."""
     found = [item.get(name) for name in ("tool_use_id", "tool_id", "id")] if isinstance(item, dict) else []
     return next((id for id in found if isinstance(id, str)), "")
 
 
 def _ended(content: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Remove thinking and white space from the end of an assistant message, because the provider refuses them there."""
+    """Return content without thinking and white space at its end, because the provider refuses both."""
     while content and content[-1].get("type") in THOUGHTS:
         content.pop()
     if content and content[-1].get("type") == "text":
@@ -163,7 +163,7 @@ def _ended(content: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _said(message: Message) -> list[dict[str, Any]]:
-    """Make the content of an assistant message from text and calls."""
+    """Return the content of an assistant's message, made from text and calls."""
     words = [part.text or "" if part.type == "text" else note(part) for part in message.parts]
     texts = [block for word in (message.text, *words) for block in _text(word)]
     return _ended([*texts, *[_use(call) for call in message.calls]])
@@ -175,7 +175,7 @@ def _use(call: Call) -> dict[str, Any]:
 
 
 def _result(message: Message) -> dict[str, Any]:
-    """Return a result as the provider wants it. An empty one is allowed, but a failed one needs a text."""
+    """Return a tool result in the provider's form. An empty result is allowed, but a failed one needs a text."""
     text = _text(message.text)
     if message.failed:
         words = [part.text or "" if part.type == "text" else note(part) for part in message.parts]
@@ -192,7 +192,7 @@ def _result(message: Message) -> dict[str, Any]:
 
 
 def _part(part: Part) -> list[dict[str, Any]]:
-    """Return a part of a user's message or of a result."""
+    """Return a part of a user's message or of a result as blocks of content."""
     if part.type == "text":
         return _text(part.text or "")
     media = (part.media_type or "").partition(";")[0].strip().lower()
@@ -225,7 +225,7 @@ def _read(given: bytes, media: str) -> str | None:
 
 
 def _id(id: str) -> str:
-    """Return an id that the provider accepts. An odd id is replaced by a hash of it."""
+    """Return an id that the provider accepts: an odd id is replaced by its hash."""
     return id if ID.fullmatch(id) else f"call_{hashlib.sha256(id.encode('utf-8', 'surrogatepass')).hexdigest()[:32]}"
 
 

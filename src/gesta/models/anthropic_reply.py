@@ -1,9 +1,9 @@
-"""Reads a reply of the Anthropic Messages API, whole or as a stream of events; both give the same.
+"""Parses a reply of the Anthropic Messages API, whole or as a stream of events. Both give the same reply.
 
-Content comes in blocks. What a piece adds to a block is added to the member that it names, so that blocks of types yet
-unknown are whole, too. Words that the model wrote before and after something else, such as a search that the provider
-did, become paragraphs; those that only its citations part are one. Arguments are compact JSON, because a whole reply
-has them as an object. Usage of a stream is told twice, first what was read, then what was written.
+Content comes in blocks. A piece is added to the member of a block that it names, so blocks of unknown types become
+whole, too. Words before and after something else, such as a search by the provider, become paragraphs; words that only
+citations separate are one paragraph. Arguments are compact JSON, because a whole reply has them as an object. A stream
+reports its usage twice: first the tokens that were read, then those that were written.
 
 Source: platform.claude.com, "Streaming messages", "Stop reasons and fallback", "Handle streaming refusals", read
 2026-11; recorded traffic.
@@ -25,7 +25,7 @@ STARTED_BY = {
     "signature_delta": "thinking",
     "input_json_delta": "tool_use",
 }
-"""What a block is whose beginning was never told."""
+"""The type of a block whose beginning never came, by the type of its pieces."""
 
 
 class Block:
@@ -42,7 +42,7 @@ class Block:
         self.place = place
 
     def add(self, delta: dict[str, Any]) -> None:
-        """Add the next piece."""
+        """Add the next piece of the block."""
         for name, value in delta.items():
             if name == "partial_json" and isinstance(value, str):
                 self._json.append(value)
@@ -52,7 +52,7 @@ class Block:
                 self._given[name] = value
 
     def whole(self) -> dict[str, Any]:
-        """Return the block."""
+        """Return the block, with all pieces that came."""
         made = dict(self._given)
         for name, pieces in self._pieces.items():
             before = made.get(name)
@@ -68,7 +68,7 @@ class Block:
         return made
 
     def call(self) -> ReplyCall:
-        """Return the block as a call; missing arguments are an empty object."""
+        """Return the block as a tool call; missing arguments are an empty object."""
         made = self.whole()
         id, name, given = made.get("id"), made.get("name"), made.get("input")
         args = given if isinstance(given, str) else exact({} if given is None else given).decode()
@@ -77,7 +77,7 @@ class Block:
         return ReplyCall(name if isinstance(name, str) else "", args or "{}", id or None)
 
     def kept(self) -> dict[str, Any] | None:
-        """Return the part of the block to send back later: no citations, and no thinking without a signature."""
+        """Return the part of the block that is sent back later: no citations, and no thinking without a signature."""
         made = self.whole()
         if self.kind == "tool_use":
             caller = made.get("caller")
@@ -92,14 +92,14 @@ class Block:
 
 
 class AnthropicParser(Incoming):
-    """A reader of one reply."""
+    """A parser for one reply."""
 
     def __init__(self) -> None:
         super().__init__()
         self._begun = self._done = False
         self._said = Gathered()
         self._spoke: dict[str, int] = {}
-        """The place of the block that said the last words, of text and of thought."""
+        """The number of the block that the last words came from, for text and for thought."""
         self._blocks: list[Block] = []
         self._by_index: dict[int | str, Block] = {}
         self._model: str | None = None
@@ -169,7 +169,7 @@ class AnthropicParser(Incoming):
         return []
 
     def _message(self, message: dict[str, Any]) -> list[Delta]:
-        """Read a message: all of it, or the beginning of its stream."""
+        """Read a message: a whole one, or the beginning of a stream."""
         self._begun = True
         if self._model is None and isinstance(model := message.get("model"), str):
             self._model = model or None
@@ -202,7 +202,7 @@ class AnthropicParser(Incoming):
         return self._words(block, delta)
 
     def _words(self, block: Block, members: dict[str, Any]) -> list[Delta]:
-        """Return the words that a block, or a piece of one, has for a reader."""
+        """Return the new words of a block, or of a piece of it, for a listener."""
         kind: Literal["text", "thinking"] = "thinking" if block.kind == "thinking" else "text"
         words = members.get(kind)
         if not isinstance(words, str) or not words or block.kind.endswith(("tool_use", "tool_result")):
@@ -221,7 +221,7 @@ class AnthropicParser(Incoming):
             self._usage = known | told
 
     def _end(self, message: dict[str, Any]) -> list[Delta]:
-        """Read the reason why the model stopped. The provider's words about a refusal count as text."""
+        """Read the reason why the model stopped. The provider's explanation of a refusal counts as text."""
         finish, details = message.get("stop_reason"), message.get("stop_details")
         if finish is None:
             return []

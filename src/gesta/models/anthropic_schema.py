@@ -1,8 +1,8 @@
-"""JSON schemas as Claude is sent them. Its grammar takes a part of the language, and refuses the rest with 400.
+"""Rewrites JSON schemas for Claude. Its grammar accepts a part of JSON Schema, and refuses the rest with status 400.
 
-Every object has to be closed, references have to end, bounds are not known. What is taken stays as it is, what is not
-is told in the description, as the provider's own libraries do. A schema whose meaning would be another one, such as an
-object of any keys, is not held at all: the model has to be asked in words.
+Every object has to be closed, references must not be circular, bounds are not known. Accepted members stay as they are;
+the others are described in words, as the provider's own libraries do. A schema that would change its meaning, such as
+an object of any keys, is not enforced at all: the model has to be asked in words.
 
 Source: platform.claude.com, "Structured outputs", section "JSON Schema limitations", and anthropic-sdk-python,
 `lib/_parse/_transform.py`, read 2026-11; recursion tried on the live API in egonSchiele/agency-lang#487, 2026-07.
@@ -16,25 +16,25 @@ from gesta.models.jsontext import compact
 FORMATS = ("date-time", "time", "date", "duration", "email", "hostname", "uri", "ipv4", "ipv6", "uuid")
 TAKEN = ("type", "enum", "const", "title", "description", "required", "default")
 SAYS = {"type", "enum", "const", "anyOf", "oneOf", "allOf", "properties"}
-"""Without one of them a schema says nothing, and any value is no grammar."""
+"""Members of which a schema needs at least one, because no grammar accepts any value at all."""
 
 OPEN = ("additionalProperties", "unevaluatedProperties", "patternProperties")
 TABLES = ("$defs", "definitions")
 SILENT = ("$schema", "$id", "discriminator")
 TYPED = {"type", "enum", "const", "$ref", "anyOf"}
 TOP = ("oneOf", "allOf", "anyOf")
-"""Refused at the top of the arguments of a tool."""
+"""Members that are refused at the top of a tool's arguments."""
 
 
 def arguments(schema: dict[str, Any]) -> dict[str, Any]:
-    """Return the schema of a tool's arguments as Claude takes it. The tool itself checks what is left out."""
+    """Return the schema of a tool's arguments in Claude's form. The tool itself checks what is left out."""
     if schema.get("type") == "object" and not any(name in schema for name in TOP):
         return schema
     return {"type": "object"} | {name: value for name, value in schema.items() if name not in ("type", *TOP)}
 
 
 def held(schema: dict[str, Any]) -> dict[str, Any] | None:
-    """Return a schema that an answer can be held to; `None` if it would no longer mean the same."""
+    """Return a schema that Claude can enforce for an answer; `None` if it would no longer mean the same."""
     try:
         _refuse_cycles(schema)
         return _node(schema)
@@ -74,7 +74,7 @@ def _node(node: Any) -> dict[str, Any]:
 
 
 def _keep(kept: dict[str, Any], name: str, value: Any) -> bool:
-    """Copy one member, if the provider accepts it, and return whether it did."""
+    """Copy a member into the rewritten schema if Claude accepts it. Return whether no words on it are needed."""
     if name in OPEN:
         if value is not False:
             raise ValueError("an object of any keys would become an empty one")
@@ -117,7 +117,7 @@ def _refuse_cycles(schema: dict[str, Any]) -> None:
 
 
 def _refs(node: Any) -> Iterator[str]:
-    """Name the references in a schema, but not those in its definitions."""
+    """Yield the references in a schema, but not those in its definitions."""
     stack = [node]
     while stack:
         node = stack.pop()

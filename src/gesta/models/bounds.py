@@ -1,4 +1,4 @@
-"""Bounds of one reply. A server or a proxy may send without end, so bytes are counted as they come.
+"""Bounds of one reply. A server or a proxy may send without end, so the bytes are counted as they come.
 
 A reply is unpacked here and not by the HTTP library, a mebibyte at a time, so that a few bytes cannot become
 gigabytes before anybody counts them. Only gzip is asked for, so only gzip is unpacked.
@@ -19,36 +19,36 @@ from gesta.policy import Spelled
 
 MIB = 2**20
 VARIABLE = "GESTA_REPLY_BOUNDS"
-"""Environment variable that sets bounds of all models that are named by an address."""
+"""The environment variable with the bounds of all models that are named by an address."""
 PIECE = MIB
-"""Bytes that are unpacked at once."""
+"""The number of bytes that are unpacked at once."""
 
 
 class Bounds(Struct, frozen=True, kw_only=True, metaclass=Spelled):
     """Longest time and largest size of a reply; `None` for no bound.
 
-    A reply that is too late is asked for again; one that is too large is not.
+    The model is asked again after a reply that came too late, but not after one that was too large.
     """
 
     connect_s: float | None = 10.0
     read_s: float | None = 300.0
-    """Between two pieces of a reply; a reasoning model may be silent for minutes before its first word."""
+    """Seconds between two pieces of a reply. A reasoning model may send nothing for minutes before its first word."""
     write_s: float | None = 60.0
     total_s: float | None = 1200.0
-    """For the whole reply."""
+    """Seconds for the whole reply."""
     sent_bytes: int | None = 64 * MIB
-    """As they come over the network."""
+    """Bytes of a reply as they come over the network."""
     unpacked_bytes: int | None = 64 * MIB
     line_bytes: int | None = 32 * MIB
-    """Of a stream: one line, which is read as one value."""
+    """Bytes of one line of a stream, which is read as one value."""
     lines: int | None = 2_000_000
-    """Of a stream; an event has two or three."""
+    """Lines of a stream; an event has two or three."""
 
 
 def bounds_of(text: str) -> Bounds:
     """Return the bounds that the text of `GESTA_REPLY_BOUNDS` sets: `total_s=3600,lines=none`.
 
-    Others keep their defaults.
+    Bounds that the text does not name have their defaults.
 
     Raises:
         AgentError: a bound of the text does not exist, or is no number above 0.
@@ -87,7 +87,7 @@ class Inflow:
         self._sent = self._unpacked = self._line = self._lines = 0
 
     def take(self, data: bytes) -> Iterator[bytes]:
-        """Yield the next bytes, unpacked, in pieces.
+        """Yield the bytes of the next piece, unpacked, in small pieces.
 
         Raises ModelFault beyond a bound, and for bytes that are no gzip.
         """

@@ -1,10 +1,10 @@
-"""The Chat Completions dialect: messages to body bytes, reply bytes to a reply. Pure; nothing here is sent.
+"""The Chat Completions dialect: messages to the bytes of a body, bytes to a reply. Pure: nothing here is sent.
 
-Nearly every provider and local server speaks it, each a little differently, so writing keeps to what all accept and
-reading takes what any is known to send. Contract: the members of a block and of an envelope stand in a fixed order,
-and a block of the same message is the same bytes in every release of `chat-completions/1`; messages stand last in the
-body. Text is total: lone surrogates, which UTF-8 cannot hold, are sent as U+FFFD. So are names of calls: what no tool
-may be named becomes `_`.
+Nearly every provider and local server accepts it, each a little differently. So requests use only what all accept, and
+the parser reads what any of them sends. Contract: the members of a block and of an envelope have a fixed order,
+and a block of the same message is the same bytes in every release of `chat-completions/1`; messages come last in the
+body. Every text can be sent: lone surrogates, which UTF-8 cannot hold, become U+FFFD. In names of calls, each
+character that a tool's name may not have becomes `_`.
 
 Source: OpenAI API reference, "Chat Completions", "Create" and "Streaming", read 2026-11.
 """
@@ -31,30 +31,30 @@ OWN = ("model", "messages", "tools", "stream")
 """Members of a body that settings may not name."""
 
 NOT_IN_NAMES = re.compile("[^a-zA-Z0-9_-]")
-"""A model may call a tool by any name; sent back as it was, it would be refused for ever after."""
+"""Characters that are replaced in names: for a name that a model invented, every later request would be refused."""
 
 
 class ChatDialect(Struct, frozen=True):
     """The dialect with the settings of one model."""
 
     model: str
-    """As the provider calls it."""
+    """The provider's name for the model."""
     settings: dict[str, Any] = {}
-    """Members of the body, as `temperature`; those of a header win, and None leaves a member out."""
+    """Members of the body, as `temperature`. A header's settings win, and None leaves a member out."""
     stream: bool = True
     keeps: tuple[str, ...] = ()
-    """Members of a reply that the server wants back with its calls; see `kept`."""
+    """Members of a reply that the server expects back with its calls; see `kept`."""
 
     encoder: ClassVar[str] = "chat-completions/1"
     path: ClassVar[str] = "/chat/completions"
-    """What follows the provider's base address."""
+    """The part of the address after the provider's base address."""
 
     def __post_init__(self) -> None:
-        """Refuse settings that name members which the record decides. Raises AgentError."""
+        """Raise AgentError if the settings name members that are made from the record."""
         refuse_own(self.model, self.settings, OWN)
 
     def encode(self, message: Message) -> bytes:
-        """Return one message as one JSON object. Images and files that cannot be sent are named in a note."""
+        """Return one message as one JSON object. A note names images and files that cannot be sent."""
         block: dict[str, Any] = {"role": message.role, "content": _content(message)}
         if message.calls:
             block["content"] = block["content"] or None
@@ -102,7 +102,7 @@ class ChatDialect(Struct, frozen=True):
         return Envelope(head, b",", b"]}")
 
     def parser(self) -> "ChatParser":
-        """Make a reader for one reply."""
+        """Return a new parser for one reply."""
         return ChatParser(keeps=self.keeps)
 
 
@@ -149,7 +149,7 @@ def _tool(tool: dict[str, Any]) -> dict[str, Any]:
 
 
 class ChatParser(Incoming):
-    """A reader of one reply."""
+    """A parser for one reply."""
 
     def __init__(self, *, keep: bool = True, keeps: tuple[str, ...] = ()) -> None:
         super().__init__()
@@ -170,7 +170,7 @@ class ChatParser(Incoming):
             raise bad_reply(f"Expected a choice in the reply, found {excerpt(data)}.")
 
     def take_event(self, event: Any, name: bytes) -> list[Delta]:
-        """Read one chunk."""
+        """Read one chunk of a stream."""
         return self._chunk(event, failed=name == b"error")
 
     def check_end(self) -> None:

@@ -1,4 +1,4 @@
-"""A key or token may be a function: it is called for each request, so that one which expires is never stale."""
+"""A key or token may be a function, which is called for each request, so that a key which expires is never too old."""
 
 import inspect
 from collections.abc import Awaitable, Callable
@@ -9,18 +9,18 @@ from gesta.errors import ModelFault, message_of
 from gesta.text.redactor import SECRETS
 
 Giving = Callable[[], str | Awaitable[str]]
-"""A function that gives a key. One that is not async is called in a thread, for it may ask a server."""
+"""A function that returns a key. One that is not async is called in a thread, because it may wait for a server."""
 Credential = str | Giving
 
 
 async def given(function: Giving, model: str) -> str:
-    """Return what a function gives.
+    """Return the key that a function returns.
 
     Args:
         model: name of the model, for the error.
 
     Raises:
-        ModelFault: `credential`: the function raised, so that it may be called again; or it gave no text.
+        ModelFault: `credential`: the function raised, so that it may be called again; or it returned no text.
     """
     try:
         found = function() if _is_async(function) else await anyio.to_thread.run_sync(function)

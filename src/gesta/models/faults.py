@@ -1,7 +1,7 @@
-"""Reads the errors of providers, in the forms that they have, into a `ModelFault`.
+"""Makes a `ModelFault` from the errors of providers, in all the forms that they have.
 
-A fault's type is the provider's own word for it (`context_length_exceeded`) or, without one, `http-<status>`. Ours
-are `lost-stream`, `bad-reply`, `timeout`, `connection`, `redirect`.
+A fault's type is the provider's own word (`context_length_exceeded`) or, without one, `http-<status>`. Gesta's own
+types are `lost-stream`, `bad-reply`, `timeout`, `connection`, `redirect`.
 """
 
 import re
@@ -19,10 +19,10 @@ PERMANENT = frozenset(
         "billing_error",
     }
 )
-"""Asking again gives the same, whatever the status says (OpenAI answers 429 for a bill that was not paid)."""
+"""Types of faults that come again with the same request, whatever the status (OpenAI: 429 for an unpaid bill)."""
 
 RESAMPLED = frozenset({"tool_use_failed"})
-"""The model wrote what its own server refused (Groq, with status 400); the next try may well succeed."""
+"""Types for output of the model that its own server refused (Groq, with status 400). The next try may succeed."""
 
 
 def retryable(status: int) -> bool:
@@ -31,13 +31,13 @@ def retryable(status: int) -> bool:
 
 
 def excerpt(data: bytes, size: int = 200) -> str:
-    """Return the first bytes that came, for an error message."""
+    """Return the first bytes of a reply as text, for an error message."""
     text = SECRETS.bytes(data[: size + AROUND])[:size].decode("utf-8", "replace")
     return repr(text) + (f" and {len(data) - size} bytes more" if len(data) > size else "")
 
 
 def bad_reply(found: str) -> ModelFault:
-    """Return the fault for bytes that are no reply."""
+    """Return the fault for bytes that are not a reply."""
     return ModelFault("bad-reply", found, retry=True)
 
 
@@ -47,13 +47,13 @@ def lost_stream(found: str) -> ModelFault:
 
 
 def provider_fault(body: Any, status: int | None = None, retry_after_s: float | None = None) -> ModelFault:
-    """Return the fault that an error body describes. Total: any value makes one.
+    """Return the fault for an error body. Total: any value makes a fault.
 
     Args:
         body: decoded JSON: `{"error": {…}}`, `{"error": "text"}`, `[{"error": …}]` (Gemini), `{"detail": …}`
             (FastAPI), `{"object": "error", "message": …}` (vLLM), or anything else.
-        status: of HTTP; None inside a reply that came with 200, where the body's `code` may say it.
-        retry_after_s: what the provider asked for.
+        status: of HTTP; None inside a reply that came with 200, where the body's `code` may hold it.
+        retry_after_s: the pause that the provider asked for.
     """
     if isinstance(body, list) and body:
         body = body[0]
@@ -76,7 +76,7 @@ def provider_fault(body: Any, status: int | None = None, retry_after_s: float | 
 
 
 def _asked_wait_s(details: Any) -> float | None:
-    """Return how long Google asks to wait: `{"retryDelay": "3.5s"}` among the details."""
+    """Return the seconds that Google asks to wait: `{"retryDelay": "3.5s"}` among the details."""
     for detail in details if isinstance(details, list) else ():
         delay = detail.get("retryDelay") if isinstance(detail, dict) else None
         if isinstance(delay, str) and re.fullmatch(r"\d{1,6}(\.\d{1,9})?s", delay):

@@ -1,4 +1,4 @@
-"""A model that is a function of the conversation: for simulations, what-ifs and tests.
+"""A model whose answers a Python function makes: for simulations, what-ifs and tests.
 
 def echo(messages, header):
     return f"You said: {messages[-1]['content']}"
@@ -20,9 +20,9 @@ from gesta.models.scripted import Item, Keyless, spoken
 P = ParamSpec("P")
 T = TypeVar("T")
 Answering = Callable[[list[dict[str, Any]], RequestHeaderContent], Item | Awaitable[Item]]
-"""Messages as Chat Completions has them, without the instructions, and the header in force, to an item."""
+"""A function that makes an item from the current header and messages of Chat Completions without instructions."""
 CONVERSATIONS = 64
-"""Number of conversations whose messages are kept. Those of others are read again."""
+"""The most conversations whose messages are kept. Messages of other conversations are read again."""
 
 
 def function(fn: Answering, name: str = "function", *, stream: bool = True) -> Keyless:
@@ -55,7 +55,7 @@ def _noting(change: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[An
 
 
 def _handed(kind: type, names: str) -> Any:
-    """Return a class of dicts or lists whose changes are noted in `changes`. A copy of one is an ordinary one."""
+    """Return a class of dicts or lists that records each change in `changes`. A copy of one is an ordinary object."""
     members: dict[str, Any] = {name: _noting(getattr(kind, name)) for name in names.split()}
     members |= {"__slots__": ("changes",), "__reduce__": lambda self: (kind, (kind(self),))}
     return type(kind.__name__, (kind,), members)
@@ -66,7 +66,7 @@ LIST = _handed(list, "__setitem__ __delitem__ __iadd__ __imul__ append clear ext
 
 
 def _noted(values: list[Any], changes: list[bool]) -> Any:
-    """Return a list read from JSON whose dicts and lists, and itself, note in `changes` that somebody changed them."""
+    """Return a list read from JSON; each change of it, or of a dict or list in it, is recorded in `changes`."""
     made = LIST(values)
     left = [made]
     for each in left:  # it grows
@@ -82,25 +82,25 @@ def _noted(values: list[Any], changes: list[bool]) -> Any:
 
 
 class Read(Struct):
-    """The blocks of a conversation that were read, and what they say."""
+    """The blocks of a conversation that were read, and their messages."""
 
     blocks: list[bytes] = field(default_factory=list)
     messages: list[dict[str, Any]] = field(default_factory=list)
     changes: list[bool] = field(default_factory=list)
-    """Made by a function to the messages: then they are read anew."""
+    """One element for each change that a function made to the messages. After a change, all blocks are read again."""
 
 
 class Seen:
-    """The messages of conversations that go on: each block is read once."""
+    """The messages of running conversations: each block is read once."""
 
     def __init__(self) -> None:
         self._known: dict[int, Read] = {}
-        """By the identity of a list of blocks."""
+        """What was read, by the identity of the list of blocks."""
 
     def messages(self, blocks: Sequence[bytes]) -> list[dict[str, Any]]:
-        """Return the messages of blocks in a new list. What a function changes in them, it does not see again.
+        """Return the messages of blocks in a new list. The next call returns them without a function's changes.
 
-        Cost: what is new; all, after a change.
+        Cost: the number of new blocks; all blocks after a change.
         """
         place = id(blocks)
         read = self._known.pop(place, None) or Read()

@@ -1,8 +1,8 @@
-"""A Chat Completions reply that is put together from its pieces, in the forms that providers send.
+"""Puts a Chat Completions reply together from its pieces, in the forms that providers send.
 
-What the reference leaves open, and servers do: calls without an index or all numbered 0, ids that are repeated, new on
+Servers differ where the reference is silent: calls without an index or all numbered 0, ids that are repeated, new on
 every piece or missing, names in pieces or repeated, arguments null or an object, reasoning under two names, content
-as a list of parts, characters cut between surrogates. Nothing of a model's words is dropped. Time is linear.
+as a list of parts, characters cut between surrogates. No word of a model is dropped. Time is linear.
 
 Source: OpenAI API reference, "Chat Completions", "Streaming", read 2026-11; recorded traffic of many servers.
 """
@@ -27,9 +27,9 @@ class _Slot:
         return bool(self.name or self.args or self.id)
 
     def whole(self) -> bool:
-        """Return whether the arguments are complete.
+        """Return whether the arguments are complete JSON, at the first call; later calls return False.
 
-        The answer is kept: to parse at each piece would cost the square.
+        Only one call parses: to parse at each piece would take time that grows with the square.
         """
         if self.asked:
             return False
@@ -52,7 +52,7 @@ class _Slot:
         return bool(self.args) and (name != self.name or (args.startswith("{") and self.whole()))
 
     def add(self, id: str | None, name: str, args: str) -> None:
-        """Add the next piece."""
+        """Add the next piece of the call."""
         self.id = self.id or id
         if name != self.name:
             self.name += name
@@ -87,7 +87,7 @@ class Gathered:
             self._calls.append(_slot({"function": legacy}))
 
     def delta(self, delta: dict[str, Any]) -> list[Delta]:
-        """Add a piece of a message, and return what a listener may see of it."""
+        """Add a piece of a message, and return the new words for a listener."""
         deltas = self.words(delta)
         if calls := delta.get("tool_calls"):
             for call in _dicts(calls):
@@ -97,7 +97,7 @@ class Gathered:
         return deltas
 
     def words(self, message: dict[str, Any]) -> list[Delta]:
-        """Add thought, content and refusal, in this order."""
+        """Add thought, content and refusal of a message, in this order, and return the words for a listener."""
         deltas: list[Delta] = []
         if thought := message.get("reasoning_content") or message.get("reasoning"):
             self._say("thought", thought, deltas)
@@ -108,12 +108,12 @@ class Gathered:
         return deltas
 
     def end(self, finish: str) -> list[Delta]:
-        """Add the reason why the model stopped, and return what was held back."""
+        """Add the reason why the model stopped, and return the words that were held back."""
         self.finish = finish
         return self._flush() if self._held else []
 
     def reply(self, *, model: str | None = None, usage: dict[str, Any] | None = None, keep: bool = True) -> Reply:
-        """Return the reply as it came."""
+        """Return the reply with all pieces that came."""
         if self._held:
             self._flush()
         return Reply(
@@ -138,7 +138,7 @@ class Gathered:
                 self._part(type, part, deltas)
 
     def _hold(self, type: Literal["text", "thought"], found: str) -> str:
-        """Keep the first half of a surrogate pair back until the second one comes."""
+        """Return text without half a surrogate pair at its end. The half is held until the other comes."""
         found = paired(self._held.pop(type, "") + found)
         if self.finish is None and "\ud800" <= found[-1:] <= "\udbff":
             self._held[type] = found[-1]
@@ -153,7 +153,7 @@ class Gathered:
         return deltas
 
     def _part(self, type: Literal["text", "thought"], part: Any, deltas: list[Delta]) -> None:
-        """Add one part of a content that is a list. Mistral's `thinking` parts hold a list again."""
+        """Add one part of a content that is a list. Mistral's `thinking` parts hold another list."""
         if isinstance(part, str):
             self._say(type, part, deltas)
         elif isinstance(part, dict):
@@ -165,7 +165,7 @@ class Gathered:
                     break
 
     def _fragment(self, call: dict[str, Any]) -> None:
-        """Add a piece to its call: by index, else by id, else to the last call."""
+        """Add a piece to its call: found by index, else by id, else the last call."""
         id, name, args = _call(call)
         index, last = call.get("index"), self._calls[-1] if self._calls else None
         if isinstance(index, int | str):

@@ -1,9 +1,9 @@
-"""The Gemini dialect, `generateContent`: messages to body bytes. Pure; nothing here is sent.
+"""The Gemini dialect, `generateContent`: messages to the bytes of a body. Pure: nothing here is sent.
 
-Neighbours of one role are one content in the body, so that results of parallel calls stand together; the words after
-them are a content of their own, since beside results they are refused. Contract: members stand in a fixed order, and a
+Consecutive messages of one role are one content in the body, so results of parallel calls come together. The words
+after them are another content, since words beside results are refused. Contract: members have a fixed order, and a
 message is the same bytes in every release of `gemini/1` for the same model. From Gemini 3 on, calls have ids, and the
-first one of a step has a signature: where another model called, the value that says so. Earlier ones know neither.
+first call of a step has a signature; a call by another model has a placeholder. Earlier models know neither.
 
 Source: ai.google.dev, "Thought signatures" with its FAQs, "Function calling" (ids; multimodal responses), "File input
 methods", and the API reference, read 2026-11; words beside results: vellum-ai/vellum-assistant#39495, 2026-07; ids on
@@ -30,7 +30,7 @@ from gesta.models.parts import note
 from gesta.models.settings import ELSEWHERE, SERVER_TOOLS, refuse_own
 
 OWN = ("model", "contents", "systemInstruction", "tools", "stream")
-"""Members that settings may not name."""
+"""Members of a body that settings may not name."""
 
 CONFIG = "generationConfig"
 IN_CONFIG = frozenset(
@@ -42,43 +42,43 @@ IN_CONFIG = frozenset(
         *("enableEnhancedCivicAnswers", "enableAffectiveDialog", "routingConfig"),
     }
 )
-"""Settings that go in there; all others stand in the body itself."""
+"""Settings that are members of `generationConfig`; all others are members of the body itself."""
 
 GENERATION = re.compile(r"gemini-(\d{1,3})")
 UNSIGNED = "skip_thought_signature_validator"
-"""Stands for the signature of a call that the model did not make."""
+"""The placeholder for the signature of a call that the model did not make."""
 
 TAKEN = ("image/png", "image/jpeg", "image/webp", "image/heic", "image/heif", "application/pdf", "text/plain")
 IN_RESULTS = ("image/png", "image/jpeg", "image/webp", "application/pdf", "text/plain")
-"""Files that a result may hold."""
+"""Media types of files that a result may hold."""
 TEXTS = ("application/json", "application/xml", "application/yaml", "application/javascript")
-"""Files that are text, beside those whose type begins with `text/`."""
+"""Media types of text files, besides those that begin with `text/`."""
 DATA_URL = re.compile(r"data:([^;,]*)(?:;[^;,]*)*;base64,(.*)", re.DOTALL)
 
 EMPTY = "(empty)"
-"""Stands for a message without a word."""
+"""The text of a message without words."""
 
 SEAM = b"]}"
 RESULT = b'{"role":"user","parts": ['
-"""The space keeps results apart from the words of a user."""
+"""The beginning of a content of results. Its space makes it differ from a content of a user's words."""
 LEAD = b'{"role":"user","parts":[{"text":"(The conversation begins.)"}]}'
 TRAIL = b'{"role":"user","parts":[{"text":"(Go on.)"}]}'
-"""A request that ends with words of the model is refused."""
+"""A user's message at the end, because a request that ends with words of the model is refused."""
 
 
 class GeminiDialect(Struct, frozen=True):
     """The dialect with the settings of one model."""
 
     model: str
-    """As the provider calls it, with or without `models/`."""
+    """The provider's name for the model, with or without `models/`."""
     settings: dict[str, Any] = {}
-    """Members of the body or of its `generationConfig`, and `server_tools`; a header's win, None leaves one out."""
+    """Members of the body or of its `generationConfig`, and `server_tools`. A header's win; None leaves one out."""
     stream: bool = True
 
     encoder: ClassVar[str] = "gemini/1"
 
     def __post_init__(self) -> None:
-        """Refuse settings that name members which the record decides. Raises AgentError."""
+        """Raise AgentError if the settings name members that are made from the record."""
         refuse_own(self.model, self.settings, OWN, ELSEWHERE)
 
     @property
@@ -125,11 +125,11 @@ class GeminiDialect(Struct, frozen=True):
         return Envelope(head, b",", b"]}", seam=SEAM, lead=LEAD, trail=TRAIL)
 
     def parser(self) -> GeminiParser:
-        """Make a reader for one reply."""
+        """Return a new parser for one reply."""
         return GeminiParser()
 
     def _kept(self, message: Message) -> list[dict[str, Any]]:
-        """Return the provider's own reply as it was, with signatures and what it ran, if the message holds one."""
+        """Return the provider's own parts of a reply, with signatures and code that it ran; empty if none is held."""
         native = message.native
         if native is None or native.by != f"{self.encoder} {self.model}" or not isinstance(native.items, list):
             return []
@@ -145,7 +145,7 @@ class GeminiDialect(Struct, frozen=True):
         return parts
 
     def _said(self, message: Message) -> list[dict[str, Any]]:
-        """Make the parts of an assistant message from text and calls."""
+        """Return the parts of an assistant's message, made from text and calls."""
         notes = [
             block for part in message.parts for block in _text(part.text or "" if part.type == "text" else note(part))
         ]
@@ -165,7 +165,7 @@ class GeminiDialect(Struct, frozen=True):
         return {"id": id} if id and self.recent else {}
 
     def _result(self, message: Message) -> dict[str, Any]:
-        """Return a result. Files that it cannot hold are named in its text."""
+        """Return a tool result. Its text names the files that a result cannot hold."""
         texts, parts = [message.text] if message.text else [], list[dict[str, Any]]()
         for part in message.parts:
             if part.type == "text":
@@ -180,7 +180,7 @@ class GeminiDialect(Struct, frozen=True):
 
 
 def _sorted(*settings: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Divide settings into members of the body and of its `generationConfig`, also those spelled with underscores."""
+    """Return settings, also those with underscores, divided into members of the body and of `generationConfig`."""
     members, config = dict[str, Any](), dict[str, Any]()
     for given in settings:
         for name, value in given.items():
@@ -199,7 +199,7 @@ def _set(members: dict[str, Any]) -> dict[str, Any]:
 
 
 def _hold(wanted: dict[str, Any], config: dict[str, Any], *, native: bool) -> list[dict[str, Any]]:
-    """Add the schema of the answer to the body, or return the words that ask for it. The user's settings win."""
+    """Add the schema of the answer to the body, or return a text that asks for it. The user's settings win."""
     if not config.keys().isdisjoint({"responseMimeType", "responseSchema", "responseJsonSchema", "responseFormat"}):
         return []
     schema = held(wanted) if native else None
@@ -214,7 +214,7 @@ def _text(text: str) -> list[dict[str, Any]]:
 
 
 def _name(name: str) -> str:
-    """Return a name that a function may have: no digit or dash comes first."""
+    """Return a name that a function may have: it begins with a letter or an underscore."""
     made = NOT_IN_NAMES.sub("_", name)[:64] or "_"
     return made if made[0].isalpha() or made[0] == "_" else f"_{made[:63]}"
 

@@ -1,9 +1,9 @@
-"""Reads a reply of Gemini's `generateContent`: whole, as events, or as an array of chunks; all give the same.
+"""Parses a reply of Gemini's `generateContent`: whole, as events, or as an array of chunks. All give the same reply.
 
-(An array is what a stream is without `alt=sse`.) A reply is parts in order, each of one kind, and a chunk holds the
-next ones. Words before and after something else, such as code that the provider ran, become paragraphs. What is wanted
-back keeps its order, and a signature its part. A prompt that was blocked is a fault, and so is a call that the provider
-could not read: the next try may well succeed.
+(A stream without `alt=sse` is an array.) A reply has parts in order, each of one kind, and a chunk holds the next
+parts. Words before and after something else, such as code that the provider ran, become paragraphs. Parts that are
+sent back keep their order and their signatures. A blocked prompt is a fault, and so is a call that the provider
+could not read: in that case the next try may succeed.
 
 Source: Gemini API reference, "GenerateContentResponse", and ai.google.dev, "Thought signatures", read 2026-11; that
 words beside a malformed call are its fragments: vellum-ai/vellum-assistant#43134, 2026-09; recorded traffic.
@@ -21,7 +21,7 @@ from gesta.models.incoming import Incoming
 from gesta.models.jsontext import SURROGATE, compact, exact, paired
 
 BESIDE = ("thought", "thoughtSignature", "videoMetadata", "mediaResolution", "partMetadata")
-"""Members of a part that stand beside what it is."""
+"""Members of a part that are not its content."""
 
 BROKEN = {
     "MALFORMED_FUNCTION_CALL": True,
@@ -29,16 +29,16 @@ BROKEN = {
     "UNEXPECTED_TOOL_CALL": True,
     "MISSING_THOUGHT_SIGNATURE": False,
 }
-"""Reasons to stop of what is no reply, and whether another one may come of the same request."""
+"""Reasons to stop that make a reply a fault, each with whether another try may succeed."""
 
 ENDED = ("STOP", "MAX_TOKENS")
-"""Reasons to stop whose message says nothing to a reader."""
+"""Reasons to stop whose message is not meant for a reader."""
 
 Words = Literal["text", "thought"]
 
 
 class GeminiParser(Incoming):
-    """A reader of one reply; a stream may also be one JSON list of its chunks."""
+    """A parser for one reply; a stream may also be one JSON list of its chunks."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -47,9 +47,9 @@ class GeminiParser(Incoming):
         self._calls: list[ReplyCall] = []
         self._native: list[dict[str, Any]] = []
         self._open: list[str] = []
-        """Pieces of the last part to give back, while it may go on."""
+        """Pieces of the last text part to send back, until another part follows."""
         self._spoke = ""
-        """What the last part was that is seen."""
+        """The kind of the last part, empty texts aside."""
         self._model: str | None = None
         self._usage: dict[str, Any] | None = None
 
@@ -62,7 +62,7 @@ class GeminiParser(Incoming):
             raise bad_reply(f"Expected a candidate in the reply, found {excerpt(data)}.")
 
     def take_event(self, event: Any, name: bytes) -> list[Delta]:
-        """Read one chunk."""
+        """Read one chunk of a stream."""
         return self._chunk(event, failed=name == b"error")
 
     def check_end(self) -> None:
@@ -147,7 +147,7 @@ class GeminiParser(Incoming):
         return self._said.words({"content" if kind == "text" else "reasoning_content": words})
 
     def _keep(self, item: dict[str, Any]) -> None:
-        """Keep a part that is sent back later, after the words before it."""
+        """Add a part that is sent back later, after the words before it."""
         self._close_text()
         self._native.append(item)
 
@@ -170,7 +170,7 @@ class GeminiParser(Incoming):
 
 
 def _refuse_blocked(feedback: dict[str, Any]) -> None:
-    """Raise ModelFault for a prompt that the provider blocked."""
+    """Raise ModelFault if the provider blocked the prompt."""
     reason, told = feedback.get("blockReason"), feedback.get("blockReasonMessage")
     if not reason or reason == "BLOCK_REASON_UNSPECIFIED":
         return

@@ -1,8 +1,8 @@
-"""JSON schemas as Gemini is sent them. It enforces a part of the language, and silently ignores the rest.
+"""Rewrites JSON schemas for Gemini, which enforces a part of JSON Schema, and silently ignores the rest.
 
-`parametersJsonSchema` and `responseJsonSchema` take the full language, where the older `parameters` and
+`parametersJsonSchema` and `responseJsonSchema` accept all of JSON Schema. The older `parameters` and
 `responseSchema`, a part of OpenAPI 3.0, answer 400 to keywords that they lack (`additionalProperties`, `const`, `$ref`,
-a list of types). So nothing is left out; rewritten is only what is refused, and what would mean less than it says.
+a list of types). So no keyword is left out; only what Gemini refuses or reads as less than it means is rewritten.
 
 Source: Gemini API reference, "FunctionDeclaration" and "GenerationConfig" (which lists what is read), read 2026-11;
 keywords beside `$ref` refused: su-kaka/gcli2api#374, 2026-05; the schemas of recorded requests that were answered.
@@ -15,21 +15,21 @@ TABLES = ("properties", "patternProperties", "$defs")
 """Members that hold schemas by name."""
 LISTS = ("anyOf", "oneOf", "allOf", "prefixItems")
 DATA = ("default", "enum", "const", "examples", "required")
-"""Members that hold values, whatever these look like."""
+"""Members that hold values and no schemas, even if a value looks like a schema."""
 OLD = "definitions"
-"""What `$defs` was called before, which is not read."""
+"""The older name of `$defs`, which Gemini does not read."""
 
 NAMES = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null"}
 
 
 def arguments(schema: dict[str, Any]) -> dict[str, Any]:
-    """Return the schema of a tool's arguments as a function may have it: as an object."""
+    """Return the schema of a tool's arguments in the form that a function needs: an object."""
     made: dict[str, Any] = adapted(_rooted(schema))
     return made if made.get("type") == "object" else {"type": "object"} | made | {"type": "object"}
 
 
 def held(schema: dict[str, Any]) -> dict[str, Any] | None:
-    """Return a schema that an answer can be held to; `None` if the schema is endless.
+    """Return a schema that Gemini can enforce for an answer; `None` if the schema is endless.
 
     References are unrolled: a cycle has to lead through a member that may be missing.
     """
@@ -45,7 +45,7 @@ def held(schema: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def adapted(node: Any) -> Any:
-    """Return a schema with the parts rewritten that Gemini would refuse or not read."""
+    """Return a schema in which the parts that Gemini would refuse or ignore are rewritten."""
     if not isinstance(node, dict):
         return {} if node is True else node
     made: dict[str, Any] = {}
@@ -70,7 +70,7 @@ def adapted(node: Any) -> Any:
 
 
 def _choices(made: dict[str, Any], values: Any) -> None:
-    """Add the allowed values to a schema. Strings and numbers are listed; for other values the type has to do."""
+    """Add the allowed values to a schema. Strings and numbers are listed; booleans and null have their type."""
     by_type: dict[str | None, list[Any]] = {}
     for value in values if isinstance(values, list) else ():
         by_type.setdefault(NAMES.get(type(value)), []).append(value)
@@ -87,7 +87,7 @@ def _choices(made: dict[str, Any], values: Any) -> None:
 
 
 def _alone(made: dict[str, Any]) -> None:
-    """Return a reference by itself, since nothing may stand beside it. A list of one schema becomes that schema."""
+    """Move a reference into `anyOf`, since no other member may be beside it; also a list `allOf` of one schema."""
     if isinstance(made.get("$ref"), str):
         if any(not name.startswith("$") for name in made):
             made["anyOf"] = [{"$ref": made.pop("$ref")}]
@@ -96,7 +96,7 @@ def _alone(made: dict[str, Any]) -> None:
 
 
 def _rooted(schema: dict[str, Any]) -> dict[str, Any]:
-    """Return the schema that a schema without other members refers to."""
+    """Return the schema to which `$ref` at the top of a schema leads, with the other members of both."""
     seen: set[str] = set()
     named = {f"#/{table}/{name}": node for table in ("$defs", OLD) for name, node in _table(schema, table)}
     while isinstance(ref := schema.get("$ref"), str) and isinstance(named.get(ref), dict) and ref not in seen:

@@ -1,4 +1,4 @@
-"""Models by address: the dialect that a host speaks, and the sender that reaches it."""
+"""Models by address: the dialect of a host, and the sender of the requests."""
 
 import os
 from collections.abc import Mapping
@@ -18,24 +18,24 @@ from gesta.models.responses import ResponsesDialect
 
 
 class HostedOptions(TypedDict, total=False):
-    """Options of a model behind a URL. What is not given, the environment says; `gesta models` lists its variables."""
+    """Options of a model behind a URL. Unset options come from environment variables; `gesta models` lists these."""
 
     base_url: str | None
-    """Where to send instead of the provider's own address."""
+    """The address that replaces the provider's own."""
     key: Credential | None
-    """The key, or a function that is called for it at each request. It is never on record."""
+    """The key, or a function that is called for a key at each request. A key is never on record."""
     token: Giving | None
-    """The same for a token that is sent as `Authorization: Bearer`, whichever header the provider's key has."""
+    """The same for a token, which is sent as `Authorization: Bearer` whatever header the provider's key has."""
     headers: Mapping[str, str] | None
-    """Further headers. One whose name says that it holds a key, a token or a secret is shown by its name alone."""
+    """More headers. Of a header whose name marks a key, a token or a secret, only the name is shown."""
     bounds: Bounds | None
-    """Longest time and largest size of a reply; without them, those of `GESTA_REPLY_BOUNDS`."""
+    """Longest time and largest size of a reply; by default the bounds of `GESTA_REPLY_BOUNDS`."""
     proxy: str | None
-    """Address of the proxy to go through; without one, what HTTPS_PROXY, ALL_PROXY and NO_PROXY say."""
+    """Address of the proxy; by default the proxy of the variables HTTPS_PROXY, ALL_PROXY and NO_PROXY."""
     settings: dict[str, Any] | None
-    """Members of the body by the provider's own names, as `temperature`; None leaves one out."""
+    """Members of the body by the provider's own names, as `temperature`; None leaves a member out."""
     stream: bool
-    """Whether the reply is asked for as a stream: yes unless it is said."""
+    """Whether the reply is asked for as a stream; by default it is."""
 
 
 def hosted(address: str, **options: Unpack[HostedOptions]) -> HttpModel:
@@ -89,13 +89,13 @@ def dialect(provider: Provider, model: str, settings: dict[str, Any] | None = No
 
 
 def unsent(address: str, *, stream: bool = True) -> HttpModel:
-    """Return the model of an address to show requests, not to send them. It needs no key. Raises BadAddress."""
+    """Return the model of an address, to show its requests without sending any. No key is needed. Raises BadAddress."""
     provider, name = locate(address)
     return HttpModel(dialect(provider, name, stream=stream), provider)
 
 
 def recorded(name: str, encoder: str, *, stream: bool = True) -> HttpModel:
-    """Return the model that a request on record was encoded for, to show what was sent. It needs no key.
+    """Return the model for which a request on record was encoded, to show what was sent. No key is needed.
 
     Args:
         name: `provider:model`, as a header has it.

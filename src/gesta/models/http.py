@@ -1,8 +1,8 @@
-"""Sends a request over HTTP and yields the bytes that come back: the only file that touches a network.
+"""Sends a request over HTTP and yields the bytes of the reply. No other file uses a network.
 
-The key is read when it is sent, stands in one header only, and is in no repr, fault or `Wire`. Redirects are never
-followed, since the key would go along. A connection that is lost inside a reply ends the bytes: whether what came is
-enough is for the dialect's parser to say, because many servers hang up after the last word instead of ending properly.
+The key is read when a request is sent, is in one header only, and in no repr, fault or `Wire`. Redirects are never
+followed, since the key would be sent along. A connection that is lost inside a reply ends the bytes. The dialect's
+parser decides whether they are enough, because many servers disconnect after the last word instead of ending properly.
 """
 
 import functools
@@ -37,7 +37,7 @@ from gesta.text.redactor import HEADER, SECRETS, scrub
 T = TypeVar("T")
 
 ERROR_BYTES = 64 * 1024
-"""How much of an error's body is read."""
+"""The most bytes of an error's body that are read."""
 
 
 class Dialect(Protocol):
@@ -45,7 +45,7 @@ class Dialect(Protocol):
 
     @property
     def model(self) -> str:
-        """The provider's own name for the model."""
+        """The provider's name for the model."""
 
     @property
     def encoder(self) -> str:
@@ -66,15 +66,15 @@ class Dialect(Protocol):
 
 
 class Secret(Struct, frozen=True):
-    """The mark in a `Wire` for a secret that is sent there."""
+    """The mark in a `Wire` that replaces a secret."""
 
     name: str
-    """Of the environment variable or header that holds it."""
+    """The name of the environment variable or header that holds the secret."""
     prefix: str = ""
 
 
 class Wire(Struct, frozen=True):
-    """One HTTP request, as it can be shown."""
+    """One HTTP request in a form that can be shown."""
 
     method: str
     url: str
@@ -94,7 +94,7 @@ USER_AGENT = _user_agent()
 
 @functools.cache
 def _tls() -> ssl.SSLContext:
-    """Return the TLS context. Made once: reading the certificates takes 20 ms."""
+    """Return the TLS context. It is made once, because reading the certificates takes 20 ms."""
     return httpx2.create_ssl_context()
 
 
@@ -129,32 +129,32 @@ class HttpModel:
         url, (path, _, query) = urlsplit(provider.url), dialect.path.partition("?")
         query = "&".join(part for part in (url.query, query) if part)
         self.url = urlunsplit(url._replace(path=url.path.rstrip("/") + path, query=query, fragment=""))
-        """Where requests go."""
+        """The address to which requests go."""
 
     def __repr__(self) -> str:
-        """Return name and address, without the query, which may hold a secret."""
+        """Return name and address. The query is left out, because it may hold a secret."""
         return SECRETS.message(f"HttpModel({self.name!r}, {self.url.partition('?')[0]!r})")
 
     @property
     def name(self) -> str:
-        """`provider:model`."""
+        """The model's name in the form `provider:model`."""
         return f"{self.provider.name}:{self.dialect.model}"
 
     @property
     def encoder(self) -> str:
-        """The dialect's."""
+        """The encoder of the dialect."""
         return self.dialect.encoder
 
     def encode(self, message: Message) -> bytes:
-        """Turn one message into one block."""
+        """Return one message as one block."""
         return self.dialect.encode(message)
 
     def envelope(self, header: RequestHeaderContent) -> Envelope:
-        """Turn a header into what stands around the blocks."""
+        """Return the envelope for a header: the parts of the body around the blocks."""
         return self.dialect.envelope(header)
 
     def parser(self) -> Parser:
-        """Make a reader for one reply."""
+        """Return a new parser for one reply."""
         return self.dialect.parser()
 
     def within(self, bounds: Bounds) -> "HttpModel":
@@ -163,7 +163,7 @@ class HttpModel:
         return HttpModel(self.dialect, self.provider, key=key, headers=headers, bounds=bounds, clock=clock)
 
     def check(self) -> None:
-        """Check that there is a key if the provider needs one, or a function that gives it.
+        """Check that the provider's key, if it needs one, is set or comes from a function.
 
         Raises:
             NoKey: there is no key.
@@ -190,7 +190,7 @@ class HttpModel:
         return Wire("POST", self.url, tuple(headers.items()), request.body())
 
     async def send(self, request: Request) -> AsyncGenerator[bytes, None]:
-        """Send, and yield the reply's bytes as they come. Close the iterator when leaving it early.
+        """Send the request, and yield the reply's bytes as they come. Close the iterator when leaving it early.
 
         Raises:
             NoKey: the provider needs a key and its variable is not set.
@@ -222,14 +222,14 @@ class HttpModel:
     async def aclose(self) -> None:
         """Close the connections of the running event loop; the next `send` opens new ones.
 
-        An event loop that ends properly, as `asyncio.run` and `anyio.run` make it, closes them by itself.
+        An event loop that ends properly, as in `asyncio.run` and `anyio.run`, closes its connections by itself.
         """
         _, open_end = self._clients.pop(_loop(), (None, None))
         if open_end is not None:
             await open_end.aclose()
 
     async def _client(self) -> httpx2.AsyncClient:
-        """Return the connections of the running event loop: those of another one can not be used in it."""
+        """Return the connections of the running event loop; those of another event loop cannot be used in it."""
         loop = _loop()
         if loop not in self._clients:
             limits = self.bounds
@@ -248,12 +248,12 @@ class HttpModel:
         return self._clients[loop][0]
 
     def _found_key(self) -> str:
-        """Return the key that was given, or that stands in its variable; an empty one if there is none."""
+        """Return the key that was given, or else that in the provider's environment variable; empty without either."""
         key = self._key if isinstance(self._key, str) else self.provider.key()[1]
         return key.strip()
 
     def _sendable(self, key: str) -> str | None:
-        """Return a key that can be sent, and keep it out of all that is written. Raises NoKey, AgentError."""
+        """Return a key that can be sent, and make it a known secret of this process. Raises NoKey, AgentError."""
         variable = self.provider.key_variable
         SECRETS.add(variable or "key", key)
         if not key.isascii() or not (key + "x").isprintable():
@@ -266,7 +266,7 @@ class HttpModel:
         return key or None
 
     async def _credential(self) -> str | None:
-        """Return the key for one request. Raises NoKey, and ModelFault where the function that gives it failed."""
+        """Return the key for one request. Raises NoKey, and ModelFault if the function that returns the key failed."""
         return self._sendable(await given(self._key, self.name) if callable(self._key) else self._found_key())
 
     def _resolved(self, wire: Wire, key: str | None) -> dict[str, str]:
@@ -346,7 +346,7 @@ class HttpModel:
 
 
 async def _closing(client: httpx2.AsyncClient) -> AsyncGenerator[None, None]:
-    """Wait for the end of the event loop, which closes every generator that it has seen begin."""
+    """Close the connections at the end of the event loop, which closes every async generator that it saw start."""
     try:
         yield
     finally:
@@ -361,7 +361,7 @@ def _loop() -> Any:
 def _asked_wait_s(headers: Mapping[str, str], clock: Callable[[], datetime]) -> float | None:
     """Return the seconds that `Retry-After` or `retry-after-ms` asks for.
 
-    Source: RFC 9110, section 10.2.3; the second is what OpenAI and Azure send beside it.
+    Source: RFC 9110, section 10.2.3; OpenAI and Azure send the second header beside the first.
     """
     for name, unit_s in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
         try:

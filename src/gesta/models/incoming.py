@@ -1,6 +1,6 @@
-"""Reads the bytes of a reply into JSON, whole or as server-sent events; the bytes themselves say which.
+"""Reads the bytes of a reply as JSON, whole or as server-sent events. The bytes themselves show which of both it is.
 
-What the JSON says is for each dialect to read. However the bytes are cut, the same values come in the same order.
+Each dialect reads what the JSON means. However the bytes are cut, the same values come in the same order.
 """
 
 from abc import ABC, abstractmethod
@@ -13,27 +13,27 @@ from gesta.models.jsontext import read
 from gesta.models.sse import Event, Events
 
 BLANK = b" \t\r\n\xef\xbb\xbf"
-"""What may stand before a reply: keep-alive lines and a byte order mark."""
+"""Bytes that may come before a reply: keep-alive lines and a byte order mark."""
 FIRST = 1000
-"""Bytes of a stream that are kept to be shown if it turns out not to be a stream of events."""
+"""The most bytes of a stream that are kept, to show them if it turns out not to be a stream of events."""
 MARK = b"[DONE]"
-"""Ends the events of many servers."""
+"""The event that ends the stream of many servers."""
 
 
 class Incoming(ABC):
-    """A reader of one reply.
+    """A parser for one reply.
 
-    Deltas join to the text of the reply as far as it came in complete events. A whole reply has no deltas, and what an
-    event without its empty line held at the very end is in the reply alone.
+    Joined deltas are the text of the reply, as far as it came in complete events. A whole reply has no deltas. An event
+    at the very end without its empty line is part of the reply and makes no delta.
     """
 
     def __init__(self) -> None:
         self.whole: list[bytes] | None = None
         """Pieces of a reply that is no stream."""
         self.first = b""
-        """How a stream began, at most `FIRST` bytes, however it was cut."""
+        """The first bytes of a stream, at most `FIRST`, however it was cut."""
         self.marked = False
-        """Whether the server said that its events are over."""
+        """Whether the server's mark for the end of its events came."""
         self._events: Events | None = None
 
     def feed(self, data: bytes) -> list[Delta]:
@@ -80,7 +80,7 @@ class Incoming(ABC):
 
     @property
     def over(self) -> bool:
-        """Whether nothing that follows in the stream is part of the reply."""
+        """Whether the reply has ended, so that the rest of the stream is not part of it."""
         return self.marked
 
     @property
@@ -89,7 +89,7 @@ class Incoming(ABC):
         return self.first.splitlines()[0] if self.over else self.first
 
     def lost(self, found: str, *, begun: bool) -> ModelFault:
-        """Return the fault for a stream that ended early, or for bytes that are no stream."""
+        """Return the fault for a stream that ended early, or for bytes that are no stream of events."""
         if self._events is not None and self._events.strange and not (begun or self.over):
             return bad_reply(f"Expected JSON or server-sent events, found {excerpt(self.beginning)}.")
         return lost_stream(found)
@@ -102,11 +102,11 @@ class Incoming(ABC):
 
     @abstractmethod
     def take_event(self, event: Any, name: bytes) -> list[Delta]:
-        """Read one event of a stream, and return what a listener may hear of it. Raises ModelFault for an error."""
+        """Read one event of a stream, and return its words for a listener. Raises ModelFault for an error."""
 
     @abstractmethod
     def check_end(self) -> None:
-        """Raise ModelFault where a stream ended early."""
+        """Raise ModelFault if the stream ended early."""
 
     @abstractmethod
     def reply(self) -> Reply:
@@ -133,7 +133,7 @@ class Incoming(ABC):
         return deltas
 
     def _read_rest(self, events: Events) -> None:
-        """Read the last line, which has no line end. If it was cut and cannot be read, it counts as nothing."""
+        """Read the last event, which has no empty line after it. If it was cut and cannot be read, it is ignored."""
         try:
             self._take(events.close())
         except ModelFault as exc:

@@ -1,6 +1,6 @@
-r"""Lenient JSON: every value is written as valid JSON, and odd JSON is read if any reader could read it.
+r"""Lenient JSON: writes every value as valid JSON, and reads odd JSON if any reader can read it.
 
-A record may hold values that no JSON has (infinite numbers, half a surrogate pair, objects), and providers send
+A record may hold values that JSON lacks (infinite numbers, half a surrogate pair, objects), and providers send
 JSON that strict readers refuse (`\ud800`, raw line ends inside strings, broken UTF-8). Neither may stop an agent.
 """
 
@@ -16,25 +16,25 @@ ENCODER = msgspec.json.Encoder()
 DECODER = msgspec.json.Decoder()
 SURROGATE = re.compile("[\ud800-\udfff]")
 DEPTH = 100
-"""Levels that are written of a value that cannot be encoded as it is."""
+"""The most levels of a value that are written, if it cannot be encoded as it is."""
 
 
 def clean(text: str) -> str:
-    """Return a text that has a UTF-8 form: surrogate pairs are joined, and each lone one becomes U+FFFD."""
+    """Return a text that has a UTF-8 form: surrogate pairs are joined, and each lone surrogate becomes U+FFFD."""
     if SURROGATE.search(text) is None:
         return text
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def paired(text: str) -> str:
-    """Return a text with the surrogate pairs joined that came in two pieces. Lone ones stay."""
+    """Return a text with the surrogate pairs joined that came in two pieces. Lone surrogates stay."""
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
 
 
 def compact(value: Any) -> bytes:
     """Return a value as compact JSON, members in their order. Total: any value makes valid JSON.
 
-    What JSON lacks becomes text: `nan`, `inf`, an object's `str`. Lone surrogates become U+FFFD.
+    Values that JSON lacks become text: `nan`, `inf`, an object's `str`. Lone surrogates become U+FFFD.
     """
     try:
         data = ENCODER.encode(value)
@@ -56,7 +56,7 @@ def exact(value: Any) -> bytes:
 
 
 def read(data: bytes) -> Any:
-    """Read JSON bytes, however odd.
+    """Return the value of JSON bytes, however odd they are.
 
     Raises:
         ValueError: no reader can read them.
@@ -72,7 +72,7 @@ def read(data: bytes) -> Any:
 
 
 def read_all(texts: Sequence[bytes]) -> list[Any]:
-    """Read several JSON texts, as `read` does, in one go if all of them are plain. Raises ValueError."""
+    """Return the values of several JSON texts, as `read` does, in one pass if all are plain. Raises ValueError."""
     try:
         found = DECODER.decode(b"[" + b",".join(texts) + b"]")
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):

@@ -1,4 +1,4 @@
-"""Members of a reply that a Chat Completions server wants back with its calls: reasoning, or a call's signature.
+"""Members of a reply that a Chat Completions server expects back with its calls: reasoning, or a call's signature.
 
 Source: DeepSeek, "Thinking Mode", "Tool Calls"; OpenRouter, "Reasoning Tokens", "Preserving Reasoning"; Gemini API,
 "Thought Signatures", "OpenAI compatibility"; read 2026-11.
@@ -8,18 +8,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 SPOKEN = ("text", "summary", "data", "signature")
-"""Members of a piece of reasoning that come in pieces themselves."""
+"""Members of a piece of reasoning whose own text comes in pieces."""
 
 
 class Kept:
-    """Members of a message and of its calls, put together from their pieces."""
+    """Puts the kept members of a message and of its calls together from their pieces."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self._names = names
         self._message: dict[str, Any] = {}
         self._calls: list[dict[str, Any]] = []
         self._keys: list[Any] = []
-        """Of each call, what its pieces are known by."""
+        """The index and the id by which the pieces of each call are recognised."""
 
     def take(self, message: Mapping[str, Any]) -> None:
         """Add a message, or a piece of a message."""
@@ -32,7 +32,7 @@ class Kept:
                 _merge(self._call(call), call, self._names)
 
     def native(self) -> dict[str, Any] | None:
-        """Return what has to be sent back to the provider later; `None` for a reply without calls."""
+        """Return the members to send back to the provider later; `None` without calls or without such members."""
         if not self._calls or not (self._message or any(self._calls)):
             return None
         return {"message": _flat(self._message), "calls": [_flat(call) for call in self._calls]}
@@ -48,7 +48,7 @@ class Kept:
 
 
 def put_back(block: dict[str, Any], native: Any) -> None:
-    """Return a block with the members that the server wants back, if they fit its calls."""
+    """Add to a block the members that the server expects back, if they fit the block's calls."""
     if not isinstance(native, dict):
         return
     message, calls, own = native.get("message"), native.get("calls"), block.get("tool_calls")
@@ -74,7 +74,7 @@ def _merge(whole: dict[str, Any], piece: Mapping[str, Any], names: Sequence[str]
 
 
 def _add(items: list[Any], item: Any) -> None:
-    """Add a piece of reasoning to the piece that it continues, or to the end."""
+    """Add a piece of reasoning to the last piece if it continues that, else to the end of the list."""
     last = items[-1] if items else None
     if not (
         isinstance(item, dict)
@@ -89,7 +89,7 @@ def _add(items: list[Any], item: Any) -> None:
 
 
 class _Text:
-    """A text in pieces. It is joined once: joining at each piece would cost the square of its length."""
+    """A text in pieces. They are joined once: a join at each piece would take time that grows with the square."""
 
     def __init__(self, *parts: str) -> None:
         self.parts = list(parts)
@@ -104,7 +104,7 @@ def _joined(known: Any, found: str) -> _Text:
 
 
 def _flat(members: dict[str, Any]) -> dict[str, Any]:
-    """Return members, and those of the objects in their lists, with their texts joined."""
+    """Return members with all their texts joined, also those of objects in their lists."""
     found = _texts(members)
     for name, each in found.items():
         if isinstance(each, list):

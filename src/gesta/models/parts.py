@@ -1,4 +1,4 @@
-"""Images and files of a message, as text that a body can hold."""
+"""Images and files of a message, as text for a body."""
 
 from base64 import b64encode
 

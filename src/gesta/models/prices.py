@@ -1,7 +1,7 @@
-"""What tokens cost is looked up in genai-prices, when it is first asked: its list is large and takes half a second.
+"""Prices of tokens from genai-prices, imported when a price is first needed: its list is large and takes half a second.
 
-A model of a host that the list does not know has no price, which is not the same as being free. The list says which
-edition it is; the provider's bill is the truth.
+A model of a host that the list does not know has no price, which is not the same as being free. The price names the
+edition of the list. Only the provider's bill is exact.
 """
 
 from collections.abc import Iterator
@@ -15,11 +15,11 @@ from gesta.model.usage import tokens
 from gesta.models.providers import PROVIDERS
 
 FLAVOURS = ("chat", "default")
-"""How the list calls the ways in which a provider counts tokens; Chat Completions is one of these."""
+"""The names in the list for the ways in which a provider counts tokens; Chat Completions is one of the ways."""
 
 
 UNKNOWN = (LookupError, ValueError, TypeError)
-"""What the list raises for a model, a provider or a usage that it cannot make sense of."""
+"""The errors that the list raises for a model, a provider or a usage that it does not know."""
 
 
 class Listed:
@@ -32,14 +32,14 @@ class Listed:
 
     @cached_property
     def dated(self) -> str:
-        """Name and release of the list. Empty where it is not installed."""
+        """Name and release of the list; empty if it is not installed."""
         try:
             return f"{self.library} {version(self.library)}"
         except PackageNotFoundError:
             return ""
 
     def check(self) -> None:
-        """Raise MissingExtra where the list is not installed."""
+        """Raise MissingExtra if the list is not installed."""
         if not self.dated:
             raise MissingExtra("A budget in US dollars", self.library, "prices")
 
@@ -55,7 +55,7 @@ class Listed:
         return None
 
     def _counted(self, usage: dict[str, Any]) -> Iterator[Any]:
-        """Return a usage with cached and reasoning tokens apart, as its provider counts them; else only in and out."""
+        """Yield readings of a usage: as the provider counts cached and reasoning tokens, and last, in and out alone."""
         from genai_prices import Usage, extract_usage
 
         for flavour in FLAVOURS:

@@ -21,39 +21,39 @@ class Provider(Struct, frozen=True):
 
     name: str
     url: str
-    """Base address, to which the dialect adds its path; its query is kept."""
+    """The base address, to which the dialect adds its path. Its query is kept."""
     key_variable: str | None = None
-    """Environment variable that holds the key."""
+    """The environment variable that holds the key."""
     key_also: tuple[str, ...] = ()
-    """Further variables for it, by names that other programs use; the first that is set counts."""
+    """More variables for the key, by names that other programs use; the first that is set counts."""
     key_needed: bool = True
     url_variable: str | None = None
-    """Environment variable that holds another base address, by the name that the provider's own library reads."""
+    """The environment variable that holds another base address, named as in the provider's own library."""
     url_path: str = ""
-    """What that address lacks at its end."""
+    """The end of the base address that the variable's value may lack."""
     header_variables: dict[str, str] = {}
-    """Headers that are sent where a variable is set: name of the header to the variable."""
+    """Headers that are sent if a variable is set: name of the header to name of the variable."""
     settings: dict[str, Any] = {}
-    """Settings that every model of it needs; None leaves a member out."""
+    """Settings that every model of the provider needs; None leaves a member out."""
     speaks: Speaks = "chat-completions"
     key_header: str = "authorization"
-    """The header that the key is sent in; in that one after the word Bearer."""
+    """The header that holds the key; in `authorization`, the word Bearer comes before it."""
     headers: dict[str, str] = {}
-    """What else it wants to be told."""
+    """More headers that the provider needs."""
     proxy: str | None = None
-    """Address of the proxy to go through; without one, what HTTPS_PROXY, ALL_PROXY and NO_PROXY say."""
+    """Address of the proxy; by default the proxy of the variables HTTPS_PROXY, ALL_PROXY and NO_PROXY."""
     keeps: tuple[str, ...] = ()
-    """Members of a Chat Completions reply that it wants back with the calls that came with them."""
+    """Members of a Chat Completions reply that the provider expects back with the calls that came with them."""
 
     def key(self) -> tuple[str | None, str]:
-        """Return the variable that a key is read from, and what stands in it; the first name where none is set."""
+        """Return the variable that holds a key, and the key; the first name and an empty text if no variable is set."""
         for variable in (self.key_variable, *self.key_also):
             if variable is not None and (found := os.environ.get(variable, "").strip()):
                 return variable, found
         return self.key_variable, ""
 
     def in_force(self) -> "Provider":
-        """Return the provider with the base address that its variable names, if that is set. Raises BadAddress."""
+        """Return the provider with the base address in its variable, if that is set. Raises BadAddress."""
         found = os.environ.get(self.url_variable, "").strip() if self.url_variable is not None else ""
         if not found:
             return self
@@ -65,7 +65,7 @@ class Provider(Struct, frozen=True):
             raise BadAddress(f"{self.url_variable}: {wrong}") from wrong
 
     def __post_init__(self) -> None:
-        """Refuse an address that nothing can be sent to, and one that holds a password."""
+        """Raise BadAddress for an address to which nothing can be sent, or that holds a user or password."""
         try:
             url = urlsplit(self.url)
             usable = url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
@@ -83,7 +83,7 @@ class Provider(Struct, frozen=True):
 
 
 LOCAL = "GESTA_API_KEY"
-"""Sent, if it is set, to a base URL that was given without a provider."""
+"""The variable with the key for a base URL that was given without a provider. It may be unset."""
 
 OPENAI = Provider(
     "openai",
@@ -100,7 +100,7 @@ AZURE = Provider(
     url_variable="AZURE_OPENAI_ENDPOINT",
     url_path="/openai/v1",
 )
-"""Everybody has an address of their own there, and a model is named by its deployment. Source: Microsoft's page on the
+"""On Azure, each customer has an address, and a deployment names the model. Source: Microsoft's page on the
 v1 API of Azure OpenAI, which needs no `api-version`."""
 
 PROVIDERS = {
@@ -156,11 +156,11 @@ PROVIDERS = {
         Provider("lmstudio", "http://localhost:1234/v1"),
     )
 }
-"""By name, the first half of a model's address."""
+"""Providers by name, which is the first half of a model's address."""
 
 
 def locate(address: str, base_url: str | None = None) -> tuple[Provider, str]:
-    """Find the provider of an address and its own name for the model.
+    """Return the provider of an address and the provider's name for the model.
 
     Args:
         address: `provider:model`; with a base URL also a bare name of a model, which may hold colons.

@@ -1,8 +1,8 @@
-"""A model that answers as a recorded run did: no key, no network, no cost.
+"""A model that repeats the answers of a recorded run: no key, no network, no cost.
 
-Where the bytes of a reply are on record, they are what is answered. Else, as after a scripted model, the reply is made
-from the entries that name the completion as their cause: its calls and its thoughts. The model takes the name that is
-on record, so that requests have the same bodies and a replayed run has the same entries.
+If the bytes of a reply are on record, the model answers with them. Else, as after a scripted model, the reply is made
+from the entries that name the completion as their cause: its calls and its thoughts. The model has the recorded name,
+so that requests have the same bodies and a replayed run has the same entries.
 """
 
 import hashlib
@@ -31,17 +31,17 @@ from gesta.models.scripted import Answer, Keyless, Script, spoken
 
 
 class Recorded(Struct):
-    """One completion, as it is on record."""
+    """One recorded completion."""
 
     id: str
     reply: Reply
     digest: str | None
-    """Digest of the body that it answered, in hex; `None` if its request is not on record."""
+    """Digest of the request's body, in hex; `None` if the request is not on record."""
     raw: bytes | None
-    """What the provider sent, packed by zlib; `None` if it was not kept."""
+    """The bytes from the provider, compressed with zlib; `None` if they were not kept."""
 
     def answer(self) -> Reply | bytes:
-        """Return the bytes that were recorded if they are Chat Completions with this text, else the reply."""
+        """Return the recorded bytes if they are a Chat Completions reply with this text, else the reply."""
         if self.raw is None:
             return self.reply
         parser = ChatParser()
@@ -98,10 +98,10 @@ def replay(source: Iterable[Any], *, strict: bool = False, name: str | None = No
 
 
 def recorded(entries: Iterable[Entry]) -> list[Recorded]:
-    """Read the answers of a run, in order, each with its calls and with the thoughts that its text does not hold.
+    """Return the answers of a run, in order, each with its calls and with the thoughts that its text does not hold.
 
     Raises:
-        AgentError: entries of several runs, or something else among them.
+        AgentError: entries of several runs, or other objects among them.
     """
     found = sorted(_checked(entries), key=lambda entry: entry.seq)
     headers: dict[int, RequestHeaderContent] = {}
@@ -136,14 +136,14 @@ def from_messages(messages: Iterable[dict[str, Any]], *, name: str = "replay", s
     """Return a model that repeats the assistant's messages of a recorded conversation.
 
     Args:
-        messages: as OpenAI's Chat Completions has them; ids and texts of arguments are kept, also where they are no
-            JSON; of other roles nothing is taken.
+        messages: in the form of OpenAI's Chat Completions. Ids and texts of arguments are kept, also if a text is no
+            JSON. Messages of other roles are ignored.
     """
     return Keyless(name, Script(name, said(messages)).choose, spoken(name, stream=stream))
 
 
 def said(messages: Iterable[dict[str, Any]]) -> list[Reply]:
-    """Read the assistant's messages of a conversation as items for `replay` or `gesta.scripted`."""
+    """Return the assistant's messages of a conversation as items for `replay` or `gesta.scripted`."""
     items: list[Reply] = []
     for message in messages:
         if message.get("role") == "assistant":
@@ -167,7 +167,7 @@ def _checked(entries: Iterable[Entry]) -> list[Entry]:
 
 
 def _name(entries: list[Entry]) -> str | None:
-    """Find the name of the model in the first header that has one."""
+    """Return the name of the model in the first header that has one."""
     for entry in entries:
         if isinstance(entry.content, RequestHeaderContent):
             name = (entry.content.meta or {}).get("model")
@@ -181,7 +181,7 @@ def _seqs(entry: Entry) -> list[int]:
 
 
 def _owner(entry: Entry, answers: dict[int, Recorded]) -> int | None:
-    """Find the completion that an entry came from; one without causes, as in foreign logs, came from the last."""
+    """Return the seq of the completion that an entry came from; the last one if the entry has no causes."""
     named = [cause for cause in _seqs(entry) if cause in answers]
     if named:
         return named[0]

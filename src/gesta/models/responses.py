@@ -1,9 +1,9 @@
-"""The Responses dialect of OpenAI: messages to body bytes, and its reader of replies. Pure; nothing here is sent.
+"""The Responses dialect of OpenAI: messages to the bytes of a body. Pure: nothing here is sent.
 
-Nothing is stored there unless `store` is set, and the whole conversation is sent each time: `input` is a flat list of
-items and stands last in the body. Contract: the members of an item and of an envelope stand in a fixed order, and a
-block of the same message is the same bytes in every release of `responses/1`. Text is total, as in Chat Completions.
-Whether ids of items are sent follows the model's own `store`, as a block knows no header.
+The provider stores nothing unless `store` is set, so each request holds the whole conversation: `input` is a list of
+items and comes last in the body. Contract: the members of an item and of an envelope have a fixed order, and a
+block of the same message is the same bytes in every release of `responses/1`. Every text can be sent, as in Chat
+Completions. The model's own `store` decides whether ids of items are sent, as a block is made without a header.
 
 Source: OpenAI API reference, "Responses", "Create", and guides "Function calling", "File inputs", "Images and vision",
 "Structured outputs", read 2026-11. Encrypted reasoning refused by models without any: NousResearch/hermes-agent#24234,
@@ -29,14 +29,14 @@ OWN = ("model", "input", "instructions", "tools", "stream", "previous_response_i
 """Members of a body that settings may not name."""
 
 UNREASONING = re.compile(r"(^|[/:])(gpt-[34]|chatgpt|computer-use)|-chat\b")
-"""Models that refuse to be asked for their encrypted reasoning."""
+"""Names of models that refuse a request for their encrypted reasoning."""
 
 IMAGES = ("image/png", "image/jpeg", "image/webp", "image/gif")
 FILES = re.compile(
     r"text/.+|application/(pdf|json|rtf|(.+\+)?xml|(x-)?(yaml|sh|javascript|typescript)|msword"
     r"|vnd\.(ms-(excel|powerpoint)|openxmlformats-officedocument\..+|oasis\.opendocument\.text))"
 )
-"""Media types of files that it reads."""
+"""Media types of files that the provider accepts."""
 
 REFUSED = ("oneOf", "anyOf", "allOf", "enum", "not")
 """Keywords that the schema of a tool may not have at its top."""
@@ -46,26 +46,26 @@ STRICT = frozenset(
         *("$ref", "$defs", "title", "description"),
     }
 )
-"""Keywords that any model can be held to."""
+"""Keywords of a schema that every model can enforce."""
 FORMS = {"properties": dict, "$defs": dict, "anyOf": list, "required": list}
-"""What some of them must be; others are not looked into."""
+"""The types that some of these keywords must have."""
 
 
 class ResponsesDialect(Struct, frozen=True):
     """The dialect with the settings of one model."""
 
     model: str
-    """As the provider calls it."""
+    """The provider's name for the model."""
     settings: dict[str, Any] = {}
-    """Members of the body, as `max_output_tokens`, and `server_tools`; those of a header win; None leaves one out."""
+    """Members of the body, as `max_output_tokens`, and `server_tools`. A header's settings win; None leaves one out."""
     stream: bool = True
 
     encoder: ClassVar[str] = "responses/1"
     path: ClassVar[str] = "/responses"
-    """What follows the provider's base address."""
+    """The part of the address after the provider's base address."""
 
     def __post_init__(self) -> None:
-        """Refuse settings that name members which the record decides. Raises AgentError."""
+        """Raise AgentError if the settings name members that are made from the record."""
         refuse_own(self.model, self.settings, OWN, ELSEWHERE)
 
     def encode(self, message: Message) -> bytes:
@@ -107,11 +107,11 @@ class ResponsesDialect(Struct, frozen=True):
         return Envelope(head, b",", b"]}")
 
     def parser(self) -> ResponsesParser:
-        """Make a reader for one reply."""
+        """Return a new parser for one reply."""
         return ResponsesParser()
 
     def _said(self, message: Message) -> list[dict[str, Any]]:
-        """Return a message of the model: as it came if this dialect read it, else as text and calls."""
+        """Return the items of the model's message: as they came if this model made them, else from text and calls."""
         native = message.native
         if native is not None and native.by == f"{self.encoder} {self.model}":
             stored = self.settings.get("store", False) is not False
@@ -131,7 +131,7 @@ def _written(item: dict[str, Any]) -> bytes:
 
 
 def _content(message: Message) -> str | list[dict[str, Any]]:
-    """Return the text or, with images and files in it, the parts."""
+    """Return the text of a message or, if it has images or files, its parts."""
     shown = [_shown(part) for part in message.parts]
     if message.role == "system" or not any(shown):
         return _words(message)
@@ -157,7 +157,7 @@ def _text(part: Part) -> str:
 
 
 def _shown(part: Part) -> dict[str, Any] | None:
-    """Return an image or a file; `None` if the provider does not accept it."""
+    """Return an image or a file as a part; `None` if the provider does not accept it."""
     if part.type == "text":
         return None
     media = (part.media_type or "").partition(";")[0].strip().lower()
@@ -188,7 +188,7 @@ def _tool(tool: dict[str, Any]) -> dict[str, Any]:
 
 
 def parameters(schema: Any) -> dict[str, Any]:
-    """Return the schema of a tool as one of a plain object, which is all that the API takes."""
+    """Return the schema of a tool as the schema of a plain object, which is the only form that the API accepts."""
     given = schema if isinstance(schema, dict) else {}
     kept = {name: value for name, value in given.items() if name not in REFUSED}
     properties = kept.get("properties")
@@ -196,16 +196,16 @@ def parameters(schema: Any) -> dict[str, Any]:
 
 
 def answer_format(schema: dict[str, Any]) -> dict[str, Any]:
-    """Return the member that asks for an answer of a schema, strict where the API can enforce it."""
+    """Return the member of the body that asks for an answer of a schema, strict if the API can enforce it."""
     closed = closed_schema(schema) if schema.get("type") == "object" and "anyOf" not in schema else None
     head = {"type": "json_schema", "name": "answer"}
     return {**head, "schema": schema if closed is None else closed, "strict": closed is not None}
 
 
 def closed_schema(schema: Any) -> dict[str, Any] | None:
-    """Return a schema with every object closed, as strict answers need; `None` if it cannot be strict.
+    """Return a schema with every object closed, as strict answers need; `None` if that would change its meaning.
 
-    No property that may be left out becomes one that must be there: such a schema is not for strict answers.
+    Strict answers need all properties of an object. So a schema with optional properties cannot be strict.
     """
     if not isinstance(schema, dict) or not STRICT.issuperset(schema) or ("$ref" in schema and len(schema) > 1):
         return None

@@ -1,9 +1,9 @@
-"""Items of the Responses API: how a reply's are read, and how they are sent back.
+"""Items of the Responses API: reads those of a reply, and makes those that are sent back.
 
-Reasoning goes back before the item that it came with, or not at all: alone it is refused. Where nothing is stored, what
-the provider ran by itself stays behind, as it knows the results by id only, and so does the reasoning before it.
-Contract: ids of items are sent only where they are stored ("Item with id … not found"), but for encrypted reasoning,
-which is bound to its id and which Azure and strict gateways refuse without; OpenAI itself takes both.
+Reasoning is sent back before the item that it came with, or not at all, because it is refused alone. If nothing is
+stored, results of the provider's own tools are not sent back, as it knows them by id only, nor the reasoning before
+them. Contract: ids of items are sent only if they are stored ("Item with id … not found"). Encrypted reasoning is the
+exception: it is bound to its id. Azure and strict gateways refuse it without one; OpenAI itself accepts both.
 
 Source: OpenAI API docs, "Conversation state" and "Reasoning", read 2026-11; "required following item":
 vercel/ai#7099, 2025-07; not found: vercel/ai#7543, 2025-07-25; its id: microsoft/agent-framework#5633, 2026-06-16,
@@ -22,7 +22,7 @@ from gesta.models.jsontext import compact, paired
 
 ID = re.compile("[a-zA-Z0-9_-]{1,64}")
 CALLS = {"function_call": "arguments", "custom_tool_call": "input"}
-"""Types of items that are calls of ours, and where their arguments are: an object's JSON, or any text."""
+"""Types of items that are calls of the program's tools, and the member with their arguments: JSON, or any text."""
 MEMBERS: dict[str, tuple[str, ...]] = {
     "reasoning": ("summary", "encrypted_content", "content"),
     "tool_search_call": ("arguments", "call_id", "execution", "status"),
@@ -36,14 +36,14 @@ MEMBERS: dict[str, tuple[str, ...]] = {
     "mcp_approval_request": ("arguments", "server_label", "name"),
     "mcp_call": ("arguments", "server_label", "name", "output", "error", "approval_request_id", "status"),
 }
-"""What each type of item goes back with, besides its type and id; members that it only comes with are refused.
+"""The members that each type of item is sent back with, besides its type and id. Other members are refused.
 
-Without the first one it does not go back, but for reasoning.
+An item without the first of these members is not sent back, except for reasoning.
 """
 COMPLETE = ("tool_search_call", "tool_search_output", "compaction")
-"""Those that say all without an id."""
+"""Types of items that are complete without an id."""
 APART = "\n\n"
-"""Between messages of one reply, and between parts of a summary."""
+"""The text between messages of one reply, and between parts of a summary."""
 
 
 class Said:
@@ -54,9 +54,9 @@ class Said:
         thoughts: list[str] = []
         self.calls: list[ReplyCall] = []
         self.native: list[dict[str, Any]] = []
-        """The items as `again` reads them; of those that may not go back, the type alone."""
+        """The items that `again` reads. Of an item that may not be sent back, only the type is kept."""
         self.needed = False
-        """Whether there is more to send back than text and calls."""
+        """Whether more than text and calls has to be sent back."""
         for item in items:
             if isinstance(item, dict):
                 self._add(item, texts, thoughts)
@@ -87,14 +87,14 @@ class Said:
             self._keep(type, item if known else {}, kept)
 
     def _keep(self, type: str, item: dict[str, Any], kept: dict[str, Any], *, extra: str = "") -> None:
-        """Keep an item with its id and one more member, if these are texts."""
+        """Add an item with its id and one more member to the kept ones, if these members are texts."""
         texts = {name: item[name] for name in ("id", extra) if isinstance(item.get(name), str) and item[name]}
         self.needed = self.needed or extra in texts
         self.native.append({"type": type, **texts, **kept})
 
 
 def text_of(item: dict[str, Any]) -> str:
-    """Return the words of a message, refusals too."""
+    """Return the text of a message, refusals included."""
     return "".join(_texts(item.get("content"), "text", "refusal", "transcript"))
 
 
@@ -104,9 +104,9 @@ def thought_of(item: dict[str, Any]) -> str:
 
 
 def call_of(item: dict[str, Any], member: str) -> ReplyCall | None:
-    """Return the call of an item; `None` if it has no member of one.
+    """Return the call of an item; `None` if the item has no arguments.
 
-    Input as free text becomes the argument `input`.
+    An input that is free text becomes the argument `input`.
     """
     name, found, id = item.get("name"), item.get(member), item.get("call_id") or item.get("id")
     if isinstance(found, str):
@@ -134,7 +134,7 @@ def _texts(found: Any, *names: str) -> list[str]:
 
 
 def call_item(call: Call, kept: dict[str, Any] | None = None) -> dict[str, Any]:
-    """Return the item of a call."""
+    """Return the item for a call."""
     name, kept = NOT_IN_NAMES.sub("_", call.name)[:64] or "_", kept or {}
     head = {"type": "function_call", **{key: kept[key] for key in ("id",) if key in kept}}
     item = {**head, "call_id": call_id(call.id), "name": name, "arguments": compact(call.args).decode()}
@@ -142,22 +142,22 @@ def call_item(call: Call, kept: dict[str, Any] | None = None) -> dict[str, Any]:
 
 
 def call_id(id: str | None) -> str:
-    """Return the id of a call, or an id made from it if the provider would refuse it."""
+    """Return the id of a call, or an id made from it if the provider would refuse that id."""
     if id is not None and ID.fullmatch(id):
         return id
     return "call_" + hashlib.sha256((id or "").encode("utf-8", "surrogatepass")).hexdigest()[:40]
 
 
 def again(items: Any, calls: Sequence[Call], *, stored: bool) -> list[dict[str, Any]]:
-    """Return the items of a reply to send back, with these calls in place of its own.
+    """Return the items of a reply to send back, with the given calls in place of the reply's own.
 
     Args:
         items: `Said.native`, from the record.
-        calls: as a formatter gives them.
-        stored: whether the provider keeps what it sent.
+        calls: the calls of the message that a formatter made.
+        stored: whether the provider stored the reply.
 
     Returns:
-        An empty list where the calls are not those of the reply, or nothing of it can go back.
+        The items; an empty list if the calls are not those of the reply, or if no item can be sent back.
     """
     kept = [item for item in items if isinstance(item, dict)] if isinstance(items, list) else []
     if sum(item.get("type") == "function_call" for item in kept) != len(calls):
@@ -189,7 +189,7 @@ def _reasoning(item: dict[str, Any], own: dict[str, str], *, stored: bool) -> li
 
 
 def _item(item: dict[str, Any], own: dict[str, str], left: Any) -> dict[str, Any] | None:
-    """Return any other item; `None` if it may not be sent back as it is."""
+    """Return any other item; `None` if it may not be sent back."""
     type, text = item.get("type"), item.get("content")
     if type == "function_call":
         return call_item(next(left), {**own, **_chosen(item, "namespace")})

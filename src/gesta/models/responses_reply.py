@@ -1,9 +1,9 @@
-"""Reads a reply of the Responses API, whole JSON or server-sent events; the bytes themselves say which.
+"""Parses a reply of the Responses API, whole JSON or server-sent events. The bytes themselves show which of both it is.
 
-The response that closes a stream is the truth; what the events before it said counts where its `output` is empty, as
-some servers send it, or tells another story than listeners were shown. Contract: deltas join to a beginning of the
-reply's text and thought, so what comes out of order is held for the reply. Messages of one reply stand a blank line
-apart, and so do parts of a summary.
+The response that closes a stream decides. The events before it count instead if its `output` is empty, as from some
+servers, or differs from what listeners were shown. Contract: joined deltas are a beginning of the
+reply's text and thought, so a piece out of order is only in the reply. Messages of one reply have a blank line
+between them, and so have parts of a summary.
 
 Source: OpenAI API reference, "Responses", "Create" and "Streaming", read 2026-11; recorded traffic of OpenAI; empty
 `output`: open-webui/open-webui#27800, 2026-07-31; another id in every event: Copilot, vercel/ai#18548, 2026-08-06.
@@ -26,7 +26,7 @@ DELTAS: dict[str, tuple[str, str]] = {
     "response.function_call_arguments.delta": ("arguments", ""),
     "response.custom_tool_call_input.delta": ("input", ""),
 }
-"""What a piece belongs to, and the member that says to which of several."""
+"""For each event with a piece: the member of the item to which it belongs, and the member with the part's number."""
 DONE: dict[str, tuple[str, str, str]] = {
     "response.output_text.done": ("text", "content_index", "text"),
     "response.refusal.done": ("text", "content_index", "refusal"),
@@ -35,11 +35,11 @@ DONE: dict[str, tuple[str, str, str]] = {
     "response.function_call_arguments.done": ("arguments", "", "arguments"),
     "response.custom_tool_call_input.done": ("input", "", "input"),
 }
-"""The same for what comes whole, with the member that holds it."""
+"""The same for each event with a whole part, and the member that holds the part."""
 ENDS = ("response.completed", "response.incomplete", "response.failed", "response.cancelled", "response.done")
 ENDED = ("completed", "incomplete")
 TYPES = {"text": "message", "summary": "reasoning", "content": "reasoning", **{CALLS[type]: type for type in CALLS}}
-"""What an item is that only pieces came of."""
+"""The type of an item of which only pieces came, by the kind of these pieces."""
 
 
 class _Slot:
@@ -51,10 +51,10 @@ class _Slot:
         self.parts: dict[tuple[str, int], list[str]] = {}
         self.done = False
         self.seen: str | None = None
-        """Whether a listener is shown its reasoning or a summary of it: what came first."""
+        """Which of both a listener is shown, the reasoning or a summary of it: the one that came first."""
 
     def finished(self) -> dict[str, Any]:
-        """Return the item, filled from its pieces where it came empty."""
+        """Return the item, with the joined pieces of each member that is empty."""
         item, kinds = dict(self.item), {kind for kind, _ in self.parts}
         if not isinstance(item.get("type"), str) and kinds:
             item["type"] = TYPES[next(kind for kind in TYPES if kind in kinds)]
@@ -76,7 +76,7 @@ class _Slot:
 
 
 class _Voice:
-    """The text or the thought that a listener was shown. It only grows, in order."""
+    """The text or the thought that a listener was shown. It only grows at its end."""
 
     def __init__(self, type: Literal["text", "thought"]) -> None:
         self.type: Literal["text", "thought"] = type
@@ -87,7 +87,7 @@ class _Voice:
         self._silent = False
 
     def say(self, place: tuple[int, int, int], text: str) -> list[Delta]:
-        """Return the text to show for a piece of a part of an item."""
+        """Return the deltas for a piece of a part of an item; none for a piece that comes out of order."""
         self._silent = self._silent or place < self._last
         if not text or self._silent:
             return []
@@ -108,7 +108,7 @@ class _Voice:
         return [Delta(self.type, told)]
 
     def shown(self) -> str:
-        """Return the whole text."""
+        """Return the whole text that was shown."""
         return "".join(self.pieces) + self.held
 
 
@@ -120,7 +120,7 @@ def _after(shown: str, said: str) -> str:
 
 
 class ResponsesParser(Incoming):
-    """A reader of one reply."""
+    """A parser for one reply."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -182,7 +182,7 @@ class ResponsesParser(Incoming):
         )
 
     def _said(self, final: dict[str, Any]) -> Said:
-        """Return what the closing response says, or the events if it is empty or differs from what was shown."""
+        """Return the content of the closing response; that of the events if it is empty or differs."""
         text, thought = self._text.shown(), self._thought.shown()
         said = Said([slot.finished() for slot in self._slots])
         if isinstance(output := final.get("output"), list) and output:
@@ -221,7 +221,7 @@ class ResponsesParser(Incoming):
         return []
 
     def _respond(self, type: str, response: dict[str, Any]) -> None:
-        """Keep the latest state of the response."""
+        """Store the latest state of the response. Raises ModelFault if it failed or was cancelled."""
         if isinstance(model := response.get("model"), str):
             self._model = model or None
         self._last, status = response, response.get("status")
@@ -257,12 +257,12 @@ class ResponsesParser(Incoming):
         return []
 
     def _slot(self, event: dict[str, Any], item: dict[str, Any], *, added: bool | None = None) -> _Slot:
-        """Find the item that an event is about: by id, else by index, else the last one.
+        """Return the item that an event is about: by id, else by index, else the last item. A new item is added.
 
         Args:
-            event: it has the index and, of a piece, the id.
-            item: has the id of an item that is added or done.
-            added: which of these it is; `None` for a piece.
+            event: has the index and, for a piece, the id.
+            item: has the id, for an item that is added or done.
+            added: whether the item is added (`True`) or done (`False`); `None` for a piece.
         """
         id, index = item.get("id") or event.get("item_id"), event.get("output_index")
         id, index = id if isinstance(id, str) else None, index if isinstance(index, int) else None

@@ -1,7 +1,7 @@
 """A model that answers from a script: for first steps, tests and demonstrations, without a key or a network.
 
-It keeps no counter: item `answered` of the script answers a request, so a script goes on after a crash where it was.
-Its requests are Chat Completions bytes. Its replies are in no bytes: they come as they were made, with several deltas.
+It keeps no counter: item `answered` of the script answers a request, so a script continues after a crash where it was.
+Its requests are Chat Completions bytes. Its replies are objects and no bytes, with several deltas.
 
     gesta.scripted(
         gesta.call("weather", city="Rome"),                                  # one call of a tool
@@ -34,7 +34,7 @@ PIECES, PIECE = 16, 16
 
 
 class Fault(Struct, frozen=True, kw_only=True):
-    """A try that fails. Made by `fault`."""
+    """A try that fails. `fault` makes it."""
 
     type: str
     message: str
@@ -42,11 +42,11 @@ class Fault(Struct, frozen=True, kw_only=True):
     retry: bool = True
     retry_after_s: float | None = None
     times: int | None = 1
-    """Tries that fail so; None: all."""
+    """The number of tries that fail; None: all."""
     after: int = 0
-    """Characters that are shown before."""
+    """The number of characters that are shown before the failure."""
     of: Any = None
-    """The item whose characters those are."""
+    """The item whose first characters are shown."""
 
     def error(self) -> ModelFault:
         """Return the error to raise."""
@@ -60,10 +60,10 @@ class Fault(Struct, frozen=True, kw_only=True):
 
 
 Item = str | ReplyCall | Reply | Fault | Sequence[Any] | Callable[[Request], Any]
-"""What a script is made of; a sequence holds texts and calls of one reply."""
+"""The types that a script may hold. A sequence holds the texts and calls of one reply."""
 
 Answer = Item | bytes
-"""An item, or the bytes of a reply as they were once recorded."""
+"""An item, or the recorded bytes of a reply."""
 
 EXPECTED = "a text, gesta.call(...), a list of these for one reply, gesta.reply(...), gesta.fault(...), or a function"
 
@@ -112,7 +112,7 @@ def fault(
     retry_after_s: float | None = None,
     message: str = "",
 ) -> Fault:
-    """Return an item that makes the tries before the next item fail. It answers nothing itself.
+    """Return an item that makes the tries before the next item fail. It is no answer itself.
 
     Args:
         what: an HTTP status, or a type such as `lost-stream` or `timeout`.
@@ -162,7 +162,7 @@ class Script:
         self.name = name
         self.answers: list[Item] = []
         self.faults: dict[int, list[Fault]] = {}
-        """By the number of the answer that they come before, from 0."""
+        """Faults by the number, from 0, of the answer that they come before."""
         for number, item in enumerate(items, 1):
             if isinstance(item, Fault):
                 self.faults.setdefault(len(self.answers), []).append(item)
@@ -171,7 +171,7 @@ class Script:
                 self.answers.append(item)
 
     def choose(self, request: Request) -> Item:
-        """Return the item for a request, or the fault that this try of it meets.
+        """Return the item for a request, or the fault for this try of the request.
 
         Raises:
             ScriptExhausted: the script has no item for it.
@@ -205,32 +205,32 @@ class Keyless(LocalModel):
         self._choose, self._dialect, self._pause_s, self._keep = choose, dialect, pause_s, keep
 
     def __repr__(self) -> str:
-        """Show the name."""
+        """Return the model's name for a person."""
         return f"<model {self.name!r}>"
 
     @property
     def encoder(self) -> str:
-        """The dialect's."""
+        """The encoder of the dialect."""
         return self._dialect.encoder
 
     def encode(self, message: Message) -> bytes:
-        """Turn one message into one block."""
+        """Return one message as one block."""
         return self._dialect.encode(message)
 
     def envelope(self, header: RequestHeaderContent) -> Envelope:
-        """Turn a header into what stands around the blocks."""
+        """Return the envelope for a header: the parts of the body around the blocks."""
         return self._dialect.envelope(header)
 
     def parser(self) -> Parser:
-        """Make a reader for one reply."""
+        """Return a new parser for one reply."""
         return Given(self._read)
 
     def _read(self) -> Parser:
-        """Return a reader for bytes. Bytes that were made here are not kept on record."""
+        """Return a parser for bytes. Bytes that were made here are not kept on record."""
         return ChatParser(keep=self._keep)
 
     async def send(self, request: Request) -> AsyncGenerator[Piece, None]:
-        """Yield the reply of the next item. A streamed one is preceded by its words in pieces.
+        """Yield the reply of the next item. If the reply is streamed, its words come before it in pieces.
 
         Raises:
             ModelFault: the item is a fault.
@@ -241,7 +241,7 @@ class Keyless(LocalModel):
             yield piece
 
     async def answer(self, request: Request) -> Reply | AsyncGenerator[Piece, None]:
-        """Return the item that answers as a whole reply, or its pieces if it has to be watched, fails or is bytes.
+        """Return the item as a whole reply; as pieces if it is paced, fails or is bytes.
 
         Raises as `send`.
         """
@@ -284,7 +284,7 @@ def spoken(name: str, *, stream: bool, settings: dict[str, Any] | None = None) -
 
 
 def check(item: Any, what: str) -> None:
-    """Refuse a value that is no item of a script.
+    """Raise AgentError for a value that is no item of a script.
 
     Raises:
         AgentError: the value is no item; the message says what was expected.
@@ -325,7 +325,7 @@ def _shown(value: Any) -> str:
 
 
 def deltas(answer: Reply) -> Iterator[Delta]:
-    """Return the thought and the text of a reply, cut into pieces for a listener."""
+    """Yield the thought and the text of a reply, cut into pieces for a listener."""
     if answer.thought:
         yield Delta("thought", answer.thought)
     text = answer.text

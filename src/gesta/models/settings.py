@@ -1,4 +1,4 @@
-"""Members of a body that settings may not name, and the one setting that is no member of a body."""
+"""Checks settings for members of a body that they may not name, and names the one that is no member of it."""
 
 from collections.abc import Collection
 from typing import Any
@@ -6,12 +6,12 @@ from typing import Any
 from gesta.errors import AgentError
 
 SERVER_TOOLS = "server_tools"
-"""Lists tools which a provider runs itself, in its own form."""
+"""The setting that lists tools which a provider runs itself, in the provider's own form."""
 ELSEWHERE = f" Tools that the provider runs itself go into {SERVER_TOOLS!r}."
 
 
 def refuse_own(model: str, settings: dict[str, Any], own: Collection[str], more: str = "") -> None:
-    """Refuse settings that would replace members made from the record. Raises AgentError."""
+    """Raise AgentError if settings would replace members of the body that are made from the record."""
     for name in own:
         if name in settings:
             raise AgentError(

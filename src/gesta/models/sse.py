@@ -1,8 +1,8 @@
-"""Server-sent events, cut out of bytes that arrive in any pieces.
+"""Splits bytes that arrive in any pieces into server-sent events.
 
 Source: WHATWG HTML, "Server-sent events", read 2026-11: lines end in CR LF, LF or CR; `data:` with or without one
-space; several data lines are joined by a line feed; a line that starts with a colon is a comment. One thing more than
-the standard: `close` gives the last event also when the empty line after it is missing. Time is linear in the bytes.
+space; several data lines are joined by a line feed; a line that starts with a colon is a comment. Beyond
+the standard, `close` returns the last event also if the empty line after it is missing. Time is linear in the bytes.
 """
 
 FIELDS = (b"event", b"id", b"retry", b"data")
@@ -12,11 +12,11 @@ Event = tuple[bytes, bytes]
 
 
 class Events:
-    """A reader of one stream."""
+    """A parser for one stream."""
 
     def __init__(self) -> None:
         self.strange = False
-        """Whether a line was seen that no such stream has."""
+        """Whether a line came that no stream of events has."""
         self._line: list[bytes] = []
         self._name = b""
         self._data: list[bytes] = []
@@ -60,7 +60,7 @@ class Events:
         return events
 
     def close(self) -> list[Event]:
-        """Return the event that was begun and not ended, if there is one. Its data may be cut."""
+        """Return a list of the event that began and did not end; an empty list without one. Its data may be cut."""
         if self._line:
             self._field(b"".join(self._line))
             self._line.clear()

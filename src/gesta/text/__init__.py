@@ -1,4 +1,4 @@
-"""Texts: secrets are taken out of them, what cannot be seen in them is marked, and JSON is found in them."""
+"""Texts: removes secrets from them, marks invisible characters in them, and finds JSON in them."""
 
 ORDER = (
     "redactor",

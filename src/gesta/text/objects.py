@@ -1,10 +1,10 @@
-r"""JSON objects in a text are found in one walk, whatever stands around them.
+r"""Finds the JSON objects in a text in one pass, whatever text is around them.
 
-A brace starts an object only if what follows looks like a member of one: a quote, a word and a colon, or the closing
-brace; so sets, templates and most code in prose are passed over. Objects inside an object are its own. Raw line ends
-in strings are taken, and Python's quotes and words, as models write them; nothing is guessed: what nobody can read says
-why, and nothing inside it counts, since acting on a part of what was meant is worse than asking again. No text costs
-more than its length.
+A brace starts an object only if the next characters look like a member of one: a quote, a word and a colon, or the
+closing brace. So sets, templates and most code in prose are skipped. Objects inside an object are not found separately.
+Raw line ends in strings are accepted, and so are Python's quotes and words, as models write them. Nothing is guessed:
+an object that cannot be read has a problem in place of a value, and no object inside it counts, since acting on a part
+of it is worse than asking again. The time is linear in the length of the text.
 """
 
 import json
@@ -14,21 +14,21 @@ from typing import Any
 from msgspec import Struct
 
 OPENING = re.compile(r"\{\s*+(?:[\"'}]|\w++\s*+:)")
-"""A brace that starts an object."""
+"""The beginning of an object: a brace with the characters after it."""
 TOKEN = re.compile(r'[{}]|"(?:[^"\\]*+(?:\\.[^"\\]*+)*+")?', re.DOTALL)
-"""What tells where an object ends: braces, and strings, which may hold more of them; a quote alone never ends."""
+"""Tokens that decide where an object ends: braces, and strings, which may hold braces; a lone quote never ends."""
 PYTHON = re.compile(r"""("(?:[^"\\]|\\.)*+"?)|'((?:[^'\\]|\\.)*+)'?|\b(True|False|None)\b""", re.DOTALL)
-"""What Python writes otherwise than JSON: strings in single quotes, and three words; JSON's strings are as they are."""
+"""What Python writes unlike JSON: strings in single quotes, and three words. JSON's strings are matched and left."""
 QUOTE = re.compile(r"""\\(.)|\"""", re.DOTALL)
-"""What may have to be written otherwise in a string of Python's."""
+"""Characters of a Python string that JSON may write in another way."""
 DECODER = json.JSONDecoder(strict=False)
 LEVELS = 500
-"""That may lie in each other. A bound of our own, below that of every Python: each has another one."""
+"""The most levels of nesting. This limit is below that of every Python, because those limits differ."""
 TRAILING = {
     ("Expecting property name enclosed in double quotes", "}"): "Illegal trailing comma before end of object",
     ("Expecting value", "]"): "Illegal trailing comma before end of array",
 }
-"""What Python says before 3.13, and of which character; what it says since."""
+"""The decoder's message before Python 3.13, with the character at its place, and its message since."""
 UNCLOSED = "it is not closed"
 DEEP = "it is nested too deeply"
 LONG = "a number in it has too many digits"
@@ -38,16 +38,16 @@ class TextObject(Struct, frozen=True):
     """One object in a text, or a text that looks like one."""
 
     start: int
-    """Of its first brace, in characters."""
+    """Place of the first brace, in characters."""
     end: int
-    """After its last; of one that is not closed, the end of the text: whatever follows may be a part of it."""
+    """Place after the last brace. If the object is not closed, the end of the text: all of that may be a part of it."""
     value: dict[str, Any] | None
     problem: str | None
-    """Why it has no value."""
+    """The reason why the object has no value."""
 
 
 def objects(text: str) -> list[TextObject]:
-    """Find the JSON objects in a text that lie in no other, in order. Cost: the length of the text."""
+    """Return the JSON objects in a text that are not inside another one, in order. Cost: the length of the text."""
     found: list[TextObject] = []
     end, clean = 0, True
     while opening := OPENING.search(text, end):
@@ -65,7 +65,7 @@ def objects(text: str) -> list[TextObject]:
 
 
 def _piece(text: str, start: int) -> TextObject:
-    """Return the object between two braces. A failure costs no more than the length of that text."""
+    """Return the object that begins at a brace. A failure costs no more than the length of the object's text."""
     end = _closing_brace(text, start)
     if end is None:
         return TextObject(start, len(text), None, UNCLOSED)
@@ -80,7 +80,7 @@ def _piece(text: str, start: int) -> TextObject:
 
 
 def _rewritten(found: re.Match[str]) -> str:
-    """Write a token of Python's as JSON."""
+    """Return a Python token as JSON."""
     if found[3]:
         return {"True": "true", "False": "false"}.get(found[3], "null")
     if found[1]:
@@ -89,7 +89,7 @@ def _rewritten(found: re.Match[str]) -> str:
 
 
 def _text_object(text: str, start: int, end: int, value: dict[str, Any]) -> TextObject:
-    """Return an object that could be read, without its value if it is too deep."""
+    """Return an object that could be read, without its value if it is nested too deeply."""
     if text.count("{", start, end) + text.count("[", start, end) > LEVELS:
         level: list[Any] = [value]
         for _ in range(LEVELS):
@@ -112,7 +112,7 @@ def _problem(wrong: Exception) -> str:
 
 
 def _closing_brace(text: str, start: int) -> int | None:
-    """Return where the JSON object that begins at `start` ends, by its braces; `None` if it does not end."""
+    """Return the place after the object that begins at `start`, found by its braces; `None` if it does not end."""
     depth = 0
     for token in TOKEN.finditer(text, start):
         match token[0]:

@@ -1,9 +1,9 @@
-"""Keeps the secrets of this process out of all that is written down, shown or raised.
+"""Keeps the secrets of this process out of all text that is written, shown or raised.
 
-A secret is known by its value, so it is found wherever it stands, also in part of another text, and in the forms in
+A secret is known by its value, so it is found wherever it is, also inside another text, and in the forms in
 which servers and libraries repeat it: escaped in JSON, HTML or a URL, in base64, or masked (`sk-ab...yz`). Which
-secrets a process has is a fact about the process, so the one table of them, `SECRETS`, is module state. Texts of fewer
-than `LEAST` characters are never looked for, since they would blank out ordinary words.
+secrets a process has is a fact about the process, so their one table, `SECRETS`, is module state. Texts of fewer
+than `LEAST` characters are never searched for, since that would remove ordinary words.
 """
 
 import html
@@ -15,9 +15,9 @@ from contextlib import suppress
 from urllib.parse import quote, quote_plus, unquote
 
 LEAST = 8
-"""Characters of a secret, at least."""
+"""The fewest characters of a text that counts as a secret."""
 LONG_TEXT = 4 << 20
-"""Characters of a text, beyond which masked forms are not looked for: it would take seconds."""
+"""The most characters of a text in which masked forms are searched for; in a longer text that would take seconds."""
 EDGE = 24  # characters at each end that a masked form may show, and at most half of the secret
 STARS = "*•●█·∙#"
 DOTS = STARS + ".…"
@@ -43,14 +43,14 @@ NAMED: tuple[tuple[re.Pattern[str], str], ...] = (
     ),
     (re.compile(r"(\b(?:[A-Z][A-Z0-9]*_)+(?:KEY|TOKEN|SECRET|PASSWORD)=)[^\s'\"]+"), r"\1***"),
 )
-"""What is a secret by where it stands, in addresses and messages: passwords and keys in URLs, headers, variables."""
+"""Patterns of secrets that are known by their place: passwords and keys in URLs, headers and variables."""
 SLASHES = r"\\{0,15}"  # of escapes inside escapes; each run is bounded, so that looking takes a time linear in the text
 BASE64 = {"+": "(?:[+-]|%2[Bb])", "/": rf"(?:{SLASHES}/|_|%2[Ff])"}
 SHORT = {"\n": "n", "\r": "r", "\t": "t", "\b": "b", "\f": "f"}
 
 
 class Secrets:
-    """The secrets of a process, by value, and what finds them in a text."""
+    """The secrets of a process, by value, and the search for them in a text."""
 
     def __init__(self) -> None:
         self._known: dict[str, str] = {}
@@ -60,7 +60,7 @@ class Secrets:
         self._runs: tuple[str, ...] = ()
         self._marks: dict[str, str] = {}
         self.search: Callable[[str], re.Match[str] | None] | None = None
-        """Finds the first secret in a text; `None` as long as there are no secrets, so that nothing is looked for."""
+        """Finds the first secret in a text; `None` while there are no secrets, so that no text is searched."""
 
     def add(self, name: str, value: str) -> None:
         """Add a secret. A value of fewer than `LEAST` characters is not added. Cost: 1 us if the secret is known."""
@@ -117,7 +117,7 @@ class Secrets:
         return data if clean is text else clean.encode("utf-8", "surrogateescape")
 
     def message(self, text: str) -> str:
-        """Return a message or an address without secrets, also those that are known by where they stand alone."""
+        """Return a message or an address without the known secrets and without those that only their place shows."""
         for pattern, clean in NAMED:
             text = pattern.sub(clean, text)
         return self.text(text)
@@ -134,7 +134,7 @@ class Secrets:
         return None if found is None else self._names[int((found.lastgroup or "s0")[1:])]
 
     def unfinished(self, text: str) -> int:
-        """Return the place at the end of a text where a secret may begin that is not complete yet."""
+        """Return the place where an incomplete secret may begin at the end of a text; its length without one."""
         if self.search is None:
             return len(text)
         self.search("")
@@ -192,13 +192,13 @@ class Secrets:
 
 
 class Flow:
-    """A text that comes in pieces, without secrets: what may be the beginning of one waits for what follows."""
+    """A text that comes in pieces, without secrets. An end that may begin a secret is held until the next piece."""
 
     def __init__(self, secrets: Secrets) -> None:
         self._secrets, self._held = secrets, ""
 
     def feed(self, text: str, *, last: bool = False) -> str:
-        """Add a piece of text, and return the part of the text that can be shown by now."""
+        """Add a piece of text, and return the part of the text that can be shown now."""
         if self._secrets.search is None and not self._held:
             return text
         text = self._held + text
@@ -224,7 +224,7 @@ def scrub(error: BaseException | None) -> None:
 
 
 def worded(value: str) -> bool:
-    """Return whether a value is no more than words or a number, or names a file: a setting, and no secret."""
+    """Return whether a value is only words, a number or a path, and so a setting and no secret."""
     value = value.strip()
     return (
         bool(re.fullmatch(r"[a-z]+(?:[-_ ][a-z]+)*|[A-Z]+(?:[-_ ][A-Z]+)*|[\d.]+|[~/.][\w./ -]*", value))
@@ -233,7 +233,7 @@ def worded(value: str) -> bool:
 
 
 def _forms(value: str) -> str:
-    """Return a pattern for all forms of a secret."""
+    """Return a pattern for all forms in which a secret may be repeated."""
     forms = ["".join(map(_character, re.findall(r"\\+|[^\\]", value)))]
     forms += ["".join(BASE64.get(sign, sign) for sign in core) for core in _cores(value)]
     head, tail = _head(value, 2), _tail(value, 2)
@@ -246,7 +246,7 @@ def _forms(value: str) -> str:
 
 
 def _head(value: str, least: int) -> str:
-    """Return a pattern for a minimum number of first characters; empty if stars or dots are among them."""
+    """Return a pattern for at least `least` first characters; empty if stars or dots come before that many."""
     signs = list(map(_character, re.split(EDGES, value[: min(EDGE, len(value) // 2)])[0]))
     if len(signs) < least:
         return ""
@@ -254,7 +254,7 @@ def _head(value: str, least: int) -> str:
 
 
 def _tail(value: str, least: int) -> str:
-    """Return a pattern for a minimum number of last characters; empty if stars or dots are among them."""
+    """Return a pattern for at least `least` last characters; empty if stars or dots come after that many."""
     signs = list(map(_character, re.split(EDGES, value[-min(EDGE, len(value) // 2) :])[-1]))
     if len(signs) < least:
         return ""
@@ -263,7 +263,7 @@ def _tail(value: str, least: int) -> str:
 
 
 def _character(sign: str) -> str:
-    """Return a pattern for a character, as it is and escaped. Backslashes in a row count as one."""
+    """Return a pattern for a character, plain or escaped. A run of backslashes counts as one character."""
     if sign[0] == "\\":
         count = len(sign)
         escaped = (r"\\{1,15}u005[Cc]", "%5[Cc]", "&#92;", "&#[xX]5[Cc];")
@@ -288,19 +288,19 @@ def _character(sign: str) -> str:
 
 
 def _longest(form: str) -> str:
-    """Return the longest part of a form that stands in a text as it is, however the rest is escaped."""
+    """Return the longest part of a form that no escape changes, however the rest is escaped."""
     return max(re.findall("[A-Za-z0-9_]+", form), key=len, default="")
 
 
 def _cores(value: str) -> Iterable[str]:
-    """Yield what stands for a secret in base64, whichever bytes stand before and after it."""
+    """Yield the base64 text of a secret, for each place at which it may begin among other bytes."""
     data = value.encode("utf-8", "surrogatepass")
     for before, first in ((0, 0), (1, 2), (2, 3)):
         yield b64encode(bytes(before) + data).decode()[first : (before + len(data)) * 8 // 6]
 
 
 def _written(value: str) -> Iterable[str]:
-    """Yield the forms of a secret that a stream may be in the middle of."""
+    """Yield the forms of a secret that may be cut at the end of a piece of a stream."""
     yield value
     yield from (html.escape(value), html.escape(value, quote=False))
     with suppress(UnicodeEncodeError):
@@ -316,4 +316,4 @@ def _written(value: str) -> Iterable[str]:
 
 
 SECRETS = Secrets()
-"""Those of this process."""
+"""The secrets of this process."""

@@ -1,8 +1,8 @@
-"""Shows a person every character of a text, also those that are invisible or look like others.
+"""Shows every character of a text to a person, also those that are invisible or look like others.
 
-`visible` puts `<U+202E>` in place of what is invisible, steers a terminal, turns text around, or looks like an ordinary
-letter or digit but is not: a letter of another script inside a word, a script of which only letters stand there that
-look Latin, a mathematical or full-width letter. `remarks` says in words what was found.
+`visible` writes `<U+202E>` in place of a character that is invisible, controls a terminal, reverses the text, or looks
+like an ordinary letter or digit but is another: a letter of another script inside a word, a letter of a script of which
+the text has only letters that look Latin, a mathematical or full-width letter. `remarks` describes them in words.
 """
 
 import re
@@ -16,17 +16,17 @@ BLANK = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\ufffc\U00016fe4\U0001d159"
     "\U000e0000-\U000e0fff]"
 )
-"""Characters that show nothing, though their class says that they are letters, marks or symbols."""
+"""Characters that show nothing, though their Unicode class is letter, mark or symbol."""
 UNSEEN = ("Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp", "Zs")
 CJK = ("BOPOMOFO", "CJK", "HALFWIDTH", "HANGUL", "HIRAGANA", "IDEOGRAPHIC", "KATAKANA", "KATAKANA-HIRAGANA")
-"""Scripts that stand beside Latin letters in ordinary words, and whose letters look like no Latin letter."""
+"""Scripts that ordinary words mix with Latin letters, and whose letters look like no Latin letter."""
 LOOKS_LATIN = {
     "CYRILLIC": "абеорсухіјѕһԁԛԝӏьАВЕКМНОРСТУХІЈЅҺԚԜӀЬԍг",
     "GREEK": "ικνουΑΒΕΖΗΙΚΜΝΟΡΤΥΧϲϳ",
     "ARMENIAN": "ագհյոսցօՏՍՕԼ",
     "CHEROKEE": "".join(map(chr, range(0x13A0, 0x13F6))),
 }
-"""Letters that most typefaces draw as a Latin one, or nearly so."""
+"""Letters that most typefaces draw like a Latin letter, or nearly so."""
 
 
 def visible(text: str) -> str:
@@ -40,7 +40,7 @@ def visible(text: str) -> str:
 
 
 def visible_value(value: Any) -> Any:
-    """Return a JSON value with each text and key in it as `visible` gives it. Cycles and depth are for the caller."""
+    """Return a JSON value with each text and key in the form of `visible`. The caller limits cycles and depth."""
     match value:
         case str():
             return visible(value)
@@ -53,7 +53,7 @@ def visible_value(value: Any) -> Any:
 
 
 def remarks(value: Any) -> list[str]:
-    """Return remarks on the texts in a value that a person should read before deciding, each once."""
+    """Return remarks, each once, on texts in a value that a person should know before deciding."""
     found: dict[str, None] = {}
     for text in _texts(value):
         for word in _words(text):
@@ -71,14 +71,14 @@ def remarks(value: Any) -> list[str]:
 
 
 def unseen(sign: str) -> bool:
-    """Return whether a character is invisible or steers a terminal; space, line end and tab are neither."""
+    """Return whether a character is invisible or controls a terminal; space, line end and tab do neither."""
     if sign in " \n\t":
         return False
     return unicodedata.category(sign) in UNSEEN or BLANK.match(sign) is not None
 
 
 def _strange(text: str) -> set[int]:
-    """Find the places of letters and digits that are not what they look like."""
+    """Return the places of letters and digits that are not what they look like."""
     alike = _lookalike_scripts(text)
     strange = {place for place, sign in enumerate(text) if _copies(sign) or _script(sign) in alike}
     for word in _words(text):
@@ -91,7 +91,7 @@ def _strange(text: str) -> set[int]:
 
 
 def _odd_digits(word: list[tuple[int, str]]) -> list[int]:
-    """Return the places of digits of other scripts that stand beside ordinary ones."""
+    """Return the places of a word's digits of other scripts, if the word has ASCII digits too."""
     digits = [(place, sign) for place, sign in word if sign.isdecimal()]
     odd = [place for place, sign in digits if not sign.isascii()]
     return odd if len(odd) < len(digits) else []
@@ -109,7 +109,7 @@ def _joins(sign: str) -> bool:
 
 
 def _script(sign: str) -> str | None:
-    """Return the script of a letter, or of a digit that is not ASCII; `None` where it mixes with any other."""
+    """Return the script of a letter, or of a digit that is not ASCII; `None` if it may mix with any other."""
     if sign.isascii():
         return "LATIN" if sign.isalpha() else None
     if not sign.isalpha() and not sign.isdecimal():
@@ -120,7 +120,7 @@ def _script(sign: str) -> str | None:
 
 
 def _lookalike_scripts(text: str) -> set[str]:
-    """Return the scripts of which the text holds only letters that look Latin."""
+    """Return the scripts of which a text holds only letters that look Latin."""
     if text.isascii():
         return set()
     letters: dict[str, set[str]] = {}
@@ -131,7 +131,7 @@ def _lookalike_scripts(text: str) -> set[str]:
 
 
 def _copies(sign: str) -> bool:
-    """Return whether a character is another form of an ASCII letter or digit, as of mathematics or full width."""
+    """Return whether a character is another form of an ASCII letter or digit, such as a mathematical one."""
     if sign.isascii() or not (unicodedata.category(sign) in ("Lu", "Ll") or sign.isdecimal()):
         return False
     plain = unicodedata.normalize("NFKC", sign)

@@ -1,6 +1,6 @@
-"""Langroid: chat agents and tasks, their tools as messages, the documents that pass between them.
+"""Langroid's interface: chat agents and tasks, tools as messages, and the documents that agents and tasks exchange.
 
-`import gesta.compat.langroid as lr` has the names that `import langroid as lr` has, as far as they are taken.
+`import gesta.compat.langroid as lr` offers the names of `import langroid as lr`, as far as Gesta has them.
 """
 
 from gesta.compat.langroid import agent, exceptions, language_models, mytypes, utils

@@ -1,8 +1,8 @@
 """A batch runs a copy of a task or of an agent for each of many items; the results have the order of the items.
 
-Each copy is a run of its own. With a name, the batch is a session of the record, and what an item asks is a turn under
-a key of that name. So a batch whose process died is called again with the same name: results that are on record are
-read, runs that were broken off go on, and no effect happens twice.
+Each copy has a run of its own. A batch with a name has a session of that name, and the turn of each item has a key made
+of the name and the item's place. So if the process dies, call the batch again with the same name: results on record are
+read, interrupted runs go on, and no effect happens twice.
 """
 
 import inspect
@@ -28,7 +28,7 @@ DoTask = Callable[[Any, int], Awaitable[Any]]
 
 
 class ExceptionHandling(StrEnum):
-    """What becomes of an item that failed."""
+    """How a batch treats an item that failed."""
 
     RAISE = "raise"
     """Its exception ends the batch."""
@@ -43,30 +43,30 @@ def same(result: Any) -> Any:
 
 
 class Batch(Struct, frozen=True, kw_only=True, metaclass=Spelled):
-    """How the items of a batch are worked on: where an event loop is running, `await Batch(...).tasks(...)`."""
+    """The settings of a batch; in a running event loop, write `await Batch(...).tasks(...)`."""
 
     input_map: Map = str
-    """Makes of an item what its task or agent is given."""
+    """Function that turns an item into the message for its task or agent."""
     output_map: Map = same
-    """Makes of a result the result of the item; is not called for an item that failed."""
+    """Function that turns a task's result into the result of the item; it is not called for an item that failed."""
     stop_on_first_result: bool = False
-    """Whether the first result that is not `None` ends the batch; all items of a part are then worked on at once."""
+    """Whether the first result that is not `None` ends the batch; then all items of a part run at the same time."""
     sequential: bool = True
-    """Whether one item is worked on after the other."""
+    """Whether the items run one after the other."""
     batch_size: int | None = None
-    """Items of a part; each part is finished before the next begins. `None` for one part."""
+    """Number of items in a part; each part ends before the next part begins. `None` for one part."""
     turns: int = -1
-    """Steps of each task at most; -1 for any number."""
+    """Largest number of steps of each task; -1 for any number."""
     handle_exceptions: ExceptionHandling | bool = ExceptionHandling.RAISE
     """False stands for `RAISE`, True for `RETURN_NONE`."""
     max_cost: float = 0.0
-    """US dollars that each task may cost at most; 0 for any sum."""
+    """Limit in US dollars for each task; 0 for no limit."""
     max_tokens: int = 0
-    """Tokens of each task at most; 0 for any number."""
+    """Limit of tokens for each task; 0 for no limit."""
     max_concurrency: int | None = None
-    """Items that are worked on at a time at most, where they are not worked on one after the other."""
+    """Largest number of items that run at the same time, unless they run one after the other; `None` for no limit."""
     name: str = ""
-    """A batch of that name that was broken off goes on, where its tasks have a record that lasts."""
+    """Name of the batch; an interrupted batch of the same name goes on if its record outlives the process."""
 
     async def tasks(self, gen_task: GenTask, items: Sequence[Any]) -> list[Any]:
         """Run the task that `gen_task` makes for each item, such as `task.clone`.
@@ -76,10 +76,10 @@ class Batch(Struct, frozen=True, kw_only=True, metaclass=Spelled):
             items: anything that `input_map` takes.
 
         Returns:
-            The results in the order of the items; `None` where there is none.
+            The results in the order of the items; `None` for an item without a result.
 
         Raises:
-            GestaError: a task failed or waits for somebody, where that is to be raised.
+            GestaError: a task failed, or waits for a person or an event, and `handle_exceptions` is `RAISE`.
         """
         copies = Copies(gen_task, self)
         try:
@@ -92,7 +92,7 @@ class Batch(Struct, frozen=True, kw_only=True, metaclass=Spelled):
 
         Raises:
             ValueError: the method is not asynchronous.
-            GestaError: a call failed or waits for somebody, where that is to be raised.
+            GestaError: a call failed, or waits for a person or an event, and `handle_exceptions` is `RAISE`.
         """
         name = method.__name__
         if not inspect.iscoroutinefunction(method):
@@ -106,7 +106,7 @@ class Batch(Struct, frozen=True, kw_only=True, metaclass=Spelled):
         return await self.tasks(one, items)
 
     async def each(self, inputs: Sequence[Any], do: DoTask, copies: "Copies | None" = None) -> list[Any]:
-        """Await `do(input, place)` for each input; see `tasks`."""
+        """Return the result of `await do(input, place)` for each input; see `tasks`."""
         results: list[Any] = []
         size = self.batch_size or len(inputs) or 1
         for start in range(0, len(inputs), size):
@@ -169,7 +169,7 @@ class Copies:
         return f"{self._batch.name}-{i}" if self._batch.name else None
 
     async def run(self, given: Any, i: int) -> Any:
-        """Run the task of an item, or go on with it."""
+        """Run the task of an item, or go on with its interrupted turn."""
         batch = self._batch
         limits = batch.turns, None, batch.max_cost, batch.max_tokens
         return await self[i].run_async(given, *limits, batch.name, key=self._key(i))
@@ -185,41 +185,41 @@ class Copies:
         return turn is not None and turn.reason is not None
 
     async def cancel(self, i: int) -> None:
-        """End the run of an item, which nobody waits for any more."""
+        """Cancel the open turn of an item whose result is no longer needed."""
         record, run = await self._place(i)
         if (await record.state(run)).open:
             await record.cancel(run, by="batch")
 
     async def rest(self) -> None:
-        """Free what models hold that belongs to this event loop."""
+        """Close the models of the tasks, whose connections belong to this event loop."""
         for home in {task.chat.home for task in self._made.values()}:
             await home.rest()
 
 
 class OneResponse(Task, eq=False):
-    """A task that is one call of a method of its agent."""
+    """A task with one step, which calls a method of its agent."""
 
     method: str = "llm_response_async"
 
     async def step_async(self) -> None:
-        """Call the method."""
+        """Call the method; its answer becomes the result."""
         self.steps += 1
         respond = getattr(self.chat, self.method)
         self.chat.entity_responders_async = lambda: [(Entity.LLM, respond)]  # type: ignore[method-assign]
         self.pending_message = await self._response(Entity.LLM)
 
     def done(self, result: Any = None, r: Any = None) -> tuple[bool, StatusCode]:
-        """Return that it is done."""
+        """Return True and the status: the task is done after its one step."""
         del result, r
         return True, StatusCode.STALLED if self.pending_message is None else StatusCode.DONE
 
     def result(self, status: StatusCode | None = None) -> ChatDocument | None:
-        """Return what the method returned."""
+        """Return the answer of the method."""
         del status
         return self.pending_message
 
     def _interpret(self, doc: ChatDocument) -> None:
-        """Leave a message that steers a task as it is."""
+        """Do nothing: a message that steers a task is returned as it is."""
 
 
 def run_batch_task_gen(
@@ -239,7 +239,7 @@ def run_batch_task_gen(
     max_concurrency: int | None = None,
     name: str = "",
 ) -> list[Any]:
-    """Run the task that `gen_task` makes for each item; see `Batch.tasks`. Nothing is printed, so `message` is not."""
+    """Run the task that `gen_task` makes for each item; see `Batch.tasks`. Nothing is printed, nor is `message`."""
     del message
     batch = Batch(
         input_map=input_map,
@@ -326,7 +326,7 @@ def llm_response_batch(
     *,
     name: str = "",
 ) -> list[Any]:
-    """Return what the model of an agent answers to each item; see `run_batch_agent_method`."""
+    """Return the answers of an agent's model to all items; see `run_batch_agent_method`."""
     stop, responds = stop_on_first_result, agent.llm_response_async
     return run_batch_agent_method(
         agent, responds, items, input_map, output_map, sequential, stop, batch_size=batch_size, name=name
@@ -344,7 +344,7 @@ def agent_response_batch(
     *,
     name: str = "",
 ) -> list[Any]:
-    """Return what an agent's tools give for each item; see `run_batch_agent_method`."""
+    """Return the results of an agent's tools for all items; see `run_batch_agent_method`."""
     stop, responds = stop_on_first_result, agent.agent_response_async
     return run_batch_agent_method(
         agent, responds, items, input_map, output_map, sequential, stop, batch_size=batch_size, name=name
@@ -362,7 +362,7 @@ def run_batched_tasks(
     message_template: str = "",
     message: str | None = None,
 ) -> list[Any]:
-    """Await `do_task(input, place)` for each input; nothing of that is on record. Nothing is printed."""
+    """Return the result of `do_task(input, place)` for each input. Nothing is put on record, and nothing is printed."""
     del message_template, message
     batch = Batch(
         batch_size=batch_size,
@@ -380,7 +380,7 @@ def run_batch_function(
     sequential: bool = True,  # noqa: FBT001, FBT002
     batch_size: int | None = None,
 ) -> list[Any]:
-    """Return `function(item)` for each item, or call it in threads; nothing of that is on record."""
+    """Return `function(item)` for each item; the calls run in threads unless `sequential`. Nothing is put on record."""
     if sequential:
         return [function(item) for item in items]
 

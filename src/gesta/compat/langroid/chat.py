@@ -1,4 +1,4 @@
-"""A chat agent remembers: its model is asked with all that was said in its run."""
+"""A chat agent has a memory: each request shows its model the history of the agent's run."""
 
 import copy
 import os
@@ -25,7 +25,7 @@ __all__ = ["ChatAgent", "ChatAgentConfig", "ChatDocument", "Entity"]
 
 
 class ChatAgent(Agent):
-    """A handle on an agent and a run."""
+    """A handle on an agent and its run, whose history the model is shown."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class ChatAgent(Agent):
         session: str = "",
     ) -> None:
         self._lent: tuple[frozenset[str], frozenset[str]] = (frozenset(), frozenset())
-        """Tools that are used, and handled, only while they are the form of the answers."""
+        """Names of tools that are used, and handled, only while `set_output_format` demands it."""
         super().__init__(config, record=record, session=session)
         for role, message in [(each.role, each.text) for each in task or ()]:
             if role == "system":
@@ -45,7 +45,7 @@ class ChatAgent(Agent):
                 self.config.user_message = message
 
     def llm_response(self, message: Said = None) -> ChatDocument | None:
-        """Return the model's answer to a message, or to what is in the history; `None` where it has nothing to say."""
+        """Return the model's answer to a message, or to the history as it is; `None` if there is no answer."""
         return self.wait_for(lambda: self.llm_response_async(message), "llm_response_async")
 
     async def llm_response_async(self, message: Said = None) -> ChatDocument | None:
@@ -54,7 +54,7 @@ class ChatAgent(Agent):
 
     @staticmethod
     def from_id(id: str) -> "ChatAgent":
-        """Raise GestaError: agents are not registered, and the record has what they said."""
+        """Raise GestaError: agents have no registry, and their messages are on record."""
         raise GestaError(f"No agent is kept under an id, found {id!r}. Keep the agent; its record has what it said.")
 
     def set_output_format(
@@ -64,13 +64,13 @@ class ChatAgent(Agent):
         use: bool | None = None,  # noqa: FBT001
         handle: bool | None = None,  # noqa: FBT001
     ) -> None:
-        """Hold the model to a type from its next answer on; `None` for any text.
+        """Set the type that the model's answers must have from now on; `None` for any text.
 
         Args:
-            output_type: a type, or a class of tool messages, which is then the tool that the model must use.
-            force_tools: whether it must; by default it must.
-            use: whether the model may use that tool; by default it may.
-            handle: whether the agent handles it; by default it does.
+            output_type: a type, or a class of tool messages; then the model must use that tool.
+            force_tools: whether the model must use the tool; true by default.
+            use: whether the model may use the tool; true by default.
+            handle: whether the agent handles the tool; true by default.
         """
         self.llm_tools_usable -= self._lent[0]
         self.llm_tools_handled -= self._lent[1]
@@ -85,9 +85,9 @@ class ChatAgent(Agent):
             self._lent = frozenset(self.llm_tools_usable - known[0]), frozenset(self.llm_tools_handled - known[1])
 
     async def rewind(self, doc: ChatDocument) -> None:
-        """Put a text in place of what the model said before, and hide all that came after, as the document's tool says.
+        """Replace an earlier message of the model, and hide all messages after it, as the document's tool demands.
 
-        Other agents keep what they said and were told. A number that is too large is an answer to the model.
+        The histories of other agents do not change. If the number is too large, the model is told so.
         """
         tool, doc.tool_messages = doc.tool_messages[0], []
         async with self.working() as context:
@@ -107,7 +107,7 @@ class ChatAgent(Agent):
             doc.content, doc.metadata.id, doc.metadata.oai_tool_id = tool.content, kept.id, ""
 
     def _steered(self, message: ToolForm, chat_doc: ChatDocument | None = None) -> ChatDocument:
-        """Make the document that a message makes of one, or of what is in the history where that is itself in it."""
+        """Return the document that a steering message makes of `chat_doc`, or of the history if `chat_doc` holds it."""
         doc, effect = self.create_agent_response(tool_messages=[message]), effect_of(message)
         assert effect is not None
         held = chat_doc is None or any(type(each) is type(message) for each in self.get_tool_messages(chat_doc))
@@ -126,7 +126,7 @@ class ChatAgent(Agent):
         return doc
 
     def __getitem__(self, output_type: Any) -> Self:
-        """Return the same agent, in the same run, whose answers are of a type: `agent[int]`."""
+        """Return a copy of the agent in the same run whose answers have a type: `agent[int]`."""
         other = copy.copy(self)
         other.own_tools()
         other.set_output_format(output_type)
@@ -141,7 +141,7 @@ class ChatAgent(Agent):
         return self.wait_for(lambda: self.llm_response_forget_async(message), "llm_response_forget_async")
 
     async def _spoken(self, message: Said) -> ChatDocument | None:
-        """Return the model's answer to a message; from a run beside while a tool is at work: its call has no result."""
+        """Return the model's answer; while a tool runs, from another run, since its call has no result yet."""
         context = self._context
         if context is None or not context.handling:
             return await super()._spoken(message)
@@ -154,7 +154,7 @@ class ChatAgent(Agent):
     async def llm_response_messages_async(
         self, messages: Sequence[Message], output_len: int | None = None, tool_choice: Any = "auto"
     ) -> ChatDocument | None:
-        """Return the model's answer to a list of messages, in a run beside its own; the first may be a system message.
+        """Return the model's answer to a list of messages, in a separate run; the first may be a system message.
 
         Args:
             output_len: longest answer in tokens; `None` for the provider's default.
@@ -165,7 +165,7 @@ class ChatAgent(Agent):
     async def _beside(
         self, messages: Sequence[Message], output_len: int | None = None, tool_choice: Any = "auto", name: str = ""
     ) -> ChatDocument | None:
-        """Return the model's answer to a list of messages; `name` sets its run apart from others at the same time."""
+        """Return the model's answer to a list of messages; `name` separates its run from other such runs."""
         other, calls = self.clone(0), dict[str, int]()
         other.config = msgspec.structs.replace(
             self.settings, name="-".join(filter(None, [self.name, "messages", name]))

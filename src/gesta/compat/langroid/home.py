@@ -1,6 +1,6 @@
-"""Where the runs of a chat agent lie: a record and a session; without a record, one of its own in memory.
+"""A home is the record and the session that hold a chat agent's runs; by default, the record is a new one in memory.
 
-The one file of this folder that opens a record, and so the one that imports the edge that knows how.
+No other module of this folder opens a record, so no other module imports `gesta.address`.
 """
 
 import os
@@ -25,12 +25,12 @@ T = TypeVar("T")
 
 
 def _close(store: Store) -> None:
-    """Close a store that nobody uses any more, at the latest when the program ends."""
+    """Close the store of a record that is no longer used, or when the program ends."""
     drive(store.close())
 
 
 class Home:
-    """A record and a session."""
+    """The record and the session of a chat agent."""
 
     def __init__(self, record: Record | str | None = None, session: str = "") -> None:
         self._given = record
@@ -48,21 +48,21 @@ class Home:
         return self._record
 
     async def rest(self) -> None:
-        """Free what models hold that belongs to this event loop."""
+        """Close the models of the record, whose connections belong to this event loop."""
         models, self._models = list(self._models.values()), self._models
         self._models.clear()
         for made in models:
             await getattr(made, "aclose", anyio.lowlevel.checkpoint)()
 
     def end_now(self, work: Coroutine[Any, Any, T], twin: str) -> T:
-        """Do work on the record alone, also where an event loop is running if the record is its own; see `wait_for`."""
+        """Run work that awaits only the record; if the home opened the record, also while an event loop is running."""
         return self.wait_for(lambda: work, twin) if isinstance(self._given, Record) else drive(work)
 
     def wait_for(self, work: Callable[[], Awaitable[T]], twin: str, token: Any = None) -> T:
-        """Do asynchronous work in an event loop of its own, or from a thread in the loop of a run.
+        """Run asynchronous work in a new event loop, or from a thread in the event loop of a run.
 
         Args:
-            token: of that loop.
+            token: token of the run's event loop; `None` for a new event loop.
 
         Raises:
             GestaError: an event loop is running in this thread; `twin` names what to await there.
@@ -86,7 +86,7 @@ class Home:
 
 
 async def kill_session(record: Record, session_id: str, task: str | None = None) -> None:
-    """Cancel the open turns of a session: of all its runs, or of a task and the runs below it."""
+    """Cancel the open turns in a session: those of all runs, or those of a task and the runs below it."""
     rows, ended = await record.store.runs(session_id), set[str]()
     for row in rows:  # parents come before what they called
         if task is not None and not (row.parent_run in ended or (row.parent_run is None and row.name == task)):

@@ -1,4 +1,4 @@
-"""A tool message on record: its name, where its class stands, and its arguments, from which it is made again."""
+"""Writes tool messages for the record, with tool, class and arguments, and makes the messages again from that."""
 
 import sys
 from collections.abc import Iterator, Mapping
@@ -12,7 +12,7 @@ from gesta.errors import BadTool, nearest
 
 
 def message_state(message: Any) -> dict[str, Any]:
-    """Write a message as JSON values; messages in a list of it stand apart, since their class is not the field's."""
+    """Return a message as JSON values; lists of messages in its fields are written with the class of each message."""
     values = values_of(message)
     inner = {key: value for key, value in values.items() if value and fits(value, list[ToolForm])}
     args = {key: value for key, value in arguments_of(message).items() if key not in inner}
@@ -23,11 +23,11 @@ def message_state(message: Any) -> dict[str, Any]:
 
 
 def message_of(state: Mapping[str, Any], tools: Mapping[str, type[ToolForm]]) -> Any:
-    """Make a message of what `message_state` gave.
+    """Return the message that `message_state` has written.
 
     Raises:
-        BadTool: its tool, or that of one inside it, is not among `tools`.
-        BadArguments: it no longer fits its class.
+        BadTool: the class of the message, or of a message inside it, is neither in `tools` nor loaded.
+        BadArguments: the arguments no longer fit the class.
     """
     name = state["request"]
     cls = tools.get(name) if name else None
@@ -49,12 +49,12 @@ def message_of(state: Mapping[str, Any], tools: Mapping[str, type[ToolForm]]) ->
 
 
 def _is_model(value: Any) -> bool:
-    """Return whether a value is of a pydantic model, in a field that says no type."""
+    """Return whether a value is an instance of a pydantic model."""
     return hasattr(type(value), "model_validate") and hasattr(type(value), "model_fields")
 
 
 def _modelled(value: Any, place: str) -> Any:
-    """Make a model of pydantic's of its JSON form; the form itself where the program does not have the class."""
+    """Return the pydantic model of a JSON form; the form itself if the program has no such class."""
     base = getattr(sys.modules.get("pydantic"), "BaseModel", None)
     cls = next((each for each in _loaded(base) if _place(each) == place), None) if base is not None else None
     made = None if cls is None else shaped(value, cls)
@@ -62,7 +62,7 @@ def _modelled(value: Any, place: str) -> Any:
 
 
 def _loaded(cls: type) -> Iterator[type]:
-    """Yield the classes of messages that the program has, newest first: one may be returned that is not enabled."""
+    """Yield the subclasses of a class that the program has loaded, newest first."""
     known: list[type] = cls.__subclasses__()
     for each in reversed(known):
         yield from _loaded(each)
@@ -70,10 +70,10 @@ def _loaded(cls: type) -> Iterator[type]:
 
 
 def _place(cls: type) -> str:
-    """Return where a class stands in the program."""
+    """Return the module and name of a class."""
     return f"{cls.__module__}.{cls.__qualname__}"
 
 
 def _open(cls: type) -> bool:
-    """Return whether messages of a class take more than its fields."""
+    """Return whether messages of a class accept keywords that are not fields."""
     return issubclass(cls, Struct) and bool(cls.__dictoffset__)

@@ -1,7 +1,7 @@
-"""What a message between responders is made of, and which tools are in it.
+"""Makes the documents that responders exchange, and reads the tool messages in documents and texts.
 
-Of a text that comes from outside, only tools that the model may use too are read, so nobody outside can set off a tool
-that is for programs. A document says whether its words come from outside, and so does whatever is made of it.
+From words that come from outside, only tools that the model may use are read. So nobody outside can start a tool that
+is meant for programs. A document is marked if its words come from outside, and so is each document made from it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -30,12 +30,12 @@ Said = str | ChatDocument | None
 
 
 def _made_by(e: Entity, method: Callable[Concatenate[Any, Entity, P], R]) -> Callable[Concatenate[Any, P], R]:
-    """Return a method of an entity's with the same parameters but that."""
+    """Return a method that calls `method` for one entity; all other parameters are the same."""
     return cast("Callable[Concatenate[Any, P], R]", partialmethod(method, e))
 
 
 class Messages(Histories):
-    """A chat agent's messages."""
+    """Makes and reads the messages of a chat agent."""
 
     def response_template(
         self,
@@ -55,9 +55,9 @@ class Messages(Histories):
         """Make a document as if it came from an entity; a person's words count as words from outside.
 
         Args:
-            content: a text, or any value, which is written as one.
-            recipient: name of whom it is for; empty for anybody.
-            tainted: whether words from outside are in it, whoever says it.
+            content: a text; any other value is kept in `content_any` and also written as text.
+            recipient: name of the responder that the document is for; empty for any responder.
+            tainted: whether words from outside are in the document, whoever its sender is.
         """
         if content is not None and not isinstance(content, str):
             content, content_any = observation_text(plain(content)), content
@@ -94,7 +94,7 @@ class Messages(Histories):
         chat_doc: ChatDocument | None = None,
         author_entity: Entity = Entity.AGENT,
     ) -> ChatDocument | None:
-        """Make a document of what a responder or handler gave; a tool message goes along as itself."""
+        """Return the value of a responder or a handler as a document, with a tool message among its `tool_messages`."""
         del orig_tool_name  # a tool's own message is told by the handler that returns it
         if msg is None or isinstance(msg, ChatDocument):
             return msg
@@ -116,11 +116,11 @@ class Messages(Histories):
         id2result: Mapping[str, str] | None,
         tool_calls: Sequence[OpenAIToolCall] | None = None,
     ) -> tuple[str, dict[str, str] | None, str | None]:
-        """Pair what came of tools with calls; see `gesta.compat.langroid.chat_document`."""
+        """Pair the results of tools with calls; see `gesta.compat.langroid.chat_document`."""
         return process_tool_results(results, id2result, tool_calls)
 
     def get_tool_messages(self, msg: Said, all_tools: bool = False) -> list[ToolForm]:  # noqa: FBT001, FBT002
-        """Return the tool messages of a message: those that this agent handles and that are for it, or all."""
+        """Return the tool messages in a message: all, or those that this agent handles and that are not for others."""
         if msg is None:
             return []
         if not isinstance(msg, ChatDocument):
@@ -131,25 +131,25 @@ class Messages(Histories):
         return [each for each in found if all_tools or self._is_mine(each)]
 
     def _filter_user_origin_tools(self, msg: Said, tools: Sequence[ToolForm]) -> list[ToolForm]:
-        """Leave out tools for programs where the words of a message come from outside."""
+        """Return the tools; if the message holds words from outside, only those that the model may use."""
         meta = msg.metadata if isinstance(msg, ChatDocument) else None
         outside = meta is not None and (meta.tainted or (meta.sender == Entity.USER and not meta.tools_from_agent))
         return [each for each in tools if not outside or facts_of(type(each)).name in self.llm_tools_usable]
 
     def _tools_in(self, msg: ChatDocument) -> list[ToolForm]:
-        """Read the tool messages of a document that does not have them as such."""
+        """Read the tool messages from the calls of a document, or else from its text."""
         called = self.get_function_call_class(msg)
         native = self.get_oai_tool_calls_classes(msg) or ([called] if called is not None else [])
         return native or self.get_json_tool_messages(msg.content)
 
     def get_json_tool_messages(self, input_str: str) -> list[ToolForm]:
-        """Return the tool messages that stand in a text as JSON."""
+        """Return the tool messages that a text holds, as JSON or in a form of a tool's own."""
         return [one.tool for one in attempts(input_str, self.llm_tools_map) if one.tool is not None]
 
     get_formatted_tool_messages = get_json_tool_messages
 
     def get_function_call_class(self, msg: ChatDocument) -> ToolForm | None:
-        """Return the tool message of a function call in the older form, if it is one."""
+        """Return the tool message in the `function_call` of a document; `None` if no known tool fits the call."""
         if msg.function_call is None:
             return None
         tried = attempt(msg.function_call.name, msg.function_call.arguments or {}, self.llm_tools_map)
@@ -162,7 +162,7 @@ class Messages(Histories):
         return [one.tool for one in tried if one.tool is not None]
 
     def has_tool_message_attempt(self, msg: Said) -> bool:
-        """Return whether a message tries to use a tool, well or badly."""
+        """Return whether a message tries to use a tool, also if its call is not valid."""
         if isinstance(msg, ChatDocument):
             if msg.tool_messages or msg.oai_tool_calls or msg.metadata.calls:
                 return True
@@ -174,11 +174,11 @@ class Messages(Histories):
         return bool(self.get_tool_messages(msg, all_tools=True)) and not self.get_tool_messages(msg)
 
     def tool_validation_error(self, ve: Exception) -> str:
-        """Return the text that tells the model which fields of a tool message are wrong, and to send it again."""
+        """Return a text that names the wrong fields of a tool message, and asks the model to send the message again."""
         return str(ve)
 
     def _is_mine(self, message: ToolForm) -> bool:
-        """Return whether this agent handles a message, and it is for nobody else."""
+        """Return whether this agent handles a tool message, and the message names no other recipient."""
         name = facts_of(type(message)).name
         to = address_in(name, arguments_of(message), self.llm_tools_map)
         return name in self.llm_tools_handled and to in ("", self.name)

@@ -1,7 +1,7 @@
-"""Tool messages that steer a task instead of doing its work: done, pass on, send to somebody.
+"""Tool messages that steer a task instead of doing its work: they end the task, pass a message on, or send a text.
 
-They are data. What a task does on one stands in its `_effect`, a row of the table below, and a task needs to know no
-more of it. A model may use one only where it was enabled for that, those that say so never.
+Each message is data. Its `_effect`, a row of the table below, says what a task does with the message. A model may use
+a message only if its class was enabled for the model; a class with `_allow_llm_use = False` can not be enabled so.
 
                      ends        gives      to
     DoneTool         the task    content
@@ -28,29 +28,29 @@ from gesta.compat.langroid.tool_message import ToolForm, ToolMessage, ToolMeta
 from gesta.prompt.formatter import observation_text
 
 Text = Annotated[Any, Meta(extra_json_schema={"type": "string"})]
-"""A text; what else a model or a program gives becomes one."""
+"""A text; any other value that a model or a program gives becomes a text."""
 TO_WHOM = "Nobody is named whom this is for. Name the recipient with `add_recipient`, and do not repeat the text."
 UNSENT = "unsent"
-"""Source of a document that asks so."""
+"""The `source` of a document that asks the model with `TO_WHOM`."""
 EMPTY = "No text waits for a recipient: the content is empty. Send it with `recipient_message`."
 
 
 class Effect(Struct, frozen=True, kw_only=True):
-    """What a task does on a message."""
+    """What a task does with a message."""
 
     ends: Literal["", "task", "all"] = ""
-    """What it ends: its task (`task`), its task and all tasks above it (`all`), or nothing (empty)."""
+    """What the message ends: its task (`task`), its task and all tasks above it (`all`), or nothing (empty)."""
     gives: Literal["content", "pending", "itself", "rewind", "unsent"]
-    """Its `content` and `tools`, the message that waits for an answer, the tool message itself, its `content` in
-    place of what the model said before and of all that came after that, or what the model said last to nobody."""
+    """What goes on: `content` and `tools` of the message, the message that waits for an answer, the tool message
+    itself, its `content` in place of an older answer and all that followed, or the last text without a recipient."""
     to: str = ""
-    """Field that names who gets it."""
+    """The field of the message that names a recipient; empty if it has no such field."""
     speaker: Literal["Agent", "LLM"] = "Agent"
-    """As whose word it goes on."""
+    """The sender of the resulting document."""
 
 
 class Open(ToolMeta):
-    """A class that keeps keywords which are not fields as attributes."""
+    """A metaclass for which keywords that are not fields become attributes of an instance."""
 
     def __call__(cls, /, **fields: Any) -> Any:  # noqa: N805, D102 - of a metaclass
         known = set(cls.__struct_fields__)
@@ -60,7 +60,7 @@ class Open(ToolMeta):
 
 
 class Loose:
-    """Something with any attributes, which count as fields do."""
+    """A mixin whose `repr` and `==` cover attributes that are not fields."""
 
     __struct_fields__: ClassVar[tuple[str, ...]]
     __hash__ = None  # type: ignore[assignment]  # it can be changed
@@ -75,17 +75,17 @@ class Loose:
 
 
 class Steers:
-    """A message that steers a task, and can be carried out by hand as well."""
+    """A message that steers a task; a program can also carry the message out itself, with `response`."""
 
     __slots__ = ()
 
     def response(self, agent: Any, chat_doc: Any = None) -> Any:
-        """Return the document that it makes of one: a handler may return it, or what it makes of it."""
+        """Return the document that this message makes of `chat_doc`; a handler may return that document."""
         return agent._steered(self, chat_doc)  # noqa: SLF001 - of an agent, whose public names may be tools'
 
 
 class DoneTool(Steers, ToolMessage):
-    """The task is done, with a text."""
+    """Ends the task, with a text as its result."""
 
     _effect: ClassVar[Effect] = Effect(ends="task", gives="content")
     request: str = "done_tool"
@@ -97,7 +97,7 @@ class DoneTool(Steers, ToolMessage):
 
 
 class AgentDoneTool(Steers, ToolMessage):
-    """The task is done, with any value and tool messages; for programs, not for models."""
+    """Ends the task, with any value and tool messages as its result; for programs, not for models."""
 
     _effect: ClassVar[Effect] = Effect(ends="task", gives="content")
     _allow_llm_use: bool = False
@@ -105,11 +105,11 @@ class AgentDoneTool(Steers, ToolMessage):
     purpose: str = "To end the task with <content> and <tools>."
     content: Any = None
     tools: list[ToolMessage] = field(default_factory=list)
-    """What the caller gets as tool messages."""
+    """The tool messages that the caller gets."""
 
 
 class ResultTool(Loose, Steers, ToolMessage, metaclass=Open):
-    """The task is done, with this message as its result: fields of a subclass, or any keywords."""
+    """Ends the task, with this message as its result: it holds fields of a subclass, or any keywords."""
 
     _effect: ClassVar[Effect] = Effect(ends="task", gives="itself")
     request: str = "result_tool"
@@ -121,7 +121,7 @@ class ResultTool(Loose, Steers, ToolMessage, metaclass=Open):
 
 
 class FinalResultTool(ResultTool):
-    """This task and all above it are done, with this message as their result; a model may use a named subclass."""
+    """Ends the task and all tasks above it, with this message as their result."""
 
     _effect: ClassVar[Effect] = Effect(ends="all", gives="itself")
     _allow_llm_use: bool = False
@@ -130,7 +130,7 @@ class FinalResultTool(ResultTool):
 
 
 class PassTool(Steers, ToolMessage):
-    """Somebody else shall answer the message."""
+    """Passes the message that waits for an answer on, unchanged, to another responder."""
 
     _effect: ClassVar[Effect] = Effect(gives="pending")
     request: str = "pass_tool"
@@ -138,7 +138,7 @@ class PassTool(Steers, ToolMessage):
 
 
 class DonePassTool(Steers, ToolMessage):
-    """The task is done, with the message as it is."""
+    """Ends the task, with the message that waits for an answer as its result, unchanged."""
 
     _effect: ClassVar[Effect] = Effect(ends="task", gives="pending")
     request: str = "done_pass_tool"
@@ -146,7 +146,7 @@ class DonePassTool(Steers, ToolMessage):
 
 
 class ForwardTool(Steers, ToolMessage):
-    """A named agent shall answer the message."""
+    """Passes the message that waits for an answer on, unchanged, to a named agent."""
 
     _effect: ClassVar[Effect] = Effect(gives="pending", to="agent")
     request: str = "forward_tool"
@@ -155,7 +155,7 @@ class ForwardTool(Steers, ToolMessage):
 
 
 class SendTool(Steers, ToolMessage):
-    """A named agent gets a text."""
+    """Sends a text to a named agent."""
 
     _effect: ClassVar[Effect] = Effect(gives="content", to="to")
     request: str = "send_tool"
@@ -168,7 +168,7 @@ class SendTool(Steers, ToolMessage):
 
 
 class AgentSendTool(Steers, ToolMessage):
-    """A named agent gets a text and tool messages; for programs, not for models."""
+    """Sends a text and tool messages to a named agent; for programs, not for models."""
 
     _effect: ClassVar[Effect] = Effect(gives="content", to="to")
     _allow_llm_use: bool = False
@@ -180,7 +180,7 @@ class AgentSendTool(Steers, ToolMessage):
 
 
 class AddRecipientTool(Steers, ToolMessage):
-    """A model says to whom its last text goes, which it sent to nobody."""
+    """Names the recipient of the model's last text, which had no recipient."""
 
     _effect: ClassVar[Effect] = Effect(gives="unsent", to="intended_recipient", speaker="LLM")
     request: str = "add_recipient"
@@ -189,7 +189,7 @@ class AddRecipientTool(Steers, ToolMessage):
 
 
 class RecipientTool(Steers, ToolMessage):
-    """A model says to whom its text goes; what it sends to nobody waits until it has used `AddRecipientTool`."""
+    """Sends a text of the model to a recipient; a text without a recipient waits for an `AddRecipientTool`."""
 
     _along: ClassVar[tuple[type[ToolForm], ...]] = (AddRecipientTool,)
     _effect: ClassVar[Effect] = Effect(gives="content", to="intended_recipient", speaker="LLM")
@@ -203,7 +203,7 @@ class RecipientTool(Steers, ToolMessage):
 
     @staticmethod
     def handle_message_fallback(agent: Any, msg: Any) -> Any:
-        """Ask the model to whom its text goes, where it does not say that."""
+        """Return a question to the model for the recipient of its text, if the text has no recipient."""
         meta = getattr(msg, "metadata", None)
         if meta is None or meta.sender != Entity.LLM or meta.recipient or agent.has_tool_message_attempt(msg):
             return None
@@ -213,7 +213,7 @@ class RecipientTool(Steers, ToolMessage):
 
     @classmethod
     def create(cls, recipients: Sequence[str], default: str = "") -> type["RecipientTool"]:
-        """Return a class that knows its recipients. With a default, a message need not name one. Raises ValueError."""
+        """Return a class that accepts only these recipients; `default` makes the field optional. Raises ValueError."""
         names = tuple(dict.fromkeys(recipients))
         if not names or (default and default not in names):
             raise ValueError(f"found the default {default!r} and recipients {list(names)}; expected one of some")
@@ -235,7 +235,7 @@ class RecipientTool(Steers, ToolMessage):
 
 
 class RewindTool(Steers, ToolMessage):
-    """A model says something else in place of what it said before, and forgets what came of that."""
+    """Replaces an earlier message of the model by a new text, and hides all that came after that message."""
 
     _effect: ClassVar[Effect] = Effect(gives="rewind", speaker="LLM")
     request: str = "rewind_tool"
@@ -259,10 +259,10 @@ TOOLS: tuple[type[ToolMessage], ...] = (
     AddRecipientTool,
     RewindTool,
 )
-"""All of them."""
+"""All messages that steer a task."""
 
 
 def effect_of(message: Any) -> Effect | None:
-    """Return what a task does on a message; `None` if that is a tool's like any other."""
+    """Return what a task does with a message; `None` if the message does not steer a task."""
     found = getattr(type(message), "_effect", None)
     return found if isinstance(found, Effect) else None

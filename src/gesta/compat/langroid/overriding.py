@@ -1,6 +1,6 @@
-"""A subclass, or a program, may put its own in place of any method of an agent, synchronous or not, for any value.
+"""Finds and calls methods that a subclass or a program puts in place of an agent's: synchronous or not, of any result.
 
-These are functions, since every public method of an agent may be the name of a tool.
+This module has functions, since every public method of an agent may have the name of a tool.
 """
 
 import inspect
@@ -14,12 +14,12 @@ from gesta.compat.langroid.entities import Entity
 from gesta.compat.langroid.messages import Messages, Said
 
 RESPONDERS = {Entity.AGENT: "agent_response", Entity.LLM: "llm_response", Entity.USER: "user_response"}
-"""Names of the responders' methods, in the order in which they are asked."""
+"""Names of the responders' methods, in the order in which the responders are asked."""
 SEVERAL = "entity_responders"
 
 
 async def respond(agent: Any, entity: Entity, msg: Said) -> ChatDocument | None:
-    """Return a responder's answer as a document; it is asked by the method that counts."""
+    """Return a responder's answer as a document, from the method that was overridden last."""
     assert isinstance(agent, Messages)
     method = getattr(agent, nearest_twin(agent, RESPONDERS[entity]))
     if overrides(agent, SEVERAL, f"{SEVERAL}_async"):
@@ -30,7 +30,7 @@ async def respond(agent: Any, entity: Entity, msg: Said) -> ChatDocument | None:
 
 
 def restart(agent: Any) -> None:
-    """Call `init_state` where there is no history yet, or where a task has hidden it."""
+    """Call `init_state` of an agent that has no history yet, or whose history a task has hidden."""
     agent._begins = True  # noqa: SLF001 - of an agent
     try:
         agent.init_state()
@@ -39,7 +39,7 @@ def restart(agent: Any) -> None:
 
 
 def overrides(agent: object, *names: str) -> bool:
-    """Return whether a subclass, or the program, put its own in place of any of these methods."""
+    """Return whether a subclass or the program has replaced any of these methods."""
     owners = [next((cls for cls in type(agent).__mro__ if name in vars(cls)), object) for name in names]
     return any(not is_ours(cls) for cls in owners) or any(name in vars(agent) for name in names)
 
@@ -50,7 +50,7 @@ def nearest_twin(agent: object, name: str) -> str:
 
 
 async def called(method: Callable[..., Any], *args: Any) -> Any:
-    """Call a method that may be synchronous: then in a thread, where the synchronous methods of agents work."""
+    """Call a method and return its result; a synchronous method runs in a thread, where it may call the agent."""
     if inspect.iscoroutinefunction(method) or inspect.iscoroutinefunction(getattr(method, "__call__", None)):  # noqa: B004
         return await method(*args)
     value = await to_thread.run_sync(method, *args)
@@ -58,11 +58,11 @@ async def called(method: Callable[..., Any], *args: Any) -> Any:
 
 
 def is_ours(cls: type) -> bool:
-    """Return whether a class is of Gesta's own, and not of a program's."""
+    """Return whether Gesta defines a class, and not the program."""
     return cls.__module__.startswith(__package__)
 
 
 def _place(agent: object, name: str) -> int:
-    """Return how near a method stands: -1 on the agent itself, else the place of its class in the order."""
+    """Return -1 if the agent itself has the method, else the place of the method's class in the agent's class order."""
     classes = type(agent).__mro__
     return -1 if name in vars(agent) else next((n for n, cls in enumerate(classes) if name in vars(cls)), len(classes))

@@ -1,8 +1,8 @@
-"""An agent answers messages in three ways: its own methods handle tools, its model speaks, a person speaks.
+"""An agent answers messages in three ways: its methods handle tools, its model answers, or a person answers.
 
-Each is one asynchronous function, with a synchronous door. What a response does is on record before it is given, so
-a task that was broken off goes on in the middle of one: a model's answer is not bought again, a tool that has run is
-not run again. A subclass, or a program, may put its own in place of each, synchronous or not, and return any value.
+Each way is an asynchronous method with a synchronous twin. An answer is on record before the method returns it. So a
+task that was interrupted goes on in the middle of an answer: a recorded reply of the model is not asked for again, and
+a recorded call is not run again. A subclass or a program may replace each method, by a synchronous one too.
 """
 
 import copy
@@ -37,15 +37,15 @@ from gesta.state.calls import OpenCall
 ONE_TOOL = "Use ONE tool at a time: {name} was not carried out, and neither were the others."
 QUOTED = re.compile("[\"'](.*)[\"']")
 LITERAL = "literal"
-"""Source of a person's words that are to be taken as they are: they were written in quotes."""
+"""The `source` of a document in which a person wrote a quit word in quotes, so that it does not end the task."""
 OBSERVED = "Observation: "
-"""What a result is headed with where calls are words."""
+"""The words before each tool result in a history where the model writes its calls as text."""
 NO_SYSTEM = "SYSTEM:"
-"""What a person writes before words that are the application's."""
+"""The prefix by which a person marks an answer as a system message."""
 
 
 class Agent(Messages):
-    """A handle on an agent and a run; its model is asked with one message, and remembers none."""
+    """A handle on an agent and its run; the model does not remember the messages that it has answered."""
 
     def __init__(
         self, config: AgentConfig | None = None, *, record: Record | str | None = None, session: str = ""
@@ -54,15 +54,15 @@ class Agent(Messages):
             config = ChatAgentConfig(**{name: getattr(config, name) for name in config.__struct_fields__})
         super().__init__(config, record=record, session=session)
         self.get_user_response: Callable[[str], str] | None = None
-        """Asks a person; by default the console, where there is one."""
+        """The function that asks a person; `None` to ask at the console, if there is one."""
         self.callbacks = Callbacks()
-        """What hears its answers."""
+        """The callbacks that receive the agent's answers."""
         self._indent = ""
         restart(self)
 
     @property
     def indent(self) -> str:
-        """Indentation of what a person is shown at the console."""
+        """The indentation of the text that a person sees at the console."""
         return self._indent
 
     @indent.setter
@@ -80,7 +80,7 @@ class Agent(Messages):
         return [(entity, getattr(self, f"{name}_async")) for entity, name in RESPONDERS.items()]
 
     def agent_response(self, msg: Said = None) -> ChatDocument | None:
-        """Handle the tools of a message; `None` where there is nothing to do."""
+        """Handle the tools of a message and return the answer; `None` if there is no answer."""
         return self.wait_for(lambda: self.agent_response_async(msg), "agent_response_async")
 
     async def agent_response_async(self, msg: Said = None) -> ChatDocument | None:
@@ -98,7 +98,7 @@ class Agent(Messages):
         return None if made is None else derived(made, doc)
 
     async def _handled(self, doc: ChatDocument) -> ChatDocument | None:
-        """Handle the tools of a document, or answer that it has none."""
+        """Handle the tools of a document and return the answer; without handled tools, see `_unhandled`."""
         async with self.working() as context:
             results = [each for each in context.done if each.content.kind == "tool-result"]
             mine = responding.is_own(context, doc)
@@ -124,7 +124,7 @@ class Agent(Messages):
             return None if responding.open_calls(context, mine=mine) else await self._unhandled(doc)
 
     async def _unhandled(self, doc: ChatDocument) -> ChatDocument | None:
-        """Answer a document that has no tool which is handled here: its model is told what is wrong with a tool."""
+        """Return the problems of a document's tools, in words for the model, or else the answer of the fallback."""
         wrong = attempts(doc.content, self.llm_tools_map) if doc.metadata.sender == Entity.LLM else []
         problems = [str(each.problem) for each in wrong if each.name in self.llm_tools_map and each.problem]
         if problems:
@@ -133,11 +133,11 @@ class Agent(Messages):
         return self.to_ChatDocument(await called(method, doc) if own else method(doc), chat_doc=doc)
 
     def llm_response(self, msg: Said = None) -> ChatDocument | None:
-        """Return the model's answer to a message, and to nothing else; `None` where it has nothing to say."""
+        """Return the model's answer to a message, and hide both from the history; `None` if there is no answer."""
         return self.wait_for(lambda: self.llm_response_async(msg), "llm_response_async")
 
     async def llm_response_async(self, msg: Said = None) -> ChatDocument | None:
-        """Return the model's answer to a message, and to nothing else; see `llm_response`."""
+        """Return the model's answer to a message; see `llm_response`."""
         if self._context is not None and self._context.handling:
             return await self._spoken(msg)
         async with self.working() as context:
@@ -148,7 +148,7 @@ class Agent(Messages):
             return doc
 
     async def _spoken(self, message: Said) -> ChatDocument | None:
-        """Return the model's answer to a message, or to what is in the history."""
+        """Return the model's answer to a message, or to the history as it is; `None` if there is no answer."""
         if not self.llm_can_respond(message):
             return None
         async with self.working() as context:
@@ -171,13 +171,13 @@ class Agent(Messages):
             return None if empty and not doc.content else doc
 
     def _render_llm_response(self, response: ChatDocument, citation_only: bool = False) -> None:  # noqa: FBT001, FBT002
-        """Call the callback for what a model said, where a method of the program's own speaks for it."""
+        """Call `show_llm_response`, for a program whose own method answers in place of the model."""
         if not citation_only:
             is_tool = self.has_tool_message_attempt(response)
             told(self.callbacks.show_llm_response, response.content, is_tool=is_tool)
 
     def user_response(self, msg: Said = None) -> ChatDocument | None:
-        """Return a person's answer; `None` where there is nobody, or nothing was said."""
+        """Return a person's answer; `None` if no person can be asked, or if the answer is empty."""
         return self.wait_for(lambda: self.user_response_async(msg), "user_response_async")
 
     async def user_response_async(self, msg: Said = None) -> ChatDocument | None:
@@ -205,14 +205,14 @@ class Agent(Messages):
             return doc
 
     def user_can_respond(self, msg: Said = None) -> bool:
-        """Return whether a person is asked: in an interactive agent, and where the message is for the user."""
+        """Return whether a person is asked: if the agent is interactive, or if the message is for the user."""
         asked = self._context.interactive if self._context is not None else None
         return (self.interactive if asked is None else asked) or (
             isinstance(msg, ChatDocument) and msg.metadata.recipient == Entity.USER
         )
 
     def llm_can_respond(self, message: Said = None) -> bool:
-        """Return whether the model answers: it has one, and the message holds no tool that somebody else handles."""
+        """Return whether the model answers: the agent has a model, and no tools of the message wait to be handled."""
         if self.config.llm is None:
             return False
         if isinstance(message, ChatDocument) and message.metadata.sender in (Entity.LLM, Entity.AGENT):
@@ -223,7 +223,7 @@ class Agent(Messages):
         return not (message is not None and self.get_tool_messages(message))
 
     def can_respond(self, message: Said = None) -> bool:
-        """Return whether the agent answers at all: not where it has only tools that others handle."""
+        """Return whether the agent answers: not if all tools are for others, or `respond_tools_only` forbids it."""
         tools = message is not None and self.has_tool_message_attempt(message)
         if self.config.respond_tools_only and not tools:
             return False
@@ -232,10 +232,10 @@ class Agent(Messages):
     # handling
 
     def handle_message(self, msg: str | ChatDocument) -> Any:
-        """Handle the tools of a message: None, a text, results by the id of their call, or a document.
+        """Handle the tools of a message, and return `None`, a text, results by the id of their call, or a document.
 
         Args:
-            msg: a text is the program's own, not one that a person sent: it may set off any tool that is handled here.
+            msg: a text counts as the program's own, not as a person's: it may start any tool that this agent handles.
         """
         return self.wait_for(lambda: self.handle_message_async(msg), "handle_message_async")
 
@@ -259,7 +259,7 @@ class Agent(Messages):
         return self.handle_message(doc)
 
     def handle_message_fallback(self, msg: ChatDocument) -> Any:
-        """Answer a message without tools; override it, set `handle_llm_no_tool`, or have a tool do it."""
+        """Return the answer to a message without tools: that of a tool's fallback, or else of `handle_llm_no_tool`."""
         if fallbacks := self.fallbacks():
             return fallbacks[-1](self, msg)
         answer = self.config.handle_llm_no_tool
@@ -274,7 +274,7 @@ class Agent(Messages):
     # the rest
 
     def init_state(self) -> None:
-        """Forget what was said; a subclass sets its own state here, at first and whenever a task begins anew."""
+        """Hide the history. A subclass sets its own state here, for a new agent and whenever a task starts anew."""
         if not self._begins:
             self.init_message_history()
 
@@ -286,7 +286,7 @@ class Agent(Messages):
         chat: bool = True,  # noqa: FBT001, FBT002
         print_response_stats: bool = True,  # noqa: FBT001, FBT002
     ) -> None:
-        """Do nothing: what a reply used stands on its completion, as the provider gave it."""
+        """Do nothing: the entry of a completion already holds the usage that the provider reported."""
 
     def ask_agent(
         self,
@@ -295,7 +295,7 @@ class Agent(Messages):
         no_answer: str = NO_ANSWER,
         user_confirm: bool = True,  # noqa: FBT001, FBT002 - as above
     ) -> str | None:
-        """Ask another agent's model, where a person does not object, and return its answer; `None` for `no_answer`."""
+        """Return the answer of another agent's model; `None` if a person refuses, or if the answer is `no_answer`."""
         if user_confirm and self.interactive:
             doc = self.user_response(f"May {agent.name} be asked? y/n\n{request}")
             if doc is None or not doc.content.lower().startswith("y"):
@@ -304,7 +304,7 @@ class Agent(Messages):
         return None if answer is None or answer.content == no_answer else answer.content
 
     def clone(self, i: int = 0) -> Self:
-        """Return an agent like this, with tools of its own and no history, named `name-i`."""
+        """Return a copy of the agent, named `name-i`, with its own sets of tools and its own run."""
         other = copy.copy(self)
         other.config = msgspec.structs.replace(self.config, name=f"{self.name}-{i}")
         other.own_tools()
@@ -313,7 +313,7 @@ class Agent(Messages):
         return other
 
     async def _shorten(self, context: RunContext) -> None:
-        """Leave out what the model shall not keep of results that it has answered."""
+        """Shorten the tool results that the model has answered, where their tool sets `_max_retained_tokens`."""
         bounds = {name: cls._max_retained_tokens for name, cls in self.llm_tools_map.items()}
         if not any(bound is not None for bound in bounds.values()):
             return
@@ -325,7 +325,7 @@ class Agent(Messages):
                 self._write(context, CompactionContent(from_seq=first, to_seq=last, summary=cut))
 
     async def _take_in(self, context: RunContext, message: Said) -> None:
-        """Write what the model is to answer; without a message, what begins the conversation or nothing new."""
+        """Write the message for the model; without one, write the user message or hide the model's last answer."""
         if isinstance(message, ChatDocument):
             responding.take_in_answer(context, message)
             responding.take_in_document(context, message)
@@ -339,7 +339,7 @@ class Agent(Messages):
                 self._write(context, CompactionContent(from_seq=min(last.sources), to_seq=max(last.sources)))
 
     async def _asked(self, msg: Said) -> str:
-        """Ask a person; a text in quotes is taken as it is, so that `"q"` can be said too."""
+        """Return `default_human_response` if it is set, else a person's answer; empty if nobody can be asked."""
         given = self._context.default_human_response if self._context is not None else None
         given = self.default_human_response if given is None else given
         if given is not None:
@@ -356,11 +356,11 @@ class Agent(Messages):
         return text.strip()
 
     def has_console(self) -> bool:
-        """Return whether a person sits at the terminal."""
+        """Return whether standard input is a terminal."""
         return sys.stdin is not None and sys.stdin.isatty()
 
     def _refused(self, context: RunContext, calls: Sequence[OpenCall]) -> list[Entry]:
-        """Refuse calls that may not be made together: several where one is allowed, or one that steers the task."""
+        """Refuse several calls at once if only one is allowed, or if one of them steers the task."""
         steers = [call for call in calls if effect_of_class(self.llm_tools_map.get(call.name, type(None))) is not None]
         if len(calls) > 1 and (steers or not self.config.allow_multiple_tools):
             return responding.refuse(context, calls, ONE_TOOL)
@@ -368,7 +368,7 @@ class Agent(Messages):
 
 
 def derived(made: ChatDocument, doc: ChatDocument) -> ChatDocument:
-    """Note of a document that was made of another what it was made of: words from outside stay words from outside."""
+    """Return `made` with `doc` as its parent; `made` is marked as tainted if `doc` is."""
     made.metadata.parent_id = doc.metadata.id or made.metadata.parent_id
     made.metadata.tainted |= doc.metadata.tainted
     return made

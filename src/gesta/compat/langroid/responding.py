@@ -1,7 +1,7 @@
-"""What a response writes in a live run: what came in, what the model said, what tools gave.
+"""Writes a response in a live run: the incoming message, the model's answer, and the results of tools.
 
-The functions here are the three responses of a chat agent below its methods. Each is called again when it was broken
-off, with what it has on record already, and does only what is missing.
+These functions do the work of a chat agent's response methods. After an interruption, a function is called again with
+the entries that the response has on record already, and does only what is missing.
 """
 
 import json
@@ -58,7 +58,7 @@ def cause_of(id: str, run: str) -> tuple[Cause, ...]:
 
 
 def take_in_document(context: RunContext, doc: ChatDocument) -> None:
-    """Write a message that comes from elsewhere: results of calls that wait, and what is left, as text."""
+    """Write a message from outside the run: as results of the calls that wait, and its remaining text as a message."""
     live, key = context.live, id_of(doc.metadata.id)
     if key is not None and key[0] == live.log.run:
         return
@@ -86,7 +86,7 @@ def take_in_document(context: RunContext, doc: ChatDocument) -> None:
 
 
 def take_in_answer(context: RunContext, doc: ChatDocument) -> None:
-    """Write what a sub-task answered to calls that still wait, where a person spoke before the model was asked."""
+    """Write a sub-task's answer to calls that still wait, if a person answered before the model was asked again."""
     calls, answer = set(context.live.state.calls), None
     for each in reversed(context.trail if calls else ()):
         key = id_of(each.metadata.id)
@@ -99,10 +99,10 @@ def take_in_answer(context: RunContext, doc: ChatDocument) -> None:
 
 
 async def ask(context: RunContext, choice: Any = "auto") -> list[Entry]:
-    """Ask the model until it has said something, and return the entries of that; an empty reply counts in the end.
+    """Ask the model until its reply is of the wanted type or the corrections are used up; return the new entries.
 
     Args:
-        choice: whether it may, must or must not call a tool, as a provider has it.
+        choice: whether the model may, must or must not call a tool, in the provider's form.
     """
     agent, entries = context.agent, list(context.done)
     if choice != "auto" and isinstance(agent, Described):
@@ -120,7 +120,7 @@ async def ask(context: RunContext, choice: Any = "auto") -> list[Entry]:
 
 
 async def _reply(context: RunContext, agent: Agent) -> list[Entry]:
-    """Ask the model until it has said something."""
+    """Ask the model until a reply is on record, and return the entries of the last step."""
     live, entries = context.live, list[Entry]()
     before, turn = live.state.answered, live.state.turn
     assert turn is not None
@@ -132,13 +132,13 @@ async def _reply(context: RunContext, agent: Agent) -> list[Entry]:
 
 
 def _completes(entry: Entry) -> bool:
-    """Return whether an entry is a reply, or tells the model what is wrong with one."""
+    """Return whether an entry is a reply of the model, or a correction of a reply."""
     content = entry.content
     return isinstance(content, ChatCompletionContent) or (isinstance(content, SystemContent) and bool(content.corrects))
 
 
 def _problem(agent: Agent, entries: Sequence[Entry], reply: ChatCompletionContent) -> str | None:
-    """Return why a reply without calls is not of the type that the answer is to have; `None` where it is."""
+    """Return why a reply without calls is not of the agent's answer type; `None` if it has that type."""
     if agent.answer_type is None or isinstance(entries[-1].content, ToolCallContent):
         return None
     try:
@@ -149,10 +149,10 @@ def _problem(agent: Agent, entries: Sequence[Entry], reply: ChatCompletionConten
 
 
 def typed(agent: Agent, text: str) -> Any:
-    """Read a text as the type that the answer is to have, also where it leaves out that it is a `value`.
+    """Return a text as a value of the agent's answer type, also if the text leaves out the wrapper `value`.
 
     Raises:
-        BadArguments: it does not fit; the text is for the model.
+        BadArguments: the text does not fit the type; the error's message is for the model.
     """
     assert agent.answer_type is not None
     try:
@@ -164,7 +164,7 @@ def typed(agent: Agent, text: str) -> Any:
 
 
 def said(context: RunContext, done: Sequence[Entry], tools: Tools) -> ChatDocument:
-    """Make the document of what the model said last."""
+    """Return the model's last reply as a document."""
     completions = [entry for entry in done if isinstance(entry.content, ChatCompletionContent)]
     entry, calls = completions[-1], [each for each in done if isinstance(each.content, ToolCallContent)]
     content = entry.content
@@ -202,7 +202,7 @@ def said(context: RunContext, done: Sequence[Entry], tools: Tools) -> ChatDocume
 
 
 def is_own(context: RunContext, doc: ChatDocument) -> bool:
-    """Return whether a document is what the model said in this run, with its calls on record."""
+    """Return whether a document is a reply of the model in this run whose calls are on record."""
     key = id_of(doc.metadata.id)
     if key is None or key[0] != context.live.log.run or doc.metadata.sender != Entity.LLM:
         return False
@@ -211,7 +211,7 @@ def is_own(context: RunContext, doc: ChatDocument) -> bool:
 
 
 def call_of(context: RunContext, doc: ChatDocument, tools: Sequence[ToolForm]) -> None:
-    """Write tool messages of a document from elsewhere as calls of this run, so that they can be carried out."""
+    """Write tool messages of a document from outside the run as calls of this run, so that they can run here."""
     above = id_of(doc.metadata.parent_id)
     made_of = [(above[0], seq) for seq in doc.metadata.calls] if above is not None else []
     given, messages = cause_of(doc.metadata.id, context.live.log.run), doc.tool_messages
@@ -224,18 +224,18 @@ def call_of(context: RunContext, doc: ChatDocument, tools: Sequence[ToolForm]) -
 
 
 def open_calls(context: RunContext, *, mine: bool) -> list[OpenCall]:
-    """Return the calls that wait for a result, and are to be handled now.
+    """Return the calls that wait for a result and are to be handled now.
 
     Args:
-        mine: whether they are the model's of this run; else they are those alone that were made of a message, since
-            the model's are from before that message.
+        mine: true for all calls that wait; false for only those that this response made of a document, since the
+            model's own calls are older than that document.
     """
     made = {each.seq for each in context.done if isinstance(each.content, ToolCallContent)}
     return [call for call in context.live.state.calls.values() if mine or call.seq in made]
 
 
 def refuse(context: RunContext, calls: Sequence[OpenCall], text: str) -> list[Entry]:
-    """Answer calls with an error in place of carrying them out."""
+    """Write an error as the result of each call, and run no call; return the entries."""
     made = []
     for call in calls:
         said = text.replace("{name}", call.name)
@@ -246,10 +246,10 @@ def refuse(context: RunContext, calls: Sequence[OpenCall], text: str) -> list[En
 
 
 async def handle(context: RunContext, handled: Collection[str], *, mine: bool = True) -> list[Entry]:
-    """Carry out the calls of tools that are handled here, and give their results as entries.
+    """Run the open calls of the tools in `handled`, and return the entries of their results.
 
-    Calls that the model did not generate well are answered with what is wrong. Raises what `leave` gives where one
-    waits for somebody.
+    A call that the model did not generate well gets its problem as its result. Raises what `leave` returns if a call
+    waits for a person or an event.
     """
     live, made = context.live, list[Entry]()
     own = msgspec.structs.replace(context.agent, tools=[tool for tool in context.agent.tools if tool.name in handled])
@@ -266,7 +266,7 @@ async def handle(context: RunContext, handled: Collection[str], *, mine: bool = 
 
 
 def answered(context: RunContext, results: Sequence[Entry], tools: Tools, name: str) -> ChatDocument:
-    """Make the document of what tools gave: one result is its content, several go by their calls and in their order."""
+    """Return tool results as a document: one result is its content, several are ordered and named by their calls."""
     results = sorted(results, key=lambda each: getattr(each.content, "call", None) or 0)  # some came before a crash
     contents = [each.content for each in results if isinstance(each.content, ToolResultContent)]
     documents = [each.document for each in contents if isinstance(each.document, Mapping)]
@@ -291,12 +291,12 @@ def answered(context: RunContext, results: Sequence[Entry], tools: Tools, name: 
 
 
 def together(results: Mapping[str, str]) -> str:
-    """Write several results as one text."""
+    """Return several results as one text."""
     return "\n\n".join(results.values())
 
 
 def _handed(context: RunContext) -> dict[int, int]:
-    """Return the calls that the calling run handed over: its results go by the seqs that they have there."""
+    """Return the seq in the calling run of each call that it handed over, by the call's seq in this run."""
     opened = context.live.state.opened
     above = opened.parent_run if opened is not None else None
     calls = [each for each in context.done if isinstance(each.content, ToolCallContent)]

@@ -1,10 +1,10 @@
-"""Words by which a text steers a task, read as exact tokens.
+"""Reads the signals in a text: exact words by which a text steers a task.
 
-A signal counts only where somebody means it: it is the whole text, or its first or last word. So "ABANDONED" and
-"I am not DONE yet" say nothing, "DONE: 42" and "The answer is 42. DONE" do, and so does "I am not DONE". Lower case is
-a word like any other. An address counts where a word begins, and of several the last does: what follows it is sent, or
-what stands before it if nothing follows. Nothing else of a text is changed. Results of tools are data: nobody should
-look for signals there.
+A signal counts only if it is the whole text, or the first or last word of the text. So "ABANDONED" and "I am not DONE
+yet" hold no signal; "DONE: 42", "The answer is 42. DONE" and "I am not DONE" do. A word in lower case is no signal.
+An address counts at the beginning of a word, and the last of several addresses counts. The text after the address is
+sent, or the text before it if nothing follows. The rest of a text does not change. Results of tools are data, so they
+should not be read for signals.
 """
 
 import re
@@ -17,12 +17,12 @@ PASS = "__PASS__"  # noqa: S105 - a word, no secret
 PASS_TO = PASS + ":"
 SEND_TO = "__SEND__:"
 WORDS = (DONE, PASS, SEND_TO, NO_ANSWER)
-"""A text without any of these, and without an address, says nothing."""
+"""A text with none of these words and without an address holds no signal."""
 AT = "|@|"
 """A good choice for the prefix of addresses. By default no prefix is set."""
 TOOL = "TOOL"
 USER_QUIT_STRINGS = ("q", "x", "quit", "exit", "bye", DONE)
-"""What a person answers to end a task, where that is how it is ended."""
+"""The answers by which a person ends a task that a person can end."""
 
 TO = re.compile(r"\s*TO\[([^\[\]\n]{1,100})\]:[ \t]*")
 FIRST = r"\s*(?P<mark>[*_`\"']{{0,4}}){}[:,.;!]{{0,3}}(?P=mark)[:,.;!]{{0,3}}(?:(?<=:)|(?!\S))\s*"
@@ -33,13 +33,13 @@ STARTS, ENDS = (
 
 
 class Routing(Struct, frozen=True, kw_only=True):
-    """What a text says of where the task goes."""
+    """The signals of a text, and the text without them."""
 
     content: str
     """The text without its signals; empty where another message is passed on."""
     done: bool = False
     passes: bool = False
-    """Whether the message that waits for an answer goes on, instead of this text."""
+    """Whether the message that waits for an answer is passed on in place of this text."""
     recipient: str = ""
     no_answer: bool = False
     """Whether the text says that there is no answer."""
@@ -49,7 +49,7 @@ def parse_routing(text: str, addressing_prefix: str = "") -> Routing:
     """Read the signals of a text that a model, a person or an agent's own method wrote.
 
     Args:
-        addressing_prefix: what stands before a name, such as `AT`; empty for no prefix.
+        addressing_prefix: prefix of a name in an address, such as `AT`; empty for no prefix.
     """
     if not any(map(text.__contains__, WORDS)) and not (addressing_prefix and addressing_prefix in text):
         return Routing(content=text)
@@ -84,7 +84,7 @@ def _without(text: str, signal: str) -> str | None:
 
 
 def _address(text: str, prefix: str) -> Routing | None:
-    """Read the last address of a text."""
+    """Read the last address of a text; return `None` if the text has no address."""
     forms = [form for form in (PASS_TO, SEND_TO, prefix) if form and form in text]
     if not forms:
         return None

@@ -1,4 +1,4 @@
-"""What a message that steers a task makes of the document that holds it, as its `_effect` says."""
+"""Changes a document in which a message steers the task, as the `_effect` of that message demands."""
 
 from collections.abc import Sequence
 
@@ -17,10 +17,10 @@ from gesta.prompt.formatter import observation_text
 
 
 def steer(doc: ChatDocument, trail: Sequence[ChatDocument]) -> None:
-    """Change a document as the message in it says: into content, into what waits, or into a text for somebody.
+    """Change content, tools, sender, recipient and status of a document as a steering message in it demands.
 
     Args:
-        doc: an answer of an agent; it is changed, if a message in it steers the task.
+        doc: an answer of an agent; only a document with a message that steers the task is changed.
         trail: the messages that waited for an answer, newest last.
     """
     found = [(each, effect) for each in doc.tool_messages if (effect := effect_of(each)) is not None]
@@ -57,14 +57,14 @@ def steer(doc: ChatDocument, trail: Sequence[ChatDocument]) -> None:
 
 
 def unsent(message: ToolForm) -> bool:
-    """Return whether a message sends something to nobody yet, or says whom that is for."""
+    """Return whether a message holds a text without a recipient, or names the recipient of an earlier text."""
     return isinstance(message, AddRecipientTool) or (
         isinstance(message, RecipientTool) and not message.intended_recipient
     )
 
 
 def _pass_on(doc: ChatDocument, before: ChatDocument | None) -> None:
-    """Put what waited in the place of an answer."""
+    """Replace content and tools of an answer by those of the message that waited for the answer."""
     doc.content = before.content if before is not None else ""
     doc.tool_messages = list(before.tool_messages) if before is not None else []
     doc.metadata.tools_from_agent = before is not None and before.metadata.tools_from_agent
@@ -72,7 +72,7 @@ def _pass_on(doc: ChatDocument, before: ChatDocument | None) -> None:
 
 
 def _ask(doc: ChatDocument, text: str) -> None:
-    """Make an answer a question to the model."""
+    """Replace an answer by a text that is addressed to the model."""
     doc.content, doc.tool_messages, doc.metadata.recipient = text, [], str(Entity.LLM)
     doc.metadata.source = UNSENT if text == TO_WHOM else ""
 
@@ -83,7 +83,7 @@ def _passes(doc: ChatDocument) -> bool:
 
 
 def _unsent(trail: Sequence[ChatDocument]) -> tuple[str, bool]:
-    """Return the text of which the model was asked last whom it is for, and whether words from outside are in it."""
+    """Return the text that still needs a recipient, or an empty text; and whether words from outside are in it."""
     asked = max((n for n, each in enumerate(trail) if each.metadata.source == UNSENT), default=0)
     used = [each for each in trail[asked + 1 : -1] for tool in each.tool_messages if isinstance(tool, AddRecipientTool)]
     if not asked or used:

@@ -1,8 +1,8 @@
-"""A task has an agent, and other tasks, answer each other until it is done; its result is a document or a typed value.
+"""In a task, an agent and sub-tasks answer each other until the task is done; its result is a document or a value.
 
-A task that runs is a run of its own, each answer in it a workflow step, and each sub-task a child run. So a task that
-was killed is run again with the same message, and goes on in the middle of the answer that was broken off; what was
-said is not asked for again, what was done is not done again.
+Each task has a run of its own, each answer is a workflow step in that run, and each sub-task is a child run. So a task
+that was killed is run again with the same message, and goes on in the middle of the interrupted answer: recorded
+replies are not asked for again, and recorded calls are not run again.
 """
 
 import copy
@@ -44,14 +44,14 @@ REASONS: dict[StatusCode, Reason] = {
     StatusCode.INF_LOOP: "limit",
     StatusCode.MAX_TURNS: "limit",
 }
-"""How the turn of a task ends that has no result; all else is answered."""
+"""The reason with which a turn ends if its task has no result, by the status of the task."""
 
 
 class Task(Steps, eq=False):
     """An agent with a goal, and the tasks that it may hand work to."""
 
     def __post_init__(self) -> None:
-        """Make an agent if the task has none, and set its name. Raises GestaError for a value that is not an agent."""
+        """Make an agent if the task has none, and name the task. Raises GestaError if `agent` is not a `ChatAgent`."""
         self.config = self.config if self.config is not None else TaskConfig()
         self.agent = self.agent if self.agent is not None else ChatAgent()
         if not isinstance(self.agent, ChatAgent):
@@ -59,10 +59,10 @@ class Task(Steps, eq=False):
         self.name = self.name or self.agent.config.name
 
     def add_sub_task(self, task: Any) -> None:
-        """Add a task, a pair of a task and its settings as a sub-task, or a list of either; they are asked in order.
+        """Add a sub-task, a pair of a sub-task and its settings, or a list of these; sub-tasks are asked in this order.
 
         Raises:
-            GestaError: it is something else, or a sub-task has that name already.
+            GestaError: the value is something else, or another sub-task has the same name.
         """
         if isinstance(task, list):
             for each in task:
@@ -79,7 +79,7 @@ class Task(Steps, eq=False):
         self.sub_tasks.append(sub)
 
     def clone(self, i: int) -> "Task":
-        """Return a task like this, with agents and sub-tasks of its own, named `name-i`."""
+        """Return a copy of the task, named `name-i`, with copies of the agent and of the sub-tasks."""
         other = self.twin()
         other.agent, other.name = self.chat.clone(i), f"{self.name}-{i}"
         other.sub_tasks = [each.clone(i) for each in self.sub_tasks]
@@ -89,13 +89,13 @@ class Task(Steps, eq=False):
         return other
 
     def __getitem__(self, return_type: Any) -> "Task":
-        """Return the same task with a type that its result is to have: `task[int]`."""
+        """Return a copy of the task whose results have a type: `task[int]`."""
         other = self.twin()
         other.default_return_type = return_type
         return other
 
     def twin(self) -> "Task":
-        """Return a copy of the task that runs nowhere."""
+        """Return a copy of the task with the same agent; the copy is not running."""
         other = copy.copy(self)
         other.playing, other.verbs, other.sub_tasks = False, None, list(self.sub_tasks)
         return other
@@ -136,28 +136,28 @@ class Task(Steps, eq=False):
         key: str | None = None,
         max_time: float = 0,
     ) -> Any:
-        """Run the task to its end, or go on with a run of the same message that was broken off.
+        """Run the task to its end, or go on with an interrupted turn for the same message.
 
         Args:
             msg: text, a document, a tool message or any value; `None` for the task's user message.
-            turns: steps at most; -1 for any number.
-            caller: a task that it is to answer: then no person is needed to end it.
-            max_cost: US dollars that it may cost with all that it calls; 0 for any sum. See `gesta.Budget`.
-            max_tokens: tokens of this run at most, and of each sub-task's run; 0 for any number.
+            turns: the largest number of steps; -1 for any number.
+            caller: the task that gets the answer; with a caller, this task ends without a person.
+            max_cost: limit in US dollars for the task and all that it calls; 0 for no limit. See `gesta.Budget`.
+            max_tokens: limit of tokens for this turn, and for each turn of a sub-task; 0 for no limit.
             session_id: session of the record; by default the agent's.
-            allow_restart: whether `restart` counts.
+            allow_restart: false to keep the history in this turn, though `restart` is true.
             return_type: type of the result; by default `default_return_type`, or else a document.
-            key: a key that the task's run already has gives that turn's result, or goes on with it.
-            max_time: seconds after which it ends with what was said last, sub-tasks too; 0 for any time.
+            key: key of the turn; a turn of this key that the task's run has goes on, or its result is returned.
+            max_time: seconds after which the task and its sub-tasks end with their last message; 0 for no limit.
 
         Returns:
-            The result, or None where there is none; `status` says why.
+            The result, or None if the task has no result; `status` then holds the reason.
 
         Raises:
-            GestaError: the task failed, or waits for somebody.
-            InfiniteLoopException: it goes round in a circle.
-            TurnOpen: another message is being worked on.
-            ValueError: the time is no number.
+            GestaError: the task failed, or it waits for a person or an event.
+            InfiniteLoopException: the messages of the task repeat without end.
+            TurnOpen: a turn for another message is still open.
+            ValueError: `max_time` is not a number.
         """
         self._free()
         doc = self._message(msg)
@@ -194,7 +194,7 @@ class Task(Steps, eq=False):
         return await record.turns.take(agent, opening)
 
     def _result_of(self, ended: Outcome[Any], return_type: Any) -> Any:
-        """Read the result of a run from its outcome."""
+        """Return the result of a turn, and set `status`. Raises GestaError if the task failed or waits."""
         if ended.reason == "waiting":
             what = ", ".join(each.text for each in ended.waiting)
             raise GestaError(f"Task {self.name!r} waits for {what}: see run {ended.run}, then run it again.")
@@ -215,11 +215,11 @@ class Task(Steps, eq=False):
         return from_ChatDocument(doc, return_type)
 
     def as_agent(self, caller: "TaskRules | None", *, first: bool = True) -> Agent:
-        """Return the frozen description of the task: its agent's, with the task as its program.
+        """Return the frozen description of the task's agent, with the task as its program.
 
         Args:
-            caller: the task that runs it.
-            first: whether that asks it for the first time in its own run.
+            caller: the task that calls this task.
+            first: whether the caller calls this task for the first time in the caller's turn.
         """
         task = self
 
@@ -248,7 +248,7 @@ class Task(Steps, eq=False):
         return self.chat.describe(settings, program)
 
     async def play(self, verbs: Verbs, caller: "TaskRules | None") -> Answer:
-        """Run steps until the task is done. This is the program of its run."""
+        """Run steps until the task is done, and return its result. This is the program of the task's run."""
         self.begin(verbs, caller, self.all_tools())
         self.forgets = self.rules.restart
         self._leave_behind(verbs)
@@ -268,7 +268,7 @@ class Task(Steps, eq=False):
         return Answer(text, short(result))
 
     async def _steps(self, turns: int) -> StatusCode:
-        """Run steps until the task is done, or `turns` steps are run, and return how it ended."""
+        """Run steps until the task is done, or until `turns` steps have run, and return the status."""
         taken = 0
         while taken != self.rules.pause:
             await self.step_async()
@@ -291,18 +291,18 @@ class Task(Steps, eq=False):
             raise GestaError(f"Task {self.name!r} is at work in run {self.verbs.live.log.run}. Clone it for another.")
 
     def turns(self, given: int) -> int:
-        """Return the largest number of steps; -1 for any number. What a caller gave counts before `single_round`."""
+        """Return the largest number of steps; -1 for any number. A number from the caller overrides `single_round`."""
         if self.single_round and given <= 0:
             return 2 if self.llm_delegate else 1
         return given
 
     def step(self) -> None:
-        """Run one step, after `init`. Earlier steps stay on record. `run` with that message takes the rest."""
+        """Run one step, after `init`. Earlier steps stay on record. `run` with that message runs the other steps."""
         self.rules = msgspec.structs.replace(self.rules, pause=self.rules.pause + 1)
         self.chat.wait_for(lambda: self._take(self.handed), "run_async")
 
     def init(self, msg: Any = None) -> ChatDocument | None:
-        """Make the message that the task begins with; by hand, begin with one and take no step yet."""
+        """Return the message with which the task begins; a call from outside a run opens a turn, and runs no step."""
         if not self.playing:
             self.handed, self.session = self._message(msg), self.session or self.chat.home.session
             self.rules = Rules(restart=self.restart, pause=0)
@@ -330,7 +330,7 @@ class Task(Steps, eq=False):
         return doc
 
     def _message(self, msg: Any) -> ChatDocument | None:
-        """Make a document of what a run is given; without anything it begins with its user message."""
+        """Make a document of the message for a run; `None` stands for the user message of the task."""
         if msg is None:
             msg = self.settings.user_message
         if msg is None or isinstance(msg, ChatDocument):
@@ -344,34 +344,34 @@ class Task(Steps, eq=False):
     # the rest
 
     def all_tools(self) -> dict[str, type[ToolForm]]:
-        """Return the classes of tool messages that can be in its documents, by name."""
+        """Return the classes of tool messages that can be in documents of the task, by name."""
         own = {facts_of(cls).name: cls for cls in TOOLS} | self.chat.llm_tools_map
         for sub in self.sub_tasks:
             own = sub.all_tools() | own
         return own
 
     def reset_all_sub_tasks(self) -> None:
-        """Forget what was said, here and in all sub-tasks."""
+        """Call `init_state` of the agents of this task and of all sub-tasks, which hides their histories."""
         self.chat.init_state()
         for sub in self.sub_tasks:
             sub.reset_all_sub_tasks()
 
     def kill(self) -> None:
-        """End the task, and what it called, at their next step; see `kill_async`."""
+        """Cancel the task and the runs that it called; each ends at its next step. See `kill_async`."""
         self.chat.home.end_now(self.kill_async(), "kill_async")
 
     async def kill_async(self) -> None:
-        """End the task, and what it called, at their next step."""
+        """Cancel the task and the runs that it called; each ends at its next step."""
         await kill_session(self.chat.home.record, self.session or self.chat.home.session, self.name)
 
     @classmethod
     def kill_session(cls, session_id: str = "", record: Record | None = None) -> None:
-        """End what runs in a session of a record, at its next step; see `kill_session_async`."""
+        """Cancel all open turns in a session of a record; each ends at its next step. See `kill_session_async`."""
         Home(record).wait_for(lambda: cls.kill_session_async(session_id, record), "Task.kill_session_async")
 
     @classmethod
     async def kill_session_async(cls, session_id: str = "", record: Record | None = None) -> None:
-        """End what runs in a session of a record, at its next step. Raises GestaError where no record is named."""
+        """Cancel all open turns in a session; each ends at its next step. Raises GestaError without a record."""
         if record is None:
             raise GestaError(
                 f"Which record has session {session_id!r}? Write kill_session({session_id!r}, record=...)."

@@ -1,9 +1,9 @@
-"""Any run reads as the log of a task: which responder said what, with which tool, and which answer was a step's result.
+"""Shows any run as the log of a task: each message with its responder and tools, and a mark at the result of each step.
 
-The columns are Langroid's. A person is USER, and so is the parent of a sub-task to that; a model is LLM, tools are
-AGENT, instructions SYSTEM. A call that a model made natively is an OAI_TOOL and stands below its text, one that was
-read from its text is a TOOL. Rows of a sub-task stand where its parent called it, and what it gave after them.
-Contract: nothing is cut. `recipient` and `block` are what an entry's document or the edge after it says.
+The columns are Langroid's. USER is a person, or the parent of a sub-task; LLM is a model, AGENT a tool, SYSTEM the
+instructions. OAI_TOOL is a native call, written below the model's text; TOOL is a call that was read from the text.
+The rows of a sub-task follow the row where its parent called it, and the result of the sub-task follows them.
+Contract: nothing is cut. `recipient` and `block` are read from an entry's document, or from the edge after the entry.
 """
 
 from collections.abc import Iterable, Iterator
@@ -22,11 +22,11 @@ USER, LLM, AGENT, SYSTEM = "USER", "LLM", "AGENT", "SYSTEM"
 ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
 
 Key = tuple[str, int]
-"""Run and seq."""
+"""The run and the seq of an entry."""
 
 
 class LogFields(Struct, frozen=True, kw_only=True):
-    """What the log of a task says of a message."""
+    """The fields of a message in the log of a task."""
 
     sender_entity: str = USER
     """USER, LLM, AGENT or SYSTEM."""
@@ -35,9 +35,9 @@ class LogFields(Struct, frozen=True, kw_only=True):
     block: str = ""
     """The responder that may not answer."""
     tool_type: str = ""
-    """OAI_TOOL, TOOL or FUNC of a message that calls; else empty."""
+    """OAI_TOOL, TOOL or FUNC for a message that calls a tool; else empty."""
     tool: str = ""
-    """Names of the tools that it calls, with commas, or of the one whose result it is."""
+    """Names of the tools that the message calls, with commas, or of the tool whose result it is."""
     content: str = ""
 
 
@@ -51,11 +51,11 @@ class Row(Struct, frozen=True, kw_only=True):
     fields: LogFields
     run: str
     seq: int
-    """Of the entry that it stands for."""
+    """Seq of the entry that this line shows."""
     mark: bool = False
-    """Whether it is the result of a step."""
+    """Whether this line is the result of a step."""
     depth: int = 0
-    """How many tasks it lies under."""
+    """The number of tasks above the task of this line."""
 
     def cells(self) -> dict[str, str]:
         """Return the cells of the line by the names of their columns."""
@@ -67,32 +67,32 @@ COLUMNS = ("mark", "task", "responder", *LogFields.__struct_fields__)
 
 
 class State(Struct):
-    """What is known of one run."""
+    """The rows of one run so far, and what is needed to make more."""
 
     texts: frozenset[str | None]
     """Ids of calls that were read from a text."""
     edges: frozenset[Key]
     """Edges of all runs."""
     items: list[Row | Key] = field(default_factory=list)
-    """Rows, and the edges between them."""
+    """The rows, and between them the keys of edges to sub-tasks."""
     starts: dict[Key, int] = field(default_factory=dict)
-    """By the edge that called this run: from which item on."""
+    """The index of the first item of each call, by the edge that called this run."""
     task: str = ""
     agent: str = ""
     parent: str | None = None
     instructions: str = ""
     said: dict[int, int] = field(default_factory=dict)
-    """Places of rows by the seq of their completion."""
+    """Indexes of rows in `items`, by the seq of their completion."""
     tools: dict[int | str | None, str] = field(default_factory=dict)
     """Names of tools by the seq, and the id, of their call."""
     spans: dict[int, tuple[kinds.BeginContent, int]] = field(default_factory=dict)
-    """Open spans, each with the items before it."""
+    """Open spans, each with the number of items before it."""
     given: set[Key] = field(default_factory=set)
-    """Entries of other runs whose result has a row."""
+    """Entries of other runs whose results have a row already."""
 
 
 def task_log(entries: Iterable[Entry]) -> list[Row]:
-    """Read runs as the log of a task: entries of a run and of those under it, in any order of the runs."""
+    """Return the log of a task, from the entries of its run and of the runs below it; the runs may be in any order."""
     runs: dict[str, list[Entry]] = {}
     for entry in entries:
         runs.setdefault(entry.run, []).append(entry)
@@ -112,7 +112,7 @@ def task_log(entries: Iterable[Entry]) -> list[Row]:
 
 
 def tsv(cells: Iterable[str]) -> str:
-    """Write cells as one line; what would end a cell or a line in them stands as an escape."""
+    """Write cells as one line; tabs and line breaks in a cell are escaped."""
     return "\t".join(cell.translate(ESCAPES) for cell in cells)
 
 
@@ -135,7 +135,7 @@ def _read(entries: list[Entry], edges: frozenset[Key]) -> State:
 
 
 def _apply(state: State, entry: Entry) -> None:
-    """Add one entry."""
+    """Add an entry to the rows of its run."""
     match entry.content:
         case kinds.BeginContent() as begin:
             _begin(state, entry, begin)
@@ -200,7 +200,7 @@ def _begin(state: State, entry: Entry, content: kinds.BeginContent) -> None:
 
 
 def _end(state: State, entry: Entry, content: kinds.EndContent) -> None:
-    """Add what a sub-task gave, and mark the result of a step."""
+    """Add a row for the result of a sub-task, and mark the row that is the result of a step."""
     begin, before = state.spans.pop(entry.span, (kinds.BeginContent(), len(state.items)))
     others = _elsewhere(entry) - state.given
     if others and content.state is not None:
@@ -219,7 +219,7 @@ def _elsewhere(entry: Entry) -> set[Key]:
 
 
 def _edge(state: State, entry: Entry, content: kinds.EdgeContent) -> None:
-    """Keep the place of a sub-task; a message that an edge was made from goes to where that leads."""
+    """Add the place of a sub-task's rows; the edge's destination becomes the recipient of the message before it."""
     for row in _rows(state, entry):
         if content.dest and not row.fields.recipient:
             fields = replace(row.fields, recipient=content.dest[-1])
@@ -228,7 +228,7 @@ def _edge(state: State, entry: Entry, content: kinds.EdgeContent) -> None:
 
 
 def _system(state: State, entry: Entry, content: kinds.SystemContent) -> None:
-    """Add a text of the application; the one that a parent gives is that sub-task's message."""
+    """Add a text of the application; a text that a parent hands to a sub-task is a message of USER."""
     edge = next((cause for cause in entry.causes if isinstance(cause, tuple) and cause in state.edges), None)
     if edge is not None:
         state.starts[edge] = len(state.items)

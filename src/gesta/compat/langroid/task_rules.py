@@ -1,7 +1,7 @@
-"""What holds in a task: its settings, where it stands, which answers count, and when it is done.
+"""The rules of a task: its settings, its variables in a run, which answers are valid, and when the task is done.
 
-The variables are made again from the workflow steps when a task that was broken off is run again, so none can be
-lost. Whether a person is there is written down when it is first asked for: who goes on elsewhere goes the same way.
+When an interrupted task runs again, the workflow steps on record restore its variables, so no variable is lost. The
+record also holds whether a person is present, so another process that continues the run takes the same path.
 """
 
 import math
@@ -34,101 +34,101 @@ NO_RESULT = (StatusCode.MAX_TURNS, StatusCode.INF_LOOP, StatusCode.MAX_TOKENS, S
 
 
 class Rules(Struct, frozen=True, kw_only=True):
-    """What holds for one run."""
+    """The limits of one run of a task."""
 
     turns: int = -1
     max_tokens: int = 0
     max_cost: float = 0
     max_time: float = 0
-    """Seconds since the run began; 0 for any time."""
+    """Limit in seconds since the run began; 0 for no limit."""
     restart: bool = True
     pause: int = -1
-    """Steps after which the turn is left open, for who takes them by hand."""
+    """Number of steps after which the turn stays open, for a program that calls `step` itself; -1 for no pause."""
 
     def __post_init__(self) -> None:
-        """Refuse a time that would never be over. Raises ValueError."""
+        """Raise ValueError if the time limit is not a number."""
         if math.isnan(self.max_time):
             raise ValueError("max_time is not a number; expected seconds, or 0 for any time")
 
 
 class TaskRules(Struct, eq=False, metaclass=Spelled):
-    """Settings of a task, and where it stands while it runs."""
+    """The settings of a task, and its variables while it runs."""
 
     agent: ChatAgent | None = None
     name: str = ""
     llm_delegate: bool = False
-    """Who seeks answers and says when the task is done: its model if true, else the user."""
+    """True if the model seeks answers and ends the task, false if the user does."""
     single_round: bool = False
-    """Done after one message of who seeks answers."""
+    """Whether the task is done after one step, or after two steps with `llm_delegate`."""
     system_message: str = ""
     user_message: str = ""
     restart: bool = True
-    """Whether each run begins without what was said before, here and in sub-tasks."""
+    """Whether each run starts without the earlier history of the agent and of the sub-tasks' agents."""
     default_human_response: str | None = None
     interactive: bool = True
-    """Whether a person gets a chance after each answer that is not a person's."""
+    """Whether a person is asked after each answer that is not a person's."""
     only_user_quits_root: bool = True
-    """Whether an interactive task that no other runs is ended by a person alone, where there is one."""
+    """Whether only a person ends an interactive task that has no calling task, if a person is present."""
     erase_substeps: bool = False
-    """Whether the model forgets, when the task is done, what was said between its question and its result."""
+    """Whether the messages between the question and the result are hidden from the model when the task is done."""
     allow_null_result: bool = False
-    """Whether no answer is an answer."""
+    """Whether a step without any answer goes on with the text `NO_ANSWER` as the answer."""
     max_stalled_steps: int = 5
-    """Steps without an answer after which the task ends, where somebody was asked who may say more the next time."""
+    """Steps in a row without an answer after which the task ends, if a responder that was asked may answer later."""
     default_return_type: Any = None
     done_if_no_response: Sequence[Responder] = ()
     done_if_response: Sequence[Responder] = ()
     config: TaskConfig = None  # type: ignore[assignment]  # made with the task
     callbacks: TaskCallbacks = field(default_factory=TaskCallbacks)
-    """What hears its sub-tasks."""
+    """The callbacks that receive the answers of the sub-tasks."""
     sub_tasks: list[Any] = field(default_factory=list)
-    """Set by `add_sub_task`."""
+    """The sub-tasks, in the order in which they are asked; `add_sub_task` adds one."""
     as_sub: TaskConfig | None = None
-    """Its settings as a sub-task, where they are others."""
+    """The settings of this task as a sub-task; None for `config`."""
 
     # where it stands; made anew by each run
 
     status: StatusCode | None = None
     """How the last run ended."""
     session: str = ""
-    """Of the last run."""
+    """The session of the last run."""
     rules: Rules = field(default_factory=Rules)
     handed: ChatDocument | None = None
-    """What it was begun with by hand."""
+    """The message that the program gave to `init`."""
     verbs: Any = None
     playing: bool = False
     caller: Any = None
-    """The task that runs it."""
+    """The task that calls this task."""
     forgets: bool = False
-    """Whether this run began without what was said before."""
+    """Whether this run started without the earlier history."""
     called: set[str] = field(default_factory=set)
-    """Sub-tasks that were asked in this run."""
+    """Names of the sub-tasks that were called in this run."""
     known: dict[str, type[ToolForm]] = field(default_factory=dict)
     pending_message: ChatDocument | None = None
-    """What waits for an answer."""
+    """The message that waits for an answer."""
     pending_sender: Responder = Entity.USER
     n_stalled_steps: int = 0
     human_tried: bool = False
     is_done: bool = False
     person: bool | None = None
-    """Whether there is one; None until that is asked."""
+    """Whether a person is present; None until the task needs to know."""
     trail: list[ChatDocument] = field(default_factory=list)
-    """Messages that waited, in order."""
+    """The messages that waited for an answer, newest last."""
     responses: list[Response] = field(default_factory=list)
     texts: list[tuple[bool, str]] = field(default_factory=list)
-    """What the model said without tools."""
+    """The model's answers without tools, in the form of `said`."""
     said: list[tuple[bool, str]] = field(default_factory=list)
-    """All that was said, each with whether it may not be said again and again."""
+    """All answers as text, each with whether repeating this answer counts as a loop."""
     steps: int = 0
-    """Steps that were begun."""
+    """The number of steps that have begun."""
     deadline: datetime | None = None
-    """When the run ends, done or not; a sub-task's is never later."""
+    """The time at which the run ends, done or not; the deadline of a sub-task is never later."""
     sequences: list[DoneSequence] = field(default_factory=list)
     described: tuple[Any, Agent] | None = None
-    """The agent as it was bound last, with what it was made of."""
+    """The description of the agent that was made last, with the values it was made of."""
 
     def begin(self, verbs: Verbs, caller: "TaskRules | None", tools: Mapping[str, type[ToolForm]]) -> None:
-        """Set the variables of a run."""
+        """Set the variables at the start of a run."""
         self.verbs, self.caller, self.known, self.steps = verbs, caller, dict(tools), 0
         self.pending_message, self.pending_sender, self.n_stalled_steps = None, Entity.USER, 0
         self.human_tried = self.is_done = False
@@ -144,20 +144,20 @@ class TaskRules(Struct, eq=False, metaclass=Spelled):
 
     @property
     def chat(self) -> ChatAgent:
-        """Its agent."""
+        """The agent of the task."""
         assert self.agent is not None
         return self.agent
 
     @property
     def settings(self) -> ChatAgentConfig:
-        """Settings of the agent while it is in this task; the agent itself keeps its own."""
+        """The settings of the agent in this task; the settings of the agent itself do not change."""
         given: dict[str, Any] = {"name": self.name}
         given |= {"system_message": self.system_message} if self.system_message else {}
         given |= {"user_message": self.user_message} if self.user_message else {}
         return msgspec.structs.replace(self.chat.config, **given)
 
     def bound(self) -> Agent:
-        """Return the description of the agent as it is now: its tools and the type of its answers may change."""
+        """Return the current description of the agent, whose tools and answer type may change between steps."""
         chat = self.chat
         made_of = (self.settings, set(chat.llm_tools_usable), set(chat.llm_tools_handled), chat.llm_tool_forced)
         if self.described is None or self.described[0] != made_of:
@@ -170,7 +170,7 @@ class TaskRules(Struct, eq=False, metaclass=Spelled):
     # which answers count
 
     def valid(self, result: ChatDocument | None, r: Responder) -> bool:
-        """Return whether an answer counts; override it for other rules."""
+        """Return whether an answer is valid; override this method for other rules."""
         if self._is_done_response(result, r):
             return result is not None
         return fills(result) and not self._routing(result).no_answer
@@ -184,7 +184,7 @@ class TaskRules(Struct, eq=False, metaclass=Spelled):
         return self._routing(result).done or result.metadata.status == StatusCode.DONE
 
     def _routing(self, doc: ChatDocument | None) -> Routing:
-        """Read the signals in what a model or a person said; what tools and other tasks gave is data."""
+        """Read the signals in the words of a model or a person; results of tools and of other tasks are data."""
         if doc is None or not self.config.recognize_string_signals:
             return Routing(content=doc.content if doc is not None else "")
         data = doc.oai_tool_id2result is not None or doc.metadata.source == LITERAL
@@ -202,7 +202,7 @@ class TaskRules(Struct, eq=False, metaclass=Spelled):
     # who is there
 
     def user_can_end(self) -> bool:
-        """Return whether only a person ends the task."""
+        """Return whether only a person can end the task."""
         return self.caller is None and self.interactive and self.only_user_quits_root and self.has_person()
 
     def has_person(self) -> bool:
@@ -216,7 +216,7 @@ class TaskRules(Struct, eq=False, metaclass=Spelled):
         return self.person
 
     def user_quit(self, result: ChatDocument) -> bool:
-        """Return whether a person ended the task; a word in quotes does not, nor what the task began with."""
+        """Return whether a person ended the task; a quit word in quotes, or in the first message, does not end it."""
         meta = result.metadata
         said = self.human_tried and meta.sender == Entity.USER
         quits = result.content in USER_QUIT_STRINGS or self._routing(result).done
@@ -225,11 +225,11 @@ class TaskRules(Struct, eq=False, metaclass=Spelled):
     # how it ends
 
     def done(self, result: ChatDocument | None = None, r: Responder | None = None) -> tuple[bool, StatusCode]:
-        """Return whether the task is done, and how; override it for other rules.
+        """Return whether the task is done, and its status; override this method for other rules.
 
         Args:
-            result: what to judge; by default the message that waits.
-            r: who gave it; by default who gave that.
+            result: the answer to check; by default the message that waits for an answer.
+            r: the responder that gave `result`.
         """
         turn, pending = self.verbs.live.state.turn, result or self.pending_message
         assert turn is not None
@@ -256,7 +256,7 @@ class TaskRules(Struct, eq=False, metaclass=Spelled):
         return mine, StatusCode.OK
 
     def result(self, status: StatusCode | None = None) -> ChatDocument | None:
-        """Return the last message as the result; `None` if there is no message. Override it for other results."""
+        """Return the last message as the result, or `None`; override this method for other results."""
         last = self.pending_message
         if status in NO_RESULT or last is None:
             return None
@@ -289,14 +289,14 @@ class TaskRules(Struct, eq=False, metaclass=Spelled):
         )
 
     def sequence_done(self) -> DoneSequence | None:
-        """Return the done sequence that the last answers make, if one does."""
+        """Return the first done sequence that the last responses match, or None."""
         return matched(self.sequences, self.responses)
 
     def loops(self) -> bool:
-        """Return whether what is said goes round in a circle, or every other message is that there is no answer.
+        """Return whether the answers repeat in a cycle, or every other message says that there is no answer.
 
-        Calls may repeat, as when something is polled, but not with a person who repeats the same words, nor with an
-        agent that is done and is not heard.
+        Repeated calls alone are no loop, since a tool may poll. They are a loop if a person repeats the same words
+        between them, or if the agent reports again and again that it is done.
         """
         cycle, times = self.config.inf_loop_cycle_len, self.config.inf_loop_wait_factor
         for said, length in product((self.texts, self.said), range(1, cycle + 1)):
@@ -308,7 +308,7 @@ class TaskRules(Struct, eq=False, metaclass=Spelled):
 
 
 def fills(doc: ChatDocument | None) -> bool:
-    """Return whether a document has anything in it; the result of a call counts though it be empty."""
+    """Return whether a document is not empty; a document with calls or results of calls never counts as empty."""
     if doc is None:
         return False
     results = doc.metadata.oai_tool_id or doc.oai_tool_id2result or doc.oai_tool_calls or doc.metadata.calls

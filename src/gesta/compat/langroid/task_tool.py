@@ -1,4 +1,4 @@
-"""A model makes an agent for a part of its work, and gets its answer: that agent works in a run of its own, once."""
+"""A tool by which a model creates an agent for a part of its work; the new agent has a run of its own and one turn."""
 
 import math
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ ALL, NONE = "ALL", "NONE"
 
 
 class TaskTool(ToolMessage):
-    """The model describes an agent, and what it shall do."""
+    """A call by which the model describes an agent and the task of that agent."""
 
     _tool_effect: Effect | None = "idempotent"  # the run of its own goes on where it was
     _tool_timeout_s: float = math.inf
@@ -29,14 +29,14 @@ class TaskTool(ToolMessage):
         "To have an agent with <system_message> and some of your <tools> work on <prompt>, and get its answer."
     )
     system_message: str = ""
-    """Who the agent is; empty for a helpful assistant."""
+    """The system message of the agent; empty for a helpful assistant."""
     prompt: str
     tools: list[str] = field(default_factory=list)
-    """Names of tools that this agent handles: `ALL` for all, `NONE` or nothing for none."""
+    """Names of the caller's tools that the new agent gets: `ALL` for all; `NONE` or an empty list for no tools."""
     model: str = ""
-    """Address of a model; empty for the model of the agent that asks."""
+    """Address of a model; empty for the model of the calling agent."""
     max_iterations: int | None = None
-    """Steps at most; 10 if nothing is said."""
+    """Largest number of steps; 10 by default."""
     agent_name: str | None = None
 
     async def handle_async(self, agent: ChatAgent, context: Context) -> Any:
@@ -62,7 +62,7 @@ class TaskTool(ToolMessage):
         return doc.content or "\n".join(map(to_json, doc.tool_messages))
 
     def _granted(self, agent: ChatAgent) -> Sequence[type]:
-        """Return the tools of an agent that are asked for; this one is never among them."""
+        """Return the requested tools of the calling agent, without `TaskTool` and `DoneTool`."""
         every = {name: cls for name, cls in agent.llm_tools_map.items() if name in agent.llm_tools_handled}
         names = {name for name in every if name in agent.llm_tools_usable} if ALL in self.tools else set(self.tools)
         allowed = [cls for name, cls in every.items() if name in names and name in agent.llm_tools_usable]

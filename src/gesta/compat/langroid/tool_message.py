@@ -1,9 +1,9 @@
-"""A tool message is a call as data: a class says what a model may send, an instance is what it sent.
+"""A tool message is a call as data: the class describes the calls that a model may make, and an instance is one call.
 
-The class is the schema, the check and the words that tell a model of it; all three are read from it once. A field
-that it does not have is refused, and the model is told, so nothing that a model wrote is lost unseen. Only `recipient`
-is taken where there is no such field: it says to whom a message goes. A pydantic model with `request` and `purpose`
-becomes such a class by `as_tool_class`; its own rules decide then what fits.
+A class provides the schema, the validation and the description of its tool; all three are read from it once. A call
+with an unknown field is refused, and the model reads why. Only `recipient` is accepted without a field of that name:
+it names the recipient of the message. `as_tool_class` turns a pydantic model with `request` and `purpose` into a class
+of tool messages; the model's own rules then validate the calls.
 """
 
 import copy
@@ -46,7 +46,7 @@ These are all the tools that you can use. To use one, write its JSON object as s
 
 
 class LLMFunctionSpec(Struct, kw_only=True):
-    """A tool as the calling interface of a provider is told."""
+    """A tool as a provider's interface for native calls describes it."""
 
     name: str
     description: str
@@ -55,59 +55,59 @@ class LLMFunctionSpec(Struct, kw_only=True):
 
 
 class ToolForm:
-    """What every class of tool messages can tell of itself, whatever it is made with."""
+    """The options and methods of every class of tool messages, be it a struct or a pydantic model."""
 
     __slots__ = ()
 
     _handler: str = ""
-    """Method of the agent that handles it; empty: the one named as the request."""
+    """Name of the agent's method that handles the message; if empty, the name is the value of `request`."""
     _allow_llm_use: bool = True
     _tool_effect: Effect | None = None
-    """What carrying it out does, as in `@tool(effect=...)`; None: it must not happen twice."""
+    """The effect of the tool, as in `@tool(effect=...)`; None if the call must not run twice."""
     _tool_approval: bool = False
-    """Whether a person is asked before it is carried out."""
+    """Whether a person must approve the call before it runs."""
     _max_result_tokens: int | None = None
-    """What is cut of a result at once."""
+    """Longest result in tokens; the rest is cut at once. None for no limit."""
     _max_retained_tokens: int | None = None
-    """What is cut of a result once the model has answered it."""
+    """Longest result in tokens after the model has answered it; the rest is cut then. None for no limit."""
     _tool_timeout_s: float | None = None
-    """Seconds that carrying it out may take; `None` for the policy's."""
+    """Timeout of the call in seconds; `None` for the timeout of the policy."""
     _strict: bool | None = None
-    """Whether the provider holds the model to the schema, where it can and every field has to be filled."""
+    """Whether the provider enforces the schema, if it can; only for a tool whose fields are all required."""
     _along: "ClassVar[tuple[type[ToolForm], ...]]" = ()
-    """Classes that are enabled with it."""
+    """Classes that are enabled together with this class."""
     _addressed: bool = False
-    """Whether its `recipient` says to whom the message goes, and is not a matter of the tool."""
+    """Whether the field `recipient` names the recipient of the message, and is no argument of the tool."""
 
     @classmethod
     def name(cls) -> str:
-        """Return the name by which it is called."""
+        """Return the name of the tool."""
         return facts_of(cls).name
 
     @classmethod
     def instructions(cls) -> str:
-        """Return what else a model should know; empty unless a class overrides it."""
+        """Return more instructions for the model; empty unless a class overrides the method."""
         return ""
 
     @classmethod
     def calls_in(cls, text: str) -> list[tuple[dict[str, Any], int, int]]:
-        """Return the calls that a text holds in a form of the class's own, each with where it begins and ends."""
+        """Return the calls in a text that have a form of the class's own, each with its start and its end."""
         del text
         return []
 
     @classmethod
     def arguments_read(cls, args: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the arguments of a call as what the fields hold, where its form writes them otherwise."""
+        """Return the arguments of a call as values of the fields, if the form of the call writes them as text."""
         return dict(args)
 
     @classmethod
     def examples(cls) -> Sequence["ToolForm | tuple[str, ToolForm]"]:
-        """Return examples: messages, or pairs of the thought that leads to one and the message."""
+        """Return examples: messages, or pairs of a thought and the message to which the thought leads."""
         return []
 
     @classmethod
     def usage_examples(cls, random: bool = False) -> str:  # noqa: FBT001, FBT002 - the name that users know
-        """Show the examples, each as JSON; `random` takes one of them, always the same, so that prompts stay equal."""
+        """Return the examples as JSON; `random` picks one example, always the same, so that prompts stay equal."""
         examples = list(cls.examples())
         if random and examples:
             examples = [examples[zlib.crc32(facts_of(cls).name.encode()) % len(examples)]]
@@ -122,7 +122,7 @@ class ToolForm:
 
     @classmethod
     def llm_function_schema(cls, request: bool = False, defaults: bool = True) -> LLMFunctionSpec:  # noqa: FBT001, FBT002
-        """Return the schema for a provider. `request` adds that field; `defaults` keeps the fields with defaults."""
+        """Return the schema for a provider. `request` adds that field; `defaults` includes fields with defaults."""
         facts = facts_of(cls)
         schema = _copied(facts.schema)
         if not defaults:
@@ -134,12 +134,12 @@ class ToolForm:
 
     @classmethod
     def simple_schema(cls) -> dict[str, Any]:
-        """Return the schema of the request and of what must be filled."""
+        """Return the schema of `request` and of the required fields."""
         return cls.llm_function_schema(request=True, defaults=False).parameters
 
     @classmethod
     def json_instructions(cls, tool: bool = False) -> str:  # noqa: FBT001, FBT002 - the name that users know
-        """Return instructions for a model. `tool` is for calls that it writes as text, which hold the request."""
+        """Return instructions for a model. `tool` is true for a model that writes its calls as text."""
         spec = cls.llm_function_schema(request=tool)
         parts = [
             f"TOOL: {spec.name}",
@@ -152,12 +152,12 @@ class ToolForm:
 
     @staticmethod
     def json_group_instructions() -> str:
-        """Return the template of the instructions for all tools, with `{json_instructions}` for each tool's own."""
+        """Return the template of the instructions for all tools, with `{json_instructions}` for those of each tool."""
         return GROUP
 
     @classmethod
     def require_recipient(cls) -> "type[ToolForm]":
-        """Make a class that also demands to whom the message goes."""
+        """Return a class that also requires a recipient."""
 
         class Addressed(cls):  # type: ignore[misc, valid-type]  # a class like its own
             _addressed: ClassVar[bool] = True
@@ -172,15 +172,15 @@ class ToolForm:
         return next((value for value in values_of(self).values() if fits(value, target_type)), None)
 
     def dict_example(self) -> dict[str, Any]:
-        """Return the message as a model would send it."""
+        """Return the message as a dict with its `request`, as a model would send it."""
         return {"request": facts_of(type(self)).name} | arguments_of(self)
 
     def to_json(self) -> str:
-        """Write it as a model would send it."""
+        """Return the message as JSON, as a model would send it."""
         return to_json(self)
 
     def format_example(self) -> str:
-        """Write it as a model would send it."""
+        """Return the message as JSON, as a model would send it."""
         return to_json(self)
 
 
@@ -203,35 +203,35 @@ class ToolMessage(ToolForm, Struct, metaclass=ToolMeta):
     """A message that a model sends to use a tool: subclass it, with the fields that the model fills."""
 
     request: str
-    """Name of the tool, and of the method that handles it."""
+    """Name of the tool, and of the agent's method that handles the message."""
     purpose: str = ""
-    """What it is for, in words for a model."""
+    """The purpose of the tool, in words for a model."""
 
     @classmethod
     def model_validate(cls, obj: Any) -> Self:
-        """Make a message of a mapping, as of a message of the class. Raises BadArguments."""
+        """Return a message made of a mapping; a message of the class is returned as it is. Raises BadArguments."""
         made = facts_of(cls).build(obj) if isinstance(obj, Mapping) else obj
         if not isinstance(made, cls):
             raise BadArguments(f"Found {obj!r:.200}, expected the fields of a {cls.__name__}.")
         return made
 
     def model_dump(self, *, mode: str = "json", exclude: Collection[str] = ()) -> dict[str, Any]:
-        """Return its fields, the reserved ones too: as JSON values, or as they are with the mode `python`."""
+        """Return all fields, `request` and `purpose` too: as JSON values, or as they are for the mode `python`."""
         values = arguments_of(self) if mode == "json" else values_of(self)
         every = {"request": facts_of(type(self)).name, "purpose": self.purpose} | values
         return {name: value for name, value in every.items() if name not in exclude}
 
     def json(self, *, indent: int | None = None, exclude: Collection[str] = ()) -> str:
-        """Write its fields as JSON; see `model_dump_json`."""
+        """Return the fields as JSON; see `model_dump_json`."""
         return self.model_dump_json(indent=indent, exclude=exclude)
 
     def model_dump_json(self, *, indent: int | None = None, exclude: Collection[str] = ()) -> str:
-        """Write its fields as JSON, the reserved ones too."""
+        """Return all fields as JSON, `request` and `purpose` too."""
         return json.dumps(self.model_dump(exclude=exclude), ensure_ascii=False, indent=indent)
 
 
 def as_tool_class(cls: type) -> type[ToolForm]:
-    """Return a class of tool messages as it is, and a pydantic model as such a class. Raises BadTool for others."""
+    """Return a class of tool messages as it is; make one of a pydantic model. Raises BadTool for other classes."""
     if not isinstance(cls, type):
         raise BadTool(f"Found {cls!r}, expected a class of tool messages.")
     if issubclass(cls, ToolForm):
@@ -258,12 +258,12 @@ class MessageTool(Tool, frozen=True, kw_only=True, eq=False):
     build: Callable[[Mapping[str, Any]], Any]
 
     def arguments(self, args: Mapping[str, Any]) -> dict[str, Any]:
-        """Make the message. Raises BadArguments."""
+        """Return the message as the one argument. Raises BadArguments."""
         return {"message": self.build(args)}
 
 
 def contexts(function: Callable[..., Any]) -> set[str]:
-    """Name the parameters of a handler that get the `Context` of its call."""
+    """Return the names of a handler's parameters that get the `Context` of its call."""
     target = unwrapped(function)[1]
     try:
         hints = get_type_hints(target)
@@ -279,7 +279,7 @@ def _is_context(hint: Any) -> bool:
 
 
 def as_tool(cls: type, handler: Callable[..., Any], effect: Effect | None = None) -> Tool:
-    """Make a tool that hands each message to `handler`, which may be async, and take the `Context`. Raises BadTool."""
+    """Make a tool that calls `handler`, a function that may be async, with each message. Raises BadTool."""
     known = as_tool_class(cls)
     facts = facts_of(known)
     if not facts.name:
@@ -309,21 +309,21 @@ def as_tool(cls: type, handler: Callable[..., Any], effect: Effect | None = None
 
 
 class Attempt(Struct, frozen=True, kw_only=True):
-    """One try of a model to use a tool."""
+    """One attempt of a model to use a tool."""
 
     name: str
     tool: ToolForm | None = None
     problem: str | None = None
-    """Why there is no message, in words for the model."""
+    """Why no message could be made, in words for the model."""
     recipient: str = ""
-    """To whom it goes, where that is said beside what the tool takes."""
+    """Recipient of the message, if the call names one beside the arguments of the tool."""
     start: int = 0
     end: int = 0
-    """Where it stands in the text."""
+    """Places where the attempt starts and ends in the text."""
 
 
 def attempt(name: str, args: Mapping[str, Any], tools: Mapping[str, type[ToolForm]]) -> Attempt:
-    """Make a message of a call; tools go by their name."""
+    """Return the tool message of a call, or the problem with the call; `tools` are the classes by their names."""
     cls, recipient = tools.get(name), address_in(name, args, tools)
     if cls is None:
         problem = f"There is no tool {name!r}.{nearest(name, tools)} Tools: {', '.join(tools) or 'none'}."
@@ -335,14 +335,14 @@ def attempt(name: str, args: Mapping[str, Any], tools: Mapping[str, type[ToolFor
 
 
 def address_in(name: str, args: Mapping[str, Any], tools: Mapping[str, type[ToolForm]]) -> str:
-    """Return whom a call names as its `recipient`, unless that is a matter of the tool, as of one that sends mail."""
+    """Return the `recipient` that a call names; empty if `recipient` is an argument of the tool itself."""
     cls, given = tools.get(name), args.get("recipient")
     own = cls is not None and "recipient" in facts_of(cls).fields and not cls._addressed
     return given if isinstance(given, str) and not own else ""
 
 
 def attempts(text: str, tools: Mapping[str, type[ToolForm]]) -> list[Attempt]:
-    """Read the tries in a text, in a form of a tool's own or else objects with a `request`; no other object is one."""
+    """Return the attempts in a text: calls in a form of a tool's own, or else JSON objects with a `request`."""
     made: list[Attempt] = []
     for args, start, end in next(filter(None, (cls.calls_in(text) for cls in tools.values())), []):
         one = attempt(str(args.get("request", "")), args, tools)
@@ -362,14 +362,14 @@ def attempts(text: str, tools: Mapping[str, type[ToolForm]]) -> list[Attempt]:
 
 
 def values_of(message: Any) -> dict[str, Any]:
-    """Return what a model, or a program, filled in, as it is."""
+    """Return the fields of a message by their names, without `request` and `purpose`."""
     names = message.__struct_fields__ if isinstance(message, Struct) else type(message).model_fields
     more = getattr(message, "__dict__" if isinstance(message, Struct) else "model_extra", None) or {}
     return {name: getattr(message, name) for name in [*names, *more] if name not in RESERVED}
 
 
 def arguments_of(message: Any) -> dict[str, Any]:
-    """Return what a model, or a program, filled in, as JSON values."""
+    """Return the fields of a message as JSON values, without `request` and `purpose`."""
     if not isinstance(message, Struct):
         dumped = message.model_dump(mode="json")
         return {name: dumped[name] for name in dumped if name not in RESERVED}
@@ -377,12 +377,12 @@ def arguments_of(message: Any) -> dict[str, Any]:
 
 
 def to_json(message: ToolForm) -> str:
-    """Write a message as a model would send it."""
+    """Return a message as JSON, as a model would send it."""
     return json.dumps(ToolForm.dict_example(message), ensure_ascii=False, indent=4, default=str)
 
 
 def _copied(value: Any) -> Any:
-    """Copy JSON, in a third of the time that `deepcopy` takes: schemas are made for each reply."""
+    """Return a copy of a JSON value. This takes a third of the time of `deepcopy`, and runs for each reply."""
     if isinstance(value, dict):
         return {key: _copied(each) for key, each in value.items()}
     return [_copied(each) for each in value] if isinstance(value, list) else value

@@ -1,7 +1,7 @@
-"""Which tools an agent knows, which its model may use, and which it handles itself: settings, no state of a run.
+"""Holds which tools an agent knows, which tools its model may use, and which the agent handles; no state of a run.
 
-A handler is found when a tool is enabled: a method of the agent named as the tool, else the tool's own `handle` or
-`response`. It may be async, and may take the agent, the document, and the `Context` of its call.
+Enabling a tool also finds its handler: a method of the agent with the tool's name, else `handle` or `response` of the
+tool. A handler may be async, and may take the agent, the document, and the `Context` of its call.
 """
 
 import inspect
@@ -25,14 +25,13 @@ from gesta.perform.result import DocumentedResult, plain
 from gesta.prompt.formatter import observation_text
 
 Classes = type | Sequence[type] | None
-"""One class of tool messages, several, or None for all that are known."""
+"""One class of tool messages, several classes, or None for all classes that the agent knows."""
 Handler = Callable[[Any, Any], Any]
-"""Takes a message, and the context of its call, or `None` where a program calls it by name."""
-"""Extra of an entry: the chat document that it stands for, beside its text."""
+"""A function of a message and the context of its call; the context is `None` if a program calls the handler by name."""
 
 
 BYTES_A_TOKEN = 4
-"""Of plain English text, about."""
+"""The estimated bytes of one token in plain English text."""
 LEFT_OUT = " [The rest of this result was left out. Use the tool again to read it.]"
 
 
@@ -40,20 +39,20 @@ IN_XML = "Write a call of each of these tools as XML, as shown; text may stand a
 
 
 class Described(Agent, frozen=True, kw_only=True):
-    """The frozen description of a chat agent: it knows more tools than its model is told of."""
+    """The frozen description of a chat agent, which may know more tools than its model is shown."""
 
     usable: frozenset[str] = frozenset()
     written: dict[str, str] = msgspec.field(default_factory=dict)
-    """Instructions of the tools that a model which writes its calls does not write as JSON."""
+    """Instructions for the tools whose calls are written as XML, where a model writes its calls as text."""
     strict: frozenset[str] = frozenset()
-    """Tools to whose schema the provider is to hold the model."""
+    """Tools whose schema the provider shall enforce."""
     forced: str | None = None
-    """Tool that the model must use."""
+    """The tool that the model must use."""
     choice: str | dict[str, Any] = "auto"
-    """Whether its model may, must or must not call a tool in the next request, as a provider has it."""
+    """Whether the model may, must or must not call a tool in the next request, in the provider's form."""
 
     def header(self) -> RequestHeaderContent:
-        """Make what holds for its requests, with those tools alone that its model may use."""
+        """Return the header of the agent's requests, with only the tools that the model may use."""
         header = super().header()
         tools = [tool for tool in header.tools or () if tool["name"] in self.usable]
         for tool in [tool for tool in tools if tool["name"] in self.strict]:
@@ -77,24 +76,24 @@ class Toolset:
 
     def __init__(self) -> None:
         self.llm_tools_map: dict[str, type[ToolForm]] = {}
-        """Classes by the name of the tool: all that are known."""
+        """All classes that the agent knows, by the name of the tool."""
         self.llm_tools_usable: set[str] = set()
         self.llm_tools_handled: set[str] = set()
         self.llm_tool_forced: str | None = None
         self._handlers: dict[str, Handler] = {}
         self._terse: set[str] = set()
-        """Tools of which the model is told no fields that have defaults."""
+        """Tools of which the model is shown only the required fields."""
         self._made: dict[type, tuple[Any, Tool]] = {}
-        """Tools as they were made last, by class, with what they were made of."""
+        """The tools that were made last, by class, each with the values it was made of."""
         self._begins = False
-        """Whether `init_state` is called where there is no history to forget."""
+        """Whether `init_state` shall not hide the history, since there is none."""
         self._document: ChatDocument | None = None
-        """What is being handled."""
+        """The document that is being handled."""
 
     if not TYPE_CHECKING:  # checkers see no methods that only one agent has
 
         def __getattr__(self, name: str) -> Any:
-            """Return what handles a tool by itself, under the tool's name, or that and `_async`."""
+            """Return the tool's own handler, for an attribute with the tool's name, or with that name and `_async`."""
             known = vars(self).get("llm_tools_map", {})
             word = name if name in known else name.removesuffix("_async")
             cls = known.get(word)
@@ -107,7 +106,7 @@ class Toolset:
             return partial(self._by_name_async if waits else self._by_name, handler)
 
     def _by_name(self, handler: Handler, message: Any, chat_doc: ChatDocument | None = None) -> Any:
-        """Call what handles a tool with a document."""
+        """Call the handler of a tool with a message; `chat_doc` is the document that is being handled."""
         before, self._document = self._document, chat_doc
         try:
             return handler(message, None)
@@ -115,7 +114,7 @@ class Toolset:
             self._document = before
 
     async def _by_name_async(self, handler: Handler, message: Any, chat_doc: ChatDocument | None = None) -> Any:
-        """Await what handles a tool with a document."""
+        """Await the handler of a tool with a message; `chat_doc` is the document that is being handled."""
         before, self._document = self._document, chat_doc
         try:
             return await handler(message, None)
@@ -124,7 +123,7 @@ class Toolset:
 
     @property
     def llm_tools_known(self) -> set[str]:
-        """Names of all tools."""
+        """The names of all tools that the agent knows."""
         return set(self.llm_tools_map)
 
     def enable_message(
@@ -136,7 +135,7 @@ class Toolset:
         require_recipient: bool = False,  # noqa: FBT001, FBT002
         include_defaults: bool = True,  # noqa: FBT001, FBT002
     ) -> None:
-        """Allow the model to use tools, the agent to handle them, or both; `None` stands for all known tools.
+        """Enable tools for use by the model, for handling by the agent, or both; `None` stands for all known tools.
 
         Args:
             force: whether the model must use the tool, until another tool is enabled.
@@ -144,8 +143,8 @@ class Toolset:
             include_defaults: whether the model is shown fields that have defaults.
 
         Raises:
-            TypeError: a class stands where a switch is expected.
-            BadTool: no class of tool messages, one without a name, or another of the same name.
+            TypeError: `use` or `handle` is a class.
+            BadTool: a value is no class of tool messages, its tool has no name, or another tool has that name.
         """
         for name, given in (("use", use), ("handle", handle)):
             if isinstance(given, type):
@@ -170,14 +169,14 @@ class Toolset:
                 self.llm_tool_forced = name
 
     def enable_message_handling(self, message_class: Classes = None) -> None:
-        """Handle tools, whether or not the model may use them."""
+        """Enable tools for handling by the agent, whether or not the model may use them."""
         for cls in self._classes(message_class):
             name = self._know(as_tool_class(cls))
             self._handlers[name] = self._handler(self.llm_tools_map[name])
             self.llm_tools_handled.add(name)
 
     def disable_message_handling(self, message_class: Classes = None) -> None:
-        """Handle these tools no more."""
+        """Disable the handling of these tools."""
         self.llm_tools_handled -= {facts_of(as_tool_class(cls)).name for cls in self._classes(message_class)}
 
     def disable_message_use(self, message_class: Classes) -> None:
@@ -189,23 +188,23 @@ class Toolset:
         self.llm_tools_usable &= {facts_of(as_tool_class(message_class)).name}
 
     def own_tools(self) -> None:
-        """Make what a copy of an agent shares with it the copy's own; handlers are looked for anew."""
+        """Make a copied agent's sets of tools independent of the original agent's, and find its handlers anew."""
         self.llm_tools_map, self._terse = dict(self.llm_tools_map), set(self._terse)
         self.llm_tools_usable, self.llm_tools_handled = set(self.llm_tools_usable), set(self.llm_tools_handled)
         self._handlers = {name: self._handler(self.llm_tools_map[name]) for name in self.llm_tools_handled}
         self._made = {}
 
     def strict_tools(self) -> frozenset[str]:
-        """Name the tools to whose schema a provider can hold the model: every field of them has to be filled."""
+        """Return the names of the tools with `_strict` whose fields are all required, as providers demand."""
         kept = {name: facts_of(cls).schema for name, cls in self.llm_tools_map.items() if cls._strict}
         return frozenset(name for name, schema in kept.items() if {*schema["required"]} == {*schema["properties"]})
 
     def trail(self) -> Sequence[ChatDocument]:
-        """Return the messages that waited for an answer in the task that it is in, newest last."""
+        """Return the messages that waited for an answer in the agent's task, newest last."""
         return ()
 
     def fallbacks(self) -> list[Callable[..., Any]]:
-        """Return what tools say to a message without tools: of those that are used and handled here, newest last."""
+        """Return the `handle_message_fallback` of each tool that is both used and handled here, newest last."""
         both = [
             cls for name, cls in self.llm_tools_map.items() if name in self.llm_tools_usable & self.llm_tools_handled
         ]
@@ -213,14 +212,14 @@ class Toolset:
         return [method for method in found if callable(method)]
 
     def unhandled_tools(self) -> set[str]:
-        """Name the tools that are known and not handled."""
+        """Return the names of the tools that the agent knows but does not handle."""
         return self.llm_tools_known - self.llm_tools_handled
 
     def tools(self, *, in_text: bool) -> list[Tool]:
-        """Make the tools of the frozen description.
+        """Return the tools for the frozen description.
 
         Args:
-            in_text: whether the model writes its calls as text, and so is shown examples.
+            in_text: whether the model writes its calls as text; then it is shown examples.
         """
         return [self._tool(cls, in_text=in_text) for cls in self.llm_tools_map.values()]
 
@@ -240,7 +239,7 @@ class Toolset:
         return name
 
     def _handler(self, cls: type[ToolForm]) -> Handler:
-        """Find what handles the messages of a class; if nothing does, that is said when a message is to be handled."""
+        """Return the handler for messages of a class; if there is none, a handler that raises BadTool when called."""
         name = cls._handler or facts_of(cls).name
         for own in (self._method(f"{name}_async"), self._method(name)):
             if own is not None:
@@ -257,7 +256,7 @@ class Toolset:
         return missing
 
     def _method(self, name: str) -> Callable[..., Any] | None:
-        """Find a method that is the program's: one of an agent's own handles no tool, though it has its name."""
+        """Return a method if the program defined it; methods of Gesta's own agents never handle a tool."""
         own = next((vars(cls)[name] for cls in type(self).__mro__ if name in vars(cls)), None)
         if (own is None or getattr(own, "__module__", "").startswith(__package__)) and name not in vars(self):
             return None
@@ -265,10 +264,11 @@ class Toolset:
         return found if callable(found) else None
 
     def _fitted(self, function: Callable[..., Any], taken: int, told: Collection[str]) -> Handler:
-        """Return a function of the message and the context; what else it takes are the agent and the document.
+        """Return a function as a handler: its other parameters get the context, the agent, or the document.
 
         Args:
-            told: parameters that get the context.
+            taken: 1 if the first parameter is the message, else 0.
+            told: names of the parameters that get the context.
         """
         parameters = list(inspect.signature(function).parameters.values())
         extra = [each.name for each in parameters[taken:] if each.kind is not inspect.Parameter.VAR_KEYWORD]
@@ -293,7 +293,7 @@ class Toolset:
         return waiting if inspect.iscoroutinefunction(function) else call
 
     def _of_message(self, word: str, method: Callable[..., Any]) -> Handler:
-        """Return the message's own method."""
+        """Return a handler that calls the message's own method."""
         told = contexts(method)
 
         def call(message: Any, context: Context) -> Any:
@@ -305,7 +305,7 @@ class Toolset:
         return waiting if inspect.iscoroutinefunction(method) else call
 
     def _tool(self, cls: type[ToolForm], *, in_text: bool) -> Tool:
-        """Make the tool of a class, or give the one that was made of the same."""
+        """Return the tool of a class; the tool that was made last is used again if nothing has changed."""
         name = facts_of(cls).name
         word = cls._handler or name
         if name in self._handlers and {word, f"{word}_async"} & vars(self).keys():  # a program put its own there since
@@ -323,7 +323,7 @@ class Toolset:
         return known[1]
 
     def _handed(self, cls: type[ToolForm], effect: Effect | None) -> Tool:
-        """Make a tool that hands its messages to what handles them now."""
+        """Make a tool that calls the current handler with each message."""
         name = facts_of(cls).name
         handler = self._handlers.get(name)
 
@@ -338,7 +338,7 @@ class Toolset:
         return as_tool(cls, waiting if inspect.iscoroutinefunction(handler) else handle, effect)
 
     def _returned(self, value: Any, name: str, context: Context) -> Any:
-        """Write what a handler gave so that the record has it whole: documents and tool messages beside their text."""
+        """Return the value of a handler for the record: a document or a tool message is kept whole, beside its text."""
         if isinstance(value, ToolForm):
             other = facts_of(type(value)).name
             if other != name and other in self.llm_tools_handled and effect_of(value) is None:
@@ -362,25 +362,25 @@ class Toolset:
 
 
 def shortened(text: str, tokens: int) -> str:
-    """Return a text of so many tokens at most, and a note of what was left out."""
+    """Return a text cut to about so many tokens, with a note if words were left out."""
     size = tokens * BYTES_A_TOKEN
     done = text.endswith(LEFT_OUT) and len(text) <= size + len(LEFT_OUT)
     return text if len(text) <= size or done else text[:size] + LEFT_OUT
 
 
 def effect_of_class(cls: type) -> Any:
-    """Return how a class of messages steers its task; `None` if it is a tool like any other."""
+    """Return the effect of a class of messages on its task; `None` if the class does not steer a task."""
     return getattr(cls, "_effect", None)
 
 
 def _own(cls: type | None, words: Sequence[str]) -> list[str]:
-    """Return which of these methods a class has that handles its messages itself."""
+    """Return the names of those methods of a class that handle its messages."""
     found = {word: getattr(cls, word, None) for word in words}
     return [word for word, method in found.items() if callable(method) and method is not Steers.response]
 
 
 def _place(cls: type) -> tuple[str, str]:
-    """Return where a class stands; one that was made again, or of another, stands where that does."""
+    """Return the module and name of a class; they are the same for a class that was made again or from another."""
     return cls.__module__, cls.__qualname__
 
 

@@ -1,4 +1,4 @@
-"""Names of `langroid.agent`, at the paths that its users import them from."""
+"""Names of `langroid.agent`, under the paths from which programs import them."""
 
 from gesta.compat.langroid.agent import (
     base,

@@ -348,16 +348,18 @@ class Record(Base):
         *,
         since: datetime | str | None = None,
         until: datetime | str | None = None,
+        session: str | None = None,
     ) -> "dict[str, Numbers]":
         """Count what was spent and how it went, by day, agent, model or tool; see `gesta stats`.
 
         Args:
             since: of requests and calls before it, nothing is counted; a text is a day or a time, by default in UTC.
             until: likewise, and not with it.
+            session: only what the runs of this session did.
         """
         from gesta.views.stats import stats
 
-        return await stats(self.store, by, since, until)
+        return await stats(self.store, by, since, until, session)
 
 
 @asynccontextmanager

@@ -143,6 +143,10 @@ def _heard(
         task.result()
 
 
+When = datetime | str | None
+Counted = dict[str, Numbers]
+
+
 class SyncRecord:
     """An opened record, for programs without an event loop. Made by `gesta.open_sync`."""
 
@@ -330,11 +334,9 @@ class SyncRecord:
         """Return the history as the messages of a chat completion; see `Record.chat_messages`."""
         return drive(self.record.chat_messages(session, calls=calls))
 
-    def stats(
-        self, by: By = "day", *, since: datetime | str | None = None, until: datetime | str | None = None
-    ) -> dict[str, Numbers]:
+    def stats(self, by: By = "day", *, since: When = None, until: When = None, session: str | None = None) -> Counted:
         """Count what was spent and how it went; see `Record.stats`."""
-        return drive(self.record.stats(by, since=since, until=until))
+        return drive(self.record.stats(by, since=since, until=until, session=session))
 
     def explain(self, entry: Entry | str | tuple[str, int]) -> Explanation:
         """Explain an entry; see `Record.explain`."""

@@ -192,6 +192,14 @@ async def test_errors_of_tools_are_counted_as_errors() -> None:
         assert by == {"clerk": (2, 0, 1), "look": (3, 1, 0), "pay": (3, 0, 2), "weather": (1, 1, 0)}
         assert await record.stats("tool", until="2026-01-01") == {}
         assert list(await record.stats("agent", since="2026-01-01")) == ["app", "boss", "clerk", "desk"]
+        (session, *_) = await record.sessions()
+        alone = await record.stats("agent", session=session.name)
+        assert (
+            0
+            < sum(each.requests for each in alone.values())
+            <= sum(each.requests for each in (await record.stats("agent")).values())
+        )
+        assert await record.stats("agent", session="nobody") == {}
         with pytest.raises(ValueError, match="soon"):
             await record.stats(since="soon")
 

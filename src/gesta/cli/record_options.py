@@ -47,6 +47,7 @@ class StatsOptions(OnRecord):
     """Options of `stats`."""
 
     by: Annotated[Literal["day", "agent", "model", "tool"], typer.Option("--by", help="A row for each.")] = "day"
+    session: Annotated[str | None, typer.Option("--session", "-s", help="Only this one.", show_default=False)] = None
     since: Since = None
     until: Until = None
 

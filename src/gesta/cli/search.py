@@ -76,7 +76,7 @@ def _stand_out(line: str) -> list[str]:
 def stats(options: StatsOptions) -> None:
     """Show the counts, a row for each day, agent, model or tool."""
     since, until = point(options.since, "--since") or "", point(options.until, "--until") or ""
-    found = reading(options, lambda record: record.stats(options.by, since=since, until=until))
+    found = reading(options, lambda record: record.stats(options.by, since=since, until=until, session=options.session))
     if options.json:
         put_all(json_line({options.by: name} | each.facts()) for name, each in found.items())
         return

@@ -362,13 +362,18 @@ def percentile(ordered: Sequence[float], percent: int) -> float | None:
 
 
 async def stats(
-    store: Store, by: By, since: datetime | str | None = None, until: datetime | str | None = None
+    store: Store,
+    by: By,
+    since: datetime | str | None = None,
+    until: datetime | str | None = None,
+    session: str | None = None,
 ) -> dict[str, Numbers]:
     """Count a record, by groups in their order. Cost: reads all entries of the kinds that count, page by page.
 
     Args:
         since: of requests and calls before it, nothing is counted; a text is a day or a time, by default in UTC.
         until: likewise, and not with it.
+        session: only what the runs of this session did, those below too.
 
     Raises:
         ValueError: a text is no time.
@@ -376,10 +381,12 @@ async def stats(
     since, until = _row_time(since), _row_time(until)
     begins = [(str(run), base_in(str(content))) for run, content in (await store.sql(BASES)).rows]
     bases = {run: base for run, base in begins if base is not None}
-    found = Stats(by, {row.run: CALLED.sub("", row.name) for row in await store.runs()}, since, until, bases)
+    agents = {row.run: CALLED.sub("", row.name) for row in await store.runs(session)}
+    found = Stats(by, agents, since, until, bases)
     pos = 0
     while rows := (await store.sql(ROWS, (pos, PAGE))).rows:
         for row in rows:
-            found.add(Row(*row))
+            if session is None or row[1] in agents:
+                found.add(Row(*row))
         pos = rows[-1][0]
     return dict(sorted(found.groups.items()))

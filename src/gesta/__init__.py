@@ -1,7 +1,7 @@
 """Gesta: agents on the record.
 
 An agent's only state is an append-only log of what it did; prompt, resume, replay, cost and explanation are computed
-from it. This is the public door; kinds are reached as `gesta.kinds`. Every name is imported on use, so that
+from it. This module has the public names; kinds are in `gesta.kinds`. Every name is imported on use, so that
 `import gesta` costs nothing: no I/O, no thread, nothing global.
 """
 
@@ -62,7 +62,7 @@ WHERE = {
     "secret": "function_tool.context",
     "tool": "function_tool.tool",
 }
-"""Where each public name lives."""
+"""The module that defines each public name."""
 
 __all__ = [
     "Agent",

@@ -68,7 +68,7 @@ def model(address: str, base_url: str | None = None) -> Model:
     """Make a model from `provider:model`, or any name at the base URL of an OpenAI-compatible server.
 
     Raises:
-        BadAddress: no such provider, or no provider named.
+        BadAddress: the address names no provider, or an unknown provider.
         NoKey: the provider needs a key and its variable is not set.
     """
     from gesta.models.hosted import hosted
@@ -87,7 +87,7 @@ def bind(agent: Agent, models: dict[str, Model] | None = None) -> Agent:
     """Return the agent with its model and formatter in place of their addresses; `models` keeps models by address.
 
     Raises:
-        BadAddress: it has no model, or an address leads nowhere.
+        BadAddress: the agent has no model, or one of its addresses names nothing that exists.
     """
     if agent.model == "" and agent.lacks_model:
         known = "in the agent, in record.run(...), or with --model; model=gesta.scripted(...) needs no key"
@@ -143,18 +143,18 @@ class FileOptions(TypedDict, total=False):
     """`synced` (the default) survives loss of power; `normal` can lose the last commits then, but never at a crash of
     the process, and costs far less. The attempt of a tool with effects is synced under both."""
     readonly: bool
-    """Refuse to write, and to make the file."""
+    """Whether the store refuses to write, and to make the file."""
     busy_s: float
-    """Seconds for which others that write are waited for, and a server that is away. 60 by default."""
+    """Seconds to wait for other writers, and for a server that cannot be reached. 60 by default."""
 
 
 class ServerOptions(FileOptions, total=False):
     """Options that a store on a server has."""
 
     failover: Failover | None
-    """`synchronous` says that a PostgreSQL server that takes the place of another one has all its commits."""
+    """`synchronous` promises that a PostgreSQL server which replaces another server has all of its commits."""
     tool_role: str | None
-    """Role of PostgreSQL under which the statements of transactional tools run."""
+    """Role of PostgreSQL under which the SQL of transactional tools runs."""
 
 
 class StoreOptions(ServerOptions, total=False):
@@ -168,20 +168,20 @@ class Options(StoreOptions, total=False):
     """Options of `gesta.open`."""
 
     grace_s: float
-    """Seconds for which tools with effects are seen through when who waits for their turn stops waiting; 10 by
+    """Seconds for which a tool with effects may go on after its caller stopped waiting for the turn; 10 by
     default, 0 for not at all."""
     approver: Approver | None
-    """Says which approvals count; without one, the name in an approval is believed."""
+    """Decides which approvals count; without an approver, the name in an approval is believed."""
     gone: Callable[[str], bool | None]
-    """Asks whoever started the processes, such as an orchestrator, whether one of them has ended, by the name that
-    stands in its attempts; `None` where that is not known. Called where the kernel cannot tell."""
+    """Returns whether a process has ended, given its name in the attempts, as an orchestrator may know;
+    `None` if the function does not know. It is called if the kernel cannot tell."""
 
 
 def store(address: Address, **options: Unpack[StoreOptions]) -> Store:
     """Open a store; see `open_record`.
 
     Raises:
-        BadAddress, MissingExtra, NoRecord, BrokenRecord, NewerRecord, WriteFailed: it cannot be opened.
+        BadAddress, MissingExtra, NoRecord, BrokenRecord, NewerRecord, WriteFailed: the store cannot be opened.
     """
     return _opened(address, options, inline=False)
 
@@ -220,7 +220,7 @@ def _store(address: str, options: ServerOptions, *, inline: bool) -> Store:
 
 
 def _learn(address: str) -> None:
-    """Add the secrets of the environment and of an address to those that are left out of all texts."""
+    """Add the secrets of the environment and of an address to the secrets that are left out of all texts."""
     SECRETS.add_environment(os.environ)
     SECRETS.add_address(address)
 
@@ -243,14 +243,14 @@ def local(address: str, options: ServerOptions) -> FileOptions:
 
 
 def divided(options: Options) -> tuple[StoreOptions, Terms]:
-    """Return the options of the store, and the terms of its turns. Raises TypeError for a wrong name."""
+    """Return the options of the store, and the terms of its turns. Raises TypeError for an unknown option."""
     refuse_unknown("gesta.open", options, Options.__annotations__)
     terms = Terms(options.pop("grace_s", GRACE_S), options.pop("approver", None), options.pop("gone", nobody_knows))
     return cast("StoreOptions", options), terms
 
 
 def remote(address: str) -> bool:
-    """Return whether an address is that of a server. Raises BadAddress for an address of an unknown kind."""
+    """Return whether an address names a server. Raises BadAddress for an address of an unknown kind."""
     kind, url, _ = address.partition("://")
     if url and kind not in ("postgresql", "postgres"):
         raise BadAddress(
@@ -298,7 +298,7 @@ class Record(Base):
         """Return what an entry was made from, back to the question and down through other runs.
 
         Args:
-            entry: itself, its id, or its run and seq.
+            entry: the entry, its id, or its run and seq.
 
         Raises:
             NoRun: there is no such run.
@@ -309,10 +309,10 @@ class Record(Base):
         return await explain(self, entry)
 
     async def sessions(self, limit: int | None = None) -> "list[Session]":
-        """Return the sessions, the one that was active last first: who took part, how each stands, what it waits for.
+        """Return the sessions, each with its participants, its state and its waits; the last active one comes first.
 
         Args:
-            limit: at most so many.
+            limit: the greatest number of sessions to return.
         """
         from gesta.views.sessions import sessions
 
@@ -322,11 +322,11 @@ class Record(Base):
         """Return what a person and the agents said in a session, in order.
 
         Args:
-            session: its name; or the id of one run, of a child run too, the start of an id, or `last`.
-            calls: whether the replies that made tool calls stand in it too, with the calls and their results.
+            session: name of a session; or the id of a run, also of a child run, the start of an id, or `last`.
+            calls: whether to include the replies that made tool calls, with the calls and their results.
 
         Raises:
-            NoRun: there is no such session or run.
+            NoRun: no session or run has this name.
         """
         from gesta.views.history import history
 
@@ -350,12 +350,12 @@ class Record(Base):
         until: datetime | str | None = None,
         session: str | None = None,
     ) -> "dict[str, Numbers]":
-        """Count what was spent and how it went, by day, agent, model or tool; see `gesta stats`.
+        """Return counts and costs of what ran, by day, agent, model or tool; see `gesta stats`.
 
         Args:
-            since: of requests and calls before it, nothing is counted; a text is a day or a time, by default in UTC.
-            until: likewise, and not with it.
-            session: only what the runs of this session did.
+            since: requests and calls before this time are not counted; a text is a day or a time, by default in UTC.
+            until: requests and calls from this time on are not counted.
+            session: only the runs of this session are counted.
         """
         from gesta.views.stats import stats
 
@@ -371,7 +371,7 @@ async def open_record(address: Address = ":memory:", **options: Unpack[Options])
         options: see `Options`.
 
     Raises:
-        TypeError: there is no such option.
+        TypeError: an option is unknown.
         BadAddress: `address` is not an address of a record.
         NoRecord, BrokenRecord, NewerRecord, WriteFailed: the record cannot be opened.
     """

@@ -1,4 +1,4 @@
-"""An agent is a frozen description: it has no state, and nothing of it is kept but its name and a digest.
+"""An agent is a frozen description: it has no state, and the record keeps only its name and a digest.
 
 Model and formatter may be named by an address; `gesta.open` binds them when a turn begins.
 """
@@ -26,7 +26,7 @@ from gesta.policy import Policy, Price, Spelled
 from gesta.prompt.formatter import Formatter
 
 RULES = ("name", "effect", "approval", "timeout_s", "on_doubt", "group", "applicable_states", "state")
-"""What of a tool is in an agent's digest, beside its schema."""
+"""The fields of a tool that are in an agent's digest, beside its schema."""
 
 
 class Unanswered(Exception):
@@ -34,24 +34,24 @@ class Unanswered(Exception):
 
 
 class Answer(Struct, frozen=True):
-    """The result of a program that is more than a text."""
+    """The return value of a program that has both a text for people and a value for programs."""
 
     text: str
-    """For people."""
+    """The answer as people read it."""
     value: Any
-    """For programs: any JSON value."""
+    """The answer as programs read it: any JSON value."""
 
 
 Program = Callable[[Any, str], Awaitable[T]] | Callable[[Any, str], Awaitable[Answer]]
-"""An async function of the verbs and the text of a message, which gives the answer."""
+"""An async function that takes the verbs and the text of a message, and returns the answer."""
 
 
 Instructions = str | Callable[[Context[Any]], str | Awaitable[str]]
-"""What a model is told first: a text, or a function of the turn's context that makes it."""
+"""The instructions for a model: a text, or a function that makes the text from the turn's context."""
 
 
 async def instructions_text(instructions: Instructions, context: Context[Any]) -> str:
-    """Return instructions as a text. Raises TypeError if a function gives something else, and all that it raises."""
+    """Return instructions as a text. Raises TypeError if their function returns no text, and whatever it raises."""
     if isinstance(instructions, str):
         return instructions
     given = instructions(context)
@@ -62,7 +62,7 @@ async def instructions_text(instructions: Instructions, context: Context[Any]) -
 
 
 def joined(*parts: Instructions) -> Instructions:
-    """Return instructions one after the other: a text, or a function if one of them is one."""
+    """Return several instructions as one: a text, or a function if any of them is a function."""
     if all(isinstance(part, str) for part in parts):
         return "\n\n".join(str(part) for part in parts if part)
 
@@ -81,14 +81,14 @@ def function_name(function: Callable[..., Any]) -> str:
 
 
 class Agent(Struct, Generic[T], frozen=True, metaclass=Spelled):
-    """Who answers: a name, a model, instructions, tools and rules. `T` is the type of the answer, text by default."""
+    """An agent: its name, model, instructions, tools and rules. `T` is the type of the answer, text by default."""
 
     name: str
     model: Model | str = ""
     """A model, or an address `provider:model`. An agent with a program needs no model; any other may get it later: from
     the options of a turn, from `--model`, or from the agent whose tool it is."""
     instructions: Instructions = ""
-    """What the model is told first. A function is called once in a turn, and what it gives is on record."""
+    """The text that the model reads first. A function is called once in a turn, and its text is on record."""
     tools: Sequence[Tool] = ()
     formatter: Formatter[Any] | str = "tool-calls"
     policy: Policy = Policy()
@@ -100,28 +100,28 @@ class Agent(Struct, Generic[T], frozen=True, metaclass=Spelled):
     """Whether arguments that are nearly JSON are read as what they were meant to be, and marked as repaired on record.
     Never for a tool with an effect, unless a person approves the call."""
     meta: dict[str, Any] = {}
-    """What else is to stand in its request-headers, such as the prompt that it was made of; no model reads it."""
+    """Further data for its request-headers, such as the prompt that the agent was made from; no model reads it."""
     groups: tuple[str, ...] | list[str] | None = None
     """Groups of tools that the agent may use: `*` for all, `None` for `default`, an empty tuple for no tool at all."""
     state: str = ""
-    """State of the tools that a run begins in; empty is `undefined`."""
+    """The tool state in which a run begins; an empty text means `undefined`."""
     program: Program[T] | None = None
     """An async function that runs the agent's turns in place of a model; see `gesta.workflow.verbs`."""
     deps: Callable[[], Any] | None = None
-    """A function, async or not, that makes the deps of a turn that is begun or resumed without any, as by a worker."""
+    """A function, async or not, that makes the deps of a turn whose caller passes none, such as a worker."""
     hooks: Hooks | None = None
-    """Functions that are asked before a message, a request, a call and an answer, and may refuse or change it."""
+    """Functions that are called for a message, a request, a call and an answer, and may refuse or change each."""
     price: Price | None = None
-    """What the model's tokens cost; `gesta.open` looks it up where it is not said. Only a budget asks for it."""
+    """The price of the model's tokens; `gesta.open` looks it up if it is not set. Only a budget needs the price."""
     hint: str | None = None
-    """Where the agent came from, for people; never imported."""
+    """The place that the agent was loaded from, for people to read; Gesta never imports it."""
     catalog: str | None = None
-    """Version of the catalog that its tools and prompts are from: it stands on the begin of each turn."""
+    """Version of the catalog that its tools and prompts are from: the begin of each turn holds it."""
     fallbacks: Sequence[Any] = ()
-    """Models, or addresses of models: where one fails for good, the next is asked for the rest of the turn."""
+    """Models, or addresses of models: if a model fails for good, the next model is asked for the rest of the turn."""
 
     def __post_init__(self) -> None:
-        """Refuse two tools of one name: a model could not tell them apart."""
+        """Check the fields. Raises AgentError, and BadTool for two tools of one name, which no model can tell apart."""
         if self.hooks is not None or self.deps is not None or self.instructions.__class__ is not str:
             self._refuse_values()
         for each in self.tools:
@@ -147,7 +147,7 @@ class Agent(Struct, Generic[T], frozen=True, metaclass=Spelled):
                 raise BadTool(f"Agent {self.name!r} has two tools named {name!r}. Give one another: tool(name='...').")
 
     def _refuse_values(self) -> None:
-        """Raise AgentError for a value where a function is wanted, and for hooks of a program."""
+        """Raise AgentError if a field that needs a function has another value, or if a program has hooks."""
         wanted = ""
         if not isinstance(self.instructions, str) and not callable(self.instructions):
             wanted = f"instructions={self.instructions!r:.60}, expected a text, or a function of a gesta.Context"
@@ -162,7 +162,7 @@ class Agent(Struct, Generic[T], frozen=True, metaclass=Spelled):
             raise AgentError(f"Agent {self.name!r} has {wanted}.")
 
     def _refuse_texts(self) -> None:
-        """Raise BadTool for a tool that ends the turn with a text which is no answer of the type."""
+        """Raise BadTool if the `ends_turn` text of a tool is no answer of the agent's type."""
         assert self.answer_type is not None
         for each in self.tools:
             if isinstance(each.ends_turn, str):
@@ -198,28 +198,28 @@ class Agent(Struct, Generic[T], frozen=True, metaclass=Spelled):
         return replace(self, tools=[tool for tool in self.tools if tool.offered(wanted, now)])
 
     def in_place(self, model: str) -> "Agent[T]":
-        """Return the agent that asks the fallback of a name; itself if it has no such model any more."""
+        """Return the agent whose model is the fallback of this name; this agent if it has no such fallback any more."""
         return next((each for each in self.fallbacks if each.asked().name == model), self)
 
     def asked(self) -> Model:
-        """Return the model that was bound."""
+        """Return the agent's model, which must be bound; if the agent has none, a model that refuses every request."""
         if self.model == "":
             return Unasked()
         assert not isinstance(self.model, str), f"agent {self.name!r} was not bound: model is {self.model!r}"
         return self.model
 
     def formats(self) -> Formatter[Any]:
-        """Return the formatter that was bound."""
+        """Return the agent's formatter, which must be bound."""
         assert not isinstance(self.formatter, str), f"agent {self.name!r} was not bound"
         return self.formatter
 
     @property
     def lacks_model(self) -> bool:
-        """Whether it needs a model, and has none yet."""
+        """Whether the agent needs a model and has none yet."""
         return self.model == "" and self.program is None
 
     def as_tool(self, name: str | None = None, description: str = "") -> Tool:
-        """Return a tool that this agent answers in a child run. A second attempt continues the same child run."""
+        """Return a tool that runs this agent in a child run. A second attempt continues the same child run."""
 
         async def ask(task: str, context: Context) -> Any:
             ended = await context.call(self, task)
@@ -238,7 +238,7 @@ class Agent(Struct, Generic[T], frozen=True, metaclass=Spelled):
         )
 
     def answers_by(self) -> str | None:
-        """Return how a model is held to the type of the answer; `None` if any text is an answer."""
+        """Return how the model is made to answer with the type: see `Output.by`; `None` if any text is an answer."""
         if self.answer_type is None:
             return None
         in_words = self.formats().reader() is not None  # where even calls are words, no provider can hold it to a form
@@ -280,7 +280,7 @@ class Agent(Struct, Generic[T], frozen=True, metaclass=Spelled):
         """Return the agent's name, digest and hint, as the record keeps them.
 
         Args:
-            known: digests of the descriptions that are on record already; a new one is added.
+            known: a cache of digests by the packed description; a new digest is added to it.
         """
         rules = [
             [getattr(tool, rule) for rule in RULES] + [tool.ends_turn] * bool(tool.ends_turn) for tool in self.tools
@@ -310,7 +310,7 @@ class Agent(Struct, Generic[T], frozen=True, metaclass=Spelled):
 
 
 def with_model_of(tool: Tool, asked: Model | str) -> Tool:
-    """Return a tool whose agent, if it has no model, asks that of the agent which has the tool."""
+    """Return the tool; if its agent lacks a model, with the model of the agent that has the tool."""
     if not isinstance(tool.agent, Agent) or not tool.agent.lacks_model:
         return tool
     below = replace(tool.agent, model=asked)
@@ -318,7 +318,7 @@ def with_model_of(tool: Tool, asked: Model | str) -> Tool:
 
 
 def chained(agents: Sequence[Agent[Any]]) -> tuple[Agent[Any], ...]:
-    """Return agents each of which has those after it as its fallbacks."""
+    """Return the agents, each with all agents after it as its fallbacks."""
     rest: tuple[Agent[Any], ...] = ()
     for each in reversed(agents):
         rest = (replace(each, fallbacks=rest), *rest)

@@ -1,4 +1,4 @@
-"""What contents are made of: their tags, what all of them share, and the values that stand inside them.
+"""The parts of contents: their tags, the base of all contents, and the values inside them.
 
 A value has no tag of its own and is never on record by itself. `gesta.kinds` holds the contents, and hands these names
 on: import them from there.
@@ -25,30 +25,30 @@ class Kind(enum.StrEnum):
 
     System = "system", "Text that the application made: a template filled in, the task of a child run."
     ToolCall = "tool-call", "Arguments that a model made for a tool."
-    ToolResult = "tool-result", "What came of a tool call."
+    ToolResult = "tool-result", "The result of a tool call."
     ChatCompletion = "chat-completion", "What a model generated, before any post-processing."
     RequestHeader = "request-header", "Tools, output schema, model and settings of the requests after it."
-    User = "user", "What a person sent."
-    Assistant = "assistant", "What the person was shown."
+    User = "user", "A message that a person sent."
+    Assistant = "assistant", "The answer that the person was shown."
     Begin = "begin", "A span starts."
     End = "end", "A span ends."
     Edge = "edge", "One unit of work calls another, or hands over to it."
-    KeyValue = "key-value", "Anything the user wants on the record under a name."
+    KeyValue = "key-value", "A value that a program writes under a name."
     Request = "request", "A model is about to be asked."
     Thought = "thought", "Reasoning."
     Attempt = "attempt", "A tool is about to run for a call."
     Fault = "fault", "A try that failed and is not the answer."
     Decision = "decision", "A routing choice."
     Plan = "plan", "Steps that are to be taken."
-    Retrieval = "retrieval", "What was looked up, down to the passage."
+    Retrieval = "retrieval", "The passages that a search found."
     ApprovalRequest = "approval-request", "A person is asked whether a call may run."
     Approval = "approval", "A person answered about a call."
-    Question = "question", "A person is asked anything else."
+    Question = "question", "A person is asked a question, other than for an approval."
     Answer = "answer", "A person answered a question."
-    Signal = "signal", "The run was told something from outside."
-    Timer = "timer", "The run wants to be woken."
-    Resolution = "resolution", "Somebody or something settled a doubt."
-    Budget = "budget", "Money and tokens set aside before, settled after."
+    Signal = "signal", "A signal to the run from outside, such as a cancellation."
+    Timer = "timer", "The run waits until a time."
+    Resolution = "resolution", "A person or the tool decided whether an effect in doubt happened."
+    Budget = "budget", "Money and tokens, reserved before a request and settled after it."
     Artifact = "artifact", "A file that a tool or code made."
     Compaction = "compaction", "A summary is shown instead of a range of entries."
     Check = "check", "A hook of the agent changed, refused or added something."
@@ -62,9 +62,9 @@ class Part(Struct, frozen=True, kw_only=True, omit_defaults=True):
     data: Any = None
     """The bytes of an image or file; large ones are kept as a blob."""
     url: str | None = None
-    """Its address, for a model that can fetch it."""
+    """Address of the image or file, for a model that can fetch it."""
     blob: str | None = None
-    """Name of a blob in this run that holds it."""
+    """Name of the blob in this run that holds the data."""
     media_type: str | None = None
     name: str | None = None
 
@@ -73,7 +73,7 @@ class Error(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """An error, as data."""
 
     type: str
-    """Class of the exception, or a short name of ours such as `timeout`."""
+    """Class of the exception, or a short name of Gesta's such as `timeout`."""
     message: str
     http_status: int | None = None
     traceback: str | None = None
@@ -86,9 +86,9 @@ class Forked(Struct, frozen=True, kw_only=True, omit_defaults=True):
     seq: int
     """Seq of the last entry that the fork shares; 0 if it shares no entry."""
     digest: str = ""
-    """Of that entry, in hex: the fork is chained to it."""
+    """Digest of that entry, in hex: the fork is chained to it."""
     live: list[str] | None = None
-    """Tools that may do what is not on record of the base, beside the pure ones."""
+    """Names of tools, beside the pure ones, whose calls may run in the fork if the base has no result for them."""
 
 
 class Opened(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -100,7 +100,7 @@ class Opened(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Id of the record where the run was made; it stays when the run is copied elsewhere."""
     parent_run: str | None = None
     base: Forked | None = None
-    """Of a fork: the run that it goes on from."""
+    """For a fork: the run, and the entry in it, after which the fork begins."""
     depth: int = 0
     """Number of runs above this one."""
     doubts: list[str] | None = None
@@ -108,7 +108,7 @@ class Opened(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class AgentRef(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Which agent took a turn. Never imported from here: `hint` is for people."""
+    """The agent that took a turn. Nothing is imported by this reference: `hint` is for people."""
 
     name: str
     digest: str
@@ -134,7 +134,7 @@ class Hit(Struct, frozen=True, kw_only=True, omit_defaults=True):
     chunk: str | None = None
     score: float | None = None
     page: int | str | None = None
-    """Its number, or what stands on it for that."""
+    """Number of the page, or the label that is printed on it."""
 
 
 class Base(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind"):

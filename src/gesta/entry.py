@@ -17,10 +17,10 @@ from msgspec import Struct, to_builtins
 from gesta.kinds import Content, Kind
 
 VERSION = 2
-"""Format of the entries that this release writes. Older ones are upcast on reading, newer ones refused."""
+"""Format of the entries that this release writes. Older entries are upcast on reading, newer entries are refused."""
 
 GENESIS = bytes(32)
-"""What the first entry of a run is chained to."""
+"""The digest that the first entry of a run is chained to."""
 
 Cause = int | tuple[str, int]
 """An entry that this one was made from: a seq of the same run, or (run, seq)."""
@@ -39,7 +39,7 @@ class Row(Struct, frozen=True, gc=False):
     """JSON array of seqs and [run, seq] pairs."""
     version: int
     content: str
-    """JSON object with its tag."""
+    """JSON object of the content, with its tag."""
     annotations: str | None
     """JSON object: the entry's own annotations only."""
     salt: bytes
@@ -59,17 +59,17 @@ class Entry(Struct, frozen=True, kw_only=True, gc=False):
     at: datetime
     """UTC, aware."""
     span: int
-    """Seq of the begin that this entry lies in; of a begin, its own."""
+    """Seq of the begin of the entry's span; a begin has its own seq here."""
     causes: tuple[Cause, ...] = ()
     content: Content
     annotations: dict[str, Any] | None = None
-    """This entry's own; inherited ones are computed."""
+    """The entry's own annotations; inherited annotations are computed."""
     version: int = VERSION
     digest: bytes = b""
     pos: int = 0
     """Place in the whole store; 0 until the store has given it."""
     shared_from: str | None = None
-    """Run that wrote it, where a fork reads it as its own."""
+    """The run that wrote the entry, if a fork reads the entry as its own."""
 
     @property
     def kind(self) -> Kind:
@@ -78,12 +78,12 @@ class Entry(Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def id(self) -> str:
-        """`run.seq`."""
+        """The id of the entry: `run.seq`."""
         return f"{self.run}.{self.seq}"
 
 
 class Draft(Struct, frozen=True):
-    """A content on its way to become an entry."""
+    """A content that is to become an entry."""
 
     content: Content
     causes: tuple[Cause, ...] = ()
@@ -106,7 +106,7 @@ def utc_text(at: datetime) -> str:
 
 
 def utc_time(text: str) -> datetime:
-    """Return the time that a text in a row stands for. Raises ValueError for a text that is no time in UTC."""
+    """Return the time that a text in a row holds. Raises ValueError for a text that is no time in UTC."""
     at = datetime.fromisoformat(text)
     if at.tzinfo is not UTC:
         raise ValueError(f"found the time {text!r:.60}, expected one in UTC")

@@ -64,7 +64,7 @@ class GestaError(Exception):
     """Base of all errors that Gesta raises on purpose. No secret that this process knows is in their messages."""
 
     by_name = True
-    """Whether a secret is also known by where it stands, as the password in an address."""
+    """Whether a text counts as a secret by its place too, such as the password in an address."""
 
     def __init__(self, *args: object) -> None:
         clean = SECRETS.message if self.by_name else SECRETS.text
@@ -178,7 +178,7 @@ class RunHeld(RunError):
         )
         self.run, self.owner, self.since, self.head = run, owner, since, head
         self.unknown = unknown
-        """The process, where nobody knows whether it still lives."""
+        """The process that holds the run, if nobody knows whether it still runs."""
 
 
 class RunMirrored(RunError):
@@ -209,7 +209,7 @@ WAITED = {
     "doubt": "call in doubt",
     "turn": "open turn",
 }
-"""What a person's word may be about."""
+"""The things that a person can answer or end, in the words of an error."""
 
 
 class NotWaiting(RunError):

@@ -27,7 +27,7 @@ class Explain(Struct, frozen=True):
     derived_from: tuple[str, ...]
     """Ids of the nodes that it was made from, as `Explanation` has them."""
     holds: Content | None = None
-    """What the entry holds."""
+    """The content of the entry."""
 
 
 class Outcome(Struct, Generic[T], frozen=True, kw_only=True):
@@ -40,20 +40,20 @@ class Outcome(Struct, Generic[T], frozen=True, kw_only=True):
     reason: Reason | Literal["waiting"]
     answer: str | None = None
     given: T | None = field(name="value", default=None)
-    """`value`, or None where there is none."""
+    """The value of the answer; None if there is no value."""
     waiting: tuple[Waiting, ...] = ()
     queued: bool = False
-    """Whether the message waits behind another turn of the run, whose outcome this is."""
+    """Whether the message waits until another turn of the run has ended; this is the outcome of that turn."""
     doubts: tuple[str, ...] = ()
     """Names of tools with a call whose outcome was still unknown when the turn ended."""
     error: Error | None = None
-    """Of a turn that was not answered: what went wrong, or which limit was reached."""
+    """Why the turn was not answered: an error, or the limit that was reached."""
     requests: int = 0
     """Answers that the model gave."""
     tokens_in: int = 0
     tokens_out: int = 0
     unknown_usage: int = 0
-    """Answers that came without a count of tokens; those are not in the sums."""
+    """Answers without a count of tokens; the sums do not include them."""
     spent: Spent | None = None
     """What the turn and its child runs spent; `None` if no account was kept, see `Budget`."""
     end: int | None = None
@@ -80,18 +80,18 @@ class AnyEvent(Struct, frozen=True, kw_only=True, tag_field="type"):
     """The fields that every event has."""
 
     content: str = ""
-    """Its text; empty where words told before are all of it."""
+    """The text of the event; empty if all of its words were sent before."""
     message: int = 0
     """Seq of the request that the words belong to; 0 outside of one."""
     run: str = ""
     span: tuple[str, ...] = ()
-    """Names of the spans from the root of the run to what the event is about."""
+    """Names of the spans from the root of the run to the span that the event is about."""
     seq: int | None = None
-    """The entry that it is about; `None` for words that are not on record yet."""
+    """Seq of the entry that the event is about; `None` for words that are not on record yet."""
     pos: int = 0
-    """Place in the record up to which all was told before it; 0 for words that are not on record yet."""
+    """Pos of the entry with which the event was sent; 0 for words that are not on record yet."""
     part: int = 0
-    """Its place among the events of one `pos`, from 0."""
+    """Place of the event among the events of one `pos`, from 0."""
     end_of_message: bool = False
     end_of_dialog: bool = False
     explain_id: str | None = None
@@ -100,7 +100,7 @@ class AnyEvent(Struct, frozen=True, kw_only=True, tag_field="type"):
 
     @property
     def id(self) -> str | None:
-        """What `follow(after=…)` goes on behind, `pos-part`; `None` for words that are not on record yet."""
+        """The id `pos-part`, which `follow(after=…)` takes; `None` for words that are not on record yet."""
         return f"{self.pos}-{self.part}" if self.pos else None
 
 
@@ -117,7 +117,7 @@ class CallEvent(AnyEvent, frozen=True, kw_only=True, tag="call"):
     tool: str
     arguments: dict[str, Any]
     error: str | None = None
-    """What is wrong with the call itself, which is not carried out then."""
+    """Why the call itself is wrong and is not carried out."""
 
 
 class ResultEvent(AnyEvent, frozen=True, kw_only=True, tag="result"):
@@ -133,7 +133,7 @@ class ResultEvent(AnyEvent, frozen=True, kw_only=True, tag="result"):
 
 
 class ObservationEvent(AnyEvent, frozen=True, kw_only=True, tag="observation"):
-    """The text that a tool gave. Without a `seq`, words that it sent while it was at work."""
+    """The text that a tool returned. Without a `seq`, words that the tool sent while it was running."""
 
     type: ClassVar[Literal["observation"]] = "observation"
 
@@ -183,13 +183,13 @@ class ErrorEvent(AnyEvent, frozen=True, kw_only=True, tag="error"):
 
 
 class RetractEvent(AnyEvent, frozen=True, kw_only=True, tag="retract"):
-    """Words that were told for `message` are not the answer, and not on record as such."""
+    """The words that were sent for `message` are withdrawn: they are not the answer."""
 
     type: ClassVar[Literal["retract"]] = "retract"
 
 
 class EndEvent(AnyEvent, frozen=True, kw_only=True, tag="end"):
-    """A turn has ended; the last event of it. `content` is its reason."""
+    """A turn has ended: this is its last event. `content` is the reason."""
 
     type: ClassVar[Literal["end"]] = "end"
     outcome: Outcome[Any]
@@ -219,15 +219,15 @@ LOGGER = logging.getLogger("gesta")
 
 
 class Broadcast(Struct, eq=False, weakref=True):
-    """Passes words on, as they come, to everybody in this process who follows a run or one that it belongs to."""
+    """Sends words, as they come, to all listeners in this process that follow a root run or a run below it."""
 
     listeners: list[Callable[[Event, int], None]] = field(default_factory=list)
-    """Each is called with an event and the seq that was durable in its run before: it is told after that entry."""
+    """Each is called with an event and with the durable head of its run: the event comes after that entry."""
     coming: dict[str, list[tuple[Event, int]]] = field(default_factory=dict)
     """The words of the last message of each run."""
 
     def join(self, listener: Callable[[Event, int], None]) -> None:
-        """Add a listener. It is told the words of the messages that are coming just now from the first one on."""
+        """Add a listener, and call it with all words so far of the messages that are coming now."""
         for each in [told for words in self.coming.values() for told in words]:
             listener(*each)
         self.listeners.append(listener)
@@ -238,7 +238,7 @@ class Broadcast(Struct, eq=False, weakref=True):
             self.listeners.remove(listener)
 
     def tell(self, event: Event, durable: int) -> None:
-        """Send words to all listeners. One that raises hears no more, and nothing else comes of it."""
+        """Send words to all listeners. A listener that raises is removed, and its error is logged."""
         if not self.listeners:
             return
         words = self.coming.setdefault(event.run, [])

@@ -1,6 +1,6 @@
 """Hooks are functions that an agent asks before it acts: on a message, a request, a tool call and an answer.
 
-A hook returns `None` to let it be, or one of the verdicts below, which is an entry (`check`) before anything follows
+A hook returns `None` to allow it, or one of the verdicts below, which is an entry (`check`) before anything follows
 from it. Until its verdict is on record, a hook may be asked again, as after a crash. A hook that fails ends the turn:
 what was not checked is not done. It gets the context of the turn; `context.call` has another agent judge, once.
 """
@@ -14,36 +14,36 @@ from gesta.errors import AgentError
 from gesta.function_tool.context import Context
 
 Point = Literal["message", "request", "call", "answer"]
-"""Where a hook is asked."""
+"""The point at which a hook is asked."""
 
 
 class Refuse(Struct, frozen=True):
-    """It is not to be. A call is answered with the words; all else ends the turn `failed`, with the words as error."""
+    """Refuses. A refused call is answered with the words; any other refusal ends the turn `failed` with the words."""
 
     words: str
 
 
 class Change(Struct, frozen=True):
-    """Another message, other arguments, or another answer takes its place."""
+    """Replaces the message, the arguments of the call, or the answer."""
 
     value: Any
 
 
 class AskAgain(Struct, frozen=True):
-    """Of an answer: the model reads the words and answers again, as often as `Retry(corrections=)` says."""
+    """For an answer: the model reads the words and answers again, as often as `Retry(corrections=)` says."""
 
     words: str
 
 
 class AskPerson(Struct, frozen=True):
-    """Of a call: a person is asked first, as for a tool with `approval=True`."""
+    """For a call: a person is asked first, as for a tool with `approval=True`."""
 
     words: str = ""
-    """Why, for the record."""
+    """The reason, for the record."""
 
 
 class Add(Struct, frozen=True):
-    """Of a request: the model reads these words too, after all that it has read."""
+    """For a request: the model reads these words too, after everything else."""
 
     words: str
 
@@ -72,9 +72,9 @@ class Asking(Struct, frozen=True):
     """The request that a hook is asked about."""
 
     number: int
-    """Which request of the turn, from 1; a request that is tried again is the same one."""
+    """Number of the request in the turn, from 1; a further try of a request has the same number."""
     message: str
-    """What the turn is about: the message of the person, or the task of a child run."""
+    """The message of the person, or the task of a child run, that the turn is about."""
 
 
 class Hooks(Struct, frozen=True, kw_only=True):
@@ -103,10 +103,10 @@ class Hooks(Struct, frozen=True, kw_only=True):
         | Callable[[Any, Context[Any]], Awaitable[Refuse | Change | AskAgain | None]]
         | None
     ) = None
-    """Asked about each answer, a value of the agent's `output` if there is one. Nobody hears an answer before."""
+    """Asked about each answer, as a value of the agent's `output` if it has one. No answer is sent before."""
 
     def __post_init__(self) -> None:
-        """Refuse what is no function. Raises AgentError."""
+        """Check that each hook is a function. Raises AgentError."""
         for point in VERDICTS:
             if (hook := getattr(self, point)) is not None and not callable(hook):
                 raise AgentError(f"Hooks({point}={hook!r:.60}): expected a function of what is checked and a Context.")

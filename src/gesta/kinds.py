@@ -30,32 +30,32 @@ class SystemContent(Base, frozen=True, kw_only=True, tag="system"):
     value: str
     parts: list[Part] | None = None
     source: list[str] | None = None
-    """Who said it, where an agent or a program did: names from the outermost in. A model is shown it as role user."""
+    """The names of the agent or program that made the text, the outermost first. A model reads it as role user."""
     user_id: str | None = None
-    """The user for whom it is to be done."""
+    """The user on whose behalf the agent acts."""
     corrects: int | None = None
-    """The completion whose answer it says is wrong."""
+    """Seq of the completion whose answer this text corrects."""
     document: dict[str, Any] | None = None
-    """The message that it was made of, where that holds more than text."""
+    """The message that the text was made from, if that message holds more than text."""
     history: bool = False
     """Whether a program put it into the history."""
 
 
 class UserContent(Base, frozen=True, kw_only=True, tag="user"):
-    """What a person sent."""
+    """A message that a person sent."""
 
     kind: ClassVar[Kind] = Kind.User
     value: str
     user_id: str | None = None
     parts: list[Part] | None = None
     document: dict[str, Any] | None = None
-    """The message that it was made of, where that holds more than text."""
+    """The message that the text was made from, if that message holds more than text."""
     history: bool = False
     """Whether a program put it into the history: nobody sent it."""
 
 
 class AssistantContent(Base, frozen=True, kw_only=True, tag="assistant"):
-    """What the person was shown."""
+    """The answer that the person was shown."""
 
     kind: ClassVar[Kind] = Kind.Assistant
     value: str
@@ -77,7 +77,7 @@ class RequestHeaderContent(Base, frozen=True, kw_only=True, tag="request-header"
     meta: dict[str, Any] | None = None
     """`model`, `instructions`, `settings`."""
     made: str | None = None
-    """What the agent's function gave as instructions; `None` where they are a text."""
+    """The instructions that the agent's function returned; `None` if the agent's instructions are a text."""
 
     @property
     def model(self) -> Any:
@@ -93,11 +93,11 @@ class RequestContent(Base, frozen=True, kw_only=True, tag="request"):
     extends: int | None = None
     """Request whose blocks this request repeats; `None` for the first, or if all blocks were encoded again."""
     blocks: list[Any]
-    """What is added: `[[seq, ...], encoder]` by reference, or the text of one encoded block."""
+    """The added blocks: `[[seq, ...], encoder]` by reference, or the text of one encoded block."""
     body_digest: str
     """SHA-256 of the whole body, in hex."""
     number: int = 1
-    """Which try of this body, from 1."""
+    """Number of the try of this body, from 1."""
 
 
 class ChatCompletionContent(Base, frozen=True, kw_only=True, tag="chat-completion"):
@@ -108,7 +108,7 @@ class ChatCompletionContent(Base, frozen=True, kw_only=True, tag="chat-completio
     model: str | None = None
     finish_reason: str | None = None
     usage: dict[str, Any] | None = None
-    """As the provider gave it."""
+    """The usage as the provider sent it."""
     latency_ms: float | None = None
     meta: dict[str, Any] | None = None
     """`raw`: the reply as it came."""
@@ -130,7 +130,7 @@ class ToolCallContent(Base, frozen=True, kw_only=True, tag="tool-call"):
     tool_name: str
     tool_args: dict[str, Any]
     tool_call_id: str | None = None
-    """The provider's own; may be missing or repeated."""
+    """The provider's id of the call; it may be missing or repeated."""
     status: Status | None = "success"
     """Was the call generated well?"""
     meta: dict[str, Any] | None = None
@@ -143,13 +143,13 @@ class AttemptContent(Base, frozen=True, kw_only=True, tag="attempt"):
     kind: ClassVar[Kind] = Kind.Attempt
     of: int
     number: int
-    """Which attempt of this call, from 1."""
+    """Number of the attempt of this call, from 1."""
     epoch: int
     """Epoch of the lease of the process that tries."""
     effect: str | None = None
     """The tool's effect policy when it was tried; `None` where nobody knows it."""
     process: str | None = None
-    """Process that tries, as `Store.gone` reads it; `None` in entries of format 1."""
+    """Name of the process that makes the attempt, as `Store.gone` takes it; `None` in entries of format 1."""
     key: str | None = None
     """Idempotency key, 64 hex: random in the first attempt of a call, copied by later ones; `None` in format 1."""
 
@@ -177,7 +177,7 @@ class ToolResultContent(Base, frozen=True, kw_only=True, tag="tool-result"):
     document: dict[str, Any] | None = None
     """The message that the tool returned, where that holds more than text."""
     by: str | None = None
-    """The person who gave it in place of the tool."""
+    """The person who gave the result in place of the tool."""
     copy_of: str | None = None
     """Id of the entry of another run that this result was copied from."""
 
@@ -187,7 +187,7 @@ class FaultContent(Base, frozen=True, kw_only=True, tag="fault"):
 
     kind: ClassVar[Kind] = Kind.Fault
     of: int
-    """The request or attempt; its begin, of a turn whose process died, or that called agents too deep."""
+    """Seq of the request or the attempt that failed; of the begin of the turn if the turn itself failed."""
     error: Error
     wait_s: float | None = None
     """Pause before the next try; `None` if there is no next try."""
@@ -196,11 +196,11 @@ class FaultContent(Base, frozen=True, kw_only=True, tag="fault"):
     over: bool | None = None
     """Of an attempt: whether its function has ended for certain; `False` where that was looked up and is not known."""
     run: str | None = None
-    """Of an attempt that waits for a child run: that run."""
+    """Id of the child run that an attempt or a hook waits for."""
     instead: str | None = None
-    """Of a request: the model that is asked in the rest of the turn, in place of the one that failed."""
+    """For a request: the model that replaces the failed model for the rest of the turn."""
     meta: dict[str, Any] | None = None
-    """`raw`: what came of the reply."""
+    """`raw`: the part of the reply that was received."""
 
 
 class BeginContent(Base, frozen=True, kw_only=True, tag="begin"):
@@ -219,7 +219,7 @@ class BeginContent(Base, frozen=True, kw_only=True, tag="begin"):
     key: str | None = None
     """Key of the message that opened this turn."""
     allowance: dict[str, Any] | None = None
-    """Of a turn of a child run: what it may spend."""
+    """For a turn of a child run: the amount that the turn may spend."""
 
 
 class EndContent(Base, frozen=True, kw_only=True, tag="end"):
@@ -234,9 +234,9 @@ class EndContent(Base, frozen=True, kw_only=True, tag="end"):
     doubts: list[str] | None = None
     """Of a turn: names of tools with a call whose outcome is still unknown."""
     null: bool = False
-    """Of a turn: whether its answer is no value, which is one of the type that was asked for."""
+    """For a turn: whether its answer is null, as the type of the answer allows."""
     goal: str | None = None
-    """Of a finding: what it was to find."""
+    """For a finding: its goal."""
 
 
 class EdgeContent(Base, frozen=True, kw_only=True, tag="edge"):
@@ -248,13 +248,13 @@ class EdgeContent(Base, frozen=True, kw_only=True, tag="edge"):
     dest: list[str]
     payload: Any = None
     allowance: dict[str, Any] | None = None
-    """What the child run may spend."""
+    """The amount that the child run may spend."""
     child: str | None = None
     """Name of the child run of a tool call."""
 
 
 class KeyValueContent(Base, frozen=True, kw_only=True, tag="key-value"):
-    """Anything the user wants on the record under a name."""
+    """A value that a program writes under a name."""
 
     kind: ClassVar[Kind] = Kind.KeyValue
     key: str
@@ -307,7 +307,7 @@ class ApprovalContent(Base, frozen=True, kw_only=True, tag="approval"):
     of: int
     """The approval-request."""
     verdict: Literal["approved", "denied", "answered"]
-    """`answered`: the call does not run, and `result` is what it gives."""
+    """`answered`: the call does not run, and `result` is its result."""
     by: str
     args: dict[str, Any] | None = None
     """Other arguments to run with, if the person changed them."""
@@ -322,13 +322,13 @@ class ApprovalContent(Base, frozen=True, kw_only=True, tag="approval"):
 
 
 class QuestionContent(Base, frozen=True, kw_only=True, tag="question"):
-    """A person is asked anything else."""
+    """A person is asked a question, other than for an approval."""
 
     kind: ClassVar[Kind] = Kind.Question
     value: str
     schema: dict[str, Any] | None = None
     raises: Literal["tokens", "usd"] | None = None
-    """What of the turn's budget the answer adds to; `None` for any other question."""
+    """The bound of the turn's budget that the answer raises; `None` for any other question."""
 
 
 class AnswerContent(Base, frozen=True, kw_only=True, tag="answer"):
@@ -341,7 +341,7 @@ class AnswerContent(Base, frozen=True, kw_only=True, tag="answer"):
 
 
 class SignalContent(Base, frozen=True, kw_only=True, tag="signal"):
-    """The run was told something from outside."""
+    """A signal to the run from outside, such as a cancellation."""
 
     kind: ClassVar[Kind] = Kind.Signal
     name: Literal["cancel", "wake", "pause", "moved"]
@@ -381,7 +381,7 @@ class BudgetContent(Base, frozen=True, kw_only=True, tag="budget"):
     reserved: dict[str, Any] | None = None
     """`tokens`, `usd`."""
     spent: dict[str, Any] | None = None
-    """`tokens`, `usd`, each null where nobody knows; then `counted` says as what they count. `prices`: the list."""
+    """`tokens`, `usd`, each null if unknown; then `counted` has the amounts that count instead. `prices`: the list."""
 
 
 class ArtifactContent(Base, frozen=True, kw_only=True, tag="artifact"):
@@ -403,9 +403,9 @@ class CompactionContent(Base, frozen=True, kw_only=True, tag="compaction"):
     tokens: int | None = None
     """Size of the range in the prompt, as it was estimated."""
     error: Error | None = None
-    """Why there is no summary, where an agent was to give one."""
+    """Why there is no summary, if an agent was to write a summary."""
     run: str | None = None
-    """The child run that was to give it."""
+    """Id of the child run that was to write the summary."""
 
 
 class CheckContent(Base, frozen=True, kw_only=True, tag="check"):
@@ -413,16 +413,16 @@ class CheckContent(Base, frozen=True, kw_only=True, tag="check"):
 
     kind: ClassVar[Kind] = Kind.Check
     of: int
-    """The message, the tool call, the completion or result that is to be the answer; of a request, the turn's begin."""
+    """Seq of the message, the call, or the completion or result with the answer; for a request, the turn's begin."""
     point: Literal["message", "request", "call", "answer"]
     hook: str
     """Name of the function."""
     verdict: Literal["allowed", "changed", "refused", "asked", "again", "added"]
-    """`allowed` stands on record only where the hook called an agent."""
+    """`allowed` is written only if the hook called an agent."""
     words: str | None = None
-    """Why, for the model or for the person."""
+    """The reason, for the model or for the person."""
     value: Any = None
-    """What it was changed to."""
+    """The new value, if the hook changed it."""
 
 
 Content = (

@@ -19,7 +19,7 @@ from gesta.kinds import Kind
 StepNode = Literal["Question", "Analysis", "ToolUse", "Thought", "Observation", "Retrieval", "Approval", "Conclusion"]
 PatternNode = Literal["PatternDecision", "Decomposition", "Plan", "Finding", "StepResult", "Synthesis"]
 NodeType = StepNode | PatternNode | Literal["Resolution", "Artifact", "Summary", "Note", "Instructions", "Entry"]
-"""What an entry is in an explanation. `Entry` is any other entry that somebody asked about."""
+"""The types of nodes in an explanation. `Entry` is any other entry that somebody asked about."""
 
 Key = tuple[str, int]
 """Run and seq."""
@@ -29,11 +29,11 @@ class Place(Struct, frozen=True):
     """The place of a kind in the lineage."""
 
     node: NodeType | None = None
-    """None where it only leads on to what it was made from, or is no part of an explanation."""
+    """None if entries of this kind are no nodes: an explanation goes on to their causes, or leaves them out."""
     causes: frozenset[Kind] | None = frozenset()
-    """One of its causes must be of such a kind; `None` allows any kind, and with an empty set it needs no cause."""
+    """One of an entry's causes must be of one of these kinds; `None` allows any kind; an empty set needs no cause."""
     follows: bool = False
-    """Whether it belongs to an explanation as soon as one of its causes does: it says more about that."""
+    """Whether an entry belongs to an explanation as soon as one of its causes does."""
 
 
 MAKERS = frozenset({Kind.ChatCompletion, Kind.Plan, Kind.ToolCall, Kind.Attempt})
@@ -76,16 +76,16 @@ PLACES: Mapping[Kind, Place] = MappingProxyType(
 """Every kind. Links (`of`, `call`, `extends`) count as causes. An `assistant` that answers nobody needs none."""
 
 ROLES: Mapping[str, NodeType] = MappingProxyType({"finding": "Finding", "step": "StepResult", "synthesis": "Synthesis"})
-"""What the `end` of a span, or an `assistant` in it, is by the role of the span."""
+"""The node that the `end` of a span, or an `assistant` in the span, is: by the role of the span."""
 
 SPEAKS = frozenset({Kind.Assistant, Kind.Plan, Kind.Decision, Kind.Question})
-"""Kinds that a completion without calls becomes: it is shown as that. The Conclusion of a child run is another."""
+"""Kinds that a completion without calls becomes; it is shown as the new entry. A child run's `end` is another."""
 
 ASIDE = frozenset({"Thought", "Note", "Summary", "Artifact"})
-"""Nodes that stand beside the way from a question to its answer."""
+"""Nodes that are not on the way from a question to its answer."""
 
 GATHERED = frozenset({"PatternDecision", "Decomposition", "Plan", "Finding", "StepResult", "Synthesis"})
-"""Nodes that name all that they were made from; the others name the nearest only."""
+"""Nodes that name all nodes they were made from; the other nodes name the nearest only."""
 
 
 class Origin(Struct, weakref=True):
@@ -93,29 +93,29 @@ class Origin(Struct, weakref=True):
 
     nodes: dict[int, NodeType] = field(default_factory=dict)
     links: dict[int, tuple[Key, ...]] = field(default_factory=dict)
-    """What each was made from, as it says: causes and links, and what it does not need to say."""
+    """For each entry, the entries that it was made from: its causes and links, and those that are implied."""
     nearest: dict[int, tuple[Key, ...]] = field(default_factory=dict)
-    """The nodes behind those, and causes in other runs as they are."""
+    """For each entry, the nearest nodes behind its links; causes in other runs stay as they are."""
     spans: dict[int, tuple[int, str]] = field(default_factory=dict)
     """Parent and role of each span."""
     inside: dict[int, list[int]] = field(default_factory=dict)
-    """What lies in a span whose role is one of `ROLES`."""
+    """Entries of each span whose role is one of `ROLES`."""
     asked: dict[int, list[int]] = field(default_factory=dict)
-    """Questions by their turn; those of the run stand at 0."""
+    """Seqs of the questions by their turn; all questions of the run are at 0."""
     answered: set[int] = field(default_factory=set)
     """Turns and spans that hold an `assistant`."""
     loose: set[int] = field(default_factory=set)
-    """Nodes of the last turn that no node was made from yet: what a turn without an answer came to."""
+    """Nodes of the last turn that no node was made from yet: a turn without an answer ends with these nodes."""
     child: bool = False
     """Whether another run opened this one."""
     spoken: dict[int, int] = field(default_factory=dict)
-    """Completions, and what each became; 0 so far."""
+    """For each completion, the seq of the answer or thought that it became; 0 if there is none so far."""
     calling: set[int] = field(default_factory=set)
     """Completions with calls."""
     found: dict[int, list[int]] = field(default_factory=dict)
-    """Passages and files by what found them."""
+    """Seqs of retrievals and artifacts by the entry that they were made from."""
     named: dict[Key, int] = field(default_factory=dict)
-    """Causes in other runs, and who named each first."""
+    """Causes in other runs, each with the seq of the entry that named it first."""
 
     def add(self, entry: Entry) -> None:
         """Add one entry. Cost: its causes, and the nodes since the oldest of these."""
@@ -151,17 +151,17 @@ class Origin(Struct, weakref=True):
         return 0 if seq in self.calling else self.spoken.get(seq, 0)
 
     def undecided(self, seq: int) -> bool:
-        """Return whether it is open which node a completion is: no call and no answer was made from it so far."""
+        """Return whether the node of a completion is not known yet: no call and no answer was made from it so far."""
         return not self.spoken.get(seq, 1) and seq not in self.calling and seq == next(reversed(self.spoken))
 
     def concludes(self, entry: Entry) -> bool:
-        """Return whether an entry is the `end` of a turn that gave no `assistant`: a child run's, or a failed one's."""
+        """Return whether an entry is the `end` of a child run's turn or of a failed turn, without an `assistant`."""
         role, content = self.spans.get(entry.span, (0, ""))[1], entry.content
         ended = isinstance(content, kinds.EndContent) and (self.child or content.status == "error")
         return ended and role == "turn" and entry.span not in self.answered
 
     def _links(self, entry: Entry) -> Iterator[Key]:
-        """Yield the entries that an entry was made from, if they stand before it."""
+        """Yield the entries before an entry that the entry was made from, and its causes in other runs."""
         content, run = entry.content, entry.run
         causes: list[Cause] = list(entry.causes)
         causes += [link for name in ("of", "call", "extends") if isinstance(link := getattr(content, name, None), int)]
@@ -202,7 +202,7 @@ class Origin(Struct, weakref=True):
         return place.node if place is not None else None
 
     def _remember(self, entry: Entry, type_: NodeType | None, links: Iterable[Key]) -> None:
-        """Keep what entries after this one need to know of it."""
+        """Store the facts about an entry that later entries need."""
         seq, kind, turn = entry.seq, entry.kind, self.turn(entry.span)
         if kind is Kind.ChatCompletion:
             self.spoken[seq] = 0
@@ -236,7 +236,7 @@ class Origin(Struct, weakref=True):
         return self.nearest.get(seq, ())
 
     def _reduced(self, near: set[Key], run: str) -> set[Key]:
-        """Leave out what others of them were made from."""
+        """Return the nodes that no other node of the set was made from."""
         if len(near) < 2:
             return near
         lowest = min(seq if other == run else self.named.get((other, seq), 0) for other, seq in near)
@@ -255,7 +255,7 @@ def derived(origins: Mapping[str, Origin], key: Key, shown: Callable[[Key], bool
     """Return the nodes that an entry was made from, in order.
 
     Args:
-        shown: whether an entry is shown as a node; one that is not stands for what it was made from.
+        shown: whether an entry is shown as a node; any other entry is replaced by the nodes that it was made from.
     """
     found, seen, left = set[Key](), {key}, [key]
     while left:

@@ -1,4 +1,4 @@
-"""One step is: fold, decide, perform; a turn is steps until an answer is given or somebody is waited for.
+"""One step is: fold, decide, perform; a turn is steps until there is an answer or the turn waits.
 
 Resume, replay, take-over and approval are this loop over a log that somebody else wrote.
 """
@@ -32,10 +32,10 @@ async def step(
     """Decide on a move, and carry it out; the caller carries out the end of the turn.
 
     Args:
-        scope: cancelled when the turn is to be left while the model is asked; the turn does not go on after that.
+        scope: is cancelled when the turn is asked to stop while the model is asked; then the turn does not go on.
 
     Returns:
-        The move, a wait with the requests that were just written, and the entries about it.
+        The move and the entries about it. The move of a wait names the requests that were just written.
     """
     match move := decider(agent, live.state):
         case None | Finish():
@@ -57,8 +57,8 @@ async def turn(agent: Agent, live: LiveRun) -> Outcome:
     """Run steps until the open turn ends or waits.
 
     Raises:
-        WriteFailed, LeaseLost: the log takes no more. All else that goes wrong is on the record and in the outcome.
-        TurnLeft: who waits for it has stopped waiting.
+        WriteFailed, LeaseLost: no more entries can be written. Any other failure is on the record and in the outcome.
+        TurnLeft: the caller has stopped waiting for the turn.
     """
     with anyio.CancelScope() as scope:  # one scope for all requests: a new one costs as much as the decisions of a step
         while True:
@@ -75,7 +75,7 @@ async def turn(agent: Agent, live: LiveRun) -> Outcome:
 
 
 async def take_in(live: LiveRun) -> bool:
-    """Write the letters of the inbox into the log. Each letter is deleted in the commit of its entry."""
+    """Write the letters of the inbox into the log, each in the commit that deletes it. Returns whether it wrote any."""
     journal = live.log.journal
     waiting = await journal.store.inbox(live.log.run)
     if journal.fresh:
@@ -92,7 +92,7 @@ async def take_in(live: LiveRun) -> bool:
 
 
 def _expire(live: LiveRun) -> bool:
-    """Write a denial for each approval that nobody gave in time."""
+    """Write a denial for each approval that nobody gave in time, and return whether there was any."""
     late = False
     for call in live.state.calls.values():
         if call.expires is not None and call.approval is None and call.expires <= live.clock():
@@ -106,7 +106,7 @@ def _expire(live: LiveRun) -> bool:
 
 
 def _received(letter: Letter, content: Content, attempt: Entry | None, live: LiveRun) -> Content:
-    """Return the content of a letter.
+    """Return the content of a letter as it is written down.
 
     An approval is judged, and a result is marked if its call has a result already.
     """
@@ -146,7 +146,7 @@ def outcome_of(run: str, state: RunState, waiting: tuple[Waiting, ...] = (), of:
 
 
 def wake(agent: Agent, live: LiveRun, by: str | None) -> None:
-    """Write that a person resumed the open turn after too many deaths; in the runs below it too."""
+    """Write that a person resumed the open turn, if too many processes died in it; the runs below do the same."""
     live.by = by
     turn = live.state.turn
     if by is not None and turn is not None and turn.deaths >= agent.policy.deaths:
@@ -155,7 +155,7 @@ def wake(agent: Agent, live: LiveRun, by: str | None) -> None:
 
 
 def taken(state: RunState, head: int, mark: int | None) -> None:
-    """Note the head at which the lease was taken. What was looked up under an earlier lease is looked up again."""
+    """Set the head at which the lease was taken. Whether attempts have ended is looked up anew for each lease."""
     state.since, state.mark = head, mark
     for call in state.calls.values():
         if call.last is not None:

@@ -25,7 +25,7 @@ BEGINNINGS = tuple(
         (rb"%PDF-", "application/pdf"),
     )
 )
-"""How the files begin that providers take. Source: MIME Sniffing Standard (WHATWG), image type patterns."""
+"""The first bytes of the files that providers accept. Source: MIME Sniffing Standard (WHATWG), image type patterns."""
 PACKED = {
     "gzip": "application/gzip",
     "bzip2": "application/x-bzip2",
@@ -33,12 +33,12 @@ PACKED = {
     "compress": "application/x-compress",
     "br": "application/x-brotli",
 }
-"""What a packed file is, whatever is in it, by what `mimetypes` calls it. Source: RFC 6713, shared-mime-info 2.4."""
+"""The media type of a packed file by its encoding as `mimetypes` names it. Source: RFC 6713, shared-mime-info 2.4."""
 Role = Literal["system", "user", "assistant", "tool"]
 
 
 class Call(Struct, frozen=True):
-    """A tool call as a model reads its own."""
+    """A tool call of a model, as the model reads it again."""
 
     id: str
     """Unique in the conversation, and the same on every formatting."""
@@ -48,10 +48,10 @@ class Call(Struct, frozen=True):
 
 
 class Native(Struct, frozen=True):
-    """Items that a provider wants back unchanged, such as reasoning with its signature. Others cannot read them."""
+    """Items that a provider wants back unchanged, such as signed reasoning. No other provider can read them."""
 
     by: str
-    """Encoder and model that it is from; for any other it does not exist."""
+    """Encoder and model that made the items; any other encoder or model ignores them."""
     items: Any
     """JSON, in the provider's form."""
 
@@ -64,17 +64,17 @@ class Message(Struct, frozen=True, kw_only=True):
     parts: tuple[Part, ...] = ()
     """Images and files beside the text."""
     calls: tuple[Call, ...] = ()
-    """Of an assistant message; each is answered by one of the tool messages that follow at once, in this order."""
+    """Calls of an assistant message; the tool messages that follow at once answer them, in this order."""
     call_id: str | None = None
-    """Of a tool message: the call that it answers."""
+    """For a tool message: the id of the call that it answers."""
     name: str | None = None
-    """Of results of one tool: the tool."""
+    """For results of one tool: the name of the tool."""
     failed: bool = False
-    """Of a tool message: whether it tells of an error."""
+    """For a tool message: whether the result is an error."""
     observes: bool = False
-    """Of a user message: whether it is results of tools in words."""
+    """For a user message: whether its text is the results of tools."""
     native: Native | None = None
-    """Of an assistant message whose text and calls are those of one reply."""
+    """For an assistant message that was made from one reply: the reply's native items."""
     sources: tuple[int, ...] = ()
     """Seqs of the entries that it was made from."""
 

@@ -1,4 +1,4 @@
-"""What an agent may do, how often and how long: data, carried out by `decide` and `perform`."""
+"""The rules of an agent: its limits, retries, budget and timeouts, which `decide` and `perform` carry out."""
 
 import math
 from typing import TYPE_CHECKING, Any, Literal, Protocol
@@ -31,15 +31,15 @@ class Limits(Struct, frozen=True, kw_only=True, metaclass=Spelled):
     """Bounds of one turn; the turn ends with reason `limit` and the name of the bound."""
 
     requests: int | None = 50
-    """Answers of the model; tries that failed or were lost do not count."""
+    """Greatest number of answers of the model; tries that failed or were lost do not count."""
     calls: int | None = 500
-    """Tool calls."""
+    """Greatest number of tool calls."""
     depth: int = 8
-    """Runs above a child run, at most: agents may call agents this deep."""
+    """Greatest number of runs above a child run: agents may call agents this deep."""
 
 
 class Retry(Struct, frozen=True, kw_only=True, metaclass=Spelled):
-    """How a model that did not answer is asked again: the same body, each time its own `request`."""
+    """The rules for asking again a model that did not answer: each try sends the same body as a new `request`."""
 
     tries: int = 4
     """Tries that may fail in a row before the turn fails; tries lost to a crash do not count."""
@@ -53,7 +53,7 @@ class Retry(Struct, frozen=True, kw_only=True, metaclass=Spelled):
     """How often a model is told that its answer is not of the agent's `output` before the turn fails."""
 
     def wait_s(self, failed: int, asked_s: float | None = None) -> float:
-        """Return the pause after `failed` tries in a row, from 1; the provider's own wish, if that is longer."""
+        """Return the pause after `failed` tries in a row, from 1; the pause that the provider asked for, if longer."""
         wait = min(self.first_wait_s * self.factor ** (failed - 1), self.max_wait_s)
         return max(wait, min(asked_s or 0.0, self.max_wait_s))
 
@@ -70,14 +70,14 @@ class Budget(Struct, frozen=True, kw_only=True, metaclass=Spelled):
     tokens: int | None = None
     """Tokens in and out."""
     request_usd: float = 0.10
-    """Set aside for a request whose price nobody knows; it counts as spent in full."""
+    """Amount that is reserved for a request whose price nobody knows; it counts as spent in full."""
     request_tokens: int = 16_000
-    """Set aside for a reply whose length no setting such as `max_tokens` bounds."""
+    """Tokens that are reserved for a reply whose length no setting such as `max_tokens` bounds."""
     when_spent: Literal["stop", "ask"] = "stop"
-    """The turn ends with reason `budget`, or waits for a person to say how much more it may cost."""
+    """`stop`: the turn ends with reason `budget`. `ask`: it waits until a person says how much more it may cost."""
 
     def __post_init__(self) -> None:
-        """Refuse values that are no bounds. Raises AgentError."""
+        """Check that the bounds are numbers of at least 0. Raises AgentError."""
         for name in ("usd", "tokens", "request_usd", "request_tokens"):
             value = getattr(self, name)
             if value is not None and not 0 <= value < math.inf:
@@ -89,7 +89,7 @@ class Price(Protocol):
 
     @property
     def dated(self) -> str:
-        """Name and edition of the price list; it stands on the record beside each sum."""
+        """Name and edition of the price list; the record has them beside each sum."""
 
     def usd(self, usage: dict[str, Any]) -> float | None:
         """Return the price in US dollars of a usage as the provider counts it; `None` if it is unknown. Total."""
@@ -103,18 +103,18 @@ class Compact(Struct, frozen=True, kw_only=True, metaclass=Spelled):
     """
 
     at_tokens: int
-    """Size of the next prompt above which that is done: what the provider counted last, and a guess of what is new."""
+    """Tokens of a prompt above which it is made smaller: the provider's last count and an estimate of the rest."""
     keep_turns: int = 3
-    """Turns before the open one that stay."""
+    """Number of turns before the open turn that stay in the prompt."""
     keep_results: int = 5
-    """Results that stay, the last ones; those that no reply has seen yet stay anyway."""
+    """Number of last results that stay in the prompt; results that no reply has seen yet stay anyway."""
     results_over: int | None = 500
     """Size of a result, in bytes as sent, above which it may be left out; `None` to leave all results in."""
     by: Any = None
     """An agent that sums up the turns that are left out, see `gesta.patterns.summariser`; `None` for no summary."""
 
     def __post_init__(self) -> None:
-        """Refuse negative numbers. Raises AgentError."""
+        """Check that no number is negative. Raises AgentError."""
         for name in ("at_tokens", "keep_turns", "keep_results", "results_over"):
             value = getattr(self, name)
             if value is not None and not 0 <= value < math.inf:
@@ -127,9 +127,9 @@ class Policy(Struct, frozen=True, kw_only=True, metaclass=Spelled):
     limits: Limits = Limits()
     retry: Retry = Retry()
     budget: Budget | None = None
-    """What a turn may cost; `None` to keep no account."""
+    """The budget of a turn; `None` to keep no account."""
     compact: Compact | None = None
-    """What is done about a prompt that has grown too large; `None` to do nothing."""
+    """The rule for a prompt that has grown too large; `None` to do nothing."""
     parallel: int = 8
     """Tool calls of one reply that run at once; 1 for tools whose order matters."""
     attempts: int = 3
@@ -137,9 +137,9 @@ class Policy(Struct, frozen=True, kw_only=True, metaclass=Spelled):
     deaths: int = 5
     """Processes in a row that may die in a turn without any progress before a person has to resume it."""
     when_busy: Literal["queue", "replace", "raise"] = "queue"
-    """What a message does that finds an open turn. `queue` drives that turn on first, and waits behind it where it
+    """What happens to a message for a run with an open turn. `queue` continues that turn first, and waits while it
     waits for somebody; `replace` ends that turn `cancelled`; `raise` raises TurnOpen or RunHeld."""
     when_left: Literal["go-on", "stop"] = "go-on"
-    """What a turn that was begun by `record.stream` does when its reader leaves."""
+    """What happens to a turn of `record.stream` when its reader leaves: it goes on, or it stops."""
     tool_timeout_s: float | None = 300.0
     """Timeout of one attempt of a tool that names no timeout itself, in seconds; `None` for no timeout."""

@@ -1,4 +1,4 @@
-"""A store keeps rows and blobs, and says who may write: a port of few methods, with a contract suite.
+"""A store keeps rows and blobs, and gives the leases to write: a port of few methods, with a contract suite.
 
 It knows no content: rows come encoded and go out as they came. Everything but rows and blobs (indexes, inbox,
 leases) is derived or passing, and lies outside the digests. `gesta.testing.StoreContract` is what every
@@ -18,12 +18,12 @@ class Info(Struct, frozen=True):
     """Format, id and address of a store."""
 
     id: str
-    """Random, 32 hex, made with the record and never changed."""
+    """Random id of the record, 32 hex; it never changes."""
     address: str
-    """Path or URL, without secrets; `:memory:` for one that ends with the process."""
+    """Path or URL, without secrets; `:memory:` for a record that ends with the process."""
     created_at: str
     mark: int | None = None
-    """Of a copy that nobody adopted yet: the pos up to which it was copied. See `Store.adopt`."""
+    """For a copy that nobody adopted yet: the pos up to which it was copied. See `Store.adopt`."""
 
 
 class BlobRow(Struct, frozen=True):
@@ -51,7 +51,7 @@ class Lease(Struct, frozen=True):
 
 
 def first_lease(run: str) -> Lease:
-    """Return what a batch needs that begins a run which nobody has held so far; nothing is taken or given back."""
+    """Return the lease for the first batch of a run that nobody has held yet; it is neither acquired nor released."""
     return Lease(run, owner="", epoch=0, head=0, digest=GENESIS)
 
 
@@ -66,16 +66,16 @@ class Letter(Struct, frozen=True):
     at: str = ""
     """UTC, as in `Row`; stamped by the store's own clock when it takes the letter."""
     id: int = 0
-    """Given by the store, growing; letters are taken in by it."""
+    """Growing number that the store gives to the letter; letters become entries in this order."""
 
 
 class Prune(Struct, frozen=True):
     """A run to be removed with its entries, blobs, letters and keys. Its lease ends; its epoch keeps counting."""
 
     lease: Lease
-    """Held, at the head that it names: a run to which something was added meanwhile stays."""
+    """The held lease of the run at its head: a run with newer entries is not removed."""
     letters: Sequence[int] = ()
-    """Ids of all letters that wait in its inbox; one more, and the run stays."""
+    """Ids of all letters in its inbox: a run with another letter is not removed."""
 
 
 class Batch(Struct, frozen=True):
@@ -89,21 +89,21 @@ class Batch(Struct, frozen=True):
     letters: Sequence[int] = ()
     """Ids of inbox letters that became rows."""
     prunes: Sequence[Prune] = ()
-    """Other runs that go with this commit; its rows say so, and keep their places from being given out again."""
+    """Other runs that this commit removes; its rows say so, and keep the places of their rows from being used again."""
     synced: bool = False
-    """Whether the commit waits for the disk under every durability: an effect follows that must not be forgotten."""
+    """Whether the commit waits for the disk under every durability, because an effect follows."""
     beside: Sequence["Batch"] = ()
-    """Batches of other runs, of rows and blobs alone, that are committed with it."""
+    """Batches of other runs, with rows and blobs alone, that are committed together with this batch."""
 
 
 class Statements(Protocol):
-    """Runs statements on the tables of a transactional tool."""
+    """Runs the SQL of a transactional tool, on the tables of that tool alone."""
 
     def __call__(self, statement: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Run one statement, and return its rows."""
 
     def check(self) -> None:
-        """Raise the error that keeps the statements from being committed. Called once the tool has returned.
+        """Raise an error if the statements cannot be committed. It is called once the tool has returned.
 
         It is an error of the tool: a statement ended the transaction, or broke a constraint that is checked later.
         """
@@ -114,7 +114,7 @@ class TransactionalEffect(Struct, frozen=True):
 
     run: str
     work: Callable[[Statements], tuple[Batch, bool]]
-    """Does it, in the thread that writes; gives the entries, and whether what it did is kept.
+    """Runs the effect, in the thread that writes; returns the entries, and whether the changes of the tool are kept.
 
     It must catch whatever the tool raises, `SystemExit` and `KeyboardInterrupt` too, and call `check` on the statements
     before it says that what they did is kept. The entries of an effect that failed are committed without it.
@@ -168,20 +168,20 @@ class Foreign(Struct, frozen=True):
     """Objects in a file or schema that no release of Gesta made, each with a name for people."""
 
     aside: Sequence[str] = ()
-    """Stands on Gesta's tables or in the name of Gesta's views, and is not used."""
+    """Objects on Gesta's tables, or with the names of Gesta's views; they are not used."""
     beside: Sequence[str] = ()
-    """Tables of other programs, and all that stands on them."""
+    """Tables of other programs, with their indexes, triggers and views."""
     tools: Sequence[str] = ()
-    """Tables that transactional tools made, as the record lists them, and what stands on them."""
+    """Tables that transactional tools made, as the record lists them, with their indexes, triggers and views."""
     shared: Sequence[str] = ()
     """Files of the record that other users of the machine may read or write, each with its mode."""
 
 
 class Store(Protocol):
-    """Where a record is kept."""
+    """The place where a record is kept."""
 
     queries: QueryBounds
-    """Bounds of what `sql` answers."""
+    """Bounds of each query of `sql`."""
 
     @property
     def info(self) -> Info:
@@ -200,17 +200,17 @@ class Store(Protocol):
         """
 
     async def transact(self, effect: TransactionalEffect) -> None:
-        """Do a work on the record's own tables and commit its entries with it, alone on the writer; the loop waits.
+        """Run an effect on the record's own tables, and commit its entries with it. No other write runs meanwhile.
 
         Raises:
             LeaseLost, WriteFailed: as `append`; nothing happened. Whatever the work raises, too.
         """
 
     async def read(self, run: str, after: int = 0, until: int | None = None, limit: int | None = None) -> list[Row]:
-        """Yield rows of a run by seq: from `after` + 1 to `until`, at most `limit` of them."""
+        """Return rows of a run by seq: from `after` + 1 to `until`, at most `limit` rows."""
 
     async def head(self, run: str) -> tuple[int, bytes]:
-        """Return seq and digest of the last entry; (0, 32 zero bytes) for no run."""
+        """Return seq and digest of the last entry of a run; 0 and 32 zero bytes if there is no such run."""
 
     async def last(self) -> int:
         """Return the pos of the last entry; 0 for a record without entries."""
@@ -219,10 +219,10 @@ class Store(Protocol):
         """Return the runs in the order in which they were opened, by session and name if given."""
 
     async def get_blob(self, run: str, name: str) -> BlobRow:
-        """Read a blob, as it is stored: whether it matches its name is the reader's to check. Raises BrokenRecord."""
+        """Read a blob, as it is stored: the reader checks whether it matches its name. Raises BrokenRecord."""
 
     async def send(self, letter: Letter) -> bool:
-        """Put a letter into an inbox; needs no lease. False if its key was used before."""
+        """Put a letter into an inbox; this needs no lease. Returns False if its key was used before."""
 
     def deliver(self, letter: Letter) -> bool:
         """Put a letter into an inbox as `send` does, from any thread, also where the loop has ended or after `close`.
@@ -231,7 +231,7 @@ class Store(Protocol):
         """
 
     async def inbox(self, run: str) -> list[Letter]:
-        """Return the letters that wait, in the order in which they came. Cheap when no letter waits."""
+        """Return the letters that wait in the inbox of a run, in the order in which they came."""
 
     async def lease(self, run: str, *, mirror: bool = False) -> Lease:
         """Acquire the right to write a run. The lease of a dead owner is taken over.
@@ -240,7 +240,7 @@ class Store(Protocol):
             mirror: whether to acquire it for a mirror too, which `push` alone writes.
 
         Raises:
-            RunHeld: a holder that lives has it, in this process or in another one.
+            RunHeld: another holder has the lease, in this process or in another process that has not ended.
             RunMirrored: the run is a mirror of the same run in another record.
         """
 
@@ -252,7 +252,7 @@ class Store(Protocol):
         """
 
     async def holds(self, lease: Lease) -> bool:
-        """Return whether a lease is still held. A process that stood still for long may have lost it unnoticed."""
+        """Return whether a lease is still held. A process that was suspended may have lost its lease unnoticed."""
 
     async def mirror(self, lease: Lease, of: str | None) -> None:
         """Make a run a mirror of the same run in the record with the id `of`; `None` makes it an ordinary run."""
@@ -265,10 +265,10 @@ class Store(Protocol):
         """
 
     async def declare_gone(self, process: str, by: str) -> None:
-        """Write down that a person says that a process has ended: from now on `gone` returns `True` for it."""
+        """Record that a person says that a process has ended: from now on `gone` returns `True` for that process."""
 
     async def adopt(self, by: str) -> None:
-        """Write down that a person says that this copy is the one that goes on: `info.mark` is `None` from now on."""
+        """Record that a person says that this copy is to go on: `info.mark` is `None` from now on."""
 
     def keep(self) -> Callable[[], None]:
         """Make this process count as living until the returned function is called, also after `close`.
@@ -280,23 +280,23 @@ class Store(Protocol):
         """Return a file descriptor by which a subprocess that inherits it keeps this process counted as living."""
 
     def tail(self, after: int = 0) -> AsyncGenerator[list[Row], None]:
-        """Rows of all runs by pos, from `after` on, for ever: those on record first, then as they come."""
+        """Yield the rows of all runs after the pos `after`, for ever: the rows on record first, then each new row."""
 
     async def sql(self, query: str, parameters: Sequence[Any] = ()) -> Table:
-        """Answer a reading query; one that would write is refused."""
+        """Run a query that only reads, and return its rows; a query that would write is refused."""
 
     async def shrink(self) -> int:
         """Free the space of pruned runs, and return by how many bytes the file or database became smaller.
 
         Raises:
-            WriteFailed: others are using it just now; the space is used again by what comes.
+            WriteFailed: other processes are using the store now; later entries will use the free space.
         """
 
     async def damage(self) -> list[str]:
-        """Return what is broken in the file or database itself; an empty list if nothing is. Cost: reads it all."""
+        """Return the damage found in the file or database itself; an empty list without any. Cost: reads it all."""
 
     async def foreign(self) -> Foreign:
-        """Return what the file or database holds that Gesta did not make."""
+        """Return the objects in the file or database that Gesta did not make."""
 
     async def close(self) -> None:
-        """Release what is held. A closed record is one file; closing twice does nothing."""
+        """Close the store, and release its locks and connections. A closed record is one file."""

@@ -47,7 +47,7 @@ OF_TURN = (*MessageOptions.__annotations__, "listener")
 
 
 class Span:
-    """A span of the user's own program: log into it, open spans inside it."""
+    """A span of the user's own program, in which the program writes entries and opens further spans."""
 
     def __init__(self, log: Log, commit: Callable[[], None]) -> None:
         self._log = log
@@ -97,7 +97,7 @@ class SyncStream(Generic[T]):
         self._work, self._stops = work, stops
         self._begun = False
         self.outcome: Outcome[T] | None = None
-        """How the turn ended; None while it goes on, and of one that was broken off."""
+        """The outcome of the turn; None while it goes on, and if it was broken off."""
 
     def __iter__(self) -> Iterator[Event]:
         """Begin the turn, and yield its events.
@@ -123,10 +123,10 @@ class SyncStream(Generic[T]):
 def _heard(
     heard: asyncio.Queue[Event | None], work: Callable[[], Coroutine[Any, Any, None]], *, stops: bool = True
 ) -> Iterator[Event]:
-    """Yield what work puts into a queue, until it ends. It goes on while an event is awaited.
+    """Yield the events that a coroutine puts into a queue, until it ends. It runs while an event is awaited.
 
     Args:
-        stops: whether a reader that leaves early ends the work; else it is awaited.
+        stops: whether the coroutine is cancelled if the reader leaves early; else it is awaited.
     """
     with asyncio.Runner() as runner:
         loop = runner.get_loop()
@@ -171,7 +171,7 @@ class SyncRecord:
         return anyio.run(lambda: self.record.run(agent, message, listener=listener, **options))
 
     def stream(self, agent: Agent[T], message: Said, **options: Unpack[MessageOptions]) -> SyncStream[T]:
-        """Send a message and hear the events as they come; the outcome is on the stream afterwards."""
+        """Return a stream that sends a message and yields the events as they come; it has the outcome afterwards."""
 
         def take(listener: Listener) -> Awaitable[Outcome[T]]:
             return self.record.run(agent, message, listener=listener, **options)
@@ -181,7 +181,7 @@ class SyncRecord:
     def follow(
         self, name: str, *, after: int | str = 0, until_end: bool = False, most: int = MOST_WAITING
     ) -> Iterator[Event]:
-        """Yield the events of a run or session as they come; see `Record.follow`. What comes is read between two."""
+        """Yield the events of a run or session as they come; see `Record.follow`. The loop runs between two events."""
         refuse_inside_loop("Record.follow")
         heard: asyncio.Queue[Event | None] = asyncio.Queue()
 
@@ -207,7 +207,7 @@ class SyncRecord:
         return anyio.run(lambda: self.record.resume(run, agent, listener=listener, by=by, **options))
 
     def send(self, run: str, content: Content, *, key: str) -> bool:
-        """Put something into a run's inbox; see `Record.send`."""
+        """Put a content into a run's inbox; see `Record.send`."""
         return drive(self.record.send(run, content, key=key))
 
     def approve(
@@ -303,7 +303,7 @@ class SyncRecord:
         return drive(self.record.read(run, after))
 
     def state(self, run: str) -> RunState:
-        """Fold where a run stands; see `Record.state`."""
+        """Return the folded state of a run; see `Record.state`."""
         return drive(self.record.state(run))
 
     def waiting(self, run: str) -> list[Waiting]:
@@ -315,7 +315,7 @@ class SyncRecord:
         return drive(self.record.verify(*kept))
 
     def report(self, *kept: Iterable[Head]) -> Report:
-        """Check as `verify` does, and name what no digest covers; see `Record.report`."""
+        """Check the record as `verify` does, and report the data that no digest covers; see `Record.report`."""
         return drive(self.record.report(*kept))
 
     def heads(self) -> list[Head]:
@@ -323,7 +323,7 @@ class SyncRecord:
         return drive(self.record.heads())
 
     def sessions(self, limit: int | None = None) -> list[Session]:
-        """Return the sessions, the one that was active last first; see `Record.sessions`."""
+        """Return the sessions, the last active session first; see `Record.sessions`."""
         return drive(self.record.sessions(limit))
 
     def history(self, session: str, *, calls: bool = False) -> list[SaidMessage]:
@@ -335,11 +335,11 @@ class SyncRecord:
         return drive(self.record.chat_messages(session, calls=calls))
 
     def stats(self, by: By = "day", *, since: When = None, until: When = None, session: str | None = None) -> Counted:
-        """Count what was spent and how it went; see `Record.stats`."""
+        """Return counts and costs of what ran; see `Record.stats`."""
         return drive(self.record.stats(by, since=since, until=until, session=session))
 
     def explain(self, entry: Entry | str | tuple[str, int]) -> Explanation:
-        """Explain an entry; see `Record.explain`."""
+        """Return what an entry was made from; see `Record.explain`."""
         return drive(self.record.explain(entry))
 
 
@@ -347,7 +347,7 @@ class RunOptions(Options, MessageOptions, total=False):
     """Options of `run_sync`: those of `gesta.open` and of `Record.run`."""
 
     listener: Listener | None
-    """Is told the events of the turn."""
+    """Is called with each event of the turn."""
 
 
 def run_sync(
@@ -356,11 +356,11 @@ def run_sync(
     """Send a message to an agent and wait for the outcome; see `Record.run`.
 
     Args:
-        record: path of a `.gesta` file, or `:memory:` for a private one that ends with the call.
+        record: path of a `.gesta` file, or `:memory:` for a private record that ends with the call.
         options: see `RunOptions`.
 
     Raises:
-        TypeError: there is no such option.
+        TypeError: an option is unknown.
     """
     refuse_inside_loop("gesta.open(...) and Record.run")
     refuse_unknown("gesta.run_sync", options, ["record", *RunOptions.__annotations__])
@@ -392,7 +392,7 @@ def open_sync(address: Address = ":memory:", **options: Unpack[Options]) -> Iter
 
 
 def refuse_inside_loop(twin: str) -> None:
-    """Raise an error that names the async twin, when an event loop is running in this thread."""
+    """Raise GestaError if an event loop is running in this thread; the error names the async method to use."""
     try:
         anyio.get_current_task()
     except anyio.NoEventLoopError:

@@ -23,16 +23,16 @@ from gesta.store import RunRow
 
 FIRST_WAIT_S, LAST_WAIT_S = 1.0, 300.0  # between two tries of a run that fails; each wait is twice the one before
 RESUME = "resume"
-"""What a turn waits for that its program left: anybody may go on with it."""
+"""The wait of a turn whose caller stopped waiting: any process may continue it."""
 LOGGER = logging.getLogger("gesta")
 Told = Callable[[Outcome], None]
 
 
 class Failed(Struct, frozen=True, kw_only=True):
-    """A run that could not be continued; it stays as it is."""
+    """The failure of a worker to continue a run, which stays as it is."""
 
     run: str
-    """Empty where the record itself could not be looked at."""
+    """Id of the run; empty if the record itself could not be read."""
     session: str
     failure: BaseException
     tries: int
@@ -55,24 +55,24 @@ def warn(failed: Failed) -> None:
 
 
 class Seen(Struct, frozen=True):
-    """A run that nobody worked on when it was last looked at."""
+    """What a worker remembers of a run that had nothing to do at the last look."""
 
     head: int
     open: bool
     """Whether its turn waits; what comes to a run whose turn has ended is taken in by the next turn."""
     due: datetime | None
-    """When it is to be looked at though nobody has told it anything."""
+    """Time of the next look at the run if nothing is sent to it before."""
 
 
 class Again(Struct, frozen=True):
-    """A run that is tried again after a wait, whatever happens to it meanwhile."""
+    """A run that is tried again at a set time, and not before."""
 
     tries: int
     at: datetime
 
 
 class Worker:
-    """Goes on with the runs of some agents in one record."""
+    """Continues the runs of some agents in one record."""
 
     def __init__(
         self, record: Record, agents: Sequence[Agent], *, jobs: int = 4, failed: Callable[[Failed], None] = warn
@@ -80,7 +80,7 @@ class Worker:
         """Prepare a worker.
 
         Args:
-            jobs: turns that are worked on at once.
+            jobs: number of turns that run at once.
             failed: is called with each failure; by default that is a warning of the logger `gesta`.
         """
         self._record = record
@@ -96,7 +96,7 @@ class Worker:
         """Continue every run that is due now, and return how many there were. Each outcome is reported as it comes.
 
         Raises:
-            WriteFailed: the record cannot be looked at.
+            WriteFailed: the record cannot be read.
         """
         before = self._went
         async with anyio.create_task_group() as group:
@@ -106,12 +106,12 @@ class Worker:
     async def work(
         self, told: Told, *, every_s: float = 1.0, stopping: Callable[[int], None] = lambda _turns: None
     ) -> None:
-        """Look for due runs until the task is cancelled. A long turn keeps no other run waiting.
+        """Look for due runs, and continue them, until the task is cancelled. Up to `jobs` turns run at once.
 
         Args:
             told: is called with each outcome.
             every_s: time between two looks; while the record cannot be looked at, the waits grow.
-            stopping: is called at once when it is cancelled, with the number of turns that are still at work.
+            stopping: is called at once when the task is cancelled, with the number of turns that are still running.
         """
         tries = 0
         async with anyio.create_task_group() as group:
@@ -158,12 +158,12 @@ class Worker:
             LOGGER.warning("Who was told an outcome raised %s: %s", type(failure).__name__, message_of(failure))
 
     def _put_off(self, row: RunRow, failure: BaseException) -> None:
-        """Remember that a run failed, and report it."""
+        """Set the time of the next try of a run that failed, and report the failure."""
         tries, again_s = self._later(row.run)
         self._failed(Failed(run=row.run, session=row.session, failure=failure, tries=tries, again_s=again_s))
 
     def _later(self, run: str) -> tuple[int, float]:
-        """Try a run again after a wait, which is twice as long as its last one."""
+        """Set the time of the next try of a run: each wait is twice as long as the one before."""
         last = self._again.get(run)
         tries = last.tries + 1 if last is not None else 1
         wait_s = min(FIRST_WAIT_S * 2.0 ** min(tries - 1, 20), LAST_WAIT_S)
@@ -171,7 +171,7 @@ class Worker:
         return tries, wait_s
 
     async def _due(self) -> AsyncIterator[RunRow]:
-        """Find root runs of these agents with something to do. Raises WriteFailed."""
+        """Yield the root runs of these agents that have something to do. Raises WriteFailed."""
         rows = await self._record.store.runs()
         below: dict[str | None, list[str]] = {}
         for row in rows:
@@ -201,7 +201,7 @@ class Worker:
         return seen.open and await self._letter(row.run, below)
 
     async def _letter(self, run: str, below: dict[str | None, list[str]]) -> bool:
-        """Return whether a letter waits for a run or one below it."""
+        """Return whether a letter, other than a message, waits for a run or a run below it."""
         left = [run]
         while left:
             one = left.pop()
@@ -211,7 +211,7 @@ class Worker:
         return False
 
     async def _remember(self, row: RunRow, outcome: Outcome) -> None:
-        """Remember the head at which a run waits, and when to look at it again."""
+        """Store the head at which a run waits, and the time of the next look at it."""
         state = await self._record.state(row.run)
         due = (each.expires or each.due for each in outcome.waiting)  # a wait that ends without an answer
         soonest = min((each for each in due if each is not None), default=None)

@@ -1,4 +1,4 @@
-"""An agent and a state give the next move, without a look at the outside: every limit and wait is decided here."""
+"""The next move is decided from an agent and a state alone: every limit and wait is decided here."""
 
 ORDER = (
     "approval",

@@ -46,7 +46,7 @@ class Asked(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, call: OpenCall, run: str, record: str) -> "Asked":
-        """Return what was asked about a call that waits, in the run and the record with these ids."""
+        """Return the request about a call that waits, in the run and the record with these ids."""
         assert call.asked is not None, f"nobody was asked about call {call.seq}"
         return cls(
             record=record,
@@ -65,7 +65,7 @@ class Asked(Struct, frozen=True, kw_only=True):
 
 
 class Approver(Protocol):
-    """A check whether an approval counts: a port of one method."""
+    """A port of one method, which decides whether an approval counts."""
 
     def refuses(self, approval: ApprovalContent, asked: Asked) -> str | None:
         """Return why an approval does not count, `None` if it does. It is not awaited, so it must not wait."""
@@ -74,13 +74,13 @@ class Approver(Protocol):
 def judged_approval(
     approval: ApprovalContent, letter: Letter, calls: Iterable[OpenCall], record: str, approver: Approver | None
 ) -> ApprovalContent:
-    """Return an approval as it is written down: with the store's time, and with why it does not count if it does not.
+    """Return an approval as it is written down: with the store's time, and with the reason if it does not count.
 
     Args:
         letter: the letter that it came in; one without a time comes from a replay and was judged before.
-        calls: those of the run that have no result.
+        calls: the calls of the run that have no result.
         record: id of the record.
-        approver: `None` where the name in an approval is believed.
+        approver: `None` if the name in an approval is believed.
     """
     if not letter.at:
         return approval
@@ -108,7 +108,7 @@ def _refused(approval: ApprovalContent, about: Asked, approver: Approver | None)
 
 
 async def asked(store: Store, run: str) -> list[Asked]:
-    """Read which calls of a run wait for an approval, in the order of the calls. Cost: reads the run."""
+    """Return the calls of a run that wait for an approval, in the order of the calls. Cost: reads the run."""
     state = fold(RunView(), await read(store, run))
     waiting = (call for call in state.calls.values() if call.awaits_approval)
     return [Asked.of(call, run, store.info.id) for call in waiting]
@@ -124,7 +124,7 @@ def sign(approval: ApprovalContent, asked: Asked, key: bytes) -> ApprovalContent
 
 
 def _token(approval: ApprovalContent, about: Asked, key: bytes) -> str:
-    """Digest all that an approval means: what is asked, and every member of the answer that somebody reads."""
+    """Return the signature of an approval: of the request, and of every member of the answer that is used."""
     expires = utc_text(about.expires) if about.expires is not None else None
     call = [about.record, about.run, about.request, about.call, about.tool, about.args_digest, expires]
     args = digest_of(approval.args) if approval.args is not None else None
@@ -149,7 +149,7 @@ class SignedApprovals:
     """An Approver that accepts an approval only with a token, made by `sign` with the key of the person it names."""
 
     def __init__(self, keys: Mapping[str, bytes]) -> None:
-        """Keep the keys: by the name in `ApprovalContent.by`, at least 16 bytes each. Raises AgentError."""
+        """Check and store the keys: by the name in `ApprovalContent.by`, at least 16 bytes each. Raises AgentError."""
         if not keys:
             raise AgentError(
                 "SignedApprovals has no keys, so that nobody could approve anything. Give it one for each name."
@@ -157,11 +157,11 @@ class SignedApprovals:
         self._keys = {name: _checked_key(name, key) for name, key in keys.items()}
 
     def __eq__(self, other: object) -> bool:
-        """Return whether both know the same names by the same keys."""
+        """Return whether both have the same keys for the same names."""
         return isinstance(other, SignedApprovals) and self._keys == other._keys
 
     def __hash__(self) -> int:
-        """Hash the names."""
+        """Return the hash of the names."""
         return hash(frozenset(self._keys))
 
     def refuses(self, approval: ApprovalContent, asked: Asked) -> str | None:

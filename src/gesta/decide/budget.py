@@ -1,4 +1,4 @@
-"""What a turn can afford follows from its budget, from what the run above allows it, and from what it has spent.
+"""The money and tokens of a turn: its budget, the allowance of the run above, and the amounts spent so far.
 
 Nothing here asks or writes: `decide` reads it before a request, `ask` writes down what it sets aside and settles.
 """
@@ -18,21 +18,21 @@ from gesta.state.account import BYTES, Amount, Spent, number
 from gesta.state.run import RunState
 
 REPLY = ("max_completion_tokens", "max_tokens", "max_output_tokens", "maxOutputTokens")
-"""Settings that bound a reply."""
+"""Settings that bound the tokens of a reply."""
 ALMOST = 1e-9
-"""Dollars that adding up may be wrong by."""
+"""Greatest error of a sum of dollars."""
 
 
 class Overrun(Struct, frozen=True):
-    """The next request would take a turn beyond a bound."""
+    """The bound that the next request of a turn would exceed."""
 
     axis: Literal["tokens", "usd"]
     bound: float
     counted: float
-    """Spent, or set aside."""
+    """Amount that is spent or reserved."""
     need: float
     allowed: bool
-    """Whether the bound is the run's above."""
+    """Whether the run above set the bound."""
 
     @property
     def text(self) -> str:
@@ -44,13 +44,13 @@ class Overrun(Struct, frozen=True):
 
     @property
     def error(self) -> Error:
-        """How the turn ends."""
+        """The error with which the turn ends."""
         hint = "Raise Budget.{}, or bound each reply: settings={{'max_tokens': ...}}."
         return Error(type=self.axis, message=f"{self.text} {hint.format(self.axis)}")
 
     @property
     def question(self) -> QuestionContent:
-        """What a person is asked, where the policy says so."""
+        """The question for a person, if the policy has `when_spent="ask"`."""
         unit = "US dollars" if self.axis == "usd" else "tokens"
         return QuestionContent(
             value=f"{self.text} How many more {unit} may it spend? 0 ends it.",
@@ -120,7 +120,7 @@ def reserved(agent: Agent, state: RunState) -> dict[str, Any] | None:
 
 
 def settled(agent: Agent, held: Mapping[str, Any], usage: dict[str, Any] | None) -> dict[str, Any]:
-    """Return what a reply cost. An unknown cost counts as the reserved amount."""
+    """Return the cost of a reply. An unknown cost counts as the reserved amount."""
     counts = tokens(usage)
     usd = _price(agent, usage) if usage is not None and counts is not None else None
     spent: dict[str, Any] = {"tokens": counts.input + counts.output if counts is not None else None, "usd": usd}
@@ -132,7 +132,7 @@ def settled(agent: Agent, held: Mapping[str, Any], usage: dict[str, Any] | None)
 
 
 def share(own: Budget | None, state: RunState, among: int) -> dict[str, Any] | None:
-    """Return what one of `among` child runs may spend. An equal share stays with the turn itself."""
+    """Return the allowance of one of `among` child runs. An equal share stays with the turn itself."""
     budget = account(own, state)
     if budget is None:
         return None
@@ -149,7 +149,7 @@ def share(own: Budget | None, state: RunState, among: int) -> dict[str, Any] | N
 
 
 def returned(edge: int, allowance: Mapping[str, Any] | None, spent: Spent | None) -> BudgetContent | None:
-    """Return what a child run spent of its allowance; `None` if neither run keeps an account."""
+    """Return the settled cost of a child run; `None` if neither run keeps an account."""
     if spent is None and allowance is None:
         return None
     found: dict[str, Any] = {"tokens": 0, "usd": 0.0}

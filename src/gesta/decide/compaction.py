@@ -14,17 +14,17 @@ from gesta.state.run import RunState
 FREED = 0.1
 """Part of the bound that has to be freed: a prompt that changes is a prompt that no provider has in its cache."""
 MADE = "[This result was left out to save space. The call was made: do not make it again to read this.]"
-"""In place of a result whose call may have had an effect."""
+"""Text in place of a result whose call may have had an effect."""
 
 
 def too_large(agent: Agent, state: RunState) -> bool:
-    """Return whether the policy wants the next prompt smaller."""
+    """Return whether the next prompt is larger than the policy allows."""
     rule = agent.policy.compact
     return rule is not None and state.weight.tokens > rule.at_tokens
 
 
 def old_results(agent: Agent, state: RunState, prompt: Prompt) -> list[CompactionContent]:
-    """Return a compaction for each result that is to be left out; empty where that would not free enough."""
+    """Return a compaction for each result that is to be left out; an empty list if they would not free enough."""
     rule = agent.policy.compact
     assert rule is not None
     places, found = list(_results(rule, prompt)), list[CompactionContent]()
@@ -49,7 +49,7 @@ def old_turns(agent: Agent, state: RunState, prompt: Prompt) -> CompactionConten
 
 
 def _results(rule: Compact, prompt: Prompt) -> Iterator[int]:
-    """Yield the places of old results that are large; what came since the last reply stays, for nobody has read it."""
+    """Yield the places of old, large results; results since the last reply stay, for no model has read them yet."""
     shown = prompt.shown
     read = max((place for place, each in enumerate(shown) if each.role == "assistant"), default=0)
     results = [place for place, each in enumerate(shown) if each.observes]
@@ -63,7 +63,7 @@ def _results(rule: Compact, prompt: Prompt) -> Iterator[int]:
 
 
 def _turns(rule: Compact, state: RunState, prompt: Prompt) -> Iterator[int]:
-    """Yield the places of old turns; what the application said before the first stays."""
+    """Yield the places of the blocks of old turns; system messages before the first turn stay."""
     kept = state.began[-rule.keep_turns - 1 :][0]
     leading = True
     for place, each in enumerate(prompt.shown):

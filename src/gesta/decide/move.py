@@ -1,4 +1,4 @@
-"""What to do next follows from the agent and the folded state alone, at every prefix of every log.
+"""The next move follows from the agent and the folded state alone, at every prefix of every log.
 
 Whoever holds the lease folds and decides: the process that began, one that resumes after a crash, another worker.
 So resume, take-over and approval need no machinery of their own.
@@ -29,7 +29,7 @@ class Ask(Struct, frozen=True):
     """Ask the model."""
 
     compact: bool = False
-    """Whether the prompt is too large: what of it is left out first is in `decide.compaction`; then it is decided anew.
+    """Whether the prompt is too large and is made smaller first, see `decide.compaction`; then a new move is decided.
     """
 
 
@@ -53,16 +53,16 @@ class Pause(Struct, frozen=True):
 
     failed_at: datetime
     wait_s: float
-    """Counted from `failed_at`; not longer than this from now, whatever the clock says."""
+    """Seconds to wait, from `failed_at` on; never more than this from now, whatever the clock says."""
 
 
 class Use(Struct, frozen=True):
     """Carry tool calls out."""
 
     run: tuple[OpenCall, ...]
-    """To be tried at once; those beyond the policy's cap come in the next move."""
+    """Calls to try now; calls beyond `Policy.parallel` come in the next move."""
     settle: tuple[OpenCall, ...] = ()
-    """In doubt or resolved: to be settled without trying."""
+    """Calls in doubt or resolved, which are settled without another attempt."""
 
 
 class Wait(Struct, frozen=True):
@@ -77,11 +77,11 @@ class Finish(Struct, frozen=True):
     reason: Reason
     error: Error | None = None
     value: Any = None
-    """What a program gave; the answer of a model is on record."""
+    """The value of a program or a tool; the answer of a model is on record."""
     text: str | None = None
-    """That value for people, where it is not simply shown."""
+    """Text of the value for people, if the program gave one."""
     causes: tuple[Cause, ...] = ()
-    """Of that value."""
+    """Causes of the value."""
 
 
 class Check(Struct, frozen=True):
@@ -89,15 +89,15 @@ class Check(Struct, frozen=True):
 
     point: Point
     of: int = 0
-    """The message, or the completion or result that is to be the answer; of a request, the turn's begin."""
+    """Seq of the message, or of the completion or result with the answer; for a request, of the turn's begin."""
     calls: tuple[OpenCall, ...] = ()
 
 
 ASKING = ("approval", "question")
-"""Waits in which a person is asked about a call that nothing has happened to."""
+"""Waits for a person's decision on a call that was not tried yet."""
 Move = Check | Ask | Correct | Close | Pause | Use | Wait | Finish
 Decider = Callable[[Agent, RunState], Move | None]
-"""Says what comes next; `None` where that is for a program to say."""
+"""A function that returns the next move; `None` if a program decides it."""
 
 
 def decide(agent: Agent, state: RunState) -> Move:
@@ -123,7 +123,7 @@ def _checked_move(hooks: Hooks, move: Move, state: RunState, turn: Turn) -> Move
 
 
 def _check(hooks: Hooks, move: Move, state: RunState, turn: Turn) -> Check | None:
-    """Return the check that comes before a move; `None` if every hook was asked that has a say in it."""
+    """Return the check that comes before a move; `None` if every hook for the move was asked."""
     match move:
         case Ask():
             if hooks.message is not None and not turn.asked and turn.question not in turn.checked:
@@ -143,7 +143,7 @@ def _check(hooks: Hooks, move: Move, state: RunState, turn: Turn) -> Check | Non
 
 
 def decide_calls(agent: Agent, state: RunState) -> Use | Wait | Finish | None:
-    """Return how the open calls go on; `None` where no call can go on and nobody is waited for."""
+    """Return the next move of the open calls; `None` if no call can go on or wait."""
     turn = state.turn
     assert turn is not None
     limits, over = agent.policy.limits, _over(turn)
@@ -157,7 +157,7 @@ def decide_calls(agent: Agent, state: RunState) -> Use | Wait | Finish | None:
 
 
 def decide_request(agent: Agent, state: RunState) -> Move:
-    """Return how the model is asked next: what comes before it, or why it is not asked."""
+    """Return the move that asks the model, a move that has to come before it, or the end of the turn."""
     assert state.turn is not None
     return _over(state.turn) or _request(agent, state, state.turn)
 
@@ -175,7 +175,7 @@ def _request(agent: Agent, state: RunState, turn: Turn) -> Move:
 
 
 def decide_step(agent: Agent, state: RunState, name: str) -> Finish | Wait | None:
-    """Return why a program may not do a step now; `None` if it may."""
+    """Return the end or the wait that keeps a program from doing a step now; `None` if it may do the step."""
     turn, bound = state.turn, agent.policy.limits.calls
     assert turn is not None
     over = _over(turn)
@@ -189,13 +189,13 @@ def decide_step(agent: Agent, state: RunState, name: str) -> Finish | Wait | Non
 
 
 def decide_program(agent: Agent, state: RunState) -> Wait | None:
-    """Return why a program is not run again from its start; `None` where it may be."""
+    """Return the wait that keeps a program from being run again; `None` if it may be run."""
     assert state.turn is not None
     return Wait((Waiting("deaths"),)) if state.turn.deaths >= agent.policy.deaths else None
 
 
 def depth_error(limits: Limits, state: RunState) -> Error | None:
-    """Return what ends a turn which would call an agent deeper than its policy allows; `None` if it may call one."""
+    """Return the error of a turn that would call an agent deeper than its policy allows; `None` if it may call one."""
     opened, most = state.opened, limits.depth
     if opened is None or opened.depth < most:
         return None
@@ -204,13 +204,13 @@ def depth_error(limits: Limits, state: RunState) -> Error | None:
 
 
 def retry_wait_s(agent: Agent, turn: Turn, fault: ModelFault) -> float | None:
-    """Return the seconds after which a try that failed is made again; `None` where it is not."""
+    """Return the seconds until the next try after a failed try; `None` if there is no next try."""
     retry, failed = agent.policy.retry, turn.faults + 1
     return retry.wait_s(failed, fault.retry_after_s) if fault.retry and failed < retry.tries else None
 
 
 def _over(turn: Turn) -> Finish | None:
-    """Return the end of a turn that is not to go on, whatever it is doing."""
+    """Return the end of a turn that was cancelled, failed or reached a limit; `None` for any other turn."""
     if turn.cancelled is not None:
         return Finish("cancelled", Error(type="cancelled", message=f"cancelled by {turn.cancelled}"))
     if turn.fatal is not None:
@@ -221,7 +221,7 @@ def _over(turn: Turn) -> Finish | None:
 
 
 def _calls(agent: Agent, state: RunState) -> Use | Wait | None:
-    """Carry on with the open calls of this turn, if one can go on or waits for somebody."""
+    """Return the move for the open calls of this turn; `None` if no call can go on or waits."""
     if not state.calls:
         return None
     run, settle, waits = [], [], []
@@ -248,7 +248,7 @@ def _waiting(agent: Agent, call: OpenCall, what: Blocking) -> Waiting:
 
 
 def _answer(agent: Agent, state: RunState, turn: Turn) -> Move | None:
-    """Return the move after a reply without calls; `None` if there is none, or if the model is asked once more."""
+    """Return the move after a reply without calls; `None` without such a reply, or if the model is asked once more."""
     if turn.ended_by is not None:
         return _ended_by_tool(agent, state, turn)
     if turn.reply is None:
@@ -267,7 +267,7 @@ def _answer(agent: Agent, state: RunState, turn: Turn) -> Move | None:
 
 
 def _ended_by_tool(agent: Agent, state: RunState, turn: Turn) -> Move:
-    """Return how a turn ends with the result of a tool, once every other call has a result too."""
+    """Return the end of a turn by the result of a tool; before that, a move that closes all other calls."""
     assert turn.ended_by is not None
     if state.calls:
         return Close(tuple(placeholder(agent, call) for call in state.calls.values()))
@@ -293,7 +293,7 @@ def asks_again(agent: Agent, turn: Turn) -> bool:
 
 
 def _bounded(agent: Agent, turn: Turn) -> Finish | None:
-    """Stop where the next request or its calls would go beyond a limit."""
+    """Return the end of the turn if the next request or its calls would exceed a limit; `None` otherwise."""
     limits = agent.policy.limits
     for name, count, bound in (("requests", turn.requests, limits.requests), ("calls", turn.calls, limits.calls)):
         if bound is not None and count >= bound:
@@ -302,7 +302,7 @@ def _bounded(agent: Agent, turn: Turn) -> Finish | None:
 
 
 def _afford(agent: Agent, state: RunState) -> Wait | Finish | None:
-    """Stop, or wait for a person, where the next request would take the turn beyond its budget."""
+    """Return the end or the wait of the turn if the next request would exceed its budget; `None` otherwise."""
     assert state.turn is not None
     budget, spending = agent.policy.budget, state.turn.spending
     if budget is None and spending.allowed is None:

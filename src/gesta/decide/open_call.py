@@ -73,7 +73,7 @@ def _alone(agent: Agent, call: OpenCall, state: RunState) -> Course:
 
 
 def effect_of(tool: Tool | None, last: Try) -> str:
-    """Return the effect policy under which a call in doubt is treated: the stricter of the tool's then and now."""
+    """Return the effect policy for a call in doubt: the stricter of the policies at the attempt and now."""
     if last.effect in EFFECTS or (tool is None and last.effect != "pure"):
         return "once"
     if tool is None:
@@ -84,7 +84,7 @@ def effect_of(tool: Tool | None, last: Try) -> str:
 
 
 def _resolved(tool: Tool | None, call: OpenCall, last: Try, since: int) -> Course:
-    """Return how a resolved call goes on. That it did not happen is believed only if its attempt is over."""
+    """Return how a resolved call goes on. A resolution other than `done` counts only if the attempt is over."""
     if awaits_end(tool, last):
         return "settle" if call.unlooked(since) else "running"
     return "run" if last.verdict == "retry" and tool is not None else "settle"
@@ -120,7 +120,7 @@ def _doubt(agent: Agent, call: OpenCall, state: RunState) -> Course:
 
 
 def _fits(tool: Tool, call: OpenCall) -> bool:
-    """Return whether a tool takes the arguments of a call still: its code may have changed since it was tried."""
+    """Return whether the arguments of a call still fit its tool, whose code may have changed since the attempt."""
     try:
         tool.arguments(call.final_args)
     except BadArguments:
@@ -154,7 +154,7 @@ def _placeholder(agent: Agent, call: OpenCall) -> tuple[str, Literal["error", "d
 
 
 def only_reads(tool: Tool) -> bool:
-    """Return whether nothing outside changes however often a tool is called; of an agent, whether all its tools do."""
+    """Return whether a tool only reads; a tool that calls an agent only reads if all tools of the agent do."""
     if tool.agent is not None:
         return tool.agent.program is None and all(map(only_reads, tool.agent.tools))
     return tool.effect == "pure"

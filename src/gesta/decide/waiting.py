@@ -1,4 +1,4 @@
-"""What an open turn waits for, with all that a person has to know who answers.
+"""The waits of an open turn, with all facts that a person needs to answer.
 
 It is read from the folded state when a turn waits, and never stored. `decide` names what its own run waits for; a
 process that neither holds a run nor has its agent reads the same from the run's entries.
@@ -18,11 +18,11 @@ from gesta.state.run import RunState
 from gesta.text.visible import remarks
 
 PERSON = frozenset({"approval", "question", "budget", "doubt"})
-"""What only a person's word ends."""
+"""Waits that only a person can end."""
 
 
 class Waiting(Struct, frozen=True):
-    """Something that a turn waits for."""
+    """One wait of an open turn."""
 
     what: Literal["approval", "doubt", "running", "child", "question", "budget", "timer", "resume", "deaths", "copy"]
     """`approval`, `question`, `doubt`: a person's word. `running`: the end of an attempt whose process may still work.
@@ -30,15 +30,15 @@ class Waiting(Struct, frozen=True):
     `timer`: a time. `resume`: its program stopped waiting for it. `deaths`: a person's resume, after too many processes
     died in it. `copy`: `gesta adopt`, for this record is a copy."""
     call: int | None = None
-    """Seq of the tool call; `None` for what a program, or the turn itself, waits for."""
+    """Seq of the tool call; `None` for a wait of a program or of the turn itself."""
     tool: str | None = None
-    """Name of the tool, or of the step of a program; `None` for what the turn itself waits for."""
+    """Name of the tool, or of the step of a program; `None` for a wait of the turn itself."""
     of: int | None = None
     """Seq of the approval-request, of the question, of the timer, or of the attempt in doubt."""
     declared: bool = True
     """Whether the tool's author said what its effect is."""
     run: str = ""
-    """The run in which somebody has to answer: that of the turn, or one below it."""
+    """Id of the run in which somebody has to answer: the run of the turn, or a run below it."""
     session: str = ""
     args: dict[str, Any] | None = None
     """The arguments of the call, as they are on record: secrets by their names. See `remarks`."""
@@ -59,28 +59,28 @@ class Waiting(Struct, frozen=True):
     process: str | None = None
     """Process that made the attempt in doubt, as `gesta gone` takes it."""
     axis: Literal["tokens", "usd"] | None = None
-    """Of a budget: what the turn may not spend more of."""
+    """For a budget: the unit of the bound that was reached."""
     spent: float | None = None
-    """Of a budget: what is spent or set aside."""
+    """For a budget: the amount that is spent or reserved."""
     bound: float | None = None
-    """Of a budget: what the turn may spend; `None` where only its agent knows."""
+    """For a budget: the amount that the turn may spend; `None` if only its agent knows."""
     need: float | None = None
-    """Of a budget: what the next request may take; `None` where only its agent knows."""
+    """For a budget: the amount that the next request may cost; `None` if only its agent knows."""
     remarks: tuple[str, ...] = ()
-    """What a person should know of the texts before answering: letters that look like others, or cannot be seen."""
+    """Warnings about the texts, for the person who answers: letters that look like others, or cannot be seen."""
     why: str = ""
-    """Why a hook of the agent asks a person; empty where the tool itself asks for approval."""
+    """Why a hook of the agent asks a person; empty if the tool itself asks for approval."""
     refused: str = ""
     """Why the last answer about the call does not count; empty if nobody gave such an answer."""
 
     @property
     def text(self) -> str:
-        """What it waits for, in a few words."""
+        """The wait in a few words: its kind, and the name of the tool or step."""
         return f"{self.what} of {self.tool}" if self.tool else self.what
 
 
 def described(waiting: Waiting, run: str, state: RunState) -> Waiting:
-    """Return what the turn of a run waits for, with all that its state says of it.
+    """Return a wait of a run's turn with all facts about it that the run's state holds.
 
     A wait of a run below was described there, and is returned as it is.
     """
@@ -119,9 +119,9 @@ def _of_call(call: OpenCall, what: str) -> dict[str, Any]:
 
 
 def waits(run: str, state: RunState, now: datetime) -> list[Waiting]:
-    """Return what the open turn of a run waits for, but for the runs below it.
+    """Return the waits of the open turn of a run, without those of the runs below it.
 
-    So it stands on record, for any process: an attempt that may be at work right now is `running`.
+    They are the same for every process that reads the record: an attempt that may still be running is `running`.
     """
     if not state.open:
         return []
@@ -160,7 +160,7 @@ def _doubts(state: RunState) -> Iterator[Waiting]:
 
 
 def _about(last: Try) -> Literal["doubt", "running"]:
-    """Return which question about an attempt is open: its outcome, or first whether it has ended."""
+    """Return `running` if it must be known first whether an attempt has ended; `doubt` if its outcome is unknown."""
     if last.verdict is not None:  # it goes on by itself when the attempt has ended
         return "running"
     return "doubt" if last.doubt is not None or last.over or last.looked else "running"

@@ -1,4 +1,4 @@
-"""A tool is a typed function that a model may call: its signature, what it is told, its type of answer."""
+"""A tool is a typed function that a model may call: its signature, its context, the type of an answer."""
 
 ORDER = (
     "doubt",

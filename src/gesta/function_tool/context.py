@@ -1,4 +1,4 @@
-"""What a tool is told about its call, and the answers of its `reconcile`."""
+"""The context of a tool's call, and the answers of its `reconcile`."""
 
 import subprocess
 from collections.abc import Awaitable, Callable, Sequence
@@ -32,7 +32,7 @@ def no_subprocess(*_: Any, **__: Any) -> "subprocess.Popen[Any]":
 
 
 class ChildOutcome(Protocol):
-    """How the turn of an agent that a tool called ended; see `gesta.Outcome`."""
+    """The outcome of an agent that a tool called; see `gesta.Outcome`."""
 
     @property
     def run(self) -> str:
@@ -56,7 +56,7 @@ class ChildOutcome(Protocol):
 
 
 class Context(Struct, Generic[D], frozen=True, kw_only=True):
-    """What a tool is told about its call, in a parameter annotated `gesta.Context`; the model never sees it.
+    """The facts about a call that its tool gets in a parameter annotated `gesta.Context`; no model sees that parameter.
 
     `D` is the type of its deps: a tool with a parameter annotated `gesta.Context[Shop]` needs deps of that type.
     """
@@ -67,38 +67,38 @@ class Context(Struct, Generic[D], frozen=True, kw_only=True):
     session: str
     user: str | None
     key: str
-    """Idempotency key, 64 hex: the same however often this call is tried, and no other call's."""
+    """Idempotency key, 64 hex: the same in every attempt of this call, and different for every other call."""
     explain_id: str
-    """Entry that explanations of this call hang under."""
+    """Id of the entry that explanations of this call belong to."""
     streaming: bool
     clock: Callable[[], datetime]
     respond: Callable[[str], None]
     """Sends an observation to the listener of the run."""
     call: Callable[[Any, str], Awaitable[ChildOutcome]]
-    """Has another agent answer in a run of its own, and gives its outcome; done once, however often this is tried."""
+    """Calls another agent in a child run, and returns its outcome; a further attempt continues the same child run."""
     found: Callable[[str, Sequence[Hit]], None] = lambda _query, _hits: None
-    """Writes down a query and the passages that it found: the tool's result is explained by them."""
+    """Writes a query and the passages that it found: they explain the tool's result."""
     sql: Callable[..., list[tuple[Any, ...]]] = no_tables
-    """Of a transactional tool: runs a statement on tables in the record's own file, in the commit of the result."""
+    """For a transactional tool: runs a statement on tables in the record's own file, in the commit of the result."""
     popen: Callable[..., "subprocess.Popen[Any]"] = no_subprocess
-    """Starts a subprocess as `subprocess.Popen` does; the attempt is not over before that has ended too."""
+    """Starts a subprocess as `subprocess.Popen` does; the attempt is not over before the subprocess has ended."""
     cancelled: Callable[[], bool]
-    """For functions in a thread: nobody can stop those from outside."""
+    """Returns whether nobody waits for the call any more; a function in a thread should ask, for nobody can stop it."""
     deps: D = None  # type: ignore[assignment]  # a tool that needs them never runs without
-    """What the program gave as `deps` where it began or resumed the turn. It is never on record."""
+    """The `deps` that the program passed when it began or resumed the turn. They are never on record."""
 
 
 def secret(name: str, value: str) -> str:
-    """Declare a secret of this process, and return it. From then on it is kept out of records, messages and exports.
+    """Declare a secret of this process, and return it. From then on no record, message or export contains the secret.
 
     Variables whose names end in KEY, TOKEN, SECRET or PASSWORD, and the keys of models, need no declaration.
 
     Args:
-        name: stands where the secret would stand, as `<secret NAME>`.
+        name: name of the secret, which is written in its place as `<secret NAME>`.
         value: at least 8 characters.
 
     Raises:
-        AgentError: the value is shorter. Such a text would be found in ordinary words too.
+        AgentError: the value is shorter. A shorter text would be found in ordinary words too.
     """
     if len(value.strip()) < LEAST:
         found = f"has {len(value.strip())} characters, expected at least {LEAST}"
@@ -116,10 +116,10 @@ class Done(Struct, frozen=True):
 
 
 class NotDone(Struct, frozen=True):
-    """Answer of `reconcile`: the effect is not there. It is believed once the attempt is over."""
+    """Answer of `reconcile`: the effect did not happen. This answer counts once the attempt is over."""
 
     void: bool = False
-    """Whether the key can no longer act, as after a cancelled order: believed at once, and a new key is drawn."""
+    """Whether the key can have no effect any more, as after a cancelled order: it counts at once, under a new key."""
 
 
 class Unknown(Struct, frozen=True):
@@ -130,4 +130,4 @@ Reconciled = Done | NotDone | Unknown
 Reconcile = (
     Callable[[str], Reconciled | Awaitable[Reconciled]] | Callable[[str, Context], Reconciled | Awaitable[Reconciled]]
 )
-"""Idempotency key, and the context of the call where that is asked for, to what became of the effect."""
+"""A function of the idempotency key, and of the context if it takes two arguments, that looks up the effect."""

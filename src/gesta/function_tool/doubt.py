@@ -22,7 +22,7 @@ DOUBTFUL = frozenset(
         "ConnectionDoesNotExistError", "AdminShutdown", "CrashShutdown",
     }
 )
-"""Timeouts, resets and replies cut short: the other side may have done what it was asked."""
+"""Timeouts, resets and replies cut short: the other side may have carried out the request."""
 
 CERTAIN = frozenset(
     {
@@ -34,11 +34,11 @@ CERTAIN = frozenset(
         "ProxyError",
     }
 )
-"""Failures from before anything was sent: this attempt had no effect. They say nothing of an attempt before it."""
+"""Failures from before anything was sent: this attempt had no effect. An earlier attempt may have had one."""
 # fmt: on
 
 GATEWAY = (502, 504)
-"""HTTP statuses with which a gateway says that it had no answer. Source: RFC 9110, sections 15.6.3 and 15.6.5."""
+"""HTTP statuses of a gateway that got no answer. Source: RFC 9110, sections 15.6.3 and 15.6.5."""
 
 WEAK = frozenset(
     {
@@ -46,14 +46,14 @@ WEAK = frozenset(
         *("HTTPClientError", "RpcError", "AioRpcError", "SSLError"),
     }
 )
-"""Bases that libraries use for both: doubtful, unless what caused the exception says otherwise."""
+"""Base classes that libraries use for both cases: in doubt, unless the cause of the exception decides otherwise."""
 
 
 def in_doubt(failure: BaseException, certain: tuple[type[BaseException], ...] = (), *, again: bool = False) -> bool:
-    """Return whether nobody can know if the effect happened.
+    """Return whether an exception of a tool leaves it unknown if the effect happened.
 
     Args:
-        certain: classes of which the tool's author says that nothing happened, or that all is known.
+        certain: classes that leave no doubt, as the tool's author says.
         again: whether an attempt before this one may have had the effect: then it is not enough that this one sent
             nothing.
     """
@@ -79,7 +79,7 @@ def in_doubt(failure: BaseException, certain: tuple[type[BaseException], ...] = 
 
 
 def _status(failure: BaseException) -> object:
-    """Return the status of an HTTP reply that an exception tells of, as the libraries name it."""
+    """Return the status of the HTTP reply in an exception, by the names that libraries use; `None` without a reply."""
     reply = getattr(failure, "response", failure)
     return next((found for name in ("status_code", "status", "code") if (found := getattr(reply, name, None))), None)
 

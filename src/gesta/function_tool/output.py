@@ -1,4 +1,4 @@
-"""An answer of a type: its schema is what a model is told, and what it wrote is checked before the turn may end.
+"""An answer of a type: the model reads the schema of the type, and its answer is checked before the turn may end.
 
 The type is read as the argument of a tool is, so it takes what tools take. What does not fit goes back to the model as
 a correction that names every path, as often as the policy says.
@@ -28,7 +28,7 @@ else:
 
 By = Literal["native", "tool", "prompt"]
 ANSWER = "answer"
-"""Name of the tool that takes the answer, where a tool does."""
+"""Name of the tool that takes the answer, if a tool takes it."""
 FENCED = re.compile(r"\s*```[a-zA-Z]*\s*\n(.*?)\n?\s*```\s*", re.DOTALL)
 EXCERPT = 200  # characters of an answer that the model is shown again
 WANTED = "Give a standard type, dataclass, TypedDict, Struct or pydantic model that JSON can hold, at module level."
@@ -41,11 +41,11 @@ class Output(Struct, Generic[T], frozen=True, eq=False):
     type: Any
     """Any type that an argument of a tool may have."""
     by: By = "native"
-    """Whether the provider holds the model to it, a tool takes it, or the instructions ask for it."""
+    """`native`: the provider enforces the type. `tool`: a tool takes the answer. `prompt`: the instructions ask."""
     schema: dict[str, Any] = {}
-    """JSON Schema of an object, complete in itself; made of the type."""
+    """JSON Schema of an object, complete in itself; it is made from the type."""
     taker: Tool | None = None
-    """Checks it; made of the type."""
+    """The tool that checks the answer; it is made from the type."""
 
     if TYPE_CHECKING:
 
@@ -56,7 +56,7 @@ class Output(Struct, Generic[T], frozen=True, eq=False):
         def __init__(self, type: Any, by: By = "native") -> None: ...
 
     def __post_init__(self) -> None:
-        """Read the type. Raises BadTool."""
+        """Make the schema and the tool from the type. Raises BadTool."""
 
         def answer(value: Any) -> Any:
             return value
@@ -76,7 +76,7 @@ class Output(Struct, Generic[T], frozen=True, eq=False):
 
     @property
     def wrapped(self) -> bool:
-        """Whether the type is no object, so that the answer is the member `value` of one."""
+        """Whether the type is no JSON object, so that the answer is the member `value` of an object."""
         assert self.taker is not None
         return self.schema is self.taker.args_schema
 
@@ -93,10 +93,10 @@ class Output(Struct, Generic[T], frozen=True, eq=False):
         return self._fitting(given if self.wrapped else {"value": given}, shown=self.wrapped)
 
     def given(self, value: Any) -> Any:
-        """Return a recorded answer, or the value of a program, as a value of the type. It is plain JSON or text.
+        """Return a recorded answer, or the value of a program, plain JSON or text, as a value of the type.
 
         Raises:
-            BadArguments: it does not fit.
+            BadArguments: the value does not fit.
         """
         try:
             return self.read(value) if isinstance(value, str) else self._fitting({"value": value})
@@ -116,16 +116,16 @@ class Output(Struct, Generic[T], frozen=True, eq=False):
             raise BadArguments(told if shown else told.replace("$.value", "$")) from wrong
 
     def plain(self, text: str) -> Any:
-        """Read an answer that fits as plain JSON."""
+        """Return an answer that fits the type as plain JSON."""
         given = _answer_json(text)
         return given["value"] if self.wrapped else given
 
     def tool(self) -> dict[str, Any]:
-        """Describe the tool that takes the answer, as a header does."""
+        """Return the description of the tool that takes the answer, in the form of a request-header."""
         return {"name": ANSWER, "description": "Give the answer.", "args_schema": self.schema}
 
     def asked(self) -> str:
-        """Return the words that ask a model for such an answer."""
+        """Return the words that ask a model for an answer of the type."""
         return ASKED + json.dumps(self.schema, ensure_ascii=False)
 
 

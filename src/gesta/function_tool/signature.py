@@ -29,28 +29,28 @@ JSON_TYPES: Mapping[Any, Any] = {
     "object": Mapping,
 }
 MOST = 20
-"""Unknown members that are told of at most."""
+"""Greatest number of unknown members that an error lists."""
 BOUNDS = ("gt", "ge", "lt", "le", "multiple_of", "min_length", "max_length", "pattern")
 """Constraints, as msgspec, annotated-types and pydantic name them."""
 
 
 class Signature(Struct, frozen=True):
-    """The parameters of a function, as type and as schema."""
+    """The parameters of a function, as a type and as a schema."""
 
     parameters: type[Struct]
-    """What arguments are converted to; those left out are UNSET."""
+    """The type that arguments are converted to; arguments that are left out are UNSET."""
     schema: dict[str, Any]
     """JSON Schema of an object, complete in itself."""
     hidden: tuple[str, ...]
     """Parameters that a model never sees."""
     needs: Any
-    """Type argument of the first of them that has one and takes no `None`."""
+    """Type argument of the first hidden parameter whose type argument does not allow `None`."""
     document: str
-    """Docstring, without its indent."""
+    """The docstring of the function, without its indent."""
 
 
 def read_signature(function: Any, name: str, hide: type) -> Signature:
-    """Read what a function takes; parameters annotated `hide` are hidden. Raises BadTool."""
+    """Read the parameters of a function; parameters annotated `hide` are hidden. Raises BadTool."""
     inner, target = unwrapped(function)
     hints = _hints(function, name)
     shown = {key: _hidden(hint, hide) for key, (hint, _) in hints.items()}
@@ -90,7 +90,7 @@ def _hidden(hint: Any, hide: type) -> Any:
 
 
 def _needed(arg: Any) -> bool:
-    """Return whether `None` is no value of a type argument."""
+    """Return whether a type argument does not allow `None`."""
     return not isinstance(arg, TypeVar) and not {arg, *get_args(arg)} & {Any, object, None, NoneType}
 
 
@@ -141,7 +141,7 @@ def _hints(function: Any, name: str) -> dict[str, tuple[Any, Any]]:
 
 
 def _typed(hint: Any, default: Any) -> tuple[Any, str | None]:
-    """Return the type as msgspec checks it, and the description in its annotation."""
+    """Return the type of a parameter as msgspec checks it, and the description in its annotation."""
     text: str | None = None
     bounds: dict[str, Any] = {}
     for item in getattr(hint, "__metadata__", ()):
@@ -159,7 +159,7 @@ def _typed(hint: Any, default: Any) -> tuple[Any, str | None]:
 
 
 def _schema(parameters: type[Struct], name: str) -> dict[str, Any]:
-    """Return a JSON schema that holds the schemas of all its parts."""
+    """Return the JSON Schema of the parameters, with the schemas of all its parts."""
     prefixes: dict[Any, int] = {}
     parts: dict[str, Any] = {}
 
@@ -191,7 +191,7 @@ def _schema(parameters: type[Struct], name: str) -> dict[str, Any]:
 
 
 def close(schema: Any) -> None:
-    """Close every object of a schema that names its members and says nothing about others."""
+    """Forbid further members in every object of a schema that names its members and does not allow others."""
     if not isinstance(schema, dict):
         return
     if "properties" in schema:
@@ -216,8 +216,8 @@ def unknown_members(value: Any, schema: Any, defs: Mapping[str, Any], path: str)
     """Yield an error for each member of a value, at any depth, that a closed schema does not name.
 
     Args:
-        defs: what `$ref` points to.
-        path: of the value, for the texts.
+        defs: the schemas that `$ref` points to.
+        path: the path of the value, for the errors.
     """
     schema = _referenced(schema, defs)
     if options := schema.get("anyOf", schema.get("oneOf")):
@@ -253,7 +253,7 @@ def _referenced(schema: Any, defs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _may_be(value: Any, schema: Any, defs: Mapping[str, Any], deep: int = 1) -> bool:
-    """Return whether a value may be of one option of several: by JSON types and tags, its members' too."""
+    """Return whether a value may fit one of several options, judged by JSON types and tags, those of members too."""
     schema = _referenced(schema, defs)
     kind = JSON_TYPES.get(str(schema.get("type")), object)
     allowed = schema.get("enum", [schema["const"]] if "const" in schema else [value])

@@ -50,15 +50,15 @@ class Tool(Struct, Generic[F], frozen=True, kw_only=True, eq=False, dict=True):
     function: F
     effect: Effect = "once"
     declared: bool = False
-    """Whether the author said what the effect is."""
+    """Whether the author set the effect."""
     approval: bool = False
     """Whether a person is asked before each call."""
     expires_s: float | None = None
-    """Seconds after which an approval that nobody gave is a denial; None: it waits for ever."""
+    """Seconds after which a call that nobody approved is denied; None: it waits for ever."""
     asks: bool = False
-    """Whether it is a person who carries it out: its arguments are the question, the answer is its result."""
+    """Whether a person carries the tool out: its arguments are the question, and the answer is its result."""
     answer_schema: dict[str, Any] | None = None
-    """JSON Schema of the answer, of one that a person carries out; None for any text."""
+    """JSON Schema of the answer, if a person carries the tool out; None for any text."""
     timeout_s: float | None = None
     """Seconds from when the function starts; `None` for the policy's `tool_timeout_s`."""
     reconcile: Reconcile | None = None
@@ -67,28 +67,28 @@ class Tool(Struct, Generic[F], frozen=True, kw_only=True, eq=False, dict=True):
     """Exceptions that leave no doubt whether the effect happened, beside those of
     `gesta.function_tool.doubt.CERTAIN`."""
     key_s: float = 86_400.0
-    """Seconds for which the other side knows an idempotency key, from the first attempt on."""
+    """Seconds for which the service behind the tool knows an idempotency key, from the first attempt on."""
     group: tuple[str, ...] | list[str] = ()
     """Groups that the tool belongs to; an empty tuple means `default`."""
     applicable_states: tuple[str, ...] | list[str] = ()
     """States in which the tool is offered; `*` or an empty tuple means all."""
     state: str | None = None
-    """State that a run is in once it has succeeded."""
+    """The tool state of the run after a call of the tool has succeeded; None leaves the state as it is."""
     ends_turn: bool | str = False
-    """Whether the turn ends once it has succeeded, with its result as the answer; a text is the answer in its place."""
+    """Whether the turn ends when a call succeeds, with its result as the answer; a text is the answer instead."""
     strict: bool = False
-    """Whether a provider that can do so holds the model to the schema: it needs every parameter."""
+    """Whether the provider, if it can, enforces the schema; then every parameter must be required."""
     parameters: type[Struct] | None = None
-    """What arguments are converted to; None: values pass as they are, only their names are checked."""
+    """The type that arguments are converted to; None: values are not converted, and only their names are checked."""
     context_names: tuple[str, ...] = ()
-    """Parameters that get the `Context`."""
+    """Names of the parameters that get the `Context`."""
     needs: Any = None
-    """Type of the deps that it cannot do without, as in `Context[Shop]`; `None` if it needs none."""
+    """Type of the deps that the tool requires, as in `Context[Shop]`; `None` if it requires none."""
     agent: Any = None
-    """Of a tool that has another agent answer: that agent."""
+    """The agent that the tool calls, if it was made by `Agent.as_tool`."""
 
     def __post_init__(self) -> None:
-        """Set name and description from the function. Raises BadTool for a function that no model could call."""
+        """Check the fields, and copy the function's name and docstring. Raises BadTool for a wrong field."""
         for option, value, known in (("effect", self.effect, Effect), ("on_doubt", self.on_doubt, OnDoubt)):
             if value not in get_args(known):
                 expected = f"expected one of {_listed(get_args(known))}.{nearest(str(value), get_args(known))}"
@@ -129,11 +129,11 @@ class Tool(Struct, Generic[F], frozen=True, kw_only=True, eq=False, dict=True):
 
         @property
         def __call__(self) -> F:
-            """Call the function as it was written."""
+            """Call the function itself."""
     else:
 
         def __call__(self, *args: Any, **kwargs: Any) -> Any:
-            """Call the function as it was written: nothing is checked, nothing recorded."""
+            """Call the function itself: no argument is checked, and nothing is recorded."""
             return self.function(*args, **kwargs)
 
     @functools.cached_property
@@ -192,7 +192,7 @@ class Tool(Struct, Generic[F], frozen=True, kw_only=True, eq=False, dict=True):
         return found
 
     def _unknown(self, args: Mapping[str, Any]) -> list[str]:
-        """Return an error for each member of an argument that its type does not name: it would be dropped."""
+        """Return an error for each member of an argument that its type does not name and would drop."""
         known = {"properties": self._properties}
         try:
             return list(islice(unknown_members(args, known, self.args_schema.get("$defs", {}), "$"), MOST))
@@ -211,11 +211,11 @@ class Tool(Struct, Generic[F], frozen=True, kw_only=True, eq=False, dict=True):
     async def invoke(
         self, arguments: dict[str, Any], context: Context | None, in_thread: InThread | None = None
     ) -> Any:
-        """Call the function with what `arguments` gave, in a worker thread unless it is async.
+        """Call the function with the arguments that `arguments` returned, in a worker thread unless it is async.
 
         Args:
             context: `None` only for a function without a context parameter.
-            in_thread: makes a call in a thread.
+            in_thread: runs a call in a thread; by default a worker thread of anyio does.
 
         Raises:
             BaseException: whatever the function raises.
@@ -260,7 +260,7 @@ def tool(function: Any = None, /, **options: Unpack[ToolOptions]) -> Tool | Call
     """Make a tool of a function, a bound method, a partial or a callable object; bare or with options.
 
     Raises:
-        BadTool: it cannot be offered to a model; the message says what to write.
+        BadTool: the function cannot be offered to a model; the message says what to write.
     """
     for option in options.keys() - ToolOptions.__annotations__.keys():
         raise BadTool(f"tool() has no option {option!r}.{nearest(option, ToolOptions.__annotations__)}")
@@ -291,7 +291,7 @@ def _tool(options: ToolOptions, function: Any) -> Tool:
 
 
 def _converted(args: Mapping[str, Any], parameters: type[Struct] | None) -> dict[str, Any]:
-    """Convert each argument that is there."""
+    """Convert the arguments; an argument that is left out stays left out."""
     if parameters is None:
         return dict(args)
     made = msgspec.convert(args, parameters, dec_hook=_foreign, str_keys=True)
@@ -303,7 +303,7 @@ def _converted(args: Mapping[str, Any], parameters: type[Struct] | None) -> dict
 
 
 class _Foreign(ValueError):
-    """Problems that a pydantic model found: (text, path in the model) of each."""
+    """Problems that a pydantic model found: the text of each, and its path in the model."""
 
 
 def _foreign(type_: Any, value: Any) -> Any:
@@ -320,7 +320,7 @@ def _foreign(type_: Any, value: Any) -> Any:
 
 
 def _problems(exc: Exception, name: str, schema: dict[str, Any]) -> list[str]:
-    """Return the errors of one argument, each with its place."""
+    """Return the errors of one argument, each with its path."""
     where = str(exc).rpartition(" - at `")[2].removesuffix("`")
     if isinstance(exc.__cause__, _Foreign):
         return [f"{text} - at `{where}{path}`" for text, path in exc.__cause__.args[0]]
@@ -331,7 +331,7 @@ def _problems(exc: Exception, name: str, schema: dict[str, Any]) -> list[str]:
 
 
 def _allowed(node: dict[str, Any], path: list[str], parts: dict[str, Any]) -> list[Any]:
-    """List the values that a schema names at a path."""
+    """Return the values that a schema allows at a path; an empty list if it names none."""
     node = parts.get(node.get("$ref", "").removeprefix("#/$defs/"), node)
     found = [value for option in node.get("anyOf", ()) for value in _allowed(option, path, parts)]
     if not path:
@@ -341,7 +341,7 @@ def _allowed(node: dict[str, Any], path: list[str], parts: dict[str, Any]) -> li
 
 
 def _integral(value: Any) -> Any:
-    """Return 5.0 as 5: neither JSON nor a model tells them apart."""
+    """Return a value with each number such as 5.0 as the integer 5, for JSON does not tell the two apart."""
     return json.loads(
         json.dumps(value), parse_float=lambda text: int(float(text)) if float(text).is_integer() else float(text)
     )

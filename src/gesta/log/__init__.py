@@ -1,4 +1,4 @@
-"""The writer of a run and the handle on it; a fork reads the prefix that it shares."""
+"""The writer of a run, its handle, and the entries that a fork shares with its base."""
 
 ORDER = (
     "steering",

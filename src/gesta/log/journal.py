@@ -63,13 +63,13 @@ async def read(
 
 
 def in_record(store: Store, error: BrokenRecord) -> BrokenRecord:
-    """Return the error of an entry with the name of its record, unless the error names the record already."""
+    """Return the error of an entry with the address of its record, unless the error names the record already."""
     here = store.info.address
     return error if error.address == here else BrokenRecord(here, f"{error.address}: {error.found}")
 
 
 async def pages(store: Store, run: str, seq: int = 0) -> AsyncGenerator[list[Entry], None]:
-    """Read a run as `read` does, some entries at a time: to fold a long run, nobody needs it whole in memory."""
+    """Yield the entries of a run as `read` reads them, in pages, so that a long run is not in memory at once."""
     while entries := await read(store, run, seq, limit=PAGE):
         yield entries
         seq = entries[-1].seq
@@ -92,24 +92,24 @@ class Journal:
         """Seq of the last entry written, durable or not."""
         self.durable_head = lease.head
         self.digest = lease.digest if lease.head else GENESIS
-        """Of the last entry written."""
+        """Digest of the last entry written."""
         self._rows: list[Row] = []
         self._results: list[tuple[int, Callable[[], Letter], Any]] = []
-        """Results of tools that are not durable yet: their seq, what makes the letter that would bring them, and what
+        """Results of tools that are not durable yet: their seq, a function that makes a letter of the result, and what
         has their attempt count as at work until then."""
         self._synced = False
         """Whether the next commit waits for the disk under every durability."""
         self._letters: list[int] = []
         self.taken_in: set[int] = set()
-        """Ids of letters that became entries; they stay in the inbox until those are committed."""
+        """Ids of letters that became entries; each stays in the inbox until its entry is committed."""
         self.prunes: list[Prune] = []
-        """Runs that go with the next commit, which holds the entries that say so."""
+        """Runs that the next commit removes; the same commit holds their tombstones."""
         self._blobs: Blobs | None = None
         self._blob_rows: list[BlobRow] = []
         self.keeps = False
-        """Whether entries are kept until somebody takes them."""
+        """Whether written entries are collected in `fresh`."""
         self.fresh: list[Entry] = []
-        """Those that nobody has taken yet."""
+        """Entries written since the last call of `take`."""
         self._after: list[tuple[int, Callable[[], None]]] = []
         self._committing = False
         self._committed: anyio.Event | None = None  # made only if a task waits
@@ -120,7 +120,7 @@ class Journal:
     def write(
         self, content: Content, span: int, causes: tuple[Cause, ...] = (), annotations: Mapping[str, Any] | None = None
     ) -> Entry:
-        """Stamp a content and buffer it. Of a begin, `span` is ignored: it lies in the span that it starts.
+        """Write a content as the next entry, into the buffer. For a begin `span` is ignored: it lies in its own span.
 
         Raises the failure of an earlier commit, if there was one.
         """
@@ -158,11 +158,11 @@ class Journal:
         return [letter() for seq, letter, _ in self._results if seq > self.durable_head]
 
     def forget(self) -> None:
-        """Drop the results of `unsaved`: another process has them now."""
+        """Remove the results of `unsaved`, which were sent or kept elsewhere."""
         self._results.clear()
 
     def secure(self, letter: Callable[[], Letter], mark: Any) -> None:
-        """Keep the last result with its mark, so that it can be sent as a letter if its commit fails."""
+        """Add the last result with its mark to those that are sent as letters if their commit fails."""
         self._results.append((self.head, letter, mark))
 
     def take_in(self, letter: Letter, content: Content, span: int) -> Entry:
@@ -178,7 +178,7 @@ class Journal:
         self._after.append((self.head, action))
 
     def leave(self) -> None:
-        """Refuse further writes, because the lease is given back.
+        """Refuse further writes, because the lease is released.
 
         A thread that still works for the run may try to write.
         """
@@ -203,13 +203,13 @@ class Journal:
             self._announce()
 
     async def transact(self, work: Callable[[Statements], bool], timeout_s: float | None) -> None:
-        """Call `work`, which writes entries and the tables of a tool, and commit both with all that was written before.
+        """Call `work`, which writes entries and the tables of a tool, and commit both with all entries written before.
 
         Args:
-            work: says whether what it did to the tables is kept.
+            work: returns whether its changes of the tables are kept.
 
         Raises:
-            WriteFailed, LeaseLost: nothing of it happened.
+            WriteFailed, LeaseLost: nothing was committed.
         """
         while self._committing:
             await self._others()
@@ -256,7 +256,7 @@ class Journal:
                 committed.set()
 
     def _keep(self, data: bytes) -> str:
-        """Name the blob of a large value."""
+        """Add a blob for a large value, and return its name."""
         self._blobs = self._blobs or Blobs()
         return self._blobs.keep(data)
 
@@ -265,7 +265,7 @@ class Journal:
             self._blob_rows += [BlobRow(*blob) for blob in self._blobs.take()]
 
     def _refusal(self) -> GestaError:
-        """Return why nothing more is written."""
+        """Return the error to raise because nothing more can be written."""
         return self._failure or LeaseLost(self.lease.run, "a turn that goes on", "one that was left")
 
     async def _others(self) -> None:
@@ -302,7 +302,7 @@ class Log:
 
         Raises:
             TypeError: the value is no content.
-            AgentError: only the run itself writes this kind, or one of the fields that are filled in.
+            AgentError: only the run itself writes this kind, or a field that is filled in.
         """
         if not isinstance(content, Base):
             found = f"found {type(content).__name__} {content!r:.60}"
@@ -329,7 +329,7 @@ class Log:
     ) -> Iterator["Log"]:
         """Open a span inside this one; its `end` is written also when an exception leaves it.
 
-        `state` is written at the start and, read again, at the end, so that a change in place shows.
+        `state` is written at the start and again at the end, so that a change in place is on record.
         """
         refuse_misspelt(annotations)
         begin = BeginContent(name=name, parent=self.span_seq, state=state, annotations=annotations or None)

@@ -1,4 +1,4 @@
-"""A fork shares the first entries of another run by reference: they stand once, under the run that wrote them.
+"""A fork shares the first entries of another run by reference: they are stored once, under the run that wrote them.
 
 Its own first entry is a `begin` that names its base in `opened`: run, seq and digest of the last entry that is shared.
 It has the seq after that one, and is chained to its digest. Stores know nothing of it: whoever reads a run by `rows_of`
@@ -14,13 +14,13 @@ from gesta.store import Store
 
 
 class Named(Struct):
-    """The members of `opened` of a first `begin` that are read here."""
+    """The member of `opened`, in a first `begin`, that is read here."""
 
     base: Forked | None = None
 
 
 class First(Struct):
-    """The members of a first `begin` that are read here."""
+    """The member of a first `begin` that is read here."""
 
     opened: Named | None = None
 

@@ -1,4 +1,4 @@
-"""What decides how a run goes on is written by the run itself: these kinds, and these fields of other kinds.
+"""The kinds and fields that decide how a run goes on: only the run itself writes them.
 
 A program that records, sends, or takes notes says what happened. Were it to write an approval or a tool's state too, a
 value that it passes on from a stranger could allow a payment.
@@ -23,7 +23,7 @@ OWN = frozenset(
         Kind.Check,
     }
 )
-"""Kinds of which every entry decides how a run goes on. What a person says among them is sent."""
+"""Kinds of which every entry decides how a run goes on. A person sends such a content as a letter."""
 FIELDS: Mapping[Kind, tuple[str, ...]] = {
     Kind.System: ("source", "user_id", "corrects", "document", "history"),
     Kind.User: ("document", "history"),
@@ -36,7 +36,7 @@ FIELDS: Mapping[Kind, tuple[str, ...]] = {
     Kind.Question: ("raises",),
     Kind.Compaction: ("tokens", "error", "run"),
 }
-"""Fields of the other kinds that do."""
+"""Fields of other kinds that decide how a run goes on."""
 
 
 def own_fields(content: Content) -> list[str]:
@@ -46,13 +46,13 @@ def own_fields(content: Content) -> list[str]:
 
 
 def refuse_own(content: Content, door: str) -> None:
-    """Refuse a content that only a run writes.
+    """Check that a program may write a content.
 
     Args:
-        door: what was called, for the error.
+        door: name of the called method, for the error.
 
     Raises:
-        AgentError: the content is of such a kind, or has such a field.
+        AgentError: only the run itself writes this kind, or a field that is filled in.
     """
     name = type(content).__name__
     if content.kind in OWN:
@@ -62,7 +62,7 @@ def refuse_own(content: Content, door: str) -> None:
 
 
 def refuse_fields(content: Content, door: str) -> None:
-    """Refuse a field that only a run fills in; see `refuse_own`."""
+    """Check that no field is filled in that only a run fills in; see `refuse_own`."""
     for field in own_fields(content)[:1]:
         found = f"{type(content).__name__}({field}={getattr(content, field)!r:.60})"
         todo = "Leave it out; data of your own goes into `extra`, which steers nothing."

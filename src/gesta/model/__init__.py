@@ -1,4 +1,4 @@
-"""A model is asked by build, send and parse; usage is what it says that a reply took."""
+"""A model is asked by build, send and parse; usage is the number of tokens that a reply took."""
 
 ORDER = (
     "usage",

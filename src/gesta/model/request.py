@@ -22,13 +22,13 @@ class Envelope(Struct, frozen=True):
     join: bytes
     tail: bytes
     seam: bytes = b""
-    """What every block ends with, where blocks that begin alike up to their first `[` are to be one in the body."""
+    """The end of every block, if blocks that begin alike up to their first `[` are joined into one in the body."""
 
     lead: bytes = b""
-    """A block that stands first where the first one is of another role: some want a user's words there."""
+    """A block to send before a first block of another role: some providers want the user's words first."""
 
     trail: bytes = b""
-    """A block that stands last where the last one is of another role: some answer a user alone."""
+    """A block to send after a last block of another role: some providers answer the user's words only."""
 
     def add(self, before: bytes | None, block: bytes) -> bytes:
         """Return the bytes that a block adds to a body after the block `before`. The end of the block is left open."""
@@ -51,7 +51,7 @@ class Envelope(Struct, frozen=True):
 
 
 def _same_role(one: bytes, other: bytes) -> bool:
-    """Return whether two blocks are of one role, which is their first member."""
+    """Return whether two blocks have the same role, which is the first member of each."""
     return one.startswith(other[: other.index(b",") + 1])
 
 
@@ -62,14 +62,14 @@ class Request(Struct, frozen=True, kw_only=True):
     envelope: Envelope
     blocks: Sequence[bytes]
     answered: int = 0
-    """Completions on record in this run before it; models that need no key answer by it."""
+    """Number of completions of this run before the request; scripted and replayed models choose their answer by it."""
     number: int = 1
-    """Which try this is since the last completion, from 1; those lost to a crash do not count."""
+    """Number of this try since the last completion, from 1; tries lost to a crash do not count."""
     digest: str = ""
     """SHA-256 of the body, in hex."""
 
     def body(self) -> bytes:
-        """The exact bytes that are sent. Cost: the whole conversation."""
+        """Return the exact bytes that are sent. Cost: the whole conversation."""
         envelope, before = self.envelope, [None, *self.blocks]
         added = [envelope.add(*pair) for pair in zip(before, self.blocks, strict=False)]
         return b"".join([envelope.head, *added, envelope.end(self.blocks)])
@@ -85,20 +85,20 @@ class ReplyCall(Struct, frozen=True):
 
 
 class Reply(Struct, frozen=True, kw_only=True):
-    """What a model generated, read from its bytes."""
+    """The reply of a model, read from its bytes."""
 
     text: str = ""
     calls: tuple[ReplyCall, ...] = ()
     thought: str | None = None
-    """Reasoning that the provider lets be seen; never shown to another provider."""
+    """Reasoning that the provider shows; it is never sent to another provider."""
     model: str | None = None
     finish_reason: str | None = None
     usage: dict[str, Any] | None = None
-    """As the provider gave it."""
+    """The usage as the provider sent it."""
     native: Any = None
-    """What the provider wants back as it was, JSON in its own form; only its own dialect reads it."""
+    """Items that the provider wants back unchanged, as JSON in its own form; no other provider can read them."""
     keep: bool = True
-    """Whether the bytes are worth keeping; not for models that need no key."""
+    """Whether the bytes of the reply are put on record; they are not for models that run in this process."""
 
 
 class Delta(Struct, frozen=True):
@@ -134,20 +134,20 @@ class Model(Protocol):
         """Name and version of the way it encodes a message, as in `chat-completions/1`."""
 
     def encode(self, message: Message) -> bytes:
-        """Turn one message into one block. Pure, and total: any text gives valid bytes."""
+        """Return the block of one message. Pure, and total: any text gives valid bytes."""
 
     def envelope(self, header: RequestHeaderContent) -> Envelope:
         """Return the envelope that a header makes. Pure."""
 
     def send(self, request: Request) -> AsyncGenerator[Piece, None]:
-        """Send, and yield the reply as it comes. Closing it frees the connection. Raises ModelFault."""
+        """Send the request, and yield its reply as it comes. Closing the generator ends it. Raises ModelFault."""
 
     def parser(self) -> Parser:
-        """Make a reader for one reply."""
+        """Return a new parser for one reply."""
 
 
 class LocalModel:
-    """A model whose replies are made in this process. Where nobody listens, it is asked without a stream."""
+    """A model whose replies are made in this process. If nobody listens, its whole reply is asked for at once."""
 
     async def answer(self, request: Request) -> Reply | AsyncGenerator[Piece, None]:
         """Return the whole reply, or the pieces that `send` would yield. Raises ModelFault."""
@@ -155,7 +155,7 @@ class LocalModel:
 
 
 class Given:
-    """Reads a reply that was made in this process as an object. It passes a reply in bytes on to another reader."""
+    """A parser of replies that are made in this process as objects. It passes bytes on to another parser."""
 
     __slots__ = ("_make", "_parser", "_reply")
 
@@ -191,7 +191,7 @@ class Unasked:
     encoder = "none/1"
 
     def encode(self, message: Message) -> bytes:
-        """Encode nothing: nobody reads it."""
+        """Return an empty block, which nobody reads."""
         del message
         return b""
 
@@ -201,9 +201,9 @@ class Unasked:
         return Envelope(b"", b"", b"")
 
     def send(self, request: Request) -> AsyncGenerator[Piece, None]:
-        """Refuse. Raises ModelFault."""
+        """Raise ModelFault: there is no model."""
         raise ModelFault("no-model", "This agent has no model of its own; its program asks other agents.")
 
     def parser(self) -> Parser:
-        """Refuse. Raises ModelFault."""
+        """Raise ModelFault: there is no model."""
         raise ModelFault("no-model", "This agent has no model of its own; its program asks other agents.")

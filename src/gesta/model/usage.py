@@ -12,26 +12,26 @@ from msgspec import Struct
 CACHE_READ = ("cache_read_input_tokens", "prompt_cache_hit_tokens", "cachedContentTokenCount")
 CACHE_WRITE = ("cache_creation_input_tokens",)
 BESIDE = ("cache_read_input_tokens", "cache_creation_input_tokens")
-"""Anthropic counts them beside its `input_tokens`; all others inside, also LiteLLM, which gives them those names."""
+"""Anthropic counts these beside its `input_tokens`; all others, also LiteLLM with the same names, count them inside."""
 
 
 MAX_COUNT = 2**53
-"""Tokens; a greater number, or a negative one, is no count."""
+"""Greatest count of tokens that is accepted; a greater or negative number is ignored."""
 
 
 class Tokens(Struct, frozen=True, kw_only=True):
     """Tokens of a request and its reply."""
 
     input: int
-    """All that the model read, cached or not."""
+    """All tokens that the model read, cached or not."""
     output: int
-    """All that it wrote, reasoning too."""
+    """All tokens that the model wrote, with reasoning."""
     cache_read: int | None = None
     """Input tokens that the provider read from its cache; `None` if it does not say."""
     cache_write: int | None = None
-    """Of the input, what it now keeps."""
+    """Input tokens that the provider wrote to its cache; `None` if it does not say."""
     reasoning: int | None = None
-    """Of the output, what nobody is shown."""
+    """Output tokens of reasoning; `None` if the provider does not say."""
 
 
 def tokens(usage: Mapping[str, Any] | None) -> Tokens | None:
@@ -59,7 +59,7 @@ def tokens(usage: Mapping[str, Any] | None) -> Tokens | None:
 
 
 def _first(usage: Mapping[str, Any], *names: str) -> int | None:
-    """Return the first of these members that is a count."""
+    """Return the first of these members that is a count of tokens; `None` if there is none."""
     counts = (usage.get(name) for name in names)
     return next((count for count in counts if type(count) is int and 0 <= count < MAX_COUNT), None)
 

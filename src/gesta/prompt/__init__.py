@@ -1,4 +1,4 @@
-"""What a model reads next: a formatter makes messages of entries, and the blocks of a request are made of these."""
+"""The prompt of the next request: a formatter makes messages of entries, and a model makes blocks of messages."""
 
 ORDER = (
     "formatter",

@@ -44,7 +44,7 @@ def way(formatter: Formatter[Any], model: Model) -> str:
 
 CLEARED = "[This result was left out to save space. Call the tool again if it is needed.]"
 NOTHING = "(All earlier messages were left out. Go on.)"
-"""Sent where all blocks were left out: no provider accepts a conversation without a message."""
+"""The message to send if all blocks were left out, for no provider accepts a conversation without a message."""
 
 
 class Shown(Struct, frozen=True, gc=False):
@@ -54,16 +54,16 @@ class Shown(Struct, frozen=True, gc=False):
     sources: tuple[int, ...]
     """Seqs of the entries that it was made from."""
     calls: tuple[str, ...]
-    """Ids of the calls that it makes."""
+    """Ids of the calls in the block."""
     answers: str | None
-    """Id of the call that it answers."""
+    """Id of the call that the block answers."""
     tool: str | None
     observes: bool
-    """Whether it is results of tools."""
+    """Whether the block is results of tools."""
     failed: bool = False
-    """Whether it tells of an error of a tool."""
+    """Whether the block is the error of a tool."""
     left_out: bool = False
-    """Whether a compaction left out what it said."""
+    """Whether a compaction left out the text of the block."""
 
 
 class Prompt:
@@ -76,9 +76,9 @@ class Prompt:
         self._segment: list[Entry] = []
         self.blocks: list[bytes] = []
         self.shown: list[Shown] = []
-        """What each block shows."""
+        """The entries, role and digest of each block."""
         self._gaps: dict[int, int] = {}
-        """For each compaction since the last request, the place of what it hides: what it causes stands there."""
+        """For each compaction since the last request, the place of the hidden blocks, for entries made from it."""
         self.encoder = f"{formatter.name}+{model.encoder}"
         self.way = way(formatter, model)
         self._envelope: Envelope | None = None
@@ -109,7 +109,7 @@ class Prompt:
         return next((self._gaps[cause] for cause in entry.causes if cause in self._gaps), None)
 
     def close(self, at: int | None = None) -> None:
-        """End the segment: make its messages, and encode each; `at` a place, or at the end."""
+        """End the segment: make its messages, and insert their blocks at the place `at`, by default at the end."""
         if self._segment:
             messages = self._formatter.format(self._segment, self._state)
             self._segment = []
@@ -135,7 +135,7 @@ class Prompt:
         ]
 
     def _hide(self, seq: int, content: CompactionContent) -> None:
-        """Leave out the blocks made from a range, a call together with its results. A summary takes their place.
+        """Remove the blocks made from a range, a call together with its results. A summary takes their place.
 
         Of a result whose call stays, only the text is left out.
         """
@@ -161,14 +161,14 @@ class Prompt:
         self._envelope = None
 
     def _answers_beyond(self, place: int, calls: set[str], hidden: set[int]) -> bool:
-        """Return whether a block is results of calls that are not hidden."""
+        """Return whether a block is the result of calls that are not hidden."""
         shown = self.shown[place]
         if not shown.observes:
             return False
         return shown.answers not in calls if shown.answers is not None else place - 1 not in hidden
 
     def _clear(self, place: int, seq: int, summary: str | None) -> None:
-        """Leave out the text of a result. The result stays, because its call needs one."""
+        """Replace the text of a result. The result itself stays, because each call needs a result."""
         old = self.shown[place]
         text = CLEARED if summary is None else summary
         self.blocks[place] = self._encode(
@@ -205,7 +205,7 @@ def prompt_at(
     """Make the prompt of the request `seq` from the entries before it.
 
     Args:
-        compacted: False for the prompt as it would have been had nothing been left out.
+        compacted: False for the prompt with all that compactions left out.
     """
     prompt = Prompt(formatter, model)
     for entry in entries:

@@ -23,7 +23,7 @@ class Reader(Protocol):
     """
 
     def feed(self, text: str) -> list[Delta]:
-        """Read the next words, and return those that a listener may hear already."""
+        """Read the next words, and return the words that may be sent to listeners already."""
 
     def close(self, reply: Reply) -> Reply:
         """Return the reply with its text, thought and calls as read. Never raises, whatever the words are.
@@ -37,10 +37,10 @@ class Formatter(Protocol[S]):
 
     @property
     def name(self) -> str:
-        """Name and version, as in `tool-calls/1`; it stands on record beside the blocks."""
+        """Name and version, as in `tool-calls/1`; the record has them beside the blocks."""
 
     def start(self) -> S:
-        """Make the state before the first segment."""
+        """Return the state before the first segment."""
 
     def format(self, entries: Sequence[Entry], state: S) -> list[Message]:
         """Return the messages of one segment, and change `state` in place.
@@ -57,7 +57,7 @@ class Formatter(Protocol[S]):
 
 
 DECIMAL_BITS = 14_000
-"""Bits of an integer that is written in decimal; Python refuses to where it has more than 4,300 digits."""
+"""Greatest number of bits of an integer to write in decimal; Python refuses integers of over 4,300 digits."""
 
 
 def numbers_in_hex(value: Any) -> Any:

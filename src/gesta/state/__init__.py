@@ -1,4 +1,4 @@
-"""Where a run stands, a fold over its entries: open calls, steps of a workflow, turns, the account."""
+"""The state of a run, a fold over its entries: open calls, steps of a workflow, turns, the account."""
 
 ORDER = (
     "calls",

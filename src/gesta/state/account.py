@@ -1,7 +1,7 @@
-"""What a turn spends is on record: set aside before, settled after, and what nobody settled counts as spent.
+"""The costs of a turn are on record: reserved before, settled after, and an amount that is not settled is spent.
 
-So no crash hides a request that was paid for. A sum that nobody knows is null, never 0: it counts as what was set aside
-for it. What a child run may spend is set aside on its edge, and what it spent comes back with its end.
+So no crash hides a request that was paid for. An unknown sum is null, never 0: it counts as the amount reserved
+for it. The allowance of a child run is reserved on its edge, and settled when the child run has ended.
 """
 
 import math
@@ -29,11 +29,11 @@ from gesta.prompt.formatter import observation_text
 COSTS = frozenset({Kind.Budget, Kind.Edge, Kind.Question, Kind.Answer})
 """Kinds that `Spending` is a fold of."""
 BYTES = 4
-"""Of a text to a token, where no provider has counted it yet."""
+"""Bytes of a text that count as a token, if no provider has counted it yet."""
 UNWEIGHED = 16
-"""Contents that `Weight` keeps at most until somebody asks what they weigh: most policies never do."""
+"""Greatest number of contents that `Weight` keeps before it counts their tokens; most policies never ask for them."""
 FILE = 1_500
-"""Tokens that an image or a file is taken for."""
+"""Tokens that an image or a file counts as."""
 
 
 class Amount(Struct, frozen=True):
@@ -50,15 +50,15 @@ class Spent(Struct, frozen=True, kw_only=True):
     """The cost of a turn, with the cost of all runs below it."""
 
     tokens: int
-    """In and out; where nobody counted them, those set aside."""
+    """Tokens in and out; the reserved tokens where nobody counted."""
     usd: float | None
-    """None where the price of anything is unknown."""
+    """US dollars; None if any price is unknown."""
     counted_usd: float
-    """The same, with what was set aside in place of what is unknown: what a budget goes by."""
+    """US dollars, with the reserved amount in place of each unknown price; a budget is compared with this sum."""
 
 
 class ChildEdge(Struct, frozen=True):
-    """An edge to a child run, and what that may spend."""
+    """An edge to a child run, and the amount that this run may spend."""
 
     child: str
     """Name of the run; empty for a step, which has one edge only."""
@@ -69,26 +69,26 @@ class Spending(Struct):
     """The account of a turn: what it has spent, and what is reserved."""
 
     allowed: dict[str, Any] | None = None
-    """By the run above: `tokens` and `usd` where it bounds them, and what it sets aside for a request."""
+    """Allowance from the run above: its bounds of `tokens` and `usd`, and the amounts to reserve for a request."""
     settled: Amount = Amount()
     held: dict[int, Amount] = field(default_factory=dict)
-    """Set aside and not settled, by request or edge."""
+    """Amounts that are reserved and not settled, by the seq of the request or edge."""
     edges: dict[int, ChildEdge] = field(default_factory=dict)
-    """Of a call that was tried again, the last one."""
+    """Edges to child runs by their seq; for a call that was tried again, the last edge."""
     children: dict[str, int] = field(default_factory=dict)
     """The edges of tool calls, by the name of their child run."""
     requests: int = 0
-    """Answered requests that were settled."""
+    """Number of answered requests that were settled."""
     unpriced: int = 0
-    """Settled sums of money that nobody knows."""
+    """Number of settled amounts whose price is unknown."""
     more: Amount = Amount()
-    """What a person added."""
+    """The amount that a person added."""
     asked: int | None = None
-    """The question whether more may be spent, while nobody has answered it."""
+    """Seq of the question whether more may be spent, while nobody has answered it."""
     axis: str = ""
-    """What that is about: tokens or usd."""
+    """The unit of that question: tokens or usd."""
     refused: bool = False
-    """Whether the answer was no."""
+    """Whether the answer was that no more may be spent."""
 
     @property
     def counted(self) -> Amount:
@@ -96,11 +96,11 @@ class Spending(Struct):
         return sum(self.held.values(), self.settled)
 
     def edge_of(self, child: str) -> int | None:
-        """Return the edge of a tool call to the child run that an earlier attempt called."""
+        """Return the edge to a child run that an earlier attempt of a tool call wrote; `None` if there is none."""
         return self.children.get(child)
 
     def spent(self, requests: int) -> Spent | None:
-        """Return what a turn spent, given its number of answered requests; `None` if no account was kept."""
+        """Return the cost of a turn, given its number of answered requests; `None` if no account was kept."""
         whole, known = self.counted, not (self.held or self.unpriced or requests > self.requests)
         if whole == Amount() and not self.requests:
             return None
@@ -123,7 +123,7 @@ class Spending(Struct):
                 self.asked, self.more, self.refused = None, self.more + given, given == Amount()
 
     def _hand(self, edge: int, handed: ChildEdge) -> None:
-        """Reserve an allowance: once for a call that is tried again, and not after its child run returned it."""
+        """Reserve an allowance: once for a call that is tried again, and not again after it was settled."""
         before = self.edge_of(handed.child)
         if before is None or self.held.pop(before, None) is not None:
             self.held[edge] = amount(handed.allowance or {})
@@ -142,14 +142,14 @@ class Spending(Struct):
 
 
 class Weight(Struct):
-    """How large the prompt is: as the provider last counted it, and what came since."""
+    """The size of the prompt: the provider's last count, and the contents since then."""
 
     known: int = 0
-    """Tokens."""
+    """Tokens that were counted or estimated last."""
     counted: bool = False
-    """Whether a provider counted those, so that instructions and tools are among them."""
+    """Whether a provider counted those tokens, so that instructions and tools are included."""
     since: list[Content] = field(default_factory=list)
-    """What the next prompt shows beside; weighed only where somebody asks."""
+    """Further contents of the next prompt; their tokens are estimated only when `tokens` is read."""
 
     def take(self, entry: Entry) -> None:
         """Add one entry of a kind that a model is shown."""
@@ -186,9 +186,9 @@ SHOWN_FIELD = {
     Kind.ChatCompletion: "output",
     Kind.ToolResult: "tool_result",
 }
-"""What a prompt shows of each kind."""
+"""The field of each kind that a prompt shows."""
 WEIGHED = frozenset(SHOWN_FIELD) - {Kind.ChatCompletion}
-"""Those of them that `Weight` takes in by themselves."""
+"""The kinds that are added by `Weight.take`."""
 
 
 def weigh(content: Content) -> int:

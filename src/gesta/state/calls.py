@@ -1,4 +1,4 @@
-"""Where one tool call stands, from its attempts, its approval and its resolution; it is gone once it has a result.
+"""The state of one open tool call: its attempts, its approval and its resolution. It ends with the call's result.
 
 An attempt without a result is in doubt if it was written before the lease was taken, or if a `fault` says that it timed
 out, was cancelled, or that the tool itself could not tell; else it is running. Whether its function has ended is
@@ -13,33 +13,33 @@ from msgspec import Struct
 from gesta.kinds import AnswerContent, ApprovalContent, CheckContent, FaultContent
 
 LOST = "lost"
-"""Type of the error of a try that a crash cut off, and of a turn whose process died; it counts for nothing."""
+"""Type of the error of a try that a crash cut off, and of a turn whose process died; such a try does not count."""
 WAITS = "waits"
-"""Type of the error of an attempt that waits for a child run, which waits for somebody."""
+"""Type of the error of an attempt whose child run waits."""
 EXPIRED = "expiry"
-"""Who denies an approval that nobody gave in time."""
+"""The name in the denial of a call that nobody approved in time."""
 UNSETTLED = "unsettled"
 """Type of the error when a tool's `reconcile` could not tell either."""
 UNKNOWN_END = "unknown-end"
 """Type of the error that notes whether the process of an attempt has ended, as far as that is known."""
 TOO_DEEP = "too-deep"
-"""An agent was not called, because agents call agents too deep; the model is told."""
+"""Type of the error if an agent was not called because agents call agents too deep; the model reads it."""
 DEPTH = "depth"
-"""That again in the same turn, or below it: the turn ends."""
+"""Type of the error if agents are called too deep again in a turn or below it: the turn ends."""
 UNMADE = "instructions"
-"""The function that makes an agent's instructions failed: the turn ends."""
+"""Type of the error if the function that makes an agent's instructions failed: the turn ends."""
 HOOK = "hook"
 """Type of the error of a turn that a failure of its hook ended."""
 OF_TURN = (DEPTH, UNMADE, HOOK, WAITS)
-"""Types of an error of a turn that ends it; it waits if an agent waits that its hook called."""
+"""Types of the errors of a turn that end it, or that make it wait for an agent that a hook called."""
 REFUSED = "refused"
 """Type of the error of a turn that its hook refused to go on with."""
 UNSTARTED = "unstarted"
-"""Type of the error of an attempt whose function was never called, because somebody said something at that instant."""
+"""Type of the error of an attempt whose function was never called."""
 KEY_EXPIRED = "key-expired"
-"""Type of the error of a call whose idempotency key the other side may have forgotten."""
+"""Type of the error of a call whose idempotency key the service may have forgotten."""
 EFFECTS = ("once", "transactional")
-"""Effect policies under which a second attempt may be a second effect."""
+"""Effect policies under which a second attempt may cause a second effect."""
 
 
 class Try(Struct):
@@ -47,15 +47,15 @@ class Try(Struct):
 
     seq: int
     effect: str | None = None
-    """The tool's effect policy then; `None` where it was pure or idempotent, or nobody knows (format 1)."""
+    """The tool's effect policy at the time of the attempt; `None` in entries of format 1 that do not say."""
     process: str | None = None
     key: str | None = None
     at: datetime | None = None
     """Time at which it began."""
     doubt: str | None = None
-    """Type of the error that left it in doubt, beside a lost lease."""
+    """Type of the error that left the attempt in doubt; `None` if there was none."""
     over: bool = False
-    """Whether its function has ended for certain."""
+    """Whether the attempt's function has ended for certain."""
     looked: int = 0
     """Seq of the last entry which says that nobody knows whether the attempt ended; 0 if there is no such entry.
     A writer that looked again and learned nothing writes no entry. The seq is above the lease's head at that time."""
@@ -64,13 +64,13 @@ class Try(Struct):
     asked_over: bool = False
     """The same, when the attempt was known to be over."""
     expired: bool = False
-    """Whether its key is too old to be used again."""
+    """Whether the attempt's key is too old to be used again."""
     child: str = ""
-    """The child run that it waits for."""
+    """Id of the child run that the attempt waits for."""
     verdict: str | None = None
-    """Of its resolution."""
+    """Verdict of the attempt's resolution."""
     settled: int | None = None
-    """Seq of its resolution."""
+    """Seq of the attempt's resolution."""
     void: bool = False
     """Whether the next attempt draws a new key."""
     before: "Try | None" = None
@@ -78,7 +78,7 @@ class Try(Struct):
 
     @property
     def premature(self) -> bool:
-        """Whether its resolution said that it did not happen before it had ended: it may have happened since."""
+        """Whether a resolution other than `done` may be wrong, because the attempt may have had its effect later."""
         if self.void or self.verdict == "done":
             return False
         return self.verdict == "failed" or self.effect in EFFECTS
@@ -93,42 +93,42 @@ class OpenCall(Struct):
     good: bool
     """Whether the model generated it well."""
     error: str = ""
-    """Why not, for the model."""
+    """Why the call is malformed, for the model."""
     repeats: bool = False
-    """Whether the model made it while another call of its tool had an unknown outcome; so it needs approval."""
+    """Whether another call of the tool had an unknown outcome when the model made this one; so it needs approval."""
     attempts: int = 0
     waited: int = 0
-    """Attempts that ended because a child run waits."""
+    """Number of attempts that ended because a child run waits."""
     first_at: datetime | None = None
     """Time of the first attempt under the key that is used now."""
     last: Try | None = None
     asked: int | None = None
-    """Its approval-request."""
+    """Seq of the approval-request for the call."""
     approval: ApprovalContent | None = None
     approved: int | None = None
     """Seq of the approval."""
     expires: datetime | None = None
-    """When the approval-request does."""
+    """Time at which the approval-request expires."""
     effect: str | None = None
     """The tool's effect policy when a person was asked; `None` where nobody knows it."""
     refused: str = ""
     """Why the last approval does not count; empty if none was refused."""
     refusals: int = 0
-    """Approvals that do not count."""
+    """Number of approvals that do not count."""
     question: int | None = None
-    """Of a tool that a person carries out: its question."""
+    """Seq of the question, if a person carries the tool out."""
     answer: AnswerContent | None = None
     result: Any = None
-    """Given by a resolution `done` or `failed`."""
+    """The result that a resolution `done` or `failed` gave."""
     checked: int = 0
-    """Seq of the check by the agent's hook; of the call itself where the hook let it be."""
+    """Seq of the check by the agent's hook; seq of the call itself if the hook allowed it."""
     check: CheckContent | None = None
     made: dict[str, Any] | None = None
-    """The arguments that the model made, where the hook changed them."""
+    """The arguments that the model made, if the hook changed them."""
 
     @property
     def awaits_approval(self) -> bool:
-        """Whether a person was asked about it and has not answered."""
+        """Whether a person was asked to approve the call and has not answered."""
         return self.asked is not None and self.approval is None
 
     @property
@@ -139,12 +139,12 @@ class OpenCall(Struct):
 
     @property
     def unchecked(self) -> bool:
-        """Whether the agent's hook is to be asked, before anything else happens to the call."""
+        """Whether the agent's hook has not been asked yet, and nothing else has happened to the call."""
         return self.good and not self.checked and self.last is None and self.asked is None and self.question is None
 
     @property
     def said(self) -> list[int]:
-        """Seqs of the check and of the approval, which what comes of the call is made from."""
+        """Seqs of the call's check and approval: causes of its attempts and its result."""
         check = [self.checked] if self.check is not None else []
         return check if self.approved is None else [*check, self.approved]
 
@@ -156,7 +156,7 @@ class OpenCall(Struct):
         return self.attempts > self.waited
 
     def in_doubt(self, since: int) -> bool:
-        """Return whether nobody knows if its effect happened. The reader took the lease at head `since`."""
+        """Return whether nobody knows if the call's effect happened. The reader took the lease at head `since`."""
         last = self.last
         return last is not None and last.verdict is None and (last.doubt is not None or last.seq <= since)
 
@@ -165,7 +165,7 @@ class OpenCall(Struct):
         return self.last is not None and self.last.verdict is None and not self.in_doubt(since)
 
     def unlooked(self, since: int) -> bool:
-        """Return whether somebody has to look up if the last attempt has ended; once for each lease."""
+        """Return whether it must be looked up if the last attempt has ended; once for each lease."""
         return self.last is not None and not self.last.over and self.last.looked <= since
 
     def doubted(self, last: Try, seq: int, content: FaultContent) -> None:

@@ -1,4 +1,4 @@
-"""A check says what a hook made of a message, a request, a call or an answer, and the turn goes on from that."""
+"""A check holds the verdict of a hook on a message, a request, a call or an answer; the turn follows the verdict."""
 
 from collections.abc import Mapping
 

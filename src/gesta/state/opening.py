@@ -21,24 +21,24 @@ class Opening(Struct, frozen=True, kw_only=True):
     """The message or task that opens a turn."""
 
     name: str
-    """Of the run."""
+    """Name of the run."""
     run: str = ""
-    """Its id, where that is known."""
+    """Id of the run, if it is known."""
     thread: bool = False
-    """Whether it is a child run that takes one turn after the other."""
+    """Whether the run is a child run that takes one turn after the other."""
     session: str
     content: UserContent | SystemContent | None = None
-    """None for a turn whose program says itself what it is about."""
+    """The message or task; None for a turn whose program needs none."""
     key: str | None = None
     """Makes sending it twice the same as sending it once."""
     parent_run: str | None = None
     causes: tuple[Cause, ...] = ()
     allowance: dict[str, Any] | None = None
-    """What the turn may cost, by the run above."""
+    """The amount that the run above allows the turn to spend."""
     base: Forked | None = None
-    """Of a run below a fork: what it is answered from."""
+    """For a run below a fork: the base whose results answer its calls."""
     depth: int = 0
-    """Number of runs above."""
+    """Number of runs above this run."""
     doubts: list[str] | None = None
     """Names of tools with a call of unknown outcome in the run above."""
     by: str | None = None
@@ -46,11 +46,11 @@ class Opening(Struct, frozen=True, kw_only=True):
     begun: Callable[[int], None] = lambda _: None
     """Called with the seq of the begin of the turn, once it is written or found."""
     joins: bool = False
-    """Whether it waits for its turn where that is at work elsewhere, whatever the policy says."""
+    """Whether to wait for the message's own turn if another process runs it, whatever the policy says."""
     letter: Letter | None = None
-    """The letter that it waited in behind another turn."""
+    """The letter in which the message waited until another turn had ended."""
     deps: Any = None
-    """Of the tools of the turn; never on record."""
+    """Deps for the tools of the turn; they are never on record."""
 
 
 MESSAGE, UNNAMED = "message:", "message?"
@@ -68,7 +68,7 @@ def message_key(letter: Letter) -> str | None:
 
 
 def shielded() -> AbstractContextManager[Any]:
-    """Finish the block although the task is cancelled. Without an event loop nothing can cancel it."""
+    """Return a block that no cancellation of the task interrupts. Without an event loop nothing can cancel it."""
     try:
         return anyio.CancelScope(shield=True)
     except anyio.NoEventLoopError:

@@ -1,4 +1,4 @@
-"""Where a run stands is a fold over its entries; there is no status beside the log.
+"""The state of a run is a fold over its entries; there is no status beside the log.
 
 `RunState` holds what `decide` needs and nothing that grows with the run but the keys of its messages: a call leaves
 it when it is answered.
@@ -47,7 +47,7 @@ from gesta.state.turn import AGENT, HIDDEN, LastRequest, Turn
 
 
 class RunState(Struct):
-    """Where a run stands."""
+    """The state of a run, folded from its entries."""
 
     since: int = 0
     """Head at which this process took the lease. It is 0 for a reader, for whom every open attempt is running."""
@@ -63,26 +63,26 @@ class RunState(Struct):
     unknown: dict[int, tuple[str, int]] = field(default_factory=dict)
     """Tool and last attempt of each call that was answered `unknown` and is not settled since."""
     doubtful: set[str] = field(default_factory=set)
-    """Names of tools with such a call in runs above and below."""
+    """Names of tools with a call of unknown outcome in runs above and below."""
     mark: int | None = None
-    """Of a copy that nobody adopted: the pos up to which it was copied."""
+    """For a copied record that nobody adopted: the pos up to which it was copied."""
     moved: str = ""
-    """Id of the record to which the run was moved last; empty where it never was."""
+    """Id of the record to which the run was moved last; empty if it was never moved."""
     spans: set[int] = field(default_factory=set)
-    """Open spans that are no turns."""
+    """Seqs of the begins of open spans that are no turns."""
     began: list[int] = field(default_factory=list)
-    """Seqs of the begins of its turns."""
+    """Seqs of the begins of the run's turns."""
     header: RequestHeaderContent | None = None
     header_seq: int = 0
     asked: LastRequest | None = None
     answered: int = 0
-    """Completions in the run."""
+    """Number of completions in the run."""
     tool_state: str = ""
-    """State that a tool left the run in; empty for the one it begins in."""
+    """The tool state of the run; empty for the state in which it begins."""
     steps: WorkflowSteps = field(default_factory=WorkflowSteps)
     weight: Weight = field(default_factory=Weight)
     questions: dict[int, QuestionContent] = field(default_factory=dict)
-    """Those of the open turn that nobody has answered."""
+    """Questions of the open turn that nobody has answered, by seq."""
 
     @property
     def open(self) -> bool:
@@ -91,15 +91,15 @@ class RunState(Struct):
 
     @property
     def copied(self) -> bool:
-        """Whether the open turn was begun in another record, in which it may go on too."""
+        """Whether the open turn was copied from another record, in which it may go on too."""
         return self.mark is not None and self.turn is not None and 0 < self.turn.pos <= self.mark
 
     def doubts(self) -> set[str]:
-        """Names of tools with a call of unknown outcome: each further call of them needs approval."""
+        """Return the names of tools with a call of unknown outcome: each further call of these needs approval."""
         return self.doubtful | {tool for tool, _ in self.unknown.values()} if self.unknown else self.doubtful
 
     def left_in_doubt(self) -> list[str]:
-        """Names of the tools that would have a call of unknown outcome if the turn ended now, in order."""
+        """Return the names of the tools that would have a call of unknown outcome if the turn ended now, sorted."""
         tried = (call for call in self.calls.values() if call.last is not None and call.last.effect != "pure")
         return sorted(self.doubts() | {call.name for call in tried})
 
@@ -108,7 +108,7 @@ class RunState(Struct):
         return self.calls.get(seq) if seq is not None else None
 
     def current(self) -> list[OpenCall]:
-        """The unanswered calls of the open turn, and those of earlier turns that were tried, in order."""
+        """Return the unanswered calls of the open turn, and those of earlier turns that were tried, in order."""
         assert self.turn is not None
         return [call for call in self.calls.values() if call.seq > self.turn.begin or call.last is not None]
 
@@ -117,7 +117,7 @@ class RunView:
     """The fold that gives a `RunState`."""
 
     def start(self) -> RunState:
-        """Make the state of a run without entries."""
+        """Return the state of a run without entries."""
         return RunState()
 
     def apply(self, state: RunState, entry: Entry) -> RunState:
@@ -160,7 +160,7 @@ def _fold_begin(state: RunState, entry: Entry, content: BeginContent) -> None:
 
 
 def _fork(state: RunState) -> None:
-    """Drop what allows an effect in the base: approvals, resolutions to try again, and the base's keys."""
+    """Remove what would allow an effect of the base: approvals, resolutions to try again, and the base's keys."""
     state.moved = ""
     for call in state.calls.values():
         if call.approval is None or call.approval.verdict == "approved":
@@ -367,9 +367,9 @@ def _fold_signal(state: RunState, _entry: Entry, content: SignalContent) -> None
 
 
 UNFIT = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
-"""What a fold raises where a member is of another type than its kind declares."""
+"""The exceptions that a fold raises if a member has another type than its kind declares."""
 PROGRESS = frozenset({Kind.ChatCompletion, Kind.ToolResult, Kind.Approval, Kind.Answer, Kind.Resolution, Kind.User})
-"""Kinds by which a model, a tool or a person brings a turn on."""
+"""Kinds of entries after which a turn has made progress: no process has died in it since."""
 HANDLERS: dict[Kind, Callable[[RunState, Entry, Any], None]] = {
     Kind.Begin: _fold_begin,
     Kind.End: _fold_end,

@@ -16,27 +16,27 @@ STEP_KINDS = frozenset({Kind.Begin, Kind.User, Kind.System, Kind.Answer})
 
 
 class WorkflowStep(Struct):
-    """Something that a program does once."""
+    """One step of a program, which is done once."""
 
     begin: int
     name: str
     entries: list[Entry] = field(default_factory=list)
-    """What lies in it, without its begin; its end is the last."""
+    """Entries of the step, without its begin; the last entry is its end, if it has ended."""
 
     @property
     def end(self) -> EndContent | None:
-        """How it ended, if it did."""
+        """The end of the step; `None` if it has not ended."""
         last = self.entries[-1].content if self.entries else None
         return last if isinstance(last, EndContent) else None
 
     @property
     def end_seq(self) -> int:
-        """Seq of its end."""
+        """Seq of the end of the step, which must have ended."""
         return self.entries[-1].seq
 
     @property
     def edge(self) -> EdgeContent | None:
-        """The call of a child run, if it is one."""
+        """The edge to a child run, if the step calls one."""
         return next((each.content for each in self.entries if isinstance(each.content, EdgeContent)), None)
 
 
@@ -47,13 +47,13 @@ class WorkflowSteps(Struct):
     named: dict[str, WorkflowStep] = field(default_factory=dict)
     notes: dict[str, Entry] = field(default_factory=dict)
     before: dict[str, int] = field(default_factory=dict)
-    """How often a name was used in earlier turns."""
+    """For each name, how often it was used in earlier turns."""
     answers: dict[int, AnswerContent] = field(default_factory=dict)
-    """By the question that they are about."""
+    """Answers by the seq of their question."""
     question: Entry | None = None
-    """What opened the turn."""
+    """The entry that opened the turn."""
     open: dict[int, WorkflowStep] = field(default_factory=dict)
-    """By the begin of its span."""
+    """Open steps by the seq of their begin."""
 
     def take(self, entry: Entry) -> None:
         """Add one entry."""

@@ -14,9 +14,9 @@ from gesta.state.calls import DEPTH, WAITS
 AGENT = "gesta.agent"
 """Key under which a turn notes that another description of its agent goes on with it."""
 HIDDEN = "hidden"
-"""In place of an encoder: blocks of the last request were hidden or changed, so the next does not extend it."""
+"""Stands for the encoder of the last request if its blocks were hidden or changed: the next does not extend it."""
 PAUSED = "pause_turn"
-"""Why Anthropic stops where tools that it runs itself take long: the same is to be asked again with what came."""
+"""Finish reason of Anthropic if its own tools take long: the request is sent again with the reply so far."""
 
 
 class LastRequest(Struct):
@@ -26,11 +26,11 @@ class LastRequest(Struct):
     digest: str
     number: int
     blocks: int
-    """Blocks of its prompt in all."""
+    """Number of all blocks of the request's prompt."""
     encoder: str
     header: int
     open: bool = True
-    """Neither answered nor failed yet."""
+    """Whether the request was neither answered nor failed yet."""
 
 
 class Turn(Struct):
@@ -42,56 +42,56 @@ class Turn(Struct):
     agent: str = ""
     """Digest of the agent's description that was last on record."""
     requests: int = 0
-    """Completions so far."""
+    """Number of completions so far."""
     calls: int = 0
     faults: int = 0
-    """Failed tries since the last completion."""
+    """Number of failed tries since the last completion."""
     corrections: int = 0
-    """Answers of this turn that did not fit."""
+    """Number of answers of this turn that the model was told to correct."""
     empty: int = 0
-    """Replies in a row without text and calls."""
+    """Number of replies in a row without text and calls."""
     reply: int | None = None
-    """A completion without calls: the answer to be given."""
+    """Seq of a completion without calls, which is to be the answer."""
     text: str = ""
     assistant: int | None = None
     retry_at: tuple[datetime, float] | None = None
     """When the last try failed, and how many seconds after that the next may start."""
     instead: str = ""
-    """Model that is asked in place of the agent's own, because that failed in this turn."""
+    """Name of the fallback that is asked because the agent's own model failed in this turn."""
     fatal: Error | None = None
-    """A fault that no further try follows."""
+    """The error that ends the turn, because no further try follows."""
     deep: int = 0
-    """Calls of agents that were refused because they were too deep."""
+    """Number of calls of agents that were refused because they were too deep."""
     limit: Error | None = None
-    """The bound of depth, once it ends the turn."""
+    """The error of the limit of depth, once it ends the turn."""
     cancelled: str | None = None
-    """Who cancelled it, and the reason that they gave."""
+    """Name of the person who cancelled the turn, and the reason if there is one."""
     pos: int = 0
-    """Of its begin; 0 where this process has just written it."""
+    """Pos of the turn's begin; 0 if this process has just written it."""
     parts: int = 0
-    """Number of images, files and further texts of what opened it."""
+    """Number of images, files and further texts of the message that opened the turn."""
     doubts: tuple[str, ...] = ()
-    """Names of tools with a call of unknown outcome when it ended."""
+    """Names of tools with a call of unknown outcome when the turn ended."""
     deaths: int = 0
     """Processes in a row that died in it without a new entry from a model, tool or person."""
     reason: str | None = None
-    """Of its end."""
+    """Reason of the turn's end; `None` while the turn is open."""
     error: Error | None = None
     tokens_in: int = 0
     tokens_out: int = 0
     unknown_usage: int = 0
-    """Completions that came without a count of tokens."""
+    """Number of completions without a count of tokens."""
     question: int = 0
-    """Seq of what opened it: a person's message, or the task of a child run."""
+    """Seq of the entry that opened the turn: a person's message, or the task of a child run."""
     task: str = ""
-    """The text of that."""
+    """Text of the message or task that opened the turn."""
     end: int | None = None
     handed: int = 0
-    """Child runs that it called, less those whose end a result or a compaction was made from."""
+    """Number of child runs that the turn called and whose end no entry of the turn was made from yet."""
     value: Any = None
-    """What it gave, where that is not the text of an answer."""
+    """The value of the answer, if it is not the text."""
     null: bool = False
-    """Whether it gave no value, as its type allows."""
+    """Whether the answer is null, as its type allows."""
     headed: bool = False
     """Whether a request-header of the turn is on record."""
     asked: int = 0
@@ -99,7 +99,7 @@ class Turn(Struct):
     checked: set[int] = field(default_factory=set)
     """Seqs of messages and answers that a hook was asked about, and marks of requests."""
     waits: tuple[int, str] | None = None
-    """Seq of the fault which says that an agent waits which a hook called, and its run."""
+    """Seq of the fault which says that an agent called by a hook waits, and the id of the agent's run."""
     changed: int | None = None
     """Seq of the check that changed the answer, which is `value` then."""
     ended_by: tuple[int, int] | None = None
@@ -107,23 +107,23 @@ class Turn(Struct):
     spending: Spending = field(default_factory=Spending)
 
     def returned(self, entry: Entry) -> None:
-        """Note the child runs whose end an entry was made from; what steps of a program called is not counted."""
+        """Subtract the child runs whose end an entry was made from; child runs of workflow steps are not counted."""
         if self.handed and entry.span == self.begin:
             self.handed -= sum(isinstance(cause, tuple) for cause in entry.causes)
 
     def ends(self, call: int, seq: int, content: ToolResultContent) -> None:
-        """Note a result that ends the turn. Of several it is that of the first call, whichever came first."""
+        """Add a result that ends the turn. Of several results, that of the first call counts."""
         if self.ended_by is None or call < self.ended_by[0]:
             self.ended_by = call, seq
             self.value = content.tool_result if content.ends_turn is True else content.ends_turn
 
     @property
     def request_mark(self) -> int:
-        """Stands in `checked` for the next request."""
+        """The mark of the next request in `checked`."""
         return -1 - self.requests
 
     def stopped(self, seq: int, content: FaultContent) -> None:
-        """Note the fault at `seq` that ends the turn as a limit or a failure, or that has it wait for a child run."""
+        """Add the fault at `seq` that ends the turn as a limit or a failure, or that makes it wait for a child run."""
         if content.error.type == DEPTH:
             self.limit = content.error
         elif content.error.type == WAITS:
@@ -132,7 +132,7 @@ class Turn(Struct):
             self.fatal = content.error
 
     def corrected(self) -> None:
-        """Note that the model is to answer again."""
+        """Count a correction: the model is to answer again."""
         self.corrections += 1
         self.ended_by = self.changed = self.value = None
 

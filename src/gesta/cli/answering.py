@@ -8,7 +8,7 @@ from gesta.cli.options import AnswerOptions, ApproveOptions, CancelOptions, Reso
 def approve(options: ApproveOptions) -> None:
     """Allow a call that waits for a person, or --deny it.
 
-    This only puts the answer where the run will find it; the run goes on with `gesta resume`.
+    This only writes the answer to the run's inbox; `gesta resume` continues the run.
 
     The name in --by is a claim, and nothing checks it: a model with a shell can approve its own calls. Where the
     agent's file names an `approver`, as gesta.decide.approval.SignedApprovals, an answer without a token does not
@@ -23,7 +23,7 @@ def approve(options: ApproveOptions) -> None:
 def answer(options: AnswerOptions) -> None:
     """Answer a question that a run waits for.
 
-    This only puts the answer where the run will find it; the run goes on with `gesta resume` or `gesta work`.
+    This only writes the answer to the run's inbox; `gesta resume` or `gesta work` continues the run.
     """
     from gesta.cli import letters
 

@@ -1,4 +1,4 @@
-"""What `why` shows: the chain from a question to an answer, as a tree that fits a page.
+"""Makes the output of `why`: the chain from a question to an answer, as a tree that fits a page.
 
 A node is drawn below the call or the analysis that it belongs to. `←` names the nodes that it was made from, if they
 are not the one above it. Nodes that do not fit are left out, those of earlier turns first; the last line counts them.
@@ -102,7 +102,7 @@ class Page:
             yield self._cut(f"left out: {told} (--all shows them)", self._width)
 
     def _fitting(self) -> dict[str, Node]:
-        """Return the nodes to show: those that the answer drew on, as far as they fit; earlier turns go first."""
+        """Return the nodes to show: those that the answer drew on, if they fit; earlier turns are left out first."""
         found = self._found
         wanted = narrowed(found, self._passages) if self._passages else self._nodes
         kept = {id: node for id, node in self._nodes.items() if id in wanted}

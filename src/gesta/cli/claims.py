@@ -102,7 +102,7 @@ async def _open_at(record: Record, mark: int) -> list[RunRow]:
 
 
 def gone(options: GoneOptions) -> int:
-    """Declare that a process has ended, or list the processes about which that may have to be declared."""
+    """Declare that a process has ended, or list the processes that hold a run or tried a call without a result."""
     if options.process is None:
         reading(options, partial(_list_all, options))
         return 0

@@ -1,4 +1,4 @@
-"""What `replay`, `fork`, `diff` and `case` do."""
+"""Implements the commands `replay`, `fork`, `diff` and `case`."""
 
 import re
 import sys
@@ -147,7 +147,7 @@ def _usage(read: Any, text: str) -> Any:
 
 
 async def _acting(record: Record, base: RunRow, agent: Agent, options: ForkOptions) -> Agent:
-    """Return the agent that the fork goes on with, changed as the options say."""
+    """Return the agent for the fork, with the model that the options name."""
     if options.model == "recorded":
         return forks.recorded_model(await record.read(base.run), agent)
     return with_model(agent, options.model, options.base_url)

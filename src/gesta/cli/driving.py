@@ -53,7 +53,7 @@ STANDING = {
     "If this one is to go on: gesta adopt",
     "child": "A run below waits, or another process writes it; the turn goes on when that run does.",
 }
-"""What is printed of a turn that waits for no call, question or time."""
+"""The text for a turn that waits for no call, question or time."""
 IN_DOUBT = "`{tool}` was started and left no result: nobody knows whether it happened, so it was not run again."
 
 
@@ -125,7 +125,7 @@ async def _hang_up(agent: Agent) -> None:
 
 
 def _answers(job: Job, waits: Sequence[Waiting]) -> list[tuple[Waiting, Verdict]]:
-    """Return an answer to each approval that the turn waits for; an empty list if there is no person to ask."""
+    """Return the answers to the approvals that the turn waits for; an empty list if there is no person to ask."""
     waiting = [each for each in waits if each.what == "approval" and not each.refused]
     if job.yes:
         return [(each, Verdict(verdict="approved", by="--yes")) for each in waiting]

@@ -1,4 +1,4 @@
-"""What `import`, `export`, `push` and `verify` do."""
+"""Implements the commands `import`, `export`, `push` and `verify`."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""What `log --as` shows: one run in the forms that other systems use.
+"""Makes the output of `log --as`: one run in the forms that other systems use.
 
 `activity` is the form of agent-catalog, `steps` of LangChain, `task` of Langroid, `react` and `codeact` of KodeAgent.
 By default the columns fit the page and long texts are folded. `--json` writes the form as its own programs read it.
@@ -37,7 +37,7 @@ FORMATS = ("tsv",)
 FEW = 6
 """The most lines that are shown of a text, unless `--all` is set."""
 NOTE = 50
-"""The most characters that are shown of a key-value, because most key-values serve the machinery only."""
+"""The most characters that are shown of a key-value, because most key-values are for programs only."""
 PAGE = ("mark", "task", "responder", "recipient", "tool", "content")
 """Columns of a task that a page shows if they hold anything. The data has all columns."""
 Cells = Sequence[str]

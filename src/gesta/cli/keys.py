@@ -51,7 +51,7 @@ def models(options: ModelsOptions) -> None:
 
 
 def _key(row: Mapping[str, Any]) -> str:
-    """Return a text on a provider's key: whether it was found, and where."""
+    """Return a text on the variable of a provider's key: whether it is set, and whether it has to be."""
     variable = row["variable"]
     if variable is None:
         return "needs no key"

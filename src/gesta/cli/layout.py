@@ -17,7 +17,7 @@ def page_width() -> int:
 
 
 def wrap(text: str, width: int) -> list[str]:
-    """Return a text as lines of at most `width` columns, broken at spaces where possible. The first indent is kept."""
+    """Return a text as lines of at most `width` columns, broken at spaces where possible. Indents stay."""
     lines: list[str] = []
     for line in text.expandtabs(4).split("\n"):
         lines += [line.rstrip()] if cell_len(line) <= width else _broken(line, width)

@@ -1,4 +1,4 @@
-"""What `approve`, `answer`, `resolve` and `cancel` do: they write a letter to a run's inbox.
+"""Implements `approve`, `answer`, `resolve` and `cancel`: they write a letter to a run's inbox.
 
 A letter needs no agent and no lease. The process that resumes the run reads it.
 """
@@ -78,7 +78,7 @@ def _in_time(waits: list[Waiting], options: ApproveOptions, found: Found) -> lis
 def _verdict(options: ApproveOptions) -> Verdict:
     """Return the answer that the options give.
 
-    Raises Stop if the options contradict each other, are no JSON, or need a token that is missing.
+    Raises Stop if the options contradict each other, are no JSON, or name a file without a token.
     """
     said = [name for name in ("deny", "args", "result") if getattr(options, name)]
     if len(said) > 1:

@@ -8,7 +8,7 @@ from gesta.cli.options import LogOptions, RunsOptions, SqlOptions
 def runs(options: RunsOptions) -> None:
     """List the runs, newest first: how each stands.
 
-    Reading looks for the record in this folder, then in those above it.
+    The command searches for the record in this folder, then in the folders above it.
     """
     from gesta.cli import pages
 

@@ -8,7 +8,7 @@ from gesta.cli.options import ExportOptions, ImportOptions, PushOptions, VerifyO
 def import_(options: ImportOptions) -> int:
     """Read recorded conversations into a record.
 
-    What a file is, is seen from its content. Formats: gesta, tau-bench, tau2-bench, tau2-voice, tau-bench-few-shot,
+    The content of a file shows its format. Formats: gesta, tau-bench, tau2-bench, tau2-voice, tau-bench-few-shot,
     agentdojo, mini-swe-agent, swe-agent, swe-agent-interactions, inspect, langfuse, who-and-when, activegraph,
     agent-catalog, openai-chat.
     """
@@ -33,8 +33,8 @@ def export(options: ExportOptions) -> None:
 def push(options: PushOptions) -> int:
     """Copy a record into another, also to or from PostgreSQL.
 
-    Ids, digests and the order of entries stay. It can be repeated: only what is new is copied. A run that somebody is
-    writing is not copied, and said; exit code 1 then.
+    Ids, digests and the order of entries stay. It can be repeated: only what is new is copied. A run that another
+    process writes is not copied but listed; exit code 1 then.
 
     A run that is new in the other record is a mirror there, which takes no turn. With --move the runs go on there and
     no longer here, and the letters that wait go along. A move that broke off is completed by repeating it.
@@ -50,8 +50,8 @@ def verify(options: VerifyOptions) -> int:
 
     Every entry is checked against the chain of digests of its run. Exit code 1, and where, if something was changed.
 
-    Whoever can write the file can cut off its end, or work out a chain anew. That is found against heads that --keep
-    wrote before, and that lie where he cannot write: --head FILE.
+    Whoever can write the file can cut off its end, or work out a chain anew. Only heads that --keep
+    wrote before, to a place where that person cannot write, reveal it: --head FILE.
     """
     from gesta.cli import files
 

@@ -63,7 +63,7 @@ class OnRecord(Common):
         return address
 
     def source(self, named: str | None = None) -> str:
-        """Return the address of the record to read: the named one, else the nearest one in this folder or above it.
+        """Return the address of the record to read: named, in `GESTA_RECORD`, or the nearest from this folder upwards.
 
         Raises:
             NoRecord: there is no record.

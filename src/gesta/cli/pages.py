@@ -1,4 +1,4 @@
-"""What `runs`, `log` and `sql` show. Each of them opens the record for reading only."""
+"""Implements the commands `runs`, `log` and `sql`. Each of them opens the record for reading only."""
 
 import csv
 import json

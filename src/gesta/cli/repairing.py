@@ -1,4 +1,4 @@
-"""What `repair` does."""
+"""Implements the command `repair`."""
 
 import sys
 
@@ -13,7 +13,7 @@ from gesta.stores.sqlite_repair import repair as take_out
 
 
 def repair(options: RepairOptions) -> int:
-    """Show the tables' triggers, views and indexes that Gesta did not make, ask, and remove them."""
+    """Show the triggers, views and indexes that Gesta did not make, ask, remove them, and add its own missing ones."""
     address = options.source(options.file)
     if remote(address):
         raise Stop("A record in PostgreSQL is repaired there: drop what the error names, and what you do not know.")

@@ -192,7 +192,7 @@ def _job(options: WithModel, address: str, *, new: bool = False) -> "Job":
 def work(options: WorkOptions) -> None:
     """Go on with every turn that is due, until it is stopped.
 
-    Due are turns that were broken off, that were answered, and those whose time has come. Several workers may work on
+    A turn is due if it was interrupted, if it got its answer, or if its time has come. Several workers may work on
     one record.
     """
     from gesta.cli import working

@@ -1,4 +1,4 @@
-"""What `find` and `stats` show."""
+"""Implements the commands `find` and `stats`."""
 
 import sys
 from typing import Any

@@ -64,7 +64,7 @@ class ServeCommandOptions(OnRecord):
 def serve(options: ServeCommandOptions) -> int:
     """Serve agents over HTTP, for pages and for chat clients.
 
-    Any client of OpenAI's talks to them, too. Ends on SIGTERM or Ctrl-C: turns at work are left open, and go on at the
+    Any client of OpenAI's talks to them, too. Ends on SIGTERM or Ctrl-C: running turns stay open, and continue at the
     next start, or in another process.
     """
     import anyio

@@ -1,4 +1,4 @@
-"""What `backup`, `prune` and `hold` do."""
+"""Implements the commands `backup`, `prune` and `hold`."""
 
 import sys
 

@@ -9,7 +9,7 @@ def backup(options: BackupOptions) -> None:
     """Copy a record into a new file while it is being written.
 
     The copy is the record as it was at one moment, inbox and index included. It is marked: turns that were open in it
-    start no call that has effects until somebody says `gesta adopt`, because the record may go on with them too. A
+    start no call that has effects until a person runs `gesta adopt`, because the record may go on with them too. A
     record in PostgreSQL is copied by `gesta push`, or by the tools of its server.
     """
     from gesta.cli import storage
@@ -37,10 +37,10 @@ def adopt(options: AdoptOptions) -> int:
 def gone(options: GoneOptions) -> int:
     """Declare that a process has ended, if Gesta cannot find out.
 
-    No second attempt of a call with effects begins while the process that made the first may still be at work. Whether
-    a process lives is known on its own machine only. Make sure that it has ended, and with it what it started, before
-    you say so. Of a process that lives here it cannot be said: exit code 1. Without PROCESS, those are listed that hold
-    a run or tried a call that has no result.
+    No second attempt of a call with effects begins while the process of the first attempt may still run. Only its own
+    machine knows whether a process runs. Make sure that the process has ended, with all that it started, before you
+    declare it. A process that runs on this machine cannot be declared to have ended: exit code 1. Without PROCESS, the
+    command lists the processes that hold a run or tried a call that has no result.
     """
     from gesta.cli import claims
 
@@ -51,8 +51,9 @@ def gone(options: GoneOptions) -> int:
 def prune(options: PruneOptions) -> int:
     """Remove old runs for good, each whole, after listing them.
 
-    A run stays while its turn is open, while it is held (`gesta hold`), and while a run that stays refers to it. Each
-    leaves a tombstone, which `gesta verify` knows. Exit code 1 if one that you named stays; nothing is done then.
+    A run stays while its turn is open, while it is held (`gesta hold`), and while a run that stays refers to it. A
+    removed run leaves a tombstone, which `gesta verify` knows. Exit code 1 if a run that you named has to stay; no
+    run is removed then.
     """
     from gesta.cli import storage
 
@@ -63,7 +64,7 @@ def prune(options: PruneOptions) -> int:
 def hold(options: HoldOptions) -> None:
     """Keep a run from being pruned, or --release it.
 
-    It is written down who holds it and why. Without RUN, what is held is listed.
+    The record stores who holds the run and why. Without RUN, the command lists the runs that are held.
     """
     from gesta.cli import storage
 

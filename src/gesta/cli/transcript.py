@@ -1,6 +1,6 @@
 """Shows a run as a conversation: who said what, which tools were called with which results, and how it ended.
 
-Entries that only the machinery needs (headers, requests, attempts) are left out, unless `--all` is set. Every kind of
+Entries that only Gesta itself needs (headers, requests, attempts) are left out, unless `--all` is set. Every kind of
 entry has a form here. No text that is shown can control a terminal.
 """
 

@@ -1,7 +1,7 @@
-"""What a person sees while an agent works: the answer on stdout, everything else as short dim lines on stderr.
+"""Prints a run while an agent works: the answer on stdout, everything else as short dim lines on stderr.
 
 Words come as events, before they are on record; calls and results are read from the record. On a terminal the answer
-is shown word by word; into a pipe it is written whole, because words in a pipe cannot be taken back.
+is shown as it comes; into a pipe it is written whole, because words in a pipe cannot be taken back.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""What `show` shows: an entry as it is on record, and requests made again from the entries before them."""
+"""Makes the output of `show`: an entry as it is on record, and requests made again from the entries before them."""
 
 import json
 import sys
@@ -51,7 +51,7 @@ class Sent(Struct, frozen=True, kw_only=True):
     lost: Mapping[str, int]
     """Counts of the content of earlier entries that the request does not show in its own form."""
     known: bool
-    """Whether the request has, byte for byte, the digest that is on record."""
+    """Whether the request is the recorded one: its body has the digest that is on record."""
 
 
 def show(options: ShowOptions) -> None:

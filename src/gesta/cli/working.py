@@ -1,4 +1,4 @@
-"""What `work` does: it checks the record again and again, and resumes the runs that are due."""
+"""Implements the command `work`: it checks the record again and again, and resumes the runs that are due."""
 
 import sys
 from contextlib import redirect_stdout

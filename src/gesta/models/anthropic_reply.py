@@ -107,7 +107,7 @@ class AnthropicParser(Incoming):
 
     @property
     def over(self) -> bool:
-        """Whether the message ended."""
+        """Whether the message has ended, so that the rest of the stream is not part of it."""
         return self._done
 
     def take_whole(self, body: Any, data: bytes) -> None:

@@ -95,7 +95,7 @@ class Seen:
 
     def __init__(self) -> None:
         self._known: dict[int, Read] = {}
-        """What was read, by the identity of the list of blocks."""
+        """The blocks that were read, by the identity of their list."""
 
     def messages(self, blocks: Sequence[bytes]) -> list[dict[str, Any]]:
         """Return the messages of blocks in a new list. The next call returns them without a function's changes.

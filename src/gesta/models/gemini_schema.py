@@ -87,7 +87,7 @@ def _choices(made: dict[str, Any], values: Any) -> None:
 
 
 def _alone(made: dict[str, Any]) -> None:
-    """Move a reference into `anyOf`, since no other member may be beside it; also a list `allOf` of one schema."""
+    """Move a reference with other members beside it, which is refused, into `anyOf`; also an `allOf` of one schema."""
     if isinstance(made.get("$ref"), str):
         if any(not name.startswith("$") for name in made):
             made["anyOf"] = [{"$ref": made.pop("$ref")}]

@@ -25,7 +25,7 @@ class HostedOptions(TypedDict, total=False):
     key: Credential | None
     """The key, or a function that is called for a key at each request. A key is never on record."""
     token: Giving | None
-    """The same for a token, which is sent as `Authorization: Bearer` whatever header the provider's key has."""
+    """A token, or a function that returns one. It is sent as `Authorization: Bearer`, whatever header the key has."""
     headers: Mapping[str, str] | None
     """More headers. Of a header whose name marks a key, a token or a secret, only the name is shown."""
     bounds: Bounds | None

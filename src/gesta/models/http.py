@@ -163,7 +163,7 @@ class HttpModel:
         return HttpModel(self.dialect, self.provider, key=key, headers=headers, bounds=bounds, clock=clock)
 
     def check(self) -> None:
-        """Check that the provider's key, if it needs one, is set or comes from a function.
+        """Check that a key is set or comes from a function, if the provider needs a key.
 
         Raises:
             NoKey: there is no key.

@@ -1,7 +1,7 @@
 """Parses a reply of the Responses API, whole JSON or server-sent events. The bytes themselves show which of both it is.
 
 The response that closes a stream decides. The events before it count instead if its `output` is empty, as from some
-servers, or differs from what listeners were shown. Contract: joined deltas are a beginning of the
+servers, or differs from what listeners were shown. Contract: the joined deltas are the beginning of the
 reply's text and thought, so a piece out of order is only in the reply. Messages of one reply have a blank line
 between them, and so have parts of a summary.
 

@@ -94,7 +94,7 @@ def reply(
         finish_reason: by default `stop`, or `tool_calls`.
 
     Raises:
-        AgentError: something else stands among the calls.
+        AgentError: an element of the calls is no call.
     """
     found = tuple(calls)
     for one in found:

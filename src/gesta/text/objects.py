@@ -16,9 +16,9 @@ from msgspec import Struct
 OPENING = re.compile(r"\{\s*+(?:[\"'}]|\w++\s*+:)")
 """The beginning of an object: a brace with the characters after it."""
 TOKEN = re.compile(r'[{}]|"(?:[^"\\]*+(?:\\.[^"\\]*+)*+")?', re.DOTALL)
-"""Tokens that decide where an object ends: braces, and strings, which may hold braces; a lone quote never ends."""
+"""Tokens that decide where an object ends: braces, and strings, which may hold braces; a lone quote has no end."""
 PYTHON = re.compile(r"""("(?:[^"\\]|\\.)*+"?)|'((?:[^'\\]|\\.)*+)'?|\b(True|False|None)\b""", re.DOTALL)
-"""What Python writes unlike JSON: strings in single quotes, and three words. JSON's strings are matched and left."""
+"""Parts that differ from JSON in Python: strings in single quotes, and three words. JSON strings stay as they are."""
 QUOTE = re.compile(r"""\\(.)|\"""", re.DOTALL)
 """Characters of a Python string that JSON may write in another way."""
 DECODER = json.JSONDecoder(strict=False)

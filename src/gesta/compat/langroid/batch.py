@@ -239,7 +239,7 @@ def run_batch_task_gen(
     max_concurrency: int | None = None,
     name: str = "",
 ) -> list[Any]:
-    """Run the task that `gen_task` makes for each item; see `Batch.tasks`. Nothing is printed, nor is `message`."""
+    """Run the task that `gen_task` makes for each item; see `Batch.tasks`. Nothing is printed; `message` is unused."""
     del message
     batch = Batch(
         input_map=input_map,

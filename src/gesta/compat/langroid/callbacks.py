@@ -1,6 +1,6 @@
-"""Callbacks hear what agents of a task say while it runs; what is on record already is not told again.
+"""Callbacks receive the messages of a task's agents while the task runs, but not messages that are on record already.
 
-Each is an attribute that a program sets; `None` hears nothing. `record.stream` gives the same as events.
+Each callback is an attribute that a program sets; `None` is no callback. `record.stream` yields the same as events.
 """
 
 from collections.abc import Callable, Iterator
@@ -16,32 +16,32 @@ from gesta.policy import Spelled
 
 
 class Callbacks(Struct, kw_only=True, metaclass=Spelled):
-    """Callbacks of an agent."""
+    """The callbacks of an agent."""
 
     start_llm_stream: Callable[[], Callable[[str, StreamEventType], Any]] | None = None
-    """Called when the model is asked; what it returns is called with each piece of the answer."""
+    """Called when the model is asked; the function that it returns is called with each piece of the answer."""
     cancel_llm_stream: Callable[[], Any] | None = None
-    """Called when what was heard is withdrawn, as after a lost connection."""
+    """Called when the pieces of an answer are withdrawn, as after a lost connection."""
     finish_llm_stream: Callable[..., Any] | None = None
-    """Called with `content` and `is_tool` when the answer is whole."""
+    """Called with `content` and `is_tool` when a streamed answer is complete."""
     show_llm_response: Callable[..., Any] | None = None
-    """Called with `content` and `is_tool`, where the model is not heard while it speaks."""
+    """Called with `content` and `is_tool` of the model's answer, if `start_llm_stream` is not set."""
     show_agent_response: Callable[..., Any] | None = None
-    """Called with `content` and `is_tool`."""
+    """Called with `content` and `is_tool` of the agent's answer."""
     get_user_response: Callable[..., str] | None = None
-    """Called with `prompt`; its result is what the person says."""
+    """Called with `prompt`; its result is the person's answer."""
 
 
 class TaskCallbacks(Struct, kw_only=True, metaclass=Spelled):
-    """Callbacks of a task."""
+    """The callbacks of a task."""
 
     show_subtask_response: Callable[..., Any] | None = None
-    """Called with `task`, `content` and `is_tool`."""
+    """Called with a sub-task as `task`, and `content` and `is_tool` of its answer."""
 
 
 @contextmanager
 def heard(callbacks: Callbacks, live: LiveRun) -> Iterator[None]:
-    """Call the callbacks with the words of the model while the block runs. The run's listener hears them too."""
+    """Call the callbacks with the model's words while the block runs. Other listeners of the run get the words too."""
     if callbacks.start_llm_stream is None:
         yield
         return
@@ -63,6 +63,6 @@ def heard(callbacks: Callbacks, live: LiveRun) -> Iterator[None]:
 
 
 def told(callback: Callable[..., Any] | None, content: str, *, is_tool: bool) -> None:
-    """Call a callback, if there is one."""
+    """Call a callback, if it is set."""
     if callback is not None:
         callback(content=content, is_tool=is_tool)

@@ -1,12 +1,12 @@
-"""Settings of a chat agent and of a task, under the names that their users know.
+"""The settings of a chat agent and of a task, under Langroid's names.
 
     name, system_message      name and instructions of the frozen `Agent`
-    llm                       its model, the address of one, or a config of Langroid's; `None`: it asks no model
+    llm                       its model, a model's address, or a config of Langroid's; `None`: it asks no model
     settings, policy          the same
     use_tools                 calls as JSON in the model's text: formatter `json-text`
     use_functions_api         native calls: formatter `tool-calls`; without `use_tools_api`, one call a message: `react`
 
-What is set here is never changed by a task: two tasks of one agent do not know of each other.
+A task never changes these settings, so two tasks of one agent do not affect each other.
 """
 
 from collections.abc import Callable, Sequence
@@ -26,55 +26,55 @@ NoTool = str | ToolForm | Callable[[ChatDocument], Any] | None
 
 
 class AgentConfig(Struct, kw_only=True, metaclass=Defaults):
-    """Settings of an agent."""
+    """The settings of an agent."""
 
     name: str = "LLM-Agent"
     llm: Model | LLMConfig | str | None = None
     settings: dict[str, Any] = msgspec.field(default_factory=dict)
     policy: Policy = Policy()
     respond_tools_only: bool = False
-    """Whether it answers nothing but tool messages."""
+    """Whether the agent answers only messages with tools."""
     allow_multiple_tools: bool = True
     content_filter_message: str | None = "The model's provider withheld this answer: its content filter stopped it."
-    """What is said in place of an empty reply that a filter stopped; `None` for no answer. The record has the reply."""
+    """The answer in place of an empty reply that a filter stopped; `None` for no answer. The record has the reply."""
     human_prompt: str = "Your answer (q to end, Enter to pass): "
 
 
 class ChatAgentConfig(AgentConfig, kw_only=True):
-    """Settings of a chat agent."""
+    """The settings of a chat agent."""
 
     system_message: str = "You are a helpful assistant."
     user_message: str | None = None
-    """What begins its conversation when nobody says anything."""
+    """The first message of a conversation that starts without a message."""
     use_tools: bool = True
     use_functions_api: bool = False
     use_tools_api: bool = True
     enable_orchestration_tool_handling: bool = True
     handle_llm_no_tool: NoTool = None
-    """What is said to a model that used no tool: a reminder; `user` or `done`; a tool message; a function of it."""
+    """The answer to a model's message without tools: a text, `user`, `done`, a tool message, or a function."""
     recognize_recipient_in_content: bool = True
     strict_recovery: bool = True
-    """Whether a model whose call did not fit its tool must make that call again, and nothing else."""
+    """Whether a model must correct a call that did not fit its tool before it does anything else."""
     output_format: Any = None
-    """A type that the answer is to have; its JSON schema goes with each request."""
+    """The type of the model's answers; each request holds its JSON schema."""
 
     @property
     def formatter(self) -> str:
-        """The formatter of its histories."""
+        """The name of the formatter for the agent's history."""
         if not self.use_functions_api:
             return "json-text"
         return "tool-calls" if self.use_tools_api else "react"
 
 
 class TaskConfig(Struct, kw_only=True, metaclass=Defaults):
-    """Settings of a task, or of one as the sub-task of another."""
+    """The settings of a task, also for the task as a sub-task."""
 
     inf_loop_cycle_len: int = 10
-    """Longest cycle of messages that is looked for; 0 to look for no cycle."""
+    """Length of the longest cycle of messages that counts as a loop; 0 to detect no loop."""
     inf_loop_wait_factor: int = 5
-    """How often a cycle must come round."""
+    """The number of times that a cycle must repeat to count as a loop."""
     restart_as_subtask: bool = False
-    """Whether its agent forgets what was said before when it is called again."""
+    """Whether the history of the task's agent is hidden each time the task is called as a sub-task."""
     addressing_prefix: str = ""
     recognize_string_signals: bool = True
     done_if_tool: bool = False

@@ -1,8 +1,8 @@
-"""A chat document is what one responder of a task says to the next: data, with who said it and to whom.
+"""A chat document is a message from one responder of a task to the next: data, with its sender and its recipient.
 
-Ids are those of entries, so there is no registry and nothing to free. A document goes to a model as neutral messages,
-and every call that waits for a result gets exactly one, also where the document says nothing of it. A document that is
-kept is `to_state` of it: JSON values, from which `from_state` makes it again with the tools of the agent.
+The id of a document is the id of its entry, so there is no registry to free. For a model, a document becomes neutral
+messages with exactly one result for each call that waits, also if the document names no result for the call.
+`to_state` turns a document into JSON values; `from_state` makes the document again, with the tools of the agent.
 """
 
 import copy
@@ -44,16 +44,16 @@ __all__ += ["ChatDocAttachment", "ChatDocMetaData", "ChatDocument", "Entity", "L
 __all__ += ["OpenAIToolCall", "StatusCode", "from_ChatDocument", "from_state", "process_tool_results", "to_state"]
 
 ToolChoiceTypes = Literal["none", "auto", "required"]
-"""Whether a model must not, may, or must use a tool."""
+"""Whether a model must not, may, or must use a tool: `none`, `auto`, `required`."""
 Tools = Mapping[str, type[ToolForm]]
-"""Classes of tool messages by their name."""
+"""Classes of tool messages, by the names of their tools."""
 TOGETHER = "Answered together with the call before it."
 NUMBER = re.compile(r"[+-]?(\d+)(\.\d*)?([eE][+-]?\d+)?|[+-]?\.\d+([eE][+-]?\d+)?", re.ASCII)
 BOOLEANS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
 
 class LLMFunctionCall(Struct):
-    """A name and arguments that a model wrote."""
+    """The name and the arguments of a call that a model wrote."""
 
     name: str
     arguments: dict[str, Any] | None = None
@@ -71,57 +71,57 @@ class OpenAIToolCall(Struct, kw_only=True):
 
 
 class ChatDocAttachment(SimpleNamespace):
-    """Anything else that goes along: subclass it, or give any keywords; its values are kept as JSON."""
+    """Other data of a document: subclass this class, or pass any keywords; the values are stored as JSON."""
 
 
 class ChatDocMetaData(Struct, kw_only=True):
-    """Who said it, to whom, and how it came about."""
+    """The sender of a document, its recipient, and its origin."""
 
     sender: Entity
     sender_name: str = ""
     recipient: str = ""
-    """Name of whom it is for; empty for anybody."""
+    """Name of the responder that the document is for; empty for any responder."""
     block: Entity | None = None
-    """Who may not answer."""
+    """The entity that may not answer; None if every entity may."""
     id: str = ""
-    """Id of its entry; empty until it is on record."""
+    """Id of the document's entry; empty until the document is on record."""
     parent_id: str = ""
-    """Id of what it answers."""
+    """Id of the document that this document answers."""
     source: str = ""
     oai_tool_id: str = ""
-    """Call that the content is the one result of."""
+    """Id of the call whose only result is the content."""
     calls: list[int] = field(default_factory=list)
-    """Seqs of the calls that it makes, in its run."""
+    """Seqs of the calls in the document, in its run."""
     usage: dict[str, Any] | None = None
     finish_reason: str | None = None
     displayed: bool = False
-    """Whether a person has seen it."""
+    """Whether a person has seen the document."""
     status: StatusCode | None = None
     tools_from_agent: bool = False
-    """Whether its tools are a model's or a program's, and not a person's."""
+    """Whether the tool messages come from a model or a program, and not from a person."""
     tainted: bool = False
-    """Whether words from outside are in it."""
+    """Whether words from outside are in the document."""
 
     def __post_init__(self) -> None:
-        """Mark what a model said: its tools are its own decision, whoever hands them on."""
+        """Set `tools_from_agent` if the model is the sender: it chose its tools itself."""
         self.tools_from_agent |= self.sender == Entity.LLM
 
 
 class ChatDocument(Struct, kw_only=True, metaclass=Spelled):
-    """What one responder says to the next."""
+    """A message from one responder of a task to the next."""
 
     content: str = ""
     content_any: Any = None
-    """A value, where it is more than its text."""
+    """A value of any type, if the content is not just text."""
     reasoning: str = ""
     files: list[Part] = field(default_factory=list)
     oai_tool_calls: list[OpenAIToolCall] | None = None
     oai_tool_id2result: dict[str, str] | None = None
-    """Several results by the id of their call, in the order of the calls."""
+    """Several results by the ids of their calls, in the order of the calls."""
     oai_tool_choice: str | dict[str, Any] = "auto"
-    """For the next request to a model: `auto`, `none`, `required`, or a specific tool."""
+    """The choice of tools in the next request to a model: `auto`, `none`, `required`, or a specific tool."""
     function_call: LLMFunctionCall | None = None
-    """The form before native calls; a model is shown it as text."""
+    """A call in the older form of providers; a model is shown the call as text."""
     tool_messages: list[Any] = field(default_factory=list)
     metadata: ChatDocMetaData
     attachment: ChatDocAttachment | None = None
@@ -134,19 +134,19 @@ class ChatDocument(Struct, kw_only=True, metaclass=Spelled):
         return f"{meta.sender}{name}{to}:{tool} {self.content}"
 
     def id(self) -> str:
-        """Return the id of its entry; empty until it is on record."""
+        """Return the id of the document's entry; empty until the document is on record."""
         return self.metadata.id
 
     @staticmethod
     def deepcopy(doc: "ChatDocument") -> "ChatDocument":
-        """Return a copy that is not on record; it was made from what the other was made from."""
+        """Return a copy that is not on record; the copy has the same parent as the original."""
         copied = copy.deepcopy(doc)
         copied.metadata.id = ""
         return copied
 
     @staticmethod
     def from_str(text: str) -> "ChatDocument":
-        """Return a document of a person's words. `TO[name]:` at their beginning is an address."""
+        """Return a document of a person's words. `TO[name]:` at the beginning of the text is an address."""
         recipient, content = parse_recipient(text)
         meta = ChatDocMetaData(sender=Entity.USER, recipient=recipient, tainted=True)
         return ChatDocument(content=content, metadata=meta)
@@ -197,7 +197,7 @@ class ChatDocument(Struct, kw_only=True, metaclass=Spelled):
     def to_LLMMessage(  # noqa: N802 - the name that users know
         message: "str | ChatDocument", oai_tools: Sequence[OpenAIToolCall] | None = None
     ) -> list[Message]:
-        """Make the messages that a model reads: one for each call in `oai_tools`, which wait, then what is left."""
+        """Return the messages for a model: a result for each waiting call in `oai_tools`, then the remaining text."""
         if isinstance(message, str):
             message = ChatDocument(content=message, metadata=ChatDocMetaData(sender=Entity.USER))
         pending = {_id(call, n): call.function.name for n, call in enumerate(oai_tools or ())}
@@ -222,20 +222,20 @@ class ChatDocument(Struct, kw_only=True, metaclass=Spelled):
 
     @staticmethod
     def delete_id(id: str) -> None:
-        """Do nothing: a document is entries, no registry holds it, and nothing of a record is deleted."""
+        """Do nothing: there is no registry of documents, and nothing is deleted from a record."""
 
     def pop_tool_ids(self) -> None:
-        """Do nothing: a document keeps no ids of tools but those of the calls that it makes."""
+        """Do nothing: a document has no ids of tools other than those of its own calls."""
 
     def get_json_tools(self) -> list[str]:
-        """Name the tools that the content tries to use, as JSON."""
+        """Return the names of the tools in the JSON objects of the content."""
         names = [(one.value or {}).get("request") for one in objects(self.content)] if "request" in self.content else []
         return [name for name in names if isinstance(name, str)]
 
     get_tool_names = get_json_tools
 
     def log_fields(self) -> LogFields:
-        """Return what the log of a task says of it."""
+        """Return the fields of the document in the log of a task."""
         meta, type_, names = self.metadata, "", list[str]()
         if self.function_call is not None:
             type_, names = "FUNC", [self.function_call.name]
@@ -257,13 +257,13 @@ class ChatDocument(Struct, kw_only=True, metaclass=Spelled):
 def process_tool_results(
     results: str, id2result: Mapping[str, str] | None, tool_calls: Sequence[OpenAIToolCall] | None = None
 ) -> tuple[str, dict[str, str] | None, str | None]:
-    """Pair what came of tools with the calls of a model that wait: each call gets one result.
+    """Pair the results of tools with the waiting calls of a model: each call gets one result.
 
-    Results go by the id of their call. As many that name other calls as there are calls go by their order, since
-    another agent's model has made those ids; else they are text.
+    Results are paired by the ids of their calls. If no id matches, since another agent's model made the ids, and there
+    are as many results as calls, they are paired in order. All other results become text.
 
     Returns:
-        Text, results by id if there are several calls, and the id of the call if it is one.
+        The text, the results by id if there are several calls, and the id of the call if there is only one.
     """
     pending = [_id(call, n) for n, call in enumerate(tool_calls or ())]
     given = dict(id2result or {})
@@ -279,10 +279,10 @@ def process_tool_results(
 
 
 def from_ChatDocument(msg: ChatDocument, output_type: Any) -> Any:  # noqa: N802 - the name that users know
-    """Find a value of a type: in `content_any`, in the text, among the tool messages, in a field of one; else None.
+    """Return a value of a type from `content_any`, the text, the tool messages or their fields, else None.
 
-    A record holds `content_any` as JSON: a struct, a dataclass or a pydantic model is made of that, and last of all of
-    a text that is nothing but JSON.
+    A record holds `content_any` as JSON, of which a struct, a dataclass or a pydantic model is made. If no other value
+    is found, the value is made of a text that is nothing but JSON.
     """
     if msg.content_any is not None and (value := shaped(msg.content_any, output_type)) is not None:
         return value
@@ -301,7 +301,7 @@ def from_ChatDocument(msg: ChatDocument, output_type: Any) -> Any:  # noqa: N802
 
 
 def to_state(doc: ChatDocument) -> dict[str, Any]:
-    """Write a document as JSON values; a value of `content_any` that has no JSON form is left to the record."""
+    """Return a document as JSON values; a `content_any` without a JSON form stays as it is, for the record's codec."""
     state: dict[str, Any] = msgspec.to_builtins(
         msgspec.structs.replace(doc, content_any=None, tool_messages=[], attachment=None)
     )
@@ -314,11 +314,11 @@ def to_state(doc: ChatDocument) -> dict[str, Any]:
 
 
 def from_state(state: Mapping[str, Any], tools: Tools) -> ChatDocument:
-    """Make a document of what `to_state` gave.
+    """Return the document that `to_state` has written.
 
     Raises:
-        BadTool: it holds a message of a tool that is not among `tools`.
-        BadArguments: such a message no longer fits its class.
+        BadTool: the document holds a message whose class is neither in `tools` nor loaded.
+        BadArguments: a message no longer fits its class.
     """
     given = dict(state)
     any_, messages, attached = (given.pop(key, None) for key in ("content_any", "tool_messages", "attachment"))
@@ -334,7 +334,7 @@ def _id(call: OpenAIToolCall, place: int) -> str:
 
 
 def _function(name: str, text: str) -> LLMFunctionCall:
-    """Read a call as a model wrote it; some put the word functions before the name."""
+    """Read a call as a model wrote it; the word `functions` that some models write before the name is removed."""
     name = re.sub(r"^functions[.: ]+(?=.)", "", name.strip())
     try:
         value = json.loads(text, strict=False) if text.strip() else {}
@@ -345,7 +345,7 @@ def _function(name: str, text: str) -> LLMFunctionCall:
 
 
 def _addressee(text: str, tools: Tools) -> tuple[str, str]:
-    """Find for whom a text is, by its beginning or a `recipient` in its JSON, and take the beginning off."""
+    """Return the recipient at the beginning or in the JSON of a text, and the text without the beginning."""
     recipient, rest = parse_recipient(text)
     if not recipient and "recipient" in text:
         values = [found.value for found in objects(text) if found.value]
@@ -355,7 +355,7 @@ def _addressee(text: str, tools: Tools) -> tuple[str, str]:
 
 
 def _results(doc: ChatDocument, pending: list[str]) -> tuple[dict[str, str], str]:
-    """Return a result for each waiting call, and the remaining text: the content, or what replaces it."""
+    """Return a result for each waiting call, and the remaining text."""
     given = dict(doc.oai_tool_id2result or {})
     text = doc.content or ("" if doc.content_any is None else observation_text(plain(doc.content_any)))
     text = text or ("" if given else "\n".join(map(to_json, doc.tool_messages)))
@@ -369,7 +369,7 @@ def _results(doc: ChatDocument, pending: list[str]) -> tuple[dict[str, str], str
 
 
 def _in_json(text: str, type_: Any) -> Any:
-    """Read a text as nothing but JSON of a type."""
+    """Return the value of a type that a text holds as JSON and nothing else; `None` if the text does not fit."""
     try:
         value = msgspec.json.decode(text) if text.lstrip()[:1] in ("{", "[") else None
     except msgspec.DecodeError:
@@ -378,7 +378,7 @@ def _in_json(text: str, type_: Any) -> Any:
 
 
 def _in_text(text: str, type_: type) -> Any:
-    """Read a text as nothing but a value of a type."""
+    """Return the value of a type that a text holds and nothing else; `None` if the text does not fit."""
     text = text.strip() if type_ is not str else text
     number = NUMBER.fullmatch(text)
     if type_ is str:

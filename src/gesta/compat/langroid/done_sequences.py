@@ -1,9 +1,9 @@
-"""A done sequence says by what row of responses a task is done: `T, A` is a tool, then what the agent made of it.
+"""A done sequence is a pattern of responses that ends a task: `T, A` is a tool message, then a response of the agent.
 
-The letters: T a model's message with a tool, `T[name]` with that tool among its tools, L one without, A the agent's,
-U the user's, N a responder that gave nothing, C any text, `C[regex]` a text in which that is found, in any case.
-Words stand for T, A, L, U too. The newest responses must match, one for each letter; responders that gave nothing are
-passed over, but for N. The history of a run is the caller's to give: nothing is kept here.
+The letters: T a model's message with a tool, `T[name]` a message with that tool, L a model's message without a tool,
+A a response of the agent, U of the user, N no response, C any text, `C[regex]` a text that the regex matches somewhere.
+TOOL, AGENT, LLM and USER mean T, A, L and U; case does not matter. The newest responses must match, one for each
+letter; missing responses are skipped, except for N. This module keeps no state: the caller passes the responses.
 """
 
 import enum
@@ -20,7 +20,7 @@ TOKEN = re.compile(r"\s*([A-Za-z_]+)\s*(?:\[(.*)\])?\s*", re.DOTALL)
 
 
 class EventType(enum.StrEnum):
-    """What a response must be."""
+    """The kinds of responses that a sequence can demand."""
 
     TOOL = "tool"
     SPECIFIC_TOOL = "specific_tool"
@@ -46,46 +46,46 @@ WORDS: Mapping[str, EventType] = {
 
 
 class AgentEvent(Struct, frozen=True, kw_only=True):
-    """One letter of a sequence."""
+    """One letter of a sequence, as the response that it demands."""
 
     event_type: EventType
     tool_name: str | None = None
-    """Of a specific tool: its name, or that of its class."""
+    """For a specific tool: its name, or the name of its class."""
     tool_class: Any = None
     content_pattern: str | None = None
-    """Regular expression, searched in any case; None for any text."""
+    """Regular expression that is searched without regard to case; None for any text."""
     responder: str | None = None
-    """Who must have given it: an entity or a task."""
+    """Name of the entity or the task that must have responded; None for any."""
     sender: str | None = None
-    """In whose name: an entity."""
+    """Name of the entity that must be the sender; None for any."""
 
 
 class DoneSequence(Struct, frozen=True, kw_only=True):
-    """A row of events, newest last."""
+    """A sequence of events, newest last."""
 
     events: Sequence[AgentEvent]
     name: str | None = None
 
 
 class Response(Struct, frozen=True, kw_only=True):
-    """What one responder gave, as a sequence sees it."""
+    """One responder's response, with the facts that sequences compare."""
 
     sender: str
-    """`Agent`, `LLM`, `User` or `System`, in any case."""
+    """The sender: `Agent`, `LLM`, `User` or `System`; case does not matter."""
     responder: str = ""
-    """The entity or the task, where that is not the sender."""
+    """Name of the responding entity or task, if it is not the sender."""
     tools: Sequence[str] = ()
-    """Names of the tools that it tries to use, or of their classes, or both."""
+    """Names of the tools in the response, or of their classes, or both."""
     content: str = ""
     none: bool = False
-    """Whether it gave nothing."""
+    """Whether the responder gave no response."""
 
 
 def parse_done_sequence(sequence: str | DoneSequence, tools: Mapping[str, type] | None = None) -> DoneSequence:
-    """Read a sequence; `tools` by their name tell which tool a class is.
+    """Read a sequence; `tools` are the classes of tool messages by the names of their tools.
 
     Raises:
-        ValueError: it is not a sequence. The message says what was found, and where.
+        ValueError: the text is not a sequence. The message shows the part that is wrong.
     """
     if isinstance(sequence, DoneSequence):
         if not sequence.events:
@@ -102,12 +102,12 @@ def parse_done_sequence(sequence: str | DoneSequence, tools: Mapping[str, type] 
 def parse_done_sequences(
     sequences: Iterable[str | DoneSequence] | None, tools: Mapping[str, type] | None = None
 ) -> list[DoneSequence]:
-    """Read several. Raises ValueError."""
+    """Read several sequences; see `parse_done_sequence`. Raises ValueError."""
     return [parse_done_sequence(sequence, tools) for sequence in sequences or ()]
 
 
 def matched(sequences: Iterable[DoneSequence], responses: Sequence[Response]) -> DoneSequence | None:
-    """Return the first sequence that the newest responses match. Cost: what is looked at, from the newest back."""
+    """Return the first sequence that the newest responses match. Cost: the responses that are compared."""
     return next((sequence for sequence in sequences if _matches(sequence.events, responses)), None)
 
 
@@ -123,7 +123,7 @@ def _matches(events: Sequence[AgentEvent], responses: Sequence[Response]) -> boo
 
 
 def _is(event: AgentEvent, response: Response) -> bool:
-    """Return whether a response is an event."""
+    """Return whether a response matches an event."""
     sender, responder = response.sender.lower(), (response.responder or response.sender).lower()
     if (event.sender or sender).lower() != sender or (event.responder or responder).lower() != responder:
         return False
@@ -150,7 +150,7 @@ def _is(event: AgentEvent, response: Response) -> bool:
 
 
 def _tokens(sequence: str) -> list[str]:
-    """Split at commas that lie in no brackets. Raises ValueError."""
+    """Split a sequence at the commas outside of brackets. Raises ValueError if a bracket is not closed."""
     tokens, depth, start, skip = list[str](), 0, 0, False
     for place, letter in enumerate(sequence):
         if skip or (depth and letter == "\\"):

@@ -1,10 +1,10 @@
-"""Who can say something in a task, and how a task can end."""
+"""The entities that can send a message in a task, and the statuses with which a task can end."""
 
 import enum
 
 
 class Entity(enum.StrEnum):
-    """Who can say something; equal to its name in any case."""
+    """An entity that can send a message; an entity is equal to its name, and case does not matter."""
 
     AGENT = "Agent"
     LLM = "LLM"
@@ -44,7 +44,7 @@ class StatusCode(enum.StrEnum):
 
 
 class Role(enum.StrEnum):
-    """In whose name a message stands in a history."""
+    """The role of a message in a history."""
 
     USER = "user"
     SYSTEM = "system"
@@ -54,7 +54,7 @@ class Role(enum.StrEnum):
 
 
 class StreamEventType(enum.StrEnum):
-    """What the words are that a callback hears while a model speaks."""
+    """The kind of the words that a callback receives while a model answers."""
 
     TEXT = "text"
     REASONING = "reasoning"

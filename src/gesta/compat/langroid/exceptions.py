@@ -1,11 +1,11 @@
-"""What Langroid's users catch."""
+"""The exceptions that programs written for Langroid catch."""
 
 from gesta.errors import BadArguments, GestaError
 
 
 class InfiniteLoopException(GestaError):
-    """A task went round in a circle."""
+    """The messages of a task repeat without end."""
 
 
 class XMLException(BadArguments):
-    """A tool message in XML does not fit its class; of what a model wrote, the model is told so instead."""
+    """A tool message in XML that a program parses does not fit its class; a model that wrote it is told the problem."""

@@ -1,7 +1,7 @@
-"""What a class of tool messages tells is read once: its name, its purpose, its schema, and the check of arguments.
+"""Reads the facts of a class of tool messages once: its name, its purpose, its schema, and the check of its arguments.
 
-A struct is read as the signature of a tool is, so both take the same types and say the same of what is wrong; a
-pydantic model says all of it itself, and is not imported here.
+A struct is read like the signature of a tool, so both accept the same types and report problems in the same words. A
+pydantic model provides its own schema and check; this module does not import pydantic.
 """
 
 import copy
@@ -21,26 +21,26 @@ from gesta.function_tool.signature import BOUNDS, MOST, close, read_signature, u
 from gesta.function_tool.tool import Tool
 
 RESERVED = ("request", "purpose")
-"""Fields that are the class's own: no model fills them."""
+"""Fields that the class itself sets: no model fills them."""
 AGAIN = "Correct every field named here and send the whole {name!r} message again."
 
 
 class Facts(Struct, frozen=True, kw_only=True):
-    """What is read of a class once."""
+    """The facts that are read once from a class of tool messages."""
 
     name: str
     purpose: str
     fields: frozenset[str]
-    """What a model may fill."""
+    """Names of the fields that a model may fill."""
     defaults: dict[str, Any]
     schema: dict[str, Any]
     """JSON Schema of an object, complete in itself, without the reserved fields."""
     build: Callable[[Mapping[str, Any]], Any]
-    """Arguments to a message. Raises BadArguments."""
+    """Makes a message of arguments. Raises BadArguments."""
 
 
 def settle_defaults(namespace: dict[str, Any]) -> None:
-    """Make a struct's defaults of what pydantic takes for them: a `Field(...)`, or a value that can be changed."""
+    """Turn defaults that pydantic allows into defaults of a struct: a `Field(...)`, or a mutable value."""
     stated = namespace.get("__annotations__", {})
     for own in [each for each in namespace if type(namespace[each]).__module__.startswith("pydantic.")]:
         _as_struct_field(own, stated, namespace)
@@ -51,7 +51,7 @@ def settle_defaults(namespace: dict[str, Any]) -> None:
 
 
 def _as_struct_field(name: str, stated: dict[str, Any], namespace: dict[str, Any]) -> None:
-    """Turn a `Field(...)` of pydantic's into a field of a struct. Raises BadTool for what a struct does not have."""
+    """Turn a `Field(...)` of pydantic into a field of a struct. Raises BadTool for pydantic's other declarations."""
     info = namespace.pop(name)
     if name not in stated or not hasattr(info, "is_required"):
         wanted = "write the tool as a pydantic model with `request` and `purpose`"
@@ -68,7 +68,7 @@ def _as_struct_field(name: str, stated: dict[str, Any], namespace: dict[str, Any
 
 
 def facts_of(cls: type) -> Facts:
-    """Read a class, once. Raises BadTool if it can not be told to a model."""
+    """Return the facts of a class, which are read once. Raises BadTool if no schema can be made for a model."""
     found = cls.__dict__.get("_facts")
     if not isinstance(found, Facts):
         found = _struct_facts(cls) if issubclass(cls, Struct) else _model_facts(cls)
@@ -119,7 +119,7 @@ def _struct_facts(cls: type[Struct]) -> Facts:
 
 
 def _model_facts(cls: Any) -> Facts:
-    """Read a pydantic model, by what it says of itself."""
+    """Return the facts of a pydantic model, from its own schema and fields."""
     own: Mapping[str, Any] = cls.model_fields
     defaults = {
         key: field.get_default(call_default_factory=True) for key, field in own.items() if not field.is_required()
@@ -154,7 +154,7 @@ def _model_facts(cls: Any) -> Facts:
 
 
 def _own(args: Mapping[str, Any], names: Any) -> dict[str, Any]:
-    """Leave out what is not for the tool; a call that copies the form of the schema has its fields in `properties`."""
+    """Return the arguments for the tool itself; a call that copies the schema's form has them in `properties`."""
     inner = args.get("properties")
     if isinstance(inner, Mapping) and not {"properties", *args} & {*names}:
         args = inner
@@ -162,7 +162,7 @@ def _own(args: Mapping[str, Any], names: Any) -> dict[str, Any]:
 
 
 def _pin(part: dict[str, Any]) -> None:
-    """Fix the name of a tool inside a tool in its schema, and remove its purpose."""
+    """Change the schema of a message inside a message: require `request` with the tool's name, remove `purpose`."""
     properties = part.get("properties", {})
     if {"request", "purpose"} <= properties.keys() and isinstance(properties["request"].get("default"), str):
         del properties["purpose"]
@@ -171,7 +171,7 @@ def _pin(part: dict[str, Any]) -> None:
 
 
 def shaped(value: Any, type_: Any) -> Any:
-    """Return a value that is of a type, or what its JSON form makes of one; `None` if it is neither."""
+    """Return a value that is of a type, or the value of the type that its JSON form makes; else `None`."""
     if fits(value, type_):
         return value
     if not isinstance(value, Mapping | list) or not (get_origin(type_) or isinstance(type_, type)):
@@ -185,7 +185,7 @@ def shaped(value: Any, type_: Any) -> Any:
 
 
 def fits(value: Any, type_: Any) -> bool:
-    """Return whether a value is of a type, down to what containers hold. Nothing is converted: True is no number."""
+    """Return whether a value is of a type, with all elements of containers. Nothing is converted: True is no number."""
     origin, args = get_origin(type_), get_args(type_)
     if type_ is Any or type_ is object:
         return True

@@ -1,8 +1,8 @@
-"""The history of a chat agent is what its model would be shown now: it is read from the record, and changed by it.
+"""The history of a chat agent is the list of messages that its model would be shown now, as the record holds them.
 
-What changes it writes a `compaction`, which hides messages, and where one is replaced, an entry that stands in its
-place. Nothing is deleted. A call and its results are hidden together, so that no history is left that a provider
-would refuse.
+A change of the history writes a `compaction`, which hides messages, and an entry for a message that replaces another.
+Nothing is deleted. A call and its results are hidden together, so that a provider does not refuse the rest of the
+history.
 """
 
 import math
@@ -36,19 +36,19 @@ T = TypeVar("T")
 
 
 class Whole(Unasked):
-    """Keeps messages as they are, where a model would encode them."""
+    """Stands in for a model; its `encode` returns each message unchanged."""
 
     def encode(self, message: Message) -> bytes:
-        """Keep it."""
+        """Return the message itself."""
         return cast("bytes", message)
 
 
 class Histories(Working):
-    """A chat agent's history."""
+    """Reads and changes the history of a chat agent."""
 
     @property
     def task_messages(self) -> list[Message]:
-        """What every conversation begins with: the system message, and the user message if there is one."""
+        """The first messages of each conversation: the system message, and the user message if there is one."""
         agent = self._context.agent if self._context is not None else self.home.record.turns.bind(self.describe())
         header = agent.formats().dress(agent.header())
         messages = [Message(role="system", text=str((header.meta or {}).get("instructions", "")))]
@@ -58,7 +58,7 @@ class Histories(Working):
 
     @property
     def message_history(self) -> list[LLMMessage]:
-        """What the model was shown and what it said, the system message first."""
+        """The messages that the model was shown and its answers, with the system message first."""
         if self._context is None:
             return self.home.end_now(self.message_history_async(), "message_history_async")
         return self.wait_for(self.message_history_async, "message_history_async")
@@ -68,7 +68,7 @@ class Histories(Working):
         self.wait_for(lambda: self._replace_history(messages), "clear_history_async")
 
     async def _replace_history(self, messages: Sequence[Message]) -> None:
-        """Hide all that was said, and write messages in its place; a first system message becomes the agent's own."""
+        """Hide the history, and write messages in its place; a first system message becomes the agent's own."""
         if messages and messages[0].role == "system":
             self.config.system_message, messages = messages[0].text, messages[1:]
         await self.clear_history_async(1)
@@ -78,11 +78,11 @@ class Histories(Working):
                 self.put(context, message, calls)
 
     async def message_history_async(self) -> list[LLMMessage]:
-        """Read the history, without results that the model was not asked with yet. Cost: the whole run."""
+        """Return the history, without results that no request has shown the model yet. Cost: the whole run."""
         return [*map(LLMMessage.of, [self.task_messages[0], *(await self._history())[0]])]
 
     async def _history(self) -> tuple[list[Message], list[Message]]:
-        """Read what the model was shown and what it said, and what it is to be shown beside."""
+        """Return two lists: messages that the model was shown or wrote, and messages that it is shown next."""
         if self._context is not None:
             await self._context.live.log.durable()
             live = self._context.live.log
@@ -92,7 +92,7 @@ class Histories(Working):
         return self._split(turns.bind(self.describe()), await read(self.home.record.store, run))
 
     def _split(self, agent: Agent, entries: Sequence[Entry]) -> tuple[list[Message], list[Message]]:
-        """Part the results of the model's last calls, and an answer that was not its own, from what came before."""
+        """Return the messages of entries in two lists: those shown until now, and results or answers not yet shown."""
         shown, by_seq = _formatted(agent, entries), {entry.seq: entry for entry in entries}
         sources = {seq for message in shown for seq in message.sources if seq in by_seq}
         answered = any(by_seq[seq].kind == Kind.ChatCompletion for seq in sources)
@@ -106,11 +106,11 @@ class Histories(Working):
         return shown[:kept], shown[kept:]
 
     def init_message_history(self) -> None:
-        """Begin anew: hide all that was said."""
+        """Hide the whole history."""
         self.wait_for(lambda: self.clear_history_async(1), "clear_history_async")
 
     def clear_history(self, start: int = -2, end: int = -1) -> None:
-        """Hide messages from `start` to `end`, both included; a negative start counts from the end. Never the first."""
+        """Hide messages from `start` to `end` inclusive, but never the first; negative numbers count from the end."""
         self.wait_for(lambda: self.clear_history_async(start, end), "clear_history_async")
 
     async def clear_history_async(self, start: int = -2, end: int = -1) -> None:
@@ -129,17 +129,17 @@ class Histories(Working):
                 self._write(context, CompactionContent(from_seq=min(seqs), to_seq=max(seqs)))
 
     def update_history(self, message: str, response: str) -> None:
-        """Add a message and its answer."""
+        """Add a message and its answer to the history."""
         self.wait_for(lambda: self.update_history_async(message, response), "update_history_async")
 
     async def update_history_async(self, message: str, response: str) -> None:
-        """Add a message and its answer."""
+        """Add a message and its answer to the history."""
         async with self.working() as context:
             said = self._write(context, UserContent(value=message, history=True))
             self._write(context, AssistantContent(value=response, history=True), said.seq)
 
     def update_last_message(self, message: str, role: str = Role.USER) -> None:
-        """Replace the last message of a role, as when a long prompt is to be remembered by its question."""
+        """Replace the last message of a role, such as a long prompt by the question in it."""
         self.wait_for(lambda: self.update_last_message_async(message, role), "update_last_message_async")
 
     async def update_last_message_async(self, message: str, role: str = Role.USER) -> None:
@@ -155,7 +155,7 @@ class Histories(Working):
             self._write(context, made.get(role, SystemContent(value=message, history=True)), hidden.seq)
 
     def delete_last_message(self, role: str = "user") -> None:
-        """Hide the last message of a role; a call or a result in it is hidden with what belongs to it."""
+        """Hide the last message of a role; calls are hidden together with their results."""
         self.wait_for(lambda: self.delete_last_message_async(role), "delete_last_message_async")
 
     async def delete_last_message_async(self, role: str = "user") -> None:
@@ -164,7 +164,7 @@ class Histories(Working):
             await self._hide_last(context, role)
 
     async def _hide_last(self, context: RunContext, role: str) -> Entry | None:
-        """Write that the last message of a role is hidden; return None where there is none."""
+        """Hide the last message of a role; return the entry that hides the message, or None if there is no message."""
         history, fresh = await self._history()
         found = [one for one in history if one.role == role and one.sources]
         if not found:
@@ -183,30 +183,30 @@ class Histories(Working):
         return places[n - 1] if 0 < n <= len(places) else -1
 
     def set_system_message(self, msg: str) -> None:
-        """Replace the system message; the next request has a header of its own."""
+        """Replace the system message; the next request has a new header."""
         self.config.system_message = msg
 
     def set_user_message(self, msg: str) -> None:
-        """Replace the message with which a conversation begins."""
+        """Replace the user message, with which a conversation begins."""
         self.config.user_message = msg
 
     def augment_system_message(self, message: str) -> None:
-        """Add to the system message; the next request has a header of its own."""
+        """Add a text to the system message; the next request has a new header."""
         self.config.system_message += f"\n\n{message}"
 
     def message_history_str(self, i: int | None = None) -> str:
-        """Write the history, the message at place `i`, or for a negative `i` the last ones."""
+        """Return the history as text, the message at place `i`, or the last messages for a negative `i`."""
         history = self.message_history
         shown = history if i is None else history[i:] if i < 0 else history[i : i + 1]
         return "\n".join(f"{one.role}: {one.text}{_calls(one)}" for one in shown)
 
     def chat_num_tokens(self, messages: Sequence[Message] | None = None) -> int:
-        """Estimate the tokens of messages, by default of the history: their bytes divided by four, and four each."""
+        """Return the estimated tokens of messages, by default of the history: bytes divided by 4, and 4 per message."""
         history = self.message_history if messages is None else messages
         return sum(4 + math.ceil(len((one.text + _calls(one)).encode()) / BYTES_A_TOKEN) for one in history)
 
     def json_format_rules(self) -> str:
-        """Return how to write the tools that the model may use, as JSON in its text."""
+        """Return instructions to write calls of the usable tools as JSON in the model's text."""
         usable = [cls for name, cls in self.llm_tools_map.items() if name in self.llm_tools_usable]
         if not usable:
             return ""
@@ -214,23 +214,23 @@ class Histories(Working):
         return ToolForm.json_group_instructions().replace("{json_instructions}", told)
 
     def tool_instructions(self) -> str:
-        """Return what else the model should know of its tools."""
+        """Return the tools' own instructions for the model."""
         usable = [cls for name, cls in self.llm_tools_map.items() if name in self.llm_tools_usable]
         told = [f"{facts_of(cls).name}: {cls.instructions()}" for cls in usable if cls.instructions()]
         return "\n".join(told)
 
     def sample_multi_round_dialog(self) -> str:
-        """Write a dialogue in which two of the tools are used."""
+        """Return a dialogue with examples of at most two of the tools."""
         usable = [cls for name, cls in self.llm_tools_map.items() if name in self.llm_tools_usable]
         pairs = [(cls.usage_examples(random=True), facts_of(cls).name) for cls in usable[:2]]
         return "\n\n".join(f"Assistant: {example}\nUser: Result from {name}" for example, name in pairs)
 
     def wait_for(self, work: Callable[[], Awaitable[T]], twin: str) -> T:
-        """Do asynchronous work in an event loop of its own, or in that of the run it is at work in."""
+        """Run asynchronous work in a new event loop, or in the event loop of the run that the agent works in."""
         return self.home.wait_for(work, twin, self._context.token if self._context is not None else None)
 
     async def _shown(self, context: RunContext) -> list[Message]:
-        """Read what the model would be shown now, without the system message."""
+        """Return the messages that the model would be shown now, without the system message."""
         await context.live.log.durable()
         store, run = self.home.record.store, context.live.log.run
         if context.verbs is not None:
@@ -238,7 +238,7 @@ class Histories(Working):
         return _formatted(context.agent, await read(store, run))
 
     def put(self, context: RunContext, message: Message, calls: dict[str, int]) -> None:
-        """Write a message of another history; `calls` are the seqs of those made so far, by their ids."""
+        """Write a message of another history; `calls` are the seqs of the calls written so far, by the calls' ids."""
         text = message.text
         match message.role:
             case "user":
@@ -262,7 +262,7 @@ class Histories(Working):
 
 
 def _formatted(agent: Agent, entries: Sequence[Entry]) -> list[Message]:
-    """Return the messages that a model would be shown of entries."""
+    """Return the messages that a model would be shown for entries."""
     prompt = Prompt(agent.formats(), Whole())
     for entry in entries:
         prompt.add(entry)
@@ -271,7 +271,7 @@ def _formatted(agent: Agent, entries: Sequence[Entry]) -> list[Message]:
 
 
 def _unseen(entry: Entry, entries: Mapping[int, Entry]) -> bool:
-    """Return whether an entry is the result of a call that the model made, that call, or an answer of its task."""
+    """Return whether an entry is a call of the model, the result of such a call, or an answer of a task."""
     match entry.content:
         case AssistantContent(history=given):
             return not given

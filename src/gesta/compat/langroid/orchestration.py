@@ -121,7 +121,7 @@ class ResultTool(Loose, Steers, ToolMessage, metaclass=Open):
 
 
 class FinalResultTool(ResultTool):
-    """Ends the task and all tasks above it, with this message as their result."""
+    """Ends the task and all tasks above it, with this message as the result; a subclass may allow models to use it."""
 
     _effect: ClassVar[Effect] = Effect(ends="all", gives="itself")
     _allow_llm_use: bool = False
@@ -130,7 +130,7 @@ class FinalResultTool(ResultTool):
 
 
 class PassTool(Steers, ToolMessage):
-    """Passes the message that waits for an answer on, unchanged, to another responder."""
+    """Passes on the message that waits for an answer, unchanged, to another responder."""
 
     _effect: ClassVar[Effect] = Effect(gives="pending")
     request: str = "pass_tool"
@@ -146,7 +146,7 @@ class DonePassTool(Steers, ToolMessage):
 
 
 class ForwardTool(Steers, ToolMessage):
-    """Passes the message that waits for an answer on, unchanged, to a named agent."""
+    """Passes on the message that waits for an answer, unchanged, to a named agent."""
 
     _effect: ClassVar[Effect] = Effect(gives="pending", to="agent")
     request: str = "forward_tool"

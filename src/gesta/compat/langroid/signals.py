@@ -1,10 +1,10 @@
 """Reads the signals in a text: exact words by which a text steers a task.
 
-A signal counts only if it is the whole text, or the first or last word of the text. So "ABANDONED" and "I am not DONE
-yet" hold no signal; "DONE: 42", "The answer is 42. DONE" and "I am not DONE" do. A word in lower case is no signal.
-An address counts at the beginning of a word, and the last of several addresses counts. The text after the address is
-sent, or the text before it if nothing follows. The rest of a text does not change. Results of tools are data, so they
-should not be read for signals.
+DONE and __PASS__ count only as the whole text, or as its first or last word; DO-NOT-KNOW must be the whole text. So
+"I am not DONE yet" holds no signal; "DONE: 42", "The answer is 42. DONE" and "I am not DONE" do. Words in lower case
+are no signals. An address counts at the beginning of a word, and the last of several addresses counts. The text after
+the address is sent, or the text before it if nothing follows. The rest of a text does not change. Results of tools are
+data, so they should not be read for signals.
 """
 
 import re

@@ -1,7 +1,7 @@
-"""One step of a task: who can answer the message that waits is asked in turn, until somebody's answer is valid.
+"""One step of a task: the responders are asked in turn for an answer to the waiting message, until an answer is valid.
 
-An answer is a workflow step on record, named by the step of the task and by who answered. So a step that was broken off
-goes on with the one who was being asked, also in code that has changed since.
+Each answer is a workflow step on record, named by the number of the task's step and by the responder. So an interrupted
+step goes on with the responder that was being asked, even if the code has changed since.
 """
 
 from collections.abc import Mapping
@@ -40,14 +40,14 @@ from gesta.state.steps import WorkflowStep
 from gesta.workflow.verbs import Verbs
 
 ENDED = "no result of "
-"""Begins the name of a note: the result of a call of a turn before, which nobody carried out."""
+"""The beginning of the name of a note, which holds the result of an earlier turn's call that never ran."""
 
 
 class Steps(TaskRules, eq=False):
     """A task that can take a step."""
 
     async def step_async(self) -> None:
-        """Ask who can answer in turn, until an answer is valid."""
+        """Run one step: ask the responders that can answer in turn, until an answer is valid."""
         self.steps += 1
         self.is_done, tried = False, self.human_tried
         no_answer = spare = None
@@ -96,11 +96,11 @@ class Steps(TaskRules, eq=False):
             self.n_stalled_steps = max(self.n_stalled_steps, self.max_stalled_steps)
 
     def _is_spare(self, result: ChatDocument, r: Responder) -> bool:
-        """Return whether an answer is plain words of a sub-task, which count if no other responder has an answer."""
+        """Return whether an answer is of a stalled sub-task; it is accepted only if no other answer is valid."""
         return not self.is_done and r not in OWN and fills(result) and result.metadata.status is StatusCode.STALLED
 
     async def _response(self, r: Responder) -> ChatDocument | None:
-        """Return the answer of one responder. It is a workflow step: what is on record of it is not done again."""
+        """Return the answer of one responder, which is a workflow step; its recorded entries are not made again."""
         name = f"{self.steps}. {r if r in OWN else r.name}"
         if r not in OWN:
             return await self._sub_response(r, name)
@@ -136,7 +136,7 @@ class Steps(TaskRules, eq=False):
         return doc
 
     async def _sub_response(self, sub: Any, name: str) -> ChatDocument | None:
-        """Return the answer of a sub-task, in a run of its own that goes on."""
+        """Return the answer of a sub-task; all its answers are turns of one child run."""
         pending = self.pending_message or self.chat.create_user_response("")
         if len(pending.metadata.calls) > 1 and not self.config.allow_subtask_multi_oai_tools:
             names = [facts_of(type(each)).name for each in pending.tool_messages]
@@ -168,7 +168,7 @@ class Steps(TaskRules, eq=False):
         return doc
 
     def _leave_behind(self, verbs: Verbs) -> None:
-        """End the calls of earlier turns that nobody can answer any more, and hide those turns if all begins anew."""
+        """End the calls of earlier turns that can get no result any more; hide those turns if the task starts anew."""
         state, handled = verbs.live.state, self.chat.llm_tools_handled
         assert state.turn is not None
         begin = state.turn.begin
@@ -182,7 +182,7 @@ class Steps(TaskRules, eq=False):
             verbs.note("restart, calls", CompactionContent(from_seq=min(ended), to_seq=max(ended)))
 
     def _erase(self, verbs: Verbs, result: ChatDocument) -> None:
-        """Hide what was said between the question and the result, which stays, in its own words or as an answer."""
+        """Hide the messages between the question and the result; the result stays, or is written as an answer."""
         live, last = verbs.live, self.pending_message
         key = id_of(last.metadata.id) if last is not None else None
         said = last is not None and last.metadata.sender == Entity.LLM and not last.metadata.calls
@@ -193,11 +193,11 @@ class Steps(TaskRules, eq=False):
             verbs.keep("kept", content, [hidden.seq, *verbs.sources])
 
     def _interpret(self, doc: ChatDocument) -> None:
-        """Do what a message that steers the task says."""
+        """Change a document in which a message steers the task, as that message demands."""
         steer(doc, self.trail)
 
     def _hand_on(self, doc: ChatDocument, live: LiveRun) -> None:
-        """Add the calls that sub-tasks handle to an answer of the agent, beside those that it handled itself."""
+        """Add the calls that only sub-tasks handle to an answer of the agent, which has handled the other calls."""
         theirs = {name for sub in self.sub_tasks for name in sub.chat.llm_tools_handled} - self.chat.llm_tools_handled
         asked = self.pending_message.metadata.calls if self.pending_message is not None else []
         for call in list(live.state.calls.values()):
@@ -207,7 +207,7 @@ class Steps(TaskRules, eq=False):
                 doc.metadata.tools_from_agent = True
 
     async def _accept(self, r: Responder, result: ChatDocument | None) -> None:
-        """Make an answer the message that waits."""
+        """Make an answer the message that waits for the next answer."""
         assert result is not None
         routing = self._routing(result)
         if routing.recipient:
@@ -229,7 +229,7 @@ class Steps(TaskRules, eq=False):
         self.said.append((r == Entity.USER or result.metadata.status == StatusCode.DONE, str(result)))
 
     def _remember(self, r: Responder, result: ChatDocument | None) -> None:
-        """Keep what done sequences look at."""
+        """Add a response to the responses that done sequences are compared with."""
         doc = result
         tools = [facts_of(type(each)).name for each in doc.tool_messages] if doc is not None else []
         tools += [type(each).__name__ for each in doc.tool_messages] if doc is not None else []
@@ -266,7 +266,7 @@ class Steps(TaskRules, eq=False):
         return pending is None or bool(sub.chat.can_respond(pending))
 
     def _idle(self) -> bool:
-        """Return whether the agent's own methods have nothing to do with the message that waits."""
+        """Return whether the agent's own methods have nothing to do for the message that waits for an answer."""
         chat = self.chat
         methods = ("agent_response", "handle_message", "entity_responders")
         if overrides(
@@ -284,7 +284,7 @@ class Steps(TaskRules, eq=False):
 
 
 def slim(doc: ChatDocument, live: LiveRun, step: WorkflowStep) -> dict[str, Any]:
-    """Write a document for the record: without what is empty, and without text that stands in its own entry."""
+    """Return a document as JSON values for the record, without empty fields and without the text of its own entry."""
     live.absorb()
     state = {**short(doc), "content": doc.content}
     if doc.content == _own_text(doc.metadata.id, step):
@@ -293,7 +293,7 @@ def slim(doc: ChatDocument, live: LiveRun, step: WorkflowStep) -> dict[str, Any]
 
 
 def short(doc: ChatDocument) -> dict[str, Any]:
-    """Write a document for the record, without what is empty."""
+    """Return a document as JSON values for the record, without empty fields."""
     state = to_state(doc)
     if doc.oai_tool_choice == "auto":
         del state["oai_tool_choice"]
@@ -305,7 +305,7 @@ def _filled(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def whole(state: Mapping[str, Any], step: WorkflowStep, tools: Mapping[str, type[ToolForm]]) -> ChatDocument:
-    """Make a document of what `slim` wrote."""
+    """Return the document that `slim` has written."""
     own = _own_text(str(state.get("metadata", {}).get("id", "")), step)
     return from_state({"content": own, **state}, tools)
 

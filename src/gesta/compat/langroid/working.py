@@ -1,7 +1,7 @@
-"""A chat agent is a handle: it is put to work in a live run, where all that it does is written.
+"""A chat agent is a handle: it works in a live run, in which all its messages and calls are written.
 
-A task puts it there for each response. Used by itself it takes a live run of its own, in its record and session,
-for as long as one call lasts; so two handles on one run agree, and nothing of a conversation is kept but entries.
+A task provides the live run for each response. Without a task, the agent opens a live run in its own record and session
+for each call. So two handles on one run see the same history: the conversation is kept in entries alone.
 """
 
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -33,11 +33,11 @@ from gesta.workflow.step import Stopped
 from gesta.workflow.verbs import Verbs
 
 BY_HAND = "by hand"
-"""Key of a turn that an agent takes by itself; it stays open until a task begins one of its own."""
+"""The key of a turn that an agent opens without a task; this turn stays open until a task begins a turn in the run."""
 
 
 class RunContext:
-    """A place in a live run."""
+    """The live run in which an agent works, and the settings that hold there."""
 
     def __init__(
         self,
@@ -49,21 +49,21 @@ class RunContext:
     ) -> None:
         self.live = live
         self.agent = agent
-        """What it is bound to there."""
+        """The description of the agent in this run."""
         self.config = config
-        """The settings that hold there."""
+        """The settings of the agent in this run."""
         self.interactive: bool | None = None
-        """Whether a person is asked; None where the agent says it."""
+        """Whether a person is asked; None to use `interactive` of the agent."""
         self.default_human_response: str | None = None
         self.trail: Sequence[ChatDocument] = ()
         """The messages that waited for an answer in the task, newest last."""
         self.verbs = verbs
         self.handling = False
-        """Whether tools are at work, which may ask the model of their agent something."""
+        """Whether tools are running; a tool may ask the model of its agent."""
         self.token = current_token()
-        """The event loop of the run, for the synchronous methods of an agent that is called in a thread."""
+        """The token of the run's event loop, for synchronous methods of the agent that are called in a thread."""
         self.done = list(done)
-        """What the response that is being made has on record already."""
+        """The entries that the current response has on record already."""
 
 
 def _is_xml(cls: type) -> bool:
@@ -71,12 +71,12 @@ def _is_xml(cls: type) -> bool:
 
 
 async def nobody(_verbs: Any, _text: str) -> str:
-    """Stand for the program of an agent that has no model; it is never played."""
+    """Raise GestaError: this is the program of an agent without a model, and never runs."""
     raise GestaError("This agent has no model. Write llm=... in its config.")
 
 
 class Working(Toolset):
-    """An agent's settings, its tools, and where it works."""
+    """The settings of an agent, its tools, and the run in which it works."""
 
     def __init__(
         self, config: ChatAgentConfig | None = None, *, record: Record | str | None = None, session: str = ""
@@ -93,21 +93,21 @@ class Working(Toolset):
                     self.enable_message(cls, use=False)
 
     def trail(self) -> Sequence[ChatDocument]:
-        """Return the messages that waited for an answer in the task that it is in, newest last."""
+        """Return the messages that waited for an answer in the agent's task, newest last."""
         return self._context.trail if self._context is not None else ()
 
     @property
     def settings(self) -> ChatAgentConfig:
-        """The settings that hold where it is at work."""
+        """The settings of the agent in its current run."""
         return self._context.config if self._context is not None else self.config
 
     @property
     def name(self) -> str:
-        """Name of the agent, or of the task that it is in."""
+        """The name of the agent, or of the task in which it works."""
         return self.settings.name
 
     def describe(self, config: ChatAgentConfig | None = None, program: Program | None = None) -> Described:
-        """Return the frozen description that settings make, by default its own."""
+        """Return the frozen description of the agent with these settings, by default with its own."""
         config = config or self.config
         llm, settings, wanted, price = config.llm, config.settings, config.output_format, None
         if isinstance(llm, LLMConfig):
@@ -133,7 +133,7 @@ class Working(Toolset):
 
     @contextmanager
     def at(self, context: RunContext) -> Iterator[None]:
-        """Work in a live run until the block is left. Raises GestaError where it is at work in another run."""
+        """Set the live run in which the agent works during the block. Raises GestaError if it works in another run."""
         before, opened = self._context, context.live.state.opened
         if (
             before is not None
@@ -148,12 +148,12 @@ class Working(Toolset):
             self._context = before
 
     def leave(self) -> None:
-        """Be at work nowhere."""
+        """Remove the live run in which the agent works."""
         self._context = None
 
     @asynccontextmanager
     async def working(self) -> AsyncIterator[RunContext]:
-        """Yield the context that a task gave, or a context in a run of its own, in a turn that stays open."""
+        """Yield the context from a task, or a context in the agent's own run, in a turn that stays open."""
         if self._context is not None:
             yield self._context
             return
@@ -173,7 +173,7 @@ class Working(Toolset):
 
 
 async def end_by_hand(record: Record, run: str, agent: Agent) -> None:
-    """End the turn that an agent took by itself, if it is open: a task goes on in its run."""
+    """End the turn that an agent opened without a task, if it is open, so that a task can begin a turn in the run."""
     async with record.turns.held(run, agent, TurnCaller(None, Stop())) as live:
         turn = live.state.turn
         if turn is not None and turn.reason is None and turn.key == BY_HAND:
@@ -183,7 +183,7 @@ async def end_by_hand(record: Record, run: str, agent: Agent) -> None:
 
 
 def leave(context: RunContext, move: Wait | Finish) -> BaseException:
-    """Return what is raised when the run waits for somebody, or must end."""
+    """Return the exception to raise when the run waits for a person or an event, or must end."""
     if context.verbs is not None:
         return context.verbs.wait(move.what) if isinstance(move, Wait) else Stopped(move)
     assert context.live.state.turn is not None

@@ -1,7 +1,7 @@
-"""A tool message that a model writes as XML: code and other long texts stand in it as they are, without escapes.
+"""A tool message that a model writes as XML, in which code and other long texts need no escapes.
 
-Only elements and character data are read: no entities but the five of XML, no attributes, no declarations. An element
-whose name begins with an underscore is passed over. The last message may lack its closing tag.
+The reader knows elements, character data and the entities of HTML, but no attributes and no declarations. An element
+whose name begins with an underscore is skipped. The last message may lack its closing tag.
 """
 
 import json
@@ -23,30 +23,30 @@ ITEM = "item"
 
 
 class XMLToolMessage(ToolMessage):
-    """A message in XML: `<tool>` with a `<request>` and an element for each field."""
+    """A tool message in XML: `<tool>` with a `<request>` and an element for each field."""
 
     _root: ClassVar[str] = "tool"
 
     @classmethod
     def find_candidates(cls, text: str) -> list[str]:
-        """Return the parts of a text that begin as a message does."""
+        """Return the parts of a text that begin with the tag of a message."""
         return [text[start:end] for start, end in cls._places(text)]
 
     @classmethod
     def calls_in(cls, text: str) -> list[tuple[dict[str, Any], int, int]]:
-        """Return the calls in a text, each with where it begins and ends; one without a `request` is no call."""
+        """Return the calls in a text, each with its start and its end; a message without a `request` is no call."""
         read = [(cls._read(text[start:end]), start, end) for start, end in cls._places(text)]
         return [(args, start, end) for args, start, end in read if args.get("request")]
 
     @classmethod
     def extract_field_values(cls, formatted_string: str) -> dict[str, Any] | None:
-        """Return the values of the fields as they are written; `None` if the text is no message of this tool."""
+        """Return the fields as they are written in the first call; `None` if that is no call of this tool."""
         found = cls.calls_in(formatted_string)
         return found[0][0] if found and found[0][0]["request"] == cls.name() else None
 
     @classmethod
     def parse(cls, formatted_string: str) -> Self | None:
-        """Make the message that a text holds; `None` if it holds none of this tool. Raises XMLException."""
+        """Return the message in a text; `None` if the first call is not of this tool. Raises XMLException."""
         values = cls.extract_field_values(formatted_string)
         try:
             return None if values is None else cls.model_validate(cls.arguments_read(values))
@@ -55,13 +55,13 @@ class XMLToolMessage(ToolMessage):
 
     @classmethod
     def arguments_read(cls, args: Mapping[str, Any]) -> dict[str, Any]:
-        """Return arguments as what their fields hold; in XML each is a text, or elements."""
+        """Return arguments as values of their fields; in XML, each argument is a text or a list of elements."""
         properties, defs = facts_of(cls).schema["properties"], facts_of(cls).schema.get("$defs", {})
         return {name: _typed(value, properties.get(name, {}), defs) for name, value in args.items()}
 
     @classmethod
     def format_instructions(cls, tool: bool = False) -> str:  # noqa: FBT001, FBT002 - the name that users know
-        """Return instructions for a model."""
+        """Return instructions for a model, with each field as an XML element."""
         del tool
         schema = facts_of(cls).schema
         fields = "\n".join(f"  <{name}>{json.dumps(each)}</{name}>" for name, each in schema["properties"].items())
@@ -71,11 +71,11 @@ class XMLToolMessage(ToolMessage):
 
     @classmethod
     def json_instructions(cls, tool: bool = False) -> str:  # noqa: FBT001, FBT002 - the name that users know
-        """Return instructions for a model, which are of XML."""
+        """Return the same as `format_instructions`: instructions in XML."""
         return cls.format_instructions(tool)
 
     def format_example(self) -> str:
-        """Write it as a model would send it."""
+        """Return the message in XML, as a model would send it."""
         properties = facts_of(type(self)).schema["properties"]
         every = {"request": self.name()} | arguments_of(self)
         lines = [f"  {_written(name, value, properties.get(name, {}))}" for name, value in every.items()]
@@ -83,7 +83,7 @@ class XMLToolMessage(ToolMessage):
 
     @classmethod
     def _places(cls, text: str) -> Iterator[tuple[int, int]]:
-        """Find where messages begin and end."""
+        """Yield the start and the end of each message in a text."""
         opening, closing = f"<{cls._root}>", f"</{cls._root}>"
         text = DATA.sub(lambda found: " " * len(found[0]), text)
         start = text.find(opening)
@@ -98,14 +98,14 @@ class XMLToolMessage(ToolMessage):
 
     @classmethod
     def _read(cls, text: str) -> dict[str, Any]:
-        """Read one message: its fields by their names, as they are written."""
+        """Return the fields of one message as they are written, by their names."""
         inside = _elements(text)
         found = inside[0][1] if inside and inside[0][0] == cls._root else inside
         return {name: value for name, value in found if not name.startswith("_")} if isinstance(found, list) else {}
 
 
 def _elements(text: str) -> list[tuple[str, Any]]:
-    """Read the elements of a text; what is not closed ends with what it stands in."""
+    """Return the elements of a text; an element without a closing tag ends with the element around it."""
     top: list[tuple[str, Any]] = []
     stack: list[tuple[str, list[tuple[str, Any]]]] = [("", top)]
     at, words = 0, [""]
@@ -136,7 +136,7 @@ def _close(stack: list[tuple[str, list[tuple[str, Any]]]], words: list[str]) -> 
 
 
 def _typed(value: Any, schema: Mapping[str, Any], defs: Mapping[str, Any]) -> Any:
-    """Read what is written in an element as what its field holds."""
+    """Return the content of an element as a value of its field."""
     schema = defs.get(str(schema.get("$ref", "")).removeprefix("#/$defs/"), schema)
     forms = [schema, *schema.get("anyOf", ())]
     types = {each.get("type") for each in forms}
@@ -155,7 +155,7 @@ def _typed(value: Any, schema: Mapping[str, Any], defs: Mapping[str, Any]) -> An
 
 
 def _written(name: str, value: Any, schema: Mapping[str, Any]) -> str:
-    """Write a field as an element; a text that is to stand as it is becomes character data."""
+    """Return a field as an element; a verbatim text becomes a CDATA section."""
     if isinstance(value, list):
         return f"<{name}>{''.join(_written(ITEM, each, {}) for each in value)}</{name}>"
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""Names of `langroid.language_models.base`: a message and a reply are Gesta's own, and a config leads to a model."""
+"""Names of `langroid.language_models.base`. Messages and replies are Gesta's own; a config makes a model."""
 
 from typing import Any
 
@@ -28,7 +28,7 @@ __all__ = [
 
 
 class LLMMessage(Message, frozen=True, kw_only=True):
-    """A message of a history, also under the names that Langroid's users know."""
+    """A message of a history, whose fields also have Langroid's names."""
 
     content: str | None = None
     """The same as `text`."""
@@ -36,7 +36,7 @@ class LLMMessage(Message, frozen=True, kw_only=True):
     """The same as `call_id`."""
 
     def __post_init__(self) -> None:
-        """Fill what is named twice."""
+        """Set `text` and `content` to the same value, and `call_id` and `tool_call_id` too."""
         for own, theirs in (("text", "content"), ("call_id", "tool_call_id")):
             value = getattr(self, theirs) or getattr(self, own)
             msgspec.structs.force_setattr(self, own, value)
@@ -44,18 +44,18 @@ class LLMMessage(Message, frozen=True, kw_only=True):
 
     @staticmethod
     def of(message: Message) -> "LLMMessage":
-        """Return a message under these names too."""
+        """Return a copy of a message whose fields also have Langroid's names."""
         return LLMMessage(**{name: getattr(message, name) for name in message.__struct_fields__})
 
     @property
     def tool_calls(self) -> list[OpenAIToolCall] | None:
-        """The calls that it makes."""
+        """The calls in the message."""
         calls = [(each.id, LLMFunctionCall(each.name, dict(each.args))) for each in self.calls]
         return [OpenAIToolCall(id=id_, function=function) for id_, function in calls] or None
 
 
 class Defaults(Spelled):
-    """A metaclass that allows a default which can be changed, as pydantic does: each instance gets a copy of it."""
+    """A metaclass that allows mutable defaults, as pydantic does: each instance gets a copy of the default."""
 
     def __new__(mcls, name: str, bases: Any, namespace: Any, *, kw_only: bool = True) -> Any:  # noqa: D102
         settle_defaults(namespace)
@@ -63,12 +63,12 @@ class Defaults(Spelled):
 
 
 class LLMConfig(Struct, kw_only=True, metaclass=Defaults):
-    """Which model, and how it is asked."""
+    """A model, and the settings of its requests."""
 
     chat_model: str = ""
-    """Name of the model, or its address `provider:model`; `provider/model` is read as that."""
+    """Name of the model, or its address `provider:model`; `provider/model` means the same."""
     temperature: float | None = None
-    """As the provider understands it; `None` for the provider's default."""
+    """The temperature in the provider's sense; `None` for the provider's default."""
     max_output_tokens: int | None = None
     """Longest answer in tokens; `None` for the provider's default."""
 
@@ -78,10 +78,10 @@ class LLMConfig(Struct, kw_only=True, metaclass=Defaults):
         return f"{host}:{name}" if slash else self.chat_model
 
     def price(self) -> Price | None:
-        """Return the price of its tokens, where that is not on the list of prices."""
+        """Return the price of the model's tokens; `None` to use the list of prices."""
         return None
 
     def settings(self) -> dict[str, Any]:
-        """Return the settings of its requests."""
+        """Return the settings of the model's requests."""
         given = {"temperature": self.temperature, "max_completion_tokens": self.max_output_tokens}
         return {name: value for name, value in given.items() if value is not None}

@@ -13,30 +13,30 @@ from gesta.perform.result import plain
 from gesta.prompt.formatter import observation_text
 
 OBSERVED = "Observation: "
-"""What a result is headed with where calls are words; a mock reads the result alone."""
+"""The words before each tool result where calls are written as text; a mock model reads the result without them."""
 
 __all__ = ["MockLMConfig"]
 
 
 class Free:
-    """The price of what is made here."""
+    """The price of mock models."""
 
     dated = "free"
 
     def usd(self, usage: dict[str, Any]) -> float:
-        """Return nothing."""
+        """Return 0."""
         del usage
         return 0.0
 
 
 class MockLMConfig(LLMConfig, kw_only=True):
-    """A model that answers from a dict, else by a function, else always the same."""
+    """A model that answers from a dict, or else by a function, or else with a fixed text."""
 
     response_dict: dict[str, Any] = field(default_factory=dict)
     """Answers by the whole text of the last message."""
     response_fn: Callable[[str], Any] | None = None
     response_fn_async: Callable[[str], Awaitable[Any]] | None = None
-    """The same; it counts before the other."""
+    """The same as `response_fn`, as an async function; it has precedence over `response_fn`."""
     default_response: str = "Mock response"
 
     def model(self) -> Model:
@@ -44,7 +44,7 @@ class MockLMConfig(LLMConfig, kw_only=True):
         return function(self._answer, "mock")
 
     def price(self) -> Free:
-        """Return that it costs nothing."""
+        """Return a price of 0 for all tokens."""
         return Free()
 
     async def _answer(self, messages: list[dict[str, Any]], _header: RequestHeaderContent) -> str:

@@ -6,7 +6,7 @@ __all__ = ["OpenAIGPTConfig"]
 
 
 class OpenAIGPTConfig(LLMConfig, kw_only=True):
-    """A model of OpenAI's, or of a server that `provider:model` names."""
+    """A model of OpenAI's, or of the provider in an address `provider:model`."""
 
     chat_model: str = "gpt-5-mini"
 

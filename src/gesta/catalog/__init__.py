@@ -1,6 +1,7 @@
 """The tools and prompts of a folder, found by name, by words and by annotations, each with its version from git.
 
-Nothing is kept beside the folder: a catalog is read from it, and no code of it runs until a tool is asked for.
+No index is kept beside the folder: a catalog is read from its files. No code in a file runs until one of its tools is
+requested.
 """
 
 ORDER = ("version", "item", "index")

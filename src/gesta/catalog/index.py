@@ -18,9 +18,9 @@ from gesta.function_tool.tool import Tool
 Sort = Literal["tool", "prompt"]
 WORD = re.compile(r"[^\W_]+")
 SAME = 4
-"""Letters from which on a word is found by its beginning."""
+"""How many letters a word must have to match longer words that begin with it."""
 NAMED = 3
-"""How many times a word of a name counts as one of a description."""
+"""How many times as much a word in a name counts as a word in a description."""
 
 
 class NotInCatalog(GestaError, LookupError):
@@ -28,26 +28,26 @@ class NotInCatalog(GestaError, LookupError):
 
 
 class Found(Struct, frozen=True):
-    """An item that was found by words."""
+    """An item that a search has found."""
 
     item: Item
     score: float
-    """Higher is better; comparable within one search."""
+    """A higher score is a better match. Scores can be compared only within one search."""
 
 
 class Catalog(Struct, frozen=True, kw_only=True):
-    """The tools and prompts of a folder, as they were when it was read. Made by `index`."""
+    """The tools and prompts of a folder, as they were when `index` read the folder."""
 
     folder: str
     version: Version
-    """Of the folder: what stands in the begin of a turn, by `gesta.Agent(catalog=str(catalog.version))`."""
+    """Version of the folder. `gesta.Agent(catalog=str(catalog.version))` writes it in the begin of each turn."""
     items: list[Item]
-    """By kind and name."""
+    """The items, sorted by kind and name."""
     problems: list[str]
-    """What could not be read, each with its file and line."""
+    """Messages about items that could not be read, each with the file, and the line if it is known."""
 
     def item(self, name: str, kind: Sort | None = None) -> Item:
-        """Return the item of a name. Raises NotInCatalog."""
+        """Return the item with this name. Raises NotInCatalog if there is no such item."""
         for each in self.items:
             if each.name == name and kind in (None, each.kind):
                 return each
@@ -56,11 +56,11 @@ class Catalog(Struct, frozen=True, kw_only=True):
         raise NotInCatalog(f"{found} There {'is' if len(names) == 1 else 'are'}: {', '.join(names) or 'none at all'}.")
 
     def prompt(self, name: str) -> Item:
-        """Return the prompt of a name. Raises NotInCatalog."""
+        """Return the prompt with this name. Raises NotInCatalog if there is no such prompt."""
         return self.item(name, "prompt")
 
     def tools(self, *names: str) -> list[Tool]:
-        """Run the files of these tools and return the tools, in that order.
+        """Run the files that define these tools, and return the tools in the order of the names.
 
         Raises:
             NotInCatalog: there is no tool of that name, or its file makes no such tool when it runs.
@@ -86,10 +86,10 @@ class Catalog(Struct, frozen=True, kw_only=True):
         annotations: Mapping[str, str] | None = None,
         limit: int | None = None,
     ) -> list[Found]:
-        """Return items that hold one of the words, best first; without words, all of them by name.
+        """Return the items that contain one of the words, best first; without words, all items by kind and name.
 
         Args:
-            annotations: what an item must be annotated with, each of them.
+            annotations: annotations that an item must have, all of them.
         """
         wanted = (annotations or {}).items()
         every = [each for each in self.items if kind in (None, each.kind) and wanted <= each.annotations.items()]
@@ -102,9 +102,9 @@ class Catalog(Struct, frozen=True, kw_only=True):
 
 
 def index(folder: str | Path) -> Catalog:
-    """Read the tools and prompts of a folder, and their versions from git. No code of it runs.
+    """Read the tools and prompts of a folder, and their versions from git. No code in the folder runs.
 
-    What git ignores is left out; without git, what is hidden. What cannot be read is named in `problems`.
+    Files that git ignores are left out; without git, hidden files. `problems` names the items that cannot be read.
 
     Raises:
         NotInCatalog: there is no such folder.
@@ -133,7 +133,7 @@ def index(folder: str | Path) -> Catalog:
 
 
 def _words(item: Item) -> Counter[str]:
-    """Count the words that an item is found by."""
+    """Return the words that an item is found by, each with its weight."""
     named = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", item.name)
     counts = Counter(WORD.findall(item.description.lower()))
     counts.update(WORD.findall(" ".join(item.annotations.values()).lower()))
@@ -143,7 +143,7 @@ def _words(item: Item) -> Counter[str]:
 
 
 def _score(asked: set[str], own: Counter[str], every: list[Counter[str]]) -> float:
-    """Score a text by the words that it shares, seldom ones higher."""
+    """Return how well the words of an item match the words of a search. A rare word counts more than a common word."""
     score = 0.0
     for word in asked:
         times = sum(own[each] for each in _alike(word, own))
@@ -153,7 +153,7 @@ def _score(asked: set[str], own: Counter[str], every: list[Counter[str]]) -> flo
 
 
 def _alike(word: str, words: Mapping[str, int]) -> Iterator[str]:
-    """Yield the words that are the same, or longer or shorter forms of it."""
+    """Yield the words that equal a word, begin with it, or are a beginning of it."""
     for each in words:
         short, long = sorted((word, each), key=len)
         if each == word or (len(short) >= SAME and long.startswith(short)):

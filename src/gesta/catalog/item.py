@@ -1,7 +1,7 @@
-"""Tools and prompts as they stand in files.
+"""Tools and prompts as they are written in files.
 
-A tool is a function of a `.py` file with the decorator `tool` of Gesta; it is read from the text, the file does not
-run. A prompt is a file `NAME.prompt.md`: TOML between two lines `+++`, and below it the text.
+A tool is a function in a `.py` file with Gesta's decorator `tool`. It is read from the text of the file, which does not
+run. A prompt is a file `NAME.prompt.md`: TOML between two lines `+++`, and the text of the prompt below.
 """
 
 import ast
@@ -15,12 +15,12 @@ from gesta.catalog.version import Version
 from gesta.errors import GestaError
 
 PYTHON, PROMPT = ".py", ".prompt.md"
-"""How names of files end that are read."""
+"""Endings of the names of the files that are read."""
 FENCE = "+++"
 ANNOTATIONS = "ANNOTATIONS"
-"""Name of a dict in a Python file: annotations by the names of its tools."""
+"""Name of a dict in a Python file, which maps the name of a tool to its annotations."""
 MEMBERS = ("name", "description", "tools", "output", "annotations")
-"""What may stand at the head of a prompt."""
+"""Keys that the TOML at the head of a prompt may have."""
 
 
 class Item(Struct, frozen=True, kw_only=True):
@@ -32,29 +32,29 @@ class Item(Struct, frozen=True, kw_only=True):
     source: str
     """Path of its file, relative to the folder."""
     line: int
-    """Where it begins there, from 1."""
+    """Line of the file in which the item begins, counted from 1."""
     version: Version
-    """Of its file."""
+    """Version of its file."""
     annotations: dict[str, str] = {}
     signature: str | None = None
-    """Of a tool: its parameters, as they are written."""
+    """The parameters of a tool, as they are written; `None` for a prompt."""
     content: str | None = None
-    """Of a prompt: its text."""
+    """The text of a prompt; `None` for a tool."""
     tools: list[str] = []
-    """Of a prompt: names of the tools that go with it."""
+    """Names of the tools that go with a prompt."""
     output: dict[str, Any] | None = None
-    """Of a prompt: JSON Schema of the answer."""
+    """JSON Schema of the answer to a prompt."""
 
 
 class BadItem(GestaError):
-    """A file of a catalog holds something that looks like a tool or a prompt, and is none."""
+    """A file of a catalog holds a tool or a prompt that cannot be used."""
 
     def __init__(self, source: str, line: int, found: str) -> None:
         super().__init__(f"{source}:{line}: {found}.")
 
 
 def items(source: str, text: str, version: Version) -> Iterator[Item]:
-    """Yield the tools and prompts of a file, in order. Raises BadItem."""
+    """Yield the tools and prompts of a file, in order. Raises BadItem for an item that cannot be read."""
     if source.endswith(PROMPT):
         yield _prompt(source, text, version)
         return
@@ -116,7 +116,7 @@ def _prompt(source: str, text: str, version: Version) -> Item:
 
 
 def _decorator(node: ast.AST) -> ast.expr | None:
-    """Return the decorator that makes a tool of a function; `None` if it has none such."""
+    """Return the decorator that makes a function a tool; `None` if there is no such decorator."""
     for each in getattr(node, "decorator_list", ()):
         called = each.func if isinstance(each, ast.Call) else each
         if (called.id if isinstance(called, ast.Name) else getattr(called, "attr", "")) == "tool":
@@ -126,7 +126,7 @@ def _decorator(node: ast.AST) -> ast.expr | None:
 
 
 def _assigned(node: ast.stmt, name: str) -> Any:
-    """Return what a statement assigns to a name, if it says so without being run; else `None`."""
+    """Return the literal value that a statement assigns to a name; `None` if the statement assigns no such value."""
     match node:
         case ast.Assign(targets=[ast.Name(id=found)], value=value) if found == name:
             return _literal(value)
@@ -136,7 +136,7 @@ def _assigned(node: ast.stmt, name: str) -> Any:
 
 
 def _literal(node: ast.expr | None) -> Any:
-    """Return what an expression is, if it says so without being run."""
+    """Return the value of a literal expression; `None` for any other expression."""
     try:
         return ast.literal_eval(node) if node is not None else None
     except (ValueError, TypeError, MemoryError, RecursionError):

@@ -1,6 +1,6 @@
-"""Which version of a folder, and of each of its files, git has: the commit, and whether the files differ from it.
+"""Versions of a folder and of its files, read from git: the commit, and whether the files differ from it.
 
-Where there is no git, or no commit, a version is the digest of what the files hold.
+Without git, or without a commit, a version is the digest of the contents of the files.
 """
 
 import hashlib
@@ -12,35 +12,35 @@ from typing import Literal
 from msgspec import Struct
 
 SHOWN = 12
-"""Hex digits of a version that a person is shown."""
+"""How many hex digits of a version are shown to a person."""
 HIDDEN = ("__pycache__", "node_modules")
 COMMIT = "//"
-"""Begins a line of `git log` that names a commit; no path of git begins so."""
+"""Prefix of a line of `git log` that names a commit; no path in git begins with it."""
 
 
 class Version(Struct, frozen=True, kw_only=True):
     """A version of a folder or a file."""
 
     identifier: str
-    """Id of the last commit that changed it; of `raw`, SHA-256 of what it holds. In hex."""
+    """In hex: for a file, its last commit; for a folder, the commit that is checked out; for `raw`, a SHA-256."""
     dirty: bool = False
-    """Whether it differs from that commit, also by files that git does not know."""
+    """Whether the files differ from that commit. A file that git does not know counts as a difference."""
     system: Literal["git", "raw"] = "git"
     at: str | None = None
     """Time of that commit, ISO 8601."""
 
     def __str__(self) -> str:
-        """Write it as it stands on record: `commit`, `commit+dirty`, or `sha256:digest`."""
+        """Return the version as it is written on record: `commit`, `commit+dirty`, or `sha256:digest`."""
         return f"{'sha256:' if self.system == 'raw' else ''}{self.identifier}{'+dirty' if self.dirty else ''}"
 
     @property
     def short(self) -> str:
-        """The same for people, with fewer digits."""
+        """The version as text with only `SHOWN` digits, for people."""
         return str(self).replace(self.identifier, self.identifier[:SHOWN])
 
 
 class History:
-    """What git knows of a folder. Cost: one look through its history."""
+    """Reads from git what it knows of a folder. Cost: one pass over the history of the folder."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -48,7 +48,7 @@ class History:
         self._head = head.split() if head else None
         listed = self._git("ls-files", "-c", "-o", "--exclude-standard", "-z")
         self.files: list[str] | None = None if listed is None else sorted(set(_split(listed)))
-        """Files below the folder that git knows or would take in, relative to it; `None` where there is no git."""
+        """Paths of the files that git tracks or would add, relative to the folder; `None` if there is no git."""
         changed = self._git("diff", "HEAD", "--name-only", "--relative", "-z", "--", ".") if self._head else None
         new = self._git("ls-files", "-o", "--exclude-standard", "-z")
         self._dirty = {*_split(changed), *_split(new)}
@@ -62,7 +62,7 @@ class History:
         return Version(identifier=commit, dirty=path in self._dirty, at=at)
 
     def of_folder(self, paths: Iterable[str]) -> Version:
-        """Return the version of the folder, of which these files count."""
+        """Return the version of the folder. Only the files in `paths` count as its contents."""
         every = list(paths)
         if self._head is None:
             return self._raw(every)
@@ -77,7 +77,7 @@ class History:
         return Version(identifier=digest.hexdigest(), system="raw")
 
     def _commits(self) -> dict[str, tuple[str, str]]:
-        """Return the last commit of each file, and its time."""
+        """Return the last commit of each file, with the time of that commit."""
         told = self._git("log", f"--format={COMMIT}%H %cI", "--name-only", "--relative", "-z", "--", ".") or ""
         last: dict[str, tuple[str, str]] = {}
         commit = ("", "")
@@ -90,7 +90,7 @@ class History:
         return last
 
     def _git(self, *words: str) -> str | None:
-        """Return what a command of git prints; `None` if it fails, or there is no git."""
+        """Run a command of git, and return its output; `None` if the command fails, or there is no git."""
         try:
             command = ["git", "-C", str(self._folder), *words]
             done = subprocess.run(command, capture_output=True, check=False)  # noqa: S603 - no shell, fixed words
@@ -100,7 +100,7 @@ class History:
 
 
 def files_without_git(folder: Path) -> list[str]:
-    """List the files below a folder, but none that is hidden or lies in a hidden folder."""
+    """Return the paths of the files below a folder, without hidden files and files in hidden folders."""
     found = []
     for path in folder.rglob("*"):
         parts = path.relative_to(folder).parts

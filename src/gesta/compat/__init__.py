@@ -1,4 +1,4 @@
-"""What programs need that come from other systems: their names, thin over the record. Each may import any rib."""
+"""The names of other systems, for programs that were written for those systems. Each package may import any rib."""
 
 ORDER = ("agent_catalog", "langchain", "kodeagent", "trustgraph", "langroid")
-"""Each may import those before it."""
+"""Each package may import those before it."""

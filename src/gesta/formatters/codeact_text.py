@@ -1,7 +1,8 @@
-"""CodeAct in words: a thought with one block of code, or with a final answer; the code is a call of `code_execution`.
+"""CodeAct as text: a thought with one block of code, or with a final answer; the code is a call of `code_execution`.
 
-Code is a block marked as Python, or one without a mark after a thought, or between `<code>` and `</code>`. Only the
-first is run: whatever follows was written before its result was seen. After `Final Answer:` nothing is run.
+Code is a fenced block marked as Python, a fenced block without a mark after a thought, or the text between `<code>` and
+`</code>`. Only the first block is run, because the model wrote the rest before it saw the result. Code after
+`Final Answer:` is not run.
 """
 
 import json
@@ -15,16 +16,16 @@ from gesta.model.request import Reply, ReplyCall
 from gesta.prompt.formatter import observation_text
 
 CODE_ACT_PSEUDO_TOOL_NAME = "code_execution"
-"""The tool whose call is a piece of code."""
+"""Name of the tool call that a piece of code becomes."""
 PYTHON = frozenset({"python", "python3", "py", "tool_code"})
 TAG, TAG_SO_FAR = re.compile(" {0,3}<code>"), re.compile(" {0,3}(?:<(?:c(?:o(?:d(?:e)?)?)?)?)?")
 END_TAG = re.compile(r"</code>[ \t]*\r?\n?$")
 CUT_SHORT = frozenset({"length", "max_tokens"})
-"""Reasons why a model stopped, in which code without its end is not what it meant."""
+"""Finish reasons of a reply that was cut off, in which code without its end is incomplete."""
 
 
 class CodeActReader(LineReader):
-    """Reader of Thought, a block of code, and Final Answer."""
+    """Reads a reply that is a thought and a block of code, or a final answer."""
 
     PARTS: ClassVar[dict[str, str]] = {"thought": "thought", "code": "thought", "final answer": "answer"}
     MARKER = marker(tuple(PARTS))
@@ -33,22 +34,22 @@ class CodeActReader(LineReader):
         super().__init__()
         self._code: list[str] | None = None
         self._row: list[str] = []
-        """The line of code that is coming in."""
+        """The pieces of the line of code that is not complete yet."""
         self._end = END_TAG
         self._quoted = False
-        """Whether a fence is open that holds no code."""
+        """Whether a fence is open whose text is not run as code."""
 
     def counts(self, part: str) -> bool:
-        """Return whether a marker counts here: not inside code."""
+        """Return whether a marker counts at this place. It does not count inside code."""
         return self.part != "code"
 
     def enter(self, part: str) -> None:
-        """Start a part."""
+        """Start a part of the reply."""
         super().enter(part)
         self._quoted = False
 
     def opens(self, line: str, *, whole: bool) -> int | None:
-        """Start the code part if the line opens it."""
+        """Start the code if a line opens it. The returned value is that of `LineReader.opens`."""
         if self.part not in ("start", "thought"):
             return super().opens(line, whole=whole)
         if (tag := TAG.match(line)) is not None:
@@ -68,7 +69,7 @@ class CodeActReader(LineReader):
         return super().opens(line, whole=True)
 
     def body(self, text: str) -> None:
-        """Add words of a part."""
+        """Add words to the current part of the reply."""
         if self.part != "code":
             super().body(text)
             return
@@ -77,7 +78,7 @@ class CodeActReader(LineReader):
             self._end_row()
 
     def calls(self, reply: Reply) -> list[ReplyCall]:
-        """Return the call of the code, if there is any."""
+        """Return the call that the code becomes; an empty list if there is no code."""
         if self.part == "code" and self._row:
             self._end_row()
         if self._code is None:
@@ -102,7 +103,7 @@ class CodeActReader(LineReader):
 
 
 class CodeActText(TextForm):
-    """Formatter of CodeAct in words."""
+    """Formatter that writes and reads CodeAct as text."""
 
     name = "codeact-text/1"
     prompt = "codeact.txt"
@@ -112,14 +113,14 @@ class CodeActText(TextForm):
         return CodeActReader()
 
     def written(self, call: Call) -> str:
-        """Return a call as code. A call of another tool is code that calls the tool."""
+        """Return a call as a block of code. A call of any other tool becomes code that calls that tool."""
         code = call.args.get("code") if call.name == CODE_ACT_PSEUDO_TOOL_NAME else None
         code = code if isinstance(code, str) else code_of(call.name, call.args)
         fence = "`" * max(3, 1 + max((len(run) for run in re.findall("`+", code)), default=0))
         return f"{fence}python\n{code}\n{fence}"
 
     def listed(self, tools: Sequence[Mapping[str, Any]]) -> str:
-        """Return the instructions: the tool that runs the code, and the other tools as functions."""
+        """Return the list of tools for the model: the tool that runs the code, then the other tools as functions."""
         runs = [str(tool.get("description") or "") for tool in tools if tool.get("name") == CODE_ACT_PSEUDO_TOOL_NAME]
         functions = [described(tool) for tool in tools if tool.get("name") != CODE_ACT_PSEUDO_TOOL_NAME]
         heading = ["The code may call these functions:"] if functions else []
@@ -127,7 +128,7 @@ class CodeActText(TextForm):
 
 
 def code_of(name: str, args: Mapping[str, Any]) -> str:
-    """Return a call as Python: `look(x=1)`."""
+    """Return a tool call as Python code, such as `look(x=1)`."""
     try:
         if all(str(key).isidentifier() for key in args):
             return f"{name}({', '.join(f'{key}={value!r}' for key, value in args.items())})"

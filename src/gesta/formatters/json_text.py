@@ -1,7 +1,7 @@
-"""Calls as JSON in the text: an object with a `request` is a call of the tool that it names, all else is text.
+"""Tool calls as JSON in the text: an object with the key `request` is a call of the tool named there.
 
-No other object is a call, whatever members it has, so JSON in prose is never carried out. Words go to a listener until
-an object may begin; what comes after waits until the reply is whole.
+No other object is a call, whatever keys it has, so other JSON in prose is never run. A listener gets the words up to
+the place where an object may begin; the rest is held back until the reply is complete.
 """
 
 import json
@@ -16,13 +16,13 @@ from gesta.prompt.formatter import observation_text
 from gesta.text.objects import TextObject, objects
 
 NAMED = re.compile(r"[\"']?request[\"']?\s*:\s*[\"']([A-Za-z0-9_-]{1,64})[\"']")
-"""The name of a tool in an object that cannot be read."""
+"""Finds the name of the tool in an object that cannot be read as JSON."""
 FENCES = re.compile(r"```\w*\s*```")
-"""What is left of a fence around an object that was taken out."""
+"""Matches an empty code fence, which is left when the object inside it was removed."""
 
 
 class JsonReader:
-    """Reader of text with JSON objects in it."""
+    """Reads a reply whose text may contain JSON objects."""
 
     part = "json"
     cut: int | None = None
@@ -33,7 +33,7 @@ class JsonReader:
         self._held = self._begun = False
 
     def feed(self, text: str) -> list[Delta]:
-        """Read the next words, and return those before anything that may be a JSON object."""
+        """Read the next words of a reply, and return the words before anything that may be a JSON object."""
         self._words.append(text)
         if self._held:
             return []
@@ -46,7 +46,7 @@ class JsonReader:
         return [Delta("text", told)] if told else []
 
     def close(self, reply: Reply) -> Reply:
-        """Return the reply with its text and calls as read."""
+        """Return the reply with the text and the calls that were read from it."""
         text = "".join(self._words)
         calls = [(found, call) for found in objects(text) if (call := _call(found, text)) is not None]
         if not calls:
@@ -75,7 +75,7 @@ class JsonText(TextForm):
 
 
 def _call(found: TextObject, text: str) -> ReplyCall | None:
-    """Return the call that an object stands for; `None` if it is no call."""
+    """Return the call that an object describes; `None` if the object is no call."""
     if found.value is None:
         named = NAMED.search(text, found.start, found.end)
         return ReplyCall(named[1], text[found.start : found.end]) if named else None

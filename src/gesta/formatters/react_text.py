@@ -1,8 +1,8 @@
-"""ReAct in words: a thought with actions and their arguments, or with a final answer.
+"""ReAct as text: a thought with actions and their arguments, or with a final answer.
 
-Arguments are read by a scan that knows strings, so neither a brace nor a line that looks like a marker inside one ends
-them. What can mean one thing only is taken: single quotes, a list of one object, a fence, words after the object. All
-actions of a reply are calls, up to an observation or answer that the model made up before it had seen a result.
+The scan of the arguments recognises strings, so a brace or a marker inside a string does not end the arguments. Errors
+of form with one possible meaning are accepted: single quotes, a list of one object, a fence, words after the object.
+All actions of a reply are calls, up to an observation or an answer that the model made up before it saw a result.
 """
 
 import json
@@ -16,11 +16,11 @@ from gesta.model.request import Reply, ReplyCall
 from gesta.prompt.formatter import observation_text
 
 NO_ACTION = frozenset({"", "none", "n/a", "finish"})
-"""What models write as the action of an answer."""
+"""Words that models write as the action when they answer."""
 NAMED = 64
-"""Characters that a tool's name may have."""
+"""How many characters the name of a tool may have."""
 AROUND = " \t\r\n\"'`*[]()."
-"""What models put around a name."""
+"""Characters that models write around the name of a tool."""
 BEFORE = re.compile(r"[\s`]*(?:json|python)?\s*")
 AGAIN = re.compile(r"[\s`,;]*[\[{]")
 TOKEN = re.compile(
@@ -32,7 +32,7 @@ JSON = {"True": "true", "False": "false", "None": "null", "\\'": "'", '"': '\\"'
 
 
 class Bracketed:
-    """Finds the first value in brackets of a text that comes in pieces."""
+    """Finds the first value in brackets in a text that arrives in pieces."""
 
     def __init__(self, opening: str) -> None:
         self.start: int | None = None
@@ -45,7 +45,7 @@ class Bracketed:
         self._escaped = False
 
     def feed(self, text: str) -> None:
-        """Read the next words. Cost: linear."""
+        """Read the next piece of the text. Cost: linear in the length of the piece."""
         at = 0
         while at < len(text) and self.end is None:
             if self._escaped:
@@ -81,20 +81,20 @@ BRACKETS = re.compile(r"""["'{}\[\]]""")
 
 
 class Action:
-    """One action as it was written."""
+    """One action as the model wrote it."""
 
     def __init__(self) -> None:
         self.name: list[str] = []
         self.args: list[str] | None = None
         self.value = Bracketed("{")
-        """Of the arguments; they may stand beside the name."""
+        """Finds the arguments, which may also follow the name on its line."""
 
     def begin_args(self) -> None:
-        """Start the arguments."""
+        """Start the arguments of the action."""
         self.args, self.value = [], Bracketed("{[")
 
     def add(self, text: str) -> None:
-        """Add the next words."""
+        """Add words to the name or, once the arguments have started, to the arguments."""
         (self.name if self.args is None else self.args).append(text)
         self.value.feed(text)
 
@@ -121,7 +121,7 @@ class Action:
 
 
 def an_object(text: str) -> str:
-    """Return the JSON object that a text in brackets means, or the text."""
+    """Return the JSON object that a text in brackets means; the text itself if it means no object."""
     reads: tuple[Callable[[], object], ...] = (
         lambda: json.loads(text),
         lambda: json.loads(TOKEN.sub(_as_json, text), strict=False),
@@ -140,7 +140,7 @@ def an_object(text: str) -> str:
 
 
 def _as_json(token: re.Match[str]) -> str:
-    """Return a Python string or name as JSON, and drop a comma before a closing bracket."""
+    """Return a Python string or constant as JSON; an empty text for a comma before a closing bracket."""
     double, single, name = token.groups()
     body = single if double is None else double
     if body is None:
@@ -149,7 +149,7 @@ def _as_json(token: re.Match[str]) -> str:
 
 
 class ReActReader(LineReader):
-    """Reader of Thought, Action, Args, and Final Answer."""
+    """Reads a reply that is a thought with actions and their arguments, or with a final answer."""
 
     PARTS: ClassVar[dict[str, str]] = {
         "thought": "thought",
@@ -167,13 +167,13 @@ class ReActReader(LineReader):
         self.actions: list[Action] = []
 
     def counts(self, part: str) -> bool:
-        """Return whether a marker counts here: not inside a string, and no input without an action before it."""
+        """Return whether a marker counts here: not in a string; `args` and `observation` only after an action."""
         if self.part in ("action", "args") and self.actions[-1].value.quote:
             return False
         return self.part == "action" if part == "args" else part != "observation" or bool(self.actions)
 
     def enter(self, part: str) -> None:
-        """Start a part. An observation, or an answer after an action, was made up by the model, and ends the reply."""
+        """Start a part. An observation, or an answer after an action, is made up by the model, so it ends the reply."""
         if part == "answer" and all(action.title.lower() in NO_ACTION for action in self.actions):
             self.actions.clear()
         super().enter(part)
@@ -185,19 +185,19 @@ class ReActReader(LineReader):
             self.stop()
 
     def body(self, text: str) -> None:
-        """Add words of a part."""
+        """Add words to the current part of the reply."""
         if self.part in ("action", "args"):
             self.actions[-1].add(text)
         else:
             super().body(text)
 
     def calls(self, reply: Reply) -> list[ReplyCall]:
-        """Return the actions, in order."""
+        """Return the actions as calls, in order."""
         return [action.call() for action in self.actions]
 
 
 class ReActText(TextForm):
-    """Formatter of ReAct in words."""
+    """Formatter that writes and reads ReAct as text."""
 
     name = "react-text/1"
     prompt = "react.txt"

@@ -5,13 +5,13 @@ from typing import Any
 import json_repair
 
 LONGEST = 16_000
-"""Characters of a text that is tried; the library takes the square of its length at worst."""
+"""Longest text, in characters, that is repaired. At worst the time grows with the square of the length."""
 
 
 def repair(text: str) -> dict[str, Any] | None:
-    """Return the JSON object that a text was meant to be; `None` if that is not clear. Total.
+    """Return the JSON object that a text was meant to be; `None` if that is not clear. Never raises.
 
-    What was cut off is not repaired: nobody knows what would have followed. Nor is a text beyond 16,000 characters.
+    A text that was cut off is not repaired, because its rest is unknown; nor is a text of more than 16,000 characters.
     """
     if len(text) > LONGEST or "{" not in text or not text.rstrip("`; \t\r\n").endswith("}"):
         return None

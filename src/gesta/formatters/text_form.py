@@ -1,8 +1,8 @@
-"""Calls in words: what a model wrote is read a line at a time, and its history is written the way it should write.
+"""Tool calls as text: replies are read line by line, and histories are written in the form that the model should use.
 
-A marker counts only where a line begins, so a reader holds back the beginning of a line until it knows what that is.
-Nothing else depends on how the words were cut: a whole reply and its single characters go the same way. A reply that
-fits no grammar is a call that could not be read, never an exception: it stands on record, and the model is told.
+A marker counts only at the beginning of a line, so a reader holds back that beginning while it may be a marker. A reply
+is read the same way whether it arrives whole or in single characters. A reply that fits no grammar never raises: it
+becomes a call that could not be read, which is written on record and shown to the model.
 """
 
 import functools
@@ -27,7 +27,7 @@ FENCE = re.compile(r" {0,3}`{3,12}[ \t]{0,3}([a-zA-Z0-9_+-]{0,16})[ \t]{0,3}\r?\
 FENCE_SO_FAR = re.compile(r" {0,3}(?:`{0,2}|`{3,12}[ \t]{0,3}[a-zA-Z0-9_+-]{0,16}[ \t]{0,3}\r?)")
 LOOSE = re.ASCII | re.IGNORECASE
 MARKER_SO_FAR = re.compile(r" {0,3}#{0,6} ?\*{0,2}(?P<word>[a-z_ ]{0,16}) ?\d{0,3} ?\*{0,2} ?:?\*?", LOOSE)
-"""Any beginning of a marker; what a line may be depends on no more than 40 characters of it."""
+"""Matches any beginning of a marker. No more than 40 characters of a line are needed to recognise it."""
 
 
 def marker(words: Sequence[str]) -> re.Pattern[str]:
@@ -38,9 +38,9 @@ def marker(words: Sequence[str]) -> re.Pattern[str]:
 
 
 class Words:
-    """A text that is shown while it comes in.
+    """A text that is shown while it arrives.
 
-    Blanks and an opening fence at its end are shown when more text follows, and left out if none does.
+    Blanks and an opening fence at its end are held back. They are shown if more text follows, and else left out.
     """
 
     def __init__(self) -> None:
@@ -50,16 +50,16 @@ class Words:
 
     @property
     def text(self) -> str:
-        """The text that was shown."""
+        """The text that was shown so far."""
         return "".join(self._told)
 
     @property
     def whole(self) -> str:
-        """The whole text, without the blanks around it."""
+        """The text with the part that is held back, without the blanks around it."""
         return "".join(self._told + self._held).strip()
 
     def add(self, text: str) -> str:
-        """Read the next words, and return those that may be shown now."""
+        """Read the next words, and return the words that may be shown now."""
         body = text.rstrip()
         if not body:
             self._held.append(text)
@@ -70,7 +70,7 @@ class Words:
         return self._told[-1]
 
     def fence(self, line: str) -> str:
-        """Read a line that is a fence."""
+        """Read a line that is a fence, and return the words that may be shown now."""
         self._fenced = not self._fenced
         if not self._fenced:
             return self.add(line)
@@ -78,36 +78,36 @@ class Words:
         return ""
 
     def end(self) -> bool:
-        """Drop what was held back, and return whether a fence was among it."""
+        """Drop the words that are held back, and return whether a fence was among them."""
         held, self._held, self._fenced = self._held, [], False
         return any("`" in text for text in held)
 
 
 class LineReader(ABC):
-    """Reader of replies in which lines begin with markers. A marker starts a part."""
+    """Reads replies in which a marker at the beginning of a line starts a part."""
 
     PARTS: ClassVar[Mapping[str, str]]
-    """The part that each marker starts; there is always `thought`, and `answer`, which ends with the reply."""
+    """The part that each marker starts. `thought` is always there, and so is `answer`, which ends with the reply."""
     MARKER: ClassVar[re.Pattern[str]]
 
     def __init__(self) -> None:
         self.part = "start"
         self.cut: int | None = None
-        """Characters before what the model should not have gone on to write."""
+        """Number of characters before the words that the model should not have written; `None` without such words."""
         self.before, self.thought, self.answer = Words(), Words(), Words()
         self._wrapped = False
         """Whether a fence was opened around the parts."""
         self._line = ""
         """A line whose beginning may still become a marker; empty if there is no such line."""
         self._inside = False
-        """Whether the next words go on with a line."""
+        """Whether the next words continue a line that was passed on in part."""
         self._marked = False
-        """Whether only blanks came since a marker."""
+        """Whether only blanks have followed the last marker."""
         self._read = 0
         self._fresh: dict[str, list[str]] = {"thought": [], "text": []}
 
     def feed(self, text: str) -> list[Delta]:
-        """Read the next words, and return those that a listener may hear already."""
+        """Read the next words of a reply, and return the words that may be sent to a listener now."""
         at = 0
         while at < len(text):
             free = self.part == "cut" or (self.part == "answer" and not self._wrapped)  # where lines mean nothing
@@ -123,7 +123,7 @@ class LineReader(ABC):
         return [delta for delta in (Delta("thought", thought), Delta("text", words)) if delta.text]
 
     def close(self, reply: Reply) -> Reply:
-        """Return the reply with its text, thought and calls as read."""
+        """Return the reply with the text, the thought and the calls that were read from it."""
         if self._line:
             self._begin_line(whole=True)
         calls = self.calls(reply)
@@ -146,10 +146,10 @@ class LineReader(ABC):
 
     @abstractmethod
     def counts(self, part: str) -> bool:
-        """Return whether a marker of this part counts at its place. It is not called inside the answer."""
+        """Return whether a marker of this part counts at its place. This method is not called inside an answer."""
 
     def enter(self, part: str) -> None:
-        """Start a part."""
+        """Start a part of the reply."""
         if self.part == "start":
             self._wrapped |= self.before.end()
             self._tell("thought", self.thought.add(self.before.text))
@@ -160,7 +160,7 @@ class LineReader(ABC):
             self.thought.add("\n")
 
     def opens(self, line: str, *, whole: bool) -> int | None:
-        """Return how many characters at the beginning of a line open a part; `None` if more must come."""
+        """Return how many characters at the beginning of a line open a part; `None` if more text is needed to know."""
         if self.part not in ("start", "thought") and not (self.part == "answer" and self._wrapped):
             return 0
         if whole and FENCE.fullmatch(line):
@@ -170,7 +170,7 @@ class LineReader(ABC):
         return 0 if whole or FENCE_SO_FAR.fullmatch(line) is None else None
 
     def body(self, text: str) -> None:
-        """Add words of a part; never more than one line at once."""
+        """Add words to the current part of the reply. Only the words of an answer may be more than one line at once."""
         self._tell(self.part, self._words().add(text))
 
     def stop(self) -> None:
@@ -224,17 +224,17 @@ class LineReader(ABC):
         return {"start": self.before, "thought": self.thought}.get(self.part, self.answer)
 
     def _tell(self, part: str, text: str) -> None:
-        """Keep words for the listener. Words before the first marker wait until their part is known."""
+        """Collect words for the listener. Words before the first marker are held back until their part is known."""
         if part != "start":
             self._fresh["text" if part == "answer" else "thought"].append(text)
 
 
 class TextForm(ABC):
-    """Base of formatters in words: calls stand in the model's text, and results in a user's message."""
+    """Base of the formatters that write calls in the model's text, and results in a user's message."""
 
     name: str
     prompt: str
-    """Name of the file that explains the grammar."""
+    """Name of the file that explains the grammar to the model."""
 
     @abstractmethod
     def reader(self) -> LineReader:
@@ -242,10 +242,10 @@ class TextForm(ABC):
 
     @abstractmethod
     def written(self, call: Call) -> str:
-        """Write a call as the model should have written it."""
+        """Return a call as the model should have written it."""
 
     def listed(self, tools: Sequence[Mapping[str, Any]]) -> str:
-        """Return the list of tools, for the model."""
+        """Return the list of tools as text for the model."""
         return "\n\n".join(map(described, tools))
 
     def dress(self, header: RequestHeaderContent) -> RequestHeaderContent:
@@ -261,7 +261,7 @@ class TextForm(ABC):
         return State()
 
     def format(self, entries: Sequence[Entry], state: State) -> list[Message]:
-        """Return the messages of one segment: those of native calls, in words."""
+        """Return the messages of one segment. They are the messages of `ToolCalls`, with calls and results as text."""
         made: list[Message] = []
         results: list[Message] = []
         for message in ToolCalls().format(entries, state):
@@ -274,7 +274,7 @@ class TextForm(ABC):
         return made + _observed(results)
 
     def _said(self, message: Message) -> Message:
-        """Return a message of the model in its own words, up to those that it made up after its calls."""
+        """Return a message with calls as text: in the model's own words if they hold the calls, else written anew."""
         reader = self.reader()
         reader.feed(message.text)
         names = [call.name if NAME.fullmatch(call.name) else UNKNOWN for call in reader.close(Reply()).calls]
@@ -288,12 +288,12 @@ class TextForm(ABC):
 
 @functools.cache
 def explained(prompt: str) -> str:
-    """Return the text that explains a grammar to the model, a file of this package."""
+    """Read the text that explains a grammar to the model, from a file of this package."""
     return (files("gesta.formatters") / "prompts" / prompt).read_text(encoding="utf-8").strip()
 
 
 def _observed(results: Sequence[Message]) -> list[Message]:
-    """Return one message with the results of a completion. Of several results, each names its call."""
+    """Return one message with the results of a completion. If there are several results, each names its tool."""
     if not results:
         return []
     texts = [f"Observation: {result.text}" for result in results]
@@ -305,6 +305,6 @@ def _observed(results: Sequence[Message]) -> list[Message]:
 
 
 def described(tool: Mapping[str, Any]) -> str:
-    """Return the description of a tool, for the model."""
+    """Return the name, the description and the argument schema of a tool as text for the model."""
     head = f"{tool.get('name')}: {tool.get('description') or ''}".rstrip(": ")
     return f"{head}\nArguments: {observation_text(tool.get('args_schema') or {})}"

@@ -1,7 +1,7 @@
-"""Native tool calls: a completion with its calls, then one result for each, right after it and in order.
+"""Native tool calls: a completion with its calls, then one result for each call, right after it and in order.
 
-This is what Chat Completions, Anthropic Messages and Gemini ask of a history, and what crashes, parallel results,
-repeated ids and late answers would break if messages were taken from the log as they come.
+Chat Completions, Anthropic Messages and Gemini require this order. Crashes, parallel results, repeated ids and late
+results would break it if the messages were taken from the log in the order of the entries.
 """
 
 import hashlib
@@ -29,41 +29,41 @@ from gesta.prompt.formatter import observation_text
 
 UNANSWERED = "This call has no result on record."
 ID = re.compile(r"[!-~]{1,40}")
-"""Ids that every provider takes back; some refuse longer ones."""
+"""Matches ids that every provider accepts in a history; some providers refuse longer ids."""
 NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
-"""Names of functions that providers take; a model may write others."""
+"""Matches names of functions that providers accept; a model may write other names."""
 SEQ: Callable[[tuple[int, Call]], int] = itemgetter(0)
 CALL: Callable[[tuple[int, Call]], Call] = itemgetter(1)
 MOST = 128
-"""Calls that a message of Chat Completions may have: "array too long", openai/openai-dotnet#317, 2024-12-31."""
+"""How many calls a message of Chat Completions may have: "array too long", openai/openai-dotnet#317, 2024-12-31."""
 
 
 class Open(Struct):
-    """A completion whose calls are being answered."""
+    """A completion whose calls do not all have their results yet."""
 
     text: str
     sources: tuple[int, ...]
-    """Its seq; none where calls came without a completion."""
+    """The seq of the completion; empty if the calls came without a completion."""
     native: Native | None = None
     calls: list[tuple[int, Call]] = field(default_factory=list)
     results: dict[int, Entry] = field(default_factory=dict)
 
 
 class State(Struct):
-    """What a segment has to know of earlier segments: open calls, ids in use, messages that wait."""
+    """The state that a segment needs from earlier segments: open calls, ids in use, messages that wait."""
 
     ids: dict[int, tuple[str, str]] = field(default_factory=dict)
-    """Id and tool name of every call, by its seq."""
+    """Id and tool name of every call, by the seq of the call."""
     used: set[str] = field(default_factory=set)
     completions: set[int] = field(default_factory=set)
     child: bool = False
-    """Whether the run is a child run, which a `system` entry opens."""
+    """Whether the next `system` entry is the task of a child run."""
     open: Open | None = None
     waiting: list[Message] = field(default_factory=list)
-    """Messages that came while calls were open."""
+    """Messages that came while a completion was open."""
     messages: list[Message] = field(default_factory=list)
     most: int | None = None
-    """Calls that a message may have; `None` if calls are not sent as calls."""
+    """How many calls a message may have; `None` if calls are not sent natively."""
 
 
 class ToolCalls:
@@ -118,7 +118,7 @@ def _completion(entry: Entry, content: ChatCompletionContent, state: State) -> N
 
 
 def _native(content: ChatCompletionContent) -> Native | None:
-    """Return the items that the provider wants back."""
+    """Return the items of a completion that the provider wants back; `None` if it has no such items."""
     kept = (content.meta or {}).get("native")
     return Native(str(kept.get("by")), kept.get("items")) if isinstance(kept, dict) else None
 
@@ -155,7 +155,7 @@ def _say(state: State, message: Message) -> None:
 
 
 def _close(state: State) -> None:
-    """Add the open completion with one result for each call, then the messages that came meanwhile."""
+    """Add the messages of the open completion, with one result for each call, then the messages that came meanwhile."""
     turn, state.open = state.open, None
     if turn is not None and (turn.text or turn.calls):
         size = state.most or len(turn.calls) or 1
@@ -166,7 +166,7 @@ def _close(state: State) -> None:
 
 
 def _said(turn: Open, start: int, calls: Sequence[tuple[int, Call]]) -> Iterator[Message]:
-    """Add a completion with some of its calls and their results. Its text goes with the first of them."""
+    """Yield a completion with some of its calls, then their results. The text goes with the first calls alone."""
     made = tuple(map(SEQ, calls))
     yield Message(
         role="assistant",
@@ -188,7 +188,7 @@ def _answer(seq: int, call: Call, result: Entry | None) -> Message:
 
 
 def _call_id(entry: Entry, content: ToolCallContent, state: State) -> str:
-    """Return the provider's id. An id that is missing, odd or used before is replaced by one from run and ordinal."""
+    """Return the provider's id; if it is missing, odd or used before, an id made from the run and the call's number."""
     own = content.tool_call_id
     if own and ID.fullmatch(own) and own not in state.used:
         return own

@@ -1,7 +1,7 @@
-"""A plain transcript: calls and results in words that every model understands and no tool has to be offered for.
+"""A plain transcript: tool calls and results as text, which a model can read without being offered the tools.
 
-For a reader who did not take part: a judge, a summary, a provider without tools. Whoever is asked with it is offered no
-tools, and its reply is taken for text.
+It is for models that took no part in the run: a judge, a summariser, or a provider without tools. Such a model is
+offered no tools, and its reply is read as text alone.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from gesta.prompt.formatter import observation_text
 
 
 class Transcript:
-    """Formatter of histories as plain words."""
+    """Formatter that writes a history as plain text."""
 
     name = "transcript/1"
 
@@ -29,7 +29,7 @@ class Transcript:
         return [_told(message) for message in ToolCalls().format(entries, state)]
 
     def dress(self, header: RequestHeaderContent) -> RequestHeaderContent:
-        """Return the header with a mark that no tools are offered."""
+        """Return the header with the mark that no tools are offered natively."""
         return replace(header, meta={**(header.meta or {}), "tools_in": "text"})
 
     def reader(self) -> None:

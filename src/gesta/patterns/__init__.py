@@ -1,4 +1,4 @@
-"""Ways for agents to work together: functions over the verbs."""
+"""Ready-made workflows in which several agents work together, written with the verbs of `gesta.workflow`."""
 
 ORDER = ("roles", "summariser", "react", "plan", "supervisor", "router")
 """Each file may import those before it."""

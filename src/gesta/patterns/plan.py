@@ -1,8 +1,9 @@
-"""Plan, then execute: a planner writes steps, each step is a run of its own, and the answer is made of their results.
+"""Plan, then execute: a planner writes steps, each step is a child run, and the answer is made from their results.
 
-A step begins as soon as those that it depends on are done, so steps that need nothing from each other run at once. A
-step that fails is a result that later steps and the answer are told. A plan that cannot be read becomes one step, the
-question itself; one whose dependencies make no sense is carried out in order; one that is too long is cut.
+A step begins as soon as the steps that it depends on are done, so independent steps run at the same time. If a step
+fails, its error is the result that later steps and the author of the answer read. A bad plan goes back to the planner.
+If the last try is bad too, a plan that cannot be read becomes one step, the question itself; a plan whose dependencies
+cannot be followed runs in order, step after step; and a plan that is too long is cut.
 """
 
 from collections.abc import Sequence
@@ -39,10 +40,10 @@ def plan_then_execute(
     """Make an agent that plans before it acts.
 
     Args:
-        tools: of the executor.
-        max_steps: a longer plan goes back to the planner, and is cut after the last try.
-        executor: who carries the steps out; by default an agent with the tools and the prompt `execute`.
-        prompts: texts in place of `plan`, `execute` and `synthesise`.
+        tools: the tools of the executor.
+        max_steps: most steps of a plan; a longer plan goes back to the planner, and is cut after the last try.
+        executor: the agent that runs each step; by default an agent with the tools and the prompt `execute`.
+        prompts: texts that replace the prompts `plan`, `execute` and `synthesise`.
     """
 
     async def program(verbs: Verbs, question: str) -> str:
@@ -60,10 +61,11 @@ def plan_then_execute(
 
 
 async def carry_out(verbs: Verbs, worker: Agent, steps: Sequence[Step], plan: int) -> list[Result]:
-    """Run each step as soon as the steps that it depends on are done. The dependencies must have no circle.
+    """Run each step once the steps that it depends on are done; return the results in the order of the steps.
 
     Args:
-        plan: seq of the plan.
+        steps: the steps of the plan. Their dependencies must have no circle.
+        plan: seq of the entry that holds the plan.
     """
     results: dict[int, Result] = {}
     done = [anyio.Event() for _ in steps]
@@ -85,7 +87,7 @@ async def carry_out(verbs: Verbs, worker: Agent, steps: Sequence[Step], plan: in
 
 
 def _task(step: Step, used: Sequence[tuple[str, Result]]) -> dict[str, Any]:
-    """Return the task of a step, with the results that it builds on."""
+    """Return the input of the agent that runs a step: its goal, its hint, and the results of the steps before it."""
     task: dict[str, Any] = {"goal": step.goal}
     if step.tool_hint:
         task["tool_hint"] = step.tool_hint
@@ -95,7 +97,7 @@ def _task(step: Step, used: Sequence[tuple[str, Result]]) -> dict[str, Any]:
 
 
 def read_plan(text: str, *, most: int) -> list[Step]:
-    """Read a plan. Raises BadAnswer: no steps, too many, or dependencies that cannot be followed."""
+    """Read a plan from a text. Raises BadAnswer: no steps, too many steps, or dependencies that cannot be followed."""
     try:
         given: Planned | list[Step] = take(text, Planned | list[Step])  # type: ignore[arg-type]
     except BadAnswer as wrong:
@@ -112,7 +114,7 @@ def read_plan(text: str, *, most: int) -> list[Step]:
 
 
 def _wrong(steps: Sequence[Step]) -> str | None:
-    """Return why the dependencies of a plan cannot be followed."""
+    """Return why the dependencies of a plan cannot be followed; `None` if they can be followed."""
     for place, step in enumerate(steps):
         for other in step.depends_on or ():
             if not 0 <= other < len(steps):
@@ -125,7 +127,7 @@ def _wrong(steps: Sequence[Step]) -> str | None:
 
 
 def in_order(steps: Sequence[Step]) -> list[Step]:
-    """Return the steps, each depending on the one before it."""
+    """Return the steps with new dependencies: each step depends on the step before it."""
     return [
         Step(goal=step.goal, tool_hint=step.tool_hint, depends_on=[n - 1] if n else None)
         for n, step in enumerate(steps)
@@ -133,7 +135,7 @@ def in_order(steps: Sequence[Step]) -> list[Step]:
 
 
 def _cut(steps: Sequence[Step], most: int) -> list[Step]:
-    """Return the first steps, up to the bound, without dependencies on others."""
+    """Return the first `most` steps, without their dependencies on steps that are cut."""
     return [
         Step(
             goal=step.goal, tool_hint=step.tool_hint, depends_on=[n for n in step.depends_on or () if n < most] or None

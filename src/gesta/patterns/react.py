@@ -1,4 +1,4 @@
-"""ReAct is what an agent does anyway: it thinks, calls tools and reads what they say until it has the answer."""
+"""ReAct: the agent thinks, calls tools and reads their results until it has the answer, as all agents here do."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -19,6 +19,6 @@ def react(
     """Make an agent that reasons and acts.
 
     Args:
-        form: how it writes its calls: natively, or as `Thought:`, `Action:` and `Args:` in its words.
+        form: how the model writes its tool calls: natively, or as `Thought:`, `Action:` and `Args:` in its text.
     """
     return Agent(name, model=model, tools=tuple(tools), instructions=instructions, formatter=form)

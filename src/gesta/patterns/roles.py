@@ -1,10 +1,10 @@
-"""A role is an agent made of a prompt: planner, decomposer, router, synthesiser and those who work for them.
+"""A role is an agent made from a prompt: a planner, decomposer, router or synthesiser, or a worker of a pattern.
 
-Its instructions are a text file in `prompts/`, or what a call gives in its place, and then what the instructions of the
-pattern's own agent add; the digest of that text stands in each request-header. Model, tools, groups, state and policy
-are those of the pattern's agent, so that whoever changes these changes them for all who work for it. An answer that
-cannot be read goes back to its model, with what is wrong with it, at most twice; every such question is a step of its
-own on the record.
+The instructions of a role are a text file in `prompts/`, or the text that the caller passes in its place, followed by
+the instructions of the pattern's own agent. Each request-header holds the digest of the prompt. The model, the groups,
+the state and the policy of a role are those of the pattern's agent, so a change to that agent changes all its roles.
+A role has only the tools that the pattern passes on to it. An answer that cannot be read goes back to its model with
+the problem, at most twice; each of these requests is a workflow step of its own on the record.
 """
 
 import hashlib
@@ -25,34 +25,34 @@ from gesta.workflow.verbs import Result, Verbs
 
 T = TypeVar("T")
 Prompts = Mapping[str, str]
-"""Texts in place of those in `prompts/`, by name."""
+"""Texts by name. Each replaces the text of that name in `prompts/`."""
 TRIES = 3
-"""How often a role is asked until its answer can be read."""
+"""How many times at most a role is asked for an answer that can be read."""
 DECODER = JSONDecoder(strict=False)
 
 
 class BadAnswer(ValueError):
-    """An answer that cannot be used as it is; the message is for the model."""
+    """The answer of a model cannot be used as it is. The message of this error is sent back to the model."""
 
     def __init__(self, problem: str, instead: Any = None) -> None:
         super().__init__(problem)
         self.instead = instead
-        """What is used if no better answer comes."""
+        """The value that is used if no later answer can be read; `None` if there is no such value."""
 
 
 class Asked(Struct, Generic[T], frozen=True):
     """The answer of a role."""
 
     value: T | None
-    """None where no answer could be used."""
+    """The value that was read from the answer; `None` if no answer could be used."""
     causes: tuple[Cause, ...]
-    """What is made of it names these."""
+    """The causes of every entry that is made from this answer."""
     problem: str | None = None
-    """What was wrong with the last answer."""
+    """What was wrong with the last answer; `None` if it could be read."""
 
 
 class Part(Struct, frozen=True):
-    """A finding, for the agent that writes the answer."""
+    """One finding, as the agent that writes the answer reads it."""
 
     goal: str
     result: str
@@ -60,7 +60,7 @@ class Part(Struct, frozen=True):
 
 
 def prompt(name: str, prompts: Prompts | None = None) -> str:
-    """Read the text of a prompt, without the line ends around it. Raises LookupError."""
+    """Read the text of a prompt, without the blanks around it. Raises LookupError if there is no such prompt."""
     if prompts is not None and name in prompts:
         return prompts[name].strip()
     text = files("gesta.patterns").joinpath("prompts", f"{name}.txt")
@@ -71,7 +71,7 @@ def prompt(name: str, prompts: Prompts | None = None) -> str:
 
 
 def role(verbs: Verbs, name: str, prompts: Prompts | None = None, tools: Sequence[Tool] = ()) -> Agent:
-    """Return the agent of a role, for the pattern that these verbs belong to."""
+    """Return the agent of a role, made from the agent of the pattern that these verbs belong to."""
     own, text = verbs.agent, prompt(name, prompts)
     return msgspec.structs.replace(
         own,
@@ -86,13 +86,13 @@ def role(verbs: Verbs, name: str, prompts: Prompts | None = None, tools: Sequenc
 
 
 def heir(agent: Agent, own: Agent) -> Agent:
-    """Return an agent with the groups and the state of the pattern's agent, if that agent has any."""
+    """Return an agent with the groups and the state of the pattern's agent, where the pattern's agent has them."""
     groups = own.groups if own.groups is not None else agent.groups
     return msgspec.structs.replace(agent, groups=groups, state=own.state or agent.state)
 
 
 def offer(agent: Agent) -> list[dict[str, str]]:
-    """Return a list of the tools that an agent may use, as text for its planner."""
+    """Return the name and the description of each tool that an agent may use, for its planner to read."""
     return [{"name": tool.name, "description": tool.description} for tool in agent.offering("").tools]
 
 
@@ -102,8 +102,8 @@ async def ask(
     """Ask a role until its answer can be read, at most `TRIES` times.
 
     Args:
-        name: of the step; further ones are named `name (2)` and so on.
-        read: reads an answer; raises BadAnswer.
+        name: name of the workflow step of the first try; later tries are named `name (2)` and so on.
+        read: reads the text of an answer; it raises BadAnswer for a text that it cannot read.
     """
     told, made, wrong = input, tuple(causes), BadAnswer("")
     for number in range(1, TRIES + 1):
@@ -119,7 +119,7 @@ async def ask(
 
 
 def take(text: str, type: type[T]) -> T:
-    """Return the typed answer in a model's text, whatever stands around it. Raises BadAnswer."""
+    """Return the first JSON value of a type in a model's text, whatever words are around it. Raises BadAnswer."""
     problem = None
     for value in _values(text):
         try:
@@ -130,7 +130,7 @@ def take(text: str, type: type[T]) -> T:
 
 
 def _values(text: str) -> list[Any]:
-    """Find the JSON values in a text: a list that begins before every object, then the objects."""
+    """Return the JSON values in a text: first a list, if it begins before every object, then the objects."""
     found: list[Any] = [each.value for each in objects(text) if each.value is not None]
     start, brace = text.find("["), text.find("{")
     if start >= 0 and (brace < 0 or start < brace):
@@ -140,7 +140,7 @@ def _values(text: str) -> list[Any]:
 
 
 async def synthesise(verbs: Verbs, question: str, found: Sequence[tuple[str, Result]], prompts: Prompts | None) -> str:
-    """Ask an agent to write the answer from the findings. Its words are streamed as this run's own.
+    """Ask an agent to write the answer from the findings. Its words are streamed as the answer of this run.
 
     Raises:
         Unanswered: the agent could not write the answer.
@@ -158,7 +158,7 @@ async def synthesise(verbs: Verbs, question: str, found: Sequence[tuple[str, Res
 
 
 def answer_of(said: Result) -> str:
-    """Return the answer of a step. Raises Unanswered."""
+    """Return the answer of a child run. Raises Unanswered if the run ended without an answer."""
     if not said.ok:
         raise Unanswered(f"{said.name} ended with reason {said.reason}: {said.text}")
     return said.text

@@ -1,8 +1,9 @@
 """A router chooses the pattern that fits a question, writes down why, and calls that pattern.
 
-First the kind of task is told, then, among the patterns that are good for it, one is chosen. Where there is nothing to
-choose no model is asked; an answer that names nothing known falls back, on the kind `general` and on the first pattern.
-Both choices are decisions on the record, with all candidates, and the chosen pattern's run derives from them.
+The router first asks a model for the kind of task, and then for one of the patterns that suit this kind. If there is
+only one option, no model is asked. If no answer names an option, the kind is `general`, and the pattern is the first
+of those that suit. Both choices are decision entries on the record with all their candidates, and the run of the
+chosen pattern derives from them.
 """
 
 import json
@@ -22,7 +23,7 @@ from gesta.patterns.roles import Asked, BadAnswer, Prompts, answer_of, ask, heir
 from gesta.workflow.verbs import Verbs
 
 GENERAL = "general"
-"""The kind of task that any message is."""
+"""The kind of task that fits every message. It is used if no other kind could be chosen."""
 
 
 class TaskType(Struct, frozen=True):
@@ -30,9 +31,9 @@ class TaskType(Struct, frozen=True):
 
     description: str = ""
     valid_patterns: list[str] = []
-    """Names of the patterns that suit such a task; an empty list means all."""
+    """Names of the patterns that suit this kind of task; an empty list means all patterns."""
     framing: str = ""
-    """What the instructions of the chosen pattern say beside their own."""
+    """Text that is added to the instructions of the chosen pattern."""
 
 
 class Choice(Struct, frozen=True):
@@ -54,11 +55,11 @@ def router(
     """Make an agent that chooses one of several patterns to answer.
 
     Args:
-        patterns: agents by the name under which they are chosen; the first is the fallback.
-        descriptions: what each pattern is good for.
-        task_types: kinds of task, each a `TaskType`, a dict of its fields or its JSON; of one that cannot be read, the
-            name counts.
-        prompts: texts in place of `classify` and `route`.
+        patterns: the agents to choose from, by name; the first agent is the fallback.
+        descriptions: texts by name of a pattern, which say what questions the pattern suits.
+        task_types: kinds of task by name, each a `TaskType`, a dict of its fields, or JSON text; of a value that cannot
+            be read, only the name is used.
+        prompts: texts that replace the prompts `classify` and `route`.
 
     Raises:
         AgentError: there is no pattern.
@@ -89,7 +90,7 @@ def framed(agent: Agent, framing: str) -> Agent:
 
 
 def task_type(value: Any) -> TaskType:
-    """Return a kind of task. Of a value that cannot be read, only the name is kept."""
+    """Return the kind of task that a value describes; an empty `TaskType` if the value cannot be read."""
     if isinstance(value, TaskType):
         return value
     try:
@@ -103,7 +104,7 @@ def task_type(value: Any) -> TaskType:
 async def _chosen(
     verbs: Verbs, prompt: str, input: dict[str, Any], options: list[str], prompts: Prompts | None, cause: int = 0
 ) -> Asked[Choice]:
-    """Ask a model to choose one of the options. A single option needs no model."""
+    """Ask a model to choose one of the options. If there is only one option, no model is asked."""
     causes = [cause or verbs.question]
     if len(options) == 1:
         return Asked(Choice(options[0], "the only one"), tuple(causes))
@@ -113,11 +114,11 @@ async def _chosen(
 def _decide(
     verbs: Verbs, name: str, known: tuple[list[str], str], asked: Asked[Choice], task_type: str | None = None
 ) -> tuple[str, Entry]:
-    """Write the decision down.
+    """Write the entry of a decision, and return the choice that is on record, with its entry.
 
     Args:
-        known: the options, and the option that is taken where no answer could be used.
-        task_type: kind of task that it is made for.
+        known: the options, and the option that is chosen if no answer could be used.
+        task_type: the kind of task that the decision is made for.
     """
     options, fallback = known
     choice = asked.value or Choice(fallback, f"fallback: {asked.problem}")
@@ -127,7 +128,7 @@ def _decide(
 
 
 def read_choice(text: str, *, options: list[str]) -> Choice:
-    """Read a choice: an object, or the bare name in any case and in quotes. Raises BadAnswer."""
+    """Read a choice: a JSON object, or a bare name in any case or in quotes. Raises BadAnswer if it is no option."""
     try:
         given = take(text, Choice)
     except BadAnswer:

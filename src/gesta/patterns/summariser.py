@@ -1,4 +1,4 @@
-"""An agent that sums up what another is no longer shown; see `gesta.policy.Compact`."""
+"""An agent that summarises the entries that a compaction hides from another agent; see `gesta.policy.Compact`."""
 
 import hashlib
 
@@ -13,8 +13,8 @@ def summariser(model: Model | str, prompts: Prompts | None = None) -> Agent:
     """Make an agent that sums up a conversation.
 
     Args:
-        model: whom to ask; a small model will do.
-        prompts: other texts by name, `summarise` for this one.
+        model: the model that writes the summary; a small model will do.
+        prompts: texts by name; the text `summarise` replaces the prompt of this agent.
     """
     text = prompt(NAME, prompts)
     meta = {"prompt": {"name": NAME, "digest": hashlib.sha256(text.encode()).hexdigest()}}

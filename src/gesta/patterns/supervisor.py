@@ -1,8 +1,8 @@
-"""A supervisor divides a question into goals, has each pursued in a run of its own, and answers from what was found.
+"""A supervisor divides a question into goals, runs a worker for each goal, and answers from the findings.
 
-The findings are joined by what is on record, so a restart, a goal that fails and two equal goals do no harm: each goal
-has its own run, by its place, and a failure is a finding that says so. If nobody can divide the question, the question
-is the only goal.
+Each goal has its own child run, which is found by the place of the goal in the list. So nothing is done twice after a
+restart, and two equal goals are kept apart. A goal that fails is a finding that says so. If the question cannot be
+divided, the question is the only goal.
 """
 
 from collections.abc import Sequence
@@ -38,10 +38,10 @@ def supervisor(
     """Make an agent that divides a question among workers.
 
     Args:
-        tools: of the workers.
-        max_subagents: goals beyond are dropped.
-        worker: who pursues a goal; by default an agent with the tools and the prompt `research`.
-        prompts: texts in place of `decompose`, `research` and `synthesise`.
+        tools: the tools of the workers.
+        max_subagents: how many goals are pursued at most; further goals are dropped.
+        worker: the agent that pursues a goal; by default an agent with the tools and the prompt `research`.
+        prompts: texts that replace the prompts `decompose`, `research` and `synthesise`.
     """
 
     async def program(verbs: Verbs, question: str) -> str:
@@ -60,10 +60,10 @@ def supervisor(
 
 
 async def fan_out(verbs: Verbs, worker: Agent, goals: Sequence[str], plan: int) -> list[tuple[str, Result]]:
-    """Run a worker for each goal, all at once, and return the findings in the order of the goals.
+    """Run a worker for each goal, all at once, and return each goal with its finding, in order.
 
     Args:
-        plan: seq of the decomposition.
+        plan: seq of the entry that holds the goals.
     """
     found: dict[int, Result] = {}
 
@@ -77,7 +77,7 @@ async def fan_out(verbs: Verbs, worker: Agent, goals: Sequence[str], plan: int) 
 
 
 def read_goals(text: str, *, most: int) -> list[str]:
-    """Return the goals of an answer, without those that are no text or too many. Raises BadAnswer."""
+    """Return the first `most` goals of an answer, without values that are no text. Raises BadAnswer."""
     try:
         value: Goals | list[Any] = take(text, Goals | list[Any])  # type: ignore[arg-type]
     except BadAnswer as wrong:

@@ -1,7 +1,7 @@
-"""The contents of an activity log as agent-catalog's programs make them: pydantic's call shapes, without pydantic.
+"""The contents of an activity log under agent-catalog's names. They are used like pydantic's models, without pydantic.
 
-Each class is Gesta's own kind, so that any span records it, with the fields of agent-catalog alone. What is written out
-as JSON is what a record would read back: it is total, and values of every size and type are taken.
+Each class is a subclass of one of Gesta's own contents, so any span can record it, but it takes only the fields that
+agent-catalog knows. JSON holds the values that a record would read back. Values of every size and type are accepted.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -21,27 +21,27 @@ from gesta.importers.unpacked import DECODER
 
 
 class BadContent(GestaError, ValueError):
-    """Members that make no content: where agent-catalog raises pydantic's error, which is a ValueError too."""
+    """The members make no content. agent-catalog raises pydantic's error here, which is a ValueError too."""
 
 
 class Field(NamedTuple):
-    """What `model_fields` says of one field."""
+    """One value of `model_fields`: the type and the default of a field."""
 
     annotation: Any
     default: Any
     """`msgspec.NODEFAULT` if it is required."""
 
     def is_required(self) -> bool:
-        """Return whether it has to be given."""
+        """Return whether the field must be passed."""
         return self.default is msgspec.NODEFAULT
 
 
 class Checked(msgspec.StructMeta):
-    """Checks the values that an instance is made of, as pydantic does, and accepts the name of its kind."""
+    """Metaclass that checks the values of a new instance as pydantic does, and also accepts the keyword `kind`."""
 
     @property
     def model_fields(self) -> dict[str, Field]:
-        """The fields that agent-catalog knows, in its order."""
+        """The fields that agent-catalog knows, in the order in which it has them."""
         known = {field.name: field for field in msgspec.structs.fields(self)}  # type: ignore[arg-type]
         kind: Any = getattr(self, "kind", None)
         names = tuple(known) if kind is None else ("extra", *FIELDS[kind])
@@ -52,7 +52,7 @@ class Checked(msgspec.StructMeta):
 
     @property
     def __signature__(self) -> Signature:
-        """How an instance is made: by keywords alone."""
+        """The signature of the constructor: keywords alone."""
         fields = self.model_fields.items()
         empty = Parameter.empty
         return Signature(
@@ -65,7 +65,7 @@ class Checked(msgspec.StructMeta):
     if not TYPE_CHECKING:  # checkers read the fields themselves
 
         def __call__(self, *args: Any, **kwargs: Any) -> Any:
-            """Make one. Raises TypeError for a wrong keyword, and BadContent for a missing or wrong value."""
+            """Make an instance. Raises TypeError for a wrong keyword, and BadContent for a missing or wrong value."""
             expected = getattr(self, "kind", None)
             if expected is not None and (kind := kwargs.pop("kind", expected)) != expected:
                 raise BadContent(f"{self.__name__}: found kind={kind!r:.60}, expected {str(expected)!r}.")
@@ -87,11 +87,11 @@ class Checked(msgspec.StructMeta):
 
 
 class Model(msgspec.Struct, frozen=True, kw_only=True, metaclass=Checked):
-    """What pydantic's models can do, as far as programs do it with contents."""
+    """The methods of pydantic's models that programs call on contents."""
 
     @classmethod
     def model_validate(cls, obj: Any) -> Self:
-        """Make one of a mapping, whose unknown members are left out; one that is made already stays as it is.
+        """Make an instance from a mapping, whose unknown members are ignored. An instance is returned unchanged.
 
         Raises:
             BadContent: a member is missing or of a wrong type.
@@ -104,7 +104,7 @@ class Model(msgspec.Struct, frozen=True, kw_only=True, metaclass=Checked):
 
     @classmethod
     def model_validate_json(cls, json_data: str | bytes) -> Self:
-        """Make one of JSON text; see `model_validate`."""
+        """Make an instance from JSON text; see `model_validate`."""
         try:
             text = json_data if isinstance(json_data, str) else json_data.decode()
             return cls.model_validate(DECODER.decode(text))
@@ -121,7 +121,7 @@ class Model(msgspec.Struct, frozen=True, kw_only=True, metaclass=Checked):
         exclude_defaults: bool = False,
         exclude_none: bool = False,
     ) -> dict[str, Any]:
-        """Return the members, as they were given, or with `mode="json"` as JSON can hold them."""
+        """Return the members as they were passed; with `mode="json"`, as values that JSON can hold."""
         given = {name: getattr(self, name) for name in type(self).model_fields}
         if mode == "json":
             given = self._as_json(given)
@@ -142,21 +142,21 @@ class Model(msgspec.Struct, frozen=True, kw_only=True, metaclass=Checked):
         exclude_defaults: bool = False,
         exclude_none: bool = False,
     ) -> str:
-        """Write the members as JSON text. Never raises, whatever the values are."""
+        """Return the members as JSON text. Never raises, whatever the values are."""
         left_out = {"exclude_unset": exclude_unset, "exclude_defaults": exclude_defaults, "exclude_none": exclude_none}
         members = self.model_dump(mode="json", include=include, exclude=exclude, **left_out)
         return dumps(members, indent=indent, ensure_ascii=False, separators=(",", ":" if indent is None else ": "))
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None) -> Self:
-        """Return a copy in which some members are others; they are not checked."""
+        """Return a copy with new values for some members. The new values are not checked."""
         return msgspec.structs.replace(self, **(update or {}))
 
     def __iter__(self) -> Iterator[tuple[str, Any]]:
-        """Yield the members with their names."""
+        """Yield the name and the value of each member."""
         return ((name, getattr(self, name)) for name in type(self).model_fields)
 
     def __repr__(self) -> str:
-        """Write it as the call that makes it."""
+        """Return the instance as the Python call that makes it."""
         return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in self)})"
 
     def _as_json(self, given: dict[str, Any]) -> dict[str, Any]:
@@ -164,18 +164,18 @@ class Model(msgspec.Struct, frozen=True, kw_only=True, metaclass=Checked):
 
 
 class BaseContent(Model, kinds.Base, frozen=True, kw_only=True):
-    """What all contents share."""
+    """Base of all contents."""
 
     kind: ClassVar[Kind]
 
     @staticmethod
     def _safe_serialize(obj: Any) -> Any:
-        """Return a value as JSON can hold it; of what it cannot hold, the text that Python shows of it."""
+        """Return a value as JSON can hold it, as `plain` does."""
         return KeyValueContent(key="", value=obj).model_dump(mode="json")["value"]
 
     @classmethod
     def __get_pydantic_core_schema__(cls, _source: Any, _handler: Any) -> dict[str, Any]:
-        """Return the schema by which pydantic, where a program has it, checks and writes fields of this class."""
+        """Return the schema by which pydantic, if it is installed, checks and writes fields of this class."""
         written = {"type": "function-plain", "function": lambda one: one.model_dump(mode="json"), "when_used": "json"}
         checks = {"type": "no-info", "function": cls.model_validate}
         return {"type": "function-plain", "function": checks, "serialization": written}
@@ -191,15 +191,15 @@ class SystemContent(BaseContent, kinds.SystemContent, frozen=True, kw_only=True)
 
 
 class ToolCallContent(BaseContent, kinds.ToolCallContent, frozen=True, kw_only=True):
-    """Arguments that a model made for a tool."""
+    """A call of a tool, with the arguments that a model made."""
 
 
 class ToolResultContent(BaseContent, kinds.ToolResultContent, frozen=True, kw_only=True):
-    """What came of a tool call."""
+    """The result of a tool call."""
 
 
 class ChatCompletionContent(BaseContent, kinds.ChatCompletionContent, frozen=True, kw_only=True):
-    """What a model generated."""
+    """A reply that a model generated."""
 
 
 class Tool(Model, frozen=True, kw_only=True):
@@ -211,18 +211,18 @@ class Tool(Model, frozen=True, kw_only=True):
 
 
 class RequestHeaderContent(BaseContent, kinds.RequestHeaderContent, frozen=True, kw_only=True):
-    """Tools and output type of the requests after it."""
+    """Tools and output type of the requests that follow."""
 
     tools: list[Tool] | None = None  # type: ignore[assignment]  # on record they are dicts
     Tool = Tool
 
 
 class UserContent(BaseContent, kinds.UserContent, frozen=True, kw_only=True):
-    """What a person sent."""
+    """A message that a person sent."""
 
 
 class AssistantContent(BaseContent, kinds.AssistantContent, frozen=True, kw_only=True):
-    """What the person was shown."""
+    """An answer that the person was shown."""
 
 
 class EdgeContent(BaseContent, kinds.EdgeContent, frozen=True, kw_only=True):
@@ -238,7 +238,7 @@ class EndContent(BaseContent, kinds.EndContent, frozen=True, kw_only=True):
 
 
 class KeyValueContent(BaseContent, kinds.KeyValueContent, frozen=True, kw_only=True):
-    """Anything the user wants on the record under a name."""
+    """A value that a program records under a name."""
 
 
 Content = (
@@ -258,7 +258,7 @@ CLASSES: Mapping[str, type[BaseContent]] = {str(one.kind): one for one in Conten
 
 
 def content_of(members: Any) -> BaseContent:
-    """Make a content of its members, told apart by `kind`; one that is made already stays as it is.
+    """Make a content from its members; `kind` names its class. A content is returned unchanged.
 
     Raises:
         BadContent: there is no such kind, or a member is missing or of a wrong type.
@@ -272,7 +272,7 @@ def content_of(members: Any) -> BaseContent:
 
 
 def _dumped(value: Any) -> Any:
-    """Return a member with models in it as dicts."""
+    """Return the value of a member, in which models are turned into dicts."""
     if isinstance(value, list):
         return [one.model_dump() if isinstance(one, Model) else one for one in value]
     return value

@@ -1,7 +1,7 @@
-"""A run as an activity log of agent-catalog: one line an entry.
+"""Writes a run as an activity log of agent-catalog, with one line for each entry.
 
-Kinds and fields that agent-catalog does not know become key-values and members of `extra`. A run that was imported from
-such a log gives the lines that came in.
+Kinds that agent-catalog does not know become key-values, and fields that it does not know become members of `extra`.
+A run that was imported from such a log is exported as the lines that were imported.
 """
 
 import json
@@ -23,13 +23,13 @@ from gesta.record.record import Record
 from gesta.state.run import UNFIT
 
 IMPLIED = {"inferred": ["entry"]}
-"""Annotations of an entry that stands for no line of a log."""
+"""Annotations of an entry that has no line in a log."""
 OF_TEXT = ("Decimal", "PosixPath", "PurePosixPath", "PureWindowsPath", "UUID", "WindowsPath")
-"""Classes of values that pydantic writes as the text that they are made of."""
+"""Names of classes whose values pydantic writes as the text that their constructor takes."""
 
 
 async def export_run(record: Record, run: str) -> AsyncIterator[str]:
-    """Yield a run as lines that agent-catalog reads, each with its end; of an imported one, the lines that came in.
+    """Yield a run as lines that agent-catalog reads, with line ends; for an imported run, the lines of the import.
 
     Raises:
         NoRun: there is no run of that id.
@@ -49,7 +49,7 @@ async def export_run(record: Record, run: str) -> AsyncIterator[str]:
 
 
 def plain(value: Any) -> Any:
-    """Return a value as agent-catalog writes it: what JSON cannot hold is the text that Python shows of it."""
+    """Return a value as agent-catalog writes it. Most values that JSON cannot hold become their Python `repr`."""
     match value:
         case dict():
             return {plain(key) if isinstance(key, str) else repr(key): plain(each) for key, each in value.items()}
@@ -76,7 +76,7 @@ def plain(value: Any) -> Any:
 
 
 def _about(entries: list[Entry]) -> Line | None:
-    """Return what an import wrote of a whole session: in the state of the first begin, once in a key-value after it."""
+    """Return what an import wrote about a session: in the first begin, or, in older records, in a key-value after."""
     for content in (entry.content for entry in entries[:2]):
         told = content.state if isinstance(content, BeginContent) and content.role == "import" else None
         told = told.get(NAME) if isinstance(told, dict) else None
@@ -88,7 +88,7 @@ def _about(entries: list[Entry]) -> Line | None:
 
 
 class _Writer:
-    """The entries of one run, on their way out."""
+    """Turns the entries of one run into lines."""
 
     def __init__(self, entries: list[Entry]) -> None:
         self._begins = {entry.seq: entry for entry in entries if isinstance(entry.content, BeginContent)}
@@ -110,7 +110,7 @@ class _Writer:
             self._session, self._version = about.get("session"), about.get("catalog_version")
 
     def line(self, entry: Entry) -> Line | str | None:
-        """Return the line of an entry; `None` where it stands for no line of the import that made it."""
+        """Return the line of an entry; `None` if the entry has no line in the log."""
         notes = dict(entry.annotations or {})
         only = notes.pop(NAME, None)
         if self._imported and isinstance(only, dict):
@@ -144,7 +144,7 @@ class _Writer:
         self._notes[begin.seq] = {**self._notes.get(content.parent or 0, {}), **(content.annotations or {})}
 
     def _content(self, entry: Entry) -> Line:
-        """Return a content as agent-catalog knows it; what it does not know is folded into `extra`."""
+        """Return a content as agent-catalog knows it. Fields that it does not know go into `extra`."""
         content = entry.content
         kind, fields = str(content.kind), content.__struct_fields__
         values = {name: getattr(content, name) for name in fields if name != "extra"}
@@ -173,7 +173,7 @@ class _Writer:
 
 
 def _text(data: bytes) -> str:
-    """Return bytes as the text that they hold, else as Python shows them."""
+    """Return bytes decoded as UTF-8; their Python `repr` if they are no UTF-8."""
     try:
         return data.decode()
     except UnicodeDecodeError:
@@ -181,13 +181,13 @@ def _text(data: bytes) -> str:
 
 
 def _named(value: Unheld) -> str:
-    """Return the text that a value was made of, where Python shows it as such; else the whole that it shows."""
+    """Return the text inside the `repr` of a value of a class in `OF_TEXT`; for any other value, the whole `repr`."""
     text = value.repr[len(value.type) + 2 : -2]
     return text if value.type in OF_TEXT and value.repr == f"{value.type}({text!r})" else value.repr
 
 
 def _version(agent: AgentRef | None) -> Line:
-    """Return the version of a catalog that a log names: that of the run's catalog, else the digest of its agent."""
+    """Return the catalog version that a log names: the version of the agent's catalog, else the digest of the agent."""
     if agent is None:
         return {"is_dirty": True, "version_system": "raw"}
     if agent.catalog is None:

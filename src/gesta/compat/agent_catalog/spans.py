@@ -1,7 +1,8 @@
-"""agent-catalog's spans and the catalog that makes them, on a record: what was logged is entries and nothing else.
+"""agent-catalog's spans and the catalog that makes them. Every log is written as an entry of a record.
 
-A span begins when it is entered. One that is logged into without that is begun before its first log and ended with the
-span around it, or once nobody has it any more; what was written for that is marked as inferred, and no export shows it.
+A span begins when it is entered. If a program logs into a span that is not open, the span begins before that log, and
+ends with the span around it, or when the program no longer holds the root span. The begin and the end of such a span
+are marked as inferred, and exports leave them out.
 """
 
 import os
@@ -31,15 +32,15 @@ from gesta.store import Store
 
 
 class Identifier(Struct, frozen=True):
-    """What names a span."""
+    """The identifier of a span: its path and its session."""
 
     name: list[str]
-    """Names from the root to the span."""
+    """Names of the spans from the root to this span."""
     session: str
 
 
 class Log(Struct, frozen=True, kw_only=True):
-    """One log, as an activity log has it."""
+    """One line of an activity log."""
 
     identifier: str
     span: Identifier
@@ -50,11 +51,11 @@ class Log(Struct, frozen=True, kw_only=True):
 
 
 class Catalog:
-    """Where spans are recorded, and the tools and prompts of a folder.
+    """Makes spans that write to a record, and finds the tools and prompts of a folder.
 
     Args:
-        record: a record, or where it is; by default what `GESTA_RECORD` says, else `runs.gesta`.
-        folder: of tools and prompts; if it is given, its version is that of all that is logged.
+        record: a record, or the address of a store; by default the address in `GESTA_RECORD`, else `runs.gesta`.
+        folder: the folder of the tools and prompts; if it is passed, all logs have its version.
     """
 
     def __init__(self, record: Record | Address | None = None, *, folder: str | os.PathLike[str] | None = None) -> None:
@@ -69,7 +70,7 @@ class Catalog:
 
     @property
     def index(self) -> Index:
-        """The tools and prompts of the folder, as they are now."""
+        """The tools and prompts of the folder, read anew at each use."""
         return index(os.fspath(self._folder or "."))
 
     @property
@@ -85,7 +86,7 @@ class Catalog:
         annotations: Mapping[str, str] | None = None,
         limit: int | None = 1,
     ) -> Any:
-        """Return what has a name, or a list of what is found by words; tools are run, prompts are told."""
+        """Return the item with a name, or a list of items that a search finds: tools as `Tool`, prompts as `Item`."""
         found = self.index
         sort: Any = kind.removesuffix("s")
         items = [found.item(name, sort)] if name is not None else []
@@ -103,7 +104,7 @@ class Catalog:
         blacklist: Collection[Kind | str] | None = None,
         **kwargs: Any,
     ) -> "GlobalSpan":
-        """Return a span at the root of a session, a new one by default; see `Span.new`."""
+        """Return a root span of a session, by default of a new session. `Span.new` describes the other parameters."""
         key = session or uuid4().hex, name
         version = None if self._folder is None else self.version
         run = self._runs.get(key) or Run(self.record, *key)
@@ -113,7 +114,7 @@ class Catalog:
 
 
 class Run:
-    """The writer of one run, which is held while a span of it is open."""
+    """Writes one run. It holds the lease of the run while a span is open."""
 
     def __init__(self, record: Record, session: str, name: str) -> None:
         self.record, self.session, self.name = record, session, name
@@ -122,10 +123,10 @@ class Run:
         self._journal: Journal | None = None
         self._opened: Opened | None = None
         self._open: dict[int, tuple[tuple[str, ...], bool]] = {}
-        """Path of each open span by the seq of its begin, and whether it is implied."""
+        """For each open span, by the seq of its begin: its path, and whether its begin is inferred."""
 
     def begin(self, span: "Span", parent: int | None, *, implied: bool) -> int:
-        """Begin a span; the first of a run opens it."""
+        """Write the begin of a span, and return its seq. The first begin of a run opens the run."""
         with self._lock:
             if self._journal is None:
                 self._held = writing(self.record, self.session, self.name)
@@ -138,7 +139,7 @@ class Run:
             return seq
 
     def write(self, content: Any, span: int, notes: dict[str, Any] | None = None) -> int:
-        """Write an entry in a span and commit it."""
+        """Write an entry in a span, commit it, and return its seq."""
         with self._lock:
             assert self._journal is not None
             seq = self._journal.write(content, span, (), notes).seq
@@ -146,7 +147,7 @@ class Run:
             return seq
 
     def end(self, span: int, content: EndContent) -> None:
-        """End a span, and those in it that were implied; give the run back if that was the last."""
+        """Write the end of a span and of the inferred spans in it. If no span is open then, release the run."""
         with self._lock:
             around, _ = self._open[span]
             inside = [seq for seq, (path, implied) in self._open.items() if implied and path[: len(around)] == around]
@@ -158,7 +159,7 @@ class Run:
                 self.free()
 
     def free(self) -> None:
-        """End what is open, and give the run back."""
+        """Write the ends of all open spans, and release the run."""
         with self._lock:
             for seq in sorted(self._open, reverse=True):
                 self.write(EndContent(), seq, IMPLIED if self._open.pop(seq)[1] else None)
@@ -167,35 +168,35 @@ class Run:
                 drive(held.__aexit__(None, None, None))
 
     def is_open(self, span: int) -> bool:
-        """Return whether a span has not ended."""
+        """Return whether a span has begun and not ended."""
         return span in self._open
 
 
 class Span:
-    """A span: log into it, assign to it, open spans in it; `with span:` begins and ends it."""
+    """A span. A program logs into it, assigns keys to it and makes spans in it; `with span:` begins and ends it."""
 
     def __init__(self, run: Run, name: str, parent: "Span | None", options: dict[str, Any]) -> None:
         self._run, self._begun = run, 0
         self.name, self.parent = name, parent
         self.state = options["state"]
-        """Written where the span begins and, as it is then, where it ends."""
+        """Value that is written with the begin of the span and, as it is then, with the end."""
         self.iterable: bool = options["iterable"]
         self.blacklist: set[str] = {str(kind) for kind in options["blacklist"] or ()}
-        """Kinds that are not recorded, here and in spans below."""
+        """Kinds of content that are not recorded in this span and in the spans inside it."""
         self.kwargs: dict[str, Any] = options["kwargs"]
-        """Annotations of its own; those of the spans around it hold too."""
+        """Annotations of this span. The annotations of the spans around it apply too."""
         self._first = 0
         self.ref: AgentRef | None = None
-        """Of a root: what names the version of its catalog on record."""
+        """In a root span: the reference that names the version of the catalog on record."""
 
     @property
     def path(self) -> tuple[str, ...]:
-        """Names from the root to this span."""
+        """Names of the spans from the root to this span."""
         return (*(self.parent.path if self.parent is not None else ()), self.name)
 
     @property
     def identifier(self) -> Identifier:
-        """Its names and its session."""
+        """The path and the session of the span."""
         return Identifier(list(self.path), self._run.session)
 
     def new(
@@ -206,13 +207,13 @@ class Span:
         blacklist: Collection[Kind | str] | None = None,
         **kwargs: Any,
     ) -> "Span":
-        """Return a span in this one.
+        """Return a new span inside this span.
 
         Args:
-            state: written where it begins and ends; by default that of this span, but for a root.
-            iterable: changes nothing: what was logged is on record.
-            blacklist: kinds that are not recorded, beside those of this span.
-            kwargs: annotations of all that is logged in it.
+            state: value that is written with its begin and end; by default the state of this span, if it is no root.
+            iterable: has no effect, because all logs are on record.
+            blacklist: kinds that are not recorded, in addition to those of this span.
+            kwargs: annotations of all logs in the new span.
         """
         inherited = self.state if self.parent is not None else None
         skipped = {*self.blacklist, *(str(kind) for kind in blacklist or ())}
@@ -220,14 +221,14 @@ class Span:
         return Span(self._run, name, self, given)
 
     def log(self, content: Base | Mapping[str, Any], **kwargs: Any) -> None:
-        """Write down a content, or the members of one, with annotations. Raises BadContent."""
+        """Write a content, or a mapping of its members, with annotations. Raises BadContent for bad members."""
         made: Any = content if isinstance(content, Base) else content_of(content)
         refuse_own(made, "log(...)")
         if str(made.kind) not in self.blacklist:
             self._run.write(made, self._now(), kwargs or None)
 
     def enter(self) -> Self:
-        """Begin it."""
+        """Begin the span."""
         if str(Kind.Begin) not in self.blacklist:
             parent = self.parent._now() if self.parent is not None else None  # noqa: SLF001 - of this class
             self._begun = self._run.begin(self, parent, implied=False)
@@ -235,13 +236,13 @@ class Span:
         return self
 
     def exit(self, error: BaseException | None = None) -> None:
-        """End it; with an error if that left it, where agent-catalog writes nothing."""
+        """End the span. An exception that left the span is written with the end; agent-catalog writes no end then."""
         failure = None if error is None else Error(type=type(error).__name__, message=message_of(error))
         ended = EndContent(state=self.state, status="error" if failure else "success", error=failure)
         self._run.end(self._now(), ended)
 
     def logs(self) -> list[Log]:
-        """Return what was logged in it and in spans below it, read from the record."""
+        """Return the logs of this span and of the spans inside it, read from the record."""
         run, path = self._run, list(self.path)
         if not self._first:
             return []
@@ -254,23 +255,23 @@ class Span:
         return [log_of(line) for line in every if line["span"]["name"][: len(path)] == path]
 
     def __enter__(self) -> Self:
-        """Begin it."""
+        """Begin the span."""
         return self.enter()
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        """End it."""
+        """End the span."""
         self.exit(error)
 
     def __setitem__(self, key: str, value: Any) -> None:
-        """Write down a key-value; assigning a key twice writes two."""
+        """Write a key-value. Assigning a key twice writes two entries."""
         self.log(KeyValueContent(key=key, value=value))
 
     def __iter__(self) -> Iterator[Log]:
-        """Yield what `logs` returns."""
+        """Yield the logs that `logs` returns."""
         return iter(self.logs())
 
     def _now(self) -> int:
-        """Return the seq of its begin; begin it, if nobody did."""
+        """Return the seq of the span's begin. If the span is not open, begin it first."""
         if not self._run.is_open(self._begun):
             parent = self.parent._now() if self.parent is not None else None  # noqa: SLF001 - of this class
             self._begun = self._run.begin(self, parent, implied=True)
@@ -279,7 +280,7 @@ class Span:
 
 
 class GlobalSpan(Span):
-    """The root of a session's spans."""
+    """A root span of a session."""
 
     def __init__(self, run: Run, name: str, options: dict[str, Any], version: Version | None) -> None:
         super().__init__(run, name, None, options)
@@ -294,7 +295,7 @@ class GlobalSpan(Span):
 
 
 def log_of(line: Mapping[str, Any]) -> Log:
-    """Make a log of what a line of an activity log holds. Raises BadContent."""
+    """Return a line of an activity log as a `Log`. Raises BadContent if its members make no content."""
     return Log(
         identifier=line["identifier"],
         span=Identifier(line["span"]["name"], line["span"]["session"]),
@@ -306,5 +307,5 @@ def log_of(line: Mapping[str, Any]) -> Log:
 
 
 def _close(store: Store) -> None:
-    """Close a store that nobody uses any more, at the latest when the program ends."""
+    """Close a store. It is called when the record is no longer used, at the latest when the program ends."""
     drive(store.close())

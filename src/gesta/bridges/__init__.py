@@ -1,4 +1,4 @@
-"""Ways in and out of a record in Gesta's own form, or as others read it while it grows: JSON lines, PROV, a push."""
+"""Ways in and out of a record: Gesta's own JSON lines, RDF in the terms of PROV, and a copy into another record."""
 
 ORDER = ("lines", "jsonl", "prov", "pushing")
 """Each file may import those before it, and `importers/`."""

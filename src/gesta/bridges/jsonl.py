@@ -1,8 +1,8 @@
-"""A record as text that keeps every id, seq and digest: out as lines, and in again, once.
+"""Export of a record as lines of JSON that keep every id, seq and digest, and the import of such lines.
 
-A file is read twice: it is checked to its end, and against what is on record, before its first entry is written. A
-run that is there and whole is skipped, one that is there and shorter is extended, one that went another way is
-refused. Both ways a page of entries is in memory, never a run.
+A file is read twice: it is checked to its end, and against what is on record, before its first entry is written. An
+import skips a run that is on record already as a whole, extends a run of which only the beginning is on record, and
+refuses a run whose entries differ. Export and import hold a page of entries in memory, never a whole run.
 """
 
 from base64 import b64encode
@@ -28,7 +28,7 @@ from gesta.store import Batch, BlobRow, Store
 
 NAME = "gesta"
 PAGE = 500
-"""Entries that are read or written at once, at most."""
+"""The largest number of entries that are read or written at once."""
 PAGE_BYTES = 8 * 1024 * 1024
 """Bytes of contents and blobs after which a page is written."""
 CHANGED = "The file changed while it was read; what stands before that place is imported. Import it again."
@@ -37,9 +37,9 @@ _encoder = msgspec.json.Encoder()
 
 
 async def export_run(record: Record, run: str) -> AsyncIterator[str]:
-    """Yield one run as lines, each with its end; of a fork, what it goes on from comes first.
+    """Yield one run as lines, each with its line end; for a fork, the runs that it goes on from come first.
 
-    A run that grows meanwhile is given as it was at the beginning.
+    Entries that are written to the run during the export are left out.
 
     Raises:
         NoRun: there is no run of that id.
@@ -122,7 +122,7 @@ def _entry_line(row: Row, address: str) -> str:
 
 
 def _spliced(text: str | None, row: Row, address: str) -> Raw:
-    """Return a stored text as it stands in a line. Raises BrokenRecord if no reader could cut it out again, exactly."""
+    """Return a stored text as raw JSON for a line. Raises BrokenRecord if a reader could not get the same bytes."""
     try:
         data = b"null" if text is None else text.encode()
         whole = b"\n" not in data and bytes(msgspec.json.decode(data, type=Raw)) == data
@@ -138,7 +138,7 @@ def _line(line: Struct) -> str:
 
 
 def _pages(entries: Iterator[Checked]) -> Iterator[list[Checked]]:
-    """Gather entries of one run, neither too many nor too large."""
+    """Yield the entries in pages: each page holds entries of one run, and is limited in number and in bytes."""
     page: list[Checked] = []
     size_bytes = 0
     for one in entries:
@@ -152,7 +152,7 @@ def _pages(entries: Iterator[Checked]) -> Iterator[list[Checked]]:
 
 
 async def _compare(store: Store, page: list[Checked], source: Source) -> None:
-    """Refuse a run whose entries on record differ from those in the file."""
+    """Check that the entries on record are those of the file. Raises BadImport where one differs."""
     run, after = page[0].row.run, page[0].row.seq - 1
     on_record = await store.read(run, after, page[-1].row.seq)
     for here, there in zip(on_record, page, strict=False):
@@ -162,7 +162,7 @@ async def _compare(store: Store, page: list[Checked], source: Source) -> None:
 
 
 async def _goes_on(store: Store, first: Checked, source: Source) -> int:
-    """Return the seq that a new run goes on from: 0, or of a fork that of its base, which must be there as it was."""
+    """Return the seq after which a new run begins: 0, or for a fork that of its base entry, which must be on record."""
     base = base_of(first.row)
     if base is None or base.seq == 0:
         return 0

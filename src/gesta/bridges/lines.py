@@ -1,13 +1,13 @@
-"""The lines of Gesta's own JSON lines, and one pass over a file of them that believes nothing unchecked.
+"""The lines of Gesta's own JSON lines, and a reader that checks every one of them.
 
     {"gesta": 1, "record": id}                              once, first
     {"run", "head", "digest"}                               each run: where it will end
     {"run", "blob", "salt", "text" or "base64"}             a large value, before the entry that needs it
     {"run", "seq", "kind", "at", "span", "causes", "version", "content", "annotations", "salt", "digest"}
 
-`causes`, `content` and `annotations` stand as they are stored, byte for byte; they are JSON, so people and jq read them
-in place, and their digests still hold. Whoever lays the lines out anew breaks them. Only the id of the record in the
-first line is covered by no digest: it says where the file was made, and nothing depends on it.
+`causes`, `content` and `annotations` are written byte for byte as they are stored; they are JSON, so people and jq can
+read them, and the digests stay valid. A program that reformats the lines breaks the digests. Only the id of the record
+in the first line is covered by no digest: it names the record that was exported, and nothing depends on it.
 """
 
 from base64 import b64decode, b64encode
@@ -26,7 +26,7 @@ from gesta.kinds import BeginContent
 from gesta.store import BlobRow
 
 FORMAT = 1
-"""Of the lines; entries have their own."""
+"""Version of the format of the lines; entries have a version of their own."""
 HEADLESS = 'the first line is not {"gesta": 1, "record": …}'
 
 
@@ -39,17 +39,17 @@ class Header(Struct, forbid_unknown_fields=True):
 
 
 class RunLine(Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """The line before the entries of a run; without it nobody would miss a tail that was cut off."""
+    """The line before the entries of a run; with it a reader notices when the last entries of the run are cut off."""
 
     run: str
     head: int
-    """Seq of its last entry in this file."""
+    """Seq of the last entry of the run in this file."""
     digest: str
-    """Of that entry, in hex."""
-    after: int = 0
-    """Of a fork: seq of the entry of its base that it goes on from."""
-    before: str = ""
     """Digest of that entry, in hex."""
+    after: int = 0
+    """For a fork: seq of the entry of its base that the fork goes on from."""
+    before: str = ""
+    """Digest of that base entry, in hex."""
 
 
 class BlobLine(Struct, forbid_unknown_fields=True, omit_defaults=True):
@@ -60,11 +60,11 @@ class BlobLine(Struct, forbid_unknown_fields=True, omit_defaults=True):
     salt: str
     text: str | None = None
     base64: str | None = None
-    """Where the bytes are no UTF-8."""
+    """The data where the bytes are not UTF-8."""
 
 
 class EntryLine(Struct, forbid_unknown_fields=True):
-    """An entry, with its members in this order."""
+    """An entry; the members of the line are in this order."""
 
     run: str
     seq: int
@@ -80,19 +80,19 @@ class EntryLine(Struct, forbid_unknown_fields=True):
 
 
 class Checked(Struct, frozen=True):
-    """An entry whose chain holds so far."""
+    """An entry that was checked: its digest follows from the entries before it."""
 
     line: int
     """Number of its line, from 1."""
     head: int
-    """Where its run ends in this file."""
+    """Seq of the last entry of its run in this file."""
     row: Row
     blobs: tuple[BlobRow, ...]
-    """Those that stand before it."""
+    """The blobs whose lines come before the line of this entry."""
 
 
 class _Probe(Struct):
-    """The members that tell one kind of line from another."""
+    """The members that show of which kind a line is."""
 
     gesta: int | None = None
     head: int | None = None
@@ -108,13 +108,13 @@ def checked(source: Source) -> Iterator[Checked]:
 
     Raises:
         BadImport: a line cannot be read, a byte was changed, or something is missing.
-        NewerRecord: a later release wrote it.
+        NewerRecord: a later release wrote the file.
     """
     return _Pass(source).entries()
 
 
 class _Pass:
-    """One pass over a file: the run that is being read, and what is known of it."""
+    """One pass over a file: the run that is read at the moment, and what the pass knows of it."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
@@ -122,9 +122,9 @@ class _Pass:
         self._run = RunLine("", 0, "")
         self._seq, self._before = 0, GENESIS
         self._blobs: dict[str, BlobRow] = {}
-        """Those that wait for their entry."""
+        """Blobs that were read, and whose entry comes next."""
         self._given: set[str] = set()
-        """Names of those that earlier entries of this run brought."""
+        """Names of the blobs that earlier entries of this run brought."""
         self._runs: set[str] = set()
         self._begun = False
 
@@ -209,7 +209,7 @@ class _Pass:
         return found
 
     def _complete(self) -> None:
-        """Refuse a line that begins something else before the run before it has come to its end."""
+        """Raise BadImport if the run before this line is not complete."""
         if self._seq != self._run.head:
             raise self._wrong(f"{self._due()} is missing; the run goes on to {self._run.head}")
         if self._blobs:

@@ -1,6 +1,6 @@
-"""Explanations as RDF, for stores and tools that read it: N-Quads, a line a statement, or TriG, made to be read.
+"""Explanations as RDF, for other stores and tools: as N-Quads, one statement a line, or as TriG, for people to read.
 
-What is said, and under which names, is decided in `views.prov`; here it is only written down.
+The statements and their names are made in `views.prov`; this module only writes them down.
 """
 
 from collections.abc import AsyncIterator, Iterable
@@ -21,7 +21,7 @@ FORMATS = {"nquads": RdfFormat.N_QUADS, "trig": RdfFormat.TRIG}
 
 
 def write(statements: Iterable[Quad], format: str) -> str:
-    """Write statements as text, `nquads` or `trig`, the same text for the same statements."""
+    """Return statements as text in the format `nquads` or `trig`. The same statements give the same text."""
     prefixes = PREFIXES if format == "trig" else {}
     made = (statement(each) for each in statements)
     text: str = serialize(made, format=FORMATS[format], prefixes=prefixes).decode()  # type: ignore[union-attr]
@@ -30,13 +30,13 @@ def write(statements: Iterable[Quad], format: str) -> str:
 
 
 def statement(quad: Quad) -> Statement:
-    """Return a statement of ours as one of the RDF library."""
+    """Return a statement of Gesta as a statement of the RDF library."""
     subject, predicate, graph = (NamedNode(term.value) for term in (quad.subject, quad.predicate, quad.graph))
     return Statement(subject, predicate, _term(quad.object), graph)
 
 
 async def export(record: Record, run: str | None, format: str) -> AsyncIterator[str]:
-    """Yield all that is explained of a run, down through other runs; or of all runs."""
+    """Yield the explanations of a run with its sources in other runs, or those of all runs."""
     nodes, state = await all_nodes(record, run)
     yield write(quads(nodes, state), format)
 

@@ -1,11 +1,11 @@
-"""A record copied into another, row by row as it is stored: ids, seqs, digests and salts stay, and so does the order.
+"""A record is copied into another, row by row as it is stored: ids, seqs, digests, salts and the order stay the same.
 
-Every run is held on both sides while it is copied. What the other record has already is compared by its digest and not
-copied again, so a push that broke off is repeated. A run that is new there is a mirror: it takes no turn until it is
-moved. A move first commits at the source that the run goes on elsewhere, then copies, and lets the mirror go last: at
-every instant at most one record takes turns, and a move that broke off is completed by repeating it. Letters that wait
-go along with a move alone. They are removed at the source once they are at the target, which knows their keys, so each
-is taken in exactly once.
+Every run is held on both sides while it is copied. Entries that the other record has already are compared by digest and
+not copied again, so an interrupted push is completed by a second push. A run that is new there is a mirror: it takes no
+turn until it is moved. A move first commits at the source that the run goes on elsewhere, then copies, and then makes
+the mirror an ordinary run: at every instant at most one record takes turns, and an interrupted move is completed by a
+second one. Only a move takes the waiting letters along. Each letter is removed at the source once it is at the target,
+which remembers the key of the letter, so each letter is taken in exactly once.
 """
 
 import os
@@ -38,37 +38,37 @@ class Pushed(Struct):
     """The numbers of runs, entries and letters that a push copied."""
 
     runs: int = 0
-    """Number of runs of which anything was new."""
+    """Number of runs with new entries."""
     entries: int = 0
     letters: int = 0
-    """Number of letters that went along with a move."""
+    """Number of letters that were moved with their runs."""
     known: int = 0
-    """Number of runs of which everything was there."""
+    """Number of runs of which every entry was in the other record already."""
     moved: int = 0
-    """Number of runs that go on in the other record from now on."""
+    """Number of runs that go on only in the other record from now on."""
     refused: list[str] = msgspec.field(default_factory=list)
-    """Why a run was not copied, in words."""
+    """The reasons why runs were not copied, in words."""
 
 
 class Held(Struct):
-    """A run that is held on both sides."""
+    """A run whose lease is held in both records."""
 
     here: Lease
-    """In the record that is copied."""
+    """Lease in the record that is copied."""
     there: Lease
-    """In the record that is copied to."""
+    """Lease in the record that is copied to."""
     head: int
-    """Seq of its last entry there, as far as it was copied."""
+    """Seq of the last entry of the run in the target so far."""
     mirror_here: str | None
-    """Id of the record of which the source's run is a mirror; `None` for an ordinary run."""
+    """Id of the record of which the run at the source is a mirror; `None` for an ordinary run."""
     mirror_there: str | None
-    """The same of the target's run."""
+    """Id of the record of which the run at the target is a mirror; `None` for an ordinary run."""
     base: str | None = None
     """Id of the run of which it is a fork."""
     moves: bool = False
-    """Whether it is to go on in the target."""
+    """Whether the run is to go on in the target."""
     moved: str = ""
-    """Id of the record to which it was moved last."""
+    """Id of the record to which the run was moved last; empty for a run that was never moved."""
 
     @property
     def run(self) -> str:
@@ -77,22 +77,22 @@ class Held(Struct):
 
     @property
     def last(self) -> int:
-        """Seq of its last entry at the source."""
+        """Seq of the last entry of the run at the source."""
         return self.here.head
 
 
 async def push(
     source: Store, target: Store, progress: Callable[[int], None] = lambda _: None, *, moved_by: str | None = None
 ) -> Pushed:
-    """Copy all runs into another record, where they may be in part already.
+    """Copy all runs into another record, which may hold a part of them already.
 
     Args:
-        progress: is told how many entries were copied, now and then.
-        moved_by: who moves the runs, so that they go on in the target alone; `None` makes mirrors there.
+        progress: called now and then with the number of entries that were copied so far.
+        moved_by: name of the person who moves the runs, so that they go on in the target alone; `None` makes mirrors.
 
     Raises:
         RecordError: runs cannot be moved between these two records.
-        BrokenRecord: a blob is missing. WriteFailed: a record cannot be written. What was copied stands.
+        BrokenRecord: a blob is missing. WriteFailed: a record cannot be written. What was copied before stays.
     """
     if moved_by is not None:
         _check_move(source, target)
@@ -116,7 +116,7 @@ async def push(
 
 
 def _check_move(source: Store, target: Store) -> None:
-    """Raise RecordError where nobody could say afterwards in which of two records a run goes on."""
+    """Raise RecordError if nothing could show after a move in which of the two records a run goes on."""
     if source.info.id == target.info.id:
         raise RecordError(
             f"{source.info.address!r} and {target.info.address!r} are copies of one record (id {source.info.id!r}), "
@@ -130,7 +130,7 @@ def _check_move(source: Store, target: Store) -> None:
 
 
 async def _hold_all(source: Store, target: Store, pushed: Pushed, stack: AsyncExitStack) -> dict[str, Held]:
-    """Hold every run that can be copied on both sides, in the order of their first entries."""
+    """Acquire the leases of every run that can be copied, in the order of first entries, until the stack ends."""
     every = dict[str, Held]()
     for name, first, _ in (await source.sql(RUNS)).rows:
         run, base = str(name), await _base(source, str(name))
@@ -147,7 +147,7 @@ async def _hold_all(source: Store, target: Store, pushed: Pushed, stack: AsyncEx
 
 
 async def _base(store: Store, run: str) -> str | None:
-    """Return the run of which a run is a fork, if it is one that shares anything."""
+    """Return the id of the run of which a run is a fork; `None` if the run shares no entries with another run."""
     rows = await store.read(run, 0, None, 1)
     if not rows:
         raise BrokenRecord(store.info.address, f"run {run!r} is listed, and no entry can be read under that name")
@@ -156,7 +156,7 @@ async def _base(store: Store, run: str) -> str | None:
 
 
 async def _hold(source: Store, target: Store, run: str, stack: AsyncExitStack) -> Held | str:
-    """Hold a run on both sides until the stack ends. Returns why a run cannot be held."""
+    """Acquire the lease of a run in both records until the stack ends. Returns a text if the run cannot be pushed."""
     leases, mirrors = [], []
     for store in (source, target):
         try:
@@ -192,7 +192,7 @@ async def _digest(store: Store, run: str, seq: int) -> bytes:
 
 
 async def _movable(source: Store, target: Store, every: dict[str, Held], pushed: Pushed) -> dict[str, Held]:
-    """Choose the runs to move. A run moves only together with all runs that belong to it."""
+    """Return the runs that can be pushed, and mark those to move. A run moves only with all runs that belong to it."""
     own = {row.run for row in await source.runs(SESSION, NAME)}  # it holds tombstones of other runs, and stays
     why = dict[str, str]()
     for run, one in every.items():
@@ -212,7 +212,7 @@ async def _movable(source: Store, target: Store, every: dict[str, Held], pushed:
 
 
 def _families(above: dict[str, str | None]) -> list[set[str]]:
-    """Return the runs by what belongs together: each with the run that called it, or of which it is a fork."""
+    """Return the runs in groups: each run together with the run that called it, or of which it is a fork."""
     families = dict[str, set[str]]()
     for run in above:
         root, met = run, {run}
@@ -224,7 +224,7 @@ def _families(above: dict[str, str | None]) -> list[set[str]]:
 
 
 def _immovable(source: Store, target: Store, one: Held) -> str:
-    """Return why a run cannot be moved; empty where it can."""
+    """Return why a run cannot be moved; an empty text if it can."""
     run, here, there = one.run, source.info.id, target.info.id
     if one.mirror_here is not None:
         return f"{RunMirrored(run, one.mirror_here)} It was not moved."
@@ -239,7 +239,7 @@ def _immovable(source: Store, target: Store, one: Held) -> str:
 
 
 async def _moved(store: Store, run: str) -> str:
-    """Return the id of the record to which a run was moved last; empty for a run that never was."""
+    """Return the id of the record to which a run was moved last; an empty text if it was never moved."""
     for (text,) in (await store.sql(SIGNALS, (run,))).rows:
         content = decode_content(str(text), {})
         if isinstance(content, SignalContent) and content.name == "moved":
@@ -248,7 +248,7 @@ async def _moved(store: Store, run: str) -> str:
 
 
 async def _mirror(source: Store, target: Store, every: dict[str, Held]) -> None:
-    """Make mirrors of what is to be copied, before the first entry is: half a run takes no turn."""
+    """Make the runs that will grow mirrors before their first entry is copied, so that half a run takes no turn."""
     for one in every.values():
         of = one.mirror_here or source.info.id
         fresh = not one.there.head or one.mirror_there is not None
@@ -259,7 +259,7 @@ async def _mirror(source: Store, target: Store, every: dict[str, Held]) -> None:
 
 
 async def _commit_move(store: Store, lease: Lease, by: str, to: str) -> Lease:
-    """Commit in which record a run goes on, in the span of its last turn, and return the lease at the new head."""
+    """Commit to which record a run moves, in the span of its last turn, and return the lease at the new head."""
     ((turn, first),) = (await store.sql(SPANS, (lease.run,))).rows
     span = int(first if turn is None else turn)
     content = SignalContent(name="moved", by=by, to=to)
@@ -273,7 +273,7 @@ async def _commit_move(store: Store, lease: Lease, by: str, to: str) -> Lease:
 async def _copy(
     source: Store, target: Store, held: dict[str, Held], pushed: Pushed, progress: Callable[[int], None]
 ) -> None:
-    """Copy what is new of the runs that are held, in the order of pos."""
+    """Copy the new entries of the runs that are held, in the order of pos."""
     after = 0
     while rows := (await source.sql(ROWS, (after, PAGE))).rows:
         after = rows[-1][0]
@@ -310,13 +310,13 @@ async def _let_go(target: Store, one: Held) -> bool:
 
 
 async def adopt(store: Store, runs: Sequence[str], by: str) -> list[str]:
-    """Turn mirrors and moved runs, with all that belong to them, into runs that go on here, and return them.
+    """Turn mirrors and moved runs, with all runs that belong to them, into runs that go on here, and return their ids.
 
     Args:
-        by: who says that no other record goes on with them.
+        by: name of the person who says that no other record goes on with them.
 
     Raises:
-        RunHeld: one of the runs is being written. No run is adopted then.
+        RunHeld: one of the runs is being written; then no run is adopted.
     """
     above = dict.fromkeys(runs) | {row.run: row.parent_run for row in await store.runs()}
     named = [run for family in _families(above) if family & set(runs) for run in sorted(family)]

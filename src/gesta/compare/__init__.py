@@ -1,6 +1,6 @@
-"""What becomes of a recorded run when something else is done with it: replayed, forked, compared, kept as a case.
+"""What can be done with a recorded run: it is replayed, forked, compared with another, or kept as a case.
 
-`same` says when two entries are the same, `stage` is a record that answers in place of the outside, `replaying` takes a
-run again on it; `forks` goes on with a run from somewhere else, `differences` compares two runs. `cases` keeps runs as
-tests, and `plugin` has pytest collect them.
+`same` compares two entries, `stage` is a record that answers in place of models and tools, and `replaying` runs a run
+again on it; `forks` goes on with a run from an earlier entry, `differences` compares two runs. `cases` keeps runs as
+tests, and `plugin` makes pytest collect them.
 """

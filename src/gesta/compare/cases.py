@@ -1,7 +1,7 @@
-"""A case is a run that was good, kept as a test: replayed with the code of today, it must do and say the same.
+"""A case is a good run that is kept as a test: replayed with today's code, the run must do and say the same.
 
-It is a small file of JSON lines: a head, and the entries of the run and of those below it. How the model was asked does
-not count, what it was told by tools, what it called and what it answered does. Bytes of replies are left out.
+A case is a small file of JSON lines: a head, and the entries of the run and of those below it. How the model was asked
+does not count; tool results, tool calls and answers do. Bytes of replies are left out.
 """
 
 import os
@@ -24,9 +24,9 @@ from gesta.record.record import Record
 from gesta.text.redactor import SECRETS
 
 FORMAT = 1
-"""Of the lines."""
+"""Version of the format of the lines."""
 MARK = '{"gesta_case":'
-"""How every case begins."""
+"""The text that every case begins with."""
 
 
 class Head(Struct, frozen=True, kw_only=True):
@@ -34,14 +34,14 @@ class Head(Struct, frozen=True, kw_only=True):
 
     gesta_case: int = FORMAT
     agent: str
-    """Where its code is: FILE.py:NAME, from the folder where tests are run, or dotted.module:NAME."""
+    """Address of the agent: FILE.py:NAME, from the folder where tests are run, or dotted.module:NAME."""
     run: str
     live: list[str] = []
-    """Tools that are run, and whose results are compared."""
+    """Names of the tools that are really called in a replay, and whose results are compared."""
 
 
 class Line(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One line of a file of cases, which are good runs that are kept as tests: an entry of such a run."""
+    """One line of a case: an entry of the run, or of a run below it."""
 
     run: str
     seq: int
@@ -53,14 +53,14 @@ class Line(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Case(Struct, frozen=True):
-    """A case, read."""
+    """A case that was read from a file."""
 
     head: Head
     runs: Runs
 
 
 async def taken(record: Record, run: str) -> dict[str, list[Entry]]:
-    """Return a run and all runs below it as a case."""
+    """Return the entries of a run and of all runs below it, by run, as a case holds them."""
     found, open_ = {run: await record.read(run)}, {run}
     for row in await record.store.runs():  # in the order in which they were opened
         if row.parent_run in open_:
@@ -97,17 +97,17 @@ def read(path: str | os.PathLike[str]) -> Case:
 
 
 async def check(case: Case, agent: Agent) -> list[str]:
-    """Replay a case, and return in words what differs from it; an empty text if nothing differs."""
+    """Replay a case, and return in words what differs from it; an empty list if nothing differs."""
     found = await replay_run(case.runs, case.head.run, agent, How(prompts=False, live=case.head.live))
     first = found.first
     return [] if first is None else divergence_lines(first, list(case.runs[first.run]))
 
 
 async def accepted(case: Case, agent: Agent) -> Case:
-    """Return the case as the code does it today. The steps must have the same number and kinds.
+    """Return the case with the entries that today's code writes. The steps must have the same number and kinds.
 
     Raises:
-        AgentError: they have not. Record a run of today and add that.
+        AgentError: the steps differ. Run the agent again and add that run as a case.
     """
     how = How(prompts=False, live=case.head.live, moves=True)
     found = await replay_run(case.runs, case.head.run, agent, how)
@@ -156,12 +156,12 @@ def _entry(line: Line) -> Entry:
 
 
 def cases_in(paths: Iterable[Path]) -> list[Path]:
-    """Find the cases among files, and in folders."""
+    """Return the cases among files, and in folders."""
     files = [each for path in paths for each in (sorted(path.rglob("*.jsonl")) if path.is_dir() else [path])]
     return [file for file in files if is_case(file)]
 
 
 def is_case(path: Path) -> bool:
-    """Return whether a file is a case, by how it begins."""
+    """Return whether a file is a case, which its first characters show."""
     with path.open(encoding="utf-8", errors="replace") as file:
         return file.read(len(MARK)).replace(" ", "") == MARK

@@ -1,4 +1,4 @@
-"""A case as pytest sees it: one file, one test, and a failure that shows what is not as it was."""
+"""Cases as pytest tests: each file is one test, and a failure shows what differs from the recording."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -19,7 +19,7 @@ class CaseFile(pytest.File):
     """A file that is a case."""
 
     def collect(self) -> Iterator[pytest.Item]:
-        """Yield its one test."""
+        """Yield the one test of the file."""
         yield CaseItem.from_parent(self, name=self.path.stem)
 
 
@@ -34,17 +34,17 @@ class CaseItem(pytest.Item):
             raise Drift("\n".join(drift))
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
-        """Show a drift in words, anything else as pytest does."""
+        """Return a drift in words, and any other failure as pytest shows it."""
         if isinstance(excinfo.value, Drift):
             return f"{excinfo.value}\nIf that is meant: gesta case accept {self.path.relative_to(self.config.rootpath)}"
         return super().repr_failure(excinfo, style)
 
     def reportinfo(self) -> tuple[Any, int, str]:
-        """Return where the case stands."""
+        """Return the path of the case and its name."""
         return self.path, 0, f"case {self.name}"
 
 
 def agent_at(address: str, root: Any) -> Agent:
-    """Import the agent of a case; a file is looked for from the root of the tests. Raises BadAddress."""
+    """Import the agent of a case; the path of a file counts from the root of the tests. Raises BadAddress."""
     place, _, name = address.rpartition(":")
     return load(f"{root / place}:{name}" if place.endswith(".py") else address)

@@ -1,7 +1,7 @@
-"""Two runs side by side: what is alike from the first on, what differs where, and what came of each.
+"""Two runs are compared: what is alike at their beginning, what differs, and the outcome of each.
 
-Entries are aligned by what they say, not by their seqs. Left out are those that follow from others: requests,
-attempts, budgets; what differs there, differs before.
+Entries are aligned by what they say, not by their seqs. Entries that follow from others are left out (requests,
+attempts, budgets): a difference in them comes from a difference before them.
 """
 
 import json
@@ -30,11 +30,11 @@ from gesta.state.turn import Turn
 FOLLOW = frozenset(
     {Kind.Request, Kind.Attempt, Kind.Budget, Kind.Edge, Kind.ApprovalRequest, Kind.Begin, Kind.Artifact, Kind.Timer}
 )
-"""Kinds that follow from others, or say where others lie."""
+"""Kinds of entries that follow from others, or that only say where others lie."""
 LINKS = frozenset(
     {"call", "of", "tool_call_id", "header", "extra", "meta", "child", "copy_of", "corrects", "run", "tokens"}
 )
-"""Members that point to other entries, or are not what is said; a header's meta is."""
+"""Members of a content that point to other entries or do not count; the `meta` of a request header does count."""
 
 
 class Step(Struct, frozen=True, kw_only=True):
@@ -43,7 +43,7 @@ class Step(Struct, frozen=True, kw_only=True):
     before: Entry | None
     after: Entry | None
     differences: tuple[Difference, ...] = ()
-    """Of two entries of one kind."""
+    """Differences of two entries of one kind."""
 
 
 class Effect(Struct, frozen=True, kw_only=True):
@@ -53,7 +53,7 @@ class Effect(Struct, frozen=True, kw_only=True):
     args: dict[str, Any]
     outcome: str | None
     fired: bool
-    """Whether it was tried in this run; else it was answered from a record or by a person, or not at all."""
+    """Whether the tool was tried in this run; else the result came from a record or a person, or there is none."""
 
 
 class Facts(Struct, frozen=True, kw_only=True):
@@ -75,7 +75,7 @@ class Compared(Struct, frozen=True, kw_only=True):
     """Two runs side by side."""
 
     alike: int
-    """Entries that are the same from the first on."""
+    """Number of entries at the beginning that are the same."""
     steps: list[Step]
     before: Facts
     after: Facts
@@ -133,7 +133,7 @@ def _effect(entry: Entry, results: Mapping[Any, str | None], tried: Iterable[int
 
 
 def _usd(entries: Iterable[Entry]) -> float | None:
-    """Add up what turns cost; `None` where an account was not kept, or a price is unknown."""
+    """Return the cost of all turns in US dollars; `None` if a turn has no account of it, or a price is unknown."""
     state, turns = RunState(), dict[int, Turn]()
     for entry in entries:
         state = RunView().apply(state, entry)
@@ -150,7 +150,7 @@ def _shown(entry: Entry) -> bool:
 
 
 def said(entry: Entry) -> dict[str, Any]:
-    """Return the content of an entry without its links to other entries."""
+    """Return the members of an entry's content that are compared, without its links to other entries."""
     found = counted(entry)
     kept = "meta" if entry.kind is Kind.RequestHeader else ""
     return {name: value for name, value in found.items() if name == kept or name not in LINKS}
@@ -161,7 +161,7 @@ def _key(entry: Entry) -> str:
 
 
 def _paired(before: list[Entry], after: list[Entry]) -> list[Step]:
-    """Lay entries of one kind beside each other, in order."""
+    """Return the entries in pairs of one kind, in order; an entry without a partner stands alone."""
     steps: list[Step] = []
     left = list(after)
     for entry in before:

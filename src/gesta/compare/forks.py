@@ -1,7 +1,7 @@
-"""A fork is made where somebody asks what would have been: with another model, other words, or another result.
+"""A fork goes on with a recorded run from one entry: with another model, other words, or another result.
 
-It shares what comes before by reference, and a changed entry is its own, with the old one among its causes. What comes
-after is made anew: the agent goes on from there, and is sent what people said to the base later.
+A fork shares the entries before that by reference. A changed entry is the fork's own, with the old entry among its
+causes. What comes after is made anew: the agent goes on, and gets the messages that people sent to the base later.
 """
 
 import json
@@ -48,11 +48,11 @@ CHANGEABLE = (
     *(Kind.User, Kind.System, Kind.ChatCompletion, Kind.Thought, Kind.ToolCall, Kind.ToolResult),
     *(Kind.Answer, Kind.Approval, Kind.Resolution, Kind.Retrieval),
 )
-"""Kinds of what came from outside: all else follows from it."""
+"""Kinds of entries that come from outside the code of the agent; all other entries follow from them."""
 BROUGHT = (Kind.System, Kind.Compaction)
-"""Kinds of what follows from a check at once: words that a model reads, a message that is hidden or changed."""
+"""Kinds of entries that a check writes right after itself: words for the model, or a hidden or changed message."""
 REPLY = (Kind.Thought, Kind.ToolCall)
-"""Kinds that are one with the completion that caused them."""
+"""Kinds of entries that belong to the completion that caused them."""
 
 
 class Change(Struct, frozen=True):
@@ -60,7 +60,7 @@ class Change(Struct, frozen=True):
 
     seq: int
     path: str
-    """Members of the content, as in `tool_result.items[0].price`."""
+    """Path of the value in the content, as in `tool_result.items[0].price`."""
     value: Any
 
 
@@ -68,17 +68,17 @@ class Fork(Struct, frozen=True, kw_only=True):
     """The base of a fork, where it begins, and what it changes."""
 
     at: int | None = None
-    """Seq of the last entry that it shares; by default all, or those before the one that is changed."""
+    """Seq of the last entry that the fork shares; by default all entries, or all before the changed one."""
     changes: Sequence[Change] = ()
-    """Of one entry."""
+    """Changes of one entry."""
     live: Sequence[str] = ()
-    """Tools that may do what is not on record of the base, beside the pure ones."""
+    """Tools that may be called although their result is not on record in the base, beside the pure tools."""
     session: str | None = None
-    """By default the base's with a number."""
+    """Name of the session; by default that of the base, with a number."""
 
 
 def change(text: str) -> Change:
-    """Read `SEQ.PATH=VALUE`, the value as JSON or else as text. Raises AgentError."""
+    """Read a change `SEQ.PATH=VALUE`; a value that is not JSON is a text. Raises AgentError."""
     found = re.fullmatch(r"(\d+)\.([^=]+)=(.*)", text, re.DOTALL)
     if found is None:
         raise AgentError(f"Cannot change {text!r}: write SEQ.PATH=VALUE, as in 8.tool_result.status=lost.")
@@ -90,10 +90,10 @@ def change(text: str) -> Change:
 
 
 async def fork(record: Record, base: RunRow, how: Fork) -> RunRow:
-    """Make a fork of a run; nothing goes on yet.
+    """Make a fork of a run. The agent is not run yet.
 
     Raises:
-        AgentError: no such entry, or one that cannot be changed so.
+        AgentError: there is no such entry, or it cannot be changed in this way.
         RunError: the session has such a run already.
     """
     entries = await record.read(base.run)
@@ -119,7 +119,7 @@ async def fork(record: Record, base: RunRow, how: Fork) -> RunRow:
 
 
 async def go_on(record: Record, fork: RunRow, agent: Agent) -> Outcome:
-    """Run a fork through all that people said to its base, or until it waits for somebody.
+    """Run a fork with all messages that people sent to its base, or until the fork waits for somebody.
 
     Raises:
         NoRun: the base has no message of a person.
@@ -144,7 +144,7 @@ async def go_on(record: Record, fork: RunRow, agent: Agent) -> Outcome:
 
 
 def recorded_model(entries: Sequence[Entry], agent: Agent) -> Agent:
-    """Return an agent whose model repeats the answers of a run. To the same request it sends the same bytes."""
+    """Return an agent whose model repeats the answers of a run. The model sends the same bytes for the same request."""
     asked = next((each for each in entries if isinstance(each.content, RequestContent)), None)
     for stream in (False, True):
         acting = bind(msgspec.structs.replace(agent, model=replay(entries, stream=stream)))
@@ -158,7 +158,7 @@ def recorded_model(entries: Sequence[Entry], agent: Agent) -> Agent:
 def asked_otherwise(base: Sequence[Entry], fork: Sequence[Entry]) -> list[int]:
     """Return the requests of a fork that its base does not have; an empty list if the base has no requests at all.
 
-    What a recorded model says to them, it said to something else.
+    A recorded model has no answer to such a request: it repeats an answer to another one.
     """
     known = {each.content.body_digest for each in base if isinstance(each.content, RequestContent)}
     asked = [(each.seq, each.content) for each in fork if known and isinstance(each.content, RequestContent)]
@@ -170,7 +170,7 @@ def _opens(entry: Entry) -> bool:
 
 
 async def _session(record: Record, base: RunRow) -> str:
-    """Name a session after the base's, with the first number that is free."""
+    """Return the name of a session: that of the base, with the first number that is free."""
     number = 1
     while await record.store.runs(f"{base.session}~{number}"):
         number += 1
@@ -214,7 +214,7 @@ def _parts(entries: Sequence[Entry], how: Fork) -> tuple[int, list[Entry]]:
 
 
 def _allow(entries: Sequence[Entry], entry: Entry, made: Content, how: Fork) -> None:
-    """Raise AgentError for a change that would set off a call. Send an approval to the fork itself instead."""
+    """Raise AgentError for a change that would make a call run. Send an approval to the fork itself instead."""
     if isinstance(made, ApprovalContent) and made.verdict == "approved":
         said = "approve"
     elif isinstance(made, ResolutionContent) and made.verdict == "retry":
@@ -232,7 +232,7 @@ def _allow(entries: Sequence[Entry], entry: Entry, made: Content, how: Fork) -> 
 
 
 def _together(entries: Sequence[Entry], at: int) -> int:
-    """Return the last of the entries that were written together: the opening of a turn, one reply, what a hook said."""
+    """Return the last of the entries that were written together: a turn's start, a reply, or the words of a hook."""
     if 0 < at < len(entries) and entries[at - 1].kind == Kind.Check and at in entries[at].causes:
         return at + (entries[at].kind in BROUGHT)
     if 0 < at < len(entries) and begins_turn(entries[at - 1]) and opens(entries, entries[at]):
@@ -241,14 +241,14 @@ def _together(entries: Sequence[Entry], at: int) -> int:
 
 
 def _end_of_reply(entries: Sequence[Entry], at: int) -> int:
-    """Return the last entry of the reply that an entry is part of: a reply is one."""
+    """Return the last entry of the reply that an entry is part of; a reply is never divided."""
     while 0 < at < len(entries) and entries[at].kind in REPLY and entries[at - 1].kind in (*REPLY, Kind.ChatCompletion):
         at += 1
     return at
 
 
 def _set(content: dict[str, Any], change: Change) -> None:
-    """Put a value into a content. Raises AgentError."""
+    """Replace a value in a content. Raises AgentError."""
     steps = re.findall(r"[^.\[\]]+", change.path)
     known = decode_content(json.dumps(content), {}).__struct_fields__
     if not steps or steps[0] not in known or steps[0] == "extra":
@@ -261,7 +261,7 @@ def _set(content: dict[str, Any], change: Change) -> None:
 
 
 def _replaced(value: Any, steps: list[str], new: Any) -> Any:
-    """Return a copy of a value with one member replaced. Raises LookupError."""
+    """Return a copy of a value with one member replaced. Raises LookupError if there is no such member."""
     if not steps:
         return wrapped(new)
     if isinstance(value, dict) and value.keys() == {"$dict"} and isinstance(value["$dict"], dict):

@@ -1,7 +1,7 @@
-"""Entries that came from outside the program, which a replay copies as they are.
+"""Entries that came from outside the code of the agent; a replay copies them as they are.
 
-People, tools, providers and time: what a tool gave and did on its way, what went wrong, what was said meanwhile, and
-that a process ended. A request, a call, an answer come from the agent, and are written again.
+They come from people, tools, providers and time: tool results, faults, messages, approvals, and the ends of processes.
+Requests, calls and answers come from the agent, and a replay writes them again.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,15 +26,15 @@ from gesta.state.calls import EXPIRED
 from gesta.state.turn import AGENT
 
 FROM = "from"
-"""Annotation of what a fork took over from its base."""
+"""Annotation of an entry that a fork took over from its base."""
 RECONCILED = "reconcile of "
-"""How who settled a doubt is named, where that is a tool."""
+"""Beginning of the name in `by` where a `reconcile` function settled a doubt."""
 SAID = frozenset({Kind.Fault, Kind.Signal, Kind.Approval, Kind.Answer, Kind.Resolution})
-"""Kinds that people, providers and tools write, whatever the agent is."""
+"""Kinds that people, providers and tools write, whichever agent runs."""
 
 
 def by_tool(entry: Entry) -> int | None:
-    """Return the attempt whose tool gave this result; `None` of any other entry."""
+    """Return the seq of the attempt whose tool gave this result; `None` for any other entry."""
     content = entry.content
     if not isinstance(content, ToolResultContent) or content.outcome not in ("ok", "error"):
         return None
@@ -43,7 +43,7 @@ def by_tool(entry: Entry) -> int | None:
 
 
 def by_letter(entries: Sequence[Entry], entry: Entry) -> bool:
-    """Return whether an entry came by letter: somebody sent it, and the holder of the run wrote it down."""
+    """Return whether an entry came as a letter: somebody sent it, and the holder of the run wrote it down."""
     match entry.content:
         case ApprovalContent(by=by):
             return by != EXPIRED
@@ -60,10 +60,10 @@ def by_letter(entries: Sequence[Entry], entry: Entry) -> bool:
 
 
 def from_outside(entries: Sequence[Entry], entry: Entry) -> bool:
-    """Return whether an entry came from outside.
+    """Return whether an entry came from outside the code of the agent.
 
     Args:
-        entries: all before it; entry `seq` at place `seq - 1`.
+        entries: all entries before it; entry `seq` is at place `seq - 1`.
     """
     content = entry.content
     if entry.kind in SAID or FROM in (entry.annotations or {}) or not _in_turn(entries, entry):
@@ -84,18 +84,18 @@ def from_outside(entries: Sequence[Entry], entry: Entry) -> bool:
 
 
 def _told(content: ToolResultContent) -> bool:
-    """Return whether a result tells what a tool raised, or from which call it was copied. Placeholders tell neither."""
+    """Return whether a result names what a tool raised, or the call that it was copied from. A placeholder does not."""
     return content.error is not None or content.copy_of is not None
 
 
 def opens(entries: Sequence[Entry], entry: Entry) -> bool:
-    """Return whether a message is what opened its turn."""
+    """Return whether an entry is the message that opened its turn."""
     before = entries[entry.seq - 2] if entry.seq > 1 else None
     return before is not None and begins_turn(before) and before.seq == entry.span
 
 
 def begins_turn(entry: Entry) -> bool:
-    """Return whether a turn begins with an entry."""
+    """Return whether an entry is the begin of a turn."""
     return isinstance(entry.content, BeginContent) and entry.content.role == "turn"
 
 
@@ -114,7 +114,7 @@ def _in_turn(entries: Sequence[Entry], entry: Entry) -> bool:
 
 
 def _while_tried(entries: Sequence[Entry], entry: Entry) -> bool:
-    """Return whether an entry was written by an attempt of a tool, or about one."""
+    """Return whether an attempt of a tool wrote an entry, or another entry was written about one."""
     own = [cause for cause in entry.causes if isinstance(cause, int)]
     first = entries[own[0] - 1] if own else None
     if first is None:

@@ -1,4 +1,4 @@
-"""A model and tools that repeat what is on record and do nothing: a replay calls them in place of the real ones."""
+"""A model and tools that repeat recorded answers and results: a replay calls them in place of the real ones."""
 
 import functools
 import json
@@ -32,7 +32,7 @@ from gesta.state.calls import HOOK, UNMADE
 
 P = ParamSpec("P")
 CONTEXT = "gesta_replayed_context"
-"""Parameter by which a tool gets the context, whatever its own are."""
+"""Name of the parameter that passes the context to a tool, whatever its own parameters are."""
 
 
 class PlayedModel:
@@ -43,24 +43,24 @@ class PlayedModel:
 
     @property
     def name(self) -> str:
-        """The model's."""
+        """Name of the real model."""
         return self._model.name
 
     @property
     def encoder(self) -> str:
-        """The model's."""
+        """Encoder of the real model."""
         return self._model.encoder
 
     def encode(self, message: Message) -> bytes:
-        """Turn one message into one block."""
+        """Return the block of one message."""
         return self._model.encode(message)
 
     def envelope(self, header: RequestHeaderContent) -> Envelope:
-        """Turn a header into what stands around the blocks."""
+        """Return the parts of a request body around the blocks, made from a header."""
         return self._model.envelope(header)
 
     async def send(self, request: Request) -> AsyncGenerator[Piece, None]:
-        """Yield the recorded bytes of a reply, or else the reply that was read from them."""
+        """Yield the recorded bytes of a reply; without them the recorded reply itself."""
         answer, content = self._stage.answer()
         native = (content.meta or {}).get("native")
         if answer.raw is not None:
@@ -74,12 +74,12 @@ class PlayedModel:
         )
 
     def parser(self) -> Parser:
-        """Make a reader for one reply."""
+        """Make a parser for one reply."""
         return Given(self._model.parser)
 
 
 class PlayedTool(Tool, frozen=True, kw_only=True, eq=False):
-    """A tool that returns the results on record, and does nothing."""
+    """A tool that returns the recorded results without calling its function."""
 
     stage: Stage
     real: Tool
@@ -87,7 +87,7 @@ class PlayedTool(Tool, frozen=True, kw_only=True, eq=False):
     async def invoke(
         self, arguments: dict[str, Any], context: Context | None, in_thread: InThread | None = None
     ) -> Any:
-        """Return the result on record; for a live tool, what it returns now."""
+        """Return the recorded result; for a live tool, the result of a real call."""
         assert context is not None, "a played tool takes a context"
         if self.agent is not None:
             return await self.real.invoke(arguments, context, in_thread)
@@ -101,7 +101,7 @@ class PlayedTool(Tool, frozen=True, kw_only=True, eq=False):
 
 
 def played(stage: Stage, tool: Tool) -> PlayedTool:
-    """Return a tool that repeats the results on record."""
+    """Return a tool that repeats the recorded results."""
 
     async def reconcile(_key: str, context: Context) -> Any:
         return stage.settled(_attempt(context))
@@ -115,7 +115,7 @@ def played(stage: Stage, tool: Tool) -> PlayedTool:
 
 
 def instructing(stage: Stage, agent: Agent) -> Instructions:
-    """Return instructions that repeat what the agent's function gave or raised, without calling it."""
+    """Return instructions that repeat what the agent's function returned or raised, without calling the function."""
     if isinstance(agent.instructions, str):
         return agent.instructions
 
@@ -133,7 +133,7 @@ def instructing(stage: Stage, agent: Agent) -> Instructions:
 
 
 def hooking(stage: Stage, hooks: Hooks | None) -> Hooks | None:
-    """Return hooks that say what is on record, without being asked."""
+    """Return hooks that repeat the recorded verdicts, without calling the real hooks."""
     if hooks is None:
         return None
     asked: dict[str, Any] = {point: getattr(hooks, point) for point in VERDICTS}
@@ -141,7 +141,7 @@ def hooking(stage: Stage, hooks: Hooks | None) -> Hooks | None:
 
 
 def _hook(stage: Stage, point: str, hook: Callable[..., Any]) -> Any:
-    """Return a hook that says what is on record at a point."""
+    """Return a hook that repeats the recorded verdicts of one point."""
 
     @functools.wraps(hook)
     async def again(about: Any, context: Context) -> Any:
@@ -158,7 +158,7 @@ def _hook(stage: Stage, point: str, hook: Callable[..., Any]) -> Any:
 
 
 def _verdict(content: CheckContent) -> Verdict | None:
-    """Return what a hook said, as it is on record."""
+    """Return the verdict of a recorded check as a hook returns it; `None` if the check says `allowed`."""
     if content.verdict == "changed":
         return Change(content.value)
     for kind, written in WRITTEN.items():
@@ -177,16 +177,16 @@ def _giving(stage: Stage) -> Callable[P, Any]:
 
 
 async def nobody(*_: Any) -> None:
-    """Do nothing, as the program of an agent that is only named."""
+    """Do nothing: this is the program of an agent of which only the name is known."""
 
 
 def _attempt(context: Context) -> int:
-    """Return the attempt that a tool's context names."""
+    """Return the seq of the attempt that the context of a tool names."""
     return int(context.explain_id.rpartition(".")[2])
 
 
 def given(content: ToolResultContent) -> Any:
-    """Return what a tool returned, or raise what it raised, so that the same result is written."""
+    """Return what a tool returned, or raise what the tool raised, so that the same result is written."""
     if content.outcome == "ok":
         value, document = content.tool_result, content.document
         return value if document is None else DocumentedResult(value, document)

@@ -1,7 +1,7 @@
-"""Has pytest collect cases: files of JSON lines that begin as one, wherever tests are.
+"""Makes pytest collect cases: files of JSON lines that begin like a case, in any folder of tests.
 
-It is loaded whenever pytest runs, so it looks at how a file begins and at nothing else; the rest is loaded with the
-first case.
+pytest loads this module on every run, so it reads only the beginning of a file; the other modules are imported with
+the first case.
 """
 
 from pathlib import Path
@@ -13,7 +13,7 @@ REST = "gesta.compare.collecting"
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
-    """Collect a case."""
+    """Return a collector for a file that is a case; `None` for any other file."""
     if file_path.suffix != ".jsonl":
         return None
     with file_path.open("rb") as file:

@@ -1,9 +1,9 @@
-"""A run is taken again from what was said to it, with the code of its agent, on a record that answers for the outside.
+"""A replay takes a run again from what people said, with the agent's code, on a record that answers for the outside.
 
-What is on record is what some processes did, one after the other, each from where the one before left off. So is the
-replay: a process begins, is compared entry by entry, and is ended at the first that is another one. What comes from
-outside is then taken over, and the next process folds, decides and goes on. One that gets nowhere has diverged: from
-there on, no process running this code does what is on record.
+On record is what several processes did, one after the other, each from where the one before ended. A replay does the
+same: it starts a process, compares each entry that the process writes, and ends it at the first different one. Entries
+from outside are then copied, and the next process folds the entries and goes on. If a process writes no further entry
+of the record, the replay has diverged: no process that runs this code does what is on record from there on.
 """
 
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
@@ -45,11 +45,11 @@ class Divergence(Struct, frozen=True):
     run: str
     seq: int
     recorded: Entry | None
-    """What is on record; `None` if the replay goes on after the end of the record."""
+    """The entry on record; `None` if the replay goes on after the end of the record."""
     replayed: Entry | None
-    """What the code does; `None` if it does nothing."""
+    """The entry that the code writes; `None` if it writes none."""
     difference: Difference
-    """Where they differ, by a JSON path in the content, or `span` or `causes`."""
+    """Where the two entries differ, by a JSON path in the content, or `span` or `causes`."""
 
 
 class Replayed(Struct, frozen=True):
@@ -57,16 +57,16 @@ class Replayed(Struct, frozen=True):
 
     run: str
     entries: int
-    """That are the same, from the first on."""
+    """Number of entries at the beginning that are the same."""
     divergence: Divergence | None
     made: Sequence[Entry] = ()
-    """The entries as they came out, as far as they are the same."""
+    """The replayed entries, as far as they are the same."""
     below: tuple["Replayed", ...] = ()
-    """Of the runs that it handed tasks to."""
+    """Replays of the runs to which this run handed tasks."""
 
     @property
     def first(self) -> Divergence | None:
-        """The first divergence, of the run itself before those below."""
+        """Return the first divergence: of the run itself, else of the runs below it."""
         return next((each.divergence for each in self.every() if each.divergence is not None), None)
 
     def every(self) -> list["Replayed"]:
@@ -78,27 +78,27 @@ class How(Struct, frozen=True, kw_only=True):
     """The options of a replay."""
 
     prompts: bool = True
-    """Whether how a model was asked counts: headers and the digests of bodies."""
+    """Whether it counts how a model was asked: headers and the digests of request bodies."""
     live: Collection[str] = ()
-    """Tools that are run, and whose results are compared."""
+    """Names of the tools that are really called, and whose results are compared."""
     moves: bool = False
-    """Whether what comes out takes the place of what is on record, where it is of the same kind."""
+    """Whether a replayed entry may replace the recorded one if both are of the same kind."""
 
 
 EARLIER = 8  # entries back at most, to where a process may have begun
 Runs = Mapping[str, Sequence[Entry]]
-"""Entries by run."""
+"""Entries by the id of their run."""
 
 
 async def replay_run(runs: Runs, run: str, agent: Agent, how: How | None = None) -> Replayed:
-    """Replay a run and the runs below it: without effects, without a model, without a key.
+    """Replay a run and the runs below it, without effects, without asking a model, and without a key.
 
     Args:
         runs: the entries of the run and of those below it, each from its first.
-        agent: with the model that it was run with, which is not asked and needs no key.
+        agent: the agent with the model of the run; the model is not asked and needs no key.
 
     Raises:
-        AgentError: another program only recorded the run: there is no turn in it.
+        AgentError: the run has no turn of an agent, because a program only recorded it.
     """
     agent = keyless(agent)
     rehearsal = Rehearsal(runs[run], runs, how or How())
@@ -108,7 +108,7 @@ async def replay_run(runs: Runs, run: str, agent: Agent, how: How | None = None)
 
 
 def keyless(agent: Agent) -> Agent:
-    """Bind an agent whose model will not be asked."""
+    """Return an agent bound to its model, which is not asked and so needs no key."""
     named = isinstance(agent.model, str) and agent.model
     return bind(agent, {str(agent.model): unsent(str(agent.model))} if named else None)
 
@@ -156,7 +156,7 @@ class Rehearsal:
         return self._ended(None)
 
     def agents(self, agent: Agent) -> dict[str, Agent]:
-        """Return the agent of each run that a task was handed to. One that a function called is not known from here."""
+        """Return the agent of each run to which a task was handed, except of runs that a function called."""
         found = {}
         for run, entries in self._runs.items():
             opened = _opened(entries)
@@ -167,7 +167,7 @@ class Rehearsal:
         return {run: each for run, each in (found | self._called).items() if each.program is not nobody}
 
     async def _earlier(self, agent: Agent) -> bool:
-        """Start a process at an earlier entry, because the process on record may have done more in one step."""
+        """Start a process at an earlier entry, because the recorded process may have done more in one step."""
         stage, reached, found = self.stage, self.stage.done, self.stage.found
         for head in range(reached - 1, max(reached - EARLIER, self._shared) - 1, -1):
             gone = stage.back(head)
@@ -180,7 +180,7 @@ class Rehearsal:
         return False
 
     def _taken_over(self) -> bool:
-        """Copy the next entry, if no code writes such entries, and return whether it was copied."""
+        """Copy the next entry if it came from outside or by lot, and return whether it was copied."""
         entry = self.stage.next
         if entry is None or not (from_outside(self._entries, entry) or self._by_lot(entry)):
             return False
@@ -188,7 +188,7 @@ class Rehearsal:
         return True
 
     def _gave_other(self) -> bool:
-        """Return whether the process was ended because a live tool returned something else."""
+        """Return whether the process ended because a live tool returned another result than the recorded one."""
         found = self.stage.found
         if found is None or found[0].kind is not found[1].kind:
             return False
@@ -198,7 +198,7 @@ class Rehearsal:
         return isinstance(call, ToolCallContent) and call.tool_name in self.stage.live
 
     def _by_lot(self, entry: Entry) -> bool:
-        """Return whether a decision was drawn by lot. Then only its options can be compared."""
+        """Return whether the next entry is a decision by lot with the same options; the choice is not compared."""
         found = self.stage.found
         old, made = entry.content, found[1].content if found is not None else None
         if not isinstance(old, DecisionContent) or not isinstance(made, DecisionContent):
@@ -206,7 +206,7 @@ class Rehearsal:
         return old.candidates == made.candidates and old.rationale is None and made.rationale is None
 
     async def _live(self, agent: Agent) -> GestaError | None:
-        """Start a process, and run it until it is ended, or until its turn ends or waits."""
+        """Run a process until its turn ends or waits, or the stage stops it. Returns the exception that ended it."""
         stage, turns = self.stage, Understudy(self)
         state = fold(RunView(), stage.made)
         try:
@@ -223,7 +223,7 @@ class Rehearsal:
         return None
 
     def _opens(self, begin: Entry) -> Opening:
-        """Return the entry that opened a turn."""
+        """Return the recorded opening of a turn: its message, key, parent and allowance."""
         content, opened = begin.content, self.stage.opened
         assert isinstance(content, BeginContent)
         said = self._entries[begin.seq] if begin.seq < len(self._entries) else None
@@ -244,7 +244,7 @@ class Rehearsal:
         )
 
     async def child(self, agent: Agent, task: Task) -> Outcome | None:
-        """Return the result of a child run when the replay comes to it; `None` if the run has no end on record."""
+        """Return the outcome of a child run when the replay comes to it; `None` if the run has no end on record."""
         assert isinstance(task.cause, tuple)
         after = self._entries[task.cause[1] :]
         waits = next((each for each in after if isinstance(each.content, FaultContent) and self._of(each, task)), None)
@@ -269,12 +269,12 @@ class Rehearsal:
                 self._called[run] = agent
 
     def _of(self, fault: Entry, task: Task) -> bool:
-        """Return whether a fault is of the attempt in which a task was handed over."""
+        """Return whether a fault belongs to the attempt in which a task was handed over."""
         assert isinstance(fault.content, FaultContent) and isinstance(task.cause, tuple)
         return fault.content.of in self._entries[task.cause[1] - 1].causes
 
     def _divergence(self, failure: GestaError | None, before: Found | None) -> Divergence:
-        """Return where the last two processes differ from the record. The one that came further counts."""
+        """Return where the last two processes differ from the record. Of the two, the one that got further counts."""
         entry, found, run = self.stage.next, self.stage.found, self.stage.run
         if before is not None and entry is not None and before[0].seq == entry.seq:
             same = found is not None and found[1].kind == entry.kind
@@ -291,14 +291,14 @@ class Rehearsal:
 
 
 class Understudy(Turns):
-    """Holds the run that is replayed. Other runs are not replayed here: their results are on record."""
+    """Takes turns of the replayed run. Other runs are not replayed here: their results are on record."""
 
     def __init__(self, rehearsal: Rehearsal) -> None:
         super().__init__(rehearsal.stage, lambda agent: agent, rehearsal.stage.now)
         self._rehearsal = rehearsal
 
     async def child(self, agent: Agent, task: Task, live: LiveRun) -> Outcome:
-        """Return the result of a child run. A run without an end waits."""
+        """Return the recorded outcome of a child run; `waiting` for a run without an end."""
         live.absorb()
         await live.log.durable()
         ended = await self._rehearsal.child(agent, task)
@@ -310,16 +310,16 @@ class Understudy(Turns):
 
     @asynccontextmanager
     async def held(self, run: str, agent: Agent, told: TurnCaller, above: str | None = None) -> AsyncIterator[LiveRun]:
-        """Hold the run. The stage compares every entry that is written, also before its commit."""
+        """Hold the replayed run. The stage sees how many entries its journal has, before they are committed."""
         async with super().held(run, agent, told, above) as live:
             self._rehearsal.stage.journal = live.log.journal
             yield live
 
     async def call_off(self, live: LiveRun, names: Sequence[str] | None = None) -> None:
-        """Do nothing: how other runs were ended is on their own record."""
+        """Do nothing: the end of other runs is on their own record."""
 
     async def _note_change(self, agent: Agent, live: LiveRun) -> None:
-        """Write nothing: which code went on with a turn is on record."""
+        """Take in the letters, and write nothing: a change of the agent's code is on record already."""
         await take_in(live)
 
 

@@ -1,6 +1,6 @@
-"""Two entries are the same if kind, content, span and causes are. Times and names of machines do not count.
+"""Two entries are the same if their kinds, contents, spans and causes are. Times and names of machines do not count.
 
-The content is compared as the JSON that is stored, so a difference has a path in it that people can look up.
+Contents are compared as the JSON that is stored, so each difference has a path that people can look up.
 """
 
 import json
@@ -27,18 +27,18 @@ CHANCE: Mapping[Kind, tuple[str, ...]] = {
     Kind.Timer: ("due_at",),
     Kind.Budget: ("spent.prices",),
 }
-"""What does not count, by kind: times, lease epochs, lines of code, who listened, and which description of the agent
-was used: where that matters, a header or a request shows it."""
+"""Members that do not count, by kind: times, lease epochs, lines of code, numbers about listeners, and the agent's own
+description: where that matters, a header or a request shows it."""
 
 PROMPT = frozenset({Kind.RequestHeader, Kind.Request})
-"""Kinds whose content says how a model was asked, and not what was done."""
+"""Kinds whose content shows how a model was asked, and not what was done."""
 
 
 class Difference(Struct, frozen=True):
     """Where two JSON values differ."""
 
     path: str
-    """JSON path, `$` for the whole."""
+    """JSON path of the value; `$` is the whole content."""
     before: Any
     after: Any
 
@@ -54,7 +54,7 @@ MISSING = _Missing()
 
 
 def told(content: Content) -> dict[str, Any]:
-    """Return a content as people know it: the JSON that is stored, without the wraps of the codec."""
+    """Return a content as people know it: the stored JSON without the wraps of the codec."""
     found: dict[str, Any] = unwrapped(stored(content))
     return found
 
@@ -65,7 +65,7 @@ def stored(content: Content) -> Any:
 
 
 def unwrapped(value: Any) -> Any:
-    """Return a stored value without the wraps around objects whose one key looks like a mark of the codec."""
+    """Return a stored value without its `$dict` wraps, which mark that an object is no mark of the codec."""
     if isinstance(value, list):
         return [unwrapped(each) for each in value]
     if not isinstance(value, dict):
@@ -75,7 +75,7 @@ def unwrapped(value: Any) -> Any:
 
 
 def wrapped(value: Any) -> Any:
-    """Return a value with the wraps that keep an object of one key, which looks like a mark, from being read as one."""
+    """Return a value in which each object with one key that begins with `$` is wrapped, so that it is no codec mark."""
     if isinstance(value, list):
         return [wrapped(each) for each in value]
     if not isinstance(value, dict):
@@ -98,7 +98,7 @@ def difference(before: Entry, after: Entry, *, prompts: bool = True) -> Differen
     """Return the first difference between two entries of one seq; `None` if they are the same.
 
     Args:
-        prompts: False where how a model was asked does not count.
+        prompts: False if it does not count how a model was asked.
     """
     if before.kind != after.kind:
         return Difference("$.kind", str(before.kind), str(after.kind))
@@ -117,7 +117,7 @@ def difference(before: Entry, after: Entry, *, prompts: bool = True) -> Differen
 
 
 def _wrong_call(found: Difference) -> Difference | None:
-    """Return what is wrong now with a call that was right: it says more than that its status is an error."""
+    """Return the error of a call that had none before, which says more than the difference of the call's status."""
     path, after = found.path, found.after
     if path == "$.meta" and isinstance(after, dict) and "error" in after:
         path, after = "$.meta.error", after["error"]
@@ -125,7 +125,7 @@ def _wrong_call(found: Difference) -> Difference | None:
 
 
 def differences(before: Any, after: Any, path: str = "$") -> Iterator[Difference]:
-    """Yield every place at which two JSON values differ, in order; also in texts that are JSON, as many tools give."""
+    """Yield every place at which two JSON values differ, in order, also inside texts that hold JSON."""
     match before, after:
         case dict(), dict():
             for key in dict.fromkeys([*before, *after]):
@@ -141,7 +141,7 @@ def differences(before: Any, after: Any, path: str = "$") -> Iterator[Difference
 
 
 def _parsed(before: Any, after: Any) -> tuple[Any, Any]:
-    """Return two texts read as JSON if both are objects or both are lists; else `None` twice."""
+    """Return two texts read as JSON if both hold an object or both hold a list; else `None` twice."""
     try:
         one, other = json_of(before), json_of(after)
     except (TypeError, ValueError, RecursionError):
@@ -150,7 +150,7 @@ def _parsed(before: Any, after: Any) -> tuple[Any, Any]:
 
 
 def _drop(value: Any, path: list[str]) -> None:
-    """Remove a member, and the objects that are empty without it."""
+    """Remove a member at a path, and the objects that are empty without that member."""
     if not isinstance(value, dict):
         return
     if len(path) > 1:
@@ -160,7 +160,7 @@ def _drop(value: Any, path: list[str]) -> None:
 
 
 def _clock(entry: Entry, value: Any) -> bool:
-    """Return whether a note is a time that was read from the clock."""
+    """Return whether an entry is a note of a workflow that holds a time."""
     if not entry.annotations or NOTE_NAME not in entry.annotations or not isinstance(value, str):
         return False
     try:

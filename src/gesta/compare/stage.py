@@ -1,8 +1,8 @@
-"""A record that answers in place of the outside: who writes on it must write what is on record already.
+"""A record that answers in place of models and tools; a process that writes to it must write what is on record already.
 
-Each entry that is written is compared with the one on record at its place; the first that is another one ends the
-writer, as if its process had died. What a model said and a tool gave is given again in its turn, where that is what
-comes next on record; else the writer is ended too, and `replaying` takes what comes next for what it is.
+Each new entry is compared with the recorded entry at its place. The first different entry ends the writer, as if its
+process had died. A model's answer or a tool's result is returned again if it comes next on record; if not, the writer
+is ended too, and `replaying` decides how to go on with the next recorded entry.
 """
 
 from collections.abc import AsyncGenerator, Callable, Collection, Sequence
@@ -38,9 +38,9 @@ from gesta.store import Batch, BlobRow, Foreign, Info, Lease, Letter, QueryBound
 
 GATE = 50  # looks at what comes next, while nothing else happens
 BESIDE = frozenset({Kind.ToolResult, Kind.Fault, Kind.Edge, Kind.Budget, Kind.Begin, Kind.End})
-"""Kinds from outside that a process may write itself while it replays."""
+"""Kinds from outside that a replaying process may also write by itself."""
 Found = tuple[Entry, Entry, Difference]
-"""What is on record, what was written, and how they differ."""
+"""A recorded entry, the entry that was written in its place, and their first difference."""
 
 
 class Stage:
@@ -54,18 +54,18 @@ class Stage:
         self.run = entries[0].run
         self.opened = opened
         self.recorded = list(entries)
-        """What is on record: entry `seq` at place `seq - 1`."""
+        """The recorded entries: entry `seq` is at place `seq - 1`."""
         self.made: list[Entry] = []
-        """What was taken again, copied entries included."""
+        """The replayed entries, with those that were copied."""
         self.prompts, self.live = prompts, frozenset(live)
         self.moves = False
-        """Whether an entry of the same kind may take the place of the one on record."""
+        """Whether an entry may differ from the recorded one of the same kind, and takes its place."""
         self.found: Found | None = None
-        """Where the last writer was ended by what it wrote."""
+        """The different entry that ended the last writer; `None` if no such entry ended it."""
         self.stopped = self.over = False
-        """Whether the writer was ended; whether it came to the end of what is on record."""
+        """Whether the writer was ended, and whether it reached the end of the record."""
         self.journal: Journal | None = None
-        """Of the writer."""
+        """Journal of the writer."""
         self._rows: list[Row] = []
         self._kept, self._blobs = Blobs(), dict[str, BlobRow]()
         self._epoch = 0
@@ -74,43 +74,43 @@ class Stage:
 
     @property
     def info(self) -> Info:
-        """Return what the record said of itself in which the run was made."""
+        """Return the id of the recorded run's record, under the address `replay`."""
         return Info(self.opened.record, "replay", utc_text(self.recorded[0].at))
 
     @property
     def done(self) -> int:
-        """Seq of the last entry that was replayed."""
+        """Seq of the last replayed entry."""
         return len(self.made)
 
     @property
     def next(self) -> Entry | None:
-        """The next entry on record; `None` after the last."""
+        """The next recorded entry; `None` after the last one."""
         return self.recorded[self.done] if self.done < len(self.recorded) else None
 
     def now(self) -> datetime:
-        """Return the time at which the next entry was written."""
+        """Return the time of the next recorded entry, or of the last one."""
         return (self.next or self.recorded[-1]).at
 
     def copy(self, entry: Entry) -> None:
-        """Copy the next entry as it is on record."""
+        """Add the next recorded entry as it is."""
         prev = self._rows[-1].digest if self._rows else GENESIS
         _, row = to_row(entry, prev, bytes(16), self._kept.keep)
         self._blobs |= {name: BlobRow(name, salt, data) for name, salt, data in self._kept.take()}
         self._add(entry, msgspec.structs.replace(row, run=entry.shared_from or entry.run))
 
     def back(self, head: int) -> list[tuple[Entry, Row]]:
-        """Remove what was replayed after `head`, and return it."""
+        """Remove the replayed entries after `head`, and return them."""
         gone = list(zip(self.made[head:], self._rows[head:], strict=True))
         del self.made[head:], self._rows[head:]
         return gone
 
     def forth(self, gone: list[tuple[Entry, Row]]) -> None:
-        """Put back what was taken back."""
+        """Add entries again that `back` removed."""
         for entry, row in gone:
             self._add(entry, row)
 
     def stop(self) -> WriteFailed:
-        """End the writer, and return the exception to raise in it."""
+        """Mark the writer as ended, and return the exception to raise in it."""
         self.stopped = True
         return WriteFailed("replay", "it goes no further here")
 
@@ -119,7 +119,7 @@ class Stage:
         self._rows.append(row)
 
     async def append(self, batch: Batch) -> int:
-        """Compare a batch with what is on record."""
+        """Compare the entries of a batch with those on record. Raises WriteFailed at the first difference."""
         if self.stopped or batch.head != self.done or batch.lease.epoch != self._epoch:
             raise self.stop()
         self._blobs |= {blob.name: blob for blob in batch.blobs}
@@ -137,31 +137,31 @@ class Stage:
         return self.done
 
     async def transact(self, effect: TransactionalEffect) -> None:
-        """Compare the entries of a transactional tool. Its tables are not touched."""
+        """Compare the entries of a transactional tool. The tables of the tool are not changed."""
         batch, _ = effect.work(NoTables())
         await self.append(batch)
 
     async def read(self, run: str, after: int = 0, until: int | None = None, limit: int | None = None) -> list[Row]:
-        """Return the rows that were replayed."""
+        """Return the replayed rows."""
         rows = self._rows[after:until] if run == self.run else []
         return rows[:limit]
 
     async def runs(self, session: str | None = None, name: str | None = None) -> list[RunRow]:
-        """Return the run, also before its first entry, so that it is found by its id."""
+        """Return the row of the run, also while it has no entry, so that the run is found by its id."""
         opened, at = self.opened, utc_text(self.recorded[0].at)
         row = RunRow(self.run, opened.session, opened.name, opened.record, opened.parent_run, at, self.done, at, 1)
         return [row] if session in (None, row.session) and name in (None, row.name) else []
 
     async def last(self) -> int:
-        """Return how many entries were replayed: the places of this store."""
+        """Return the number of replayed entries, which is the pos of the last one here."""
         return self.done
 
     async def head(self, run: str) -> tuple[int, bytes]:
-        """Return seq and digest of the last entry."""
+        """Return seq and digest of the last replayed entry."""
         return self.done, self._rows[-1].digest if self._rows else GENESIS
 
     async def lease(self, run: str, *, mirror: bool = False) -> Lease:
-        """Start a new writer."""
+        """Start a new writer, and return its lease."""
         self._epoch += 1
         self.stopped, self.found = False, None
         return Lease(run, f"replay {self._epoch}", self._epoch, *(await self.head(run)))
@@ -170,14 +170,14 @@ class Stage:
         """Do nothing."""
 
     async def holds(self, lease: Lease) -> bool:
-        """Return whether no other writer has begun."""
+        """Return whether no other writer was started since."""
         return lease.epoch == self._epoch
 
     async def mirror(self, lease: Lease, of: str | None) -> None:
         """Do nothing."""
 
     async def gone(self, process: str) -> bool | None:
-        """Return whether the process had ended, if the next entry on record says so."""
+        """Return whether the process had ended, if the next entry on record says so; else `None`."""
         content = self.coming()
         return content.over if isinstance(content, FaultContent) else None
 
@@ -188,29 +188,29 @@ class Stage:
         """Do nothing."""
 
     def keep(self) -> Callable[[], None]:
-        """Do nothing: no process has to count as living."""
+        """Return a function that does nothing: no process has to be kept alive."""
         return lambda: None
 
     def descriptor(self) -> int | None:
-        """Return `None`: nothing is started here."""
+        """Return `None`: no subprocess is started here."""
         return None
 
     async def get_blob(self, run: str, name: str) -> BlobRow:
-        """Read a blob."""
+        """Return a blob. Raises BrokenRecord if it was not written here."""
         if name not in self._blobs:
             raise BrokenRecord("replay", f"run {run!r} has no blob {name!r}")
         return self._blobs[name]
 
     async def send(self, letter: Letter) -> bool:
-        """Do nothing: what came is on record."""
+        """Return False: the letters of the run are on record already."""
         return False
 
     def deliver(self, letter: Letter) -> bool:
-        """Do nothing."""
+        """Return False: the letters of the run are on record already."""
         return False
 
     async def inbox(self, run: str) -> list[Letter]:
-        """Return the next entries on record that came by letter, as letters."""
+        """Return the next recorded entries that came as letters, as letters."""
         found: list[Letter] = []
         for entry in self.recorded[self._written :]:
             if not by_letter(self.recorded, entry):
@@ -219,7 +219,7 @@ class Stage:
         return found
 
     def _key(self, entry: Entry) -> str:
-        """Return a key for the letter that an entry came in: a late result names its attempt."""
+        """Return a key for the letter that an entry came in; that of a late result names its attempt."""
         of = entry.content.call if isinstance(entry.content, ToolResultContent) else None
         tried = [
             each.seq for each in self.recorded if isinstance(each.content, AttemptContent) and each.content.of == of
@@ -227,7 +227,7 @@ class Stage:
         return f"{LATE}{tried[-1]}-" if tried else str(entry.seq)
 
     async def sql(self, query: str, parameters: Sequence[Any] = ()) -> Table:
-        """Refuse. Raises WriteFailed."""
+        """End the writer: a replay answers no query. Raises WriteFailed."""
         raise self.stop()
 
     async def shrink(self) -> int:
@@ -235,22 +235,22 @@ class Stage:
         return 0
 
     async def damage(self) -> list[str]:
-        """Nothing can be broken."""
+        """Return an empty list: nothing here can be broken."""
         return []
 
     async def foreign(self) -> Foreign:
-        """Nothing stands beside the rows."""
+        """Return nothing: this record has no tables of others."""
         return Foreign()
 
     async def close(self) -> None:
         """Do nothing."""
 
     def tail(self, after: int = 0) -> AsyncGenerator[list[Row], None]:
-        """Refuse. Raises WriteFailed."""
+        """End the writer: nobody can follow a replay. Raises WriteFailed."""
         raise self.stop()
 
     def answer(self) -> tuple[Recorded, ChatCompletionContent]:
-        """Return the answer that comes next on record. Raises WriteFailed if there is no next answer."""
+        """Return the answer of a model that is next on record. Raises WriteFailed if another entry is next."""
         entry = self.next
         if entry is None:
             self.over = True
@@ -259,7 +259,7 @@ class Stage:
         return self._answers[entry.id], entry.content
 
     def result_at_once(self, attempt: int) -> ToolResultContent:
-        """Return the result that was committed with an attempt. Raises WriteFailed where it was not."""
+        """Return the result that was committed together with its attempt. Raises WriteFailed if there is none."""
         entry = self._results.get(attempt)
         if entry is None or entry.seq != attempt + 1:
             raise self.stop()
@@ -267,7 +267,7 @@ class Stage:
         return entry.content
 
     async def result(self, attempt: int) -> ToolResultContent:
-        """Return the result of an attempt once it comes next on record. Raises WriteFailed where it does not."""
+        """Return the result of an attempt once the replay reaches it. Raises WriteFailed if it cannot be reached."""
         entry = self._results.get(attempt)
         if entry is None or not await self.comes(entry.seq - 1):
             raise self.stop()
@@ -275,16 +275,16 @@ class Stage:
         return entry.content
 
     def called(self, attempt: int) -> list[tuple[str, str]]:
-        """Return the agents that a tool called in an attempt, each with its task."""
+        """Return the name and the task of each agent that a tool called in an attempt."""
         edges = [each for each in self.recorded if isinstance(each.content, EdgeContent) and each.causes == (attempt,)]
         return [(edge.content.dest[0], str(edge.content.payload)) for edge in edges]  # type: ignore[union-attr]
 
     def coming(self) -> Content | None:
-        """Return the content of the next entry on record that the writer has not written yet."""
+        """Return the content of the first recorded entry that the writer has not written yet; `None` after the last."""
         return self.recorded[self._written].content if self._written < len(self.recorded) else None
 
     def settled(self, attempt: int) -> Any:
-        """Return the answer of `reconcile` about an attempt. Raises WriteFailed if it was not asked."""
+        """Return what `reconcile` answered about an attempt. Raises WriteFailed if that is not next on record."""
         content = self.coming()
         if isinstance(content, ResolutionContent) and content.of == attempt and content.by.startswith(RECONCILED):
             return Done(content.result) if content.verdict == "done" else NotDone()
@@ -293,7 +293,7 @@ class Stage:
         raise self.stop()
 
     async def comes(self, head: int) -> bool:
-        """Wait until the run has a number of entries. Returns False if that cannot happen any more."""
+        """Wait until the run has a number of entries. Returns False if the writer cannot get that far."""
         idle, written = 0, self._written
         between = self.recorded[written:head]
         if any(from_outside(self.recorded, each) and each.kind not in BESIDE for each in between):
@@ -309,10 +309,10 @@ class Stage:
 
 
 class NoTables:
-    """Replaces the tables of a tool: no statement is run."""
+    """Takes the place of a tool's tables: no statement is run."""
 
     def __call__(self, statement: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """Do nothing, and return no rows."""
+        """Return no rows, without running the statement."""
         del statement, parameters
         return []
 

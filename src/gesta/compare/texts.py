@@ -1,7 +1,7 @@
-"""One value in a JSON text is replaced, and every other character stays as it was.
+"""Replaces one value in a JSON text and leaves every other character as it is.
 
-What other values there are is nobody's to write anew: `64.90` read and written is `64.9`, a long number loses digits,
-and lines and spaces go. So the one value is looked for in the text, and what stands around it is left alone.
+The other values must not be written anew: `64.90` read and written becomes `64.9`, a long number loses digits, and
+lines and spaces are lost. So the value is found in the text, and only its characters are replaced.
 """
 
 import json
@@ -13,35 +13,35 @@ from msgspec import Struct
 
 DECODER = json.JSONDecoder()
 GAP = re.compile(r"[ \t\n\r]*[:,]?[ \t\n\r]*")
-"""What stands between keys and values."""
+"""Matches the characters between keys and values."""
 STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
 EXCERPT = 80
-"""Characters that are shown of what was found."""
+"""Number of characters that an error shows of a value."""
 
 
 class Member(Struct, frozen=True):
-    """One member of an object, or one of a list under the number of its place."""
+    """One member of an object or a list; the key of a list's member is its place."""
 
     key: str
     begin: int
-    """Where it begins, in characters; where its value does, and where that ends."""
+    """Where the member begins, in characters; `start` is where its value begins, `end` where the value ends."""
     start: int
     end: int
 
 
 def json_of(text: str) -> Any:
-    """Read JSON. Raises ValueError also for NaN and Infinity, which JSON does not have and Python reads."""
+    """Read JSON. Raises ValueError also for NaN and Infinity, which JSON does not have but Python accepts."""
     return json.loads(text, parse_constant=_no_number, parse_float=_number)
 
 
 def changed(text: str, steps: Sequence[str], value: Any) -> str:
-    """Put a value into a JSON text.
+    """Return a JSON text with one value replaced.
 
     Args:
-        steps: the keys, or places in lists, that lead to it; a last key that is not there is added.
+        steps: the keys, or places in lists, that lead to the value; a last key that is missing is added.
 
     Raises:
-        LookupError: they lead nowhere; its words say what was found.
+        LookupError: there is no such value; the message says what is there instead.
     """
     try:
         json.loads(text)
@@ -51,12 +51,12 @@ def changed(text: str, steps: Sequence[str], value: Any) -> str:
 
 
 def nothing(value: Any, step: str) -> LookupError:
-    """Return the error that a value has no such member."""
+    """Return the error for a value that has no such member."""
     return LookupError(f"{json.dumps(value, default=str)[:EXCERPT]} has no {step!r}")
 
 
 def _changed(text: str, steps: Sequence[str], value: Any, whole: str) -> str:
-    """Return the text of a value with another value put into it, in the style of the whole text."""
+    """Return a part of a JSON text with a value replaced, in the style of the whole text."""
     if not steps:
         return _written(value, whole)
     begin = len(text) - len(text.lstrip())
@@ -77,7 +77,7 @@ def _changed(text: str, steps: Sequence[str], value: Any, whole: str) -> str:
 
 
 def _members(text: str, begin: int) -> Iterator[Member]:
-    """Yield the members of the object or list that begins there."""
+    """Yield the members of the object or list that begins at a place of the text."""
     at, place = _after_gap(text, begin + 1), 0
     while text[at] not in "}]":
         start, key = at, str(place)
@@ -109,13 +109,13 @@ def _added(text: str, begin: int, members: Sequence[Member], key: str, value: st
 
 
 def _written(value: Any, like: str) -> str:
-    """Write a value as JSON, in the way in which a text is written."""
+    """Return a value as JSON in the style of a text: compact or with spaces, in ASCII or not."""
     separators = (",", ":") if _compact(like) else (", ", ": ")
     return json.dumps(value, separators=separators, ensure_ascii=like.isascii())
 
 
 def _compact(text: str) -> bool:
-    """Return whether a text has commas or colons, and no spaces beside them."""
+    """Return whether a JSON text has commas or colons, and no spaces outside of its strings."""
     bare = STRING.sub("", text)
     return any(each in bare for each in ",:") and not any(map(str.isspace, bare))
 

@@ -1,4 +1,4 @@
-"""Differences in words that a person reads: which entry, where in it, and both sides."""
+"""Differences in words for people: which entry differs, where in it, and both values."""
 
 import json
 from collections.abc import Iterator
@@ -10,11 +10,11 @@ from gesta.entry import Entry
 from gesta.kinds import ToolCallContent, ToolResultContent
 
 MOST, BEFORE = 160, 30
-"""Characters of a value that are shown, and of what is alike before a difference in it."""
+"""Number of characters that are shown of a value, and of the equal part before a difference in it."""
 
 
 def divergence_lines(found: Divergence, entries: list[Entry]) -> list[str]:
-    """Return the lines that say where a replay differs."""
+    """Return lines that say where a replay differs from the record."""
     entry = found.recorded or found.replayed
     assert entry is not None
     head = f"entry {found.seq} of run {found.run}, {_what(entry, entries)}: {found.difference.path}"
@@ -25,7 +25,7 @@ def divergence_lines(found: Divergence, entries: list[Entry]) -> list[str]:
 
 
 def sides(difference: Difference) -> Iterator[tuple[str, str]]:
-    """Yield both sides of a difference, each with its mark."""
+    """Yield both values of a difference: the mark `-` with the old one, and `+` with the new one."""
     before, after = (_text(value) for value in (difference.before, difference.after))
     alike = next((place for place, pair in enumerate(zip(before, after, strict=False)) if pair[0] != pair[1]), 0)
     start = max(0, alike - BEFORE) if max(len(before), len(after)) > MOST else 0
@@ -35,12 +35,12 @@ def sides(difference: Difference) -> Iterator[tuple[str, str]]:
 
 
 def plain(value: Any) -> Any:
-    """Return one side of a difference as JSON; a missing side is null."""
+    """Return one value of a difference as JSON; a missing value is null."""
     return None if value is MISSING else value
 
 
 def call_text(name: str, args: dict[str, Any]) -> str:
-    """Write a call as in Python."""
+    """Return a call as it is written in Python."""
     shown = (f"{key}={json.dumps(value, default=repr, ensure_ascii=False)}" for key, value in args.items())
     return f"{name}({', '.join(shown)})"
 

@@ -8,7 +8,7 @@ HERE = Path(__file__).parent
 
 
 def build(target: Path = HERE / "shop.db") -> Path:
-    """Make the shop anew, replacing the file that is there."""
+    """Make the file of the shop from `shop.sql`, and replace a file that exists."""
     target.unlink(missing_ok=True)
     with closing(sqlite3.connect(target)) as shop:
         shop.executescript((HERE / "shop.sql").read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""The process of part 2 that is killed: it drives the conversation with a refund tool that ends it.
+"""The process of part 2 that is killed: it runs the conversation with a refund tool that kills its process.
 
 python -m gesta.demo.child RECORD SESSION --by NAME [--kill after|before] [--model M] [--base-url URL]
 """
@@ -21,7 +21,7 @@ P = ParamSpec("P")
 
 
 def killed_after(function: Callable[P, Any]) -> Callable[P, Any]:
-    """Wrap a function so that its process dies when it has done its work, before it returns."""
+    """Wrap a function so that the process dies after the function's work and before it returns."""
 
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> Any:
         function(*args, **kwargs)
@@ -31,7 +31,7 @@ def killed_after(function: Callable[P, Any]) -> Callable[P, Any]:
 
 
 def killed_before_commit(order_id: int, amount: str, reason: str, context: gesta.Context) -> dict[str, Any]:
-    """Act as `refund` does, but kill this process before the shop commits."""
+    """Book a refund like the tool `refund`, but kill this process before the shop commits."""
 
     def commit(_connection: sqlite3.Connection) -> None:
         die()
@@ -40,7 +40,7 @@ def killed_before_commit(order_id: int, amount: str, reason: str, context: gesta
 
 
 def doomed(agent: gesta.Agent, when: str) -> gesta.Agent:
-    """Return the agent with a refund tool that kills."""
+    """Return the agent with a refund tool that kills the process."""
     function = killed_after(demo.refund.function) if when == "after" else killed_before_commit
     refund = msgspec.structs.replace(demo.refund, function=function)
     tools = [refund if tool.name == refund.name else tool for tool in agent.tools]
@@ -48,14 +48,14 @@ def doomed(agent: gesta.Agent, when: str) -> gesta.Agent:
 
 
 async def run(given: argparse.Namespace) -> gesta.Outcome:
-    """Drive the conversation until it ends, or this process does."""
+    """Run the conversation until it ends, or until this process is killed."""
     agent = doomed(staffed(given.model, given.base_url), given.kill)
     async with gesta.open(given.record) as record:
         return await drive(record, agent, given.session, given.by)
 
 
 def main() -> int:
-    """Read the command line and run."""
+    """Read the command line and run the conversation."""
     parser = argparse.ArgumentParser()
     parser.add_argument("record")
     parser.add_argument("session")

@@ -1,8 +1,8 @@
-"""The conversation that the demo replays: four messages of a customer, and what the model answers.
+"""The conversation that the demo replays: four messages of a customer, and the answers of the model.
 
-The model keeps no counter: the answer is found by how many are on record, so it goes on after a crash where it was.
-Where a person denies the refund, or the session has no shop, it takes the words written for that. The counts of
-tokens are what such a conversation takes; nothing was bought.
+The model keeps no counter: it counts the answers on record, so it goes on at the right answer after a crash. If a
+person denies the refund, or the session has no shop, it answers with the words written for that. The counts of
+tokens are those that such a conversation takes; no tokens were bought.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ MESSAGES = (
     "Yes, please refund the lamp. I will keep the bulbs.",
     "Thank you, that is all.",
 )
-"""What the customer writes; message i goes out with the key `m{i}`."""
+"""Messages of the customer; message i is sent with the key `m{i}`."""
 
 NAME = "replay:support"
 
@@ -34,7 +34,7 @@ def _said(text: str, tokens: tuple[int, int], *calls: ReplyCall) -> Reply:
 
 
 def _by_what_happened(usual: Reply, denied: Reply | None = None) -> Callable[[Request], Reply]:
-    """Return a function that chooses the answer by what the tools returned."""
+    """Return a function that chooses an answer by what the tools returned."""
 
     def choose(request: Request) -> Reply:
         if any(MISSING.encode() in block for block in request.blocks):
@@ -47,7 +47,7 @@ def _by_what_happened(usual: Reply, denied: Reply | None = None) -> Callable[[Re
 
 
 def model(pause_s: float = 0.0) -> Model:
-    """Make the model that replays it.
+    """Return the model that replays the conversation.
 
     Args:
         pause_s: pause before each piece of a text, so that a person sees it stream.

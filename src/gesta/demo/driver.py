@@ -1,7 +1,7 @@
-"""What a program does that keeps a conversation going: send each message under its key, and again after a crash.
+"""What a program does to run a conversation: send each message under its key, and send it again after a crash.
 
-A message whose key is on record is not sent twice: its turn is told, or gone on with. So this same function begins a
-conversation, takes it up after its process was killed, and goes on when a person has answered.
+A message whose key is on record is not added twice: its ended turn is returned, or its open turn is resumed. So one
+function begins a conversation, resumes it after its process was killed, and goes on when a person has answered.
 """
 
 from typing import Literal
@@ -17,12 +17,12 @@ from gesta.kinds import ApprovalContent
 
 
 def key(place: int) -> str:
-    """Name the key of message `place`, from 0."""
+    """Return the key of message `place`, counted from 0."""
     return f"m{place}"
 
 
 def staffed(live: str | None, base_url: str | None, pause_s: float = 0.0) -> gesta.Agent:
-    """Return the agent, with a live model in place of the replay if one is named. Raises BadAddress and NoKey."""
+    """Return the agent, with a live model instead of the replay if one is named. Raises BadAddress and NoKey."""
     if base_url and not live:
         raise BadAddress("A base URL says where, but not which model. Add --model NAME, by that server's name for it.")
     chosen = address.model(live, base_url) if live else model(pause_s)
@@ -30,12 +30,12 @@ def staffed(live: str | None, base_url: str | None, pause_s: float = 0.0) -> ges
 
 
 def awaits_approval(outcome: gesta.Outcome) -> bool:
-    """Return whether a person's approval is all that a turn waits for."""
+    """Return whether a turn waits for approvals and for nothing else."""
     return bool(outcome.waiting) and all(waiting.what == "approval" for waiting in outcome.waiting)
 
 
 async def answer(record: gesta.Record, outcome: gesta.Outcome, verdict: Literal["approved", "denied"], by: str) -> None:
-    """Put a person's answer to every call that waits for one into the run's inbox."""
+    """Send a person's answer to the inbox of the run, for every call that waits for an approval."""
     for waiting in outcome.waiting:
         assert waiting.of is not None, f"nobody was asked about call {waiting.call}"
         await record.send(
@@ -44,7 +44,7 @@ async def answer(record: gesta.Record, outcome: gesta.Outcome, verdict: Literal[
 
 
 async def drive(record: gesta.Record, agent: gesta.Agent, session: str, by: str) -> gesta.Outcome:
-    """Send every message, each under its key, approving what has to be approved in the name of `by`."""
+    """Send every message under its key, and approve each call that waits, in the name of `by`."""
     for place, text in enumerate(MESSAGES):
         outcome = await record.run(agent, text, session=session, key=key(place))
         while awaits_approval(outcome):

@@ -1,4 +1,4 @@
-"""What the demo claims, computed from the entries: nothing is counted while it happens."""
+"""The facts that the demo prints, computed from the entries: nothing is counted while the demo runs."""
 
 from collections.abc import Iterable
 
@@ -10,18 +10,18 @@ from gesta.model.usage import tokens
 
 
 class Usage(Struct):
-    """Tokens of all answers of a model."""
+    """Number of requests and answers of a model, and their tokens."""
 
     asked: int = 0
     answered: int = 0
     given: int = 0
     taken: int = 0
     unknown: int = 0
-    """Answers that came without a count."""
+    """Number of answers without a count of tokens."""
 
     @property
     def text(self) -> str:
-        """Return the fact as one line."""
+        """The counted tokens as one line."""
         if self.answered == self.unknown:
             return "unknown"
         known = f"{self.given:,} in, {self.taken:,} out"
@@ -29,7 +29,7 @@ class Usage(Struct):
 
 
 def usage(entries: Iterable[Entry]) -> Usage:
-    """Sum up what a model took."""
+    """Return the number of requests and answers in some entries, and their tokens."""
     total = Usage()
     for entry in entries:
         match entry.content:
@@ -48,7 +48,7 @@ def usage(entries: Iterable[Entry]) -> Usage:
 
 
 def bought_again(entries: Iterable[Entry]) -> int:
-    """Count the requests of a run whose very body had been answered before; an empty reply is no answer."""
+    """Return the number of requests with the same body as an answered one; an empty reply is no answer."""
     digests: dict[int, str] = {}
     replies: dict[int, set[str]] = {}
     answered: set[str] = set()

@@ -13,13 +13,13 @@ from gesta.demo.stage import Stage, Verdict
 from gesta.demo.voice import CUSTOMER
 
 PAUSE_S = 0.03
-"""Between the pieces of a replayed answer, where a person watches."""
+"""Pause between the pieces of a replayed answer on a terminal."""
 
 
 def play_first(stage: Stage, session: str) -> tuple[gesta.Outcome, Verdict | None]:
-    """Play the conversation until it ends or waits.
+    """Run the conversation until it ends or waits.
 
-    Returns its last outcome, and the person's answer about the refund.
+    Returns its last outcome, and the person's answer about the refund; the answer is `None` if nobody gave one.
     """
     stage.open_shop(session)
     stage.voice.heading(f"Part 1: a refund that a person approves (session {session})")
@@ -40,7 +40,7 @@ def play_first(stage: Stage, session: str) -> tuple[gesta.Outcome, Verdict | Non
 
 
 async def _say(stage: Stage, session: str, place: int) -> gesta.Outcome:
-    """Send a message, or go on with its turn, and tell what comes."""
+    """Send a message, or resume its turn, and print what happens."""
     agent = stage.agent(PAUSE_S if stage.console.is_terminal else 0.0)
     async with gesta.open(stage.choices.address) as record:
         stream = record.stream(agent, MESSAGES[place], session=session, key=key(place))
@@ -60,7 +60,7 @@ async def _answer(stage: Stage, outcome: gesta.Outcome, verdict: Verdict) -> Non
 
 
 def _asked(stage: Stage, outcome: gesta.Outcome) -> Verdict | None:
-    """Ask for the approval; `None` if nobody is there to be asked."""
+    """Ask for the approval on the terminal; `None` if nobody can be asked."""
     if stage.choices.yes:
         return Verdict("approved", "--yes")
     if not stage.choices.interactive:

@@ -1,6 +1,6 @@
 """The demo, in two parts: a refund that a person approves, and the same while its process is killed.
 
-Every claim that is printed was read back: from the record, from the shop's file, or from the exit of a process.
+Every claim that is printed was read from the record, from the shop's file, or from the exit code of a process.
 """
 
 import anyio
@@ -76,7 +76,7 @@ def _play(stage: Stage) -> int:
 
 
 def _judged(stage: Stage, outcome: gesta.Outcome) -> int:
-    """Return the exit code of an outcome, and say why if it is no answer."""
+    """Return the exit code of an outcome, and print why the turn ended if it has no answer."""
     if outcome.reason == "answered":
         return ANSWERED
     said = outcome.error.message if outcome.error is not None else f"waits for {outcome.waiting}"
@@ -86,7 +86,7 @@ def _judged(stage: Stage, outcome: gesta.Outcome) -> int:
 
 
 async def _close(stage: Stage) -> None:
-    """Print the cost, where the files are, and what to try next."""
+    """Print the cost, the paths of the files, and commands to try next."""
     async with gesta.open(stage.choices.address) as record:
         took = usage([entry for session in stage.sessions for entry in await stage.entries(record, session)])
     live, voice = bool(stage.choices.live), stage.voice

@@ -1,7 +1,7 @@
-"""Part 2: the same conversation, and its process is killed between the shop's COMMIT and the tool's return.
+"""Part 2: the same conversation, whose process is killed between the shop's COMMIT and the tool's return.
 
-A child process drives the conversation; this one only reads the record while it grows. Then this one drives it, with
-the same function, and what it did about the call in doubt is read from the record too.
+A child process runs the conversation, while this process only reads the growing record. Then this process runs it
+with the same function; what was done about the call in doubt is read from the record too.
 """
 
 import signal
@@ -34,7 +34,7 @@ AGAIN = (
 
 
 async def play_second(stage: Stage, session: str, verdict: Verdict) -> gesta.Outcome | None:
-    """Play the part; `None` if the child process came to another end than the one it was meant to."""
+    """Play part 2; `None` if the child process was not killed as planned."""
     stage.open_shop(session)
     stage.voice.heading(f"Part 2: killed in the middle of the refund (session {session})")
     stage.voice.line()
@@ -71,7 +71,7 @@ async def _shown(stage: Stage, record: gesta.Record, session: str, work: Callabl
 
 
 async def _child(stage: Stage, session: str, by: str) -> int:
-    """Run the process that is to be killed, and return its exit code."""
+    """Run the process that will be killed, and return its exit code."""
     command = [sys.executable, "-P", "-m", "gesta.demo.child", stage.choices.address, session]
     command += ["--by", by, "--kill", stage.choices.kill, *stage.choices.live]
     # In a session of its own, so that Ctrl-C reaches this process alone, which then ends the child.
@@ -88,7 +88,7 @@ def _not_killed(stage: Stage, code: int) -> None:
 
 
 async def _tell_of_kill(stage: Stage, record: gesta.Record, session: str, code: int) -> None:
-    """Print what the killed process left behind, in the shop and on record."""
+    """Print what the killed process left in the shop and on record."""
     voice, booked = stage.voice, _rows(shop.count(stage.shop(session)))
     voice.line()
     name = f" ({signal.Signals(-code).name})" if code < 0 else ""

@@ -1,7 +1,7 @@
-"""The demo's shop is one SQLite file for each session; this is all that is done to it.
+"""The demo's shop, one SQLite file for each session, and all functions that read or change it.
 
-Money is whole cents in here and decimal text outside. Nothing in the shop stops a refund from being booked twice: that
-it happens once is for the record to see to.
+Amounts are whole cents in this module and decimal text outside. The shop itself does not prevent a second booking of
+a refund: the record has to make sure that there is only one.
 """
 
 import os
@@ -19,7 +19,7 @@ from msgspec import Struct
 
 ORIGINAL = Path(__file__).with_name("shop.db")
 MISSING = "No shop at"
-"""How the message begins when a session has no copy of the shop."""
+"""Beginning of the error message for a session without a copy of the shop."""
 
 Commit = Callable[[sqlite3.Connection], None]
 
@@ -39,24 +39,24 @@ class Count(Struct, frozen=True):
     """How often a session's refund fired, counted in the files of the demo."""
 
     fired: int
-    """Lines that the tool wrote, one each time it set out to book a refund."""
+    """Number of lines that the tool wrote, one before each booking."""
     booked: int
-    """Rows in the table of refunds."""
+    """Number of rows in the table of refunds."""
 
 
 def place(record: str, session: str) -> Path:
-    """Return where a session's copy of the shop lies: beside the record."""
+    """Return the path of a session's copy of the shop, which is beside the record."""
     name = re.sub(r"[^\w.-]", "_", f"{Path(record).stem}-{session}.shop.db")
     return Path(record).with_name(name)
 
 
 def witness(shop: Path) -> Path:
-    """Return the path of the file that lists the refunds that were started."""
+    """Return the path of the file with a line for each refund that was started."""
     return shop.with_name(shop.name + ".fired")
 
 
 def copy(target: Path) -> None:
-    """Make a session's copy of the shop. Raises FileExistsError and other OSError."""
+    """Copy the shop for a session. Raises FileExistsError and other OSError."""
     with ORIGINAL.open("rb") as original, target.open("xb") as made:
         try:
             shutil.copyfileobj(original, made)
@@ -67,7 +67,7 @@ def copy(target: Path) -> None:
 
 
 def cents(amount: str) -> int:
-    """Read an amount such as "64.90". Raises ValueError."""
+    """Return an amount such as "64.90" in cents. Raises ValueError."""
     with suppress(InvalidOperation):
         value = Decimal(amount) if re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,2})?", amount) else Decimal(0)
         if value > 0:
@@ -76,13 +76,13 @@ def cents(amount: str) -> int:
 
 
 def euros(amount: int) -> str:
-    """Write cents as decimal text."""
+    """Return cents as decimal text."""
     return f"{amount // 100}.{amount % 100:02}"
 
 
 @contextmanager
 def opened(shop: Path) -> Iterator[sqlite3.Connection]:
-    """Open a session's copy of the shop; nothing is committed on the way out. Raises LookupError."""
+    """Open a session's copy of the shop, without a commit at the end. Raises LookupError."""
     if not shop.is_file():
         raise LookupError(
             f"{MISSING} {shop.name!r}. This agent works on a copy of the demo's shop beside the record, one for each "
@@ -95,7 +95,7 @@ def opened(shop: Path) -> Iterator[sqlite3.Connection]:
 
 
 def customer(shop: Path, email: str) -> dict[str, Any]:
-    """Find a customer by email, with their orders, newest first. Raises LookupError."""
+    """Return a customer by email, with the orders, newest first. Raises LookupError."""
     with opened(shop) as connection:
         found = connection.execute("SELECT * FROM customers WHERE email = lower(?)", [email.strip()]).fetchone()
         if found is None:
@@ -107,7 +107,7 @@ def customer(shop: Path, email: str) -> dict[str, Any]:
 
 
 def order(shop: Path, order_id: int) -> dict[str, Any]:
-    """Read one order with its lines and payment. Raises LookupError."""
+    """Return one order with its lines and payment. Raises LookupError."""
     with opened(shop) as connection:
         found = connection.execute("SELECT * FROM orders WHERE id = ?", [order_id]).fetchone()
         if found is None:
@@ -129,13 +129,13 @@ def order(shop: Path, order_id: int) -> dict[str, Any]:
 
 
 def book(shop: Path, refund: Refund, commit: Commit = sqlite3.Connection.commit) -> dict[str, Any]:
-    """Book a refund, and return what a customer may be told of it.
+    """Book a refund, and return what may be said of it to a customer.
 
-    First a line goes into a file of its own, synced: it counts how often a refund was set out upon, whatever becomes
-    of the transaction.
+    Before the booking a line is written to a file beside the shop and synced: it counts every start of a booking,
+    whatever becomes of the transaction.
 
     Args:
-        commit: ends the transaction; a test dies in it.
+        commit: commits the transaction; a test kills the process in it.
 
     Raises:
         LookupError, ValueError: no such order, or more than was paid for it. Nothing was booked.
@@ -173,14 +173,14 @@ def booked_as(shop: Path, key: str) -> dict[str, Any] | None:
 
 
 def count(shop: Path) -> Count:
-    """Count the refunds of a session, from its two files."""
+    """Return how often a session's refund was started and booked, from its two files."""
     lines = witness(shop).read_text(encoding="utf-8").splitlines() if witness(shop).exists() else []
     with opened(shop) as connection:
         return Count(len(lines), connection.execute("SELECT count(*) FROM refunds").fetchone()[0])
 
 
 def _paid(connection: sqlite3.Connection, order_id: int) -> tuple[int, str]:
-    """Return what was paid for an order, in cents, and how."""
+    """Return what was paid for an order, in cents, and the method of payment."""
     payments = connection.execute("SELECT amount_cents, method FROM payments WHERE order_id = ?", [order_id]).fetchall()
     return sum(payment["amount_cents"] for payment in payments), payments[0]["method"] if payments else "nothing"
 

@@ -1,4 +1,4 @@
-"""What both parts of the demo share: the choices, the voice, the record, and a shop for each session."""
+"""What both parts of the demo use: the options, the output, the record, and a shop for each session."""
 
 import os
 import re
@@ -25,31 +25,31 @@ class Choices(Struct, frozen=True, kw_only=True):
     """The options of the demo."""
 
     record: str | None = None
-    """File of the record; without one `GESTA_RECORD`, else `runs.gesta`."""
+    """File of the record; by default `GESTA_RECORD`, else `runs.gesta`."""
     yes: bool = False
-    """Approve without asking."""
+    """Whether refunds are approved without asking."""
     model: str | None = None
-    """A live model instead of the replay."""
+    """Name of a live model that is used instead of the replay."""
     base_url: str | None = None
     interactive: bool = False
-    """Whether somebody is there to be asked."""
+    """Whether a person can be asked."""
     kill: Literal["after", "before"] = "after"
-    """Where part 2 kills its process: after the shop's COMMIT, or before it, for tests."""
+    """When part 2 kills its process: after the shop's COMMIT, or before it, for tests."""
 
     @property
     def address(self) -> str:
-        """The record that is written."""
+        """Address of the record of the demo."""
         return self.record or os.environ.get("GESTA_RECORD") or DEFAULT
 
     @property
     def named(self) -> str:
-        """The option `--record` as later commands need it: with a space before it, or empty."""
+        """The option `--record` for later commands, with a space before it; empty if they need no option."""
         unnamed = os.environ.get("GESTA_RECORD") or DEFAULT
         return f" --record {shlex.quote(self.address)}" if self.address != unnamed else ""
 
     @property
     def live(self) -> list[str]:
-        """The options that name a live model, for another command."""
+        """The options that name a live model, for the child process and for later commands."""
         given = (("--model", self.model), ("--base-url", self.base_url))
         return [word for name, value in given if value for word in (name, value)]
 
@@ -62,19 +62,19 @@ class Verdict(Struct, frozen=True):
 
 
 class Stage:
-    """One showing of the demo."""
+    """One run of the demo."""
 
     def __init__(self, choices: Choices, console: Console) -> None:
         self.choices = choices
         self.console = console
         self.voice = Voice(console)
         self.sessions: list[str] = []
-        """Those that have a shop, in order."""
+        """Sessions that have a shop, in order."""
         self._transcripts: dict[str, Transcript] = {}
 
     @property
     def resume(self) -> str:
-        """The command that goes on with the last run."""
+        """The command that resumes the last run."""
         words = [AGENT, *map(shlex.quote, self.choices.live)]
         return f"gesta resume last {' '.join(words)}{self.choices.named}"
 
@@ -83,11 +83,11 @@ class Stage:
         return staffed(self.choices.model, self.choices.base_url, pause_s)
 
     def shop(self, session: str) -> Path:
-        """Return where a session's shop lies."""
+        """Return the path of a session's shop."""
         return shop.place(self.choices.address, session)
 
     async def free_number(self) -> int:
-        """Return the next number of a showing. Creates the record if it does not exist."""
+        """Return the number of the next run of the demo. Creates the record if it does not exist."""
         async with gesta.open(self.choices.address) as record:
             named = [re.fullmatch(r"demo-(\d{1,9})(-crash)?", row.session) for row in await record.store.runs()]
         number = max((int(found[1]) for found in named if found), default=0) + 1
@@ -109,11 +109,11 @@ class Stage:
         return await record.read(rows[0].run, after) if rows else []
 
     async def show_new(self, record: gesta.Record, session: str, *, spoken: bool) -> None:
-        """Show what was put on record since this was last asked for."""
+        """Print the entries that were written since the last call."""
         transcript = self.transcript(session)
         for entry in await self.entries(record, session, transcript.seen):
             transcript.show(entry, spoken=spoken)
 
     def transcript(self, session: str) -> Transcript:
-        """Return what tells a session's run."""
+        """Return the transcript of a session's run."""
         return self._transcripts.setdefault(session, Transcript(self.voice))

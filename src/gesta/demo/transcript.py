@@ -1,4 +1,4 @@
-"""A conversation as it is told from its entries, in the order in which they came on record."""
+"""Prints a conversation from its entries, in the order of the record."""
 
 import json
 from typing import Any
@@ -25,26 +25,26 @@ class Transcript:
 
     def __init__(self, voice: Voice) -> None:
         self.seen = 0
-        """Seq of the last entry that was told."""
+        """Seq of the last entry that was printed."""
         self._voice = voice
         self._calls: dict[int, ToolCallContent] = {}
         """Calls without a result, by their seq."""
         self._told: set[int] = set()
-        """Calls that were told before their result."""
+        """Seqs of the calls that were printed before their result."""
         self._attempts: dict[int, int] = {}
-        """Calls by their attempts."""
+        """The call of each attempt, by seq."""
         self._settled: set[int] = set()
-        """Calls whose doubt was settled."""
+        """Seqs of the calls whose doubt was resolved."""
 
     def called(self, seq: int) -> str:
-        """Write a call that has no result yet; `seq` is its own."""
+        """Return a call without a result as text, by the seq of the call."""
         return described(self._calls[seq])
 
     def show(self, entry: Entry, *, spoken: bool = True) -> None:
-        """Print a line about an entry, if it matters here.
+        """Print a line about an entry, if the entry matters in the demo.
 
         Args:
-            spoken: also what customer and agent said; not where that was heard already.
+            spoken: whether the words of customer and agent are printed too; False if they were printed already.
         """
         self.seen = entry.seq
         match entry.content:
@@ -100,13 +100,13 @@ class Transcript:
 
 
 def described(call: ToolCallContent) -> str:
-    """Write a call as it would stand in Python."""
+    """Return a call as it is written in Python."""
     args = {name: json.dumps(value, ensure_ascii=False, default=str) for name, value in call.tool_args.items()}
     return f"{call.tool_name}({', '.join(f'{name}={text}' for name, text in args.items())})"
 
 
 def brief(result: Any) -> str:
-    """Write a result for one line: the values that say most, and of a list how long it is."""
+    """Return a result as one short line: an object's values, and the length of a list."""
     if isinstance(result, dict):
         return ", ".join(f"{name} {brief(value)}" for name, value in result.items())
     if isinstance(result, list):

@@ -1,7 +1,7 @@
-"""How the demo talks: customer and agent in two columns, what happened between them in dim lines.
+"""The output of the demo: the words of customer and agent in two columns, and other events in dim lines.
 
-What is shown was read from the record, but for the words of an answer while it streams. Nothing that a model, a tool or
-a record holds can steer the terminal.
+All output was read from the record, except the words of an answer while it streams. No text of a model, a tool or a
+record can control the terminal.
 """
 
 import textwrap
@@ -29,18 +29,18 @@ class Voice:
         self._gap = False
 
     def heading(self, text: str) -> None:
-        """Start a part."""
+        """Print a heading."""
         self.line()
         self._put(text, "bold")
         self._put("-" * cell_len(text), "dim")
 
     def paragraph(self, text: str, style: str = "") -> None:
-        """Print a paragraph."""
+        """Print a paragraph, wrapped to the width."""
         for line in textwrap.wrap(harmless(text), self._width):
             self._put(line, style)
 
     def line(self, text: str = "", style: str = "") -> None:
-        """Print one line as it is, however long: a text to be copied or searched."""
+        """Print one line as it is, however long: a text for copying or searching."""
         self._put(text, style)
 
     def note(self, text: str) -> None:
@@ -51,7 +51,7 @@ class Voice:
         self._put(" " * INDENT + (text if len(text) <= most else f"{text[: most - 3]}..."), "dim")
 
     def fact(self, name: str, text: str, style: str = "yellow") -> None:
-        """Print one fact with its name."""
+        """Print one fact after its name."""
         self.close()
         lines = textwrap.wrap(harmless(text), self._width - INDENT)
         for place, line in enumerate(lines or [""]):
@@ -59,12 +59,12 @@ class Voice:
             self._console.print(Text.assemble((head, self._style(style)), self._fit(line)), soft_wrap=True)
 
     def person(self, who: tuple[str, str], text: str) -> None:
-        """Print what a person or the agent said."""
+        """Print the words of a person or the agent."""
         self.words(text, who)
         self.close()
 
     def words(self, text: str, who: tuple[str, str] = AGENT) -> None:
-        """Print more words of the same speaker. Words are not broken."""
+        """Print more words of the same speaker, without breaking a word."""
         if not self._column and text:
             self._console.print(Text(f"{who[0]:>{INDENT - 2}}  ", self._style(who[1])), end="", soft_wrap=True)
             self._column = INDENT
@@ -79,7 +79,7 @@ class Voice:
                 self._gap = self._column > INDENT
 
     def close(self) -> None:
-        """End the line that somebody is saying."""
+        """End the line of the current speaker."""
         if self._column:
             self._finish_word()
             self._console.print()
@@ -105,15 +105,15 @@ class Voice:
         self._console.print(Text(self._fit(harmless(text)), self._style(style)), soft_wrap=True)
 
     def _style(self, style: str) -> str:
-        """Return the style, where styles are wanted."""
+        """Return the style; an empty text if the console has no colors."""
         return "" if self._plain else style
 
     def _fit(self, text: str) -> str:
-        """Replace what the terminal's encoding has no place for."""
+        """Replace the characters that the terminal's encoding does not have."""
         return text.encode(self._console.encoding, "replace").decode(self._console.encoding)
 
     def hear(self, event: Event) -> None:
-        """Print the words of an answer as they come, and note those that are retracted."""
+        """Print the words of an answer while they stream, and note which words are retracted."""
         if event.type == "answer" and event.content:
             self.words(event.content)
         elif event.type == "retract" and self._column:

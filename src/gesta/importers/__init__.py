@@ -1,7 +1,7 @@
-"""What people recorded with other systems comes in as entries: a reader of each format, and one way to write.
+"""Importers: recordings of other systems become entries. Each format has a reader, and one module writes for all.
 
-A reader gives the conversations of a file, each as the entries that it becomes. How those are written, once and whole,
-is the same for all and stands in `file`. Readers of benchmarks' recordings are in `research/`.
+A reader returns the conversations of a file, each as the entries that it becomes. The module `file` writes the entries
+of all formats, once and whole. Readers of benchmarks' recordings are in `research/`.
 """
 
 ORDER = (

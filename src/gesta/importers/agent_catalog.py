@@ -1,8 +1,8 @@
 """agent-catalog: an activity log of JSON lines `{identifier, span, timestamp, content, annotations, catalog_version}`.
 
 The lines of one session become one run, in the order of the file; spans are rebuilt from the paths of names, and
-what the source does not say is marked as inferred. Nothing is lost: whatever a line says that its entry does not,
-stands in the entry's annotation `agent-catalog`, so an export gives the same lines back.
+what the source does not say is marked as inferred. Nothing is lost: the members of a line that its entry cannot hold
+are in the entry's annotation `agent-catalog`, so an export writes the same lines again.
 """
 
 import json
@@ -30,9 +30,9 @@ from gesta.kinds import (
 )
 
 NAME = "agent-catalog"
-"""Of the format, of the annotation that holds what only a line says, and of the state that holds what a session is."""
+"""Name of the format, of the annotation for the rest of a line, and of the state member that describes the session."""
 UNREADABLE = "unreadable-message"
-"""Key of a line that is no log record, kept whole."""
+"""Key of the key-value for a line that is not a log record; its value is the whole line."""
 FIELDS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "system": ("value",),
@@ -48,13 +48,13 @@ FIELDS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "key-value": ("key", "value"),
     }
 )
-"""What agent-catalog knows of each of its kinds, beside `kind` and `extra`; it leaves out what is null."""
+"""The members that agent-catalog has in each of its kinds, beside `kind` and `extra`; it leaves out null members."""
 ANY = {"tool-result": "tool_result", "key-value": "value"}
-"""Fields that must be there, though null where the line does not have them."""
+"""Members that an entry must have; they are null if the line does not have them."""
 KINDS = {kind.__struct_config__.tag: kind for kind in get_args(Content)}
 MEMBERS = frozenset({"identifier", "span", "timestamp", "content", "annotations", "catalog_version"})
 NAMELESS = ("",)
-"""Path of the span that a line without any lies in."""
+"""Path of the span for lines without a span."""
 Line = dict[str, Any]
 
 
@@ -75,20 +75,20 @@ def read(source: Source, oddities: Oddities) -> Iterator[Foreign]:
 
 
 class _Session:
-    """The lines of one session, on their way to be a run."""
+    """The lines of one session, while they become entries of a run."""
 
     def __init__(self, session: str, lines: list[bytes], oddities: Oddities) -> None:
         self._session, self._lines, self._oddities = session, lines, oddities
         self._entries: list[ForeignEntry] = []
         self._open: dict[tuple[str, ...], list[int]] = {}
-        """Seqs of the open spans by path; of several with one path, the newest is last."""
+        """Seqs of the open spans by path; if several spans have one path, the newest is last."""
         self._calls: dict[int, tuple[str | None, int]] = {}
-        """Calls that wait for a result, by seq: their ids and spans."""
+        """Calls without a result, by seq: the id and the span of each."""
         self._ids: set[str] = set()
         self._at: datetime | None = None
 
     def foreign(self) -> Foreign:
-        """Return the session as the entries that it becomes."""
+        """Return the session as a conversation, ready to be written."""
         first = next((line for line in map(_line, self._lines) if _session(line) is not None), {})
         version = first.get("catalog_version")
         self._at = _time(first.get("timestamp"))
@@ -144,7 +144,7 @@ class _Session:
                 self._open[path or NAMELESS].pop()
 
     def _answer(self, content: ToolResultContent, span: int) -> tuple[ToolResultContent, tuple[int, ...]]:
-        """Name the call that a result answers: by its id, or without one the first that waits in its span."""
+        """Find the call that a result answers: by its id, or without an id the first open call in its span."""
         own = content.tool_call_id
         waiting = (seq for seq, (id, of) in self._calls.items() if (id == own if own is not None else of == span))
         call = next(waiting, None)
@@ -156,7 +156,7 @@ class _Session:
         return msgspec.structs.replace(content, call=call), (call,)
 
     def _span(self, path: tuple[str, ...]) -> int:
-        """Return the open span of a path. If the source did not begin it, it is begun here."""
+        """Return the open span of a path. A span that the source did not begin is begun here."""
         path = path or NAMELESS
         if not self._open.get(path):
             self._begin(BeginContent(), path, {}, None)
@@ -177,7 +177,7 @@ class _Session:
         notes: Line | None = None,
         inferred: list[str] | None = None,
     ) -> int:
-        """Add an entry; one that stands for no line is inferred as a whole."""
+        """Add an entry, and return its seq; an entry without a line in the source is marked as inferred."""
         whole = [] if notes and NAME in notes else ["entry"]
         unsure = (*whole, *(inferred or ()))
         entry = ForeignEntry(
@@ -188,12 +188,12 @@ class _Session:
 
 
 def full(content: Line, extra: Line | None) -> Line:
-    """Put `extra` where agent-catalog has it: first."""
+    """Return a content with `extra` as its first member, as agent-catalog writes it."""
     return ({} if extra is None else {"extra": extra}) | content
 
 
 def line_of(content: Content, line: Line, session: Any, version: Any) -> Line:
-    """Return what an entry knows of the line that it came from, as an export will say it again."""
+    """Return the line as an export will write it from the entry."""
     kind = str(content.kind)
     told = {name: getattr(content, name) for name in FIELDS[kind]}
     notes, at = _notes(line), _time(line.get("timestamp"))
@@ -208,7 +208,7 @@ def line_of(content: Content, line: Line, session: Any, version: Any) -> Line:
 
 
 def _content(members: Any) -> Content | None:
-    """Read a content of one of the eleven kinds; `None` if it is not one."""
+    """Return a content of one of the eleven kinds; `None` if the members are no such content."""
     kind = members.get("kind") if isinstance(members, dict) else None
     if not isinstance(kind, str) or kind not in FIELDS:
         return None
@@ -223,7 +223,7 @@ def _content(members: Any) -> Content | None:
 
 
 def _line(data: bytes) -> Line:
-    """Read a line; one that is no JSON object is empty."""
+    """Return a line as an object; an empty one if the line is not a JSON object."""
     try:
         found = DECODER.decode(data.decode("utf-8", "surrogateescape").lstrip("\ufeff"))
     except (ValueError, RecursionError):
@@ -244,7 +244,7 @@ def _path(line: Line) -> tuple[str, ...]:
 
 
 def _notes(line: Line) -> Line:
-    """Return the annotations that an entry can have as its own: all but the two names that an import needs."""
+    """Return the annotations of a line that its entry keeps: all except two names that the import itself uses."""
     notes = line.get("annotations")
     return {key: notes[key] for key in notes if key not in (NAME, "inferred")} if isinstance(notes, dict) else {}
 

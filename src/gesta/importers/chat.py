@@ -1,14 +1,14 @@
-"""A chat transcript becomes turns: what was said and done, message by message, as entries with their causes.
+"""A chat transcript becomes turns: each message becomes entries with their causes.
 
     begin turn, user, completion, (thought), calls, results, completion, assistant, end
 
-What holds for the whole conversation is the state of the first begin, that of the span `import`.
+What holds for the whole conversation is the state of the first begin, which is that of the span `import`.
 
-Every message has exactly one entry that stands for it, whose annotation `message` is its place in the source. A text of
-the assistant is an answer if no call comes with it. What the person did with tools of their own (`requestor: user`) is
-between the turns, in a span of role `user-tools`, as key-values `user-step`, `user-tool-call` and `user-tool-result`:
-an agent never saw it, and a formatter puts tool calls into its prompt wherever they stand. Last words that end the
-conversation ask nobody, so they open no turn but a span `closing`.
+Each message has exactly one entry that represents it; the entry's annotation `message` is the place in the source. A
+text of the assistant is an answer if the message makes no call. What the person did with tools of their own is between
+the turns (`requestor: user`), in a span of role `user-tools`, as key-values `user-step`, `user-tool-call` and
+`user-tool-result`: an agent never saw it, and a formatter would show tool calls to the model. Last words that end the
+conversation need no answer, so they open no turn but a span `closing`.
 """
 
 from collections.abc import Callable, Collection, Container, Iterable, Mapping
@@ -41,91 +41,91 @@ from gesta.kinds import (
 )
 
 NAMELESS = "?"
-"""Name of a tool that a call does not name."""
+"""Name of the tool for a call that names no tool."""
 
 
 class Made(Struct, frozen=True, kw_only=True, gc=False):
-    """A tool call that somebody made."""
+    """A tool call that the agent or the person made."""
 
     name: str | None
     args: Any
-    """An object, or its JSON text; anything else is kept as no arguments at all."""
+    """An object, or its JSON text; any other value counts as no arguments, and its text is kept in `meta`."""
     id: str | None
     extra: dict[str, Any] | None = None
     lost: bool = False
-    """Whether the source does not hold it: only its result shows that it was made."""
+    """Whether the source does not hold the call: only its result shows that it was made."""
     inferred: Collection[str] = ()
-    """What of it the reader concluded, where the source has it as text; such a call needs no id."""
+    """Members that the reader concluded because the source has the call as text; such a call needs no id."""
 
 
 class Said(Struct, frozen=True, kw_only=True, gc=False):
     """One message."""
 
     role: str
-    """system, user, assistant or tool."""
+    """One of system, user, assistant and tool."""
     text: str = ""
     calls: list[Made] = field(default_factory=list)
     call_id: str | None = None
-    """Of a result: the call that it answers."""
+    """For a result: id of the call that it answers."""
     result: Any = None
     error: bool | None = None
-    """Of a result: whether the tool failed; `None` if the source does not say."""
+    """For a result: whether the tool failed; `None` if the source does not say."""
     by_user: bool = False
-    """Of a result: whether it answers the person and not the agent."""
+    """For a result: whether the person made its call, and not the agent."""
     inferred: Collection[str] = ()
-    """Of a result or completion: what else of it the reader concluded."""
+    """For a result or completion: other members that the reader concluded."""
     tools: list[dict[str, Any]] | None = None
-    """Of instructions: what the model was offered with them."""
+    """For instructions: the tools that the model was offered with them."""
     generated: bool = False
-    """Whether the source shows that a model made it; the first words of an assistant may be written beforehand."""
+    """Whether the source shows that a model made it; the first words of an assistant may be written in advance."""
     answers: bool = True
-    """Whether words without a call are an answer; an agent that works alone says some on the way."""
+    """Whether words without a call are an answer; an agent that works alone also speaks between its steps."""
     reasoning: str | None = None
     model: str | None = None
-    """That made it, where the source names it for this message."""
+    """Name of the model that made this message, if the source says so."""
     finish_reason: str | None = None
     usage: dict[str, Any] | None = None
     meta: dict[str, Any] | None = None
     at: datetime | None = None
     sure: bool = False
-    """Whether that time is known with its zone."""
+    """Whether that time is known with its time zone."""
     extra: dict[str, Any] | None = None
 
 
 class Chat:
-    """A conversation that is being written down."""
+    """A conversation that is being turned into entries."""
 
     def __init__(self, name: str, oddities: Oddities, model: str | None = None) -> None:
         self.entries: list[ForeignEntry] = []
         self._name, self._oddities, self._model = name, oddities, model
         self._place: int | None = None
-        """Place of the message that is being taken in, until an entry stands for it."""
+        """Place of the message that is being added, until an entry represents it."""
         self._at: datetime | None = None
         self._sure = False
         self._span, self._role = 0, ""
         self._headed = self._started = self._asked = self._answered = False
         self._before: list[int] = []
-        """What the next completion is made from: the questions, results or answer since the last."""
+        """Causes of the next completion: the questions, results or answer since the last one."""
         self._calls, self._user_calls = Waiting(), Waiting()
         self._ids: set[str] = set()
         self._notes: dict[str, Any] = {}
         self._open("import", "import")
 
     def note(self, key: str, value: Any) -> None:
-        """Write down something about the whole, in the state of the first begin; of one name twice, both in a list."""
+        """Add a member to the state of the first begin; two values of one name become a list."""
         if not self._notes:
             begin = BeginContent(name="import", role="import", state=self._notes)
             self.entries[0] = replace(self.entries[0], content=begin)
         self._notes[key] = [self._notes[key], value] if key in self._notes else value
 
     def notes(self, members: Mapping[str, Any], but: Collection[str] = ()) -> None:
-        """Write down all members that say something, but those."""
+        """Add all members that are not null to the state of the first begin, except those in `but`."""
         for key, value in members.items():
             if key not in but and value is not None:
                 self.note(key, value)
 
     def hear(self, messages: Iterable[Any], read: Callable[[Any, int], Said | None]) -> None:
-        """Add all messages, each as it is read by its place; what is no message is kept."""
+        """Add all messages, each read by `read` with its place; any other element is kept in a key-value."""
         for place, message in enumerate(messages):
             words = read(message, place)
             if words is None:
@@ -134,7 +134,7 @@ class Chat:
                 self.take(words, place)
 
     def began(self, at: datetime | None, extra: dict[str, Any] | None = None) -> None:
-        """Note when the conversation began, as far as is known, and what else is to be kept of it."""
+        """Set the time of the first begin, and the `extra` of its content."""
         first = self.entries[0]
         self.entries[0] = replace(first, at=at, content=replace(first.content, extra=extra))
 
@@ -146,14 +146,14 @@ class Chat:
         extra: dict[str, Any] | None = None,
         inferred: Collection[str] = (),
     ) -> None:
-        """Write down what held for every request."""
+        """Write a request header: what held for every request from here on."""
         self._headed = True
         known = {"model": self._model, "instructions": instructions}
         meta = {key: value for key, value in known.items() if value is not None} or None
         self._write(RequestHeaderContent(tools=tools, meta=meta, extra=extra), inferred=inferred)
 
     def take(self, said: Said, place: int | None) -> None:
-        """Add one message. `place` is `None` for what the source holds outside of its messages."""
+        """Add one message. `place` is `None` for words that the source holds outside of its messages."""
         self._place, self._at, self._sure = place, said.at, said.sure
         match said.role:
             case "system" if not self._started and not self._headed:
@@ -180,13 +180,13 @@ class Chat:
         place: int | None = None,
         when: tuple[datetime | None, bool] = (None, False),
     ) -> int:
-        """Write down an entry of any kind where the conversation stands, and give its seq.
+        """Write an entry of any kind at this point of the conversation, and return its seq.
 
-        The next completion is made from a request alone, and from words of the application beside what was said.
+        A request replaces the causes of the next completion; words of the application are added to them.
 
         Args:
-            place: of the message that it stands for.
-            when: its time, and whether that is sure.
+            place: place of the message that the entry represents.
+            when: time of the entry, and whether it is certain.
         """
         asks, tells = isinstance(content, RequestContent), isinstance(content, SystemContent)
         if asks and self._role != "turn":
@@ -203,13 +203,13 @@ class Chat:
         return seq
 
     def unreadable(self, value: Any, place: int) -> None:
-        """Keep what is no message."""
+        """Add an element that is not a message as a key-value."""
         self._place, self._at, self._sure = place, None, False
         self._oddities["unreadable-message"] += 1
         self._write(KeyValueContent(key="unreadable-message", value=value))
 
     def finish(self, reason: Reason, error: Error | None = None, *, inferred: bool = False) -> list[ForeignEntry]:
-        """End the conversation, and its last turn for that reason; give all entries."""
+        """End the conversation, and its last turn with this reason; return all entries."""
         self._give_up()
         good: Status = "success" if reason == "answered" else "error"
         if self._role != "turn":
@@ -356,10 +356,10 @@ class Chat:
 
 
 def call_content(made: Made, ids: Container[str], oddities: Oddities) -> ToolCallContent:
-    """Return the content of a call, and count what is odd about it.
+    """Return the content of a call, and count what is odd about the call.
 
     Args:
-        ids: of the calls before it.
+        ids: ids of the calls before it.
     """
     args, meta = arguments(made.args)
     oddities["bad-arguments"] += meta is not None
@@ -378,10 +378,10 @@ def call_content(made: Made, ids: Container[str], oddities: Oddities) -> ToolCal
 
 
 def arguments(given: Any) -> tuple[dict[str, Any], dict[str, Any] | None]:
-    """Read the arguments of a call: an object, its JSON text, or nothing; of anything else tell what is wrong.
+    """Return the arguments of a call, from an object, its JSON text, or nothing; for any other value say what is wrong.
 
     Returns:
-        The arguments, and `meta` of a call that was not generated well.
+        The arguments, and the `meta` with the error for a call whose arguments cannot be read.
     """
     if given is None or given == "":
         return {}, None

@@ -1,10 +1,10 @@
-"""A file of any known format comes into a record: what it is, is seen from its content, and it comes in once.
+"""Import of a file of any known format: its content shows which format it is, and each conversation is imported once.
 
-A foreign conversation becomes one run, in a session named after file and conversation, in one commit with others: half
-of one can not exist, and whoever imports again after a crash goes on where it stopped. The first span of the run,
-`import`, says where it came from, with the digest of the source, and what is inferred of every entry. A run of that
-name with another digest is another conversation, so this one gets a name with its digest. A file is read to its end
-before anything is written.
+A foreign conversation becomes one run, in a session named after file and conversation. Several runs are written in one
+commit: a half-written run cannot exist, and an import after a crash goes on where the first one stopped. The first span
+of the run, `import`, says where the run came from, with the digest of the source, and what is inferred of each entry. A
+run of that name with another digest is another conversation, so the new one gets a name with its digest. A file is read
+to its end before anything is written.
 """
 
 import json
@@ -31,14 +31,14 @@ from gesta.record.record import Record
 from gesta.store import Batch, BlobRow, first_lease
 
 KEPT = 16 * 2**20
-"""Bytes of a file, unpacked, whose conversations may all be in memory: it is read once, any larger one twice."""
+"""Size in bytes, unpacked, up to which a file is kept in memory and read once; a larger file is read twice."""
 TOGETHER = 32
-"""Conversations of such a file that are written at once."""
+"""Number of conversations of such a file that are written in one commit."""
 CHANGED = "The file changed while it was read; what stands before that place is imported. Import it again."
 
 
 def _silent(_entries: int) -> None:
-    """Show no progress."""
+    """Do nothing: no progress is shown."""
 
 
 async def import_file(
@@ -49,22 +49,22 @@ async def import_file(
     *,
     bounds: ImportBounds = ImportBounds(),  # noqa: B008 - frozen
 ) -> Imported:
-    """Import a file into a record. Entries that are there already are skipped. It may be packed with gzip or zstd.
+    """Import a file into a record, without the conversations that are on record already. It may be packed (gzip, zstd).
 
     Args:
-        format: name of its format; by default that is found by looking at its content.
+        format: name of its format; by default the content of the file decides.
         progress: called now and then with the number of entries read so far.
-        bounds: how much of it is read.
+        bounds: largest sizes of the file and of its values.
 
     Raises:
-        BadImport: it is larger than a bound, cannot be read, is of no known format, or something in it is not as it
-            must be; nothing of it was imported.
-        NewerRecord: a later release wrote it.
-        RunHeld: somebody is writing one of its runs.
-        WriteFailed: what was imported before that stays.
+        BadImport: the file is larger than a bound, cannot be read, is of no known format, or something in it is not as
+            it must be; nothing of it was imported.
+        NewerRecord: a later release wrote the file.
+        RunHeld: another process is writing one of its runs.
+        WriteFailed: the record cannot be written; what was imported before stays.
 
-    Cost: reads the file once, one above 16 MiB twice, and once more up to the member by which it is known. The memory
-    of one conversation; of a smaller file, of the whole.
+    Cost: reads the file once, or twice if it is above 16 MiB, and its beginning once more to find the format. In memory
+    is one conversation; of a smaller file, all of them.
     """
     source = Source(path, bounds)
     return await take(record, source, named(source, format) if format is not None else find_format(source), progress)
@@ -88,10 +88,10 @@ async def take(record: Record, source: Source, found: Format, progress: Progress
 
 
 def _looked_over(format: Format, source: Source, oddities: Oddities) -> list[Foreign] | None:
-    """Read a file to its end, so that whatever is wrong with it shows before anything is written.
+    """Read a file to its end, so that all errors in it show before anything is written.
 
     Returns:
-        Its conversations, if it is so small that they may all be in memory.
+        Its conversations, if the file is small enough to be kept in memory; else `None`.
     """
     every: list[Foreign] | None = []
     for foreign in _met(format, source, oddities):
@@ -103,7 +103,7 @@ def _looked_over(format: Format, source: Source, oddities: Oddities) -> list[For
 
 
 def _met(format: Format, source: Source, oddities: Oddities) -> Iterator[Foreign]:
-    """Read the conversations of a file, and count the members that its format does not have. Raises BadImport."""
+    """Yield the conversations of a file, and count members that its format does not have. Raises BadImport."""
     assert format.read is not None
     for foreign in format.read(source, oddities):
         if format.members is not None:
@@ -118,14 +118,14 @@ def _met(format: Format, source: Source, oddities: Oddities) -> Iterator[Foreign
 
 
 class _Import:
-    """The conversations of one file, on their way into a record."""
+    """Writes the conversations of one file into a record."""
 
     def __init__(self, record: Record, source: Source, format: Format, oddities: Oddities) -> None:
         self._record, self._source, self._format, self._oddities = record, source, format, oddities
         self._runs = self._entries = self._skipped = 0
 
     async def take(self, portions: Iterable[list[Foreign]], progress: Progress) -> Imported:
-        """Write the conversations; those of a portion in one commit."""
+        """Write the conversations, those of a portion in one commit."""
         gone = 0
         for portion in portions:
             names: set[str] = set()
@@ -148,7 +148,7 @@ class _Import:
         return Imported(runs=done[0], entries=done[1], skipped=done[2], format=name, oddities=counted)
 
     async def _write(self, batches: list[Batch]) -> None:
-        """Write whole runs in one commit, or each by itself if somebody held one of them already."""
+        """Write whole runs in one commit, or each run by itself if one of them already has a writer or entries."""
         if not batches:
             return
         try:
@@ -161,7 +161,7 @@ class _Import:
             self._entries += sum(len(batch.rows) for batch in batches)
 
     async def _write_held(self, batch: Batch) -> None:
-        """Write a whole run under its lease; nothing if somebody else did meanwhile. Raises RunHeld."""
+        """Write a whole run under its lease, or skip it if it has entries by now. Raises RunHeld."""
         if (await self._record.store.head(batch.lease.run))[0]:
             self._skipped += 1
             return
@@ -173,7 +173,7 @@ class _Import:
             self._runs, self._entries = self._runs + 1, self._entries + len(batch.rows)
 
     async def _session(self, foreign: Foreign) -> str | None:
-        """Choose a session for a conversation; `None` if it is on record already."""
+        """Return the name of a new session for a conversation; `None` if the conversation is on record already."""
         plain = foreign.id if self._format.sessions else f"{plain_name(self._source.stem)}/{foreign.id}"
         for name in (plain, f"{plain}~{foreign.digest[:8]}", f"{plain}~{foreign.digest}"):
             rows = await self._record.store.runs(name)
@@ -185,7 +185,7 @@ class _Import:
         return None
 
     def _batch(self, foreign: Foreign, session: str) -> Batch:
-        """Return a conversation as the rows of its run."""
+        """Return a batch with all rows of the run that a conversation becomes."""
         first, unsure = foreign.entries[0], True not in [entry.sure for entry in foreign.entries]
         origin: dict[str, Any] = {"format": self._format.name, "file": self._source.name}
         origin |= {"id": foreign.id, "digest": foreign.digest} | ({"inferred": ["at"]} if unsure else {})
@@ -200,7 +200,7 @@ class _Import:
 
 
 async def _digest(record: Record, run: str) -> str | None:
-    """Read the digest of the source that a run was imported from."""
+    """Return the digest of the source that a run was imported from; `None` if it was not imported."""
     first = (await read(record.store, run, until=1))[0].content
     source = (first.annotations or {}).get("source") if isinstance(first, BeginContent) else None
     digest = source.get("digest") if isinstance(source, dict) else None
@@ -208,10 +208,10 @@ async def _digest(record: Record, run: str) -> str | None:
 
 
 def _whole(entries: list[ForeignEntry], keep: Keep, *, everywhere: bool) -> list[Whole]:
-    """Return entries as they are encoded, each with its time and its annotations.
+    """Return entries in the form in which they are encoded, each with its time and its annotations.
 
     Args:
-        everywhere: whether no entry has a time that the source says, which the first entry says for all.
+        everywhere: whether no entry has a time of the source; then only the first entry says that times are inferred.
     """
     made: list[Whole] = []
     at = next(iter([entry.at for entry in entries if entry.at is not None]), None) or utc_now()
@@ -234,5 +234,5 @@ def _whole(entries: list[ForeignEntry], keep: Keep, *, everywhere: bool) -> list
 
 @cache
 def _listed(names: tuple[str, ...]) -> str:
-    """Return names as a JSON list."""
+    """Return names as a list in JSON."""
     return json.dumps(names, separators=(",", ":"))

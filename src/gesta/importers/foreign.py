@@ -1,8 +1,8 @@
-"""A foreign conversation is the entries of one new run, in order, before they are stamped.
+"""A foreign conversation: the entries of one new run, in order, before they get times and digests.
 
-Readers make these, `file` writes them. The n-th entry will have seq n, so links and causes are already the final
-ones. What a reader concluded, where the source does not say it, is named in the entry's annotation `inferred`; what it
-could not place stays in `extra`. Whatever is odd about the source is counted under a name of `ODDITIES`.
+Readers make these entries, and `file` writes them. The n-th entry gets seq n, so links and causes are final. What a
+reader concluded although the source does not say it is named in the entry's annotation `inferred`; members without a
+place in an entry stay in `extra`. Whatever is odd about the source is counted under a name of `ODDITIES`.
 """
 
 import json
@@ -65,82 +65,82 @@ ODDITIES: Mapping[str, str] = MappingProxyType(
         "wrong-type": "a member has another type than its format says; it is kept in extra",
     }
 )
-"""What can be odd about a source, in words."""
+"""Things that can be odd about a source, in words."""
 
 KEY = re.compile(
     r"(api|access|secret|account|private|subscription)[-_]?key|(access|auth|session|api|refresh|bearer)[-_]?token"
     r"|secret|password|credential|authorization",
     re.IGNORECASE,
 )
-"""Names of settings that give access to an account."""
+"""Matches the names of settings that give access to an account."""
 NAME = 200
-"""Characters that the name of a conversation may have."""
+"""Largest number of characters in the name of a conversation."""
 FIRST_YEAR = 1970
-"""Earlier times are taken for a placeholder, and have no fixed width as text."""
+"""A time before this year counts as a placeholder, and has no fixed width as text."""
 
 
 FLOAT, SMALL, LARGE = b"\xcb", 1e-4, 1e16
-"""How a packed number with a fraction begins, and the numbers that are written without an exponent."""
+"""First byte of a packed number with a fraction, and the range of numbers that are written without an exponent."""
 _ENCODER, _SORTED, _PACKER = Encoder(), Encoder(order="sorted"), msgpack.Encoder()
 _SORTER = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
 
 
 class ForeignEntry(Struct, frozen=True, kw_only=True, gc=False):
-    """One entry to be."""
+    """One entry that will be written."""
 
     content: Content
     span: int
-    """Seq of the begin that it lies in; of a begin, its own."""
+    """Seq of the begin of its span; for a begin, its own seq."""
     causes: tuple[int, ...] = ()
     at: datetime | None = None
-    """UTC, aware; `None` if the source does not say, and then the time is that of the entry before."""
+    """Time in UTC, aware; `None` if the source has no time, and then the entry gets the time of the one before."""
     sure: bool = True
-    """Whether the source has that time, with its zone, for this very entry; else `at` is inferred."""
+    """Whether the source has that time, with its zone, for this entry; else the annotation names `at` as inferred."""
     inferred: tuple[str, ...] = ()
-    """What else the reader concluded: names of members of the content, or `causes`, `kind`, `span`, `entry`."""
+    """Other things that the reader concluded: names of members of the content, or `causes`, `kind`, `span`, `entry`."""
     message: int | None = None
-    """Place in the source of the message that it stands for."""
+    """Place in the source of the message that the entry represents."""
     annotations: dict[str, Any] | None = None
-    """What else is to be annotated."""
+    """Other annotations."""
 
 
 class Foreign(Struct, kw_only=True):
     """One conversation of a foreign file."""
 
     id: str
-    """Its own name, stable and unique in its file."""
+    """Name of the conversation, stable and unique in its file."""
     name: str
-    """Of the run: who the agent is."""
+    """Name of the run, which is the name of the agent."""
     digest: str
-    """Of the conversation as it stands in the file, SHA-256 in hex."""
+    """SHA-256 of the conversation as it is in the file, in hex."""
     plain: bool = False
-    """Whether all values in it are of types that JSON has; then they are written down without being read back."""
+    """Whether all its values have types of JSON; then they are written without being checked by reading them back."""
     entries: list[ForeignEntry] = field(default_factory=list)
-    """The first is the begin that will open the run."""
+    """The first entry is the begin that will open the run."""
 
 
 class Imported(Struct, frozen=True, kw_only=True):
-    """What an import did."""
+    """The numbers of runs and entries of an import."""
 
     runs: int
-    """Runs that were made or extended."""
+    """Number of runs that were made or extended."""
     entries: int
-    """Entries that were written."""
+    """Number of entries that were written."""
     skipped: int
-    """Runs that were there already, whole."""
+    """Number of runs that were on record already, whole."""
     format: str
     oddities: dict[str, int] = field(default_factory=dict)
-    """How often each thing of `ODDITIES` was met, in what was skipped too."""
+    """How often each oddity of `ODDITIES` was found, also in skipped conversations."""
 
 
 Progress = Callable[[int], None]
-"""Is told how many entries were gone through so far, those that were there already included."""
+"""Called with the number of entries that were read so far, those that were on record already included."""
 Read = Callable[[Source, Oddities], Iterator[Foreign]]
-"""A reader: the conversations of a file, one at a time. Raises BadImport."""
+"""A reader: yields the conversations of a file, one at a time. Raises BadImport."""
 
 
 class Members:
-    """The members of a JSON object, taken one by one; what is not taken is left over."""
+    """The members of a JSON object, which are taken one by one; the rest can be kept."""
 
     __slots__ = ("_left", "_oddities")
 
@@ -149,7 +149,7 @@ class Members:
         self._oddities = oddities
 
     def take(self, key: str, kind: type[T] | tuple[type[T], ...]) -> T | None:
-        """Remove and return a member. A member of another type stays, and counts as odd; null is nothing."""
+        """Remove and return a member. A member of another type stays and counts as odd; null counts as missing."""
         value = self._left.pop(key, None)
         if value is None or isinstance(value, kind):
             return value
@@ -158,12 +158,12 @@ class Members:
         return None
 
     def drop(self, key: str, value: Any) -> None:
-        """Remove a member if it says only what is known already."""
+        """Remove a member if it has the value that is known already."""
         if key in self._left and same(self._left[key], value):
             del self._left[key]
 
     def time(self, key: str) -> tuple[datetime | None, bool]:
-        """Remove and return a time, and whether it is certain. A time without a zone is taken as UTC, uncertain."""
+        """Remove and return a time, and whether it is certain. A time without a zone is read as UTC, uncertain."""
         text = self.take(key, str)
         if text is None:
             return None, False
@@ -180,7 +180,7 @@ class Members:
         return at, sure
 
     def seconds(self, key: str) -> tuple[datetime | None, bool]:
-        """Remove and return a time in seconds since 1970, and whether there is one."""
+        """Remove and return a time in seconds since 1970, and whether such a time was found."""
         value = self._left.get(key)
         if value is None:
             return None, False
@@ -195,17 +195,17 @@ class Members:
         return at, True
 
     def rest(self) -> dict[str, Any] | None:
-        """Return what is left over; nulls say nothing."""
+        """Return the members that were not taken and are not null; `None` if there are no such members."""
         return ({key: value for key, value in self._left.items() if value is not None} or None) if self._left else None
 
 
 def each_document(
     source: Source, oddities: Oddities, make: Callable[[Document, str, Oddities], Foreign]
 ) -> Iterator[Foreign]:
-    """Make a conversation of each document of a file, with a name that no other has.
+    """Yield a conversation for each document of a file, with a unique id.
 
     Args:
-        make: is given a document, the words that name it in an error, and where to count.
+        make: called with a document, the words that name it in an error, and the counter of oddities.
     """
     ids: set[str] = set()
     for document in source.documents():
@@ -219,7 +219,7 @@ def each_document(
 
 
 def list_in(value: Any, key: str, path: str, missing: str) -> list[Any]:
-    """Return the list that is this member of an object. Raises BadImport, with what is `missing`, if there is none."""
+    """Return a member of an object that must be a list. Raises BadImport with the text `missing` if it is not."""
     found = value.get(key) if isinstance(value, dict) else None
     if not isinstance(found, list):
         raise BadImport(path, missing)
@@ -227,23 +227,23 @@ def list_in(value: Any, key: str, path: str, missing: str) -> list[Any]:
 
 
 def object_of(value: Any) -> dict[str, Any]:
-    """Return an object as it is, and an empty one of any other value."""
+    """Return the value itself if it is an object, else an empty object."""
     return value if isinstance(value, dict) else {}
 
 
 def told(text: str, by: str, extra: dict[str, Any]) -> SystemContent:
-    """Make words of a program of what it told the model as if a person had; the model is shown them as such again."""
+    """Return words that a program wrote in the user's role as a system message with that program as its source."""
     return SystemContent(value=text, source=[by], extra=extra or None)
 
 
 def merged(extra: dict[str, Any] | None, more: dict[str, Any] | None) -> dict[str, Any]:
-    """Put what is left of a message and what is left of its own `extra` together, side by side if that can be."""
+    """Return the rest of a message together with the rest of its own `extra`, side by side if no name is in both."""
     extra, more = extra or {}, more or {}
     return {**extra, **more} if extra.keys().isdisjoint(more) else {**extra, "extra": more}
 
 
 def same(one: Any, other: Any) -> bool:
-    """Whether two JSON values are equal, and of one type; of those that are nested too deeply nobody can tell."""
+    """Return whether two JSON values are equal and of one type; False if they are nested too deeply to compare."""
     try:
         return type(one) is type(other) and bool(one == other)
     except RecursionError:
@@ -251,7 +251,7 @@ def same(one: Any, other: Any) -> bool:
 
 
 def without_keys(value: Any, depth: int = 8) -> Any:
-    """Hide what gives access to an account: the texts of settings that are named as keys or tokens are."""
+    """Return a value in which the texts of members that are named like keys or tokens are replaced by secrets."""
     if isinstance(value, list) and depth:
         return [without_keys(each, depth - 1) for each in value]
     if not isinstance(value, dict) or not depth:
@@ -263,7 +263,7 @@ def without_keys(value: Any, depth: int = 8) -> Any:
 
 
 def digest_json(value: Any) -> str:
-    """Digest what a JSON document says, however it is laid out: SHA-256 in hex."""
+    """Return the SHA-256 in hex of a JSON value; spaces and the order of members do not change it."""
     try:
         text = _SORTED.encode(value)
         if not (text.isascii() and b"\x7f" not in text and _usual(_PACKER.encode(value))):
@@ -276,7 +276,7 @@ def digest_json(value: Any) -> str:
 
 
 def _usual(packed: bytes) -> bool:
-    """Return whether both encoders write all numbers of a packed ASCII value alike: those that need no exponent."""
+    """Return whether both encoders write all numbers of a packed ASCII value alike, which holds without exponents."""
     at = packed.find(FLOAT)
     while at >= 0:
         number = abs(unpack_from(">d", packed.ljust(at + 9), at + 1)[0])
@@ -287,7 +287,7 @@ def _usual(packed: bytes) -> bool:
 
 
 def identical(one: Any, other: Any) -> bool:
-    """Return whether two JSON values have the same digest. Cost: far less than two digests, if they are alike."""
+    """Return whether two JSON values have the same digest. Cost: for equal texts far less than two digests."""
     try:
         text = _ENCODER.encode(one)
         if b"null" not in text and text == _ENCODER.encode(other):  # what is no number would be null too
@@ -298,7 +298,7 @@ def identical(one: Any, other: Any) -> bool:
 
 
 def plain_name(*parts: Any) -> str:
-    """Make a name of what a file says, whatever that is: one short line of printable characters."""
+    """Return a name made of values of a file: one short line of printable characters."""
     text = ".".join(str(part) for part in parts if isinstance(part, str | int))
     if not text.isprintable():
         text = "".join(one if one.isprintable() else "?" for one in text[:NAME])
@@ -307,7 +307,7 @@ def plain_name(*parts: Any) -> str:
 
 @asynccontextmanager
 async def leased(store: Store, run: str) -> AsyncIterator[Lease]:
-    """Hold the right to write a run. Raises RunHeld."""
+    """Hold the lease of a run, and release it at the end. Raises RunHeld."""
     lease = await store.lease(run)
     try:
         yield lease

@@ -1,6 +1,6 @@
-"""One format of foreign files: how it is known, and what reads it.
+"""The description of one foreign format: how its files are recognized, and which function reads them.
 
-A module that reads one says so in `FORMATS`. Gesta's own are listed in `known`; others bring theirs by an entry point.
+A module that reads a format lists it in `FORMATS`. `known` lists Gesta's own modules; others use an entry point.
 """
 
 from collections.abc import Awaitable, Callable
@@ -12,34 +12,34 @@ from gesta.importers.source import Source
 from gesta.record.record import Record
 
 Take = Callable[[Record, Source, Progress], Awaitable[Imported]]
-"""Takes a whole file into a record, and writes it in a way of its own."""
+"""Imports a whole file into a record in its own way."""
 
 
 def members_of(text: str) -> frozenset[str]:
-    """Return names that stand in a text, with blanks between them."""
+    """Return the names in a text that are separated by white space."""
     return frozenset(text.split())
 
 
 class Format(Struct, frozen=True):
-    """One format that can be read in."""
+    """One format that can be imported."""
 
     name: str
     what: str
-    """In words, for those who do not know the name."""
+    """Description for people who do not know the name."""
     form: str
-    """`object`, `list` of objects, or `zip` archive."""
+    """What a file holds: `object`, `list` of objects, or `zip` archive."""
     keys: tuple[str, ...]
-    """The members by which it is known."""
+    """The members by which a file of this format is recognized."""
     read: Read | None = None
-    """None only where `take` does all."""
+    """`None` only if `take` imports the whole file."""
     sessions: bool = False
-    """Whether its conversations are sessions of the source, and keep those names."""
+    """Whether its conversations are sessions of the source, whose names are kept."""
     vague: bool = False
-    """Whether others have these members too: it is taken for this one if it is for no other."""
+    """Whether other formats have these members too; then this format is chosen only if no other one fits."""
     members: frozenset[str] | None = None
-    """Names of members that may be there beside those that are read; another one is counted as unknown. `None` counts
-    nothing."""
+    """Names of known members beside those that the reader takes; every other member is counted as unknown. With `None`
+    nothing is counted."""
     within: tuple[str, ...] = ("function",)
-    """Of those, the ones whose own members are looked at too."""
+    """Names of members whose own members are counted in the same way."""
     take: Take | None = None
-    """For a format that holds whole records: Gesta's own lines."""
+    """Imports a file that holds whole records, such as Gesta's own lines; it takes the place of `read`."""

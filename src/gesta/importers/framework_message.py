@@ -1,10 +1,10 @@
-"""One message of whatever library: words, thoughts, calls and results, however that library writes them.
+"""Reads one message of any library: words, thoughts, calls and results, in the form that the library writes.
 
-Read are messages of OpenAI (chat and Responses), Anthropic, Gemini, Bedrock, LangChain, the Vercel AI SDK and
-OpenTelemetry's GenAI conventions, and texts that Python shows of a message. `TYPES`, `INSIDE` and the tuples of names
-are the table of their forms. Some hold several messages, as results of tools in the words of a person. What is neither
-words nor call nor result stays in `extra`; a part that is no text, such as an image, is named in the words as `[image]`
-and stays in `extra` with all that stands beside it. What no form knows is counted.
+It reads messages of OpenAI (chat and Responses), Anthropic, Gemini, Bedrock, LangChain, the Vercel AI SDK and
+OpenTelemetry's GenAI conventions, and the `str` of Python message objects. `TYPES`, `INSIDE` and the tuples of names
+are the table of their forms. Some objects hold several messages, such as tool results in a message of a person. What is
+neither words nor call nor result stays in `extra`; a part that is not text, such as an image, is named in the words as
+`[image]` and stays in `extra` with the rest of its message. Parts of unknown types are counted.
 """
 
 from collections.abc import Iterator, Mapping
@@ -29,9 +29,9 @@ ROLES: Mapping[str, str] = MappingProxyType(
         "function": "tool",
     }
 )
-"""What each library calls who speaks."""
+"""Role for each name of a speaker that a library uses."""
 TEXT, THOUGHT, CALL, RESULT, MEDIA = "text", "thought", "call", "result", "media"
-"""What a part can be."""
+"""The kinds of parts."""
 TYPES: Mapping[str, str] = MappingProxyType(
     {
         **dict.fromkeys(("text", "input_text", "output_text", "summary_text", "refusal"), TEXT),
@@ -42,14 +42,14 @@ TYPES: Mapping[str, str] = MappingProxyType(
         **dict.fromkeys(("file", "input_file", "document", "blob", "uri", "inlineData", "fileData"), MEDIA),
     }
 )
-"""What a part or item is, by its type; of one without a type, by its only member."""
+"""Kind of a part by its type; for a part without a type, by the name of its first member."""
 INSIDE: Mapping[str, str] = MappingProxyType(
     {
         **dict.fromkeys(("function_call", "functionCall", "toolUse"), CALL),
         **dict.fromkeys(("function_response", "functionResponse", "toolResult"), RESULT),
     }
 )
-"""Members of a part that hold a call or a result."""
+"""Kinds of parts by the member that holds a call or a result."""
 ANSWERED = ("call_id", "tool_call_id", "tool_use_id", "toolCallId", "toolUseId")
 IDS = (*ANSWERED, "id")
 FORM = Form(
@@ -62,16 +62,16 @@ FORM = Form(
 OUTCOMES = ("output", "response", "result", "content")
 HELD = ("content", "parts", "text")
 CALLING = ("tool_calls", "toolCalls")
-"""Members that hold the same under different names."""
+"""Names of the member that holds the calls of a message."""
 UNTYPED = {"toolCallId", "toolName"}
-"""Members of a call or result that names no type."""
+"""Members that a call or result without a type has."""
 NOTHING = "None"
-"""What Python shows where a model gave no words."""
+"""Text that Python shows where a model returned no words."""
 UNKNOWN_PART, UNKNOWN_MESSAGE = "unknown-part", "unknown-message"
 
 
 class Item(Struct, frozen=True):
-    """One element of a list of messages, which may hold several, or the description of a tool."""
+    """One element of a list of messages: several messages, or the description of a tool."""
 
     raw: Any
     said: list[Said]
@@ -79,18 +79,18 @@ class Item(Struct, frozen=True):
 
 
 class Pieces(Struct):
-    """What the content of a message holds."""
+    """The texts, thoughts, calls and results in the content of a message."""
 
     texts: list[str] = field(default_factory=list)
     thoughts: list[str] = field(default_factory=list)
     calls: list[Made] = field(default_factory=list)
     results: list[Said] = field(default_factory=list)
     plain: bool = True
-    """Whether that is all that it says."""
+    """Whether the content says nothing else."""
 
 
 def item(raw: Any, by: str, oddities: Oddities) -> Item:
-    """Return the messages of one element of a list. Role `by` speaks if the element names no role."""
+    """Return the messages of one element of a list. An element without a role gets the role `by`."""
     if isinstance(raw, str):
         shown = python_text.fields(raw) if raw.startswith("role='") else {}
         said = [replace(each, extra={"shown": raw}) for each in _message(shown, by, oddities)]
@@ -114,12 +114,12 @@ def item(raw: Any, by: str, oddities: Oddities) -> Item:
 
 
 def role_of(named: str) -> str:
-    """Return who speaks by the name that a library has for it, such as `AIMessageChunk`; empty if it has none."""
+    """Return the role for a library's name of a speaker, such as `AIMessageChunk`; empty if the name is not known."""
     return ROLES.get(named) or ROLES.get(named.removesuffix("Chunk").removesuffix("Message").lower(), "")
 
 
 def line(named: str, text: str) -> Said:
-    """Make a message of plain words."""
+    """Return a message of plain words."""
     role = ROLES[named]
     extra = None if role == named else {"role": named}
     if role == "tool":
@@ -128,7 +128,7 @@ def line(named: str, text: str) -> Said:
 
 
 def tools_of(given: list[Any]) -> Iterator[dict[str, Any]]:
-    """Yield the tools that a model was offered, as a header holds them."""
+    """Yield the tools that a model was offered, in the form that a header has."""
     for tool in given:
         declared = tool.get("function_declarations") if isinstance(tool, dict) else None
         if isinstance(declared, list):
@@ -144,7 +144,7 @@ def tools_of(given: list[Any]) -> Iterator[dict[str, Any]]:
 
 
 def words(value: Any) -> str | None:
-    """Return the words of instructions: a text, or a message in parts."""
+    """Return the text of instructions, which are a text or a message in parts; `None` if it is empty."""
     pieces = Pieces()
     _content(value.get("parts") if isinstance(value, dict) else value, pieces, Oddities())
     return "\n".join(pieces.texts) or None
@@ -185,7 +185,7 @@ def _message(raw: dict[str, Any], by: str, oddities: Oddities) -> list[Said]:
 
 
 def _is_result(content: Any) -> bool:
-    """Whether what a tool gave is a value of its own, and neither words in parts nor a result in one."""
+    """Return whether a tool's message holds a value of its own: neither a text, nor parts of known types."""
     parts = content if isinstance(content, list) else []
     known = all(isinstance(each, dict) and _what(each) in (TEXT, RESULT) for each in parts)
     return not (isinstance(content, str) or (parts and known))
@@ -201,7 +201,7 @@ def _result(raw: dict[str, Any], members: Members, held: str, pieces: Pieces) ->
 
 
 def _content(content: Any, pieces: Pieces, oddities: Oddities) -> None:
-    """Read what a message holds: words, or a list of parts, which may stand there as a text."""
+    """Add what a message holds to the pieces: words, or a list of parts, which may be a text of JSON or Python."""
     inner = python_text.decoded(content) if isinstance(content, str) and content.startswith("[{") else None
     if isinstance(inner, list) and inner and all(isinstance(each, dict) for each in inner):
         if all(isinstance(each.get("function"), dict) for each in inner):
@@ -214,7 +214,7 @@ def _content(content: Any, pieces: Pieces, oddities: Oddities) -> None:
 
 
 def _part(part: Any, pieces: Pieces, oddities: Oddities) -> None:
-    """Read one part of a message, or an item that stands for one."""
+    """Add one part of a message to the pieces, or an item that is a part by itself."""
     if isinstance(part, str):
         pieces.texts.append(part)
         return
@@ -248,7 +248,7 @@ def _part(part: Any, pieces: Pieces, oddities: Oddities) -> None:
 
 
 def _what(part: dict[str, Any]) -> str:
-    """Return what a part is; empty if no form knows it."""
+    """Return the kind of a part; empty if the kind is not known."""
     kind = part.get("type")
     if _inside(part) is not None:
         return next(INSIDE[name] for name in INSIDE if isinstance(part.get(name), dict))
@@ -266,7 +266,7 @@ def _inside(part: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _called(members: Members, oddities: Oddities) -> tuple[list[Made], Any]:
-    """Remove and return the calls of a message, wherever its library puts them, and what else stood in that place."""
+    """Remove and return the calls of a message from any of their places, and the rest of `additional_kwargs`."""
     given = next((found for key in CALLING if (found := members.take(key, list))), [])
     more = None if given else members.take("additional_kwargs", dict)
     inner = Members(more or {}, oddities)
@@ -276,7 +276,7 @@ def _called(members: Members, oddities: Oddities) -> tuple[list[Made], Any]:
 
 
 def _answer(members: Members) -> Said:
-    """Read a result in whatever form."""
+    """Return a result as a message, from any of the known forms."""
     call_id, result = first(members, IDS), None
     for key in OUTCOMES:
         result = members.take(key, object) if result is None else result

@@ -1,8 +1,8 @@
-"""Events of an Inspect AI sample stand where they happened: spans and steps as spans, approvals as such, others noted.
+"""Events of an Inspect AI sample become entries where they happened: spans, steps, approvals, and notes of all others.
 
-A span lies in another or in the turn, and ends with it at the latest; what happens in one after its end lies where the
-run stands. A note is a key-value such as `sandbox-event`, with all that the event says but its kind and time. The raw
-call of a model stays as it is, references and all, since it repeats what every call before it said.
+A span lies in another span or in the turn, and ends with it at the latest; an event of an ended span lies in the
+innermost open span. A note is a key-value such as `sandbox-event`, with all members of the event but its kind and time.
+The raw call of a model stays as it is, with its references, because it repeats what every earlier call said.
 """
 
 from collections.abc import Collection, Mapping
@@ -27,41 +27,41 @@ OWN_ROLES = ("init", "solvers", "solver", "scorers", "scorer")
 SPAN_ROLES: Mapping[str, str] = MappingProxyType(
     {"agent": "agent", "handoff": "agent", "subtask": "task", "tool": "tool"} | {one: one for one in OWN_ROLES}
 )
-"""Roles of spans by their type; any other is of role `span`."""
+"""Roles of spans by their type; every other type gets the role `span`."""
 VERDICTS: Mapping[str, Literal["approved", "denied"]] = MappingProxyType(
     {"approve": "approved", "modify": "approved", "reject": "denied", "terminate": "denied"}
 )
-"""Decisions about a call; all else decides nothing."""
+"""Verdicts by the decision of an approval event; other decisions make no verdict."""
 NESTED = 8
-"""Events inside of events that are gone into; what lies deeper stays a value."""
+"""Depth of events in events that are read; deeper ones stay a value."""
 SPANS = 256
-"""Spans that may be open at once; more are notes."""
+"""Number of spans that may be open at once; further ones become notes."""
 UNKNOWN: When = (None, False)
 
 
 class Events:
-    """The events of one sample that is being written down."""
+    """Writes the events of one sample."""
 
     def __init__(self, chat: Chat, told: Told, oddities: Oddities) -> None:
         self._chat, self._told, self._oddities = chat, told, oddities
         self._calls: dict[str, int] = {}
         self._ids: dict[str, int] = {}
-        """Spans by their id, steps by type and name: the last of each."""
+        """The last span of each id, and the last step of each type and name."""
         self._open: list[int] = []
-        """Spans inside the turn, each after the one that it lies in."""
+        """Open spans inside the turn; each is listed after the one around it."""
         self._parents: dict[int, int | None] = {}
 
     def called(self, call_id: str | None, seq: int) -> None:
-        """Note where a call stands."""
+        """Note the seq of a call by its id."""
         self._calls[call_id or ""] = seq
 
     def note(self, key: str, value: Any, causes: tuple[int, ...] = ()) -> None:
-        """Write something down where the run stands."""
+        """Write a key-value in the innermost open span."""
         made, refs = self._told.read(value)
         self._write(KeyValueContent(key=key, value=made, extra=refs or None), self._here(), causes=causes)
 
     def begin(self, name: str) -> None:
-        """Begin a span of our own that lies in no other."""
+        """Begin a span that the source does not have, inside no other."""
         self._begin(BeginContent(name=name, role=name), "", UNKNOWN)
 
     def close(self) -> None:
@@ -71,7 +71,7 @@ class Events:
         self._open = []
 
     def take(self, event: Any, depth: int = 0) -> None:
-        """Write down what an event tells."""
+        """Write one event."""
         kind = dig(event, "event")
         if not isinstance(event, dict) or not isinstance(kind, str):
             self._oddities["wrong-type"] += 1
@@ -94,7 +94,7 @@ class Events:
         self.inside(event, depth)
 
     def inside(self, event: Any, depth: int = 0) -> None:
-        """Write down the events inside of an event, as older logs have them, in a span."""
+        """Write the events inside of an event in a span; older logs have such events."""
         events = inside(event, depth)
         if events:
             kind = "tool" if event["event"] == "tool" else "subtask"
@@ -105,7 +105,7 @@ class Events:
             self._end(span, EndContent(), UNKNOWN)
 
     def _span(self, event: dict[str, Any], members: Members, refs: dict[str, Any], when: When) -> bool:
-        """Begin or end a span, if that is what an event tells."""
+        """Write the begin or the end of a span if an event is one, and return whether it is."""
         kind, id, type_, name = (plain_name(event.get(key)) for key in ("event", "id", "type", "name"))
         action, key = kind.removeprefix("span_"), f"span {id}"
         if kind == "step":
@@ -129,10 +129,10 @@ class Events:
         return False
 
     def _approval(self, event: dict[str, Any], members: Members, refs: dict[str, Any], place: tuple[int, When]) -> bool:
-        """Write down that a call was allowed or not, if that is what an event tells.
+        """Write the request and the answer of an approval if an event is one, and return whether it is.
 
         Args:
-            place: the span that it is in, and its time.
+            place: the span that the event lies in, and its time.
         """
         decision, call_id = event.get("decision"), dig(event, "call", "id")
         verdict = VERDICTS.get(decision) if isinstance(decision, str) else None
@@ -164,7 +164,7 @@ class Events:
         return span
 
     def _end(self, span: int, content: EndContent, when: When) -> None:
-        """End a span, and before it those in it."""
+        """End a span, and before it all spans inside it."""
         for each in reversed([one for one in self._open if self._lies(one, span)]):
             self._open.remove(each)
             self._write(content if each == span else EndContent(), each, when, (), () if each == span else ("kind",))
@@ -204,13 +204,13 @@ class Events:
 
 
 def inside(event: Any, depth: int = 0) -> list[Any]:
-    """Return the events inside of an event that are to be gone into."""
+    """Return the events inside of an event that are to be read; an empty list for all that lie too deep."""
     events = dig(event, "events") if dig(event, "event") in ("tool", "subtask") and depth < NESTED else None
     return events if isinstance(events, list) else []
 
 
 def judges(event: Any) -> bool:
-    """Whether an event is the beginning of scoring, after the run."""
+    """Return whether an event begins the scoring after the run."""
     if dig(event, "event") == "score":
         return dig(event, "intermediate") is not True
     begins = dig(event, "event") == "span_begin" or dig(event, "action") == "begin"

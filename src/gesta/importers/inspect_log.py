@@ -2,10 +2,10 @@
 
     import; turn: user, completion, (thought), calls, results, …, assistant, end; review: scores
 
-What the log says of the whole is `log` in the state of each sample's first span; what it lists sample by sample, of
-the first. A log without samples is one run of that. An archive that was not finished has no `header.json`; a sample
-that is only summed up in one has at least its question. Arguments of the model that give access to an account are
-hidden.
+What the log says of all samples is `log` in the state of each sample's first span; its lists with one element for each
+sample are in that of the first sample only. A log without samples becomes one run with that state. An archive that was
+not finished has no `header.json`; a sample that is only in its summaries has at least its question. Arguments of the
+model that give access to an account are hidden.
 
 Source: UKGovernmentBEIS/inspect_ai, `log/_log.py`, `log/_recorders/eval.py` and `event/`, 2026-11.
 """
@@ -27,11 +27,11 @@ LIST = "samples"
 HEADER, START, REDUCTIONS = "header.json", "_journal/start.json", "reductions.json"
 SUMMARIES, JOURNAL, SAMPLES = "summaries.json", "_journal/summaries/", "samples/"
 BY_SAMPLE = (("reductions",), ("results", "sample_reductions"), ("eval", "dataset", "sample_ids"), ("members",))
-"""Where a log lists its samples, or what is in its archive."""
+"""Paths of the members that list all samples of a log, or the other files of its archive."""
 
 Object = dict[str, Any]
 Samples = Iterator[tuple[str, Any, list[Object]]]
-"""Of each sample where it stands, what it is, and what summaries say of it."""
+"""For each sample its place in the file, its value, and what summaries say of it."""
 MEMBERS = KEPT | members_of(
     """log version status eval plan results stats error invalidated log_updates samples reductions tags metadata
     location etag start members summary id epoch input choices target sandbox files setup messages output scores
@@ -73,7 +73,7 @@ def read(source: Source, oddities: Oddities) -> Iterator[Foreign]:
 
 
 def _document(source: Source) -> tuple[Object, Samples]:
-    """Read what a JSON document says beside its samples, and have these read."""
+    """Return the members of a JSON document without its samples, and an iterator over the samples."""
     pieces = [piece for piece in source.pieces(LIST) if piece.place is None or not piece.key]
     if any(not piece.key for piece in pieces):
         raise BadImport(source.path, "expected a JSON object with 'eval', found something else")
@@ -82,7 +82,7 @@ def _document(source: Source) -> tuple[Object, Samples]:
 
 
 def _archive(source: Source, names: tuple[str, ...]) -> tuple[Object, Samples]:
-    """Read what an archive says beside its samples, and have these read."""
+    """Return what an archive holds beside its samples, and an iterator over the samples."""
     listed = [name for name in names if name.startswith(SAMPLES) and name.endswith(".json")]
     journal = [name for name in names if name.startswith(JOURNAL) and name.endswith(".json")]
     other = [name for name in names if name not in listed]
@@ -107,7 +107,7 @@ def _archive(source: Source, names: tuple[str, ...]) -> tuple[Object, Samples]:
 
 
 def _unpacked(source: Source, names: list[str], summaries: dict[str, list[Object]]) -> Samples:
-    """Yield the samples of an archive, then those that are only summed up."""
+    """Yield the samples of an archive, then those that are only in the summaries."""
     for document in source.members(names):
         yield document.path, document.value, summaries.pop(_key(document.value), [])
     for about in summaries.values():
@@ -116,12 +116,12 @@ def _unpacked(source: Source, names: list[str], summaries: dict[str, list[Object
 
 
 def _key(sample: Any) -> str:
-    """Return which sample in which epoch this is, or is about."""
+    """Return a key for the sample and the epoch of a sample or of its summary."""
     return digest_json([dig(sample, "id"), dig(sample, "epoch")])
 
 
 def _short(members: Object) -> Object:
-    """Leave out what a log lists of all its samples."""
+    """Return the members of a log without its lists of all samples."""
     made = dict(members)
     for *path, last in BY_SAMPLE:
         inside = made
@@ -136,7 +136,7 @@ def _short(members: Object) -> Object:
 
 
 def _alone(members: Object, log: Log, digest: str, oddities: Oddities) -> Foreign:
-    """Write down a log without samples."""
+    """Return a log without samples as one run."""
     chat = Chat(log.agent, oddities, log.model)
     for key, value in members.items():
         if value not in EMPTY:

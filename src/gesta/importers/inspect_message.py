@@ -1,8 +1,8 @@
-"""What an Inspect AI sample says in several places is written once: long texts, messages, what made the messages.
+"""Messages of an Inspect AI sample: what the source says in several places is written once.
 
-A reference `attachment://hash` (older `tc://hash`) gives way to its text and is kept in `extra.attachments`, by path.
-A message that is on record already is replaced by `{"message": place}`, if it is one of the conversation, or by
-`{"entry": seq}`, if it was first met in an event: every request repeats all messages before it, so a run would else
+A reference `attachment://hash` (older `tc://hash`) is replaced by its text and kept in `extra.attachments`, by path.
+A message that is on record already is replaced by `{"message": place}` if it belongs to the conversation, or by
+`{"entry": seq}` if an event held it first: every request repeats all messages before it, so without this a run would
 grow with the square of its length. What a model or tool event says of its message goes to the completion or result;
 its tools and settings to the header; the rest to `extra.event`.
 """
@@ -24,30 +24,30 @@ SCHEMES = ("attachment://", "tc://")
 REFS = "attachments"
 FORM = Form(name=("function",))
 DEPTH = 32
-"""Containers in a row that are looked into; what lies deeper stays as it is."""
+"""Depth of nested values that are searched; deeper values stay as they are."""
 OUTCOMES: Mapping[str, Literal["denied", "interrupted"]] = MappingProxyType(
     {"approval": "denied", "cancelled": "interrupted"}
 )
-"""Types of a tool's error that say more than that it failed."""
+"""Outcomes for those types of tool errors that say more than that the tool failed."""
 TOOL: Mapping[str, str] = MappingProxyType({"parameters": "args_schema"})
-"""Members of a tool that are named otherwise here."""
+"""Members of a tool that have another name in Gesta."""
 
 When = tuple[datetime | None, bool]
-"""A time, and whether its zone is known."""
+"""A time, and whether its time zone is known."""
 
 
 class Heard(Struct, frozen=True, kw_only=True):
-    """A message, and what a transcript of a chat cannot say of it."""
+    """A message, and what `chat` cannot keep of it."""
 
     said: Said
     latency_ms: float | None = None
     errors: tuple[str | None, ...] = ()
-    """Of each call: what was wrong with it."""
+    """For each call: the error of reading it, if any."""
     outcome: Literal["denied", "interrupted"] | None = None
 
 
 class Told:
-    """What a sample has said so far."""
+    """What was written of a sample so far, so that nothing is written twice."""
 
     def __init__(self, texts: Mapping[str, Any]) -> None:
         self._texts = {key: text for key, text in texts.items() if isinstance(text, str)}
@@ -55,27 +55,27 @@ class Told:
         self._fresh: list[str] = []
 
     def read(self, value: Any) -> tuple[Any, dict[str, Any]]:
-        """Read a value; also give what is to be kept in `extra`: the references that were in it."""
+        """Return a value with its references replaced, and the replaced references, which go to `extra`."""
         refs: dict[str, str] = {}
         made = self._read(value, "$", refs, 0)
         return made, {REFS: refs} if refs else {}
 
     def look(self, value: Any) -> Any:
-        """Read a value that is not written, only to see what it says."""
+        """Return a value with its references replaced, without noting it as written."""
         before = list(self._fresh)
         made, _ = self.read(value)
         self._fresh = before
         return made
 
     def stand(self, messages: list[Any]) -> None:
-        """Note what the messages of the conversation are."""
+        """Note the messages of the conversation by their places."""
         self._fresh = []
         for place, message in enumerate(messages):
             if is_message(message):
                 self._known.setdefault(digest_json(message), {"message": place})
 
     def written(self, seq: int) -> None:
-        """Note that what was read since the last call stands in that entry."""
+        """Note that the messages read since the last call are in the entry of this seq."""
         for digest in self._fresh:
             self._known.setdefault(digest, {"entry": seq})
         self._fresh = []
@@ -102,12 +102,12 @@ class Told:
 
 
 def is_message(value: Any) -> bool:
-    """Whether this is a message of a chat."""
+    """Return whether a value is a message of a chat."""
     return isinstance(value, dict) and value.get("role") in ROLES and "content" in value
 
 
 def dig(value: Any, *path: str | int) -> Any:
-    """Return what stands at a path; nothing if there is no such place."""
+    """Return the value at a path; `None` if there is no such place."""
     for step in path:
         if isinstance(step, str):
             value = value.get(step) if isinstance(value, dict) else None
@@ -117,19 +117,19 @@ def dig(value: Any, *path: str | int) -> Any:
 
 
 class Hearing(Struct, frozen=True):
-    """How the messages of one sample are read."""
+    """Reads the messages of one sample."""
 
     told: Told
     oddities: Oddities
     calls: dict[str, dict[str, Any]]
-    """Calls by their id, as they came."""
+    """Calls by their id, as the source has them."""
 
     def hear(self, message: Any, place: int, event: Any, refs: dict[str, Any]) -> Heard | None:
         """Read a message; `None` if it is not a message.
 
         Args:
-            event: the event that made it; `None` if no event made it.
-            refs: the references that stood in it, in place of what was too large; they are kept in `extra`.
+            event: the event that made the message; `None` if no event made it.
+            refs: the references that were replaced in the message; they are kept in `extra`.
         """
         if not is_message(message):
             return None
@@ -164,7 +164,7 @@ class Hearing(Struct, frozen=True):
         return Heard(said=said, latency_ms=latency(event), errors=tuple(error for _, error in calls))
 
     def _words(self, members: Members, content: Any) -> tuple[str, str | None]:
-        """Remove and return the text and reasoning of a message. A list of parts that says more stays where it is."""
+        """Remove and return the text and reasoning of a message. Parts that are neither stay in its `content`."""
         text, reasoning, whole = words(content)
         if whole:
             members.take("content", object)
@@ -172,7 +172,7 @@ class Hearing(Struct, frozen=True):
         return text, reasoning
 
     def _made(self, call: Any) -> tuple[Made, str | None]:
-        """Read a call, and what was wrong with it."""
+        """Return a call, and the error of reading it, if any."""
         one = made(call, self.oddities, FORM)
         rest = dict(one.extra or {})
         error = rest.pop("parse_error", None)
@@ -204,7 +204,7 @@ class Hearing(Struct, frozen=True):
         return Heard(said=said, outcome=OUTCOMES.get(kind) if isinstance(kind, str) else None)
 
     def _tool(self, event: Any, message: dict[str, Any], call: dict[str, Any]) -> tuple[When, dict[str, Any] | None]:
-        """Return when a tool was done, and what its event says more than message and call."""
+        """Return when a tool was done, and what its event says beside message and call."""
         apart = {"events"} if isinstance(event.get("events"), list) else set()
         made, refs = self.told.read({key: value for key, value in event.items() if key not in apart})
         members = Members(made, self.oddities)
@@ -217,7 +217,7 @@ class Hearing(Struct, frozen=True):
         return when, kept(members.rest(), refs)
 
     def _generation(self, event: Any, place: int, text: str) -> Said:
-        """Read what a model event says of the message that it made."""
+        """Return what a model event says of the message that it made."""
         apart = ("call", "tools", "config")  # the last two are in the header
         made, refs = self.told.read({key: value for key, value in event.items() if key not in apart})
         members = Members(made, self.oddities)
@@ -250,7 +250,7 @@ class Hearing(Struct, frozen=True):
 
 
 def kept(*parts: dict[str, Any] | None) -> dict[str, Any] | None:
-    """Put what is to be kept in `extra` together: references in one table, all else side by side if that can be."""
+    """Return the parts for `extra` as one object: references in one table, other members side by side if possible."""
     made: dict[str, Any] = {}
     for part in parts:
         more, refs = dict(part or {}), made.get(REFS)
@@ -269,7 +269,7 @@ def _call(call: Any, seconds: Any) -> tuple[Any, Any]:
 
 
 def offer(event: Any, told: Told) -> tuple[list[dict[str, Any]] | None, dict[str, Any] | None, dict[str, Any]]:
-    """Return what a model was offered: tools, settings, and what else is to be kept of these."""
+    """Return the tools and settings that a model was offered, and what else is to be kept of them in `extra`."""
     made, extra = told.read({key: dig(event, key) for key in ("tools", "config")})
     given, config = made["tools"], made["config"]
     if not isinstance(config, dict | None):
@@ -281,10 +281,10 @@ def offer(event: Any, told: Told) -> tuple[list[dict[str, Any]] | None, dict[str
 
 
 def words(content: Any) -> tuple[str, str | None, bool]:
-    """Return the text of a content and its reasoning, and whether that is all it says.
+    """Return the text of a content, its reasoning, and whether that is all that the content says.
 
-    Parts are lines; what is no text is named in a note such as `[image]`. Reasoning that nobody may read gives way to
-    its summary.
+    Each part is a line; a part that is not text is named in a note such as `[image]`. For redacted reasoning its
+    summary is returned.
     """
     if content is None or isinstance(content, str):
         return content or "", None, True
@@ -308,13 +308,13 @@ def words(content: Any) -> tuple[str, str | None, bool]:
 
 
 def done(members: Members) -> When:
-    """Remove and return the time when an event was over. Older logs hold only that time."""
+    """Remove and return the time when an event was completed, or its timestamp, which is all that older logs have."""
     completed = members.time("completed")
     return members.time("timestamp") if completed[0] is None else completed
 
 
 def latency(event: Any) -> float | None:
-    """Return how long a model took, in milliseconds."""
+    """Return how long a model took, in milliseconds; `None` if the source does not say."""
     seconds = dig(event, "output", "time")
     known = isinstance(seconds, int | float) and not isinstance(seconds, bool) and abs(seconds) < 1e9  # also not nan
     return seconds * 1000.0 if known else None

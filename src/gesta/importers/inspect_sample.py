@@ -1,9 +1,9 @@
 """A sample of an Inspect AI log becomes a conversation: its messages as turns, its events where they happened.
 
-Messages are written in their order: one that a model event made stands where that event does, a result when the tool
-was done, what nobody made just before the next of these. A model that was asked by a tool, another agent or a scorer
-made no message, so it is a note: the agent never saw it. The turn ends before the first scorer, for the reason that the
-sample says: its limit, its error, or none. What comes then is in a last span, `review`, and the scores are its last.
+Messages are written in their order: a message of a model event at that event, a result when the tool was done, and any
+other message just before the next of these. A model that a tool, another agent or a scorer called made no message,
+so its event is a note: the agent never saw it. The turn ends before the first scorer, with the reason that the sample
+names: its limit, its error, or none. Later events are in a last span, `review`, which ends with the scores.
 """
 
 from collections import Counter
@@ -30,9 +30,9 @@ from gesta.kinds import (
 )
 
 LONGEST = 100_000
-"""Messages that one request may refer to."""
+"""Number of messages to which one request may refer."""
 EMPTY: tuple[Any, ...] = (None, {}, [])
-"""Members that say nothing."""
+"""Values that say nothing."""
 CUT = "The source ends here, before an answer, and its log was not finished."
 
 
@@ -42,13 +42,13 @@ class Log(Struct, frozen=True):
     agent: str
     model: str | None
     whole: bool
-    """Whether it came to its end."""
+    """Whether the log was finished without an error."""
     at: datetime | None = None
-    """When it began."""
+    """Time at which the log began."""
 
 
 class Sample:
-    """A sample that is being written down."""
+    """A sample that is being turned into entries."""
 
     def __init__(self, sample: dict[str, Any], log: Log, oddities: Oddities) -> None:
         self._log, self._whole, self._oddities = log, sample, oddities
@@ -61,24 +61,24 @@ class Sample:
         read = [self._told.read(message) for message in self._members.take("messages", list) or self._implied()]
         self._messages, self._refs = [message for message, _ in read], [refs for _, refs in read]
         self._made = _matched(self._messages, self._events, self._told)
-        """Places of messages by those of the events that made them."""
+        """Places of messages, by the places of the events that made them."""
         self._by = {place: index for index, place in self._made.items()}
         self._told.stand(self._messages)
         self._hearing = Hearing(self._told, oddities, _calls(self._messages))
         self._chat = Chat(log.agent, oddities, log.model)
         self._writer = Events(self._chat, self._told, oddities)
         self._next = 0
-        """The message that is to be written next."""
+        """Place of the message that is written next."""
         self._reached: dict[int, When] = {}
-        """Results whose call has begun, and when the tool was done."""
+        """Results whose event was read, by place, with the time when the tool was done."""
         times = (at for event in self._events if (at := _time(event)[0]) is not None)
         self._now = next(times, self._log.at)
-        """When what was written last happened."""
+        """Time of the last thing that was written."""
         self._offered, self._instructions = "", ""
         self._turned = self._over = self._reviewed = False
 
     def tell(self, notes: dict[str, Any]) -> list[ForeignEntry]:
-        """Write it down, with notes of what else is to be known of it; give all entries."""
+        """Write the sample with further notes about it, and return all entries."""
         scores = self._members.take("scores", dict) or {}
         own = {
             key: self._asked(value) if key == "input" else value for key, value in (self._members.rest() or {}).items()
@@ -106,7 +106,7 @@ class Sample:
         return self._chat.entries
 
     def _implied(self) -> list[Any]:
-        """Return the messages of a sample that lists no messages: those of its longest request, else its input."""
+        """Return messages for a sample that lists no messages: those of its longest request, else its input."""
         requests = [event for event in self._events if dig(event, "event") == "model"]
         pool = self._whole.get("message_pool") or dig(self._whole, "events_data", "messages")
         asked, answer = max(
@@ -125,7 +125,7 @@ class Sample:
         return messages
 
     def _asked(self, given: Any) -> Any:
-        """Return the input, or the place of the message that says the same."""
+        """Return the input, or a reference to the message that says the same."""
         said = (place for place, each in enumerate(self._messages) if isinstance(given, str) and _asks(each, given))
         place = next(said, None)
         return given if place is None else {"message": place}
@@ -160,7 +160,7 @@ class Sample:
         self._told.written(seqs[0] if seqs else before + 1)
 
     def _event(self, place: int) -> Any:
-        """Find the event that made a message; of the last answer, the output of the sample can be one."""
+        """Return the event that made a message; the output of the sample can be the event of the last answer."""
         if place in self._by:
             return self._events[self._by[place]]
         output = self._whole.get("output")
@@ -168,15 +168,15 @@ class Sample:
         return {"event": "model", "output": output} if same(made, {"message": place}) else None
 
     def _first_request(self) -> Any:
-        """Find the first event that made a message of the assistant."""
+        """Return the first model event that made a message."""
         events = (self._events[index] for index in sorted(self._made))
         return next((event for event in events if dig(event, "event") == "model"), None)
 
     def _header(self, event: Any, said: Said | None = None) -> None:
-        """Write down what holds for the requests from here on, where that is not what held before.
+        """Write a request header, if it differs from the last one.
 
         Args:
-            said: the first message, if that is the instructions.
+            said: the first message, if it holds the instructions.
         """
         tools, settings, extra = offer(event, self._told)
         offered = digest_json([tools, settings, extra])
@@ -192,7 +192,7 @@ class Sample:
             self._chat.add(content, place=None if said is None else 0, when=(self._now, False))
 
     def _amend(self, before: int, heard: Heard) -> None:
-        """Add to the entries of a message what a transcript of a chat cannot say."""
+        """Add to the entries of a message what `chat` cannot keep: latency, errors of calls, and the outcome."""
         entries, errors = self._chat.entries, iter(heard.errors)
         for place in range(before, len(entries)):
             content = entries[place].content
@@ -208,7 +208,7 @@ class Sample:
             entries[place] = replace(entries[place], content=content)
 
     def _happened(self, index: int, event: Any) -> None:
-        """Write what an event tells, after all that was over before it."""
+        """Write an event, after the results of all tools that were done before it."""
         at = _time(event)[0]
         while at is not None and self._next in self._reached:
             over = self._reached[self._next][0]
@@ -225,7 +225,7 @@ class Sample:
             self._writer.inside(event)
 
     def _finish(self, *, scored: bool) -> None:
-        """End the last turn, if that is still to do."""
+        """Write the remaining messages and end the last turn, once."""
         if self._over:
             return
         self._over = True
@@ -246,7 +246,7 @@ class Sample:
 
 
 def ending(error: Any, limit: Any) -> tuple[Reason, Error | None]:
-    """Return the reason of an ending, by what halted the sample."""
+    """Return the reason for the end of a turn, and its error, from the error or limit of the sample."""
     if error is not None:
         message = error if isinstance(error, str) else dig(error, "message")
         return "failed", Error(type="error", message=message if isinstance(message, str) else "See the note `error`.")
@@ -257,7 +257,7 @@ def ending(error: Any, limit: Any) -> tuple[Reason, Error | None]:
 
 
 def _matched(messages: list[Any], events: list[Any], told: Told) -> dict[int, int]:
-    """Return the event that made each message, by place, found by ids, by text, or by the call that it answers."""
+    """Return for each event, by its place, the place of the message that it made; ids and contents are compared."""
     waiting: dict[tuple[str, str], list[int]] = {}
     for place in reversed(range(len(messages))):
         message = messages[place]
@@ -282,7 +282,7 @@ def _matched(messages: list[Any], events: list[Any], told: Told) -> dict[int, in
 
 
 def _marks(event: Any, told: Told) -> Iterator[tuple[str, str]]:
-    """Yield by what the message of an event can be found."""
+    """Yield the keys by which the message of an event can be found."""
     role, marks = "tool", (("id", dig(event, "message_id")), ("says", dig(event, "id")))
     if dig(event, "event") == "model":
         message = dig(event, "output", "choices", 0, "message")
@@ -295,14 +295,14 @@ def _marks(event: Any, told: Told) -> Iterator[tuple[str, str]]:
 
 
 def _calls(messages: list[Any]) -> dict[str, dict[str, Any]]:
-    """Return the calls of all messages by their ids."""
+    """Return the calls of all messages, by their ids."""
     lists = (dig(message, "tool_calls") for message in messages)
     calls = (call for each in lists if isinstance(each, list) for call in each)
     return {call["id"]: call for call in calls if isinstance(dig(call, "id"), str)}
 
 
 def _input(event: Any, pool: Any) -> list[Any]:
-    """Return the messages of a request, which newer logs have in a pool."""
+    """Return the messages of a request; newer logs refer to messages in a pool."""
     given, refs = dig(event, "input"), dig(event, "input_refs")
     if given or not isinstance(refs, list) or not isinstance(pool, list):
         return given if isinstance(given, list) else []
@@ -324,5 +324,5 @@ def _answers(entry: ForeignEntry) -> bool:
 
 
 def _time(event: Any) -> When:
-    """Return when an event began."""
+    """Return the time of an event, and whether it is certain."""
     return Members(event, Counter()).time("timestamp") if isinstance(event, dict) else (None, False)

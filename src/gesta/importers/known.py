@@ -1,7 +1,7 @@
-"""Which formats there are: Gesta's own, and those that installed distributions bring by an entry point.
+"""The known formats: Gesta's own, and those that installed distributions add by an entry point.
 
-A distribution of others names its importer under `[project.entry-points."gesta.importers"]`, the name of the format
-on the left and its `FORMATS` on the right. One that cannot be loaded is named, and ends nothing.
+A distribution names its importer under `[project.entry-points."gesta.importers"]`, with the name of the format on the
+left and its `FORMATS` on the right. An importer that cannot be loaded is listed with the reason, and stops nothing.
 """
 
 import os
@@ -37,25 +37,25 @@ OWN = {
     "agent-catalog": "gesta.importers.agent_catalog",
     "openai-chat": "gesta.importers.openai_chat",
 }
-"""Gesta's own, so that they are there too where it runs without having been installed. Of two formats that a file could
-be of, the first is taken."""
+"""The modules of Gesta's own formats, listed here so that they are found without an installed distribution. If a file
+fits two formats, the first one is used."""
 
 
 class Known(Struct):
-    """The formats of this environment."""
+    """The formats of this Python environment."""
 
     formats: list[Format] = field(default_factory=list)
     broken: dict[str, str] = field(default_factory=dict)
-    """Name of an entry point of others that cannot be used -> why."""
+    """Entry points of other distributions that cannot be used: name -> reason."""
 
     def words(self) -> str:
-        """Return the list of formats as text, for the error about a file of another format."""
+        """Return the list of formats as text, for the error about a file of an unknown format."""
         text = f"Known formats: {', '.join(dict.fromkeys(known.name for known in self.formats))}."
         return " ".join([text, *(f"Not usable: {name!r}, {why}." for name, why in self.broken.items())])
 
 
 def formats() -> Known:
-    """Load all formats: Gesta's own first, then those of others by name. Cost: imports every importer."""
+    """Load all formats: Gesta's own first, then those of other distributions by name. Cost: imports every importer."""
     known = Known([one for name in OWN for one in _own(name)])
     for entry in _others():
         _add(known, entry)
@@ -73,7 +73,7 @@ def find_format(source: Source) -> Format:
 
 
 def named(source: Source, name: str) -> Format:
-    """Find a format by its name; only that one is loaded. Raises BadImport."""
+    """Return the format of a name; of Gesta's own only that one is loaded. Raises BadImport."""
     if name in OWN:
         return _own(name)[0]
     known = formats()
@@ -87,7 +87,7 @@ def named(source: Source, name: str) -> Format:
 
 
 def _own(name: str) -> tuple[Format, ...]:
-    """Load the formats of one of Gesta's importers."""
+    """Return the formats of one of Gesta's importers."""
     found: tuple[Format, ...] = EntryPoint(name, f"{OWN[name]}:FORMATS", GROUP).load()
     return found
 
@@ -98,12 +98,12 @@ def _others() -> list[EntryPoint]:
 
 @lru_cache(1)
 def _installed(_places: tuple[tuple[str, int], ...]) -> list[EntryPoint]:
-    """Return the entry points of others, by name. Cost: 10 ms where a folder of the path has changed, else nothing."""
+    """Return all entry points, by name. Cost: 10 ms if a folder of `sys.path` has changed, else nothing."""
     return sorted(entry_points(group=GROUP), key=lambda entry: (entry.name, entry.value))
 
 
 def _changed_at(place: str) -> int:
-    """Return when something was put into a folder, or taken out of it."""
+    """Return the time of the last change in a folder; 0 if the folder cannot be read."""
     try:
         return os.stat(place or ".").st_mtime_ns  # noqa: PTH116 - called for each folder of the path and each file
     except OSError:
@@ -111,7 +111,7 @@ def _changed_at(place: str) -> int:
 
 
 def _add(known: Known, entry: EntryPoint) -> None:
-    """Add the formats of an entry point of others, or say what is wrong with it."""
+    """Add the formats of an entry point, or note what is wrong with it."""
     by = f"{entry.value} of {entry.dist.name}" if entry.dist is not None else entry.value
     if entry.name in {one.name for one in known.formats}:
         known.broken[entry.name] = f"{by}: there is a format of that name already"
@@ -132,7 +132,7 @@ def _add(known: Known, entry: EntryPoint) -> None:
 
 
 def guarded(format: Format) -> Read:
-    """Make a reader of others one that fails as ours do: with `BadImport`, whatever it raises or gives."""
+    """Return the reader of another distribution so that each of its errors and wrong results is a `BadImport`."""
     read = format.read
     assert read is not None
 

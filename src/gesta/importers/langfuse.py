@@ -2,10 +2,10 @@
 
     begin turn, (begin agent, begin model, user, completion, calls, end, begin tool, result, end, …), assistant, end
 
-A trace is one run and one turn. Each observation is a span, with its role by its type and its own times; what it was
-given and gave are the states of its begin and end. Those of a generation are messages: what is new in its input stands
-in its span, and its state refers to what stands for the others. A generation in another is the same call, seen by
-another instrument, so it stays a span. What no form knows is kept whole as a key-value `unknown-form`.
+A trace is one run with one turn. Each observation is a span, with a role by its type and its own times; its input and
+output are the states of the span's begin and end. Those of a generation are messages: only new messages of its input
+are written in its span, and the state refers to the entries of the others. A generation in another is the same call,
+seen by another instrument, so it stays a span. A value in no known form is a key-value `unknown-form`.
 """
 
 from collections.abc import Iterator
@@ -36,7 +36,7 @@ from gesta.kinds import BeginContent, EndContent, Error, KeyValueContent, Reason
 AGENT = "agent"
 """Name of a run whose trace has no name."""
 FAILED = "ERROR"
-"""Level of what failed."""
+"""Level of an observation that failed."""
 CUT = Error(type="unanswered", message="The source ends here, before an answer, and does not say why.")
 MEMBERS = KEPT | members_of(
     """path trace observations id projectId timestamp environment bookmarked sessionId public input output createdAt
@@ -82,7 +82,7 @@ def _trace(document: Document, whole: dict[str, Any], oddities: Oddities) -> For
 
 
 class _Run:
-    """A trace that is being written down."""
+    """A trace that is being turned into entries."""
 
     def __init__(self, name: str, trace: dict[str, Any], found: list[Any], oddities: Oddities) -> None:
         self.spans = Spans()
@@ -96,7 +96,7 @@ class _Run:
         """Seqs of the spans of observations, by their places."""
 
     def open(self, more: dict[str, Any]) -> None:
-        """Write what holds for the whole trace, and begin its turn."""
+        """Write a first span with what holds for the whole trace, and begin the turn."""
         members = Members(self._trace, self._oddities)
         begins = [When(*members.time("timestamp")), *(each.begins for each in self.found)]
         members.take("observations", object)
@@ -108,7 +108,7 @@ class _Run:
         self._turn = self.spans.write(BeginContent(name=self._name, role="turn"), 0, first)
 
     def begin(self, each: Observation) -> None:
-        """Write down that an observation began, and what it was given."""
+        """Write the begin of an observation, with its input."""
         above = self._open[each.parent.place] if each.parent is not None else self._turn
         if each.role == EVENT:
             told = _told({"input": each.input, "output": each.output, **self._extra(each)})
@@ -135,7 +135,7 @@ class _Run:
             self.spans.change(seq, replace(begin, state=state, parent=above))
 
     def end(self, each: Observation) -> None:
-        """Write down what an observation gave, and that it ended."""
+        """Write the end of an observation, with its output."""
         if each.role == EVENT:
             return
         span, failure = self._open[each.place], _failure(each)
@@ -149,7 +149,7 @@ class _Run:
         self.spans.write(end, span, each.ends)
 
     def close(self) -> None:
-        """End the turn, with what was shown to the person."""
+        """End the turn, with the answer that the person was shown."""
         self._oddities["unanswered-call"] += self._generations.waiting
         last = self.spans.entries[-1]
         when = When(last.at, last.sure)
@@ -167,7 +167,7 @@ class _Run:
         self.spans.write(end, self._turn, when, inferred=("reason",))
 
     def _extra(self, each: Observation) -> dict[str, Any]:
-        """Return what is left of an observation."""
+        """Return the members of an observation that no other entry holds."""
         for key in ("projectId", "environment"):
             each.members.drop(key, self._trace.get(key))
         each.members.drop("traceId", self._trace.get("id"))
@@ -180,7 +180,7 @@ class _Run:
         return _told({**left, "metadata": _told(metadata) if isinstance(metadata, dict) else metadata})
 
     def _doubled(self) -> Any:
-        """Return what a trace says of its observations that these do not say themselves."""
+        """Return what the trace says of its observations and the observations themselves do not say."""
         given = self._trace.get("observations")
         if not isinstance(given, list):
             return given
@@ -195,7 +195,7 @@ class _Run:
 
 
 def _named(each: Observation) -> dict[str, Any] | None:
-    """Name the observation that entries are from."""
+    """Return the annotation that names the observation of an entry; `None` if it has no id."""
     return {"observation": each.id} if each.id else None
 
 
@@ -207,7 +207,7 @@ def _failure(each: Observation) -> Error | None:
 
 
 def _told(members: dict[str, Any]) -> dict[str, Any]:
-    """Leave out the members that say nothing."""
+    """Return the members without those that are null or empty."""
     return {key: value for key, value in members.items() if value is not None and value not in ("", [], {})}
 
 

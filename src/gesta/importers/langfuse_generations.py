@@ -1,8 +1,8 @@
-"""The generations and tools of a trace: what models were told and gave, and what came of the calls.
+"""The generations and tools of a trace: what models were sent and replied, and the results of the calls.
 
-A completion is due when its generation ends; when a tool in it begins; or, whatever its recorded end, when a tool
-begins that carries out a call of it, or a request that tells it. A tool is seen to carry out the call of its id, of its
-name and arguments, or of its name; any span with the name and arguments of a call that waits is one.
+A reply is written when its generation ends, when a tool inside it begins, or, whatever its recorded end, when a tool
+begins that runs one of its calls, or a request that contains it. A tool runs the call with its id, with its name and
+arguments, or with its name; any other span runs an open call with its name and arguments.
 """
 
 import math
@@ -23,15 +23,15 @@ from gesta.importers.spans import Spans, When
 from gesta.kinds import AssistantContent, ChatCompletionContent, KeyValueContent, RequestHeaderContent
 
 UNKNOWN = "unknown-form"
-"""Key of what no form knows."""
+"""Key of a key-value whose value is in no known form."""
 CALL_IDS, TOOL_NAMES = ("gen_ai.tool.call.id", "tool_call.id"), ("gen_ai.tool.name", "tool.name")
 NO_SETTINGS = ("created_at", "id", "instructions", "metadata", "model")
-"""Members of a request's parameters that are not settings, or that belong to one reply alone."""
+"""Members of a request's parameters that are not settings, or that belong to one reply only."""
 PROMPT, COMPLETION = ("prompt_tokens", "input_tokens"), ("completion_tokens", "output_tokens")
 
 
 class Due(Struct, frozen=True):
-    """What a generation gave and is not written down yet."""
+    """The reply of a generation, which is not written yet."""
 
     each: Observation
     span: int
@@ -39,7 +39,7 @@ class Due(Struct, frozen=True):
 
 
 class Generations:
-    """Generations and tools that are being written down."""
+    """The generations and tools of a trace that is being turned into entries."""
 
     def __init__(self, spans: Spans, oddities: Oddities) -> None:
         self._spans, self._oddities = spans, oddities
@@ -47,20 +47,20 @@ class Generations:
         self.heard: set[int] = set()
         """Places of the generations whose messages are on record."""
         self._due: dict[int, Due] = {}
-        """By the places of generations, in the order in which they began."""
+        """Replies that are not written yet, by the places of generations, in the order in which these began."""
         self._calls: dict[int, int] = {}
-        """Calls that tools carry out, by the places of those."""
+        """Seqs of the calls that tools run, by the places of the tools."""
         self._asked: Observation | None = None
-        """The last that was told anything."""
+        """The last generation that was sent messages."""
         self._answer: int | None = None
-        """Its completion, if it calls no tool."""
+        """Seq of the completion of that generation, if it calls no tool."""
 
     def nested(self, each: Observation) -> bool:
-        """Whether this is the same call as a generation around it."""
+        """Return whether a generation is the same call as another generation around it."""
         return each.role == MODEL and any(above.place in self.heard for above in each.above)
 
     def take(self, each: Observation, span: int) -> Any:
-        """Write down what a generation was told, and give the state of its begin."""
+        """Write the new messages that a generation was sent, and return the state of its begin."""
         told, gave = self._read(each, each.input, INPUTS), self._read(each, each.output, OUTPUTS)
         for key, given, value in (("input", told, each.input), ("output", gave, each.output)):
             if given is None and value is not None:
@@ -78,7 +78,7 @@ class Generations:
         return told.shown(self._retold.hear(told.items, Hearing(span, When(when.at)), headed=headed))
 
     def reply(self, place: int, when: When) -> None:
-        """Write down what a generation gave, if it is due."""
+        """Write the reply of a generation, if it is not written yet."""
         due = self._due.pop(place, None)
         if due is None:
             return
@@ -96,7 +96,7 @@ class Generations:
             self._answer = None if made.calls else completion
 
     def begin(self, each: Observation) -> int | None:
-        """Find the call that a tool or a span carries out as it begins; by then it was given."""
+        """Return the call that a tool or a span runs, after writing the reply that made the call."""
         when = When(each.begins.at)
         for outer in each.above if each.role == TOOL else ():
             self.reply(outer.place, when)
@@ -108,14 +108,14 @@ class Generations:
         return call
 
     def call_of(self, each: Observation) -> int | None:
-        """Find the call that a tool or a span carries out."""
+        """Return the call that a tool or a span runs; `None` if no open call fits."""
         call = self._retold.match(*_carried(each), loose=each.role == TOOL)
         if call is not None and call not in self._calls.values():
             self._calls[each.place] = call
         return self._calls.get(each.place)
 
     def result(self, each: Observation, span: int, *, failed: bool) -> None:
-        """Write down what came of a call, unless that is known."""
+        """Write the result of a call, unless the call has one already."""
         if each.role != TOOL and each.place not in self._calls:
             return
         call = self._calls.get(each.place) or self.call_of(each)
@@ -128,7 +128,7 @@ class Generations:
             self._retold.observe(call, said, Hearing(span, each.ends))
 
     def shown(self, given: Iterable[Any], span: int, when: When) -> bool:
-        """Write down the answer, if there is one: the last completion, or what the trace gave in its place."""
+        """Write the answer, and return whether there is one: the last completion, or the output of the trace."""
         answer = self._answer
         if answer is None and self._asked is not None and not self._retold.waiting:
             read = (read_messages(value, "assistant", Oddities()) for value in given if value is not None)
@@ -146,11 +146,11 @@ class Generations:
 
     @property
     def waiting(self) -> int:
-        """How many calls have no result."""
+        """Number of calls without a result."""
         return len(self._retold.waiting)
 
     def kept(self, each: Observation) -> dict[str, Any]:
-        """Return the attributes of an observation that say more than its input and output."""
+        """Return the attributes of an observation that its input and output do not contain."""
         known = [decoded(value) for value in (each.input, each.output) if value is not None]
         doubled = set[str]()
         for value, starts, by in ((each.input, INPUTS, "user"), (each.output, OUTPUTS, "assistant")):
@@ -163,12 +163,12 @@ class Generations:
         return {name: value for name, value in more if not any(same(decoded(value), held) for held in known)}
 
     def _calls_for(self, due: Due, each: Observation) -> bool:
-        """Return whether one of the calls of a reply is what a tool or a span carries out."""
+        """Return whether a tool or a span runs one of the calls of a reply."""
         made = (Waits(one.id, one.name, args_digest(one.args)) for said in due.gave.said for one in said.calls)
         return fits(dict(enumerate(made)), *_carried(each), loose=each.role == TOOL) is not None
 
     def _tell(self, told: list[Said], when: When) -> None:
-        """Write down the replies that a request tells, and that have not ended by their times."""
+        """Write the replies that a request contains although by their times they have not ended."""
         known = [key for said in told if said.role == "assistant" for key in pieces_of(said)] if self._due else []
         for place, due in [*self._due.items()]:
             parts = [key for said in due.gave.said for key in pieces_of(said)]
@@ -187,7 +187,7 @@ class Generations:
         return None if empty else given
 
     def _header(self, each: Observation, told: Given, gave: Given | None, span: int) -> bool:
-        """Write down what holds for a request, and return whether its first message is a part of that."""
+        """Write a request header, and return whether it holds the first message as instructions."""
         first = told.said[0] if told.said else None
         instructions = told.instructions or (gave.instructions if gave is not None else None)
         headed = instructions is None and first is not None and first.role == "system"
@@ -210,7 +210,7 @@ class Generations:
 
 
 def _carried(each: Observation) -> tuple[str | None, str, Any]:
-    """Return the id, the name and the arguments of the call that a tool or a span carries out."""
+    """Return the id, the name and the arguments of the call that a tool or a span runs."""
     call_id = next((text for key in CALL_IDS if isinstance(text := each.attributes.get(key), str)), None)
     names = [text for key in TOOL_NAMES if isinstance(text := each.attributes.get(key), str)]
     return call_id, [*names, each.name][0], each.input
@@ -219,7 +219,7 @@ def _carried(each: Observation) -> tuple[str | None, str, Any]:
 def _completion(
     each: Observation, text: str, gave: Given | None = None, finish_reason: str | None = None
 ) -> ChatCompletionContent:
-    """Make the completion of a generation."""
+    """Return the completion of a generation."""
     details = each.raw.get("costDetails")
     cost = _number(details.get("total")) if isinstance(details, dict) else None
     whole = None if gave is None or isinstance(gave.whole, str) else gave.whole
@@ -235,13 +235,13 @@ def _completion(
 
 
 def _same(told: list[Said], listed: list[Said]) -> bool:
-    """Whether two lists of messages say the same, instructions left aside."""
+    """Return whether two lists of messages say the same, without their instructions."""
     both = [[_plain(said) for said in every if said.role != "system"] for every in (told, listed)]
     return same(both[0], both[1])
 
 
 def _texts(value: Any) -> set[str]:
-    """Gather the texts in a value, and in the values that they hold."""
+    """Return all texts in a value, also those inside of texts that hold JSON or Python values."""
     found, left = set[str](), [value]
     while left:
         each = left.pop()
@@ -270,7 +270,7 @@ def _model(each: Observation) -> str | None:
 
 
 def _number(value: Any) -> float | None:
-    """Read a number that can be counted with."""
+    """Return a finite number; `None` for any other value."""
     try:
         number = float(value) if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
     except OverflowError:
@@ -279,7 +279,7 @@ def _number(value: Any) -> float | None:
 
 
 def _latency_ms(each: Observation) -> float | None:
-    """Return how long it took. The source has seconds or milliseconds: whichever is nearer to its times."""
+    """Return the latency in milliseconds. The source has seconds or milliseconds: whichever is nearer to its times."""
     given = _number(each.raw.get("latency"))
     if given is None or each.begins.at is None or each.ends.at is None:
         return None if given is None else given * 1000
@@ -288,7 +288,7 @@ def _latency_ms(each: Observation) -> float | None:
 
 
 def _usage(given: dict[str, Any] | None, details: Any) -> dict[str, Any] | None:
-    """Return the usage that the provider named, else the one that was counted, under names that every reader knows."""
+    """Return the usage of the provider, else the counted one, under names that every reader of usage knows."""
     if given is not None and any(name in given for name in PROMPT) and any(name in given for name in COMPLETION):
         return given
     if not isinstance(details, dict) or not details:

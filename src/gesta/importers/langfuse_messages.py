@@ -1,8 +1,8 @@
 """The messages that a model was sent and its replies, read from the form of each framework.
 
-A trace holds whatever stood there: a list of messages, a request or a reply of OpenAI or Gemini, a state of LangGraph,
-arguments of a function, or plain words. `FORMS` is the table of them; the first that fits is used. The caller keeps
-whole what fits no form.
+The value may be a list of messages, a request or a reply of OpenAI or Gemini, a state of LangGraph, arguments of a
+function, or plain words. `FORMS` is the table of these forms; the first one that fits is used. The caller keeps a value
+that fits no form as a whole.
 """
 
 import re
@@ -19,31 +19,31 @@ from gesta.importers.framework_message import Item
 from gesta.importers.python_text import decoded
 
 LINE = re.compile(r"(?:^|\n)(system|developer|user|assistant|tool): ")
-"""Where the next message begins in a text that lists them."""
+"""Matches the beginning of each message in a text that lists messages."""
 DEEPEST = 12
-"""Names in the path of an attribute."""
+"""Largest number of names in the path of an attribute."""
 INPUTS, OUTPUTS = ("llm.input_messages.", "gen_ai.prompt."), ("llm.output_messages.", "gen_ai.completion.")
-"""How attributes begin that hold messages one by one: of OpenInference, and of OpenTelemetry in its older form."""
+"""First parts of attribute names that hold single messages: of OpenInference, and of older OpenTelemetry."""
 INSTRUCTIONS = ("system_instruction", "system", "instructions")
 
 
 class Given(Struct, kw_only=True):
-    """What a model was given, or gave."""
+    """The input or the output of a model."""
 
     whole: Any
     raws: list[Any] = field(default_factory=list)
-    """The messages as they stand there."""
+    """The messages in the form of the source."""
     by: str | None = None
-    """Role of messages that name no role themselves; `None` if it depends on the message."""
+    """Role of messages without a role; `None` if the caller decides."""
     items: list[Item] = field(default_factory=list)
-    """The same, read."""
+    """The same messages, read."""
     form: str = ""
-    """Its name in `FORMS`."""
+    """Name of the form in `FORMS`."""
     key: str = ""
-    """Member that holds the list of items; empty if the whole is the list."""
+    """Member that holds the list of messages; empty if the whole value is that list."""
     instructions: str | None = None
     tools: list[Any] = field(default_factory=list)
-    """As they stand there."""
+    """Tools in the form of the source."""
     model: str | None = None
     usage: dict[str, Any] | None = None
     finish_reason: str | None = None
@@ -54,7 +54,7 @@ class Given(Struct, kw_only=True):
         return [said for item in self.items for said in item.said]
 
     def shown(self, references: list[Any]) -> Any:
-        """Return the whole again, with something else in place of each item."""
+        """Return the whole value with a reference in place of each message."""
         if self.key:
             return {**self.whole, self.key: references}
         if not isinstance(self.whole, list):
@@ -66,10 +66,10 @@ Form = Callable[[Any], Given | None]
 
 
 def read(value: Any, by: str, oddities: Oddities) -> Given | None:
-    """Read what a model was given or gave; `None` if it is in no known form.
+    """Read the input or output of a model; `None` if it is in no known form.
 
     Args:
-        by: role of who says it where neither it nor its form says that: user, assistant or tool.
+        by: role for messages without a role, if their form has none either: user, assistant or tool.
     """
     value = decoded(value)
     for name, form in FORMS.items():
@@ -86,7 +86,7 @@ def read(value: Any, by: str, oddities: Oddities) -> Given | None:
 
 
 def from_attributes(attributes: Mapping[str, Any], starts: tuple[str, ...]) -> list[Any] | None:
-    """Return the messages that single attributes hold, such as `llm.input_messages.0.message.role`, if any."""
+    """Return the messages in attributes such as `llm.input_messages.0.message.role`; `None` if there are none."""
     tree: dict[str, Any] = {}
     for name, value in attributes.items():
         start = next((start for start in starts if name.startswith(start)), None)
@@ -98,7 +98,7 @@ def from_attributes(attributes: Mapping[str, Any], starts: tuple[str, ...]) -> l
 
 
 def is_cut(attributes: Mapping[str, Any], starts: tuple[str, ...]) -> bool:
-    """Whether the first of such messages are missing, as where only so many attributes were kept."""
+    """Return whether the first message in attributes is missing, which happens where their number is limited."""
     firsts = tuple(f"{start}0." for start in starts)
     return not any(name.startswith(firsts) for name in attributes)
 
@@ -113,13 +113,13 @@ def _put(tree: dict[str, Any], path: list[str], value: Any) -> None:
 
 
 def _in_order(tree: Any) -> list[Any]:
-    """Return the values of numbered members."""
+    """Return the values of the members whose names are numbers, in order."""
     numbers = [name for name in tree if name.isdecimal() and len(name) < 10] if isinstance(tree, dict) else []
     return [tree[name] for name in sorted(numbers, key=int)]
 
 
 def _gathered(message: Any) -> Any:
-    """Write a message of attributes as a chat has it."""
+    """Return a message from attributes in the form of a chat."""
     if not isinstance(message, dict):
         return message
     calls = [each.get("tool_call", each) for each in _in_order(message.get("tool_calls")) if isinstance(each, dict)]
@@ -136,7 +136,7 @@ def _list(value: Any) -> Given | None:
 
 
 def _request(key: str) -> Form:
-    """Make the reader of a request whose messages are a member."""
+    """Return the reader of a request whose messages are in a member of this name."""
 
     def form(value: Any) -> Given | None:
         given = value.get(key) if isinstance(value, dict) else None
@@ -153,7 +153,7 @@ def _request(key: str) -> Form:
 
 
 def _choices(key: str, inner: str) -> Form:
-    """Make the reader of a reply with several candidates, of which the first is what the model gave."""
+    """Return the reader of a reply with several candidates, of which it reads the first."""
 
     def form(value: Any) -> Given | None:
         choices = value.get(key) if isinstance(value, dict) else None
@@ -185,7 +185,7 @@ def _converse(value: Any) -> Given | None:
 
 
 def _wrapped(key: str) -> Form:
-    """Make the reader of a reply whose one message is a member."""
+    """Return the reader of a reply whose only message is in a member of this name."""
 
     def form(value: Any) -> Given | None:
         inner = value.get(key) if isinstance(value, dict) else None
@@ -241,7 +241,7 @@ FORMS: Mapping[str, Form] = MappingProxyType(
         "words": _plain,
     }
 )
-"""In this order."""
+"""The readers of the known forms, in the order in which they are tried."""
 
 
 def _text(value: Any) -> str | None:

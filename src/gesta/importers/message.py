@@ -1,10 +1,10 @@
-"""Messages of a chat, calls and results, which most sources have: what one says, for `chat` to take in.
+"""Messages of a chat with calls and results, in the forms of most sources, read for `chat`.
 
-`Form` is a row of the table of forms: where a source keeps what a message, a call and a result say. Roles are system,
-developer, user, assistant, tool and function. A list of parts becomes one text, a line for each part; what is no text
-is named in a note such as `[image]`, and unless the list is one text, it stays in `extra.content` as it came. The older
-`function_call` is a call without an id, the answer of role function a result without one. What chat has no place for
-(`name`, `weight`, `refusal`, `audio`, the roles developer and function) stays in `extra`.
+A `Form` names the members in which a source keeps what a message, a call and a result say. Roles are system,
+developer, user, assistant, tool and function. A list of parts becomes one text, a line for each part; a part that is
+not text is named in a note such as `[image]`, and unless the list is one text, it stays in `extra.content` too. An
+older `function_call` is a call without an id, and the answer of role function a result without one. Members without a
+place in `chat` (`name`, `weight`, `refusal`, `audio`, the roles developer and function) stay in `extra`.
 
 Source: OpenAI's OpenAPI document 2.3.0, `FineTuneChatRequestInput` and the messages that it names.
 """
@@ -22,38 +22,38 @@ from gesta.importers.format import members_of
 SPOKEN = ("user", "assistant", "tool", "function")
 ROLES = frozenset({"system", "developer", *SPOKEN})
 SAME: Mapping[str, str] = MappingProxyType({"developer": "system", "function": "tool"})
-"""Roles that are another by an older or newer name."""
+"""Older or newer names of roles."""
 SHOWN_AS: Mapping[str, str] = MappingProxyType({"image_url": "image", "input_audio": "audio"})
-"""What a note calls a part; of other types, the type itself."""
+"""Name of a part in a note by its type; every other type is its own name."""
 KEPT = members_of(
     """role content name weight refusal audio annotations tool_calls tool_call_id function_call reasoning_content type
     function index id cache_control provider_specific_fields call"""
 )
-"""Members of messages and calls that are known, where they are kept."""
+"""Known members of messages and calls that may stay in `extra`."""
 CUT = "The source ends here, before an answer, and does not say why."
 
 
 class Form(Struct, frozen=True, kw_only=True):
-    """The members in which a source keeps what is said; of several, the first that is there."""
+    """The names of the members in which a source keeps what is said; of several names, the first one in use counts."""
 
     inside: str = ""
-    """Of a call, the one that holds its name and arguments."""
+    """Member of a call that holds its name and arguments."""
     flat: bool = True
-    """Whether a call may hold these itself."""
+    """Whether a call may hold its name and arguments itself."""
     name: tuple[str, ...] = ("name",)
     arguments: tuple[str, ...] = ("arguments",)
-    """Of a call, an object or its text."""
+    """Members of a call that hold its arguments, as an object or as text."""
     id: tuple[str, ...] = ("id",)
     types: tuple[str, ...] = ("function",)
-    """Types of a call that say no more than that it is one."""
+    """Types of a call that only say that it is a call."""
     by: str = ""
-    """Of a call, the one that names the role of who made it."""
+    """Member of a call that names the role of the caller."""
     answers: str = "tool_call_id"
-    """Of a result, the one that names its call."""
+    """Member of a result that names its call."""
     text: str = "text"
-    """Of a part."""
+    """Member of a part that holds its text."""
     hidden: tuple[str, ...] = ()
-    """Types of parts that were shown to nobody; they do not count as text."""
+    """Types of parts that were shown to nobody; they are left out of the text."""
     calling: Collection[str] = ("assistant",)
     """Roles that make calls."""
 
@@ -65,8 +65,8 @@ def said(message: Any, names: dict[str, str], oddities: Oddities, form: Form = O
     """Read a message; `None` if it is not a message.
 
     Args:
-        names: of the tools that were called so far, by the ids of the calls; calls of this message are added. That of
-            the only call of a message, if it has no id, is under the empty id until it is answered.
+        names: names of the tools that were called so far, by the ids of the calls; calls of this message are added. If
+            the only call of a message has no id, its name has an empty id until its result comes.
     """
     role = message.get("role") if isinstance(message, dict) else None
     if not isinstance(role, str) or role not in ROLES:
@@ -92,7 +92,7 @@ def said(message: Any, names: dict[str, str], oddities: Oddities, form: Form = O
 
 
 def made(call: Any, oddities: Oddities, form: Form, by: str = "assistant") -> Made:
-    """Read a call that this role made; one that is no object, or holds nothing, is kept in `extra`."""
+    """Return a call that a role made; a value that is no object, or has no name and arguments, is kept in `extra`."""
     function = call.get(form.inside) if isinstance(call, dict) else None
     within = isinstance(function, dict)
     if not (within or (form.flat and isinstance(call, dict))):
@@ -113,7 +113,7 @@ def made(call: Any, oddities: Oddities, form: Form, by: str = "assistant") -> Ma
 
 
 def tool(given: Any, oddities: Oddities) -> dict[str, Any] | None:
-    """Read one definition as `{name, description, args_schema}`; what else it says is under `extra`."""
+    """Return the definition of a tool as `{name, description, args_schema}`, with its other members under `extra`."""
     function = given.get("function") if isinstance(given, dict) else None
     if not isinstance(function, dict) or not isinstance(function.get("name"), str):
         oddities["wrong-type"] += 1
@@ -130,7 +130,7 @@ def tool(given: Any, oddities: Oddities) -> dict[str, Any] | None:
 
 
 def first(members: Members, keys: tuple[str, ...]) -> str | None:
-    """Remove and return the first of these members that is a text."""
+    """Remove and return the first of these members that is a text; `None` if there is none."""
     for key in keys:
         if (text := members.take(key, str)) is not None:
             return text
@@ -138,7 +138,7 @@ def first(members: Members, keys: tuple[str, ...]) -> str | None:
 
 
 def take_text(message: dict[str, Any], members: Members, form: Form = OPENAI) -> str | None:
-    """Return the content of a message as text. What a list of parts holds beside its text stays in its members."""
+    """Return the content of a message as text. If its parts hold more than text, they stay in the members."""
     content = message.get("content")
     if not isinstance(content, list) or not is_parts(content):
         return members.take("content", str)
@@ -149,14 +149,14 @@ def take_text(message: dict[str, Any], members: Members, form: Form = OPENAI) ->
 
 
 def is_parts(content: Any) -> TypeGuard[list[dict[str, Any]]]:
-    """Whether this is a list of parts, each of a type."""
+    """Return whether a value is a list of parts, each with a type."""
     return isinstance(content, list) and all(
         isinstance(part, dict) and isinstance(part.get("type"), str) for part in content
     )
 
 
 def ends_answered(messages: Collection[Any]) -> bool:
-    """Whether the last that was said is an answer, or nothing was said at all."""
+    """Return whether the last message is an answer, or there is no message."""
     every = [message for message in messages if isinstance(message, dict) and message.get("role") in SPOKEN]
     last = every[-1] if every else {"role": "assistant"}
     return last["role"] == "assistant" and not (

@@ -1,7 +1,7 @@
 """Observations of a trace as a tree, and the order in which they began and ended.
 
-Each names the one that it lies in. What lies in another neither begins before it nor ends after it, whatever their
-times say: those of parallel work, of late flushes and of other clocks overlap. Each keeps its own time all the same.
+Each observation names its parent. An observation begins after its parent and ends before it, whatever their times say:
+times overlap after parallel work, late flushes and on other clocks. Each keeps its own recorded time nevertheless.
 """
 
 from collections.abc import Iterator, Mapping
@@ -39,29 +39,29 @@ OPERATIONS: Mapping[str, str] = MappingProxyType(
 
 
 class Observation(Struct, eq=False):
-    """One observation."""
+    """One observation of a trace."""
 
     place: int
-    """In the list of the file, from 0."""
+    """Place in the list of the file, from 0."""
     id: str
     name: str
     role: str
     begins: When
     ends: When
     input: Any
-    """As it stands there, read if it is a text that holds a value."""
+    """Input of the observation; a text that holds a JSON or Python value is decoded."""
     output: Any
     attributes: dict[str, Any]
-    """Of its metadata."""
+    """Attributes in the metadata."""
     members: Members
-    """What is left of it."""
+    """Members that were not taken yet."""
     raw: dict[str, Any]
     parent: "Observation | None" = None
     inside: list["Observation"] = field(default_factory=list)
 
     @property
     def above(self) -> Iterator["Observation"]:
-        """What it lies in, from the nearest on."""
+        """The observations around this one, from the nearest on."""
         above = self.parent
         while above is not None:
             yield above
@@ -69,7 +69,7 @@ class Observation(Struct, eq=False):
 
 
 def observation(raw: dict[str, Any], place: int, oddities: Oddities) -> Observation:
-    """Read one observation, by itself."""
+    """Return one observation, without its parent and children."""
     members = Members(raw, oddities)
     begins, ends = When(*members.time("startTime")), When(*members.time("endTime"))
     metadata = decoded(raw.get("metadata"))
@@ -101,7 +101,7 @@ def _role(kind: str, attributes: dict[str, Any]) -> str:
 
 
 def join(found: list[Observation], oddities: Oddities) -> None:
-    """Link each observation to its parent. An observation whose parent is missing, or is itself, has no parent."""
+    """Link each observation to its parent. One whose parent is missing, or lies inside of it, has no parent."""
     known: dict[str, Observation] = {}
     for each in found:
         oddities["repeated-span-id"] += each.id in known
@@ -118,7 +118,7 @@ def join(found: list[Observation], oddities: Oddities) -> None:
 
 
 def in_order(found: list[Observation]) -> Iterator[tuple[Observation, bool]]:
-    """Yield what happened, in the order in which it did: observations that begin, and, with true, those that end."""
+    """Yield observations in the order of events: with False where one begins, and with True where one ends."""
     placed = {each.place: each for each in found}
     waits = {each.place: len(each.inside) for each in found}
     ready = [_begin(each) for each in found if each.parent is None]

@@ -1,9 +1,9 @@
 """OpenAI chat: JSON lines, or one document, of conversations `{messages, tools?, functions?, …}`, as for fine-tuning.
 
-A system or developer message at the start is the instructions; tools and older functions stand with it in the header.
-All else that holds for a conversation, such as `parallel_tool_calls`, is a key-value of its first span. A conversation
-has no name and is known by its place in the file. It says neither when nor why it ended; one that ends before an
-answer, as a request does, is taken for cut off. `weight` of a message, which is for training, stays in its `extra`.
+A system or developer message at the start is the instructions; they are in the header, with tools and older functions.
+All other members of a conversation, such as `parallel_tool_calls`, are in the state of its first span. A conversation
+has no name, and its place in the file is its id. The source says neither when nor why a conversation ended; one that
+ends before an answer, as a request does, counts as cut off. `weight` of a message, for training, stays in its `extra`.
 """
 
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ AGENT = "agent"
 """Name of the runs; the source does not say who the agent is."""
 OFFERED = ("tools", "functions")
 FIRST = ("system", "developer")
-"""Roles whose message is the instructions, if it is the first."""
+"""Roles of a first message that holds the instructions."""
 MEMBERS = KEPT | members_of("""path tools functions metadata id parallel_tool_calls""")
 
 
@@ -58,7 +58,7 @@ def _conversation(document: Document, path: str, words: str, oddities: Oddities)
 
 
 def _tools(whole: dict[str, Any], chat: Chat, oddities: Oddities) -> list[dict[str, Any]]:
-    """Read what a model was offered; what defines no function becomes a note as it came."""
+    """Return the tools that a model was offered; elements that define no function are kept in the first span."""
     tools: list[dict[str, Any]] = []
     for key in OFFERED:
         given = whole.get(key)

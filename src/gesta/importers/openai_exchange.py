@@ -1,7 +1,7 @@
-"""Requests and responses as of OpenAI's chat: what they say beside the messages, and how a message is known again.
+"""Requests and responses of OpenAI's chat: what they say beside the messages, and how to recognize a message again.
 
-Every request holds the whole conversation, and providers' libraries send a message now as a text, now as a list of one
-part, with marks for a cache or without. So a message has a plain form, which says what it says and no more.
+Every request holds the whole conversation. Libraries of providers send the same message as a text or as a list of one
+part, with marks for a cache or without. So each message has a plain form with only what it says, which is compared.
 """
 
 from typing import Any
@@ -13,13 +13,13 @@ from gesta.importers.foreign import Members, Oddities, merged, object_of, same
 from gesta.importers.message import is_parts, tool
 
 PLAIN = ("role", "content", "tool_calls", "tool_call_id", "function_call")
-"""Members of a message by which it is known again."""
+"""Members of a message that its plain form holds."""
 COUNTS = ("input_tokens", "output_tokens")
 Object = dict[str, Any]
 
 
 def left_of_choices(given: Any, message: dict[str, Any]) -> tuple[str | None, Any]:
-    """Return why a reply ended, and what its choices say beside the message that was taken from the first."""
+    """Return the reason why a reply ended, and the rest of its choices beside the message of the first one."""
     if not (isinstance(given, list) and given and isinstance(given[0], dict)):
         return None, given or None
     first = dict(given[0])
@@ -37,7 +37,7 @@ def _told(members: dict[str, Any]) -> dict[str, Any]:
 
 
 def message_of(line: Object) -> Object | None:
-    """Return the message of a response: of its first choice, or of what was made of it."""
+    """Return the message of a response, from its first choice or from its `outputs`; `None` if there is none."""
     choices, outputs = object_of(line.get("response")).get("choices"), line.get("outputs")
     message = object_of(_first(choices)).get("message")
     output = _first(outputs)
@@ -49,7 +49,7 @@ def message_of(line: Object) -> Object | None:
 
 
 def completion(words: Said, message: Object, members: Members, oddities: Oddities) -> Said:
-    """Read what a response says beside its message."""
+    """Return the message with what a response says beside it: model, usage, finish reason and cost."""
     members.drop("outputs", [{"message": words.text, "tool_calls": message.get("tool_calls") or []}])
     reply = Members(members.take("response", dict) or {}, oddities)
     finish, choices = left_of_choices(reply.take("choices", object), message)
@@ -74,7 +74,7 @@ def completion(words: Said, message: Object, members: Members, oddities: Odditie
 
 
 def plain(message: Any) -> Object:
-    """Return what a message says, in the one form by which it is known again."""
+    """Return the plain form of a message, by which it is recognized again."""
     if not isinstance(message, dict):
         return {"role": None, "text": message, "calls": [], "call_id": None}
     content, calls, call_id = message.get("content"), message.get("tool_calls"), message.get("tool_call_id")
@@ -96,7 +96,7 @@ def _plain_call(call: Any) -> Object:
 
 
 def marks_of(message: Any) -> Object | None:
-    """Return what a message has beside what it says, such as marks for a cache."""
+    """Return the members of a message that its plain form leaves out, such as marks for a cache."""
     if not isinstance(message, dict):
         return None
     marks = {key: value for key, value in message.items() if key not in PLAIN and value is not None}
@@ -107,7 +107,7 @@ def marks_of(message: Any) -> Object | None:
 
 
 def tools_of(given: Any) -> tuple[list[Object], Any]:
-    """Read what a model was offered, and give what cannot be read."""
+    """Return the tools that a model was offered, and the elements that define no tool."""
     every = given if isinstance(given, list) else [] if given is None else [given]
     read = [tool(one, Oddities()) for one in every]  # a log says it again with every request
     return [one for one in read if one is not None], [

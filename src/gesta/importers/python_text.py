@@ -1,7 +1,7 @@
-"""Values that stand in a text are read back, as JSON or as Python shows them, without running anything.
+"""Reads values from texts, written as JSON or as Python shows them, without running any code.
 
-Programs that write down what they have in hand often write `str(value)`. Read are texts, numbers, None, True, False,
-lists, tuples and dicts of these, and the fields of an object; whatever else stands there ends the reading.
+Many programs write values down with `str(value)`. This module reads texts, numbers, None, True, False, lists, tuples
+and dicts of these, and the fields of an object; reading ends at anything else.
 """
 
 import json
@@ -34,7 +34,7 @@ def decoded(value: Any) -> Any:
 
 
 def literal(text: str, start: int = 0) -> tuple[Any, int] | None:
-    """Return the value that begins at `start`, and where it ends; `None` if no value begins there. Cost: its length."""
+    """Return the value that begins at `start`, and its end; `None` if none begins there. Cost: linear in its length."""
     parts: list[str] = []
     depth, at = 0, start
     while not parts or depth:
@@ -54,13 +54,13 @@ def literal(text: str, start: int = 0) -> tuple[Any, int] | None:
 
 
 def whole(text: str) -> Any:
-    """Return the list or dict that a text consists of; `None` if it is something else."""
+    """Return the list or dict that a text consists of; `None` for any other text."""
     found = literal(text) if text.lstrip()[:1] in ("[", "{") else None
     return found[0] if found is not None and not text[found[1] :].strip() else None
 
 
 def fields(text: str) -> dict[str, Any]:
-    """Read `name='a' tool_calls=[…]` up to the first value that cannot be read."""
+    """Return fields such as `name='a' tool_calls=[…]`, up to the first value that cannot be read."""
     found: dict[str, Any] = {}
     at = 0
     while (name := FIELD.match(text, at)) and (value := literal(text, name.end())):
@@ -69,7 +69,7 @@ def fields(text: str) -> dict[str, Any]:
 
 
 def _quoted(shown: str) -> str:
-    """Write the text that Python shows in quotes as JSON."""
+    """Return a text that Python shows in quotes as JSON."""
     return json.dumps(ESCAPE.sub(_character, shown[1:-1]))
 
 

@@ -1,6 +1,6 @@
-"""JSON values out of a stream of text, one at a time, and what is wrong with them.
+"""Reads JSON values from a stream of text, one at a time, and describes what is wrong with them.
 
-A long document is read piece by piece, so that it takes the memory of its largest value.
+A long document is read piece by piece, so that only its largest value has to fit into memory.
 """
 
 import io
@@ -15,13 +15,13 @@ from gesta.errors import GestaError
 from gesta.importers.unpacked import DECODER, NOT_EXACT
 
 CHUNK = 64 * 1024
-"""Characters that are read at once, at least."""
+"""Number of characters that are read at once, at least."""
 SHOWN = 6
-"""Members that a description of a file names."""
+"""Largest number of members that a description of a file names."""
 
 
 class BadImport(GestaError):
-    """A file cannot be read in."""
+    """A file cannot be imported."""
 
     def __init__(
         self, path: str, found: str, todo: str = "Nothing of it was imported.", *, large: bool = False
@@ -29,11 +29,11 @@ class BadImport(GestaError):
         super().__init__(f"Cannot import {path!r}: {found}. {todo}")
         self.found = found
         self.large = large
-        """Whether it is only larger than a bound."""
+        """Whether the only fault is that the file is larger than a bound."""
 
 
 class ImportBounds(Struct, frozen=True, kw_only=True):
-    """How much of a file is taken in; packed, it looks far smaller."""
+    """Largest sizes of a file and of its values; a packed file may look far smaller than it is."""
 
     value: int = 64 * 2**20
     """Characters of one JSON value, bytes of one line or of one member of a zip archive: what is in memory at once."""
@@ -41,7 +41,7 @@ class ImportBounds(Struct, frozen=True, kw_only=True):
     """Bytes of the file, unpacked."""
 
     def passed(self, path: str, what: str, name: str) -> BadImport:
-        """Make the error of what is larger than one of them."""
+        """Return the error for something that is larger than the bound `name`."""
         return BadImport(
             path,
             f"{what} has more than {getattr(self, name):,} {'bytes' if name == 'file' else 'characters'}",
@@ -54,32 +54,32 @@ class Piece(NamedTuple):
     """One value of a JSON document."""
 
     key: str
-    """The member that it is, or is an element of; empty for an element of the document itself."""
+    """Name of the member that the value is, or is an element of; empty for an element of the document itself."""
     place: int | None
-    """Its place in that list, from 0; `None` for a whole member."""
+    """Place of the element in its list, from 0; `None` for a whole member."""
     value: Any
 
     @property
     def path(self) -> str:
-        """Where it stands, as in `$.simulations[3]`."""
+        """Path of the value, as in `$.simulations[3]`."""
         member = f".{self.key}" if self.key.isidentifier() else f"[{self.key[:40]!r}]" if self.key else ""
         return f"${member}" + ("" if self.place is None else f"[{self.place}]")
 
 
 class Look(Struct, frozen=True):
-    """What a file looks like from its beginning."""
+    """The beginning of a file, described."""
 
     form: str
-    """`object`, `list` (of its first element), `zip`, or `other`."""
+    """What the file holds: `object`, `list` (described by its first element), `zip`, or `other`."""
     keys: tuple[str, ...]
-    """Members of that object, until one of those that were looked for was whole; of a pack, those of its data; of a
-    zip archive its members, all of them."""
+    """Members of the first object, up to the first complete set that was looked for; of a `{path, data}` line, those of
+    its data; of a zip archive, the names of all its members."""
     found: str
     """The same in words."""
 
 
 class Reader:
-    """JSON values out of a stream of text."""
+    """Reads JSON values from a stream of text."""
 
     def __init__(self, path: str, file: IO[bytes], bounds: ImportBounds) -> None:
         self._path, self._bounds = path, bounds
@@ -96,13 +96,13 @@ class Reader:
                 return self._buffer[self._at : self._at + 1]
 
     def take(self, character: str) -> bool:
-        """Go past a character, if it is the next."""
+        """Move past a character if it is the next one, and return whether it was."""
         found = self.peek() == character
         self._at += found
         return found
 
     def value(self, path: str) -> Any:
-        """Read one value. Cost: at most three times that of reading it at once."""
+        """Return the next value. Cost: at most three times that of reading it at once."""
         self.peek()
         while True:
             try:
@@ -121,7 +121,7 @@ class Reader:
             return value
 
     def line(self, path: str) -> Any:
-        """Read one value, which may be alone in its line. Cost: at most twice that of `value`."""
+        """Return the next value, which is usually alone on its line. Cost: at most twice that of `value`."""
         self.peek()
         while (end := self._buffer.find("\n", self._at)) < 0 and self._more():
             pass
@@ -133,7 +133,7 @@ class Reader:
         return value
 
     def elements(self, key: str) -> Iterator[Piece]:
-        """Read a list whose bracket was taken."""
+        """Yield the elements of a list after its bracket."""
         if self.take("]"):
             return
         piece = Piece(key, 0, None)
@@ -142,7 +142,7 @@ class Reader:
             piece = Piece(key, (piece.place or 0) + 1, None)
 
     def members(self, streamed: str | None = None) -> Iterator[Piece]:
-        """Read an object whose brace was taken."""
+        """Yield the members of an object after its brace; a list named `streamed` is yielded by its elements."""
         for key in self.keys():
             if key == streamed and self.take("["):
                 yield from self.elements(key)
@@ -150,7 +150,7 @@ class Reader:
                 yield Piece(key, None, self.value(Piece(key, None, None).path))
 
     def keys(self) -> Iterator[str]:
-        """Read the names of an object whose brace was taken; each value is to be read before the next name."""
+        """Yield the names of an object after its brace; the caller reads each value before the next name."""
         if self.take("}"):
             return
         more = True
@@ -162,7 +162,7 @@ class Reader:
             more = self._comma("$", "}")
 
     def look(self, marks: Collection[tuple[str, ...]]) -> Look:
-        """Look at what begins here."""
+        """Return a description of the value that begins here."""
         if not self.peek():
             return Look("other", (), "an empty file")
         form, words = ("list", "a JSON list of objects") if self.take("[") else ("object", "a JSON object")
@@ -179,7 +179,7 @@ class Reader:
         return Look(form, tuple(keys), f"{words} with {listed(keys)}")
 
     def shown(self) -> str:
-        """Describe what stands here."""
+        """Return the next characters in words."""
         return f"text that begins {self._buffer[self._at : self._at + 40]!r}" if self.peek() else "the end of the file"
 
     def _comma(self, path: str, end: str) -> bool:
@@ -190,7 +190,7 @@ class Reader:
         raise BadImport(self._path, f"{path} is no JSON: {self.shown()} where ',' or {end!r} was due")
 
     def _more(self) -> bool:
-        """Read on: as much again as is waiting, so that a long value is not tried too often."""
+        """Read more text: as much again as is waiting, so that a long value is not parsed too often."""
         if self._over:
             return False
         rest = self._buffer[self._at :]
@@ -202,6 +202,6 @@ class Reader:
 
 
 def listed(keys: Sequence[str]) -> str:
-    """Name members, but not too many."""
+    """Return the names of members in words, but not too many."""
     named = ", ".join(repr(key[:40]) for key in keys[:SHOWN]) + (", …" if len(keys) > SHOWN else "")
     return f"the members {named}" if keys else "no members"

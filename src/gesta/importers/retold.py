@@ -1,9 +1,9 @@
-"""What models were told and gave, each message once, though every request tells the whole conversation again.
+"""Writes each message of models only once, although every request repeats the whole conversation.
 
-A message of a request is on record already if it is found there after the one before it, so what is left is new. A
-result belongs to its call: by id, else by name, else in order. What a model read of a result counts, so that takes the
-place of what the tool was seen to give. What was said before the first request of a trace, and by whom, only the
-requests tell; so their times and causes are inferred.
+A message of a request is on record already if it is found there after the message before it; every other one is new.
+A result belongs to its call: by id, else by name, else in order. The result that a model read replaces the result
+that the tool was seen to return. Messages before the first request of a trace are only in the requests, so their times
+and causes are inferred.
 """
 
 from bisect import bisect_left
@@ -30,7 +30,7 @@ from gesta.kinds import (
 Key = tuple[str, ...]
 GUESSED = ("causes",)
 FURTHER = "further"
-"""Member of the extra of a completion: what further messages of it say."""
+"""Member of a completion's `extra`: what its further messages say beside their calls."""
 
 
 class Waits(Struct, frozen=True):
@@ -39,60 +39,60 @@ class Waits(Struct, frozen=True):
     id: str | None
     name: str | None
     args: str
-    """Digest of its arguments."""
+    """Digest of the call's arguments."""
 
 
 class Hearing(Struct):
-    """One request, while it is gone through."""
+    """One request, while its messages are compared with the record."""
 
     span: int
     when: When
     at: int = 0
     """Place on record after the message that was found last."""
     waiting: list[int] = field(default_factory=list)
-    """Calls in it without a result so far, by seq."""
+    """Seqs of the request's calls without a result so far."""
     tail: list[int] = field(default_factory=list)
-    """What stands in it after the last words of a model: what the reply is made from."""
+    """Seqs of the request's messages after the model's last words: the causes of the reply."""
     open: int = 0
-    """Seq of the completion that further calls belong to; 0 if there is none."""
+    """Seq of the completion to which further calls belong; 0 if there is none."""
     fresh: bool = False
-    """Whether the message that was heard last is new."""
+    """Whether the last message is new."""
     spoke: int = 0
-    """The last completion in it."""
+    """Seq of the last completion in the request."""
     changed: bool = False
-    """Whether the result that was heard last is told otherwise than before."""
+    """Whether the last result differs from the recorded one."""
 
 
 class Retold:
-    """The messages on record, found again by what they say."""
+    """The messages on record, which are found again by what they say."""
 
     def __init__(self, spans: Spans, oddities: Oddities) -> None:
         self._spans, self._oddities = spans, oddities
         self._order: list[int] = []
-        """Seq of each thing that was said, in order."""
+        """Seqs of all things that were said, in order."""
         self._places: dict[Key, list[int]] = {}
-        """Where in that order it stands, by what it says."""
+        """Places in that order, by what was said."""
         self._held: dict[str, int] = {}
-        """Seq of what stands for a message, by the digest of all that it says."""
+        """Seq of the entry of a message, by the digest of the whole message."""
         self._ids: dict[str, int] = {}
-        """The last call of each id."""
+        """Seq of the last call of each id."""
         self._header: RequestHeaderContent | None = None
         self._headed = 0
         self.waiting: dict[int, Waits] = {}
         self.results: dict[int, int] = {}
-        """Results by their calls."""
+        """Seqs of results, by the seqs of their calls."""
         self._seen: set[int] = set()
-        """Results that nobody but the tool was seen to give so far."""
+        """Seqs of results that only the tool was seen to return so far."""
         self.last: tuple[int, ...] = ()
-        """What the next reply is made from, if its request does not say."""
+        """Causes of the next reply, if its request shows none."""
 
     def header(self, content: RequestHeaderContent, span: int, when: When) -> None:
-        """Note what holds for the next request, where that is something else than before."""
+        """Write a request header, if it differs from the last one."""
         if not same(content, self._header):
             self._header, self._headed = content, self._spans.write(content, span, when)
 
     def hear(self, items: list[Item], hearing: Hearing, *, headed: bool) -> list[Any]:
-        """Add what a model was sent, and return for each item a reference to it, or the item itself.
+        """Add the messages of a request, and return for each item a reference to its entries, or the item itself.
 
         Args:
             headed: whether the first message is the instructions, which the header holds.
@@ -109,7 +109,7 @@ class Retold:
         return references
 
     def give(self, said: Said, content: ChatCompletionContent, hearing: Hearing, inferred: Collection[str] = ()) -> int:
-        """Write down what a model gave."""
+        """Write the reply of a model: its completion, thought and calls."""
         causes, guessed = self.last, [*inferred, *(GUESSED if self.last else ())]
         completion = self._spans.write(content, hearing.span, hearing.when, causes, guessed)
         if said.reasoning:
@@ -125,19 +125,19 @@ class Retold:
         return completion
 
     def match(self, call_id: str | None, name: str, args: Any, *, loose: bool) -> int | None:
-        """Find the call that was carried out: of that id, or the first of that name and arguments.
+        """Return the call that a tool ran: the one of that id, else the first of that name and arguments.
 
         Args:
-            loose: whether the name alone is enough.
+            loose: whether the same name alone is enough.
         """
         return fits(self.waiting, call_id, name, args, loose=loose)
 
     def observe(self, call: int, said: Said, hearing: Hearing) -> None:
-        """Write down what a tool was seen to give; what a model read of it counts as soon as that is known."""
+        """Write the result that a tool was seen to return; the result that a model reads later replaces it."""
         self._seen.add(self.answer(call, said, hearing))
 
     def answer(self, call: int | None, said: Said, hearing: Hearing, inferred: Collection[str] = ()) -> int:
-        """Write down what came of a call."""
+        """Write the result of a call."""
         failed = said.error or False
         content = ToolResultContent(
             tool_result=said.result,
@@ -156,7 +156,7 @@ class Retold:
         return seq
 
     def _hear(self, said: Said, hearing: Hearing) -> int:
-        """Find or write down one message, and give what stands for it; 0 if nothing does."""
+        """Find or write one message, and return the seq of its entry; 0 if it has none."""
         hearing.fresh = False
         if said.role == "tool":
             seq = self._result(said, hearing)
@@ -194,7 +194,7 @@ class Retold:
         return hearing.open
 
     def _add(self, completion: int, more: dict[str, Any] | None) -> None:
-        """Keep what a further message of a completion says beside its calls."""
+        """Add to a completion what its further message says beside the calls."""
         content = self._spans.entries[completion - 1].content
         assert isinstance(content, ChatCompletionContent)
         if more:
@@ -204,7 +204,7 @@ class Retold:
             self._spans.change(completion, replace(content, extra={**extra, FURTHER: further}))
 
     def _completion(self, seq: int) -> int:
-        """Find the completion that a call or a thought belongs to."""
+        """Return the seq of the completion to which a call or a thought belongs."""
         entry = self._spans.entries[seq - 1]
         return entry.causes[0] if isinstance(entry.content, ToolCallContent | ThoughtContent) else seq
 
@@ -233,7 +233,7 @@ class Retold:
         return seq if call is not None else self._say(_orphan(said), seq)
 
     def _read(self, seq: int, said: Said) -> bool:
-        """Note in a result what the model read of it, and return whether that was needed."""
+        """Replace the result that a tool was seen to return. Returns whether the record has the message's result."""
         content = self._spans.entries[seq - 1].content
         assert isinstance(content, ToolResultContent)
         if seq in self._seen:
@@ -255,7 +255,7 @@ class Retold:
         return content.tool_name if isinstance(content, ToolCallContent) else None
 
     def _find(self, keys: list[Key], start: int) -> list[int] | None:
-        """Find things that were said one after the other; `None` if one of them is not there."""
+        """Return the places of things that were said one after the other; `None` if one of them is missing."""
         found = []
         for key in keys:
             places = self._places.get(key, [])
@@ -272,7 +272,7 @@ class Retold:
         return seq
 
     def _reference(self, item: Item, seqs: list[int], *, new: bool) -> Any:
-        """Return what stands for an item, if that is all that it says; else the item itself."""
+        """Return the seqs of an item's entries if they hold all that it says; else the item itself."""
         if not seqs or not all(seqs):
             return item.raw
         digest = digest_json(item.raw)
@@ -285,7 +285,7 @@ class Retold:
 
 
 def fits(calls: Mapping[int, Waits], call_id: str | None, name: str, args: Any, *, loose: bool) -> int | None:
-    """Return which of these calls it is; see `Retold.match`."""
+    """Return the call that fits, as `Retold.match` describes."""
     told, every = args_digest(args), calls.items()
     found = [
         *(seq for seq, call in every if call_id is not None and call.id == call_id),
@@ -296,7 +296,7 @@ def fits(calls: Mapping[int, Waits], call_id: str | None, name: str, args: Any, 
 
 
 def pieces_of(said: Said) -> Iterator[Key]:
-    """Yield what a message says, piece by piece."""
+    """Yield the parts of what a message says."""
     if said.role != "assistant":
         yield said.role, said.text
         return
@@ -313,7 +313,7 @@ def _key(made: Made) -> Key:
 
 
 def args_digest(args: Any) -> str:
-    """Digest the arguments of a call, which one library writes as text and the next as an object."""
+    """Return the digest of a call's arguments, which some libraries write as text and others as an object."""
     read, wrong = arguments(args)
     return digest_json(args if wrong else read)
 

@@ -2,10 +2,10 @@
 
     import; begin batch, begin simulation, begin turn, (the conversation), end turn, end simulation, end batch
 
-A simulation is a run. What is around all simulations of a file, such as the batch, stands in each of their runs. Every
-event is one entry, with its id in the annotation `event`: a span begins and ends with `…_start` and `…_end`, any other
-is a key-value. What was said becomes turns as in `tau2_bench`, beside those spans; in the events that tell it again, a
-reference to its place stands in its stead. What an evaluator runs again is no call of the agent.
+A simulation is a run. Events outside of all simulations, such as the batch, are in each run of the file. Every event is
+one entry, with its id in the annotation `event`: `…_start` begins a span, `…_end` ends it, any other is a key-value.
+Messages become turns as in `tau2_bench`, beside those spans; events that repeat a message hold a reference to its
+place instead. Calls that an evaluator repeats are not calls of the agent.
 """
 
 from collections.abc import Iterator, Mapping
@@ -29,45 +29,45 @@ AGENT = "agent"
 BEGINS, ENDS = "_start", "_end"
 SIMULATION = "simulation"
 BEFORE = -1
-"""Place of what stands before all events."""
+"""Place of entries that come before all events."""
 AGAIN = "turn_start"
 MODEL = "--agent-llm"
 SPEAKS = (AGAIN, "user_response", "agent_response", "message_observed")
-"""Events that tell a message; the first tells the last one again, unless nothing was said before."""
+"""Types of events that hold a message; the first type repeats the last message, if there was one."""
 INSIDE = "runtime_trace"
-"""Member of a payload that all others are in."""
+"""Member of a payload that holds all its other members."""
 CONSTANT = ("phase", "run_id")
-"""Members that are the same in every event."""
+"""Members with the same value in every event."""
 SPAN_ROLES: Mapping[str, str] = MappingProxyType(
     {"batch": "batch", SIMULATION: "task", "tool_dispatch": "tool", "toolkit_dispatch": "tool", "user_generate": "user"}
 )
 FAILURES = ("error", "failed", "exception", "timeout")
-"""Statuses of an end that are no success."""
+"""Statuses of an end that mean a failure."""
 DEEPEST = 40
-"""Values in values that are looked through for messages."""
+"""Depth of nested values that are searched for messages."""
 
 
 class Owned(Struct, frozen=True):
-    """An event, and the simulation that it is a part of."""
+    """An event, and the simulation that it belongs to."""
 
     place: int
-    """In the file, from 0."""
+    """Place in the file, from 0."""
     event: Any
     owner: int | None
-    """Which simulation, from 0; `None` if it lies outside of all simulations."""
+    """Number of the simulation, from 0; `None` if the event is outside of all simulations."""
     last: bool
-    """Whether the simulation ends with it."""
+    """Whether this event ends its simulation."""
 
 
 class Owners(Struct):
-    """The simulations that run, while a file is gone through."""
+    """The open simulations, while a file is read."""
 
     begun: int = 0
     open: dict[int, tuple[Any, set[str]]] = field(default_factory=dict)
-    """Their tasks and the ids of their events, by number; the one that an event was from last is last."""
+    """Task and event ids of each open simulation, by its number; the one with the newest event is last."""
 
     def take(self, place: int, event: Any) -> Owned:
-        """Return which simulation an event is a part of: that of its parent, of its task, or of the event before."""
+        """Return an event with its simulation: that of its parent, of its task, or the one with the newest event."""
         members = event if isinstance(event, dict) else {}
         kind, task = members.get("event_type"), members.get("task_id")
         if kind == SIMULATION + BEGINS:
@@ -126,7 +126,7 @@ def _place(owned: Owned) -> int:
 
 
 class _Run:
-    """A simulation that is being written down."""
+    """A simulation that is being turned into entries."""
 
     def __init__(self, events: list[Owned], oddities: Oddities) -> None:
         self._events, self._oddities = events, oddities
@@ -135,18 +135,18 @@ class _Run:
         self._name = next((name for each in events if (name := plain_name(_inside(each.event, "domain")))), AGENT)
         self._constant = {key: _first(events, key) for key in CONSTANT}
         self._known: dict[str, Any] = {}
-        """References to what was said, by its digest."""
+        """References to messages, by the digest of the message."""
         self._said: dict[int, list[tuple[int, ForeignEntry]]] = {}
-        """Entries of the conversation with their seqs there, by the place of the event that told them."""
+        """Entries of the conversation with their seqs there, by the place of the event that held them."""
         self._seqs: dict[int, int] = {}
-        """Their final seqs."""
+        """Final seqs of these entries, by their seqs in the conversation."""
         self._entries: dict[str, int] = {}
-        """Entries of events, by their ids."""
+        """Seqs of the entries of events, by the ids of the events."""
         self._open: dict[int, tuple[str, int]] = {}
-        """Open spans: what they are of, and the span around them."""
+        """Open spans by seq: the type of each, and the span around it."""
 
     def foreign(self, number: int, ids: set[str]) -> Foreign:
-        """Write everything down; `ids` are the names of other runs of the file."""
+        """Return the simulation as a conversation; `ids` are the ids of the file's other runs, and its own is added."""
         self._talk()
         self._tell(BEFORE)
         for owned in self._events:
@@ -161,7 +161,7 @@ class _Run:
         return Foreign(id=own, name=self._name, digest=digest, entries=self._spans.entries, plain=True)
 
     def _talk(self) -> None:
-        """Make a conversation of what the events tell."""
+        """Make a conversation from the messages in the events."""
         chat = Chat(self._name, self._oddities, _model(self._events))
         for key, value in self._constant.items():
             if value is not None:
@@ -209,7 +209,7 @@ class _Run:
         chat.take(replace(words, at=at or words.at, sure=sure, model=named, extra=extra), place)
 
     def _tell(self, place: int) -> None:
-        """Write down what an event told of the conversation."""
+        """Write the entries of the conversation that an event held."""
         for seq, entry in self._said.get(place, ()):
             made = self._seqs[seq] = len(self._spans.entries) + 1
             content = entry.content
@@ -220,7 +220,7 @@ class _Run:
             self._spans.entries.append(replace(entry, content=content, span=span, causes=causes))
 
     def _event(self, raw: Any) -> None:
-        """Write down an event."""
+        """Write one event."""
         kind = raw.get("event_type") if isinstance(raw, dict) else None
         if not isinstance(kind, str):
             self._oddities["unreadable-message"] += 1
@@ -255,7 +255,7 @@ class _Run:
             self._entries.setdefault(own, seq)
 
     def _note(self, content: KeyValueContent, when: When, causes: tuple[int, ...], notes: dict[str, Any] | None) -> int:
-        """Write down what is no span: in the one that its cause begins, or in the innermost."""
+        """Write an event that is no span: in the span that its cause begins, or in the innermost one."""
         span = next((cause for cause in causes if cause in self._open), self._innermost())
         if span:
             return self._spans.write(content, span, when, causes, notes=notes)
@@ -265,7 +265,7 @@ class _Run:
         return seq
 
     def _parent(self, raw: dict[str, Any], members: Members) -> int | None:
-        """Find the entry of the event that an event names as its parent."""
+        """Return the entry of the event that an event names as its parent."""
         named = raw.get("parent_event_id")
         parent = self._entries.get(named) if isinstance(named, str) else None
         self._oddities["missing-parent"] += named is not None and parent is None
@@ -274,7 +274,7 @@ class _Run:
         return parent
 
     def _span_of(self, base: str, parent: int | None) -> int | None:
-        """Find the open span that ends: its begin is the parent, or the last that has no parent to say so."""
+        """Return the open span that an end belongs to: its parent, or without a parent the newest span of its type."""
         if parent is not None:
             return parent if self._open.get(parent, ("", 0))[0] == base else None
         return next((span for span, (known, _) in reversed(self._open.items()) if known == base), None)
@@ -290,14 +290,14 @@ class _Run:
         return next(reversed(self._open), 0)
 
     def _close(self, spans: list[int]) -> None:
-        """End spans that have no end."""
+        """End spans for which the source has no end."""
         for span in reversed(spans):
             self._oddities["unended-span"] += 1
             self._spans.write(EndContent(status="error", error=UNENDED), span)
             del self._open[span]
 
     def _referred(self, value: Any, depth: int = 0) -> Any:
-        """Put references in the place of what was said."""
+        """Return a value with references in place of known messages."""
         if depth > DEEPEST or not isinstance(value, dict | list):
             return value
         if isinstance(value, list):
@@ -316,7 +316,7 @@ def _end(raw: dict[str, Any], state: Any, extra: dict[str, Any] | None) -> EndCo
 
 
 def _inside(event: Any, key: str) -> Any:
-    """Return a member of the payload of an event."""
+    """Return a member of an event's payload; `None` if there is none."""
     payload = event.get("payload") if isinstance(event, dict) else None
     inner = payload.get(INSIDE) if isinstance(payload, dict) else None
     return inner.get(key) if isinstance(inner, dict) else None
@@ -331,20 +331,20 @@ def _message(event: Any) -> Any:
 
 
 def _single(raw: Any) -> list[Any]:
-    """Return the messages that one holds: results of several calls come as one."""
+    """Return the messages in a message: results of several calls come as one."""
     several = raw.get("tool_messages") if isinstance(raw, dict) else None
     return several if isinstance(several, list) else [raw]
 
 
 def _first(events: list[Owned], key: str) -> Any:
-    """Return the first value of a member that is there."""
+    """Return the first value of a member that is not null."""
     return next(
         (value for each in events if isinstance(each.event, dict) and (value := each.event.get(key)) is not None), None
     )
 
 
 def _model(events: list[Owned]) -> str | None:
-    """Read the agent's model from the command line."""
+    """Return the agent's model from the command line."""
     words = next((words for each in events if isinstance(words := _inside(each.event, "argv"), list)), [])
     place = words.index(MODEL) + 1 if MODEL in words else len(words)
     return plain_name(*words[place : place + 1]) or None

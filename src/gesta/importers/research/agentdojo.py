@@ -1,10 +1,10 @@
 """AgentDojo: a run of a task, with or without an injected one, `{suite_name, pipeline_name, …, messages, utility, …}`.
 
-Alone in a file, as JSON lines, or packed as lines `{path, data}`. All that is said of the run is a key-value of its
-first span: suite, pipeline, task ids, attack, injections, verdicts. `security: true` says that the attack succeeded
-only where `injection_task_id` is set. A pipeline is a model and maybe a defence, so no model is concluded from its
-name. A failed call has its text in `error` and an empty content; that text is what the model was shown, so it is the
-result, marked as inferred. A run may have no messages at all, and still verdicts. It has no times but a duration.
+A file holds one run, JSON lines of runs, or packed lines `{path, data}`. Everything that is said of the run is in the
+state of its first span: suite, pipeline, task ids, attack, injections, verdicts. `security: true` means that the attack
+succeeded only if `injection_task_id` is set. A pipeline is a model and maybe a defence, so no model is concluded from
+its name. A failed call has its text in `error` and an empty content; the model was shown that text, so it is the
+result, marked as inferred. A run may have verdicts without any message. It has no times, only a duration.
 """
 
 from collections.abc import Iterator
@@ -29,9 +29,9 @@ from gesta.importers.source import Document, Source
 from gesta.kinds import Error, Reason
 
 NAMED = ("pipeline_name", "suite_name", "user_task_id", "attack_type", "injection_task_id")
-"""Members that name a run which has no path."""
+"""Members whose values are the id of a run without a path."""
 HIDDEN = ("thinking", "redacted_thinking")
-"""Parts that were not shown; what can be read of them is a thought."""
+"""Types of parts that were not shown; text in the first type becomes a thought."""
 FORM = Form(name=("function",), arguments=("args",), types=(), text="content", hidden=HIDDEN)
 MEMBERS = KEPT | members_of(
     """path suite_name pipeline_name user_task_id injection_task_id injections attack_type messages error utility
@@ -61,7 +61,7 @@ def _run(document: Document, path: str, words: str, oddities: Oddities) -> Forei
 
 
 def _own(document: Document) -> str:
-    """Name a run after its path in the pack, or else after what it was a run of."""
+    """Return the id of a run: its path in the pack, or else the values that describe it."""
     if path := plain_name(document.path.removesuffix(".json")):
         return path
     return plain_name(*(document.value.get(key) for key in NAMED)) or str(document.place)
@@ -80,7 +80,7 @@ def _said(message: Any, waiting: list[Any], oddities: Oddities) -> Said | None:
     """Read a message; `None` if it is not a message.
 
     Args:
-        waiting: calls of the last assistant message without a result, as they came; kept up to date.
+        waiting: calls of the last assistant message without a result, as in the source; this function updates the list.
     """
     words = said(message, {}, oddities, FORM)
     if words is None:
@@ -96,7 +96,7 @@ def _said(message: Any, waiting: list[Any], oddities: Oddities) -> Said | None:
 
 
 def _thinking(content: Any) -> str | None:
-    """Return what the model thought, where that can be read."""
+    """Return what the model thought, if the source has it as text; else `None`."""
     parts = content if isinstance(content, list) and is_parts(content) else []
     thoughts = [part.get(FORM.text) for part in parts if part["type"] == HIDDEN[0]]
     return "\n".join(thought for thought in thoughts if isinstance(thought, str)) or None
@@ -120,7 +120,7 @@ def _result(words: Said, message: dict[str, Any], waiting: list[Any], oddities: 
 
 
 def _answered(call_id: str | None, waiting: list[Any]) -> Any:
-    """Find the call that a result answers, as it came: by its id, or without one the first that waits."""
+    """Remove and return the call that a result answers: by its id, or without an id the first open one."""
     for place, call in enumerate(waiting):
         if call_id is None or (isinstance(call, dict) and call.get("id") == call_id):
             return waiting.pop(place)

@@ -1,11 +1,11 @@
 """mini-swe-agent: a trajectory `{info, messages, trajectory_format, instance_id}` of one agent with one tool.
 
-Alone in a file, as JSON lines, or packed as lines `{path, data}`. The agent works alone: words without a call are on
-the way, and so is what the program says to them. A message of role `exit` ends the run: with what was submitted, which
-is the answer and is made from the last call, that has no result; or with the error that the last turn ends with. What
-`extra` of a message holds goes where it belongs: usage, model, price and the rest of the reply to the completion,
-exceptions to the status of a result; the exit code of a command is no failure of the tool. Actions that were read from
-text are calls, whose name is inferred. Messages of the system and of the person have no time.
+A file holds one run, JSON lines of runs, or packed lines `{path, data}`. The agent works alone: words without calls are
+no answer, and what the program replies to them comes from no person. A message of role `exit` ends the run: either with
+the submission, which is the answer and is made from the last call, which has no result; or with the error of the last
+turn. `extra` of a message is divided: usage, model, price and the rest of the reply go to the completion, exceptions to
+the status of a result; the exit code of a command is no failure of the tool. Actions that were read from text become
+calls with an inferred name. Messages of the system and of the person have no time.
 
 Source: SWE-agent/mini-swe-agent, `agents/default.py`, `models/utils` and `exceptions.py`, 2026-11.
 """
@@ -39,15 +39,15 @@ from gesta.importers.source import Document, Source
 from gesta.kinds import AssistantContent, Error, KeyValueContent, Kind, Reason
 
 AGENT, TOOL = "mini-swe-agent", "bash"
-"""Names of the runs, and of the tool that runs an action which was read from text."""
+"""Name of the runs, and of the tool for an action that was read from text."""
 EXIT = "exit"
 ENDINGS: Mapping[str, Reason] = MappingProxyType(
     {"Submitted": "answered", "LimitsExceeded": "limit", "TimeExceeded": "limit", "UserInterruption": "cancelled"}
 )
-"""Why a run ended; all else is an exception by its class."""
+"""Reasons of a turn's end by the exit status; every other status is the class of an exception."""
 BY_PERSON = "UserInterruption"
 OBSERVED = ("returncode", "raw_output")
-"""Members of `extra` that show that a message of the user is what a command printed."""
+"""Members of `extra` which show that a message of the user is the output of a command."""
 MADE = (Kind.ChatCompletion, Kind.ToolCall)
 Object = dict[str, Any]
 MEMBERS = KEPT | members_of(
@@ -83,7 +83,7 @@ def _run(document: Document, path: str, words: str, oddities: Oddities) -> Forei
 
 
 class _Ending:
-    """How a run ended, as its summary and its last message of role `exit` say."""
+    """The end of a run, as its summary and its last message of role `exit` describe it."""
 
     def __init__(self, info: Object, messages: list[Any]) -> None:
         self._info, self._empty = info, not messages
@@ -94,7 +94,7 @@ class _Ending:
         self._answered = isinstance(self.status, str) and ENDINGS.get(self.status) == "answered"
         trace = extra.get("traceback")
         self.trace = trace if isinstance(trace, str) and not self._answered else None
-        """Of the exception that ended it; it goes to the last turn."""
+        """Traceback of the exception that ended the run; it goes to the last turn."""
 
     def summary(self) -> Any:
         """Return the summary without what the message says too, and without keys to an account."""
@@ -102,7 +102,7 @@ class _Ending:
         return without_keys({key: self._info[key] for key in self._info if not same(self._info[key], known.get(key))})
 
     def reason(self, oddities: Oddities) -> tuple[Reason, Error | None]:
-        """Return the reason of the last turn."""
+        """Return the reason of the last turn, and its error."""
         if self._answered or (self.status is None and self._empty):
             return "answered", None
         if self.status is None:
@@ -117,13 +117,13 @@ class _Ending:
 
 
 class _Steps:
-    """The messages of a run, on their way to be entries."""
+    """Turns the messages of a run into entries."""
 
     def __init__(self, chat: Chat, ending: _Ending, oddities: Oddities) -> None:
         self._chat, self._ending, self._oddities = chat, ending, oddities
         self._names: dict[str, str] = {}
         self._made: tuple[int, ...] = ()
-        """The last completion, or the last of its calls."""
+        """Seq of the last completion, or of its last call."""
 
     def take(self, message: Any, place: int) -> None:
         """Add one message."""
@@ -153,7 +153,7 @@ class _Steps:
             self._made = (next(at for at in range(len(made), 0, -1) if made[at - 1].content.kind in MADE),)
 
     def _exit(self, bare: Object, extra: Object, place: int) -> None:
-        """Add what was submitted, or why the run ended."""
+        """Add the submission, or the reason why the run ended."""
         outer, members = Members(bare, self._oddities), Members(extra, self._oddities)
         outer.take("role", str)
         text, status = outer.take("content", str) or "", extra.get("exit_status")
@@ -170,7 +170,7 @@ class _Steps:
             self._chat.add(KeyValueContent(key=EXIT, value={"content": text, **rest}), place=place, when=at)
 
     def _completion(self, words: Said, bare: Object, members: Members) -> Said:
-        """Read what a model made: the reply as it came is in `extra`, and often says the message again."""
+        """Return a model's message with the rest of its `extra`: the reply in it often repeats the message."""
         outer = Members(words.extra or {}, self._oddities)
         if words.reasoning is not None:
             outer.drop("provider_specific_fields", {"reasoning_content": words.reasoning})
@@ -199,7 +199,7 @@ class _Steps:
 
 
 def _result(words: Said, members: Members, extra: Object) -> Said:
-    """Read what a command gave: it failed if the environment had an exception, not by its exit code."""
+    """Return the output of a command as a result: it failed if the environment had an exception, at any exit code."""
     failed = extra.get("exception_info")
     members.drop("exception_info", "")
     return Said(
@@ -212,7 +212,7 @@ def _result(words: Said, members: Members, extra: Object) -> Said:
 
 
 def _action(action: Any) -> Made:
-    """Make a call of what was read from a text."""
+    """Return a call for an action that was read from text."""
     command = action.get("command") if isinstance(action, dict) else None
     if isinstance(command, str):
         rest = {key: action[key] for key in action if key != "command"}

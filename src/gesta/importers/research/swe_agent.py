@@ -1,11 +1,11 @@
 """SWE-agent: a run of one agent in a repository, `{history, trajectory, info, replay_config, environment}`.
 
-Alone in a file, or as lines. `history` is the conversation, and the n-th step of `trajectory` is the n-th message that
-the agent made: what a step says beside it goes to the completion as `step`, what it observed to the result. A step
-after the last message is a completion as well. Where the agent wrote its action as text (back-ticks, XML), the action
-is a call whose name is inferred, and the whole text stays in the completion; what the user then says is its result. The
-agent works alone: words without an action are on the way, and so is what the program says to them. Demonstrations are
-words of the program, not calls of the agent. What was submitted is the answer. The source has no times.
+A file holds one run, or JSON lines of runs. `history` is the conversation, and the n-th step of `trajectory` is the
+agent's n-th message: the rest of a step goes to the completion as `step`, its observation to the result. A step
+after the last message is a completion as well. If the agent wrote its action as text (back-ticks, XML), the action
+is a call whose name is inferred, the whole text stays in the completion, and the user's next message is its result. The
+agent works alone: words without an action are no answer, and the program's replies to them come from no person. Texts
+of demonstrations are words of the program, not calls of the agent. The submission is the answer. There are no times.
 
 Source: SWE-agent/SWE-agent, `sweagent/agent/agents.py` and `sweagent/types.py`, 2026-11.
 """
@@ -37,10 +37,10 @@ from gesta.importers.unpacked import loads
 from gesta.kinds import AssistantContent, Error, KeyValueContent, Kind, Reason
 
 AGENT, TOOL = "swe-agent", "bash"
-"""Names of the runs, and of the tool that runs an action which was written as text."""
+"""Name of the runs, and of the tool for an action that was written as text."""
 DEMO = "demonstration"
 SUBMITTED = "submitted"
-"""How a run ends well; what stands in brackets after it stopped the agent before it could submit."""
+"""Exit status of a good end; a reason in brackets after it stopped the agent before it could submit."""
 SUBMIT = "submit"
 ENDINGS: Mapping[str, Reason] = MappingProxyType(
     {
@@ -57,7 +57,7 @@ ENDINGS: Mapping[str, Reason] = MappingProxyType(
         "exit_format": "failed",
     }
 )
-"""Why a run ended, and what that is for its turn."""
+"""Reasons of a turn's end, by the exit status."""
 OWN = ("agent", "message_type", "is_demo", "thought", "action", "tool_call_ids")
 """Members that messages of OpenAI's chat do not have."""
 LIST, STEPS, SETTINGS = "history", "trajectory", "replay_config"
@@ -95,19 +95,19 @@ def _run(document: Document, path: str, words: str, oddities: Oddities) -> Forei
 
 
 class _History:
-    """The messages of a run, on their way to be entries, each of the agent's with its step."""
+    """Turns the messages of a run into entries, each message of the agent with its step."""
 
     def __init__(self, chat: Chat, history: list[Any], steps: list[Any], oddities: Oddities) -> None:
         self._chat, self._steps, self._oddities = chat, iter(steps), oddities
         self._names: dict[str, str] = {}
         self._places: dict[str, int] = {}
-        """Of the messages so far, by their digests."""
+        """Places of the messages so far, by their digests."""
         self._made = 0
-        """The last completion, call or result."""
+        """Seq of the last completion, call or result."""
         self._calls: list[Made] = []
-        """Of the last completion, until one of them has a result."""
+        """Calls of the last completion, until one of them has a result."""
         self._observed: str | None = None
-        """What came of them, as the step says."""
+        """Result of these calls, as the step says."""
         agents = (message["agent"] for message in history if isinstance(message, dict) and "agent" in message)
         self._agent = next(agents, None)
         if self._agent is not None:
@@ -141,7 +141,7 @@ class _History:
         self._places.setdefault(digest_json(message), place)
 
     def finish(self, answer: str | None) -> None:
-        """Add the steps after the last message, and what was submitted."""
+        """Add the steps after the last message, and the submission."""
         self._settle()
         for step in self._steps:
             given = object_of(step)
@@ -181,7 +181,7 @@ class _History:
         self._calls, self._made = calls, _last(self._chat)
 
     def _query(self, query: list[Any] | None) -> Object:
-        """Return what the model was asked: messages that stand in the history are named by their place there."""
+        """Return the messages that the model was sent; a message of the history is replaced by its place there."""
         return {} if query is None else {"query": [self._places.get(digest_json(one), one) for one in query]}
 
     def _result(self, words: Said, own: Members, place: int) -> None:
@@ -197,7 +197,7 @@ class _History:
         self._made = _last(self._chat)
 
     def _settle(self) -> None:
-        """Write what came of a call if only its step says it."""
+        """Write the result of a call that only its step holds."""
         observed, calls, self._observed, self._calls = self._observed, self._calls, None, []
         if observed is not None:
             self._chat.take(Said(role="tool", call_id=calls[0].id, result=observed), None)
@@ -205,12 +205,12 @@ class _History:
 
 
 def _last(chat: Chat) -> int:
-    """Find the last completion, call or result; a thought may stand after it."""
+    """Return the seq of the last completion, call or result; a thought may come after it."""
     return next(at for at in range(len(chat.entries), 0, -1) if chat.entries[at - 1].content.kind in MADE)
 
 
 def _ending(status: Any, history: list[Any], oddities: Oddities) -> tuple[Reason, Error | None, bool]:
-    """Return the reason of the turn, and whether the source says it."""
+    """Return the reason of the turn, its error, and whether the source says the reason."""
     if status is None:
         actions = (message.get("action") for message in reversed(history) if isinstance(message, dict))
         last = next((action for action in actions if isinstance(action, str)), "")
@@ -227,7 +227,7 @@ def _ending(status: Any, history: list[Any], oddities: Oddities) -> tuple[Reason
 
 
 def _bare(message: Any) -> Any:
-    """Return a message as OpenAI's chat has it: a result has a list of ids here."""
+    """Return a message in the form of OpenAI's chat; here a result has a list of ids."""
     if not isinstance(message, dict):
         return message
     ids = message.get("tool_call_ids")
@@ -236,7 +236,7 @@ def _bare(message: Any) -> Any:
 
 
 def _settings(given: Any) -> Any:
-    """Read the settings, which may be JSON text, without keys to an account."""
+    """Return the settings, which may be JSON text, without keys to an account."""
     try:
         read = loads(given) if isinstance(given, str) else given
     except (ValueError, RecursionError):

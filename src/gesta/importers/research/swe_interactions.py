@@ -1,12 +1,12 @@
-"""A log of what SWE-agent asked models and what these replied: lines `{timestamp, type: request|response, …}`.
+"""A log of SWE-agent's requests to models and their responses: lines `{timestamp, type: request|response, …}`.
 
-Each request holds the whole conversation again. It goes on with the one whose beginning it repeats (at least the system
-message and the task), and only what is new in it is taken in; what it leaves out of what was sent before is hidden from
-there on (a `compaction`), as after words about a malformed reply, which are said once. A response answers the newest
-request that waits, and is known again in the next one. A request without a response has a `fault`; sent again, it is a
-further try. Requests refer to the entries behind their messages; `shown` in their `extra` holds messages that were sent
-otherwise than before, `marks` what they had beside their text. A log mixes its conversations, so those of one file are
-held in memory together. Times have no zone and are read as UTC; why a conversation ended is inferred.
+Each request repeats the whole conversation. It belongs to the conversation whose beginning it repeats, at least the
+system message and the task, and only its new messages are written. Earlier messages that it leaves out are hidden from
+there on by a `compaction`, as after words about a malformed reply. A response answers the newest open request, and its
+message is recognized in the next one. A request without a response gets a `fault`; the same request sent again is a
+further try. Requests refer to the entries of their messages; `shown` in their `extra` holds messages that were sent in
+another form before, `marks` the marks beside their text. A log mixes its conversations, so all those of a file are held
+in memory. Times have no zone and are read as UTC; the reason why a conversation ended is inferred.
 """
 
 import hashlib
@@ -37,16 +37,16 @@ from gesta.kinds import (
 )
 
 AGENT = "swe-agent"
-"""Name of the runs whose instructions do not say who the agent is."""
+"""Name of the runs whose instructions do not name the agent."""
 NAMED = re.compile(r"You are (?:an?|the) ([\w ]{1,60}? Agent)\b")
 ENCODER = "swe-agent-interactions"
-"""Who encoded the messages of the requests; nobody here."""
+"""Encoder of the blocks of the requests; this importer encodes no messages."""
 REQUEST, RESPONSE, OUTER = "request", "response", ("timestamp", "type")
 INSTRUCTS = ("system", "developer")
 BODY = "request_params"
-"""Member that holds the body of a request; in older logs these members stand beside the others."""
+"""Member that holds the body of a request; in older logs the line itself holds these members."""
 CONCLUDED = ("extends", "blocks", "body_digest", "causes")
-"""What no request says."""
+"""Members of a request entry that the source never says."""
 LOST = "no-response"
 SHOWN = (Kind.User, Kind.System, Kind.ChatCompletion, Kind.ToolCall, Kind.ToolResult, Kind.KeyValue)
 SUBMIT = "submit"
@@ -56,27 +56,27 @@ Object = dict[str, Any]
 
 
 class Held(Struct):
-    """A message of a conversation."""
+    """A message of a conversation, with its entries."""
 
     digests: set[str]
-    """Of what it says, in all ways in which it was sent."""
+    """Digests of its plain forms, one for each form in which it was sent."""
     call_id: str | None
-    """Of a result: the call that it answers."""
+    """For a result: id of the call that it answers."""
     seqs: tuple[int, ...]
-    """The entries behind it, without the instructions, which stand in the header."""
+    """Seqs of its entries; empty for the instructions, which are in the header."""
 
 
 class Sent(Struct, frozen=True):
-    """What a request has in common with its conversation."""
+    """The comparison of a request with its conversation."""
 
     same: int
-    """Messages from the beginning that are those of the conversation."""
+    """Number of messages at the beginning that are those of the conversation."""
     reply: bool
-    """Whether the next one is the last reply, which no request held yet."""
+    """Whether the next message is the last reply, which no request held before."""
     left_out: list[Held]
-    """Messages of the conversation that it has no longer."""
+    """Messages of the conversation that the request leaves out."""
     otherwise: dict[str, Any]
-    """Messages, by their places, that were sent in another form before."""
+    """Messages that were sent in another form before, by their places."""
 
 
 MEMBERS = KEPT | members_of(
@@ -86,7 +86,7 @@ MEMBERS = KEPT | members_of(
 
 
 def read(source: Source, oddities: Oddities) -> Iterator[Foreign]:
-    """Read the conversations of a log, each when the log is at its end. Raises BadImport."""
+    """Yield the conversations of a log, after the whole log was read. Raises BadImport."""
     log = _Log(source.path, oddities)
     for document in source.documents():
         log.take(document)
@@ -101,7 +101,7 @@ class _Log:
         self._path, self._oddities = path, oddities
         self.threads: list[_Thread] = []
         self._waiting: list[_Thread] = []
-        """Those whose last request has no response yet; the newest is last."""
+        """Conversations whose last request has no response yet; the newest is last."""
 
     def take(self, document: Document) -> None:
         """Add one line."""
@@ -123,7 +123,7 @@ class _Log:
         thread.lines.update(digest_json(line).encode())
 
     def _thread(self, messages: list[Any], digests: list[str]) -> "_Thread":
-        """Find the conversation that a request goes on with, or begin one."""
+        """Return the conversation that a request belongs to, or a new one."""
         opening = next((at for at, one in enumerate(messages, 1) if _role(one) not in INSTRUCTS), len(messages))
         found = [(thread.common(digests), place) for place, thread in enumerate(self.threads)]
         same, place = max(found, default=(0, 0))
@@ -142,34 +142,34 @@ class _Log:
 
 
 class _Thread:
-    """One conversation, on its way to be a run."""
+    """One conversation, while it becomes the entries of a run."""
 
     def __init__(self, own: str, name: str, oddities: Oddities) -> None:
         self._id, self._name, self._oddities = own, name, oddities
         self._chat = Chat(name, oddities)
         self.lines = hashlib.sha256()
-        """Of the lines that belong to it."""
+        """Digest of the lines that belong to the conversation."""
         self.last: list[str] = []
-        """What the messages of the last request say."""
+        """Digests of the messages of the last request."""
         self._names: dict[str, str] = {}
         self._held: list[Held] = []
         self._reply: Object | None = None
-        """The last reply, if no request held it yet; it is the last that is held."""
+        """The last reply, if no request held it yet; then its message is the last one in `_held`."""
         self._header, self._heading = 0, ""
         self._request, self._number = 0, 0
         self._spoken = False
         """Whether the agent said something."""
         self._asked: When | None = None
-        """When the last request was sent, if it has no response."""
+        """Time of the last request, if it has no response."""
 
     def common(self, digests: list[str]) -> int:
-        """Count the messages from the beginning that a request repeats."""
+        """Return the number of messages at the beginning that a request repeats."""
         pairs = enumerate(zip(self._held, digests, strict=False))
         shorter = min(len(self._held), len(digests))
         return next((at for at, (held, digest) in pairs if digest not in held.digests), shorter)
 
     def request(self, line: Object, place: int, digests: list[str]) -> None:
-        """Add a request: what is new in it, and that it was sent."""
+        """Add a request: its new messages, and the request itself."""
         outer, body = Members(line, self._oddities), _body(line)
         outer.take("type", str)
         when = outer.time("timestamp")
@@ -203,7 +203,7 @@ class _Thread:
         self.last, self._asked, self._reply = digests, when, None
 
     def response(self, line: Object, place: int) -> None:
-        """Add what a model replied."""
+        """Add the reply in a response."""
         members = Members(line, self._oddities)
         members.take("type", str)
         when = members.time("timestamp")
@@ -221,7 +221,7 @@ class _Thread:
         self._held.append(Held(digests={digest_json(self._reply)}, call_id=None, seqs=self._made(first)))
 
     def other(self, line: Any, place: int, *, orphan: bool) -> None:
-        """Add a line that is not a request, or that answers no request."""
+        """Add a line that is not a request, or a response without a request."""
         if orphan:
             self._oddities["orphan-response"] += 1
             self._chat.add(KeyValueContent(key="orphan-response", value=line), place=place)
@@ -229,7 +229,7 @@ class _Thread:
             self._chat.unreadable(line, place)
 
     def finish(self) -> Foreign:
-        """End the conversation."""
+        """End the conversation, and return it."""
         reason: Reason = "limit"
         error: Error | None = Error(type="steps", message=CUT)
         if self._asked is not None:
@@ -246,7 +246,7 @@ class _Thread:
         return Foreign(id=self._id, name=self._name, digest=self.lines.hexdigest(), entries=entries)
 
     def _compared(self, messages: list[Any], digests: list[str]) -> Sent:
-        """Find what of a conversation a request repeats, and what it leaves out."""
+        """Compare a request with its conversation, and note the other forms in which its messages are sent."""
         at, otherwise = 0, {}
         for held, message, digest in zip(self._held, messages, digests, strict=False):
             if digest not in held.digests:
@@ -265,14 +265,14 @@ class _Thread:
         return Sent(same=at, reply=reply, left_out=self._held[at : end if reply else None], otherwise=otherwise)
 
     def _sent_otherwise(self, message: Any) -> bool:
-        """Whether a message where the last reply must stand is that reply: it has its words, and no other calls."""
+        """Return whether a message in the last reply's place is that reply: the same words and no other calls."""
         again, reply = plain(message), self._reply
         assert reply is not None
         alike = again["role"] == "assistant" and same(again["text"], reply["text"])
         return alike and all(call in reply["calls"] for call in again["calls"])
 
     def _lost(self, now: When, *, again: bool, replied: bool) -> None:
-        """Write down that the last request has no response, unless this one holds what that must have been."""
+        """Write a fault if the last request has no response, unless this request holds the reply."""
         asked, self._asked = self._asked, None
         if asked is None:
             return
@@ -284,7 +284,7 @@ class _Thread:
             self._chat.add(fault, (self._request,), inferred=("entry",), when=(now[0] or asked[0], False))
 
     def _head(self, body: Object, place: int, when: When) -> None:
-        """Write down what holds for a request, if that is new."""
+        """Write a request header, if it differs from the last one."""
         messages, tools, odd = body["messages"], *tools_of(body.get("tools"))
         first = messages[0] if messages and _role(messages[0]) in INSTRUCTS else None
         settings = {key: body[key] for key in body if key not in ("messages", "tools", "model")}
@@ -326,12 +326,12 @@ class _Thread:
         return Held(digests={digest}, call_id=call_id, seqs=self._made(first))
 
     def _made(self, first: int) -> tuple[int, ...]:
-        """Return the entries from this one on that a message is made of again."""
+        """Return the seqs of the message entries from a seq on."""
         every = enumerate(self._chat.entries[first - 1 :], first)
         return tuple(seq for seq, entry in every if entry.content.kind in SHOWN)
 
     def _leave_out(self, held: list[Held], place: int, when: When) -> None:
-        """Hide what a request has no longer."""
+        """Hide the messages that a request leaves out."""
         seqs = [seq for one in held for seq in one.seqs]
         if seqs:
             self._oddities["left-out"] += 1

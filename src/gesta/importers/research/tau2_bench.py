@@ -1,8 +1,8 @@
 """tau2-bench: `{timestamp, info, tasks, simulations}`, in which the agent and the person both have tools.
 
-The source has no system message; the policy of the domain, which was in it, is taken for the instructions and marked as
-inferred. Times have no zone and are read as UTC. The price of a message is in `meta.cost_usd`, the provider's choice in
-`meta.raw`; of what the person said, both stay in `extra`. A file may hold no simulation at all.
+The source has no system message; the policy of the domain, which the system message held, is used as the instructions
+and marked as inferred. Times have no zone and are read as UTC. The price of a message is in `meta.cost_usd`, the
+provider's reply in `meta.raw`; for words of the person, both stay in `extra`. A file may hold no simulation at all.
 """
 
 from collections.abc import Iterator, Mapping
@@ -33,11 +33,11 @@ ENDINGS: Mapping[str, Reason] = MappingProxyType(
         "unexpected_error": "failed",
     }
 )
-"""Why a simulation ended, and what that is for its last turn."""
+"""Reasons of the last turn's end, by the reason why the simulation ended."""
 
 
 class File:
-    """What holds for all simulations of a file."""
+    """The members that hold for all simulations of a file."""
 
     def __init__(self, members: dict[str, Any]) -> None:
         info = object_of(members.get("info"))
@@ -98,7 +98,7 @@ def _simulation(piece: Piece, file: File, path: str, oddities: Oddities) -> Fore
 
 
 def ending(said: Any, oddities: Oddities) -> tuple[Reason, Error | None, bool]:
-    """Return the reason of the last turn, and whether it is inferred."""
+    """Return the reason of the last turn, its error, and whether the reason is inferred."""
     if said is None:
         return "answered", None, True
     reason = ENDINGS.get(said) if isinstance(said, str) else None

@@ -2,9 +2,9 @@
 
     import; begin turn, (begin speech, tick, tick, end speech, …), end turn
 
-Every tick is a key-value, with what both sides did in it, without what is null. The ticks hold no words, so nobody asks
-or answers anything; who speaks when is concluded from `contains_speech`, and becomes a span of role `speech`. Those of
-both sides overlap, so the ticks lie in the turn itself. Times have no zone and are read as UTC.
+Every tick is a key-value with what both sides did in it, without null members. The ticks hold no words, so there are no
+questions and answers; who speaks when is concluded from `contains_speech`, and becomes a span of role `speech`. Speech
+spans of both sides overlap, so the ticks lie in the turn itself. Times have no zone and are read as UTC.
 """
 
 from collections.abc import Iterator, Mapping
@@ -22,7 +22,7 @@ AGENT = "agent"
 """Name of the runs; the source does not say who the agent is."""
 LIST, TICK = "ticks", "tick"
 SIDES: Mapping[str, str] = MappingProxyType({"agent_chunk": "assistant", "user_chunk": "user"})
-"""Members of a tick, and the role of who speaks there."""
+"""Members of a tick, with the role of the speaker."""
 SPEECH = "contains_speech"
 TICK_MEMBERS = SIDES.keys() | members_of(
     "tick_id timestamp agent_tool_calls agent_tool_results user_tool_calls user_tool_results user_transcript"
@@ -87,7 +87,7 @@ def _speaks(tick: dict[str, Any], key: str) -> bool:
 
 
 def _sides(tick: dict[str, Any]) -> dict[str, Any]:
-    """Leave out what a tick does not say."""
+    """Return a tick without members that are null, and without roles that its members' names say."""
     told = dict(tick)
     for key, role in SIDES.items():
         chunk = told.get(key)

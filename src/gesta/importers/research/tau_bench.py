@@ -18,7 +18,7 @@ AGENT = "agent"
 """Name of the runs; the source does not say who the agent is."""
 STOP = "###STOP###"
 LAST_TOOLS = ("transfer_to_human_agents",)
-"""Tools that end a trial."""
+"""Tools whose result ends a trial."""
 MEMBERS = KEPT | members_of("""task_id reward info trial traj""")
 
 
@@ -49,7 +49,7 @@ def _trial(piece: Piece, path: str, oddities: Oddities) -> Foreign:
 
 
 def _ending(last: Any) -> tuple[Any, Error | None]:
-    """Return the reason of the last turn, by the last message."""
+    """Return the reason of the last turn, and its error, from the last message."""
     role, content = (last.get("role"), last.get("content")) if isinstance(last, dict) else ("", "")
     stopped = role == "user" and isinstance(content, str) and STOP in content
     if role in ("", "assistant") or stopped or (role == "tool" and last.get("name") in LAST_TOOLS):

@@ -4,10 +4,10 @@
     assistant: None
     tool: {"order_id": "#W1"}
 
-The text has lost the calls: `assistant: None`, or words right before a result, is a message that made one. Left out,
-each result would be one that answers nothing, which a formatter has to show as words of a person. So a call stands in
-for each, named `?`, without arguments, marked as inferred: every history is valid then, and no tool's name is guessed.
-A line that begins with a role begins a message; a source like this cannot say otherwise.
+The text has lost the calls: `assistant: None`, or words right before a result, is a message that made one. Without the
+calls each result would answer nothing, and a formatter would have to show it as words of a person. So each result gets
+a call named `?`, without arguments, marked as inferred: every history is valid, and no tool's name is guessed.
+A line that begins with a role begins a message; the source has no way to say otherwise.
 """
 
 import re
@@ -23,9 +23,9 @@ from gesta.kinds import Error, Reason
 TEXT = "messages_display"
 ROLE = re.compile(r"(?:\A|\n)(system|user|assistant|tool): ")
 NOTHING = "None"
-"""What stands for no words."""
+"""Text of a message without words."""
 DONE = "Transfer successful"
-"""What the tool says that hands the person over, which ends a conversation."""
+"""Result of the tool that hands the person over, which ends a conversation."""
 LOST = Made(name=None, args=None, id=None, lost=True)
 MEMBERS = members_of("""path messages_display""")
 
@@ -54,7 +54,7 @@ def _transcript(document: Document, path: str, words: str, oddities: Oddities) -
 
 
 def _results(roles: list[str], start: int) -> int:
-    """Count the results that come next."""
+    """Return the number of results that come next."""
     end = start
     while end < len(roles) and roles[end] == "tool":
         end += 1
@@ -62,7 +62,7 @@ def _results(roles: list[str], start: int) -> int:
 
 
 def _said(role: str, text: str, results: int) -> Said:
-    """Make a message, with a call for each result that comes next; one that has no words made at least one."""
+    """Return a message, with a call for each result that comes next; a message without words has at least one call."""
     if role == "tool":
         return Said(role=role, result=text)
     if role != "assistant":
@@ -72,7 +72,7 @@ def _said(role: str, text: str, results: int) -> Said:
 
 
 def _ending(role: str, text: str) -> tuple[Reason, Error | None]:
-    """Return the reason of the last turn, by the last message."""
+    """Return the reason of the last turn, and its error, from the last message."""
     if role in ("", "assistant") or (role == "user" and STOP in text) or (role == "tool" and text == DONE):
         return "answered", None
     return "limit", Error(type="steps", message="The source ends here, before an answer, and does not say why.")

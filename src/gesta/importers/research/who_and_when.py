@@ -1,11 +1,11 @@
-"""Who & When: failed runs of several agents, each with the step to blame, as one conversation of one run.
+"""Who & When: failed runs of several agents, each with the step that is to blame; the agents share one conversation.
 
     begin turn, user, (begin agent, thought, decision, completion, edge, end)…, assistant, end; the blame
 
-Each agent speaks in spans of its own. What a code executor prints is no model's words, so it is a result; code stays
+Each agent speaks in spans of its own. The output of a code executor is no model's words, so it is a result; code stays
 text, and no call is made up for it. The source has no ids and no times, and says neither what a speaker had read nor
-how a run ended: causes, reasons and the last answer are inferred. In a group chat everybody reads what was said, so
-what is said is made from what was said before it, and from the speaker's own thoughts since.
+how a run ended: causes, reasons and the last answer are inferred. In a group chat everybody reads everything, so
+the causes of a message are the message before it, or the speaker's own thoughts since then.
 """
 
 import json
@@ -46,66 +46,66 @@ from gesta.kinds import (
 )
 
 GROUP, ORCHESTRATED = "CaptainAgent", "Orchestrator"
-"""Names of the runs: who made them, by their form. Members of the first have names, of the second roles alone."""
+"""Names of the runs: the system that made them, by their form. Messages of the first have names, others have roles."""
 PERSON = ("human", "user")
-"""Roles without a name that are the person's."""
+"""Roles that mean the person if the message has no name."""
 TERMINALS = ("Computer_terminal", "ComputerTerminal")
 """Agents that run code and have no model."""
 EXIT = re.compile(r"(?:exitcode: |The script ran, then exited with Unix exit code: )(\d+)")
 ACT = re.compile(r"(.+?) \((.+)\)", re.DOTALL)
-"""A role that says what is done, as in `Orchestrator (-> WebSurfer)`."""
+"""Matches a role with an action, as in `Orchestrator (-> WebSurfer)`."""
 THOUGHT, HAND = "thought", "-> "
 LEDGER = "Updated Ledger:"
 STOP, FINAL, AFTER = "TERMINATE", "FINAL ANSWER:", "\nSCENARIO.PY "
-"""The word that ends a group's talk; what stands before and after the answer of an orchestrated run."""
+"""The word that ends a group's talk, and the texts before and after the answer of an orchestrated run."""
 LIMITS = re.compile(r"Max (rounds|time) \(.*?\) reached\.")
 EXITED = re.compile(r"SCENARIO\.PY EXITED WITH CODE: \S+")
 CUT = "The source ends here, before an answer, and does not say why."
 GUESSED = ("causes",)
 BLAME = "mistake_"
-"""How the members begin that say who is to blame, for which step, and why."""
+"""Beginning of the members that name the agent and the step to blame, and the reason."""
 
 
 class Word(Struct, frozen=True):
-    """One message, as far as it can be read."""
+    """One message, as far as it could be read."""
 
     place: int
     speaker: str
-    """Empty of the person."""
+    """Name of the speaker; empty for the person."""
     act: str
-    """What the role says is done: `thought`, `-> …`, or another word; mostly nothing."""
+    """The action in the role: `thought`, `-> …`, or another word; mostly empty."""
     text: str
     extra: dict[str, Any] | None
 
     @property
     def runs_code(self) -> bool:
-        """Whether it is what a program printed."""
+        """Whether the message is the output of a program."""
         return self.speaker in TERMINALS
 
     @property
     def closes(self) -> bool:
-        """Whether it only ends the talk."""
+        """Whether the message only ends the talk."""
         return self.text.strip() in ("", STOP)
 
 
 class Talk(Struct):
-    """A conversation of several agents that is being written down."""
+    """A conversation of several agents that is being turned into entries."""
 
     name: str
     entries: list[ForeignEntry] = field(default_factory=list)
     messages: dict[int, int] = field(default_factory=dict)
-    """What stands for each message, by its place."""
+    """Seq of the entry of each message, by the message's place."""
     spans: list[tuple[int, str]] = field(default_factory=list)
-    """Those that are open, with their names."""
+    """Open spans, with their names."""
     said: int | None = None
-    """What was said last, for all to read."""
+    """Seq of the last message, which all agents read."""
     thought: int | None = None
-    """What the speaker thought since."""
+    """Seq of the speaker's last thought since that message."""
     header: Any = None
-    """Instructions that hold now."""
+    """The current instructions."""
 
     def write(self, content: Content, cause: int | None = None, inferred: Collection[str] = ()) -> int:
-        """Write an entry down and give its seq; no source of this kind has times."""
+        """Write an entry, and return its seq; sources of this kind have no times."""
         span = self.spans[-1][0] if self.spans else 0
         if isinstance(content, BeginContent):
             span = len(self.entries) + 1
@@ -116,7 +116,7 @@ class Talk(Struct):
         return len(self.entries)
 
     def begin(self, name: str, role: str, state: Any = None) -> None:
-        """Begin a span in the one that is open."""
+        """Begin a span inside the innermost open span."""
         self.write(BeginContent(name=name, role=role, parent=self.spans[-1][0] if self.spans else None, state=state))
 
     def end(self, end: EndContent | None = None) -> None:
@@ -126,13 +126,13 @@ class Talk(Struct):
         self.spans.pop()
 
     def stand(self, seq: int, place: int) -> int:
-        """Note that an entry stands for a message, and return its seq."""
+        """Note that an entry represents a message, and return its seq."""
         self.entries[seq - 1] = replace(self.entries[seq - 1], message=place)
         self.messages[place] = seq
         return seq
 
     def speak(self, name: str) -> None:
-        """Go into the span of a speaker, of nobody if there is no name."""
+        """Begin the span of a speaker, and end that of another; without a name only end it."""
         name = _span_name(name) if name else ""
         if len(self.spans) > 1 and self.spans[-1][1] != name:
             self.end()
@@ -141,7 +141,7 @@ class Talk(Struct):
             self.begin(name, "agent")
 
     def instruct(self, instructions: Any) -> None:
-        """Note the instructions of who speaks, where they are others than before."""
+        """Write a request header with the instructions of the speaker, if they differ from the last ones."""
         if isinstance(instructions, str) and instructions != self.header:
             self.header = instructions
             self.write(RequestHeaderContent(meta={"instructions": instructions}))
@@ -204,7 +204,7 @@ def _run(document: Document, path: str, where: str, oddities: Oddities) -> Forei
 
 
 def _word(message: Any, place: int, oddities: Oddities) -> Word | None:
-    """Read a message; `None` if nobody said it."""
+    """Return a message; `None` if it has no role."""
     if not isinstance(message, dict) or not isinstance(message.get("role"), str) or not message["role"]:
         return None
     members = Members(message, oddities)
@@ -219,14 +219,14 @@ def _word(message: Any, place: int, oddities: Oddities) -> Word | None:
 
 
 def _team(words: list[Word | None]) -> list[str]:
-    """Name who takes part and is spoken to, in the order in which they come."""
+    """Return the names of the agents that are spoken to or speak, in the order in which they first appear."""
     acts = (word.act.removeprefix(HAND) for word in words if word is not None and word.act.startswith(HAND))
     silent = (word.speaker for word in words if word is not None and word.speaker and not word.act)
     return list(dict.fromkeys([*acts, *silent]))
 
 
 def _take(talk: Talk, word: Word, prompts: dict[str, Any], team: list[str]) -> None:
-    """Write down one message."""
+    """Write one message."""
     talk.speak(word.speaker)
     if word.runs_code:
         talk.said = talk.stand(talk.write(_printed(word), talk.said, GUESSED), word.place)
@@ -252,7 +252,7 @@ def _take(talk: Talk, word: Word, prompts: dict[str, Any], team: list[str]) -> N
 
 
 def _printed(word: Word) -> ToolResultContent:
-    """Make a result of what a program printed; where it has no exit code, nothing was run."""
+    """Return the output of a program as a result; without an exit code no program was run."""
     code = EXIT.match(word.text)
     if code is None:
         return ToolResultContent(tool_result=word.text, status=None, extra=word.extra)
@@ -266,7 +266,7 @@ def _printed(word: Word) -> ToolResultContent:
 
 
 def _decision(word: Word, team: list[str]) -> DecisionContent | None:
-    """Read who speaks next from the ledger that an orchestrator keeps."""
+    """Return the choice of the next speaker in an orchestrator's ledger; `None` if the message holds no ledger."""
     if not word.text.startswith(LEDGER):
         return None
     try:
@@ -281,7 +281,7 @@ def _decision(word: Word, team: list[str]) -> DecisionContent | None:
 
 
 def _close(talk: Talk, words: list[Word | None]) -> None:
-    """End the turn: with the last answer, if there is one, and for the reason that its end shows."""
+    """End the turn with the last answer, if there is one, and with the reason that the last message shows."""
     last = words[-1] if words else None
     answer, by = _answer(talk, words)
     if answer is not None:
@@ -300,7 +300,7 @@ def _close(talk: Talk, words: list[Word | None]) -> None:
 
 
 def _answer(talk: Talk, words: list[Word | None]) -> tuple[str | None, int | None]:
-    """Find what was shown to the person, and the entry that holds it."""
+    """Return the text that the person was shown, and the entry that holds it; `None` twice if there is none."""
     last = words[-1] if words else None
     if last is None or not last.speaker:
         return None, None
@@ -316,7 +316,7 @@ def _answer(talk: Talk, words: list[Word | None]) -> tuple[str | None, int | Non
 
 
 def _blame(talk: Talk, blame: dict[str, Any], words: list[Word | None], oddities: Oddities) -> None:
-    """Note who is to blame, with the entry of that step as the only cause."""
+    """Write which agent and step are to blame, with the entry of that step as the only cause."""
     if not blame:
         return
     step, agent = blame.get(f"{BLAME}step"), blame.get(f"{BLAME}agent")

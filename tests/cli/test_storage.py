@@ -118,6 +118,9 @@ def test_stats_are_a_table_or_lines(filled: Gesta):
 
 
 def test_stats_of_tools_tell_how_often_they_failed(filled: Gesta):
+    alone = lines(filled("stats", "--by", "agent", "--session", "pay", "--json").stdout)
+    assert [each["agent"] for each in alone] == ["desk"]
+    assert "There is nothing to count." in filled("stats", "-s", "nobody").stderr
     heading, *rows = filled("stats", "--by", "tool").stdout.splitlines()
     assert heading.split()[:4] == ["tool", "calls", "errors", "error"]
     assert [row.split()[:3] for row in rows] == [["refund", "1", "0"], ["weather", "1", "0"]]

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import signal
 import socket
 import subprocess
@@ -41,6 +42,8 @@ def choose(messages, _header):
 
 once, again = (gesta.tool(pay, effect=effect) for effect in ("once", "idempotent"))
 agent = gesta.Agent("shop", model=gesta.function(choose), tools=[once])
+plain = gesta.Agent("plain", model=gesta.function(lambda messages, header: f"You said: {messages[-1]['content']}"))
+lent = gesta.Agent("lent")
 careful = gesta.Agent("careful", model=gesta.function(choose), tools=[again])
 '''
 
@@ -54,10 +57,11 @@ def shop(tmp_path: Path) -> Path:
 
 
 @contextmanager
-def serving(shop: Path, record: str = "shop.gesta") -> Iterator[tuple[subprocess.Popen[str], str]]:
+def serving(shop: Path, *words: str, **env: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """Start `gesta serve`, and yield its process and its address."""
-    words = ["serve", "agent.py:agent", "agent.py:careful", "--port", "0", "--record", record, "--json"]
-    process = subprocess.Popen([sys.executable, "-c", MAIN, *words], cwd=shop, stdout=subprocess.PIPE, text=True)
+    words = words or ("serve", "agent.py:agent", "agent.py:careful", "--record", "shop.gesta")
+    command, there = [sys.executable, "-c", MAIN, *words, "--port", "0", "--json"], os.environ | env
+    process = subprocess.Popen(command, cwd=shop, stdout=subprocess.PIPE, text=True, env=there)
     try:
         assert process.stdout is not None
         yield process, json.loads(process.stdout.readline())["address"]
@@ -82,8 +86,9 @@ def send(address: str, agent: str, heard: list[Any]) -> threading.Thread:
 
 
 def test_of_two_servers_on_postgresql_one_goes_on_with_what_the_other_had_begun(shop: Path, postgres: Server) -> None:
-    record, heard = postgres.address(), list[Any]()
-    with serving(shop, record) as (first, address), serving(shop, record) as (_, other):
+    heard = list[Any]()
+    words = ["serve", "agent.py:agent", "agent.py:careful", "--record", postgres.address()]
+    with serving(shop, *words) as (first, address), serving(shop, *words) as (_, other):
         asking = send(address, "careful", heard)
         (shop / "begun").read_text()
         first.send_signal(signal.SIGKILL)
@@ -113,6 +118,33 @@ def test_a_port_that_is_taken_and_a_record_that_is_none_are_said_in_one_line(sho
     assert code == 1
     assert "text.gesta" in said
     assert "Traceback" not in said
+
+
+def test_the_options_of_the_command_hold_and_an_agent_may_ask_one_that_is_served(shop: Path) -> None:
+    token, site = "a-token-of-a-client-1618033988", "https://shop.example"
+    first = ["serve", "agent.py:plain", "--record", "plain.gesta", "--allow-host", "gesta.internal", "--no-work"]
+    second = shlex.split(
+        "serve agent.py:lent --record lent.gesta --model ollama:plain --token web=WEB_TOKEN "
+        f"--origin {site} --body-bytes 300 --followers 1 --turns 3"
+    )
+    with (
+        serving(shop, *first) as (_, plain),
+        serving(shop, *second, WEB_TOKEN=token, OLLAMA_HOST=plain) as (_, lent),
+    ):
+        named = httpx2.get(f"{plain}/agents", headers={"host": "gesta.internal"})
+        assert named.json() == [{"name": "plain", "tools": []}]
+        said = {"message": "Hello."}
+        assert post(lent, "/sessions/a/messages", said).status_code == 401
+        answered = post(lent, "/sessions/a/messages", said, authorization=f"Bearer {token}", origin=site)
+        assert answered.headers["access-control-allow-origin"] == site
+        assert answered.json()["answer"] == "You said: Hello."
+        large = post(lent, "/sessions/a/messages", {"message": "x" * 300}, authorization=f"Bearer {token}")
+        assert large.status_code == 413
+        here = {"authorization": f"Bearer {token}"}
+        with httpx2.stream("GET", f"{lent}/sessions/a/events", headers=here, timeout=10) as stream:
+            lines = stream.iter_lines()
+            next(lines)
+            assert httpx2.get(f"{lent}/sessions/a/events", headers=here).status_code == 429
 
 
 class Browser:

@@ -1,8 +1,8 @@
-"""A file that is read in: unpacked on the way, as lines or as JSON values, one at a time.
+"""A file that is imported: it is unpacked while it is read, as lines or as JSON values, one at a time.
 
-Nothing is known of what is inside, and nothing is trusted. A JSON document is read piece by piece, so that a file of a
-thousand conversations takes the memory of one; a zip archive is read member by member, and no member is written
-to disk. Whatever is wrong with the file is one error, `BadImport`, which says where.
+Nothing is known of what is inside, and nothing is trusted. A JSON document is read piece by piece, so a file with a
+thousand conversations needs the memory of one; a zip archive is read member by member, and no member is written
+to disk. Every fault of the file raises the same error, `BadImport`, which says where the fault is.
 """
 
 import gzip
@@ -31,34 +31,34 @@ __all__ = ["BadImport", "Document", "ImportBounds", "Piece", "Source"]
 GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 ZIP = (b"PK\x03\x04", b"PK\x05\x06")
 METHODS = {zipfile.ZIP_STORED: "stored", zipfile.ZIP_DEFLATED: "deflated"}
-"""How members of a zip archive may be packed. None of these ways needs more memory than the unpacked text."""
+"""How members of a zip archive may be packed. Unpacking in these ways needs no more memory than the unpacked text."""
 OTHER_METHODS = {9: "deflate64", 12: "bzip2", 14: "lzma", 93: "zstd", 95: "xz"}
 AT_ONCE = 16 * 2**20
-"""Bytes of a file, unpacked, that may be in memory as a whole."""
+"""Largest size in bytes, unpacked, of a file that is read into memory as a whole."""
 PACKED = {"path", "data"}
-"""Members of a line that holds a document of its own."""
+"""Members of a line that holds a document with a name."""
 ZSTD_DAMAGED = () if zstandard is None else (zstandard.ZstdError,)
 DAMAGED = (EOFError, zlib.error, gzip.BadGzipFile, zipfile.BadZipFile, *ZSTD_DAMAGED)
-"""What unpackers raise."""
+"""Exceptions that unpackers raise."""
 
 
 class Document(NamedTuple):
-    """One of the JSON documents that a file holds, one after the other."""
+    """One of the JSON documents of a file."""
 
     path: str
-    """Its own name, where the file packs many as lines `{"path", "data"}` or as a zip archive; else empty."""
+    """Name of the document, if the file packs many as lines `{"path", "data"}` or as a zip archive; else empty."""
     place: int
-    """Its place in the file, from 0."""
+    """Place of the document in the file, from 0."""
     value: Any
 
 
 class Source:
-    """A file that is opened as often as it is read."""
+    """A file that is opened again each time it is read."""
 
     def __init__(self, path: str | os.PathLike[str], bounds: ImportBounds = ImportBounds()) -> None:  # noqa: B008
         self.path, self.bounds = os.fspath(path), bounds
         self.name = Path(self.path).name
-        """Its name, without folders."""
+        """Name of the file, without folders."""
         self._size = 0
         self._packed: Counted | None = None
         self._whole: Any = None
@@ -66,19 +66,19 @@ class Source:
 
     @property
     def size(self) -> int:
-        """How many bytes it has, unpacked; of a file that is being unpacked, those that were read so far."""
+        """Size of the file in bytes, unpacked; while it is being unpacked, the number of bytes read so far."""
         return self._size if self._packed is None else self._packed.size
 
     @property
     def stem(self) -> str:
-        """Its name without the endings that say how it is packed and written."""
+        """Name of the file, without the endings for its packing and its form."""
         stem = self.name
         for ending in (".gz", ".zst", ".json", ".jsonl", ".ndjson", ".eval"):
             stem = stem.removesuffix(ending) or stem
         return stem
 
     def lines(self) -> Iterator[bytes]:
-        """Yield its lines, without their ends."""
+        """Yield the lines of the file, without their ends."""
         with self._opened() as file:
             while line := file.readline(self.bounds.value + 2):
                 if len(line := line.rstrip(b"\r\n")) > self.bounds.value:
@@ -86,13 +86,13 @@ class Source:
                 yield line
 
     def pieces(self, streamed: str | None = None) -> Iterator[Piece]:
-        """Yield the elements of its one list, or the members of its one object.
+        """Yield the elements of the file's one list, or the members of its one object.
 
         Args:
-            streamed: name of a member; if it is a list, its elements are given one by one.
+            streamed: name of a member; if it is a list, its elements are yielded one by one.
 
         Raises:
-            BadImport: it is not JSON, or something follows that one value.
+            BadImport: the file is not JSON, or something follows its one value.
         """
         if isinstance(whole := self._at_once(), list | dict):
             yield from _pieces(whole, streamed)
@@ -109,10 +109,10 @@ class Source:
                 raise BadImport(self.path, f"{reader.peek()!r} follows the end of its JSON document")
 
     def documents(self) -> Iterator[Document]:
-        """Yield its documents, one after the other: JSON lines, a single document, or a pack of many.
+        """Yield the documents of the file one by one: JSON lines, a single document, or packed lines of many.
 
         Raises:
-            BadImport: it is not JSON; the documents before that place were given.
+            BadImport: the file is not JSON; the documents before the fault were yielded.
         """
         with self._opened() as file:
             reader = Reader(self.path, file, self.bounds)
@@ -131,13 +131,13 @@ class Source:
         return tuple(dict.fromkeys(names))
 
     def members(self, names: Iterable[str], *, together: bool = False) -> Iterator[Document]:
-        """Yield members of a zip archive, each a JSON document; of two with one name it is the last.
+        """Yield members of a zip archive, each as a JSON document; if two have one name, the last of them.
 
         Args:
-            together: whether they will be held at once, so that all have no more room than one.
+            together: whether the caller keeps all of them in memory, so that the bound for one value holds for the sum.
 
         Raises:
-            BadImport: one is not JSON or cannot be unpacked; those before it were given.
+            BadImport: a member is not JSON or cannot be unpacked; those before it were yielded.
         """
         size = 0
         with self._archive() as archive:
@@ -149,7 +149,7 @@ class Source:
                 yield Document(name, place, self._member(archive, name))
 
     def look(self, marks: Collection[tuple[str, ...]]) -> Look:
-        """Look at its beginning, until all members of one of `marks` were met."""
+        """Return a description of the beginning of the file, up to the first complete set of members in `marks`."""
         if names := self.names():
             return Look("zip", names, f"a zip archive with {listed(names)}")
         with self._opened() as file:
@@ -162,9 +162,9 @@ class Source:
                 return Look("other", (), f"what begins like JSON, but {error.found}")
 
     def _at_once(self) -> Any:
-        """Return the value of a small file, whole; `None` if it is larger, or has to be read with more care.
+        """Return the value of a small file; `None` if the file is larger, or only the slower reader can read it.
 
-        It is kept for who reads the file twice: first what holds for all of it, then its elements.
+        The value is kept for callers that read the file twice: first what holds for all of it, then its elements.
         """
         most = min(AT_ONCE, self.bounds.value)
         if not self._tried:
@@ -241,7 +241,7 @@ class Source:
 
 
 def _pieces(whole: Any, streamed: str | None) -> Iterator[Piece]:
-    """Yield the elements of a list, or the members of an object; see `Source.pieces`."""
+    """Yield the elements of a list, or the members of an object, as `Source.pieces` does."""
     for key, value in [("", whole)] if isinstance(whole, list) else whole.items():
         if isinstance(value, list) and key == (streamed if whole is not value else key):
             yield from (Piece(key, place, each) for place, each in enumerate(value))

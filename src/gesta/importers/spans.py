@@ -1,6 +1,6 @@
-"""Entries of one run in spans that lie in each other, as sources of nested events give them.
+"""Entries of one run in nested spans, for sources of nested events.
 
-A span is named by the seq of its begin, so two may be open side by side, and each entry says in which one it lies.
+A span is named by the seq of its begin, so two spans may be open side by side, and each entry names its span.
 """
 
 from collections.abc import Collection, Iterable
@@ -14,11 +14,11 @@ from gesta.kinds import BeginContent, Content, EndContent, Error, KeyValueConten
 
 UNENDED = Error(type="unfinished", message="The source has no end of this span.")
 UNREADABLE = "unreadable-message"
-"""Key of what is no message, observation or event, kept whole."""
+"""Key of a key-value that holds a value which is no message, observation or event."""
 
 
 class When(NamedTuple):
-    """A time, and whether the source says it, with its zone, of just this."""
+    """A time, and whether the source has it, with its zone, for this very entry."""
 
     at: datetime | None = None
     sure: bool = False
@@ -28,7 +28,7 @@ NEVER = When()
 
 
 class Spans:
-    """A run that is being written down."""
+    """The entries of a run that is being written."""
 
     def __init__(self) -> None:
         self.entries: list[ForeignEntry] = []
@@ -42,11 +42,11 @@ class Spans:
         inferred: Collection[str] = (),
         notes: dict[str, Any] | None = None,
     ) -> int:
-        """Write an entry down and give its seq.
+        """Write an entry, and return its seq.
 
         Args:
-            span: seq of the begin that it lies in; of a begin, the one above it, 0 at the root.
-            notes: its annotations beside `inferred`.
+            span: seq of the begin of its span; for a begin, that of the span around it, 0 if there is none.
+            notes: annotations of the entry beside `inferred`.
         """
         seq = len(self.entries) + 1
         if isinstance(content, BeginContent):
@@ -71,5 +71,5 @@ class Spans:
         self.write(EndContent(), span)
 
     def change(self, seq: int, content: Content) -> None:
-        """Write something else in the place of an entry."""
+        """Replace the content of an entry."""
         self.entries[seq - 1] = replace(self.entries[seq - 1], content=content)

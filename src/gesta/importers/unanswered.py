@@ -1,10 +1,10 @@
-"""Calls of a recorded conversation that have no result yet, found by their ids however many they are."""
+"""Calls of a recorded conversation without a result so far; finding one by its id is fast for any number of calls."""
 
 from collections import OrderedDict, defaultdict, deque
 
 
 class Waiting:
-    """Calls that wait for a result, by seq, each with the id that the source gave it. Each step costs the same."""
+    """Calls without a result, by seq, each with the id of the source. A step costs the same for any number of them."""
 
     def __init__(self) -> None:
         self._now = OrderedDict[int, str | None]()
@@ -12,13 +12,13 @@ class Waiting:
         self._late = defaultdict[str, deque[int]](deque)
 
     def add(self, seq: int, call_id: str | None) -> None:
-        """Wait for the result of a call."""
+        """Add a call."""
         self._now[seq] = call_id
         if call_id is not None:
             self._by_id[call_id].append(seq)
 
     def answer(self, call_id: str | None) -> tuple[int | None, bool]:
-        """Find the call that a result answers, and return whether that is late. Without an id it is the first."""
+        """Return the call that a result answers, and whether it is late. Without an id the first open call is meant."""
         if call_id is None:
             if not self._now:
                 return None, False
@@ -34,7 +34,7 @@ class Waiting:
         return None, False
 
     def give_up(self) -> int:
-        """Wait no longer; say how many were not answered."""
+        """Return the number of open calls, and treat their results as late from now on."""
         count = len(self._now)
         if not count:
             return 0

@@ -1,4 +1,4 @@
-"""What is unpacked is counted as it is read, for a few bytes may hold more than any disk; and how JSON is read."""
+"""Counts bytes while they are unpacked, because a small file may unpack to more than any disk holds; and reads JSON."""
 
 import io
 import json
@@ -11,15 +11,15 @@ AT_ONCE = 64 * 1024
 
 
 class Counted(io.RawIOBase):
-    """What an unpacker gives; raises `failure` once that is more than so many bytes."""
+    """A file that counts the bytes of an unpacker, and raises `failure` after more than `most` of them."""
 
     def __init__(self, file: IO[bytes], most: int, failure: Exception) -> None:
         self._file, self._most, self._failure = file, most, failure
         self.size = 0
-        """Bytes that it gave so far."""
+        """Number of bytes that were read so far."""
 
     def buffered(self) -> IO[bytes]:
-        """Return it as a file that is read in pieces of some size."""
+        """Return this file as a buffered reader."""
         return io.BufferedReader(self, AT_ONCE)
 
     def readable(self) -> bool:
@@ -27,7 +27,7 @@ class Counted(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """Read on; see `io.RawIOBase`."""
+        """Read bytes into a buffer, as `io.RawIOBase` describes."""
         data = self._file.read(len(buffer))
         buffer[: len(data)] = data
         self.size += len(data)
@@ -37,7 +37,7 @@ class Counted(io.RawIOBase):
 
 
 def _integer(text: str) -> int | str:
-    """Read an integer; one of thousands of digits, which Python refuses, stays text."""
+    """Return an integer; a number of thousands of digits, which Python refuses to read, stays text."""
     try:
         return int(text)
     except ValueError:
@@ -45,10 +45,10 @@ def _integer(text: str) -> int | str:
 
 
 def loads(text: str) -> Any:
-    """Read a text of JSON, by the quicker decoder where that reads it, for then both read alike.
+    """Return the value of a JSON text, read by the faster decoder if it can read the text: both return the same then.
 
     Raises:
-        ValueError, RecursionError: it is no JSON, or is nested too deeply.
+        ValueError, RecursionError: the text is not JSON, or is nested too deeply.
     """
     try:
         return fast.decode(text)
@@ -57,6 +57,6 @@ def loads(text: str) -> Any:
 
 
 NOT_EXACT = (MsgspecError, RecursionError, ValueError)
-"""What a decoder raises that reads less than `DECODER`, four times as fast, and reads that alike."""
+"""Exceptions of the faster decoder for texts that it cannot read and `DECODER` may read; it is four times as fast."""
 DECODER = json.JSONDecoder(parse_int=_integer, strict=False)
-"""Reads what Python reads: also NaN, and line ends inside strings."""
+"""Reads all that Python reads: also NaN, and line ends inside strings."""

@@ -1,8 +1,8 @@
-"""Contracts for your own stores, models, formatters, importers and approvers, and what a crash does to an agent.
+"""Contracts for your own stores, models, formatters, importers and approvers, and a test that kills an agent's process.
 
-A contract is a class of tests: subclass it, say how the thing is made, and run it with pytest; each test is a sentence
-about every one of its kind. `python -m gesta.testing FILE.py:agent "message"` kills an agent. Every name is imported
-on use.
+A contract is a class of tests: subclass it, define how the tested object is made, and run the class with pytest; the
+name of each test is a sentence that must hold. `python -m gesta.testing FILE.py:agent "message"` runs the crash test.
+Every name is imported on its first use.
 """
 
 from importlib import import_module
@@ -33,7 +33,7 @@ WHERE = {
     "make_row": "rows",
     "refused": "rows",
 }
-"""Where each public name lives."""
+"""Module of each public name."""
 
 __all__ = [
     "ApproverContract",

@@ -1,4 +1,4 @@
-"""What every Approver must do, each sentence a test: `ApproverContract`. Subclass it, and say who signs."""
+"""The contract of approvers, `ApproverContract`: the name of each test is a sentence that must hold."""
 # ruff: noqa: D102 - the name of a test is its sentence
 
 from datetime import UTC, datetime
@@ -29,14 +29,14 @@ TOKENS = ("", "0", "0" * 64, "ü", "\ud800", "\x00", "x" * 100_000)
 
 
 class ApproverContract:
-    """What every Approver must do. Subclass it, and define how it is made, and how a person signs."""
+    """What every Approver must do. Subclass it, and define how an Approver is made, and how a person signs."""
 
     def make_approver(self) -> Approver:
-        """Make an Approver that knows `ada`."""
+        """Return an Approver that knows `ada`."""
         raise NotImplementedError
 
     def sign(self, approval: ApprovalContent, asked: Asked) -> ApprovalContent:
-        """Return the approval as `ada` would send it."""
+        """Return the approval with the token with which `ada` would send it."""
         raise NotImplementedError
 
     def test_what_was_signed_counts(self) -> None:
@@ -67,7 +67,7 @@ class ApproverContract:
             assert self.refusal(replace(ANSWER, token=token), ASKED) is not None, f"the token {token!r:.40} counts"
 
     def refusal(self, approval: ApprovalContent, asked: Asked) -> str | None:
-        """Return why an Approver refuses an approval; `None` if it does not."""
+        """Return the reason why an Approver refuses an approval; `None` if it accepts the approval."""
         try:
             return self.make_approver().refuses(approval, asked)
         except Exception as error:

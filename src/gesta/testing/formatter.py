@@ -1,4 +1,4 @@
-"""What every formatter must do, each sentence a test: `FormatterContract`. Subclass it, and say how it is made."""
+"""The contract of formatters, `FormatterContract`: the name of each test is a sentence that must hold."""
 # ruff: noqa: D102 - the name of a test is its sentence
 
 import typing
@@ -42,11 +42,11 @@ WORDS = (
     '{"request": "look", "where": {"request": [}',
     "[" * 3000,
 )
-"""What a model may write."""
+"""Texts that a model may write."""
 
 
 def history(*contents: Content | tuple[Content, int]) -> list[Entry]:
-    """Return entries made of contents. The second member of a pair is the seq of its cause."""
+    """Return entries made from contents. The second member of a pair is the seq of its cause."""
     entries = []
     for seq, each in enumerate(contents, 1):
         content, cause = each if isinstance(each, tuple) else (each, 0)
@@ -56,7 +56,7 @@ def history(*contents: Content | tuple[Content, int]) -> list[Entry]:
 
 
 def call(name: str = "look", id: str | None = None, args: Any = None) -> ToolCallContent:
-    """Make a call."""
+    """Return the content of a tool call."""
     return ToolCallContent(tool_name=name, tool_args={"where": "here"} if args is None else args, tool_call_id=id)
 
 
@@ -74,7 +74,7 @@ TURN = history(
     (AssistantContent(value="It is here."), 10),
     UserContent(value="Thanks."),
 )
-"""Calls with one id, results in another order, one call without a result, words in between."""
+"""A turn with two calls of one id, results in another order, a call without a result, and messages in between."""
 LOST = history(
     OPENED,
     ToolResultContent(tool_result="of nobody", tool_call_id="x"),
@@ -85,7 +85,7 @@ LOST = history(
     AssistantContent(value="Said by nobody's completion."),
     SystemContent(value="From the program.", source=["desk"]),
 )
-"""Results of nothing, twice and late; an import may hold them."""
+"""Results without a call, repeated and late results; an import may hold such entries."""
 FOREIGN = {str: ODD, int: 7, bool: True, float: float("nan"), dict: {"a": ODD}, list: [ODD], datetime: AT}
 
 
@@ -114,7 +114,7 @@ class FormatterContract:
     """What every formatter must do. Subclass it and say how the formatter is made."""
 
     def make_formatter(self) -> Formatter[Any]:
-        """Make a formatter."""
+        """Return a new formatter."""
         raise NotImplementedError
 
     def test_its_name_has_a_version(self) -> None:
@@ -194,7 +194,7 @@ class FormatterContract:
                 assert isinstance(made.name, str) and isinstance(made.args, str), "a call is to keep what was written"
 
     def format(self, entries: Sequence[Entry], formatter: Formatter[Any] | None = None) -> list[Message]:
-        """Format entries as one segment, with a state of its own."""
+        """Return the messages of entries that are formatted as one segment, with a new state."""
         made = formatter or self.make_formatter()
         try:
             return made.format(entries, made.start())
@@ -203,7 +203,7 @@ class FormatterContract:
             raise AssertionError(f"expected messages, found {error!r}, of entries up to {last!r:.200}") from error
 
     def one_by_one(self, entries: Sequence[Entry]) -> list[Message]:
-        """Format each entry as a segment of its own."""
+        """Return the messages of entries that are formatted one by one."""
         formatter = self.make_formatter()
         state, found = formatter.start(), []
         for entry in entries:
@@ -211,7 +211,7 @@ class FormatterContract:
         return found
 
     def read(self, words: str, size: int) -> tuple[Reply, list[Delta]]:
-        """Read the words of a reply in pieces; returns it, and what listeners heard."""
+        """Read the words of a reply in pieces, and return the reply and the deltas that listeners heard."""
         reader = self.make_formatter().reader()
         if reader is None:
             return Reply(text=words), []

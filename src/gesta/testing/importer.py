@@ -1,4 +1,4 @@
-"""What every importer must do, each sentence a test: `ImporterContract`. Subclass it, and give it samples."""
+"""The contract of importers, `ImporterContract`: the name of each test is a sentence that must hold."""
 # ruff: noqa: D102 - the name of a test is its sentence
 
 import json
@@ -37,26 +37,26 @@ VALUES: tuple[Any, ...] = (
     {"id": 7},
     [None],
 )
-"""What a member may be that should be something else."""
+"""Values that replace members in the changed files."""
 CHANGED = 40
-"""Changed files of each sample, at most."""
+"""Largest number of changed files for each sample."""
 
 
 class ImporterContract:
-    """What every importer must do. Subclass it, and define formats and samples.
+    """What every importer must do. Subclass it, and define the formats and the samples.
 
-    A sample is a whole file, best a small one with all that the format knows.
+    A sample is a whole file, best a small one with everything that the format has.
     """
 
     changed = CHANGED
-    """How many changed copies of each sample are read."""
+    """Number of changed copies of each sample that are read."""
 
     def formats(self) -> Sequence[Format]:
-        """Return what the entry point names."""
+        """Return the formats that the entry point names."""
         raise NotImplementedError
 
     def samples(self) -> Mapping[str, bytes]:
-        """Return whole files by their names; each holds a conversation at least."""
+        """Return whole files by their names; each holds at least one conversation."""
         raise NotImplementedError
 
     def test_a_file_is_known_by_its_content(self) -> None:
@@ -127,7 +127,7 @@ class ImporterContract:
             self.harmless(name, changed_bytes(Path(source.path).read_bytes(), self.changed))
 
     def sources(self) -> Iterator[tuple[str, Source]]:
-        """Write each sample to a file."""
+        """Write each sample to a file, and yield its name and the file."""
         with tempfile.TemporaryDirectory() as folder:
             for name, data in self.samples().items():
                 path = Path(folder, name)
@@ -135,13 +135,13 @@ class ImporterContract:
                 yield name, Source(path)
 
     def format_of(self, source: Source) -> Format | None:
-        """Find which of the formats a file is of, by its content."""
+        """Return the format of a file, found by its content; `None` if no format of these fits."""
         look = source.look([one.keys for one in self.formats()])
         fits = (one for one in self.formats() if look.form == one.form and set(one.keys).issubset(look.keys))
         return next(fits, None)
 
     def read(self, source: Source) -> list[Foreign]:
-        """Read the conversations of a file."""
+        """Return the conversations of a file."""
         read = (self.format_of(source) or self.formats()[0]).read
         assert read is not None, "the format has no `read`"
         return list(read(source, Counter()))
@@ -152,7 +152,7 @@ class ImporterContract:
         return done.runs
 
     def on_record(self, work: Callable[[Record], Any]) -> None:
-        """Call a function with a record in memory."""
+        """Call a function with a new record in memory."""
 
         async def main() -> None:
             async with open_record() as record:
@@ -161,7 +161,7 @@ class ImporterContract:
         anyio.run(main)
 
     def harmless(self, name: str, files: Iterator[bytes]) -> None:
-        """Check that reading a malformed file yields conversations or raises `BadImport`, and does nothing else."""
+        """Check that reading malformed files yields conversations or raises `BadImport`, and nothing else."""
         with tempfile.TemporaryDirectory() as folder:
             for data in files:
                 path = Path(folder, name)
@@ -176,7 +176,7 @@ class ImporterContract:
 
 
 def nested(foreign: Foreign) -> None:
-    """Check that the entries of a conversation are nested as in a run."""
+    """Check that the spans of a conversation are nested, and its causes come before their effects."""
     spans: list[int] = []
     for seq, entry in enumerate(foreign.entries, 1):
         assert all(0 < cause < seq for cause in entry.causes), f"entry {seq} is caused by one that is not before it"
@@ -191,7 +191,7 @@ def nested(foreign: Foreign) -> None:
 
 
 def changed_values(data: bytes, most: int) -> Iterator[bytes]:
-    """Yield a JSON document with each of its values, or some of many, replaced by another value."""
+    """Yield a JSON document or JSON lines with one value replaced, for each value or for some of many."""
     lot = random.Random(0)  # noqa: S311 - the same files each time
     try:
         lines = [json.loads(data)]
@@ -208,7 +208,7 @@ def changed_values(data: bytes, most: int) -> Iterator[bytes]:
 
 
 def paths(value: Any) -> Iterator[tuple[Any, ...]]:
-    """Yield the path of each value in a JSON value, itself first."""
+    """Yield the path of each value in a JSON value, first that of the value itself."""
     yield ()
     if isinstance(value, dict | list):
         for key, each in value.items() if isinstance(value, dict) else enumerate(value):
@@ -216,7 +216,7 @@ def paths(value: Any) -> Iterator[tuple[Any, ...]]:
 
 
 def put(whole: Any, path: Sequence[Any], value: Any) -> Any:
-    """Return a JSON value with another value at one place."""
+    """Return a JSON value with the value at one path replaced."""
     if not path:
         return value
     first, *rest = path
@@ -226,7 +226,7 @@ def put(whole: Any, path: Sequence[Any], value: Any) -> Any:
 
 
 def changed_bytes(data: bytes, most: int) -> Iterator[bytes]:
-    """Yield a file cut short at many places, and with single bytes changed."""
+    """Yield a file cut off at many places, and with single bytes changed."""
     lot = random.Random(1)  # noqa: S311 - the same files each time
     for _ in range(most // 2):
         at = lot.randrange(len(data) + 1)

@@ -1,4 +1,4 @@
-"""The sentences about leases: the first part of `gesta.testing.StoreContract`."""
+"""The tests about leases: the first part of `gesta.testing.StoreContract`."""
 # ruff: noqa: D102 - the name of a test is its sentence
 
 import os
@@ -20,14 +20,14 @@ from gesta.testing.rows import (
 
 @collected
 class LeaseSentences:
-    """The sentences about leases: the first part of `gesta.testing.StoreContract`."""
+    """The tests about leases: the first part of `gesta.testing.StoreContract`."""
 
     async def open_store(self) -> Store:
         """Open a store that nobody has used before."""
         raise NotImplementedError
 
     async def open_again(self, store: Store) -> Store:
-        """Open the same place once more, as another owner. Do not override it for a private store."""
+        """Open the same place once more, as another owner. Do not override this for a private store."""
         raise unittest.SkipTest("a private store has one owner only")
 
     async def end_owner(self, store: Store) -> None:

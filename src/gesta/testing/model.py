@@ -1,4 +1,4 @@
-"""What every model must do, each sentence a test: `ModelContract`. Subclass it, and say how the model is made."""
+"""The contract of models, `ModelContract`: the name of each test is a sentence that must hold."""
 # ruff: noqa: D102 - the name of a test is its sentence
 
 import json
@@ -41,7 +41,7 @@ MESSAGES = (
     Message(role="user", text=ODD, name="look", observes=True),
     Message(role="assistant", text=""),
 )
-"""A message of each kind, as odd as formatters make them."""
+"""Messages of each role, with the oddest values that formatters return."""
 JUNK: tuple[bytes, ...] = (
     b"",
     b"\n",
@@ -55,17 +55,17 @@ JUNK: tuple[bytes, ...] = (
 )
 JUNK += (b'{"choices": 7}', b'{"error": {"message": "no"}}', b"event: error\ndata: {}\n\n", b"data: " + b"[" * 5000)
 CUTS = 60
-"""Places at which a reply is cut, at most."""
+"""Largest number of places at which a reply is cut."""
 
 
 class ModelContract:
     """What every model must do. Subclass it and say how the model is made.
 
-    A model that needs a key or a network is judged by replies that were recorded: give them in `replies`.
+    A model that needs a key or a network is tested with recorded replies: return them in `replies`.
     """
 
     def make_model(self) -> Model:
-        """Make a model."""
+        """Return a new model."""
         raise NotImplementedError
 
     def replies(self) -> Sequence[Sequence[Piece]]:
@@ -73,7 +73,7 @@ class ModelContract:
         return [self.asked(0), self.asked(1)]
 
     def asked(self, answered: int) -> list[Piece]:
-        """Return the reply of a model that needs no network, after a number of answers."""
+        """Return the reply of a model without a network to a request after a number of answers."""
         model = self.make_model()
         blocks = [model.encode(Message(role="user", text="Hello."))]
         request = Request(header=HEADER, envelope=model.envelope(HEADER), blocks=blocks, answered=answered)
@@ -174,13 +174,13 @@ class ModelContract:
         assert together == alone, "two parsers of one model share something"
 
     def body_of(self, messages: Sequence[Message]) -> bytes:
-        """Return the body of a request of these messages."""
+        """Return the body of a request with these messages."""
         model = self.make_model()
         blocks = [model.encode(message) for message in messages]
         return Request(header=HEADER, envelope=model.envelope(HEADER), blocks=blocks).body()
 
     def read(self, pieces: Sequence[Piece]) -> tuple[Reply, list[Delta]]:
-        """Read a reply; returns it, and what listeners heard."""
+        """Read a reply in pieces, and return the reply and the deltas that listeners heard."""
         parser = self.make_model().parser()
         deltas: list[Delta] = []
         for piece in pieces:
@@ -188,7 +188,7 @@ class ModelContract:
         return parser.close(), deltas
 
     def harmless(self, pieces: Sequence[Piece]) -> None:
-        """Check that reading bytes that may be no reply raises nothing but `ModelFault`."""
+        """Check that reading these pieces returns a reply or raises `ModelFault`, and nothing else."""
         try:
             self.read(pieces)
         except ModelFault:
@@ -198,7 +198,7 @@ class ModelContract:
 
 
 def strict(body: bytes, what: str) -> None:
-    """Check that bytes are JSON as every server reads it."""
+    """Check that bytes are strict JSON, which every server can read."""
     try:
         json.loads(body.decode(), parse_constant=_refuse, parse_int=str)
     except ValueError as error:
@@ -210,7 +210,7 @@ def _refuse(word: str) -> None:
 
 
 def cuts(pieces: Sequence[Piece]) -> Iterator[list[Piece]]:
-    """Yield a reply in bytes whole, in single bytes, and in two pieces. A reply that is not in bytes is not cut."""
+    """Yield a reply in bytes whole, in single bytes, and in two pieces. A reply that is not in bytes stays whole."""
     if not all(isinstance(piece, bytes) for piece in pieces):
         yield list(pieces)
         return

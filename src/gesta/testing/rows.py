@@ -1,4 +1,4 @@
-"""Helpers of the store contract: rows, batches, expected errors, and following a store."""
+"""Helpers of the store contract: rows, batches, expected errors, and reading the tail of a store."""
 
 import os
 from collections.abc import Callable, Coroutine
@@ -17,13 +17,13 @@ Contract = TypeVar("Contract")
 
 
 def make_row(run: str, seq: int, kind: str = "key-value", content: str | None = None, span: int = 1) -> Row:
-    """Make a row as an entry would be stored; its digest is random, for a store does not check it."""
+    """Return a row like that of a stored entry; its digest is random, because a store does not check digests."""
     stored = content or f'{{"kind":"{kind}","key":"n","value":{seq}}}'
     return Row(run, seq, kind, AT, span, "[]", 1, stored, None, os.urandom(16), os.urandom(32))
 
 
 def make_opening(run: str, session: str, name: str, parent_run: str | None = None) -> Row:
-    """Make the row that opens a run."""
+    """Return the row that opens a run."""
     opened = {"session": session, "name": name, "record": "0" * 32, "parent_run": parent_run}
     content = {"kind": "begin", "name": name, "opened": {key: value for key, value in opened.items() if value}}
     return make_row(run, 1, "begin", msgspec.json.encode(content).decode())
@@ -35,7 +35,7 @@ def make_batch(lease: Lease, head: int, count: int = 1) -> Batch:
 
 
 def collected(contract: type[Contract]) -> type[Contract]:
-    """Turn every sentence of a contract into a pytest test: synchronous, and without parameters."""
+    """Turn every async test of a contract into a pytest test that is synchronous and has no parameters."""
     for name, sentence in list(vars(contract).items()):
         if name.startswith("test_"):
             setattr(contract, name, on_a_loop(name, sentence))
@@ -43,7 +43,7 @@ def collected(contract: type[Contract]) -> type[Contract]:
 
 
 def on_a_loop(name: str, sentence: Callable[..., Coroutine[Any, Any, None]]) -> Callable[[Any], None]:
-    """Run a sentence on an event loop of its own, with a fresh store, or one that is opened by two owners."""
+    """Return a test that runs an async test on its own event loop, with a new store, or with two owners of one."""
     twice = "other" in sentence.__code__.co_varnames[: sentence.__code__.co_argcount]
 
     async def main(self: Any) -> None:
@@ -74,7 +74,7 @@ async def refused(work: Coroutine[Any, Any, Any], *errors: type[Exception]) -> E
 
 
 async def follow(store: Store, count: int, first: int = 0) -> list[Row]:
-    """Follow a store until a number of rows have come."""
+    """Read the tail of a store until there are as many rows as `count`, and return the rows."""
     rows: list[Row] = []
     tail = store.tail(first)
     async for page in tail:
@@ -93,13 +93,13 @@ async def append_many(store: Store, run: str, count: int) -> None:
 
 
 async def later(work: Callable[[], Coroutine[Any, Any, Any]]) -> None:
-    """Call a function after a while."""
+    """Call a function after 0.05 seconds."""
     await anyio.sleep(0.05)
     await work()
 
 
 async def telling(work: Coroutine[Any, Any, Any], outcomes: list[Any]) -> None:
-    """Await a call, and keep its result, or the LeaseLost that it raised."""
+    """Await a call, and append its result to `outcomes`, or the LeaseLost that it raised."""
     try:
         outcomes.append(await work)
     except LeaseLost as error:

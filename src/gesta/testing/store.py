@@ -1,7 +1,7 @@
-"""What every store must do, each sentence a test: `StoreContract`.
+"""The contract of stores, `StoreContract`: the name of each test is a sentence that must hold.
 
-Subclass it, say how a store is opened, and run it with pytest: each test runs on an event loop of its own, and needs no
-plugin.
+Subclass it, define how a store is opened, and run the class with pytest: each test runs on an event loop of its own,
+and needs no plugin.
 """
 # ruff: noqa: D102 - the name of a test is its sentence
 

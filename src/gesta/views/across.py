@@ -1,7 +1,7 @@
-"""An explanation goes down through every run that had a part in it.
+"""Explains an entry through every run that had a part in it.
 
-What an entry was made from may lie in other runs: the work of a child, or the plan that a child's task came from. Those
-are read as causes lead to them, and no others.
+The sources of an entry may lie in other runs: in the work of a child, or in the plan that a child's task came from.
+Only the runs to which causes lead are read.
 """
 
 from gesta.entry import Entry, fold
@@ -12,10 +12,10 @@ from gesta.views.lineage import Explanation, Lineage, Node, State, explanation, 
 
 
 async def explain(record: Record, entry: Entry | str | Key) -> Explanation:
-    """Explain an entry, down through other runs.
+    """Return the explanation of an entry, with its sources in other runs.
 
     Args:
-        entry: itself, its id, or its run and seq.
+        entry: the entry itself, its id, or its run and seq.
 
     Raises:
         NoRun: there is no such run.
@@ -27,7 +27,7 @@ async def explain(record: Record, entry: Entry | str | Key) -> Explanation:
 
 
 async def explain_run(record: Record, run: str, seq: int | None = None) -> Explanation:
-    """Explain an entry of a run: by default its last answer, else what was last said or done. Raises GestaError."""
+    """Return the explanation of one entry of a run: by default of its last answer, else of its last node or entry."""
     state = fold(Lineage(), await record.read(run))
     if seq is None:
         told = sorted(state.origins[run].nodes)
@@ -43,7 +43,7 @@ async def explain_run(record: Record, run: str, seq: int | None = None) -> Expla
 
 
 async def all_nodes(record: Record, run: str | None = None) -> tuple[tuple[Node, ...], State]:
-    """Return the nodes of a run, or of all runs, with their sources in other runs, and the state."""
+    """Return the nodes of a run, or of all runs, with their sources in other runs, and the folded state."""
     state = State()
     for each in [run] if run is not None else [row.run for row in await record.store.runs()]:
         fold(Lineage(), await record.read(each), state)
@@ -54,7 +54,7 @@ async def all_nodes(record: Record, run: str | None = None) -> tuple[tuple[Node,
 
 
 async def _read_more(record: Record, state: State, elsewhere: tuple[Key, ...]) -> bool:
-    """Fold more runs, if they are on record."""
+    """Fold the entries of more runs, and return whether any were on record."""
     known = len(state.entries)
     for run in sorted({run for run, _ in elsewhere}):
         fold(Lineage(), await record.read(run), state)
@@ -62,7 +62,7 @@ async def _read_more(record: Record, state: State, elsewhere: tuple[Key, ...]) -
 
 
 def _key(entry: Entry | str | Key) -> Key:
-    """Return the run and the seq of the entry that is meant."""
+    """Return the run and the seq of an entry."""
     if isinstance(entry, Entry):
         return entry.run, entry.seq
     if isinstance(entry, str):

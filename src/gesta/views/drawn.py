@@ -1,7 +1,7 @@
-"""What an answer drew on: the values, names and passages of its sources that stand in its words.
+"""Finds what an answer drew on: the values, names and passages of its sources that are repeated in its words.
 
-Causes say what a model was shown: the whole conversation. This says which of it shows in the answer. It compares words,
-and knows nothing of their meaning: what an answer says in words of its own is not found. A value that stands in several
+Causes show what a model was sent: the whole conversation. This module finds which part of it the answer repeats. It
+compares words without their meaning, so what an answer says in its own words is not found. A value that is in several
 sources is found in the first of them, and in those of the answer's own turn.
 """
 
@@ -15,54 +15,54 @@ from msgspec import Struct
 from gesta.views.lineage import Explanation, Node
 
 SOURCES = frozenset({"Question", "Observation", "Retrieval", "Instructions", "Resolution", "Artifact", "Summary"})
-"""Nodes that bring something in; the others were made of these."""
+"""Types of nodes that bring in new content; all other nodes were made from these."""
 LONGEST = 200_000
-"""Characters of one text that are compared."""
+"""Largest number of characters of a text that are compared."""
 WORDS, LETTERS = 3, 4
-"""A passage has as many words, one of which has as many letters."""
+"""Smallest number of words in a passage, and the smallest number of letters in one of these words."""
 ALONE = 5
-"""A word of as many letters counts by itself, if no other source has it."""
+"""Smallest number of letters of a word that counts by itself, if no other source has it."""
 WORD = re.compile(r"\d+(?:[.,:/-]\d+)*|\w+(?:[@.'\u2019_-]\w+)*")
 QUOTES = ("'", '"')
-"""A word with a capital after one of these is a name, also where a text begins."""
+"""Quotes: a word with a capital after one of them is a name, even at the beginning of a text."""
 COMMON = """
     about after again also because been before being below between both cannot could does doing done down during each
     either from further have having here itself just more most much only order other over please same shall should some
     such than thank thanks that their them then there these they this those through under until very what when where
     which while will with would your yours
 """
-"""English words that say nothing of a source."""
+"""English words that are too common to show a source."""
 COMMON_WORDS = frozenset(COMMON.split())
 
 
 class Drawn(Struct, frozen=True):
-    """Words of an answer that stand in a source."""
+    """A passage of an answer that repeats words of a source."""
 
     id: str
-    """Of the source, `run.seq`."""
+    """Id of the source, `run.seq`."""
     start: int
     end: int
-    """Where they stand in the source's text."""
+    """End of the passage in the source's text; `start` is its beginning."""
     at: int
     to: int
-    """Where they stand in the answer's text."""
+    """End of the passage in the answer's text; `at` is its beginning."""
 
 
 class Word(Struct, frozen=True):
     """A word of a text."""
 
     key: str
-    """The same for two words that say the same."""
+    """Form of the word that is compared; it is equal for two words that say the same."""
     start: int
     end: int
     value: bool
-    """Whether it is a number, an id, an address or a name: it counts by itself."""
+    """Whether it is a number, an id, an address or a name, and so counts by itself."""
 
 
 def drawn(found: Explanation) -> tuple[Drawn, ...]:
-    """Return what the last node of an explanation drew on, in the order of its words.
+    """Return the passages in which the last node of an explanation repeats its sources, in the order of its words.
 
-    Cost: linear in the texts, for usual ones.
+    Cost: linear in the length of usual texts.
     """
     target = found.nodes[-1]
     sources = [node for node in found.nodes[:-1] if node.type in SOURCES]
@@ -75,10 +75,10 @@ def drawn(found: Explanation) -> tuple[Drawn, ...]:
 
 
 def narrowed(found: Explanation, passages: Sequence[Drawn]) -> set[str]:
-    """Return the ids of the nodes that show what an answer drew on, and how that came about.
+    """Return the ids of the nodes that show what an answer drew on, and how it was made.
 
-    These are the answer, its questions, instructions, the sources of the passages with the calls that gave them, and
-    what people decided in the answer's own turn.
+    These are the answer, its questions, the instructions, the sources of the passages with the calls that led to them,
+    and the decisions of people in the answer's own turn.
     """
     nodes, own = {node.id: node for node in found.nodes}, _own_turn(found)
     kept = {found.nodes[-1].id, *found.questions, *(each.id for each in passages)}
@@ -110,7 +110,7 @@ def words(text: str) -> list[Word]:
 
 
 def _number(word: str) -> str:
-    """Return a number so that 64.9 and 64.90 are the same, and 1,000 and 1000."""
+    """Return a number in one form: 64.9 and 64.90 are equal, and so are 1,000 and 1000."""
     plain = word.replace(",", "") if re.fullmatch(r"\d{1,3}(,\d{3})+(\.\d+)?", word) else word
     try:
         return str(Decimal(plain).normalize())
@@ -119,14 +119,14 @@ def _number(word: str) -> str:
 
 
 def _own_turn(found: Explanation) -> set[str]:
-    """Return the ids of the nodes from the first question that an answer answers on."""
+    """Return the ids of the nodes in other runs, and of those from the first question of the answer on."""
     target = found.nodes[-1]
     first = min((node.seq for node in found.nodes if node.id in found.questions), default=0)
     return {node.id for node in found.nodes if node.run != target.run or node.seq >= first}
 
 
 def _runs(said: list[Word], told: list[Word], node: Node, held: Counter[str]) -> Iterator[Drawn]:
-    """Yield the longest runs of words that an answer has in common with a source, where they say something."""
+    """Yield the longest sequences of words that an answer shares with a source, unless they are too common."""
     places: dict[str, list[int]] = {}
     for place, word in enumerate(told):
         places.setdefault(word.key, []).append(place)
@@ -152,10 +152,10 @@ def _runs(said: list[Word], told: list[Word], node: Node, held: Counter[str]) ->
 
 
 def _tells(run: list[Word], held: Counter[str], *, alone: bool) -> bool:
-    """Return whether words in common say that one text was made from the other.
+    """Return whether shared words show that one text was made from the other.
 
     Args:
-        alone: whether a single word of some length does.
+        alone: whether a single word of enough letters is enough.
     """
     if any(word.value for word in run):
         return True
@@ -166,7 +166,7 @@ def _tells(run: list[Word], held: Counter[str], *, alone: bool) -> bool:
 
 
 def _nearest(runs: Iterable[Drawn], own: set[str]) -> Iterator[Drawn]:
-    """Yield, of passages with the same words of the answer, the longest: the first such, and those of its turn."""
+    """Yield the longest of overlapping passages; of equally long ones, the first and those of the answer's turn."""
     every = sorted(runs, key=lambda each: each.at - each.to)  # the longest first, and else in the order of the record
     kept: list[Drawn] = []
     for each in every:

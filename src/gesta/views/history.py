@@ -1,7 +1,7 @@
-"""What a person and an agent said to each other, in the order in which it was said, as a page shows it.
+"""The messages between a person and an agent, in the order in which they were said, for a page that shows them.
 
-An answer is the text that the person was shown. With its calls, a reply of the model that made some stands too, and
-each call has its result, however late that came. What a sub-agent did is the history of a run of its own.
+An answer is the text that the person was shown. If calls are wanted, a reply of the model with calls is a message too,
+and each call has its result, however late the result came. The work of a sub-agent is the history of its own run.
 """
 
 from collections.abc import Sequence
@@ -31,46 +31,46 @@ Role = Literal["user", "assistant"]
 CallOutcome = Literal["open", "ok", "error", "denied", "interrupted", "unknown"]
 
 OPEN = "This call has no result yet."
-"""What a list of messages says of a call that waits, for such a list needs a result."""
+"""Result in a list of messages for a call that waits, because each call in such a list needs a result."""
 
 
 class SaidCall(Struct, kw_only=True):
-    """A tool call of a message, with what came of it."""
+    """A tool call of a message, with its result."""
 
     id: str
-    """Id of its entry."""
+    """Id of the call's entry."""
     tool: str
     args: dict[str, Any]
     outcome: CallOutcome = "open"
-    """`open`: there is no result yet."""
+    """`open` if there is no result yet; else how the call ended."""
     result: Any = None
-    """What the model read, any JSON value."""
+    """Result that the model read, any JSON value."""
     by: str | None = None
-    """The person who gave the result in place of the tool."""
+    """Name of the person who gave the result in place of the tool."""
 
 
 class SaidMessage(Struct, kw_only=True):
-    """One message: of a person, or of an agent."""
+    """One message of a person or of an agent."""
 
     role: Role
     text: str
     at: datetime
     id: str
-    """Id of its entry; `Record.explain` takes it."""
+    """Id of the message's entry, which `Record.explain` accepts."""
     agent: str
-    """Name of the run: that of its agent."""
+    """Name of the run, which is the name of its agent."""
     user: str | None = None
-    """Who wrote it, if the program said so."""
+    """Id of the person who wrote the message, if the program gave one."""
     parts: tuple[Part, ...] = ()
-    """Images and files beside the text."""
+    """Images and files of the message."""
     calls: tuple[SaidCall, ...] = ()
-    """Tool calls that the agent made with these words, in order."""
+    """Tool calls that the agent made in this reply, in order."""
     ended: str | None = None
     """Why the turn of this message ended without an answer: failed, limit, budget or cancelled."""
 
 
 class History:
-    """The fold of one run."""
+    """Collects the messages of one run from its entries."""
 
     def __init__(self, agent: str, *, calls: bool) -> None:
         self.said: list[SaidMessage] = []
@@ -114,7 +114,7 @@ class History:
         return SaidMessage(role="assistant", text=text, at=entry.at, id=entry.id, agent=self._agent)
 
     def _reply(self, call: Entry) -> SaidMessage:
-        """Return the message that a call belongs to: the model's reply, which is told from its first call on."""
+        """Return the message of the reply that made a call; the message is added to the history with its first call."""
         reply = next((self._replies[each] for each in call.causes if each in self._replies), None)
         if reply is None:
             reply = self._made_of(call)
@@ -138,7 +138,7 @@ def _give(call: SaidCall, given: ToolResultContent) -> None:
 
 
 async def history(store: Store, rows: Sequence[RunRow], *, calls: bool) -> list[SaidMessage]:
-    """Return what was said in some runs, in the order in which it was written. Cost: reads them."""
+    """Return the messages of some runs, in the order in which they were written. Cost: reads all their entries."""
     found: list[tuple[int, SaidMessage]] = []
     for row in rows:
         fold = History(row.name, calls=calls)
@@ -150,7 +150,7 @@ async def history(store: Store, rows: Sequence[RunRow], *, calls: bool) -> list[
 
 
 def messages(said: Sequence[SaidMessage]) -> list[Message]:
-    """Return what was said as neutral messages, valid for every provider: each call has its result next to it."""
+    """Return messages in neutral form, valid for every provider: each call is followed by its result."""
     made: list[Message] = []
     for each in said:
         called = tuple(Call(call.id, call.tool, call.args) for call in each.calls)

@@ -1,9 +1,9 @@
-"""Every answer is explained: from its causes follows what it was made of, back to the question.
+"""Explains answers: the causes of an answer show what it was made from, back to the question.
 
-`explain` walks from an entry along causes and links to all that entered its prompts, and what stands between two nodes
-(requests, attempts) is left out: Question ← Analysis ← ToolUse ← Observation ← … ← Conclusion. The place of each kind
-stands in `gesta.lineage`. `unexplained` says where that would fail. Causes that an importer inferred are counted apart,
-and so are words that answer nobody.
+`explain` follows causes and links from an entry to all entries that were in its prompts, and leaves out the entries
+between two nodes (requests, attempts): Question ← Analysis ← ToolUse ← Observation ← … ← Conclusion. The table in
+`gesta.lineage` gives each kind its place. `unexplained` finds entries for which this fails. Causes that an importer
+inferred are counted apart, and so are answers without a question.
 """
 
 from collections.abc import Iterable, Iterator
@@ -22,61 +22,61 @@ class Node(Struct, frozen=True):
 
     type: NodeType
     id: str
-    """Of the entry: `run.seq`."""
+    """Id of the entry: `run.seq`."""
     run: str
     seq: int
     kind: Kind
     text: str
     status: str | None = None
-    """Outcome of a result, or verdict of a person; `None` if all is well, or if the entry does not say."""
+    """Outcome of a result, or verdict of a person; `None` if there is no fault, or the entry does not say."""
     derived_from: tuple[str, ...] = ()
-    """Ids of the nodes that it was made from, without those that these were made from."""
+    """Ids of the nodes that it was directly made from."""
     inferred: bool = False
-    """Whether an importer inferred that."""
+    """Whether an importer inferred these sources."""
 
 
 class Explanation(Struct, frozen=True):
     """An explanation of an entry: the nodes that it was made from."""
 
     id: str
-    """Of the entry."""
+    """Id of the entry that is explained."""
     nodes: tuple[Node, ...]
-    """What each derives from comes before it; the entry itself is the last."""
+    """The nodes, each after its sources; the explained entry is the last one."""
     questions: tuple[str, ...] = ()
-    """Ids of the questions that it answers: those of its turn, else the last before; empty if it answers nobody."""
+    """Ids of the questions that it answers: those of its turn, else the last one before; empty if there is none."""
     complete: bool = True
-    """Whether causes lead from it to those."""
+    """Whether causes lead from the entry to all these questions."""
     elsewhere: tuple[Key, ...] = ()
-    """Causes in runs that were not given."""
+    """Causes in runs that were not read."""
 
 
 class Unexplained(Struct, frozen=True):
-    """What cannot be explained in some runs."""
+    """The entries of some runs that cannot be explained."""
 
     entries: dict[str, str]
-    """What entries lack, by id: a place, or a cause that their kind must have."""
+    """What an entry lacks, by id: a place in the table of kinds, or a cause that its kind must have."""
     answers: tuple[str, ...]
-    """Ids of those from which no causes lead to their question."""
+    """Ids of the answers from which no causes lead to their questions."""
     unprompted: tuple[str, ...]
-    """Ids of those that answer nobody, such as a greeting: no fault."""
+    """Ids of the answers without a question, such as a greeting; this is no fault."""
     inferred: int
-    """Entries whose causes an importer inferred: no fault."""
+    """Number of entries whose causes an importer inferred; this is no fault."""
 
 
 class State(Struct):
     """The folded lineage of some runs."""
 
     origins: dict[str, Origin] = field(default_factory=dict)
-    """By run."""
+    """Origins of the entries of each run."""
     entries: dict[Key, Entry] = field(default_factory=dict)
     followers: dict[Key, list[Key]] = field(default_factory=dict)
-    """What says more about it."""
+    """Entries that say more about an entry, such as its approval."""
     questions: dict[Key, tuple[Key, ...]] = field(default_factory=dict)
-    """What each answer answers."""
+    """Questions that each answer answers."""
     lacks: dict[str, str] = field(default_factory=dict)
 
     def links(self, key: Key) -> tuple[Key, ...]:
-        """Return the causes that an entry names."""
+        """Return the entries that an entry names as causes or by links."""
         return self.origins[key[0]].links[key[1]]
 
     def kind(self, key: Key) -> Kind | None:
@@ -85,10 +85,10 @@ class State(Struct):
 
 
 class Lineage:
-    """The fold that follows causes."""
+    """The fold that follows causes from entry to entry."""
 
     def start(self) -> State:
-        """Make the state of no entries."""
+        """Return the state before the first entry."""
         return State()
 
     def apply(self, state: State, entry: Entry) -> State:
@@ -110,14 +110,14 @@ class Lineage:
 
 
 def explain(entries: Iterable[Entry], seq: int, run: str | None = None) -> Explanation:
-    """Return the explanation of an entry, back to the question.
+    """Return the explanation of an entry, back to its question.
 
     Args:
-        entries: of its run, and of the runs that `elsewhere` named before, if any.
-        seq: of the entry.
-        run: its run; by default that of the first entry given.
+        entries: entries of its run, and of runs that `elsewhere` of an earlier explanation named.
+        seq: seq of the entry.
+        run: run of the entry; by default that of the first entry in `entries`.
 
-    Cost: linear in the entries, for the usual run.
+    Cost: linear in the number of entries, for the usual run.
     """
     state = fold(Lineage(), entries)
     target = run if run is not None else next((key[0] for key in state.entries), ""), seq
@@ -126,7 +126,7 @@ def explain(entries: Iterable[Entry], seq: int, run: str | None = None) -> Expla
 
 
 def explanation(state: State, target: Key) -> Explanation:
-    """Return the explanation of an entry, from the folded lineage."""
+    """Return the explanation of an entry, from a state that was folded before."""
     wanted = _closure(state, [target], target[1])
     asked = state.questions.get(target, ())
     ids = tuple(state.entries[key].id for key in asked)
@@ -136,14 +136,14 @@ def explanation(state: State, target: Key) -> Explanation:
 
 
 def nodes_of(state: State, run: str | None = None) -> tuple[tuple[Node, ...], tuple[Key, ...]]:
-    """Return the nodes of a run, or of all, with their sources, and the causes in runs not yet read."""
+    """Return the nodes of a run, or of all runs, with their sources, and the causes in runs that were not read."""
     own = [key for key in state.entries if run in (None, key[0])]
     wanted = _closure(state, own, max((seq for _, seq in own), default=0) + 1)
     return _nodes(state, list(_ordered(state, wanted))), _elsewhere(state, wanted)
 
 
 def unexplained(entries: Iterable[Entry]) -> Unexplained:
-    """Return the entries of some runs that are not explained. Cost: linear in the entries."""
+    """Return the entries of some runs that cannot be explained. Cost: linear in the number of entries."""
     state = fold(Lineage(), entries)
     numbers = {key: place for place, key in enumerate(key for asked in state.questions.values() for key in asked)}
     reached: dict[Key, int] = {}
@@ -158,7 +158,7 @@ def unexplained(entries: Iterable[Entry]) -> Unexplained:
 
 
 def _instructions(state: State, wanted: set[Key]) -> Iterator[Node]:
-    """Yield the instructions that stood in the requests of an explanation: a header holds them."""
+    """Yield a node for the instructions in each request header that an explanation used."""
     headers = {
         (run, content.header)
         for run, seq in wanted
@@ -191,7 +191,7 @@ def _missing(state: State, entry: Entry, place: Place | None) -> str | None:
 
 
 def _closure(state: State, targets: Iterable[Key], before: int) -> set[Key]:
-    """Return all that entries of a run were made from, and entries before `seq` that say more about these."""
+    """Return the sources of some entries, and the entries before seq `before` that say more about these sources."""
     left = list(targets)
     wanted = set(left)
     run = left[0][0] if left else ""
@@ -206,12 +206,12 @@ def _closure(state: State, targets: Iterable[Key], before: int) -> set[Key]:
 
 
 def _elsewhere(state: State, wanted: Iterable[Key]) -> tuple[Key, ...]:
-    """Return the causes that lie in runs not yet read."""
+    """Return the causes that lie in runs that were not read."""
     return tuple(dict.fromkeys(link for key in wanted for link in state.links(key) if link[0] not in state.origins))
 
 
 def _ordered(state: State, wanted: Iterable[Key]) -> Iterator[Key]:
-    """Yield entries in the order of the store, but each after its causes."""
+    """Yield entries in the order of the store, but each one after its causes."""
     within, begun, done = set(wanted), set[Key](), set[Key]()
     left = sorted(within, key=lambda key: (state.entries[key].pos, key[1], key[0]), reverse=True)
     while left:
@@ -227,7 +227,7 @@ def _ordered(state: State, wanted: Iterable[Key]) -> Iterator[Key]:
 
 
 def _nodes(state: State, ordered: list[Key], target: Key | None = None) -> tuple[Node, ...]:
-    """Make the nodes of an explanation, each with those that it was made from."""
+    """Return the nodes of an explanation, each with its sources."""
     wanted, shown = set(ordered), set[Key]()
     for run, seq in ordered:
         became = state.origins[run].became(seq)
@@ -249,7 +249,7 @@ def _nodes(state: State, ordered: list[Key], target: Key | None = None) -> tuple
 
 
 def _text(state: State, entry: Entry) -> str:
-    """Return the text of an entry."""
+    """Return the text that a node shows for an entry."""
     match entry.content:
         case kinds.ToolCallContent(tool_name=name, tool_args=args):
             return f"{name} {observation_text(args)}"
@@ -289,7 +289,7 @@ def _text(state: State, entry: Entry) -> str:
 
 
 def _passage(hit: kinds.Hit) -> str:
-    """Write where a passage stands: its document, page and chunk."""
+    """Return the place of a passage: its document, page and chunk."""
     page = f"page {hit.page}" if hit.page is not None else None
     return " ".join(each for each in (hit.document, page, hit.chunk) if each)
 
@@ -302,24 +302,24 @@ CHECKED = {
     "again": "sent back",
     "added": "added words to",
 }
-"""What a hook did, by its verdict."""
+"""Words for what a hook did, by its verdict."""
 
 
 def check_text(content: kinds.CheckContent) -> str:
-    """Return what a hook said, in a line."""
+    """Return the verdict of a hook as a line of text."""
     said = f"{content.hook} {CHECKED[content.verdict]} the {content.point}"
     said += f" to {observation_text(content.value)}" if content.verdict == "changed" else ""
     return f"{said}: {content.words}" if content.words else said
 
 
 def summary_text(content: kinds.CompactionContent) -> str:
-    """Return the summary of a compaction, or why there is none; empty if none was wanted."""
+    """Return the summary of a compaction, or the reason why it has none; empty if no summary was wanted."""
     why = f"no summary: {content.error.message} (run {content.run})" if content.error is not None else None
     return "\n".join(each for each in (content.summary, why) if each)
 
 
 def _status(content: kinds.Content) -> str | None:
-    """Return an outcome, a verdict, or how a turn ended; `None` if all is well."""
+    """Return an outcome, a verdict, or how a turn ended; `None` if there was no fault."""
     names = ("outcome", "verdict", "reason", "status")
     said = next((each for name in names if (each := getattr(content, name, None))), None)
     return None if said in ("ok", "success", "answered") else said

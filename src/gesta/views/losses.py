@@ -1,7 +1,7 @@
-"""Counts what a form of a history does not show of the entries on record, by kind of loss.
+"""Counts what the messages made from entries leave out or change, by kind of loss.
 
-Nothing that is lost here is lost on record. A form may show it in words where it has no other place; what is counted is
-what a model no longer gets as what it was.
+Nothing of this is lost on record. Messages may still show it in words if they have no other place for it; a loss means
+that a model no longer gets it in its own form.
 """
 
 from collections import Counter
@@ -28,14 +28,14 @@ LOSSES: Mapping[str, str] = MappingProxyType(
 )
 
 SAID = frozenset({Kind.User, Kind.ToolCall, Kind.ToolResult})
-"""Kinds that every form shows."""
+"""Kinds of entries that all messages show."""
 
 
 def losses(entries: Sequence[Entry], messages: Sequence[Message], by: str = "") -> Counter[str]:
-    """Return how many things of each kind are lost in the messages that were made from some entries.
+    """Return the number of losses of each kind in the messages that were made from some entries.
 
     Args:
-        by: the form of native items that is understood, see `gesta.model.request.native_by`; empty for none.
+        by: the model whose native items are kept, as `gesta.model.request.native_by` names it; empty if none are.
     """
     found: Counter[str] = Counter()
     shown = {seq for message in messages for seq in message.sources}

@@ -1,8 +1,8 @@
-"""An explanation as PROV-O quads, in the vocabulary and the names that TrustGraph's explain clients read.
+"""Explanations as PROV-O quads, in the vocabulary and the names that TrustGraph's explain clients read.
 
-What a node says stands beside it as `prov:value` of its document, so no second store can lose it. Numbers and times are
-typed. What was looked up is a session of its own, as TrustGraph's queries of documents are: a question, its grounding
-and its exploration. Where passages come from stands in a graph of its own.
+The text of a node is `prov:value` of its document in the same graph, so no second store can lose it. Numbers and times
+are typed. A retrieval is a session of its own, as TrustGraph's queries of documents are: a question, its grounding
+and its exploration. The sources of passages are in another graph.
 """
 
 import json
@@ -46,20 +46,20 @@ TYPES = {
     **{each: (each,) for each in ("PatternDecision", "Analysis", "Observation", "Decomposition", "Plan")},
     **{each: (each, "Answer") for each in ("Conclusion", "Finding", "StepResult", "Synthesis")},
 }
-"""What each node is in that vocabulary; the others are entities without a class of their own."""
+"""Classes of each type of node in that vocabulary; other nodes are entities without a class of their own."""
 ENDINGS = {"answered": "final-answer", "limit": "max-iterations"}
-"""Why a session ended; by anything else it ended with an error."""
+"""Termination reasons, by the reason of a turn; every other reason is an error."""
 TITLE = 60
-"""Characters of a goal in a label."""
+"""Largest number of characters of a goal in a label."""
 DERIVED = PROV + "wasDerivedFrom"
 
 
 def quads(nodes: Sequence[Node], state: State) -> Iterator[Quad]:
-    """Yield what each node is, and what it was made from.
+    """Yield the statements about nodes and about what they were made from.
 
     Args:
-        nodes: with those that they derive from, as `views.across.all_nodes` gives them.
-        state: what was folded of their entries.
+        nodes: the nodes with their sources, as `views.across.all_nodes` returns them.
+        state: the state that was folded from their entries.
 
     Raises:
         BrokenRecord: a content holds other types than its kind declares.
@@ -79,7 +79,7 @@ def quads(nodes: Sequence[Node], state: State) -> Iterator[Quad]:
 
 
 def _derivations(nodes: Sequence[Node], names: Mapping[str, str]) -> Iterator[Quad]:
-    """Yield what each entity was made from."""
+    """Yield the statements about what each entity was made from."""
     types: dict[str, frozenset[str]] = {}
     sources: dict[str, list[str]] = {}
     for node in nodes:
@@ -100,7 +100,7 @@ def _derivations(nodes: Sequence[Node], names: Mapping[str, str]) -> Iterator[Qu
 
 
 def _of(node: Node, names: dict[str, str], state: State) -> Iterator[Quad]:
-    """Yield what is said of one node."""
+    """Yield the statements about one node."""
     name, entry = names[node.id], state.entries[node.run, node.seq]
     types = [] if node.type == "Thought" else [PROV + "Entity"]
     own = TYPES.get(node.type, ()) if not is_task_type(state, (node.run, node.seq)) else ()
@@ -128,7 +128,7 @@ def _of(node: Node, names: dict[str, str], state: State) -> Iterator[Quad]:
 
 
 def _facts(node: Node, entry: Entry, state: State) -> Iterator[tuple[str, Any]]:
-    """Yield what a node says in the predicates of the vocabulary."""
+    """Yield the facts of a node, each as a predicate of the vocabulary and a value."""
     content = entry.content
     match content:
         case kinds.UserContent() | kinds.SystemContent():
@@ -169,7 +169,7 @@ def _facts(node: Node, entry: Entry, state: State) -> Iterator[tuple[str, Any]]:
 
 
 def _label(node: Node, entry: Entry, state: State) -> str:
-    """Name a node for people."""
+    """Return the label of a node, for people."""
     match entry.content:
         case kinds.DecisionContent(choice=choice):
             return f"{'Task type' if is_task_type(state, (node.run, node.seq)) else 'Pattern'}: {choice}"
@@ -197,7 +197,7 @@ def _label(node: Node, entry: Entry, state: State) -> str:
 
 
 def _document(node: Node, name: str) -> str | None:
-    """Name the document that holds what a node says; `None` where the vocabulary has words for it."""
+    """Return the IRI of the document that holds the text of a node; `None` if other predicates hold all of it."""
     match node.type:
         case "Conclusion":
             return name.replace("/final", "/answer")
@@ -209,7 +209,7 @@ def _document(node: Node, name: str) -> str | None:
 
 
 def _passages(node: Node, name: str, entry: Entry) -> Iterator[Quad]:
-    """Yield the passages that a retrieval found, and where each comes from."""
+    """Yield statements about the passages that a retrieval found, and about their sources."""
     assert isinstance(entry.content, kinds.RetrievalContent)
     query, asked = literal(entry.content.query), name.removesuffix("/exploration")
     grounding = f"{asked}/grounding"
@@ -236,7 +236,7 @@ def _passages(node: Node, name: str, entry: Entry) -> Iterator[Quad]:
 
 
 def _way(hit: kinds.Hit, way: Sequence[tuple[str, str]]) -> Iterator[Quad]:
-    """Yield that a passage derives from its page, and that from its document."""
+    """Yield statements that a passage derives from its page, and the page from its document."""
     labels = {"Document": hit.document, "Page": f"Page {hit.page}", "Chunk": str(hit.chunk)}
     for place, (type_, name) in enumerate(way):
         yield from (quad(name, RDF_TYPE, each, SOURCES) for each in (PROV + "Entity", TG + type_))
@@ -248,7 +248,7 @@ def _way(hit: kinds.Hit, way: Sequence[tuple[str, str]]) -> Iterator[Quad]:
 
 
 def _spent(completion: kinds.ChatCompletionContent) -> Iterator[tuple[str, Any]]:
-    """Yield what a model call took; what is not known is left out."""
+    """Yield the duration, the tokens and the model of a model call, as far as they are known."""
     if completion.latency_ms is not None:
         yield TG + "llmDurationMs", round(completion.latency_ms)
     if counted := tokens(completion.usage):
@@ -259,7 +259,7 @@ def _spent(completion: kinds.ChatCompletionContent) -> Iterator[tuple[str, Any]]
 
 
 def _offered(state: State, completion: Entry) -> Iterator[str]:
-    """Yield the names of the tools that a model could use."""
+    """Yield the names of the tools that a model was offered."""
     for request in causes_of(state, completion):
         if isinstance(request.content, kinds.RequestContent):
             header = state.entries.get((request.run, request.content.header))
@@ -268,7 +268,7 @@ def _offered(state: State, completion: Entry) -> Iterator[str]:
 
 
 def _goal(entry: Entry, state: State) -> str:
-    """Return what a span was to find or do: its goal, else what it handed over, else its name."""
+    """Return the goal of a span: the goal of its end, else the task that was handed over, else the span's name."""
     if isinstance(entry.content, kinds.EndContent) and entry.content.goal:
         return entry.content.goal
     inside = [each.content for key, each in state.entries.items() if key[0] == entry.run and each.span == entry.span]
@@ -281,5 +281,5 @@ def _goal(entry: Entry, state: State) -> str:
 
 
 def _failed(node: Node, entry: Entry) -> bool:
-    """Return whether a tool or a turn went wrong."""
+    """Return whether a tool, or the end of a span, has the status of an error."""
     return node.type in ("Observation", *PARTS) and getattr(entry.content, "status", None) == "error"

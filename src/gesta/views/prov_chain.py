@@ -1,11 +1,11 @@
-"""Who derives from what, so that TrustGraph's explain client reads each session to its end and each node once.
+"""Arranges derivations so that TrustGraph's explain client reads each session to its end and each node once.
 
-That client goes from a question along `prov:wasDerivedFrom` to Analysis, Observation, Decomposition, Finding, Plan and
-StepResult, and from those on; Conclusion and Synthesis end a way. It goes fifty deep, asks for twenty of what derives
-from a node, and shows a node as often as ways lead to it. So in a session each of these derives directly from one of
-them alone. Whatever else it was made from is stated by way of an entity beside (`/further`), which derives from that.
-The nodes of other classes hang beside the chain in the same manner. All that is stated is true: it is what is
-on record, or follows from that.
+That client follows `prov:wasDerivedFrom` from a question to Analysis, Observation, Decomposition, Finding, Plan and
+StepResult, and on from those; Conclusion and Synthesis end a path. It goes fifty steps deep, asks for twenty nodes that
+derive from a node, and shows a node once for each path to it. So in a session each of these nodes derives directly from
+only one of them. Its other sources are stated by an entity beside the chain (`/further`), which derives from them.
+Nodes of other classes are linked to the chain in the same manner. All statements are true: they are on record, or
+follow from the record.
 """
 
 from collections import Counter
@@ -16,32 +16,32 @@ from gesta.views.prov_names import SESSION
 FOLLOWED = frozenset({"Analysis", "ToolUse", "Observation", "Decomposition", "Finding", "Plan", "StepResult"})
 ENDS = frozenset({"Conclusion", "Synthesis"})
 DEEP, CHAINED, BESIDE = 49, 11, 7
-"""How deep the chain may be above a node, how many nodes of the chain may derive from one, and how many others."""
+"""Largest depth of the chain, largest number of chain nodes that derive from one node, and of other nodes that do."""
 Link = tuple[str, str]
-"""A name, and what it derives from."""
+"""The name of an entity, and the name of an entity that it derives from."""
 
 
 class Chain:
     """The derivations of nodes, by the names of their entities."""
 
     def __init__(self, types: Mapping[str, frozenset[str]], sources: Mapping[str, Sequence[str]]) -> None:
-        """Keep what is known of the entities.
+        """Store the types and the sources of the entities.
 
         Args:
-            types: of the nodes of each entity, in the order of the explanation.
-            sources: what each was made from.
+            types: types of the nodes of each entity, in the order of the explanation.
+            sources: names of the entities that each entity was made from.
         """
         self.types, self.sources = types, sources
         self.further: dict[str, str] = {}
-        """Entities beside the chain that stand for another, and that."""
+        """Entities beside the chain, each with the entity that it represents."""
         self.continued: dict[str, str] = {}
-        """Entities in the chain that go on with another from which enough derives already, and that."""
+        """Entities in the chain, each with the entity that it continues because enough entities derive from that."""
         self._places = {name: place for place, name in enumerate(types)}
         self._up: dict[str, str] = {}
         self._depth, self._chained, self._beside = Counter[str](), Counter[str](), Counter[str]()
 
     def links(self) -> Iterator[Link]:
-        """Yield all derivations, each after those of what it derives from."""
+        """Yield all derivations, each after those of its source."""
         for name, types in self.types.items():
             above = self._above(name) if types & (FOLLOWED | ENDS) else ""
             if above:
@@ -61,11 +61,11 @@ class Chain:
                     yield name, source
 
     def _leads_on(self, name: str) -> bool:
-        """Return whether a reader who comes to an entity goes on from there."""
+        """Return whether a client goes on from an entity."""
         return bool(self.types.get(name, frozenset()) & (FOLLOWED | {"Question"}))
 
     def _above(self, name: str) -> str:
-        """Return the last entity of its session that a reader goes on from, and that it was made from; else nothing."""
+        """Return the last source in the entity's session from which a client goes on; an empty text without one."""
         found, seen, left = [""], {name}, list(self.sources[name])
         while left:
             source = left.pop()
@@ -79,7 +79,7 @@ class Chain:
         return max(found, key=lambda each: self._places.get(each, -1))
 
     def _with_room(self, name: str) -> Generator[Link, None, str]:
-        """Return an entity that one more may derive from: itself, one above it, or one that goes on with it."""
+        """Return an entity that one more may derive from: the given one, one above it, or one that continues it."""
         each = name
         while each:
             if self._chained[each] < CHAINED and self._depth[each] < DEEP:

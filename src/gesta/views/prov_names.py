@@ -1,7 +1,7 @@
-"""The names and the forms of what is exported as PROV: terms, statements, and the IRI of each node.
+"""The names in the export as PROV: terms, statements, and the IRI of each node.
 
-A question and what came of it are one session, `urn:trustgraph:agent:{id of the question's entry}`; the task of a child
-run opens a session of its own. Quads are plain tuples; an RDF library is needed to write them only.
+A question and all that follows from it are one session, `urn:trustgraph:agent:{id of the question's entry}`; a task of
+a child run opens a session of its own. Quads are plain tuples; an RDF library is only needed to write them.
 """
 
 import re
@@ -24,9 +24,9 @@ XSD = "http://www.w3.org/2001/XMLSchema#"
 PREFIXES = {"tg": TG, "prov": PROV, "rdfs": LABEL.removesuffix("label"), "xsd": XSD}
 SESSION = "urn:trustgraph:agent:"
 GRAPH = "urn:graph:retrieval"
-"""The graph that explanations stand in."""
+"""Graph of the explanations."""
 SOURCES = "urn:graph:source"
-"""The graph that says where passages come from."""
+"""Graph of the sources of passages."""
 
 PARTS = {
     "PatternDecision": "pattern-decision",
@@ -37,7 +37,7 @@ PARTS = {
     "StepResult": "step",
     "Synthesis": "synthesis",
 }
-"""Their names in a session; findings and steps are counted from 0, as their goals are."""
+"""Names of node types inside a session; findings and steps get a number from 0, which is that of their goal."""
 # An IRI that is taken as it is; any other name of a document is quoted into one.
 PLAIN = r"(?:[A-Za-z0-9._~:/?@!$&'()*+,;=-]|%[0-9A-Fa-f]{2})*"
 IRI = re.compile(rf"(?:urn:[A-Za-z0-9][A-Za-z0-9-]*:|https?://[A-Za-z0-9.-]+(?::\d+)?(?=[/?#]|$)){PLAIN}(?:#{PLAIN})?")
@@ -45,16 +45,16 @@ SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class Term(NamedTuple):
-    """A node or value of a graph."""
+    """A term of a graph: an IRI, or a literal value."""
 
     type: Literal["iri", "literal"]
     value: str
     datatype: str = ""
-    """IRI of the type of a literal; empty for plain text."""
+    """IRI of the literal's type; empty for plain text."""
 
 
 class Quad(NamedTuple):
-    """One statement."""
+    """One statement of a graph."""
 
     subject: Term
     predicate: Term
@@ -63,13 +63,13 @@ class Quad(NamedTuple):
 
 
 def quad(subject: str, predicate: str, value: str | Term, graph: str = GRAPH) -> Quad:
-    """Make a statement; a text is an IRI."""
+    """Return a statement whose object is an IRI if it is a text."""
     value = Term("iri", value) if isinstance(value, str) else value
     return Quad(Term("iri", subject), Term("iri", predicate), value, Term("iri", graph))
 
 
 def names_of(state: State) -> dict[str, str]:
-    """Return each node the IRI of its entity, by id. A lone call and the analysis that made it are one entity."""
+    """Return the IRI of each node's entity, by id. A lone call and the analysis that made it are one entity."""
     names: dict[str, str] = {}
     taken = set[str]()
     for run, origin in state.origins.items():
@@ -116,19 +116,19 @@ def names_of(state: State) -> dict[str, str]:
 
 
 def _place(state: State, run: str, seq: int, counted: int) -> str:
-    """Return the number that the name of a step ends in, which is that of its goal; else how many came before it."""
+    """Return the number in the name of a step: that in its span's name, else the number of steps before it."""
     begun = state.entries.get((run, state.entries[run, seq].span))
     number = begun.content.name.rpartition(" ")[2] if begun and isinstance(begun.content, kinds.BeginContent) else ""
     return number if number.isascii() and number.isdecimal() else str(counted)
 
 
 def quoted(text: str) -> str:
-    """Write any text as a part of an IRI."""
+    """Return any text in the form of a part of an IRI."""
     return quote(text.encode("utf-8", "surrogatepass"), safe="")
 
 
 def literal(value: Any) -> Term:
-    """Make a value; what RDF cannot hold in a text is replaced."""
+    """Return a value as a literal; characters that RDF cannot hold are replaced."""
     match value:
         case bool():
             return Term("literal", str(value).lower(), XSD + "boolean")
@@ -141,12 +141,12 @@ def literal(value: Any) -> Term:
 
 
 def document_iri(hit: kinds.Hit) -> str:
-    """Name the passage that was found: its own IRI, or one that is made of its names."""
+    """Return the IRI of a passage: its own IRI, or one that is made from its names."""
     return way_to(hit)[-1][1]
 
 
 def way_to(hit: kinds.Hit) -> list[tuple[str, str]]:
-    """Name the document that a passage stands in, its page and itself, as far as they are known: class and IRI."""
+    """Return class and IRI of the document of a passage, of its page and of the passage itself, as far as known."""
     document = hit.document if IRI.fullmatch(hit.document) else f"urn:gesta:document:{quoted(hit.document)}"
     way, mark = [("Document", document)], "/" if "#" in document else "#"
     if hit.page is not None:
@@ -158,7 +158,7 @@ def way_to(hit: kinds.Hit) -> list[tuple[str, str]]:
 
 
 def is_task_type(state: State, key: Key) -> bool:
-    """Return whether a decision is on the kind of task for which another one chose a pattern."""
+    """Return whether a decision chose the kind of task, by which another decision chose a pattern."""
     own = state.entries[key].content
     later = (state.entries[other].content for other in state.followers.get(key, ()))
     return isinstance(own, kinds.DecisionContent) and any(
@@ -167,7 +167,7 @@ def is_task_type(state: State, key: Key) -> bool:
 
 
 def maker_of(state: State, entry: Entry) -> str:
-    """Return the id of the analysis that a call or thought belongs to, or of the call or question that was answered."""
+    """Return the id of the analysis that made a call or thought, or of the call or question that an entry answers."""
     if entry.kind in (Kind.ToolCall, Kind.Thought):
         kinds_ = (Kind.ChatCompletion, *((Kind.ToolCall,) if entry.kind is Kind.Thought else ()))
         return next((each.id for each in causes_of(state, entry) if each.kind in kinds_), "")
@@ -176,6 +176,6 @@ def maker_of(state: State, entry: Entry) -> str:
 
 
 def causes_of(state: State, entry: Entry) -> list[Entry]:
-    """Return the entries of its run that an entry was made from."""
+    """Return the entries of the same run that an entry was made from."""
     links = state.links((entry.run, entry.seq))
     return [state.entries[key] for key in links if key[0] == entry.run and key in state.entries]

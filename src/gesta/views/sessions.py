@@ -1,6 +1,6 @@
-"""The sessions of a record: who took part, when, and where each stands.
+"""The sessions of a record: who took part, when, and the state of each.
 
-Where a session stands is where the last turns of its root runs stand. It is read from the last entry of each run, a
+The state of a session is that of the last turns of its root runs. It is read from the last entry of each run, a
 hundred runs at a time; only a run whose turn is open is read as a whole.
 """
 
@@ -21,11 +21,11 @@ from gesta.record.waits import state_of, waits_of
 from gesta.store import RunRow, Store
 
 AT_ONCE = 100
-"""Runs that one query asks about."""
+"""Number of runs in one query."""
 TITLE = 200
-"""Characters of a title."""
+"""Largest number of characters in a title."""
 FIRST = 4
-"""Entries of a run among which its first message is."""
+"""Number of first entries of a run in which its first message is looked for."""
 COUNTS = """SELECT run, kind, count(*) FROM entries
     WHERE run IN ({}) AND kind IN ('user', 'assistant', 'tool-call') GROUP BY run, kind"""
 LAST = """SELECT e.run, e.content, b.content
@@ -42,36 +42,36 @@ class Session(Struct, frozen=True, kw_only=True):
 
     name: str
     stands: Literal["open", "waiting", "ended", "recorded"]
-    """`open`: a turn is at work, or was left. `waiting`: a turn waits, see `waiting`. `recorded`: there is no turn."""
+    """`open`: a turn is running, or was left. `waiting`: a turn waits, see `waiting`. `recorded`: there is no turn."""
     reason: str | None
-    """Of an ended one: how its last turn ended."""
+    """For an ended session: how its last turn ended."""
     waiting: tuple[Waiting, ...]
-    """What its turns wait for, also in runs below."""
+    """What its turns wait for, also in the runs below."""
     title: str
-    """Beginning of the first message, at most 200 characters; empty if there is none."""
+    """Beginning of the first message, at most 200 characters; empty if there is no message."""
     first_at: datetime
     last_at: datetime
     runs: tuple[str, ...]
     """Ids of its root runs, in the order in which they began."""
     agents: tuple[str, ...]
-    """Names of those runs: of agents, or of what a program recorded."""
+    """Names of these runs, which are names of agents, or names that a program gave."""
     below: int
-    """Number of runs below them."""
+    """Number of runs below the root runs."""
     entries: int
     messages: int
-    """Messages of people and answers."""
+    """Number of messages of people and of answers."""
     calls: int
-    """Tool calls, also those of runs below."""
+    """Number of tool calls, also in the runs below."""
 
 
 async def sessions(store: Store, now: datetime, limit: int | None = None) -> list[Session]:
-    """Return the sessions of a record, the one that was active last first.
+    """Return the sessions of a record, the last active one first.
 
     Args:
-        limit: at most so many.
+        limit: largest number of sessions; `None` returns all.
 
-    Cost: a list of all runs; of the sessions that are returned, some queries for each hundred runs, and the runs whose
-    turn is open as a whole.
+    Cost: reads the list of all runs; for the returned sessions, some queries for each hundred runs, and all entries
+    of runs whose turn is open.
     """
     rows: dict[str, list[RunRow]] = {}
     for row in await store.runs():
@@ -83,18 +83,18 @@ async def sessions(store: Store, now: datetime, limit: int | None = None) -> lis
 
 
 class Known(Struct):
-    """What is known of some runs, by run."""
+    """Facts about some runs, by run."""
 
     counts: dict[str, dict[str, int]]
     ended: dict[str, str]
-    """How the turn ended whose end is the last entry."""
+    """How the last turn ended, for runs whose last entry is the end of a turn."""
     turns: set[str]
-    """Runs that began a turn."""
+    """Runs that have a turn."""
     titles: dict[str, str]
 
 
 async def _known(store: Store, found: Sequence[Sequence[RunRow]]) -> Known:
-    """Read what a list of sessions shows, for many runs at once."""
+    """Read the facts for a list of sessions, for many runs at once."""
     known = Known({}, {}, set(), {})
     every = [row.run for rows in found for row in rows]
     roots = [row.run for rows in found for row in _roots(rows)]
@@ -121,7 +121,7 @@ async def _asked(store: Store, query: str, runs: Sequence[str]) -> AsyncIterator
 
 
 def _content(text: str | None) -> Content | None:
-    """Return a content, `None` if it was erased or cannot be read without its large values."""
+    """Return a content; `None` if it was erased or cannot be read without its large values."""
     try:
         return decode_content(text, {}) if text is not None else None
     except BrokenRecord:
@@ -169,6 +169,6 @@ def _time(store: Store, row: RunRow, name: Literal["at", "last_at"]) -> datetime
 
 
 async def _title(store: Store, row: RunRow) -> str:
-    """Return the first message of a run where it is large, or shared with the base of a fork."""
+    """Return the first message of a run if it is a large value, or is shared with the base of a fork."""
     first = await read(store, row.run, 0, FIRST)
     return next((entry.content.value for entry in first if isinstance(entry.content, UserContent)), "")

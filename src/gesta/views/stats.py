@@ -1,8 +1,8 @@
-"""What was spent and how it went, by day, agent, model or tool: requests, tokens, cost, latencies, errors.
+"""Statistics by day, agent, model or tool: requests, tokens, cost, latencies, errors.
 
-A fold over the few members of stored rows that count something, so that a record of a million entries is read in one
-pass, and every store answers alike. What nobody knows (a price, a count of tokens) is counted apart, never as 0. Of a
-fork counts what it did itself: not what it shares or took over, nor calls that were answered from its base.
+The fold reads only the members of stored rows that are counted, so it reads a record of a million entries in one
+pass, and every store returns the same numbers. Unknown prices and unknown counts of tokens are counted apart, never as
+0. Of a fork counts only its own work: not shared or copied entries, nor calls that were answered from its base.
 """
 
 import re
@@ -26,7 +26,7 @@ CALLED = re.compile(r"#\d+$")
 By = Literal["day", "agent", "model", "tool"]
 KINDS = ("request-header", "request", "chat-completion", "fault", "budget", "tool-call", "attempt", "tool-result")
 FAILED = frozenset({"error", "denied", "interrupted", "unknown"})
-"""Outcomes of a call that did not go well; a late result is a second one and not counted."""
+"""Outcomes of a call that count as errors; a late result is a second result and is not counted."""
 PERCENTILES = (50, 90, 99)
 PAGE = 20_000
 ROWS = f"""SELECT pos, run, seq, kind, at, content, annotations, version FROM entries
@@ -40,23 +40,23 @@ class Numbers(Struct):
 
     requests: int = 0
     faults: int = 0
-    """Requests that were no answer to: refused, lost, broken."""
+    """Number of requests that failed: refused, lost or broken."""
     answers: int = 0
     tokens_in: int = 0
     tokens_out: int = 0
     unknown_usage: int = 0
-    """Answers without a count of tokens."""
+    """Number of answers without a count of tokens."""
     usd: float | None = None
     """US dollars of the answers whose price is known; `None` if no price is known."""
     unpriced: int = 0
-    """Answers that no price is on record of."""
+    """Number of answers without a price on record."""
     calls: int = 0
     errors: int = 0
-    """Calls that failed, were denied or interrupted, or of which nobody knows."""
+    """Number of calls that failed, were denied or interrupted, or have an unknown outcome."""
     unanswered: int = 0
-    """Calls that have no result."""
+    """Number of calls without a result."""
     latencies_ms: list[float] = msgspec.field(default_factory=list)
-    """Of answers; of tools, from an attempt to its result."""
+    """Latencies of answers; by tool, the times from an attempt to its result."""
 
     def facts(self) -> dict[str, Any]:
         """Return the counts as JSON values, with the error rate and percentiles of the latency."""
@@ -71,7 +71,7 @@ class Mark(Struct):
     """The annotations that are read, and the members that version 0.1.0 wrote beside a result."""
 
     origin: Any = msgspec.field(default=None, name="from")
-    """In a fork: the entry that it took over."""
+    """For an entry of a fork: the id of the entry that it is a copy of."""
 
 
 class Told(Struct):
@@ -91,7 +91,7 @@ class Told(Struct):
     outcome: Any = None
     copy_of: Any = None
     before: msgspec.Raw = msgspec.field(default=msgspec.Raw(), name="extra")
-    """Read in entries of format 1 only, where it holds what `copy_of` is since."""
+    """Only read in entries of format 1, which hold there what `copy_of` holds now."""
 
 
 class Row(Struct, frozen=True):
@@ -108,42 +108,42 @@ class Row(Struct, frozen=True):
 
 
 class Call(Struct):
-    """A call that waits for its result: in the run that made it, or in a fork that shares it."""
+    """A call that waits for its result, in the run that made the call or in a fork that shares it."""
 
     groups: list[str]
     counted: bool
     tool: str
     id: Any
     shared: "Call | None" = None
-    """In a fork: the call as it stands in the base."""
+    """In a fork: the same call in the base."""
     began: str = ""
     done: bool = False
-    """Here; a fork may have the result that its base waits for."""
+    """Whether the call has a result in this run; a fork may have a result for which its base waits."""
     answered: bool = False
-    """Here or in a fork."""
+    """Whether the call has a result in this run or in a fork."""
 
 
 class Standing(Struct):
     """The state of a run while its rows are read."""
 
     base: "Standing | None" = None
-    """Of a fork: what holds the entries up to `shared`."""
+    """For a fork: the state of the run that holds the entries up to `shared`."""
     shared: int = 0
     forked: bool = False
-    """Also a run below a fork, which shares nothing but is answered from a base."""
+    """Whether the run is a fork, or a run below a fork, which shares no entries but has answers from a base."""
     models: dict[int, str] = msgspec.field(default_factory=dict)
-    """By the seq of a header."""
+    """Models by the seq of a request header."""
     asked: dict[int, tuple[str, str]] = msgspec.field(default_factory=dict)
-    """Model and time, by the seq of a request."""
+    """Model and time of each request, by seq."""
     last: int = 0
-    """Request that came last."""
+    """Seq of the last request."""
     model: str = ""
-    """That was asked last, or answered without being asked."""
+    """Model that was asked last, or that answered without a recorded request."""
     spoke: list[tuple[int, str]] = msgspec.field(default_factory=list)
-    """From which seq on it was which model."""
+    """Models of the run, each with the seq from which on it was used."""
     calls: dict[int, Call] = msgspec.field(default_factory=dict)
     unpriced: set[int] = msgspec.field(default_factory=set)
-    """Requests whose answer was counted, and whose price was not."""
+    """Seqs of requests whose answer was counted, but not its price."""
 
 
 _TOLD, _MARK = msgspec.json.Decoder(Told), msgspec.json.Decoder(Mark)
@@ -151,7 +151,7 @@ UNKNOWN = "unknown"
 
 
 class Stats:
-    """The fold: rows in the order of pos go in, numbers by group come out."""
+    """The fold: rows are added in the order of pos, and their numbers are summed up by group."""
 
     def __init__(
         self,
@@ -168,7 +168,7 @@ class Stats:
         self._runs: dict[str, Standing] = {}
 
     def add(self, row: Row) -> None:
-        """Add a row. Total: a row that cannot be read is not counted."""
+        """Add a row. A row that cannot be read is not counted; no row raises."""
         try:
             told = _TOLD.decode(row.content)
         except (msgspec.MsgspecError, RecursionError, TypeError, ValueError):
@@ -197,7 +197,7 @@ class Stats:
                 self._worked(row, told, run, counted=counted)
 
     def _begun(self, run: str) -> Standing:
-        """Begin to read a run; a fork goes on with the model that its base had where it was made."""
+        """Return the new state of a run; a fork goes on with the model that its base used where the fork begins."""
         line, found = [run], None
         while (base := self._bases.get(line[-1])) is not None and base.run not in line:
             found = self._runs.get(base.run)
@@ -213,7 +213,7 @@ class Stats:
         return found
 
     def _of(self, row: Row, model: str) -> list[Numbers]:
-        """Return the counters that an entry about a model adds to, which excludes those by tool."""
+        """Return the counters for an entry about a model; by tool there are none."""
         names = {"day": row.at[:10], "agent": self._agents.get(row.run, UNKNOWN), "model": model}
         return [self.groups.setdefault(names[self.by], Numbers())] if self.by in names else []
 
@@ -280,14 +280,14 @@ class Stats:
 
 
 def _line(run: Standing | None) -> Iterator[Standing]:
-    """Yield a run, its base, the base of that, and so on."""
+    """Yield the state of a run, of its base, of the base of that, and so on."""
     while run is not None:
         yield run
         run = run.base
 
 
 def _holder(run: Standing, seq: int) -> Standing:
-    """Return the run that wrote an entry of a run: the run itself, or one of its bases."""
+    """Return the state of the run that wrote an entry: the run itself, or one of its bases."""
     while run.base is not None and seq <= run.shared:
         run = run.base
     return run
@@ -299,7 +299,7 @@ def _header(run: Standing, seq: Any) -> str:
 
 
 def _model(run: Standing, seq: int) -> str:
-    """Return the model that a run used at a certain number of entries."""
+    """Return the model that a run used at a seq."""
     run = _holder(run, seq)
     return next((model for since, model in reversed(run.spoke) if since <= seq), "")
 
@@ -311,7 +311,7 @@ def _speaks(run: Standing, seq: int, model: str) -> None:
 
 
 def _marked(said: str | msgspec.Raw | None) -> bool:
-    """Return whether an entry is a copy: its members name the entry that it was taken from."""
+    """Return whether an entry is a copy: it names the entry that it was copied from."""
     try:
         return said is not None and _MARK.decode(said).origin is not None
     except (msgspec.MsgspecError, RecursionError):
@@ -319,7 +319,7 @@ def _marked(said: str | msgspec.Raw | None) -> bool:
 
 
 def _known(run: Standing, seq: Any) -> Call | None:
-    """Return a call by its seq. A call that a fork shares counts as the fork's from then on."""
+    """Return a call by its seq. A shared call becomes a call of the fork, linked to that of the base."""
     if not isinstance(seq, int):
         return None
     found = run.calls.get(seq)
@@ -329,7 +329,7 @@ def _known(run: Standing, seq: Any) -> Call | None:
 
 
 def _call(run: Standing, told: Told) -> Call | None:
-    """Return the call that a result answers first: by seq, by the provider's id, or the oldest one without a result."""
+    """Return the call whose first result this is: by seq, by the provider's id, or else the oldest open call."""
     if told.outcome == "late":
         return None
     if isinstance(told.call, int):
@@ -341,7 +341,7 @@ def _call(run: Standing, told: Told) -> Call | None:
 
 
 def between_ms(began: str, ended: str) -> float | None:
-    """Return the milliseconds between two times as rows hold them; `None` if one is missing or cannot be read."""
+    """Return the milliseconds between two times of rows; `None` if one is missing or cannot be read."""
     try:
         return round((utc_time(ended) - utc_time(began)).total_seconds() * 1000, 3) if began else None
     except ValueError:
@@ -349,7 +349,7 @@ def between_ms(began: str, ended: str) -> float | None:
 
 
 def _row_time(at: datetime | str | None) -> str:
-    """Return a time as rows hold it; empty for none."""
+    """Return a time in the form of rows; an empty text for no time."""
     if not at:
         return ""
     found = datetime.fromisoformat(at) if isinstance(at, str) else at
@@ -368,15 +368,15 @@ async def stats(
     until: datetime | str | None = None,
     session: str | None = None,
 ) -> dict[str, Numbers]:
-    """Count a record, by groups in their order. Cost: reads all entries of the kinds that count, page by page.
+    """Return the statistics of a record, by group. Cost: reads all entries of the kinds that count, page by page.
 
     Args:
-        since: of requests and calls before it, nothing is counted; a text is a day or a time, by default in UTC.
-        until: likewise, and not with it.
+        since: requests and calls before this time are not counted; a text is a day or a time, by default in UTC.
+        until: requests and calls from this time on are not counted; written as `since`.
         session: only what the runs of this session did, those below too.
 
     Raises:
-        ValueError: a text is no time.
+        ValueError: a text is not a time.
     """
     since, until = _row_time(since), _row_time(until)
     begins = [(str(run), base_in(str(content))) for run, content in (await store.sql(BASES)).rows]

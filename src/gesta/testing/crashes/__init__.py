@@ -1,8 +1,8 @@
-"""What an agent costs when its process dies: it is killed at every write point, taken up, and counted.
+"""The crash test: an agent's process is killed at every write point, its turn is resumed, and its effects are counted.
 
-Each life is a process of its own. The harness keeps a log that is not the record: what was committed, which effect
-began and which returned, and where the process was killed, each line synced before anything follows it. So what is
-said of the record is not said by the record. `python -m gesta.testing FILE.py:agent "message"` does the same.
+Each life of the agent is a process of its own. The harness keeps a log beside the record: what was committed, which
+effects began and returned, and where the process was killed; each line is synced before the process goes on. So the
+record is judged by another source than itself. `python -m gesta.testing FILE.py:agent "message"` runs the same test.
 """
 
 import subprocess
@@ -28,17 +28,17 @@ def crash_test(
     """Kill an agent's process before and after each of its write points; returns what became of its effects.
 
     Args:
-        agent: where it is written, `FILE.py:NAME` or `dotted.module:NAME`; it is imported anew in each process.
-        messages: what is sent to it, one turn each. Its approvals are given; what else it waits for is reported.
+        agent: address of the agent, `FILE.py:NAME` or `dotted.module:NAME`; it is imported anew in each process.
+        messages: messages to the agent, one turn each. Calls are approved; other things that it waits for are reported.
         cancel: also cancel the turn at each point, and send its message again in the same process.
-        fail: also let the write after each point fail once, and send the message again in the same process.
-        again: also kill the process that takes a killed one's turn up, at each of its first points.
-        folder: where the records and the harness's logs are kept; without one they are removed.
+        fail: also make the write after each point fail once, and send the message again in the same process.
+        again: also kill the process that resumes the turn of a killed one, at each of its first points.
+        folder: where the records and the harness's logs are kept; by default they are removed.
 
     Raises:
         GestaError: the agent could not be run.
 
-    Cost: about 50 ms and what the agent takes, three times for each write point.
+    Cost: about 50 ms and the time of the agent, three times for each write point.
     """
     command = [sys.executable, "-m", "gesta.testing", agent, *messages, "--json"]
     command += ["--folder", fspath(folder)] if folder is not None else []

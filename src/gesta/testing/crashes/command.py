@@ -1,8 +1,8 @@
-"""`python -m gesta.testing FILE.py:agent "message" ...`: a record for each write point, and one that is killed at all.
+"""`python -m gesta.testing FILE.py:agent "message" ...` makes one record for each write point, and one with many kills.
 
-The first record is not killed, and tells how many points there are. Of each other record the first process dies at one
-of them, and the second goes on to the end. In the last record every process dies, each one point later than the one
-before, until one comes to the end.
+In the first record no process is killed, which shows how many points there are. In each other record the first process
+is killed at one of the points, and the second process goes on to the end. In the last record every process is killed,
+each one point later than the one before, until one gets to the end.
 """
 
 # ruff: noqa: T201 - a command prints
@@ -26,7 +26,7 @@ from gesta.testing.crashes.witness import Strike
 RECORD, WITNESS = "record.gesta", "witness.jsonl"
 STRIKES: dict[str, Strike] = {"cancel": "cancelled", "fail": "failed"}
 AGAIN = 12
-"""Number of its first points at which the second process is killed."""
+"""Number of first points of the second process; `again` kills it at one of them."""
 WRONG = 50  # lines shown of what must not be
 
 
@@ -57,14 +57,14 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def swept(agent: str, messages: Sequence[str], folder: Path, chosen: Sequence[str] = (), every: int = 1) -> Report:
-    """Kill an agent at each of its write points; returns what was found.
+    """Kill an agent at each of its write points, and return the report.
 
     Args:
-        chosen: `cancel`, `fail` and `again`: what else is done at each point, each time in a record of its own.
-        every: of so many points one is struck; the last record is killed at each all the same.
+        chosen: `cancel`, `fail` and `again`: what else is done at each point, each in a record of its own.
+        every: only every N-th point is struck; in the last record each point is struck nevertheless.
 
     Raises:
-        GestaError: it could not be run.
+        GestaError: the agent could not be run.
     """
     scenes: list[Scene] = []
 
@@ -100,7 +100,7 @@ def swept(agent: str, messages: Sequence[str], folder: Path, chosen: Sequence[st
 
 
 def table(report: Report) -> str:
-    """Write a report for people."""
+    """Return a report as text for people."""
     tools = [("tool", "effect", "calls", "fired", "max_fired")]
     tools += [
         (name, count.effect, str(count.calls), str(count.fired), str(count.max_fired))
@@ -129,7 +129,7 @@ def table(report: Report) -> str:
 
 
 def _short(point: str, tool: str) -> str:
-    """Return where a process was killed, seen from a call of a tool; what a commit held is left out."""
+    """Return a kill's place as seen from calls of a tool, without the kinds of a commit's entries."""
     words = point.split(" ")
     if words[-1] in ("starts", "returned") and words[1] != tool:
         words[1] = "another tool"
@@ -137,7 +137,7 @@ def _short(point: str, tool: str) -> str:
 
 
 def _laid(rows: Sequence[Sequence[str]]) -> str:
-    """Lay rows out in columns."""
+    """Return rows as text in columns."""
     widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
     return "\n".join(
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
@@ -145,6 +145,6 @@ def _laid(rows: Sequence[Sequence[str]]) -> str:
 
 
 def _progress(text: str) -> None:
-    """Print the progress on stderr, if it is a terminal."""
+    """Print the progress on stderr if stderr is a terminal."""
     if sys.stderr.isatty():
         print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)

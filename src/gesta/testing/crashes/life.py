@@ -1,7 +1,7 @@
-"""A life: a process that opens the record, sends every message under its key, and dies or comes to the end.
+"""A life: a process that opens the record, sends every message under its key, and is killed or gets to the end.
 
 It is forked from a process that has imported Gesta but not the agent: so each life imports the agent anew, and costs
-milliseconds. Sending a message again goes on with its turn, so the same words begin a record and take it up.
+only milliseconds. A message that is sent again resumes its turn, so the same code begins a record and goes on with it.
 """
 
 import asyncio
@@ -31,36 +31,36 @@ from gesta.testing.crashes.watched import Watched, watched
 from gesta.testing.crashes.witness import KILL, Life, Line, Strike, read
 
 LIFE_S = 120.0
-"""A life that takes longer is broken off."""
+"""Seconds after which a life fails with a timeout."""
 LOOK_S = 0.02
 BY = "crash test"
-"""Who gives the approvals."""
+"""Name under which calls are approved."""
 
 
 class Scene(Struct, frozen=True, kw_only=True):
-    """The settings of every life of a record."""
+    """The settings of all lives of one record."""
 
     agent: Callable[[], Agent]
-    """Imports or makes it, in the life."""
+    """Imports or makes the agent, in the process of the life."""
     messages: Sequence[str]
     record: str
     """Address of the record."""
     witness: Path
-    """The harness's log."""
+    """Path of the harness's log."""
     session: str = "crash-test"
     helped: bool = False
-    """Whether other processes approve and answer: then only what is in doubt is waited for in vain."""
+    """Whether other processes approve and answer; then a life waits for them, unless only calls in doubt are left."""
 
 
 def ready(folder: Path) -> None:
-    """Import here, once, what every life needs: an event loop, a formatter, SQLite."""
+    """Import once, before any fork, what every life needs: an event loop, a formatter, SQLite."""
     anyio.run(anyio.sleep, 0)
     address.formatter("tool-calls")
     address.drive(address.inline_store(str(folder / "ready.gesta")).close())
 
 
 def forked(work: Callable[[], None]) -> int:
-    """Call a function in a process of its own, and return the exit code; below 0, the signal that ended it."""
+    """Call a function in a process of its own, and return the exit code; below 0, the signal that ended the process."""
     return ended(fork(work))
 
 
@@ -97,12 +97,12 @@ def ended(child: int) -> int:
 def lived(
     scene: Scene, number: int, last: int | None = None, *, strike: Strike = "killed", within_s: float | None = None
 ) -> bool:
-    """Live a life in a process of its own; returns whether it was killed.
+    """Run a life in a process of its own, and return whether it was killed.
 
     Args:
-        last: the point where it is struck, from 1; `None`, or a point that it does not come to: it is not struck.
-        strike: what happens there; after a cancellation and a failed write the same process goes on.
-        within_s: how long it may live, in place of a point: it is killed from outside, at any instruction.
+        last: number of the point at which the process is struck, from 1; `None` strikes at no point.
+        strike: what happens at that point; after a cancellation or a failed write the same process goes on.
+        within_s: kill the process from outside after so many seconds, at any instruction, in place of a point.
 
     Raises:
         GestaError: the process failed.
@@ -120,7 +120,7 @@ def lived(
 
 
 def judged(*scenes: Scene) -> Report:
-    """Compare records with the harness's logs, in one process of its own, and add up what is found.
+    """Compare records with the harness's logs, in one process of its own, and return the sum of the findings.
 
     Raises:
         GestaError: a record could not be read.
@@ -140,7 +140,7 @@ def judged(*scenes: Scene) -> Report:
 
 
 async def live(scene: Scene, life: Life) -> None:
-    """Send every message, and write in the harness's log how each turn ended."""
+    """Send every message, and write into the harness's log how each turn ended."""
     agent, models = scene.agent(), dict[str, Model]()
     store = Watched(address.store(scene.record, durability="normal"), life)
     record = Record(store, lambda each: watched(address.bind(each, models), life))
@@ -167,7 +167,7 @@ async def _cancellable(life: Life, turn: Coroutine[Any, Any, Outcome]) -> Outcom
 
 
 async def _taken(scene: Scene, life: Life, record: Record, agent: Agent, text: str, key: str) -> Outcome:
-    """Run a turn until it ends, or until it waits for something that nobody here answers."""
+    """Run a turn until it ends, or until it waits for something that nobody gives in this test."""
     until = time.monotonic() + LIFE_S / 2
     while True:
         try:
@@ -197,7 +197,7 @@ async def _taken(scene: Scene, life: Life, record: Record, agent: Agent, text: s
 
 
 async def _approved(record: Record, waits: Sequence[Waiting]) -> bool:
-    """Approve what waits for approval, and return whether anything did."""
+    """Approve all calls that wait for approval, and return whether there were any."""
     asked = [each for each in waits if each.what == "approval"]
     for each in asked:
         with suppress(NotWaiting, SaidBefore):  # it was answered in the meantime

@@ -1,7 +1,7 @@
-"""What is said of a record whose processes were killed, from the harness's log; the record is what is judged.
+"""The report on a record whose processes were killed: the record is compared with the harness's log.
 
-An effect fired if its tool was called and returned, and also if its process died meanwhile, unless the tool's
-`reconcile` then said that it had not happened. That of a transactional tool fired if its transaction was committed.
+An effect fired if its tool was called and returned, and also if its process died in between, unless the tool's
+`reconcile` then said that it had not happened. The effect of a transactional tool fired if its transaction committed.
 """
 
 from collections import Counter, defaultdict
@@ -18,28 +18,28 @@ from gesta.record.record import Record
 from gesta.testing.crashes.witness import Line, Strike, Written
 
 OPEN = "open"
-"""Of a doubt that nobody settled: its turn waits, or has ended otherwise than answered."""
+"""Value of `settled` for a doubt that nobody resolved: its turn waits, or has ended without an answer."""
 NOTHING = "nothing that it names"
 ADDED = ("sent_at", "refused")
-"""Members of an approval that its letter does not have: when it was sent, and why it does not count."""
+"""Members of an approval that its letter does not have: the time of sending, and the reason why it does not count."""
 STRUCK = get_args(Strike)
 Entries = dict[tuple[str, int], Entry]
-"""By run and seq."""
+"""Entries by run and seq."""
 Fired = dict[tuple[str, str, str], int]
-"""How often, by tool, policy and key of the call."""
+"""Number of effects, by tool, effect policy and key of the call."""
 
 
 class ToolCount(Struct, kw_only=True):
     """How often one tool was called, and how often its effect happened."""
 
     effect: str
-    """Its policy."""
+    """Effect policy of the tool."""
     calls: int = 0
-    """Calls of which at least one try began."""
+    """Number of calls with at least one started attempt."""
     fired: int = 0
-    """Effects in all."""
+    """Number of effects in all."""
     max_fired: int = 0
-    """Effects of one call, at most."""
+    """Largest number of effects of one call."""
 
 
 class Doubt(Struct, frozen=True, kw_only=True):
@@ -49,9 +49,9 @@ class Doubt(Struct, frozen=True, kw_only=True):
     run: str
     attempt: int
     killed: str
-    """Where its process was killed."""
+    """Place where its process was killed."""
     settled: str
-    """Who settled it, or that the model was told, or that it is open."""
+    """Who resolved the doubt, or that the model was told, or that the doubt is open."""
 
 
 class Report(Struct, kw_only=True):
@@ -60,26 +60,26 @@ class Report(Struct, kw_only=True):
     agents: int = 0
     records: int = 0
     points: int = 0
-    """Points of a life that is not killed."""
+    """Number of write points in a life that is not killed."""
     kills: int = 0
     cancels: int = 0
-    """Turns that were cancelled while their process went on."""
+    """Number of turns that were cancelled while their process went on."""
     failed_writes: int = 0
-    """Commits that failed once while their process went on."""
+    """Number of commits that failed once while their process went on."""
     tools: dict[str, ToolCount] = field(default_factory=dict)
     doubts: list[Doubt] = field(default_factory=list)
     acknowledged: int = 0
-    """Entries whose commit had returned, and letters that were taken."""
+    """Number of entries whose commit had returned, and of letters that were accepted."""
     missing: list[str] = field(default_factory=list)
-    """What of that is not in the record."""
+    """Those of them that are not in the record."""
     turns: dict[str, int] = field(default_factory=dict)
-    """How turns ended, or what they wait for, and how many."""
+    """How turns ended, or what they wait for, with their numbers."""
     bought_again: int = 0
-    """Requests to a model that had been answered before."""
+    """Number of requests to a model that had been answered before."""
     killed_at: dict[str, int] = field(default_factory=dict)
-    """Where processes were killed, turns cancelled and writes failed, and how often."""
+    """Places where processes were killed, turns cancelled or writes failed, with their numbers."""
     wrong: list[str] = field(default_factory=list)
-    """What must not be."""
+    """Broken promises, in words."""
 
     @property
     def ok(self) -> bool:
@@ -87,7 +87,7 @@ class Report(Struct, kw_only=True):
         return not self.wrong
 
     def add(self, other: "Report") -> None:
-        """Add the findings of other records."""
+        """Add the findings of another report."""
         for name in ("agents", "records", "kills", "cancels", "failed_writes", "acknowledged", "bought_again"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         for name in ("doubts", "missing", "wrong"):
@@ -103,7 +103,7 @@ class Report(Struct, kw_only=True):
 
 
 async def judge(record: Record, lines: Sequence[Line], session: str) -> Report:
-    """Compare a record, or one session of it, with the harness's log."""
+    """Return the report on a record, or on one session of it, compared with the harness's log."""
     rows = await record.store.runs(session)
     entries = {(row.run, entry.seq): entry for row in rows for entry in await record.read(row.run)}
     found = Report(records=1, kills=sum(line.what == "killed" for line in lines))
@@ -129,13 +129,13 @@ async def judge(record: Record, lines: Sequence[Line], session: str) -> Report:
 
 
 def _committed(lines: Iterable[Line]) -> set[tuple[int, str, int]]:
-    """Return the entries that a life saw committed, as life, run and seq."""
+    """Return the entries whose commit a life saw, as life, run and seq."""
     seen = [line for line in lines if line.what == "committed"]
     return {(line.life, line.run, entry.seq) for line in seen for entry in line.entries}
 
 
 def _fired(lines: Sequence[Line], entries: Entries) -> Fired:
-    """Count the effects of each call."""
+    """Return the number of effects of each call."""
     fired: Fired = defaultdict(int)
     inside: dict[tuple[str, str, str], set[tuple[int, int]]] = defaultdict(set)
     begun = [(line, each) for line in lines if line.what == "committing" for each in line.entries]
@@ -157,7 +157,7 @@ def _fired(lines: Sequence[Line], entries: Entries) -> Fired:
 
 
 def _there(entries: Entries, run: str, one: Written) -> bool:
-    """Return whether an entry is in the record as it was handed to the store."""
+    """Return whether an entry is in the record as the store received it."""
     found = entries.get((run, one.seq))
     return found is not None and found.digest.hex() == one.digest
 
@@ -181,7 +181,7 @@ def _twice(fired: Fired) -> list[str]:
 
 
 def _early(lines: Sequence[Line]) -> list[str]:
-    """Find effects that began before their attempt was known to be on record."""
+    """Return the effects that began before the commit of their attempt had returned, in words."""
     wrong, known = [], set[tuple[int, str, int]]()
     for line in lines:
         if line.what == "committed":
@@ -203,9 +203,9 @@ def _missing(lines: Sequence[Line], entries: Entries) -> list[str]:
 
 
 async def _letters(record: Record, lines: Sequence[Line]) -> tuple[list[str], list[str]]:
-    """Find letters that were taken and are neither in the inbox nor in the log, and those that are there twice.
+    """Return the letters that are neither in the inbox nor in the log, and those that are there twice.
 
-    Results that came late are left out: how they are taken in depends on what was answered meanwhile.
+    Late results are left out: how they are taken in depends on other answers.
     """
     missing, doubled, sent = [], [], [line.letter for line in lines if line.letter is not None]
     same = Counter((letter.run, _said(letter.content)) for letter in sent)
@@ -224,7 +224,7 @@ async def _letters(record: Record, lines: Sequence[Line]) -> tuple[list[str], li
 
 
 def _said(content: str) -> str:
-    """Return the content of a letter without what was added when it was taken in."""
+    """Return the content of a letter without the members that were added when it was taken in."""
     told = msgspec.json.decode(content)
     return msgspec.json.encode(
         {name: value for name, value in told.items() if name not in ADDED}, order="sorted"
@@ -232,7 +232,7 @@ def _said(content: str) -> str:
 
 
 def _ends(lines: Sequence[Line]) -> list[str]:
-    """Return how each turn ended, or what it waits for, by the last line about it."""
+    """Return how each turn ended, or what it waits for, from the last line about the turn."""
     last = {line.key: line for line in lines if line.what == "ended"}
     return [
         f"waiting for {', '.join(line.waits) or NOTHING}" if line.reason == "waiting" else line.reason
@@ -290,7 +290,7 @@ class Doubts:
             )
 
     def _death(self, run: str, attempt: Entry, result: Any) -> str | None:
-        """Return where an attempt was killed, if that was between the commits of the attempt and of its result."""
+        """Return where an attempt was killed, if that was between its commit and the commit of its result."""
         life = self._lives.get((run, attempt.seq, attempt.digest.hex()))
         if life is None or life not in self._deaths:
             return None
@@ -300,7 +300,7 @@ class Doubts:
 
 
 def _last(entries: Sequence[Entry], kind: type, of: str) -> dict[int, Any]:
-    """Return the first entry of a kind about each other entry."""
+    """Return the first entry of a kind about each other entry, by the seq of that other entry."""
     found: dict[int, Any] = {}
     for entry in entries:
         if isinstance(entry.content, kind):

@@ -1,6 +1,6 @@
 """A store and tools that write each action into the harness's log, and may be killed before and after it.
 
-What goes into the store and into a tool is not changed, nor what comes out: the agent that is tested is the agent.
+Their arguments and results are not changed: the agent that is tested is the real agent.
 """
 
 import inspect
@@ -32,11 +32,11 @@ from gesta.testing.crashes.witness import Life, Line, Written, written
 
 P = ParamSpec("P")
 CONTEXT = "gesta_crashing_context"
-"""Parameter by which a tool's wrapper gets the context, also where the tool itself asks for none."""
+"""Name of the parameter that passes the context to a tool's wrapper, also if the tool itself takes no context."""
 
 
 class Watched:
-    """A store whose commits are written into the harness's log, before they begin and after they return."""
+    """A store that writes into the harness's log before each commit begins and after it returns."""
 
     def __init__(self, store: Store, life: Life) -> None:
         self._store = store
@@ -60,12 +60,12 @@ class Watched:
         return pos
 
     def _fail(self) -> None:
-        """Raise WriteFailed in place of the next commit, if the harness chose that failure."""
+        """Raise WriteFailed in place of the next commit if the harness chose a failure here."""
         if self._life.fails():
             raise WriteFailed(self.info.address, "the crash test fails this write")
 
     async def transact(self, effect: TransactionalEffect) -> None:
-        """Call `work`, and commit its entries with its effect."""
+        """Commit the effect of a transactional tool together with its entries."""
         done: list[Batch] = []
 
         def work(sql: Statements) -> tuple[Batch, bool]:
@@ -88,14 +88,14 @@ class Watched:
         return await self._store.holds(lease)
 
     def deliver(self, letter: Letter) -> bool:
-        """Put a letter into an inbox, from a thread."""
+        """Add a letter to an inbox, from a thread."""
         counts = self._store.deliver(letter)
         if counts:
             self._life.tell(Line(what="sent", run=letter.run, letter=letter))
         return counts
 
     async def send(self, letter: Letter) -> bool:
-        """Put a letter into an inbox."""
+        """Add a letter to an inbox."""
         self._life.reach("before a letter is sent")
         counts = await self._store.send(letter)
         if counts:
@@ -104,20 +104,20 @@ class Watched:
         return counts
 
     async def lease(self, run: str, *, mirror: bool = False) -> Lease:
-        """Acquire the right to write."""
+        """Acquire the lease of a run."""
         self._life.reach("before a lease is taken")
         lease = await self._store.lease(run, mirror=mirror)
         self._life.reach("after a lease is taken")
         return lease
 
     async def release(self, lease: Lease) -> None:
-        """Release the right to write."""
+        """Release the lease of a run."""
         self._life.reach("before a lease is given back")
         await self._store.release(lease)
         self._life.reach("after a lease is given back")
 
     async def mirror(self, lease: Lease, of: str | None) -> None:
-        """Make a run a mirror, or an ordinary one."""
+        """Make a run a mirror, or a mirror an ordinary run."""
         await self._store.mirror(lease, of)
 
     async def gone(self, process: str) -> bool | None:
@@ -125,19 +125,19 @@ class Watched:
         return await self._store.gone(process)
 
     async def declare_gone(self, process: str, by: str) -> None:
-        """Write down that a process has ended."""
+        """Record that a process has ended, as a person said."""
         await self._store.declare_gone(process, by)
 
     async def adopt(self, by: str) -> None:
-        """Write down that this copy goes on."""
+        """Record that this copy is the one that goes on."""
         await self._store.adopt(by)
 
     def keep(self) -> Callable[[], None]:
-        """Make this process count as living until the returned function is called."""
+        """Count this process as living until the returned function is called."""
         return self._store.keep()
 
     def descriptor(self) -> int | None:
-        """Return what a subprocess inherits that counts as this process."""
+        """Return the file descriptor that a subprocess inherits so that this process counts as living; or `None`."""
         return self._store.descriptor()
 
     async def read(self, run: str, after: int = 0, until: int | None = None, limit: int | None = None) -> list[Row]:
@@ -145,11 +145,11 @@ class Watched:
         return await self._store.read(run, after, until, limit)
 
     async def head(self, run: str) -> tuple[int, bytes]:
-        """Return seq and digest of the last entry."""
+        """Return seq and digest of the last entry of a run."""
         return await self._store.head(run)
 
     async def last(self) -> int:
-        """Return the pos of the last entry."""
+        """Return the pos of the last entry in the store."""
         return await self._store.last()
 
     async def runs(self, session: str | None = None, name: str | None = None) -> list[RunRow]:
@@ -157,19 +157,19 @@ class Watched:
         return await self._store.runs(session, name)
 
     async def get_blob(self, run: str, name: str) -> BlobRow:
-        """Read a blob."""
+        """Return a blob."""
         return await self._store.get_blob(run, name)
 
     async def inbox(self, run: str) -> list[Letter]:
-        """Return the letters that wait."""
+        """Return the letters that wait in an inbox."""
         return await self._store.inbox(run)
 
     def tail(self, after: int = 0) -> AsyncGenerator[list[Row], None]:
-        """Yield rows of all runs as they come."""
+        """Yield the rows of all runs as they are written."""
         return self._store.tail(after)
 
     async def sql(self, query: str, parameters: Sequence[Any] = ()) -> Table:
-        """Answer a reading query."""
+        """Return the result of a query that only reads."""
         return await self._store.sql(query, parameters)
 
     async def shrink(self) -> int:
@@ -177,25 +177,25 @@ class Watched:
         return await self._store.shrink()
 
     async def damage(self) -> list[str]:
-        """Return what is broken."""
+        """Return what is broken, in words."""
         return await self._store.damage()
 
     async def foreign(self) -> Foreign:
-        """Return what Gesta did not make."""
+        """Return the tables and other objects that Gesta did not make."""
         return await self._store.foreign()
 
     async def close(self) -> None:
-        """Release what is held."""
+        """Close the store."""
         await self._store.close()
 
 
 def _kinds(entries: Sequence[Written]) -> str:
-    """Return the kinds of a commit's entries, each once."""
+    """Return the kinds of a commit's entries as text, each once."""
     return ", ".join(dict.fromkeys(entry.kind for entry in entries)) or "nothing"
 
 
 def watched(agent: Agent, life: Life) -> Agent:
-    """Return the agent with tools that tell what they do; one that a person carries out does nothing."""
+    """Return the agent with tools that log their calls; tools that a person carries out are not changed."""
     tools = [tool if tool.asks else _watched(tool, life) for tool in agent.tools]
     return msgspec.structs.replace(agent, tools=tools)
 
@@ -208,7 +208,7 @@ def _watched(tool: Tool, life: Life) -> Tool:
 
 
 def _asked(name: str, reconcile: Callable[P, Any], life: Life) -> Callable[P, Any]:
-    """Return the answer of `reconcile` about a call that did not happen."""
+    """Return a `reconcile` function that also logs when a call did not happen."""
 
     def heard(key: object, found: Any) -> Any:
         if isinstance(found, NotDone):
@@ -252,7 +252,7 @@ def _awaited(function: Callable[P, Any], tool: Tool, life: Life) -> Callable[P, 
 
 
 def _start(tool: Tool, context: object, life: Life) -> Line:
-    """Write into the harness's log that a function is called now."""
+    """Write into the harness's log that a tool's function is called now."""
     assert isinstance(context, Context)
     life.reach(f"before {tool.name} starts")
     attempt = int(context.explain_id.rpartition(".")[2])
@@ -271,7 +271,7 @@ async def _finish(line: Line, life: Life, result: Awaitable[Any]) -> Any:
 
 
 def _return(line: Line, life: Life, result: Any) -> Any:
-    """Write into the harness's log that a function returned. Its result is not on record yet."""
+    """Write into the harness's log that a tool's function returned. Its result is not on record yet."""
     life.tell(msgspec.structs.replace(line, what="returned"))
     life.reach(f"after {line.tool} returned")
     return result

@@ -1,7 +1,7 @@
-"""The harness's own log, and the kill of a process at a chosen point.
+"""The log of the harness, and the kill of a process at a chosen point.
 
-A line is one write to a file that is only appended to, so the lines of several processes do not mix. It is on the disk
-before `tell` returns: what a line says has happened, also when the process dies at the next instruction.
+A line is one write to a file that is only appended to, so the lines of several processes do not mix. It is on disk
+before `tell` returns, so what a line says has happened even if the process dies at the next instruction.
 """
 
 import os
@@ -18,12 +18,12 @@ from gesta.entry import Row
 from gesta.store import Letter
 
 KILL = int(getattr(signal, "SIGKILL", signal.SIGTERM))
-"""Where there is no SIGKILL, ending a process is as sudden."""
+"""Signal that ends a process at once; a system without SIGKILL ends processes as suddenly with SIGTERM."""
 Strike = Literal["killed", "cancelled", "failed"]
-"""What happens at a point: the process dies, its turn is cancelled, or its next write fails."""
+"""What happens at a point: the process is killed, its turn is cancelled, or its next write fails."""
 Told = Literal["committing", "committed", "sent", "started", "returned", "raised", "undone", "ended", "lived"]
 What = Told | Strike
-"""`undone`: a tool that was asked what became of a call said that it had not happened."""
+"""What a line says. `undone`: a tool's `reconcile` said that a call did not happen."""
 
 
 class Written(Struct, frozen=True, array_like=True):
@@ -35,11 +35,11 @@ class Written(Struct, frozen=True, array_like=True):
 
 
 class Line(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One thing that the harness saw."""
+    """One line of the log: something that the harness saw."""
 
     what: What
     life: int = 0
-    """Number of the process; below 0, one that only sends."""
+    """Number of the process; below 0 for a process that only sends."""
     point: str = ""
     """Where the process was killed, its turn cancelled, or a write failed."""
     run: str = ""
@@ -48,24 +48,24 @@ class Line(Struct, frozen=True, kw_only=True, omit_defaults=True):
     tool: str = ""
     effect: str = ""
     key: str = ""
-    """Idempotency key of the call; of a turn that ended, that of its message."""
+    """Idempotency key of the call; for a turn that ended, the key of its message."""
     attempt: int = 0
     """Seq of the attempt."""
     reason: str = ""
     """How a turn ended."""
     waits: tuple[str, ...] = ()
-    """What it waits for."""
+    """What the turn waits for."""
     points: int = 0
-    """How many a process came to that was not killed."""
+    """Number of points of a process that was not killed."""
 
 
 def written(rows: Sequence[Row]) -> tuple[Written, ...]:
-    """Return seq, kind and digest of these entries."""
+    """Return seq, kind and digest of each row."""
     return tuple(Written(row.seq, row.kind, row.digest.hex()) for row in rows)
 
 
 def read(path: Path) -> list[Line]:
-    """Read the harness's log."""
+    """Return the lines of the harness's log."""
     lines = path.read_bytes().splitlines() if path.exists() else []
     return [msgspec.json.decode(line, type=Line) for line in lines]
 
@@ -77,34 +77,34 @@ def die() -> NoReturn:
 
 
 class Life:
-    """One process of the harness. It is killed at one of the points that it comes to."""
+    """One process of the harness, which may be struck at one of its points."""
 
     def __init__(self, path: Path, number: int, last: int | None = None, strike: Strike = "killed") -> None:
         self.number = number
         self.points = 0
-        """How many it came to."""
+        """Number of points so far."""
         self.cancel: Callable[[], object] | None = None
-        """Cancels the turn that is at work, from any thread."""
+        """Cancels the running turn, from any thread."""
         self._last, self._strike = last, strike
         self._failing = False
         self._file = os.open(path, os.O_APPEND | os.O_CREAT | os.O_WRONLY, 0o644)
         self._lock = threading.RLock()
 
     def tell(self, line: Line) -> None:
-        """Write a line, and wait for the disk unless the line is only an intention."""
+        """Write a line, and sync it to disk unless the line only announces a commit."""
         told = msgspec.structs.replace(line, life=self.number)
         os.write(self._file, msgspec.json.encode(told) + b"\n")
         if line.what != "committing":
             os.fsync(self._file)
 
     def fails(self) -> bool:
-        """Return whether the next write has to fail. It fails once."""
+        """Return whether the next write has to fail; this is true once."""
         with self._lock:
             failing, self._failing = self._failing, False
         return failing
 
     def reach(self, point: str) -> None:
-        """Mark a point at which the process may be killed. Tools reach theirs in threads."""
+        """Count a point, and strike the process if it is the chosen one. Tools call this in threads."""
         with self._lock:
             self.points += 1
             if self.points == self._last:

@@ -291,7 +291,7 @@ class Rehearsal:
 
 
 class Understudy(Turns):
-    """Takes turns of the replayed run. Other runs are not replayed here: their results are on record."""
+    """Runs the turns of the replayed run. Other runs are not replayed here: their results are on record."""
 
     def __init__(self, rehearsal: Rehearsal) -> None:
         super().__init__(rehearsal.stage, lambda agent: agent, rehearsal.stage.now)
@@ -319,7 +319,7 @@ class Understudy(Turns):
         """Do nothing: the end of other runs is on their own record."""
 
     async def _note_change(self, agent: Agent, live: LiveRun) -> None:
-        """Take in the letters, and write nothing: a change of the agent's code is on record already."""
+        """Add the letters to the log, and write nothing else: a change of the agent's code is on record already."""
         await take_in(live)
 
 

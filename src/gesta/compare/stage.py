@@ -309,7 +309,7 @@ class Stage:
 
 
 class NoTables:
-    """Takes the place of a tool's tables: no statement is run."""
+    """Replaces the tables of a tool: no statement is run."""
 
     def __call__(self, statement: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Return no rows, without running the statement."""

@@ -111,7 +111,7 @@ class ChatCompletionContent(Base, frozen=True, kw_only=True, tag="chat-completio
     """The usage as the provider sent it."""
     latency_ms: float | None = None
     meta: dict[str, Any] | None = None
-    """`raw`: the reply as it came."""
+    """`raw`, or `raw_zlib` if compressed: the bytes of the reply. `native`: items that the provider wants back."""
     actions: dict[str, Any] | None = None
     """The agent actions that were made of it, where they do not follow from its text and calls."""
 
@@ -200,7 +200,7 @@ class FaultContent(Base, frozen=True, kw_only=True, tag="fault"):
     instead: str | None = None
     """For a request: the model that replaces the failed model for the rest of the turn."""
     meta: dict[str, Any] | None = None
-    """`raw`: the part of the reply that was received."""
+    """`raw_zlib`: the bytes of the reply that were received, compressed."""
 
 
 class BeginContent(Base, frozen=True, kw_only=True, tag="begin"):

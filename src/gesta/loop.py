@@ -117,12 +117,12 @@ def _received(letter: Letter, content: Content, attempt: Entry | None, live: Liv
 
 
 def outcome(live: LiveRun, waiting: tuple[Waiting, ...] = (), of: Turn | None = None) -> Outcome:
-    """Read the outcome of a turn, by default the last, from the folded state."""
+    """Return the outcome of a turn, by default the last turn, from the folded state."""
     return outcome_of(live.log.run, live.state, waiting, of)
 
 
 def outcome_of(run: str, state: RunState, waiting: tuple[Waiting, ...] = (), of: Turn | None = None) -> Outcome:
-    """Read the outcome of a turn of a run; see `outcome`."""
+    """Return the outcome of a turn of a run; see `outcome`."""
     turn, opened = of or state.turn, state.opened
     assert turn is not None and opened is not None
     value = turn.text if turn.value is None and not turn.null else turn.value

@@ -1,4 +1,4 @@
-"""A move is carried out and written down: a model is asked, tools are called, runs below are taken on."""
+"""A move is carried out and written down: a model is asked, tools are called, child runs are run."""
 
 ORDER = (
     "stop",

@@ -1,4 +1,4 @@
-"""Hooks are asked here, and what they say is written down; what is allowed is noted in the state alone.
+"""Hooks are asked here, and their verdicts are written down; that a hook allowed something is in the state alone.
 
 An entry is committed with what follows from it. A hook of which nothing is on record is asked again by whoever goes on
 with the turn; an agent that it called is not.
@@ -33,11 +33,11 @@ WRITTEN: dict[type[Verdict], Literal["refused", "changed", "again", "asked", "ad
     AskPerson: "asked",
     Add: "added",
 }
-"""The verdict on record of each answer of a hook."""
+"""The verdict that is written down for each type of answer of a hook."""
 
 
 BY = "check"
-"""Name under which a hook calls an agent, after the point."""
+"""Last part of the name of a child run that a hook calls, after the name of the point."""
 
 
 class HookAnswer(Struct, frozen=True):
@@ -48,7 +48,7 @@ class HookAnswer(Struct, frozen=True):
 
 
 async def check(agent: Agent, move: Check, live: LiveRun) -> None:
-    """Ask a hook, and write down what it says."""
+    """Ask a hook, and write down its verdict."""
     turn = live.state.turn
     assert turn is not None and agent.hooks is not None
     if move.point == "call":
@@ -80,7 +80,7 @@ async def check(agent: Agent, move: Check, live: LiveRun) -> None:
 
 
 async def _check_call(agent: Agent, call: OpenCall, live: LiveRun) -> bool:
-    """Ask about one call. Returns False if the hook said nothing: the turn ends or waits."""
+    """Ask the hook about one call. Returns False if the hook gave no verdict: the turn ends or waits."""
     tool = agent.tool(call.name)
     calling = Calling(call.name, copy.deepcopy(call.args), tool.effect if tool is not None else "once", call.seq)
     said = await _ask_hook(agent, live, "call", call.seq, calling)
@@ -92,7 +92,7 @@ async def _check_call(agent: Agent, call: OpenCall, live: LiveRun) -> bool:
 
 
 def _given(agent: Agent, live: LiveRun) -> Any:
-    """Return the answer that is to be given: a text, or a value of the agent's type."""
+    """Return the answer that is to be checked: a text, or a value of the agent's type."""
     turn = live.state.turn
     assert turn is not None
     output, value = agent.answer_type, turn.value
@@ -103,7 +103,7 @@ def _given(agent: Agent, live: LiveRun) -> Any:
 
 
 async def _ask_hook(agent: Agent, live: LiveRun, point: Point, of: int, about: Any) -> HookAnswer | None:
-    """Ask a hook. If it fails, or an agent waits that it called, write that and return `None`."""
+    """Return the answer of a hook. If the hook fails, or an agent that it called waits, write a fault and return `None`."""
     turn, hook, children = live.state.turn, getattr(agent.hooks, point), Children()
     assert turn is not None
     context = replace(turn_context(live), call=partial(_judged, live, f"{point} {BY}#{of}", of, children))
@@ -127,7 +127,7 @@ async def _ask_hook(agent: Agent, live: LiveRun, point: Point, of: int, about: A
 
 
 def _fitting(agent: Agent, point: Point, given: Any) -> None:
-    """Raise TypeError for a verdict that this point has not, BadArguments for a value that is no answer of the type."""
+    """Raise TypeError for a verdict that this point does not allow, BadArguments for an answer that does not fit."""
     if given is not None and not isinstance(given, VERDICTS[point]):
         names = ", ".join(each.__name__ for each in VERDICTS[point])
         raise TypeError(f"it returned {given!r:.60}, expected None, {names}")
@@ -152,7 +152,7 @@ async def _judged(live: LiveRun, child: str, of: int, children: Children, agent:
 
 
 def _write(agent: Agent, live: LiveRun, point: Point, of: int, said: HookAnswer) -> int:
-    """Write a verdict; of what is allowed only if an agent was called for it. Returns the seq of the entry."""
+    """Write a verdict; `allowed` only if the hook called an agent. Returns the seq of the entry, or 0."""
     verdict, ends = said.verdict, said.children.ends
     if verdict is None and not ends:
         return 0
@@ -168,10 +168,10 @@ def _write(agent: Agent, live: LiveRun, point: Point, of: int, said: HookAnswer)
 
 
 def _name(agent: Agent, point: Point) -> str:
-    """Return the name of the function of a hook."""
+    """Return the name of the agent's hook at a point."""
     return hook_name(getattr(agent.hooks, point))
 
 
 def hook_name(hook: Callable[..., Any]) -> str:
-    """Return the name of a hook, as it stands in its checks."""
+    """Return the name of a hook, as its checks hold it."""
     return function_name(hook).rpartition(".")[2]

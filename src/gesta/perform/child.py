@@ -1,4 +1,4 @@
-"""The context of a tool's call: what the tool is told, and how it sends words to a listener or calls an agent."""
+"""The context of a tool's call: the facts about the call, and how a tool sends words to listeners or calls an agent."""
 
 import hashlib
 import math
@@ -31,15 +31,15 @@ class Children(Struct):
 
     begun: int = 0
     ends: list[Cause] = field(default_factory=list)
-    """Of those that ended: the tool's result is made from them."""
+    """Ends of the child runs that ended, which are causes of the tool's result."""
     at_work: list[str] = field(default_factory=list)
-    """Names of those that did not."""
+    """Names of the child runs that have not ended."""
     doubts: set[str] = field(default_factory=set)
-    """Names of tools with a call of unknown outcome in those that ended."""
+    """Names of tools with a call of unknown outcome in the child runs that ended."""
 
 
 class ChildWaits(BaseException):
-    """Leaves a tool whose child run cannot go on now, and names the run and the reason.
+    """Is raised in a tool whose child run cannot go on now, with the run and the reason.
 
     It is no error; do not catch it.
     """
@@ -77,19 +77,19 @@ class Trial(Struct, frozen=True):
 
     call: OpenCall
     seq: int
-    """Of the attempt."""
+    """Seq of the attempt."""
     key: str
     cancelled: Callable[[], bool] = lambda: False
-    """Whether nobody waits for it any more."""
+    """Returns whether nobody waits for the attempt any more."""
     children: Children = field(default_factory=Children)
     mark: Any = None
-    """Has the attempt count as at work as long as it is kept."""
+    """An object: the attempt counts as running as long as something refers to it."""
     checked: float = math.inf
-    """When the run was last known to be ours, by `time.monotonic`."""
+    """Time by `time.monotonic` at which this process last held the run for certain."""
 
 
 def context_of(trial: Trial, live: LiveRun) -> Context:
-    """Make the context of one attempt of a call."""
+    """Return the context of one attempt of a call."""
     opened, call, attempt = live.state.opened, trial.call, trial.seq
     cancelled, children = trial.cancelled, trial.children
     assert opened is not None
@@ -114,7 +114,7 @@ def context_of(trial: Trial, live: LiveRun) -> Context:
 
 
 def turn_context(live: LiveRun) -> Context:
-    """Make the context of a function that is called for a turn and for no call of a tool: it has no key."""
+    """Return the context of a function that is called for a turn, not for a tool call: it has no key."""
     opened, turn = live.state.opened, live.state.turn
     assert opened is not None and turn is not None
     return Context(
@@ -134,12 +134,12 @@ def turn_context(live: LiveRun) -> Context:
 
 
 async def no_agent(*_: Any) -> Outcome:
-    """Refuse to call an agent outside of a call of a tool. Raises GestaError."""
+    """Raise GestaError: an agent can be called from a tool call only."""
     raise GestaError("context.call is for tools: only their calls are on record, so that an agent is called once.")
 
 
 def attempt_name(live: LiveRun, attempt: int) -> str:
-    """Return a name that no other attempt of this process has."""
+    """Return the name of an attempt, which no other attempt of this process has."""
     return f"{live.log.journal.lease.owner} {live.log.run}.{attempt}"
 
 
@@ -163,7 +163,7 @@ async def _call_agent(
 
 
 def refuse_deep(live: LiveRun, cause: int) -> None:
-    """Refuse a call that is too deep: the model is told once, and the next such call ends its turn. Raises TooDeep."""
+    """Raise TooDeep for a call that is too deep: the model reads the first error, and the next one ends the turn."""
     error, turn = depth_error(live.limits, live.state), live.state.turn
     if error is not None and turn is not None:
         _note_depth(live, cause, DEPTH if turn.deep else TOO_DEEP, error.message)
@@ -189,12 +189,12 @@ class ChildTask(Struct, frozen=True):
     child: str
     """Name of the child run."""
     key: str
-    """Makes handing it over twice the same as once."""
+    """Key of the task: a task that is given twice under one key is done once."""
     input: str
     by: str
-    """What hands it over: a tool's name."""
+    """Name of the tool, or of another part of the run, that gives the task."""
     cause: int
-    """Seq of what it is handed over for."""
+    """Seq of the entry that the task is made from."""
 
 
 async def hand_over(live: LiveRun, agent: Agent, task: ChildTask) -> Outcome:
@@ -231,7 +231,7 @@ def child_name(call: OpenCall) -> str:
 
 
 def _allowance(live: LiveRun, child: str) -> dict[str, Any] | None:
-    """Return what a child run may spend: what it was allowed before, or an equal share of what is left."""
+    """Return the allowance of a child run: the same as before, or an equal share of the amount that is left."""
     assert live.state.turn is not None
     spending = live.state.turn.spending
     edge = spending.edge_of(child)
@@ -252,7 +252,7 @@ def _write_retrieval(live: LiveRun, attempt: int, query: str, hits: Sequence[Hit
 
 
 def _in_task(token: EventLoopToken, do: Callable[..., None], *args: Any) -> None:
-    """Call a function in the event loop of the run; a tool may ask for it from a thread."""
+    """Call a function in the event loop of the run, from that loop or from a thread of a tool."""
     try:
         anyio.get_current_task()
     except anyio.NoEventLoopError:

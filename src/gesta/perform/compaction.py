@@ -1,6 +1,6 @@
 """A prompt that has grown too large is made smaller before it is sent. A `compaction` says what was left out.
 
-`decide` says what is left out. A summary is the answer of another agent in a child run: it is bought once.
+`decide` chooses the entries. A summary is the answer of another agent in a child run, which is asked once.
 """
 
 from collections.abc import Sequence
@@ -18,9 +18,9 @@ from gesta.perform.child import ChildTask, ChildWaits, hand_over
 from gesta.perform.execution import LiveRun
 
 LEFT_OUT = "(Earlier messages were left out here to save space, and there is no summary of them.)"
-"""In place of turns that an agent was to sum up, and did not."""
+"""Text in place of turns that an agent was to sum up and did not."""
 LONGEST = 8_000
-"""Characters of a result that a summary is made from: larger ones are the reason for it."""
+"""Characters of a result that the summarising agent reads at most."""
 CHILD = "compact"
 TASK = "The conversation so far:\n\n"
 
@@ -40,7 +40,7 @@ async def compact(agent: Agent, live: LiveRun) -> bool:
 
 
 async def _leave_out(agent: Agent, live: LiveRun, made: CompactionContent) -> None:
-    """Leave turns out. A summary stands for them if an agent writes one, else a sentence that they were left out."""
+    """Write that turns are left out, with the summary of an agent in their place, or a sentence that says so."""
     rule, first, last = agent.policy.compact, made.from_seq, made.to_seq
     assert rule is not None
     causes: list[Cause] = [last]

@@ -1,6 +1,6 @@
-"""A call in doubt is settled without trying it again: by a person's word, or by asking the tool what became of it.
+"""A call in doubt is settled without another attempt: by a person's resolution, or by the tool's `reconcile`.
 
-Before anybody is asked it is looked up, once for each lease, whether the attempt has ended. A `NotDone` of an attempt
+Before anybody is asked, the store is asked, once for each lease, whether the attempt has ended. A `NotDone` of an attempt
 that may still be at work is not believed: it may be done a moment later.
 """
 
@@ -29,7 +29,7 @@ from gesta.store import Store
 
 
 async def settle(agent: Agent, call: OpenCall, live: LiveRun) -> None:
-    """Turn an answer or a resolution into the call's result, or find out what became of its last attempt."""
+    """Write the result of a call from an answer or a resolution, or look up its last attempt and ask `reconcile`."""
     last = call.last
     if call.answer is not None or (call.approval is not None and call.approval.verdict == "answered"):
         _write_answer(agent.tool(call.name), call, live)
@@ -48,7 +48,7 @@ async def settle(agent: Agent, call: OpenCall, live: LiveRun) -> None:
 
 
 def _write_answer(tool: Tool | None, call: OpenCall, live: LiveRun) -> None:
-    """Write what a person gave in place of the tool."""
+    """Write the result that a person gave in place of the tool."""
     said = call.answer or call.approval
     assert said is not None
     value = call.answer.value if call.answer is not None else call.approval.result if call.approval else None
@@ -57,7 +57,7 @@ def _write_answer(tool: Tool | None, call: OpenCall, live: LiveRun) -> None:
 
 
 def _resolve(tool: Tool | None, call: OpenCall, live: LiveRun) -> None:
-    """Write the result that a resolution stands for."""
+    """Write the result that a resolution gives."""
     last = call.last
     assert last is not None
     done = last.verdict == "done"
@@ -72,7 +72,7 @@ def _resolve(tool: Tool | None, call: OpenCall, live: LiveRun) -> None:
 
 
 async def _look(call: OpenCall, live: LiveRun) -> bool:
-    """Look up whether the last attempt has ended, and write it down if it was not known before."""
+    """Return whether the last attempt has certainly ended, and write the finding down if it is new."""
     last, journal = call.last, live.log.journal
     assert last is not None
     if last.process == journal.lease.owner:
@@ -89,7 +89,7 @@ async def _look(call: OpenCall, live: LiveRun) -> bool:
 
 
 async def _gone(process: str, live: LiveRun) -> bool:
-    """Return whether a process has certainly ended, as the store or the program knows. It is written down."""
+    """Return whether a process has certainly ended, as the store or the program knows; record what the program says."""
     store, asked = live.log.journal.store, live.host.terms.gone
     found = await store.gone(process)
     if found is None and asked(process) is True:

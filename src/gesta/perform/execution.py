@@ -1,4 +1,4 @@
-"""A live run is what a worker needs while it takes a run's turn: its log, the folds over it, and who listens.
+"""A live run is the state of a process while it takes a run's turn: the log, the folds over it, and the listeners.
 
 Everything on it can be thrown away and made again from the log.
 """
@@ -25,22 +25,22 @@ from gesta.store import Letter, Store
 from gesta.text.redactor import SECRETS
 
 GONE_OPTION = "gone= of gesta.open"
-"""Who said that a process has ended, where the program was asked."""
+"""The name on record for the option of the program that said that a process has ended."""
 
 
 class TurnCaller(msgspec.Struct, eq=False):
-    """The one who began or resumed a turn."""
+    """The listeners, stop request and deps from the caller that began or resumed a turn."""
 
     broadcast: Broadcast | None
-    """Passes on the words of the turn; `None` where nobody can follow it."""
+    """Sends the words of the turn to listeners; `None` if nobody can follow it."""
     stop: Stop
     """Asks the turn to stop."""
     deps: Any = None
-    """Of the tools of the turn."""
+    """Deps for the tools of the turn."""
 
 
 def nobody_knows(_process: str) -> None:
-    """Return that nobody knows whether a process has ended."""
+    """Return `None`: it is not known whether a process has ended."""
 
 
 class Terms(msgspec.Struct, frozen=True):
@@ -57,22 +57,22 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     """Name of the child run."""
     key: str
-    """Makes handing it over twice the same as once."""
+    """Key of the task: a task that is given twice under one key is done once."""
     content: SystemContent
     cause: Cause
-    """The edge."""
+    """Run and seq of the edge."""
     source: tuple[str, ...]
-    """Path of the span that it comes from."""
+    """Path of the span that gives the task."""
     allowance: dict[str, Any] | None = None
-    """What it may cost, where the run that hands it over keeps an account; see `affording.share`."""
+    """The amount that the child run may spend, if the run above keeps an account; see `decide.budget.share`."""
     run: str = ""
-    """Id of the child run, where it was met in this turn before."""
+    """Id of the child run, if it was called in this turn before."""
     thread: bool = False
-    """Whether that takes one turn after the other."""
+    """Whether the child run takes one turn after the other."""
 
 
 class Host(Protocol):
-    """What a live run needs of the record: to run other agents, and to send letters."""
+    """The methods of a record that a live run uses: to run other agents, and to send letters."""
 
     @property
     def address(self) -> str:
@@ -92,10 +92,10 @@ class Host(Protocol):
         """Return the id of a child run."""
 
     async def call_off(self, live: "LiveRun", names: Sequence[str] | None = None) -> None:
-        """End what runs below still have open.
+        """End the open turns of the runs below.
 
         Args:
-            names: of the child runs that are ended, with all below them; `None` for all.
+            names: names of the child runs to end, with all runs below them; `None` for all.
         """
 
 
@@ -127,26 +127,26 @@ class LiveRun:
         told: TurnCaller,
     ) -> None:
         self.broadcast = told.broadcast or Broadcast()
-        """Passes on the words of the run."""
+        """Sends the words of the run to its listeners."""
         self.stop = told.stop
-        """Whether the turn is to be left."""
+        """The request to stop the turn."""
         self.deps = told.deps
         self.log = log
         self.state = state
         self.prompt = prompt
         self.host = host
         self.budget: Budget | None = None
-        """What a turn of the run may cost."""
+        """Budget of a turn of the run."""
         self.limits = USUAL
         """Bounds of a turn of the run."""
         self.by: str | None = None
         """The person who resumes the turn."""
         self.streamed = False
-        """Whether words of the last reply went out already."""
+        """Whether words of the last reply were sent already."""
         self.heading: Heading | None = None
-        """What was last made for the requests of an agent."""
+        """The heading that was made last for an agent's requests."""
         self.made: tuple[Agent, str, Agent] | None = None
-        """An agent whose instructions a function makes, what it gave for the open turn, and the agent with that."""
+        """An agent whose instructions a function makes, the text for the open turn, and the agent with that text."""
         self._view = RunView()
         log.journal.keeps = True
 
@@ -189,7 +189,7 @@ class LiveRun:
         return self.heading
 
     async def instead(self, agent: Agent, model: str) -> Agent:
-        """Return the agent with one of its fallbacks as its model, for which the run is encoded.
+        """Return the agent with one of its fallbacks as its model, and encode the prompt for that model.
 
         Cost: reads the run, once in a turn.
         """
@@ -237,7 +237,7 @@ class Kept(msgspec.Struct, frozen=True):
 
 
 async def folded(store: Store, run: str, agent: Agent) -> tuple[RunState, Prompt]:
-    """Fold a run into where it stands and what its next request holds. Cost: reads the run."""
+    """Return the folded state of a run, and its prompt. Cost: reads the run."""
     state, prompt, view = RunState(), Prompt(agent.formats(), agent.asked()), RunView()
     async for page in pages(store, run):
         for entry in page:

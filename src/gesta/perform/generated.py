@@ -1,4 +1,4 @@
-"""How well a call was generated: a known tool, a JSON object, arguments that fit; what is wrong, the model is told."""
+"""The check of a generated call: a known tool, a JSON object, arguments that fit. The model reads the errors."""
 
 import json
 from typing import Any
@@ -62,7 +62,7 @@ def _object(text: str) -> tuple[dict[str, Any] | None, str]:
 
 
 def _lenient_json(text: str) -> Any:
-    """Read JSON; what the strict decoder refuses (half a surrogate pair, NaN) the lenient one may take."""
+    """Read JSON; a text that the strict decoder refuses (half a surrogate pair, NaN) the lenient decoder may read."""
     try:
         return msgspec.json.decode(text.encode("utf-8", "surrogatepass"))
     except (msgspec.DecodeError, ValueError):

@@ -1,4 +1,4 @@
-"""Instructions that a function makes: once in a turn, before its first request. What it gave stands in the header.
+"""Instructions that a function makes: once in a turn, before its first request. The header holds their text.
 
 So the requests of a turn begin alike, as the caches of providers want it, and whoever goes on with the turn, or replays
 it, does not call the function again. A function that fails ends the turn.
@@ -40,7 +40,7 @@ async def instructed(agent: Agent, live: LiveRun) -> Agent | None:
 
 
 def _unmade(agent: Agent, failure: Exception) -> Error:
-    """Return why there are no instructions."""
+    """Return the error that says why the function made no instructions."""
     assert not isinstance(agent.instructions, str)
     said, name = message_of(failure), type(failure).__name__
     message = f"{function_name(agent.instructions)}{MADE_NONE}{name}: {said}"

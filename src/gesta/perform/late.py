@@ -1,4 +1,4 @@
-"""The result of an attempt that nobody waited for any more comes by letter, and counts for that attempt alone.
+"""The result of an attempt that nobody waits for any more is sent as a letter, and counts for that attempt alone.
 
 The key of the letter names the attempt and the beginning of its idempotency key. Both are needed: a run that was pruned
 and begun anew has the same id, and its entries the same numbers.
@@ -33,13 +33,13 @@ SAYABLE = (
     *(AnswerContent, ApprovalContent, CompactionContent, KeyValueContent),
     *(ResolutionContent, SignalContent, SystemContent, UserContent),
 )
-"""What a person or the application may put into an inbox; what the run itself does is written by its holder alone."""
+"""Contents that a person or the application may put into an inbox; all others are written by the run's holder."""
 STRAY = "gesta.stray"
-"""Name under which stands on record what belongs to no attempt of the run."""
+"""Key of the entry for a letter that belongs to no attempt of the run."""
 
 
 def late(run: str, attempt: int, key: str | None, content: Content) -> Letter:
-    """Return the letter that brings what came of an attempt.
+    """Return the letter with the result or the fault of an attempt.
 
     Args:
         attempt: seq of the attempt.
@@ -50,7 +50,7 @@ def late(run: str, attempt: int, key: str | None, content: Content) -> Letter:
 
 
 async def send(letter: Letter, store: Store) -> None:
-    """Send the result of an attempt. That an attempt was not begun is sent only if the attempt is on record.
+    """Send the letter of an attempt. A letter that an attempt was not begun is sent only if the attempt is on record.
 
     Raises WriteFailed.
     """
@@ -75,8 +75,8 @@ def placed(content: Content, attempt: Entry | None, calls: dict[int, OpenCall]) 
     """Return the content of a letter as it is written down. A result that comes too late is marked as late.
 
     Args:
-        attempt: what the letter is about, see `attempt_of`.
-        calls: those of the run that have no result, by seq.
+        attempt: the attempt that the letter is about, see `attempt_of`.
+        calls: the calls of the run that have no result, by seq.
     """
     moves = isinstance(content, SignalContent) and content.name == "moved"
     if isinstance(content, SAYABLE) and not moves:

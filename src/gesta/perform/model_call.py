@@ -41,30 +41,30 @@ from gesta.text.redactor import SECRETS, Flow
 
 
 class Coming(Struct):
-    """A reply that is being received: its bytes so far, and the words that the listener was told."""
+    """A reply that is being received: its bytes so far, and the words that were sent to listeners."""
 
     message: int
-    """Seq of its request."""
+    """Seq of the request."""
     held: dict[str, Any] | None = None
-    """What was set aside for it."""
+    """Amount that was reserved for the request."""
     raw: list[bytes] = field(default_factory=list)
     begun: bool = False
-    """Whether anything came."""
+    """Whether any byte or word of the reply has come."""
     chars: int = 0
     in_text: bool = False
-    """Whether its calls are read out of its text."""
+    """Whether the calls are read from the text of the reply."""
     unheard: bool = False
-    """Whether words of it came while nobody listened: who listens later hears it whole."""
+    """Whether words came while nobody listened: then the reply is sent as a whole when it is on record."""
     thought: bool = False
-    """Whether reasoning was."""
+    """Whether reasoning was sent to listeners."""
     answering: bool = False
-    """Whether the listener was told where the reasoning ends, because the answer has begun."""
+    """Whether the end of the reasoning was sent to listeners, because the answer has begun."""
     flows: dict[str, Flow] = field(default_factory=dict)
-    """What keeps secrets out of what is told while it comes."""
+    """Filters that remove secrets from the words sent to listeners, by type of the words."""
     secret: bool = False
-    """Whether a secret stood in what was said, so that the bytes are not kept: there it may be in pieces."""
+    """Whether the reply holds a secret, so that its bytes are not put on record: there it may be in pieces."""
     quiet: bool = False
-    """Whether the listener hears the answer only when a hook has let it be."""
+    """Whether the answer is sent to listeners only after a hook has allowed it."""
 
 
 async def ask(agent: Agent, live: LiveRun, *, smaller: bool = False) -> None:
@@ -120,7 +120,7 @@ async def ask(agent: Agent, live: LiveRun, *, smaller: bool = False) -> None:
 
 
 async def _write_broken_off(live: LiveRun, coming: Coming) -> None:
-    """Write that a request was interrupted, although this task is cancelled."""
+    """Write the fault of a request that was interrupted, although this task is cancelled."""
     with anyio.CancelScope(shield=True):
         error = Error(type=LOST, message="the process stopped asking")
         live.write(FaultContent(of=coming.message, error=error, shown_chars=coming.chars or None), coming.message)
@@ -129,7 +129,7 @@ async def _write_broken_off(live: LiveRun, coming: Coming) -> None:
 
 
 def _write_request(agent: Agent, live: LiveRun) -> tuple[Request, Entry]:
-    """Write the request: what it adds to the one before, and the digest of its whole body."""
+    """Write the request: the blocks that it adds to the last request, and the digest of its whole body."""
     state, prompt = live.state, live.prompt
     heading = live.head(agent)
     header = heading.header
@@ -164,7 +164,7 @@ def _write_request(agent: Agent, live: LiveRun) -> tuple[Request, Entry]:
 async def _exchange(agent: Agent, live: LiveRun, request: Request, coming: Coming) -> tuple[str, Reply]:
     """Send the request, and return the text of the reply and the reply as read.
 
-    Deltas go to the listener as they come.
+    Deltas are sent to listeners as they come.
     """
     model, reader, fed = agent.asked(), agent.formats().reader(), 0
     live.streamed, coming.in_text = False, reader is not None
@@ -200,7 +200,7 @@ async def _exchange(agent: Agent, live: LiveRun, request: Request, coming: Comin
 async def _read_pieces(
     live: LiveRun, coming: Coming, reader: Reader | None, parser: Parser, pieces: AsyncGenerator[Piece, None]
 ) -> tuple[Reply, int]:
-    """Read a reply as it comes, and tell what may be told; returns also how many characters the reader was fed."""
+    """Return the reply, and how many characters the reader was fed. Words are sent to listeners as they come."""
     fed = 0
     async with aclosing(pieces) as chunks:
         async for data in chunks:
@@ -218,7 +218,7 @@ async def _read_pieces(
 
 
 def _gives_answer(agent: Agent, reply: Reply) -> bool:
-    """Return whether a reply calls nothing but the tool that takes the answer."""
+    """Return whether all calls of a reply are of the tool that takes the answer."""
     return agent.answers_by() == "tool" and all(call.name == ANSWER for call in reply.calls)
 
 
@@ -253,7 +253,7 @@ def _tell(live: LiveRun, coming: Coming, type_: str, text: str) -> None:
 
 
 def _write_fault(agent: Agent, live: LiveRun, entry: Entry, raised: BaseException, coming: Coming) -> None:
-    """Write down why this try failed, and when the next one may start if there is one, and with which model."""
+    """Write the fault of a failed try: the error, and the pause and the model of the next try if there is one."""
     failure = raised if isinstance(raised, Exception) else ModelFault(type(raised).__name__, message_of(raised))
     turn = live.state.turn
     assert turn is not None
@@ -274,7 +274,7 @@ def _write_fault(agent: Agent, live: LiveRun, entry: Entry, raised: BaseExceptio
 
 
 def _raw(coming: Coming) -> dict[str, Any]:
-    """Return the bytes of the reply for the record, unless they hold a secret. Streamed replies shrink to a tenth."""
+    """Return the compressed bytes of the reply for the record; an empty dict if they hold a secret."""
     data = b"".join(coming.raw)
     if coming.secret or SECRETS.bytes(data) is not data:
         return {}

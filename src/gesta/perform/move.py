@@ -79,7 +79,7 @@ def _close(move: Close, live: LiveRun) -> None:
 
 
 async def _pause(move: Pause, live: LiveRun) -> None:
-    """Wait. Only the state notes it: another process that continues the turn waits for the rest of the time."""
+    """Wait until the next try. The wait is not recorded: another process that continues the turn waits for the rest."""
     left = (move.failed_at + timedelta(seconds=move.wait_s) - live.clock()).total_seconds()
     if left > 0:
         await live.log.durable()

@@ -20,7 +20,7 @@ class DocumentedResult(Struct, frozen=True):
 
 
 def result_of(returned: Returned, tool: Tool | None, call: int) -> ToolResultContent:
-    """Return the result of a call: its value as JSON where its type says how, or what it raised."""
+    """Return the result of a call: the returned value as JSON if its type has a JSON form, or the raised error."""
     failure = returned.failure
     if isinstance(returned.value, DocumentedResult):
         told = returned.value
@@ -35,7 +35,7 @@ def result_of(returned: Returned, tool: Tool | None, call: int) -> ToolResultCon
 
 
 def stated(tool: Tool | None, content: ToolResultContent) -> ToolResultContent:
-    """Return the result of a tool that succeeded with what it means for the run: its state, the end of its turn."""
+    """Return a result; if the tool succeeded, with the state that it sets and whether it ends the turn."""
     if tool is None or content.outcome != "ok" or not (tool.state is not None or tool.ends_turn):
         return content
     return msgspec.structs.replace(content, state=tool.state, ends_turn=tool.ends_turn)

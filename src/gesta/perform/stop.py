@@ -16,15 +16,15 @@ import anyio
 
 T = TypeVar("T")
 GRACE_S = 10.0
-"""Seconds that a tool with effects is seen through after its turn was left, by default."""
+"""Default number of seconds for which a tool with effects may go on after its turn was asked to stop."""
 
 
 class TurnLeft(BaseException):
-    """Leaves a turn that was asked to stop. It is no error; do not catch it."""
+    """Is raised in a turn that was asked to stop. It is no error; do not catch it."""
 
 
 class Stop:
-    """The request to leave a turn, and the parts of the turn that it has to end."""
+    """The request to stop a turn, and the parts of the turn that it cancels."""
 
     def __init__(self, grace_s: float = GRACE_S, above: "Stop | None" = None) -> None:
         self.grace_s = grace_s
@@ -40,13 +40,13 @@ class Stop:
             above.join(self)
 
     def join(self, below: "Stop") -> None:
-        """Ask another turn to stop whenever this one is asked."""
+        """Add a turn that is asked to stop whenever this turn is asked."""
         self._below.append(below)
         if self.asked:
             below.ask(now=self._now)
 
     def part(self, below: "Stop") -> None:
-        """End what `join` began."""
+        """Remove a turn that `join` added."""
         if below in self._below:
             self._below.remove(below)
 
@@ -65,7 +65,7 @@ class Stop:
             below.ask(now=now)
 
     def done(self) -> None:
-        """Note that the turn is no longer at work."""
+        """Remove this turn from the turn above it, because it has ended."""
         if self._above is not None:
             self._above.part(self)
 
@@ -75,21 +75,21 @@ class Stop:
             raise TurnLeft
 
     def breaking(self) -> "Breaking":
-        """Cancel the block when the turn is asked to stop."""
+        """Return a block that is cancelled when the turn is asked to stop."""
         return Breaking(self)
 
     def enter(self, scope: anyio.CancelScope, *, graced: bool) -> None:
-        """Cancel a scope when the turn is asked to stop.
+        """Add a scope that is cancelled when the turn is asked to stop.
 
         Args:
-            graced: only after the grace, for what has effects.
+            graced: whether it is cancelled only after the grace, as for a tool with effects.
         """
         (self._graced if graced else self._at_once).append(scope)
         if self.asked:
             self._bound(scope) if graced else scope.cancel()
 
     def leave(self, scope: anyio.CancelScope) -> None:
-        """End what `enter` began."""
+        """Remove a scope that `enter` added."""
         if scope in self._at_once:
             self._at_once.remove(scope)
         elif scope in self._graced:
@@ -146,7 +146,7 @@ class Breaking:
     def __exit__(
         self, kind: type[BaseException] | None, raised: BaseException | None, trace: TracebackType | None
     ) -> bool:
-        """Leave the block; a cancellation of its own ends here."""
+        """Leave the block; a cancellation by the block itself ends here."""
         self._stop.leave(self._scope)
         return bool(self._scope.__exit__(kind, raised, trace))
 

@@ -1,4 +1,4 @@
-"""Threads of an attempt can outlive the turn: they count as at work, and their result is sent when they end.
+"""Threads of an attempt can outlive the turn: they count as running, and their result is sent when they end.
 
 Nobody can stop a thread from outside. Whoever gives up on one (a timeout, a cancellation) calls `leave`: it gives the
 result if there is one already, and else the thread hands its result on when it is done. Threads, tasks and subprocesses
@@ -24,13 +24,13 @@ from anyio.lowlevel import RunVar, current_token
 from msgspec import Struct
 
 THREADS = 100
-"""Threads of tools that work at once in one event loop; calls beyond wait for one before their attempt begins."""
+"""Threads of tools that run at once in one event loop; a further call waits for a thread before its attempt."""
 STALE_S = 0.25
-"""Seconds after which a prepared call is not made any more: a process that was suspended checks its lease first."""
+"""Seconds after which a prepared call is not made any more, because the process may have been suspended."""
 NO_LOOP = (NoEventLoopError, RunFinishedError, RuntimeError, CancelledError)
-"""What is raised where the loop that a thread belongs to has ended."""
+"""Exceptions that are raised if the event loop of a thread has ended."""
 ThreadFunction = Callable[[], Any]
-"""What is called in a thread."""
+"""A function that is called in a thread."""
 
 
 class Returned(Struct, frozen=True):
@@ -41,7 +41,7 @@ class Returned(Struct, frozen=True):
 
 
 class Mark:
-    """An object that lives as long as something that an attempt started may be at work in this process."""
+    """An object that exists as long as a thread, task or call of an attempt may be running in this process."""
 
     __slots__ = ("__weakref__",)
 
@@ -57,7 +57,7 @@ def mark_of(attempt: str, keep: Callable[[], Callable[[], None]]) -> Mark:
     """Return the mark of an attempt. As long as something refers to the mark, the attempt counts as at work.
 
     Args:
-        attempt: names it among all attempts of this process.
+        attempt: name of the attempt, unique in this process.
         keep: makes this process count as living; see `Store.keep`.
     """
     mark = _AT_WORK[attempt] = Mark()
@@ -70,10 +70,10 @@ class NotBegun(Exception):
 
 
 def unless_stale(checked: float, call: ThreadFunction) -> Any:
-    """Make a call, unless too much time has passed since the run was known to be ours. Raises NotBegun.
+    """Make a call, unless too much time has passed since this process held the run for certain. Raises NotBegun.
 
     Args:
-        checked: time at which that was known, by `time.monotonic`.
+        checked: time at which this process held the run, by `time.monotonic`.
     """
     if time.monotonic() - checked > STALE_S:
         raise NotBegun
@@ -81,7 +81,7 @@ def unless_stale(checked: float, call: ThreadFunction) -> Any:
 
 
 def works(attempt: str) -> bool:
-    """Return whether anything that an attempt started may be at work in this process, subprocesses included."""
+    """Return whether anything that an attempt started may still run in this process, subprocesses included."""
     return attempt in _AT_WORK or runs_subprocess(attempt)
 
 
@@ -145,7 +145,7 @@ class ThreadCall:
         self.begun = False
         self._lock = Lock()
         self.left = False
-        """Whether nobody waits any more."""
+        """Whether nobody waits for the call any more."""
         self._returned: Returned | None = None
 
     async def carry_out(self, call: ThreadFunction) -> Any:
@@ -186,7 +186,7 @@ class ThreadCall:
         return self._returned is not None and self._returned.failure is failure
 
     def _note(self, run: Callable[[ThreadFunction], Any], call: ThreadFunction) -> None:
-        """Make the call in the thread. Its result is kept, or handed on if nobody waits any more."""
+        """Make the call in the thread, and store its result; if nobody waits any more, send the result as a late one."""
         try:
             returned = Returned(run(call))
         except BaseException as failure:  # noqa: BLE001 - raised again where somebody waits, or handed on

@@ -53,11 +53,11 @@ class ReadyCall(msgspec.Struct, frozen=True):
     call: OpenCall
     tool: Tool
     bound_s: float | None
-    """Seconds after which nobody waits for it any more."""
+    """Timeout of the call in seconds; `None` for no timeout."""
     again: bool
     """Whether an attempt before this one may have had the effect, under the same key."""
     slot: ThreadSlot | None = None
-    """Of a tool that needs a thread."""
+    """The reserved thread, for a tool that needs a thread."""
 
 
 async def use(agent: Agent, move: Use, live: LiveRun) -> None:
@@ -86,7 +86,7 @@ def _work(agent: Agent, call: OpenCall) -> ReadyCall:
 
 
 def _key_expired(agent: Agent, call: OpenCall, live: LiveRun) -> bool:
-    """Write that a key is too old to be used again, if it is: the service may have forgotten it."""
+    """Return whether a key is too old to be used again, for the service may have forgotten it; if so, write a fault."""
     last = call.last
     if last is None or call.first_at is None or last.void:
         return False
@@ -123,7 +123,7 @@ async def _with_slots(works_: Sequence[ReadyCall], live: LiveRun) -> list[ReadyC
 
 
 async def _try_all(works_: Sequence[ReadyCall], live: LiveRun) -> None:
-    """Try calls at once. The first failure of the log is raised as itself, when the others have come to an end."""
+    """Try several calls at once. The first failure of the log is raised when the other calls have ended."""
     trials = [_write_attempt(work, live) for work in works_]
     keep, marks = live.log.journal.store.keep, dict[int, Mark]()
     for work, (attempt, _) in zip(works_, trials, strict=True):
@@ -171,7 +171,7 @@ async def _try_all(works_: Sequence[ReadyCall], live: LiveRun) -> None:
 async def _on_record(trials: Sequence[tuple[Entry, str]], live: LiveRun) -> None:
     """Wait until attempts are durable. If their commit fails, no attempt begins, for nobody knows what was written.
 
-    The process that continues the run is told by letter, as soon as writing is possible again.
+    A letter says so to the process that continues the run, as soon as writing is possible again.
     """
     journal = live.log.journal
     try:
@@ -185,7 +185,7 @@ async def _on_record(trials: Sequence[tuple[Entry, str]], live: LiveRun) -> None
 
 
 async def _told_meanwhile(trials: Sequence[tuple[Entry, str]], live: LiveRun) -> bool:
-    """Return whether a person said something before the attempts were on record. Then no call with effects begins.
+    """Return whether a letter came before the attempts were on record. Then no call of these attempts begins.
 
     If another process holds the run by now, no call begins either. Raises LeaseLost.
     """
@@ -208,7 +208,7 @@ async def _told_meanwhile(trials: Sequence[tuple[Entry, str]], live: LiveRun) ->
 
 
 async def _transact(work: ReadyCall, live: LiveRun) -> None:
-    """Carry out a call whose tables live in the record: attempt, effect and result are one commit."""
+    """Carry out a call of a transactional tool: attempt, effect and result are one commit."""
     tool, call = work.tool, work.call
     attempt, key = _write_attempt(work, live)
 
@@ -227,7 +227,7 @@ async def _transact(work: ReadyCall, live: LiveRun) -> None:
 
 
 def _write_attempt(work: ReadyCall, live: LiveRun) -> tuple[Entry, str]:
-    """Write that a call is about to be tried, and under which key."""
+    """Write the attempt of a call, and return its entry and the idempotency key."""
     call, tool, opened, journal = work.call, work.tool, live.state.opened, live.log.journal
     assert opened is not None
     key = idempotency_key(call, opened.record, live.log.run)
@@ -250,7 +250,7 @@ def _write_attempt(work: ReadyCall, live: LiveRun) -> tuple[Entry, str]:
 
 
 async def _try(work: ReadyCall, attempt: Entry, trial: Trial, live: LiveRun) -> None:
-    """Try the effect once, and write its result, or why nobody knows it."""
+    """Call the tool once, and write its result, or the fault that says why the result is not known."""
     tool, slot = work.tool, work.slot
     thread = ThreadCall(partial(_late_result, live, work, attempt), slot)
     returned, marks = None, [trial.mark]
@@ -301,7 +301,7 @@ async def _try(work: ReadyCall, attempt: Entry, trial: Trial, live: LiveRun) -> 
 
 
 def _stood_still(live: LiveRun, attempt: Entry, key: str) -> None:
-    """Write that a function was not called. If another process has the run by now, it is told by letter."""
+    """Write that a function was not called. If another process has the run by now, a letter says so to it."""
     error = Error(type=UNSTARTED, message="this process stood still, so it was not begun")
     fault = FaultContent(of=attempt.seq, error=error, over=True)
     live.write(fault, attempt.seq)
@@ -372,7 +372,7 @@ def _give_up(live: LiveRun, work: ReadyCall, attempt: Entry, thread: ThreadCall,
 
 
 def _late_result(live: LiveRun, work: ReadyCall, attempt: Entry, returned: Returned) -> None:
-    """Put the result of a call that was given up into the inbox, in the thread that made the call."""
+    """Send the result of a call that was given up to the inbox, in the thread that made the call."""
     content: Content = _outcome(work, attempt.seq, returned, over=True)
     assert isinstance(attempt.content, AttemptContent)
     live.host.save(late(live.log.run, attempt.seq, attempt.content.key, content))

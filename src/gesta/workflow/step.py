@@ -23,15 +23,15 @@ from gesta.perform.execution import LiveRun
 from gesta.state.steps import WorkflowStep
 
 Ended = tuple[EndContent, tuple[Cause, ...]]
-"""How a step ended, and what that was made from."""
+"""The end of a step, and its causes."""
 
 
 class Suspended(BaseException):
-    """Leaves a program whose turn waits for somebody. It is no error; do not catch it."""
+    """Is raised in a program whose turn waits. It is no error; do not catch it."""
 
 
 class Stopped(BaseException):
-    """Leaves a program whose turn is to end."""
+    """Is raised in a program whose turn is to end."""
 
     def __init__(self, finish: Finish) -> None:
         self.finish = finish
@@ -44,15 +44,15 @@ class ProgramTurn:
         self.agent = agent
         self.live = live
         self.waits: list[Waiting] = []
-        """What those steps wait for that cannot go on."""
+        """Waits of the steps that cannot go on."""
         self.sources: tuple[Cause, ...] = ()
-        """What the answer is made from; by default the last step."""
+        """Causes of the answer; by default the last step."""
         self._used: set[str] = set()
         self._left = False
         """Whether the program is being left because it waits."""
         self._busy = self._resting = 0
         self._tasks: set[int] = set()
-        """Tasks that are in a step."""
+        """Ids of the tasks that are in a step."""
         self._handing = 0
         self._changed = anyio.Event()
 
@@ -76,11 +76,11 @@ class ProgramTurn:
     async def step(
         self, name: str, work: Callable[[LiveRun, WorkflowStep], Awaitable[Ended]], *, role: str = "step"
     ) -> WorkflowStep:
-        """Do a piece of work in a span of its own, once, and return what is on record of it.
+        """Run a piece of work in a span of its own, once, and return the step as it is on record.
 
         Args:
-            work: writes through the live run that it is given, and does no steps itself. When it is broken off it is
-                called again, with what it had written in the step.
+            work: writes through the given live run, and does no steps itself. If it is broken off, it is
+                called again, with the entries that it had written in the step.
         """
         self.use(name)
         step = self.live.state.steps.named.get(name)
@@ -120,7 +120,7 @@ class ProgramTurn:
         return self.live.state.steps.named[name]
 
     async def allowance(self) -> dict[str, Any] | None:
-        """Return what a child run may spend: an equal share among the child runs that start at this moment.
+        """Return the allowance of a child run: an equal share among the child runs that start at this moment.
 
         The edge must be written before anybody else gets a turn.
         """
@@ -136,7 +136,7 @@ class ProgramTurn:
             self._handing -= 1
 
     async def rest(self, waits: Sequence[Waiting]) -> Suspended:
-        """Return the exception to raise where a program waits outside of a step, once no other step is running."""
+        """Wait until no other step is running, and return the exception to raise if a program waits outside of a step."""
         self.waits += waits
         self._busy += 1
         try:
@@ -171,7 +171,7 @@ class ProgramTurn:
             raise self.wait(move.what)
 
     async def _rest(self) -> None:
-        """Wait until no other step goes on: what runs beside one that waits is not broken off."""
+        """Wait until every other step has ended or waits too, so that no running step is broken off."""
         self._resting += 1
         self._wake()
         try:

@@ -72,10 +72,10 @@ def _checked_answer(agent: Agent, finish: Finish) -> Finish:
 
 
 def _why(left: BaseException) -> BaseException:
-    """Return why a program was left: its own fault first, then an end, then a wait. Raises what is no fault.
+    """Return the exception that ended a program: its own failure first, then an end of the turn, then a wait.
 
     Raises:
-        GestaError: of the log, or of a program that does not fit.
+        GestaError: the log failed, or the program does not fit the record.
         TurnLeft: the turn was left.
     """
     leaves = [left]

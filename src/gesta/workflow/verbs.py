@@ -43,11 +43,11 @@ from gesta.workflow.step import Ended, ProgramTurn, Stopped
 
 C = TypeVar("C", bound=Content)
 GATHERS = ("step", "synthesis")
-"""Roles of steps whose end names what they used, beside what the other agent said."""
+"""Roles of steps whose end also names the causes of the input."""
 
 
 AT_ONCE_S = 1.0
-"""A shorter wait than this is waited out."""
+"""Seconds up to which `sleep` waits in the process itself."""
 
 
 class Result(Struct, frozen=True, kw_only=True):
@@ -55,17 +55,17 @@ class Result(Struct, frozen=True, kw_only=True):
 
     name: str
     text: str
-    """The answer; of a failure, what went wrong."""
+    """The answer; after a failure, the error message."""
     value: Any = None
-    """The answer, where the agent is a program that gives no text."""
+    """The value of the answer, if the agent's answer is more than a text."""
     reason: str = "answered"
     error: Error | None = None
     seq: int
-    """Of the end of the step: what is made from this result names it as its cause."""
+    """Seq of the end of the step, which is the cause to name for entries made from this result."""
 
     @property
     def ok(self) -> bool:
-        """Whether it was answered."""
+        """Whether the other agent answered."""
         return self.reason == "answered"
 
 
@@ -76,9 +76,9 @@ class StepInput(Struct, frozen=True, kw_only=True):
     run: str
     """Name of the child run."""
     content: SystemContent
-    """What opens its turn."""
+    """The content that opens the turn of the child run."""
     payload: Any
-    """The same as the edge keeps it."""
+    """The input in the form in which the edge holds it."""
     causes: Sequence[Cause] = ()
     hear: Listener | None = None
     thread: bool = False
@@ -106,11 +106,11 @@ class Verbs(ProgramTurn):
         """Call another agent in a run of its own, once. A failure of that run is a result too.
 
         Args:
-            input: text, or any JSON value, which is handed over as JSON text.
-            name: of the step and of the child run.
-            role: of the step's span: agent, plan, step, finding, synthesis, or your own.
-            causes: what the input was made from, beside what opened the turn.
-            hear: is told the words of the child's answer as they come; `aloud` makes them words of this run's answer.
+            input: text, or any JSON value, which the agent reads as JSON text.
+            name: name of the step and of the child run.
+            role: role of the step's span: agent, plan, step, finding, synthesis, or your own.
+            causes: the entries that the input was made from; by default the entry that opened the turn.
+            hear: is called with the words of the child's answer as they come; `aloud` streams them as this run's answer.
 
         Raises:
             OtherProgram: the name was used before in this pass, or is on record with another input.
@@ -135,10 +135,10 @@ class Verbs(ProgramTurn):
         """Call another agent for one more turn of a child run, which remembers its turns before.
 
         Args:
-            content: what opens the turn; its `document` goes with it.
-            name: of the step.
-            thread: of the child run.
-            causes: what the content was made from.
+            content: the content that opens the turn, with its `document`.
+            name: name of the step.
+            thread: name of the child run.
+            causes: the entries that the content was made from.
             hear: the listener of the child run; see `call`.
         """
         payload = plain(content.value if content.document is None else content.document)
@@ -191,13 +191,13 @@ class Verbs(ProgramTurn):
 
         Raises:
             OtherProgram: the name was used before in this pass, or is on record with another kind.
-            AgentError: only the run itself writes this kind, or one of the fields that are filled in.
+            AgentError: only the run itself writes this kind, or a field that is filled in.
         """
         refuse_own(content, "note(...)")
         return self.keep(name, content, causes)
 
     def keep(self, name: str, content: C, causes: Sequence[Cause] = ()) -> tuple[C, Entry]:
-        """Write a content of the run's own once; see `note`."""
+        """Write a content once, also one that only the run itself writes; see `note`."""
         self.use(name)
         entry = self.live.state.steps.notes.get(name)
         if entry is None:
@@ -208,7 +208,7 @@ class Verbs(ProgramTurn):
         return cast("C", entry.content), entry
 
     def now(self, name: str) -> datetime:
-        """Read the clock once."""
+        """Return the time at which this was first called under the name."""
         written, _ = self.note(name, KeyValueContent(key=name, value=utc_text(self.live.clock())))
         return utc_time(written.value)
 
@@ -253,7 +253,7 @@ class Verbs(ProgramTurn):
         why: str | None = None,
         causes: Sequence[Cause] = (),
     ) -> str:
-        """Choose one of several and write the decision down, once; without a `choice` it is drawn by lot."""
+        """Return the chosen option, and write the decision once; without a `choice` an option is drawn at random."""
         if choice is not None and choice not in options:
             found = f"{choice!r} is none of the options.{nearest(choice, options)}"
             raise OtherProgram(name, found, f"one of {', '.join(options)}")
@@ -271,7 +271,7 @@ class Verbs(ProgramTurn):
             self.live.tell(RetractEvent, "", last=True)
 
     async def _edge(self, live: LiveRun, step: WorkflowStep, handed: StepInput) -> tuple[int, dict[str, Any] | None]:
-        """Write the edge to a child run, or find it on record. Returns its seq, and what the run may spend."""
+        """Write the edge to a child run, unless it is on record. Returns its seq, and the allowance of the run."""
         written = next((each for each in step.entries if isinstance(each.content, EdgeContent)), None)
         if written is None:
             path, name, allowance = list(live.log.path), handed.agent.name, await self.allowance()
@@ -283,7 +283,7 @@ class Verbs(ProgramTurn):
         return written.seq, written.content.allowance
 
     def _routed(self, run: str, hear: Listener) -> Broadcast:
-        """Return what passes on the words of a child run's answer to `hear`, and all other words as this run's are."""
+        """Return a broadcast that sends the words of a child run's answer to `hear`, and all other words as before."""
         above, routed = self.live.broadcast, Broadcast()
 
         def route(event: Event, durable: int) -> None:
@@ -308,7 +308,7 @@ class Verbs(ProgramTurn):
     def _run_name(self, name: str) -> str:
         """Return the name of a step's child run.
 
-        A step of an earlier turn has another run, even under the same name.
+        A step of an earlier turn had another run, even under the same name.
         """
         before = self.live.state.steps.before.get(name, 0)
         return f"{name}#{before + 1}" if before or "#" in name else name

@@ -103,7 +103,7 @@ def _given(agent: Agent, live: LiveRun) -> Any:
 
 
 async def _ask_hook(agent: Agent, live: LiveRun, point: Point, of: int, about: Any) -> HookAnswer | None:
-    """Return the answer of a hook. If the hook fails, or an agent that it called waits, write a fault and return `None`."""
+    """Return the answer of a hook. If the hook fails, or an agent that it called waits, write that; return `None`."""
     turn, hook, children = live.state.turn, getattr(agent.hooks, point), Children()
     assert turn is not None
     context = replace(turn_context(live), call=partial(_judged, live, f"{point} {BY}#{of}", of, children))

@@ -1,6 +1,6 @@
 """A call in doubt is settled without another attempt: by a person's resolution, or by the tool's `reconcile`.
 
-Before anybody is asked, the store is asked, once for each lease, whether the attempt has ended. A `NotDone` of an attempt
+Before that the store is asked, once for each lease, whether the attempt has ended. A `NotDone` of an attempt
 that may still be at work is not believed: it may be done a moment later.
 """
 

@@ -186,7 +186,7 @@ class ThreadCall:
         return self._returned is not None and self._returned.failure is failure
 
     def _note(self, run: Callable[[ThreadFunction], Any], call: ThreadFunction) -> None:
-        """Make the call in the thread, and store its result; if nobody waits any more, send the result as a late one."""
+        """Make the call in the thread, and store its result; if nobody waits any more, send the result by `late`."""
         try:
             returned = Returned(run(call))
         except BaseException as failure:  # noqa: BLE001 - raised again where somebody waits, or handed on

@@ -1,4 +1,4 @@
-"""An opened store: who holds a run takes its turns; leases, forks, streams, and the door of it all."""
+"""An opened store: the turns of its runs, leases, forks, streams, the inbox, and the record that has them all."""
 
 ORDER = (
     "forks",

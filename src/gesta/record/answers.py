@@ -1,7 +1,7 @@
-"""A person's word about something that waits: which thing is meant, and whether somebody answered it before.
+"""A person's answer to a wait: an approval, the answer to a question, or the resolution of a doubt.
 
-Of two answers to one thing the first one counts. The same word again changes nothing; another word is refused, and says
-who answered. Where several things wait, the error names each in the words that choose it.
+Of two answers to one wait the first one counts. The same answer again changes nothing; another is refused with the name
+of the person who answered. If several waits fit, the error lists for each the arguments that choose it.
 """
 
 from collections.abc import Sequence
@@ -29,14 +29,14 @@ APPROVAL, QUESTION, DOUBT = ("approval",), ("question", "budget"), ("doubt", "ru
 
 
 class Receipt(Struct, frozen=True, kw_only=True):
-    """What became of a person's word."""
+    """The receipt for a person's answer."""
 
     verdict: str
-    """approved, denied or answered; of a doubt: done, failed or retry."""
+    """approved, denied or answered; for a doubt: done, failed or retry."""
     run: str
-    """The run that it is about, whose inbox took it."""
+    """Id of the run that the answer is about, whose inbox received it."""
     root: str
-    """The run to resume: that one, or the one above all."""
+    """Id of the run to resume: the same run, or the root run above it."""
     session: str
     of: int
     """Seq of the request, the question or the attempt."""
@@ -44,28 +44,28 @@ class Receipt(Struct, frozen=True, kw_only=True):
     """Seq of the tool call; `None` for a question of a program."""
     tool: str | None
     by: str
-    """Who said it: of the same word said twice, who said it first."""
+    """Name of the person who answered, or who gave the same answer first."""
     again: bool = False
-    """Whether the same was said before, so that nothing was sent."""
+    """Whether the same answer was given before, so that nothing was sent."""
 
 
 class Meant(NamedTuple):
-    """The thing that a person means."""
+    """The wait that a person means."""
 
     waiting: Waiting
     known: Word | None
-    """The word about it that is on record, which ended the wait."""
+    """The answer on record that ended the wait; `None` if there is none."""
 
 
 async def meant(store: Store, waiting: Waiting | str, kinds: Sequence[str], wanted: int | None, now: datetime) -> Meant:
-    """Find the one thing of some kinds that a person means.
+    """Return the one wait, of some kinds, that a person means.
 
     Args:
-        waiting: itself, or the id of a run in which it waits, or below which.
+        waiting: the wait itself, or the id of its run or of a run above that.
         wanted: seq of the call, or of the request, question or attempt; `None` for the only one.
 
     Raises:
-        NotWaiting: nothing like it waits, or several things do. Expired: its request has.
+        NotWaiting: no wait fits, or several do. Expired: the request has expired.
         RunMirrored: the run goes on in another record.
         NoRun: there is no such run.
     """
@@ -101,7 +101,7 @@ async def meant(store: Store, waiting: Waiting | str, kinds: Sequence[str], want
 
 
 async def said(store: Store, run: str, of: int | None) -> Word | None:
-    """Return the word about a thing that waits in the inbox of its run; `None` if there is none."""
+    """Return the answer to a wait that is in the inbox of its run; `None` if there is none."""
     for letter in await store.inbox(run):
         content = decode_content(letter.content, {})
         if isinstance(content, WORDS) and content.of == of:
@@ -110,7 +110,7 @@ async def said(store: Store, run: str, of: int | None) -> Word | None:
 
 
 async def sent_as(store: Store, about: Waiting, key: str) -> Word | None:
-    """Return the word that was sent under a key, be it in the inbox or on record since a moment ago."""
+    """Return the answer that was sent under a key, from the inbox or, if it was taken in since, from the record."""
     for letter in await store.inbox(about.run):
         if letter.key == key and isinstance(content := decode_content(letter.content, {}), WORDS):
             return content
@@ -119,14 +119,14 @@ async def sent_as(store: Store, about: Waiting, key: str) -> Word | None:
 
 
 async def told(store: Store, about: Waiting, word: Word, known: Word | None, *, sent: bool) -> Receipt:
-    """Return what became of a word.
+    """Return the receipt for an answer.
 
     Args:
-        known: the word that was said before.
-        sent: whether the inbox took it; it does not where its key was used.
+        known: the answer that was given before.
+        sent: whether the inbox received the answer; it does not if the key was used before.
 
     Raises:
-        SaidBefore: somebody said otherwise before.
+        SaidBefore: somebody gave another answer before.
     """
     if not sent and (known is None or _meaning(known) != _meaning(word)):
         was, by = (_verdict(known), known.by) if known is not None else ("answered", "somebody")
@@ -149,7 +149,7 @@ def _expired_by(waiting: Waiting, now: datetime) -> bool:
 
 
 def _named(waits: Sequence[Waiting], run: str) -> list[str]:
-    """Return the words that choose each of several things."""
+    """Return the arguments that choose each of several waits, with the name of each."""
     named = []
     for each in waits:
         chosen = f"of={each.of}" if each.what in QUESTION else f"call={each.call}"
@@ -168,7 +168,7 @@ async def check_home(store: Store, run: str, state: RunState | None) -> None:
 
 
 async def _before(store: Store, run: str, kinds: Sequence[str], wanted: int) -> Meant | None:
-    """Find a word on record that ended a wait, and what waited then. Cost: reads the run."""
+    """Return the answer on record that ended a wait, with that wait; `None` if there is none. Cost: reads the run."""
     state, view, found = RunState(), RunView(), None
     for entry in await read(store, run):
         word = entry.content
@@ -191,7 +191,7 @@ async def _root(store: Store, about: Waiting) -> str:
 
 
 def _meaning(word: Word) -> str:
-    """Return all that a word does, without who said it and why."""
+    """Return the text of an answer without its person, reason and proof, to compare two answers."""
     bare: dict[str, Any] = {"by": ""}
     if isinstance(word, ApprovalContent):
         bare |= {"reason": None, "sent_at": None, "token": None, "refused": None}

@@ -1,6 +1,6 @@
-"""Open turns of child runs are ended when the turn above ends, or no longer waits for them.
+"""The open turns of child runs are ended when the turn above ends, or no longer waits for them.
 
-Nobody waits for it any more, so nobody's consent may set it going. A run that somebody drives just now is told by
+Nobody waits for such a turn any more, so no late approval may continue it. A run that another process holds gets a
 letter, and ends its turn at its next step.
 """
 
@@ -21,7 +21,7 @@ async def cancel_below(leases: Leases, clock: Clock, live: LiveRun, names: Seque
     """End the open turns of the child runs.
 
     Args:
-        names: of the child runs that are ended, with all below them; `None` for all.
+        names: names of the child runs to end, with all runs below them; `None` for all.
     """
     opened, run, store = live.state.opened, live.log.run, leases.store
     assert opened is not None

@@ -1,4 +1,4 @@
-"""What is told of an entry follows from the entries up to it: the same live, from another process and afterwards.
+"""The events of an entry follow from the entries up to it: the same live, from another process and afterwards.
 
 One fold reads the entries of a run, and of the runs below it, in the order of the record. A reply is told once it is
 known what became of it: a thought beside its calls, or the answer. A run below is told of as itself, and never ends the
@@ -38,18 +38,18 @@ from gesta.state.steps import NOTE_NAME
 
 
 class Followed(Struct):
-    """What is known of one run, up to its last entry."""
+    """The folds over the entries of one run so far."""
 
     state: RunState = field(default_factory=RunState)
     origin: Origin = field(default_factory=Origin)
     paths: dict[int, tuple[str, ...]] = field(default_factory=dict)
     """Names of the spans down to each span."""
     requests: dict[int, int] = field(default_factory=dict)
-    """The request that each completion answers."""
+    """Seq of the request that each completion answers, by the seq of the completion."""
     tools: dict[int, str] = field(default_factory=dict)
-    """Name of the tool of each call."""
+    """Name of the tool of each call, by the seq of the call."""
     reply: Entry | None = None
-    """A completion whose text was not told: nothing was made of it so far."""
+    """A completion whose text is in no event yet, because no entry was made from it so far."""
     unexplained: list[Entry] = field(default_factory=list)
     """Entries whose place in the explanation is not known yet."""
 
@@ -59,12 +59,12 @@ class EntryEvents:
 
     def __init__(self) -> None:
         self.runs: dict[str, Followed] = {}
-        """By id."""
+        """The folds of each run by its id."""
         self._origins: dict[str, Origin] = {}
         self._view = RunView()
 
     def add(self, entry: Entry) -> list[Event]:
-        """Add the next entry, and return what is told of it, and of those before it whose place is known now.
+        """Add the next entry, and return its events, and the events of earlier entries whose node is known now.
 
         The entries of a run come by seq, and each comes after those that it was made from.
 
@@ -115,7 +115,7 @@ class EntryEvents:
             run.unexplained.append(entry)
 
     def _explain(self, entry: Entry, run: Followed, told: list[Event]) -> bool:
-        """Return whether the place of an entry in the explanation is known; then it is told, if it has one."""
+        """Return whether the node of an entry is known; if it is known and shown, add the event about it."""
         key, origin = (entry.run, entry.seq), run.origin
         if any(origin.undecided(seq) for other, seq in (key, *origin.links[entry.seq]) if other == entry.run):
             return False
@@ -134,7 +134,7 @@ class EntryEvents:
 
 
 def _beside(reply: Entry, run: Followed) -> Iterator[Event]:
-    """Yield what a model said beside its calls."""
+    """Yield the event of the text that a model wrote beside its calls."""
     run.reply = None
     assert isinstance(reply.content, kinds.ChatCompletionContent)
     header = run.state.header
@@ -145,11 +145,11 @@ def _beside(reply: Entry, run: Followed) -> Iterator[Event]:
 
 
 def _of_entry(entry: Entry, run: Followed, asked: int) -> Iterator[Event]:
-    """Yield what is told of an entry itself.
+    """Yield the events about an entry itself.
 
     Args:
-        run: as it stands after the entry.
-        asked: the last request before the entry.
+        run: the folds of the run, with the entry.
+        asked: seq of the last request before the entry.
     """
     match entry.content:
         case kinds.ChatCompletionContent():
@@ -189,7 +189,7 @@ def _of_entry(entry: Entry, run: Followed, asked: int) -> Iterator[Event]:
 
 
 def _result(content: kinds.ToolResultContent, run: Followed) -> Iterator[Event]:
-    """Yield a result as a value, and as the text that the model reads."""
+    """Yield the events of a result: its value, and the text that the model reads."""
     tool = run.tools.get(content.call) if content.call is not None else None
     outcome = content.outcome or ("error" if content.status == "error" else "ok")
     yield ResultEvent(call=content.call, tool=tool, result=content.tool_result, outcome=outcome, end_of_message=True)
@@ -207,7 +207,7 @@ def _note_name(entry: Entry) -> str | None:
 
 
 def _end(entry: Entry, run: Followed) -> Iterator[Event]:
-    """Yield how a turn ended; nothing for the end of another span."""
+    """Yield the events of the end of a turn; nothing for the end of another span."""
     state, turn = run.state, run.state.turn
     if turn is None or turn.end != entry.seq:
         return
@@ -224,11 +224,11 @@ def _end(entry: Entry, run: Followed) -> Iterator[Event]:
 
 
 def _message(entry: Entry, run: Followed) -> int:
-    """Return the request whose reply an entry was made from; 0 if there is none."""
+    """Return the seq of the request whose reply an entry was made from; 0 if there is none."""
     return next((run.requests[seq] for seq in entry.causes if isinstance(seq, int) and seq in run.requests), 0)
 
 
 def waiting_event(waiting: Waiting, run: str) -> Event:
-    """Return the event of what a turn waits for. The dialogue ends where somebody is waited for, not at a timer."""
+    """Return the event of a wait. It ends the dialogue, unless it is a timer."""
     text, over = waiting.question or waiting.text, waiting.what != "timer"
     return WaitingEvent(content=text, waiting=waiting, run=run, end_of_message=True, end_of_dialog=over)

@@ -1,4 +1,4 @@
-"""Who follows a run hears what is on record of it, and then what comes, from whichever process.
+"""A follower of a run gets the events on record, and then each new event, from whichever process.
 
 Each follower makes its events of the entries by itself, at its own pace, and keeps a bounded number of entries waiting.
 Words that are not on record yet come from the turns of this process. They are told after the request
@@ -25,9 +25,9 @@ from gesta.record.watch import Watch
 from gesta.store import RunRow, Store
 
 MOST_WAITING = 1000
-"""Entries and words that wait for a follower, at most."""
+"""Greatest number of entries and words that wait for a follower."""
 Source = tuple[int, str, deque[Entry], AsyncGenerator[list[Entry], None]]
-"""The pos of the next entry of a run, the run, its next entries, and what reads those after them."""
+"""The pos of the next entry of a run, the run, its next entries, and a generator of the entries after those."""
 CLOSED = "The record was closed while it was followed. Open it again, and follow(…, after={after!r}) to go on."
 
 
@@ -40,37 +40,37 @@ class FollowerTooSlow(RunError):
 
 
 class Target(Struct, frozen=True, kw_only=True):
-    """What is followed."""
+    """The runs, or the one turn, that a follower follows."""
 
     runs: tuple[str, ...] = ()
     root: str = ""
-    """The run that these lie below; empty with `whole`."""
+    """Id of the root run of these runs; empty with `whole`."""
     session: str | None = None
-    """Of the runs; with `whole`, all runs of that session are followed, those too that are begun later."""
+    """Session of the runs; with `whole`, all its runs are followed, also runs that begin later."""
     whole: bool = False
     turn: Callable[[BeginContent, int], bool] | None = None
-    """Which turn of the run is followed, from its begin to its end, by the content and the seq of that."""
+    """Returns, by the content and the seq of a begin, whether its turn is to be followed; `None` for all turns."""
     until_end: bool = False
-    """Whether it is over with the turn that is open."""
+    """Whether the follower ends when no turn is open any more."""
 
 
 class OpenedTurn:
-    """Which turn a message opens, or opened before."""
+    """The turn that a message opens, or opened before."""
 
     def __init__(self, key: str | None) -> None:
         self._key, self._seq = key, 0
 
     def note(self, seq: int) -> None:
-        """Note the begin of the turn."""
+        """Set the seq of the begin of the turn."""
         self._seq = seq
 
     def fits(self, begin: BeginContent, seq: int) -> bool:
-        """Return whether a begin is that of the turn."""
+        """Return whether a begin is the begin of the turn."""
         return begin.key == self._key if self._key is not None else seq == self._seq
 
 
 class Follower:
-    """What one listener has still to hear."""
+    """The events that one listener is still to get."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class Follower:
         most: float = MOST_WAITING,
     ) -> None:
         self.runs: dict[str, int] = dict.fromkeys(target.runs, 0)
-        """The runs that are followed, each with the last entry that was told."""
+        """Ids of the runs that are followed, each with the seq of the last entry that was sent."""
         self._watch, self._broadcast, self._target = watch, broadcast, target
         self._after, self._most = after_event(after), most
         self._pos = 0
@@ -99,7 +99,7 @@ class Follower:
         self._over = self._slow = False
 
     def opens(self, entry: Entry) -> bool:
-        """Return whether an entry opens a run that is followed too."""
+        """Return whether an entry opens a run that is to be followed too, and add that run."""
         opened = entry.content.opened if isinstance(entry.content, BeginContent) else None
         if opened is None or entry.run in self.runs:
             return False
@@ -110,42 +110,42 @@ class Follower:
         return False
 
     def _include(self, run: str, *, root: bool) -> None:
-        """Follow a run too."""
+        """Add a run to those that are followed."""
         self.runs.setdefault(run, 0)
         if root:
             self._hear(run)
 
     def _hear(self, root: str) -> None:
-        """Hear the words of a root run, and of those below it, as they come."""
+        """Listen to the words of a root run, and of the runs below it, as they come."""
         broadcast = self._broadcast(root)
         self._broadcasts.append(broadcast)
         broadcast.join(self._say)
 
     def take(self, found: Entry | GestaError) -> None:
-        """Keep the next entry until it is heard; or an error, with which nothing more comes."""
+        """Add the next entry to the queue; or end the follower with an error."""
         if isinstance(found, GestaError):
             self.fail(found)
         else:
             self._put(found)
 
     def fail(self, failure: BaseException | None) -> None:
-        """End the follower with an error, once it has heard what waits; `None` stands for a record that was closed."""
+        """End the follower with an error after the queued events; `None` means that the record was closed."""
         if not self._failed:
             self._failed, self._failure = True, failure
         self._ring()
 
     def finish(self) -> None:
-        """End the follower once all that is on record now was told."""
+        """End the follower once all events that are on record now were sent."""
         self._put(None, always=True)
 
     async def events(self, tasks: TaskGroup) -> AsyncGenerator[Event, None]:
         """Yield the events that are on record, and then those that come.
 
         Args:
-            tasks: in which the record is watched, if nobody watches it yet.
+            tasks: task group in which the record is watched, if it is not watched yet.
 
         Raises:
-            FollowerTooSlow: too much waited to be heard.
+            FollowerTooSlow: too many entries and words waited to be read.
             GestaError: the record was closed, or cannot be read any more.
         """
         try:
@@ -166,7 +166,7 @@ class Follower:
                 broadcast.leave(self._say)
 
     def _done(self) -> bool:
-        """Return whether there is nothing more to hear."""
+        """Return whether no more events come."""
         if self._over or not self._target.until_end or self._waiting:
             return self._over
         roots = (
@@ -177,7 +177,7 @@ class Follower:
         return not any(run.state.open for run in roots)
 
     async def _next(self) -> Iterable[Event]:
-        """Wait for what comes next, and return the events of it."""
+        """Wait for the next entry or words, and return their events."""
         while not self._waiting and not self._failed:
             self._bell = anyio.Event()
             await self._bell.wait()
@@ -198,7 +198,7 @@ class Follower:
         return told
 
     async def _reached(self) -> int:
-        """Find the runs below those that are followed. Returns the pos from which on the watch has what comes."""
+        """Add the runs below those that are followed. Returns the pos after which the watch hands out the entries."""
         while True:
             reached = self._watch.pos
             rows = await self._watch.store.runs(self._target.session)
@@ -206,7 +206,7 @@ class Follower:
                 return reached
 
     def _add(self, rows: Iterable[RunRow]) -> bool:
-        """Follow the runs below those that are followed. Returns whether there are any that were not followed."""
+        """Add the runs below those that are followed, and return whether any run was added."""
         known = len(self.runs)
         for row in rows:  # in the order in which they were opened
             root = self._target.whole and row.parent_run is None
@@ -215,7 +215,7 @@ class Follower:
         return len(self.runs) > known
 
     async def _on_record(self, until: int) -> AsyncGenerator[Entry, None]:
-        """Yield the entries that were not told yet, up to a pos, in the order of the record."""
+        """Yield the entries up to a pos that were not sent yet, in the order of the record."""
         if until and self._pos:
             self._add(await self._watch.store.runs(self._target.session))
         order: list[Source] = []
@@ -230,7 +230,7 @@ class Follower:
                 await _advance(order, run, source)
 
     async def _missed(self, before: Entry) -> list[Event]:
-        """Add entries of a run that were not handed out. What a fork shares with its base is not told again."""
+        """Return the events of earlier entries that were not handed out; entries that a fork shares give no events."""
         told: list[Event] = []
         async for page in pages(self._watch.store, before.run, self.runs[before.run]):
             for entry in page:
@@ -241,7 +241,7 @@ class Follower:
         return told
 
     def _take_entry(self, entry: Entry) -> list[Event]:
-        """Return what is told of an entry, and the words that waited for it."""
+        """Return the events of an entry, and the words that waited for it."""
         if entry.seq <= self.runs[entry.run]:
             return []
         self.runs[entry.run] = entry.seq
@@ -260,7 +260,7 @@ class Follower:
         return heard + [told for words in ready for told in self._take_words(*words)]
 
     def _ours(self, entry: Entry) -> bool:
-        """Return whether the turn that is followed has begun, or all turns are."""
+        """Return whether the turn to follow has begun, or all turns are followed."""
         wanted, content = self._target.turn, entry.content
         if wanted is None or self._turn is not None:
             return True
@@ -269,7 +269,7 @@ class Follower:
         return self._turn is not None
 
     def _take_words(self, event: Event, durable: int) -> list[Event]:
-        """Return words as they are told: once what comes before them was, and not after what they became."""
+        """Return words if the entries before them were sent; hold them until then; drop them if they are on record."""
         told = self.runs.get(event.run)
         if told is None and self._target.root not in self.runs and not self._target.whole:
             return []  # of another run below the same root
@@ -283,7 +283,7 @@ class Follower:
         return [event] if self._words.add(event) else []
 
     def _say(self, event: Event, durable: int) -> None:
-        """Keep words until they are heard. Where many wait, they are joined to those before them."""
+        """Add words to the queue. If many wait, they are joined to the words before them."""
         last = self._waiting[-1] if len(self._waiting) > self._most / 2 else None
         if isinstance(last, tuple) and isinstance(event, AnswerEvent | ThoughtEvent):
             before = last[0]
@@ -311,14 +311,14 @@ def _waited(event: WaitingEvent) -> tuple[str, str, str, int | None]:
 
 
 async def _advance(order: list[Source], run: str, source: AsyncGenerator[list[Entry], None]) -> None:
-    """Put the next page of a run into the order of the record, if there is one."""
+    """Add the next page of a run to the order of the record, if there is one."""
     page = await anext(source, None)
     if page:
         heapq.heappush(order, (page[0].pos, run, deque(page), source))
 
 
 def after_event(after: int | str) -> tuple[float, float]:
-    """Read what an event's `id` says, or a pos, of which all was told. Raises BadPlace."""
+    """Return the pos and part of an event's `id`; a pos alone means all of its events. Raises GestaError."""
     if isinstance(after, int):
         return after, float("inf")
     pos, _, part = after.partition("-")
@@ -328,29 +328,29 @@ def after_event(after: int | str) -> tuple[float, float]:
 
 
 class Followers:
-    """Makes who follows the runs of a record."""
+    """Makes the followers of the runs of a record."""
 
     def __init__(self, store: Store, broadcast: Callable[[str], Broadcast], *, shared: bool) -> None:
         """Prepare to watch a record.
 
         Args:
-            broadcast: returns what passes on the words of a root run.
-            shared: whether all followers belong to one event loop, and so share a watch.
+            broadcast: returns the broadcast of the words of a root run.
+            shared: whether all followers are in one event loop, and so share a watch.
         """
         self._store, self._broadcast = store, broadcast
         self._watch = Watch(store) if shared else None
 
     @property
     def watching(self) -> bool:
-        """Whether somebody follows, so that the record is watched."""
+        """Whether there is a follower, so that the record is watched."""
         return self._watch is not None and self._watch.at_work
 
     def follower(self, target: Target, after: int | str = 0, most: float = MOST_WAITING) -> Follower:
-        """Return what follows some runs; see `Record.follow`."""
+        """Return a follower of some runs; see `Record.follow`."""
         return Follower(self._watch or Watch(self._store), self._broadcast, target, after, most)
 
     async def target(self, name: str, find: Callable[[str], Awaitable[RunRow]], *, until_end: bool = False) -> Target:
-        """Return what a name stands for. Raises NoRun, SeveralRuns."""
+        """Return the runs that a name of a run or session means. Raises NoRun, SeveralRuns."""
         rows = {row.run: row for row in await self._store.runs()}
         if name not in rows and any(row.session == name for row in rows.values()):
             return Target(session=name, whole=True, until_end=until_end)

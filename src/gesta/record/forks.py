@@ -1,4 +1,4 @@
-"""In a fork nothing happens that nobody allowed: a call is answered with what the same call gave in its base.
+"""A fork causes no effect that nobody allowed: a call gets the result that the same call had in its base.
 
 One that is not on record there goes live if its tool is pure, or was named when the fork was made; else it waits, as
 for an approval, and a person may let it go live. So a fork that somebody resumes is fenced like one that was just made,
@@ -22,7 +22,7 @@ from gesta.perform.execution import LiveRun
 from gesta.workflow.turn import play
 
 CallDigest = tuple[str, str]
-"""Tool, and digest of the canonical arguments."""
+"""Name of the tool, and digest of the canonical arguments."""
 
 
 async def advance(agent: Agent, live: LiveRun) -> Outcome:
@@ -51,7 +51,7 @@ async def base_below(name: str, live: LiveRun) -> Forked | None:
 
 
 def _fenced(tool: Tool, base: Forked) -> Tool:
-    """Make each call wait for approval. A call that was begun before the fork is not tried again by itself."""
+    """Return the tool with approval for each call. A call begun before the fork is not tried again by itself."""
     if _free(tool, base):
         return msgspec.structs.replace(tool, approval=True)
     effect = tool.effect if tool.effect == "transactional" else "once"
@@ -63,7 +63,7 @@ def _free(tool: Tool, base: Forked) -> bool:
 
 
 async def _answered(agent: Agent, base: Forked, waits: Iterable[Waiting], live: LiveRun) -> bool:
-    """Answer the waits of the turn from the base or by the rules of the fork.
+    """Answer waits of the turn from the base or by the rules of the fork.
 
     Returns False if neither has an answer.
     """

@@ -1,4 +1,4 @@
-"""What a person says of a run goes into its inbox: that needs no lease and no agent.
+"""The words of a person to a run go into its inbox, which needs no lease and no agent.
 
 Whoever goes on with the run takes it in. Each letter has a key that is made of what it is about, the same from Python
 and from the command line: of two answers to one question the first one counts. An approval that does not count keeps
@@ -41,11 +41,11 @@ class Inbox:
         return await read(self.store, run, after)
 
     async def state(self, run: str) -> RunState:
-        """Return where a run stands, as a process sees it that does not hold its lease."""
+        """Return the folded state of a run, for a process that does not hold its lease."""
         return await state_of(self.store, run)
 
     async def waiting(self, run: str) -> list[Waiting]:
-        """Return what the open turn of a run waits for, in it and in the runs below it.
+        """Return the waits of the open turn of a run and of the runs below it.
 
         It is read from the record, so that any process may ask. An attempt that may be at work right now is `running`.
 
@@ -85,16 +85,16 @@ class Inbox:
         """Allow one call of a tool; it runs when somebody goes on with the run.
 
         Args:
-            waiting: what `outcome.waiting` holds; or the run in which the call waits, or above that: its id, the
+            waiting: an element of `outcome.waiting`; or the run of the call, or a run above that: its id, the
                 start of an id, a session, or `last`.
             call: seq of the tool call; `None` for the only one that waits.
-            by: name of the person: a claim, unless the record has an `approver`.
-            args: run it with these instead.
+            by: name of the person; nobody checks it, unless the record has an `approver`.
+            args: arguments to run the call with, instead of the model's.
             token: proof of who approves, for the record's `approver`.
 
         Raises:
-            NotWaiting: no such call waits for approval, or several do. Expired: the request has.
-            SaidBefore: somebody said otherwise before.
+            NotWaiting: no such call waits for approval, or several do. Expired: the request has expired.
+            SaidBefore: somebody gave another answer before.
             RunMirrored: the run goes on in another record.
         """
         about = await self._meant(waiting, APPROVAL, call)
@@ -133,7 +133,7 @@ class Inbox:
             value: any JSON value, which has to fit the question's schema.
             of: seq of the question, or of the approval-request; `None` for the only question that waits.
             reason: why somebody answers in a tool's place; it is kept on record.
-            token: proof of who does, for the record's `approver`.
+            token: proof of who answers, for the record's `approver`.
 
         Raises:
             NotWaiting, SaidBefore, RunMirrored: see `approve`.
@@ -161,17 +161,17 @@ class Inbox:
         by: str,
         result: Any = None,
     ) -> Receipt:
-        """Settle a call whose outcome nobody knows.
+        """Resolve a call whose outcome nobody knows.
 
         Args:
             waiting: see `approve`.
             verdict: it happened, it failed, or it did not happen and is to be tried again.
             call: seq of the tool call; `None` for the only one in doubt.
-            result: of a call that is done, what it gave.
+            result: the result of a call that is done.
 
         Raises:
             NotWaiting, SaidBefore, RunMirrored: see `approve`.
-            RunHeld: the call may be at work right now.
+            RunHeld: the call may be running now.
         """
         about = await self._meant(waiting, DOUBT, call)
         of = about.waiting.of or 0
@@ -182,7 +182,7 @@ class Inbox:
         return await self._say(about, ResolutionContent(of=of, verdict=verdict, by=by, result=result))
 
     async def _named(self, name: str) -> str:
-        """Return the id of the run that `find` finds. An id saves a list of all runs. Raises NoRun, SeveralRuns."""
+        """Return the id of the run that `find` finds; a whole id is looked up alone. Raises NoRun, SeveralRuns."""
         known = RUN_ID.fullmatch(name) is not None and (await self.store.head(name))[0] > 0
         return name if known else (await self.find(name)).run
 
@@ -223,7 +223,7 @@ class Inbox:
         return bool(asked) and isinstance(asked[0].content, ApprovalRequestContent)
 
     async def _say(self, about: Meant, word: Word) -> Receipt:
-        """Put a word into the inbox, unless it is on record what was said."""
+        """Send an answer to the inbox, unless the wait was answered before, and return the receipt."""
         waiting, known = about
         if known is not None:
             return await told(self.store, waiting, word, known, sent=False)
@@ -233,7 +233,7 @@ class Inbox:
         return await told(self.store, waiting, word, known, sent=sent)
 
     async def _key(self, run: str, word: Word) -> str:
-        """Return the key of a word: one for each thing that waits.
+        """Return the key of an answer: one key for each wait.
 
         An approval has one for each proof, and each answer after a refused one: an answer that does not count keeps
         nobody from giving one that does. A doubt has another one once its attempt is over.

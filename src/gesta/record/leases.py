@@ -1,4 +1,4 @@
-"""The leases of a process. The lease of a thread is kept as long as the run above it is at work.
+"""The leases of a process. The lease of a child run with several turns is kept as long as the run above is held.
 
 So a task that asks another one again and again takes that one's lease once, in place of two commits for each answer.
 Nobody else has anything to write there meanwhile, and letters need no lease. Where a turn stays open the lease is given
@@ -39,11 +39,11 @@ class Leases:
         self.store = store
         self._gone = gone
         self._kept: dict[str, dict[str, Lease]] = {}
-        """Those that are not in use: by the run above, which is held, and the run."""
+        """Leases that are kept and not in use, by the run above, which is held, and by their run."""
 
     @asynccontextmanager
     async def leased(self, run: str, above: str | None = None) -> AsyncIterator[Lease]:
-        """Hold the lease of a run, and those of the runs below that are kept for it."""
+        """Hold the lease of a run in the block; release it afterwards, with the leases kept for runs below it."""
         lease = self._kept.get(above or "", {}).pop(run, None) or await self._taken(run)
         self._kept[run] = {}
         try:

@@ -23,22 +23,22 @@ class TurnOptions(TypedDict, total=False):
     """Options of `Record.resume` and of all that begins a turn."""
 
     deps: Any
-    """Found in `Context.deps` by the tools of the turn and of its child runs; never on record."""
+    """Objects for the tools of the turn and of its child runs, in `Context.deps`; they are never on record."""
     model: Model | str
-    """Asked in this turn in place of the agent's own."""
+    """Model of this turn, in place of the agent's own."""
     settings: dict[str, Any]
-    """Of the model's requests in this turn, beside the agent's own."""
+    """Settings of the model's requests in this turn, beside the agent's own."""
 
 
 class MessageOptions(TurnOptions, total=False):
     """Options of `Record.run` and `Record.stream`."""
 
     session: str | None
-    """Without one, a new session each time."""
+    """Name of the session; without a name, a new session each time."""
     key: str | None
-    """Makes sending the message twice the same as once."""
+    """Key of the message: a message that is sent twice under one key counts once."""
     user: str | None
-    """Who sends it."""
+    """The person who sends the message."""
 
 
 def of_turn(agent: Agent[T], options: TurnOptions) -> Agent[T]:
@@ -55,7 +55,7 @@ async def supplied(agent: Agent[Any]) -> Any:
     """Return the deps of a turn whose caller gave none: what the agent's function makes, `None` if it has no function.
 
     Raises:
-        NoDeps: a tool, a hook or the function of the instructions needs some.
+        NoDeps: a tool, a hook or the function of the instructions needs deps.
     """
     deps = agent.deps() if agent.deps is not None else None
     deps = await deps if inspect.isawaitable(deps) else deps

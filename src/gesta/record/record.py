@@ -59,20 +59,20 @@ class Record(Inbox):
         super().__init__(store)
         self._tasks = tasks
         self.turns = Turns(store, bind, clock)
-        """What takes the turns."""
+        """The turns of the record's runs."""
         self.followers = Followers(store, self.turns.broadcast, shared=tasks is not None)
-        """Who follows runs of it."""
+        """The followers of the record's runs."""
 
     def now(self) -> datetime:
         """Return the time by the clock that stamps entries."""
         return self.turns.clock()
 
     def close(self) -> None:
-        """Leave the turns that are at work, because the block that opened the record ends."""
+        """Ask all running turns to stop, because the block that opened the record ends."""
         self.turns.close()
 
     def start(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Run something in the background until the record is closed."""
+        """Start a coroutine in the background, which ends at the latest when the record is closed."""
         assert self._tasks is not None, "start something in a record that gesta.open(...) opened"
         self._tasks.start_soon(work)
 
@@ -99,7 +99,7 @@ class Record(Inbox):
 
         Raises:
             NoDeps: a tool needs deps, and there are none.
-            OtherMessage: the key stands for another message.
+            OtherMessage: the key was used for another message.
             TurnOpen, RunHeld: another turn of this run is open, or another process writes it, and the agent's policy
                 says `when_busy="raise"`.
             RunMirrored: the run goes on in another record.
@@ -148,7 +148,7 @@ class Record(Inbox):
     def _followed(
         self, agent: Agent[T], opening: Opening, *, joins: bool
     ) -> tuple[Callable[[], Awaitable[Outcome[T]]], Callable[[], Awaitable[Follower]]]:
-        """Return what takes a turn, and what makes its follower."""
+        """Return a function that takes a turn, and a function that makes its follower."""
         opened = OpenedTurn(opening.key)
 
         async def work() -> Outcome[T]:
@@ -280,7 +280,7 @@ async def writing(record: Record, session: str, name: str) -> AsyncIterator[tupl
     """Hold the run `name` of a session to write spans of one's own; those that a dead writer left open are closed.
 
     Yields:
-        What writes it, and what the first begin of a new run says.
+        The journal of the run, and the facts for the first begin of a new run.
 
     Raises:
         RunHeld: somebody else writes the run. RunMirrored: it goes on in another record.
@@ -312,8 +312,8 @@ def opening_of(agent: Agent[T], said: Said, options: MessageOptions) -> tuple[Ag
     """Return the agent of a turn, and the opening that a person's message makes; without a session, in a new one.
 
     Raises:
-        AgentError: the message is none.
-        TypeError: an option that no turn has.
+        AgentError: the message is neither a text nor a list of texts, images and files.
+        TypeError: an option is unknown.
     """
     if options.keys() - OF_MESSAGE:
         of_message = {name: each for name, each in options.items() if name not in OF_MESSAGE}

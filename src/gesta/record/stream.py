@@ -1,6 +1,6 @@
 """A stream yields the events of one turn as they come, and has its outcome afterwards.
 
-The turn goes on in a task of the record, so who listens does not slow it down. A reader that leaves early ends nothing,
+The turn runs in a task of the record, so a reader does not slow it down. A reader that leaves early ends nothing,
 unless the agent's policy says so; a turn that fails ends its own stream, and no other.
 """
 
@@ -37,8 +37,8 @@ class Stream(Generic[T]):
         """Prepare the stream of a turn.
 
         Args:
-            work: takes the turn.
-            follow: makes what follows the turn.
+            work: runs the turn.
+            follow: makes the follower of the turn.
             stops: whether a reader that leaves early stops the turn, as if the program stopped waiting for it.
         """
         assert tasks is not None, "stream from a record that gesta.open(...) opened"
@@ -47,7 +47,7 @@ class Stream(Generic[T]):
         self._begun = False
         self._failure: BaseException | None = None
         self.outcome: Outcome[T] | None = None
-        """How the turn ended; `None` while it goes on, and of one that was broken off."""
+        """The outcome of the turn; `None` while it goes on, and if it was broken off."""
         self.ended = anyio.Event()
 
     async def __aiter__(self) -> AsyncIterator[Event]:
@@ -55,7 +55,7 @@ class Stream(Generic[T]):
 
         Raises:
             GestaError: the stream was begun before, or the record was closed while the turn was open.
-            FollowerTooSlow: too much waited to be read; the turn goes on.
+            FollowerTooSlow: too many entries and words waited to be read; the turn goes on.
             BaseException: whatever ended the turn without an outcome.
         """
         if self._begun:

@@ -1,4 +1,4 @@
-"""Words are told as they come, and the entry that they become is told without them: nobody hears anything twice."""
+"""Words are sent as they come, and the event of the entry that they become leaves them out: no word comes twice."""
 
 from collections.abc import Iterator
 
@@ -9,12 +9,12 @@ from gesta.events import AnswerEvent, EndEvent, Event, ObservationEvent, Retract
 
 
 class Words(Struct):
-    """Words of a message that were told, and are not on record yet."""
+    """Words of a message that were sent, and are not on record yet."""
 
     message: int
     text: str = ""
     ended: bool = False
-    """Whether it was told that no more come."""
+    """Whether the last of the words was sent."""
 
 
 class ToldWords:
@@ -24,7 +24,7 @@ class ToldWords:
         self._said: dict[tuple[str, str], Words] = {}
 
     def add(self, event: Event) -> bool:
-        """Note words, and return whether they are to be told: a `retract` is not, of words that were not."""
+        """Add words, and return whether to send the event: a `retract` of words that were not sent is not sent."""
         if isinstance(event, RetractEvent):
             self._said[event.run, event.type] = Words(event.message)
             return self._said.pop((event.run, "answer"), None) is not None
@@ -37,7 +37,7 @@ class ToldWords:
         return True
 
     def without(self, event: Event) -> Iterator[Event]:
-        """Yield an event about an entry without the words that were told before."""
+        """Yield an event about an entry without the words that were sent before."""
         said = self._said.pop((event.run, event.type), None)
         match event:
             case EndEvent() | RetractEvent():

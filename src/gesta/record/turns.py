@@ -64,7 +64,7 @@ KEPT_RUNS = 64  # of the runs written last, what was folded is kept for the next
 
 
 class Turns:
-    """Holds runs of one store, one turn at a time."""
+    """Takes the turns of the runs of one store."""
 
     def __init__(self, store: Store, bind: Callable[[Agent], Agent], clock: Clock) -> None:
         self.store = store
@@ -86,12 +86,12 @@ class Turns:
         return self.store.info.address
 
     def close(self) -> None:
-        """Leave all turns that are at work: the record is being closed."""
+        """Ask all running turns to stop: the record is being closed."""
         for stop in list(self._stops):
             stop.ask()
 
     def broadcast(self, run: str) -> Broadcast:
-        """Return what passes on the words of a root run, and of the runs below it, as they come."""
+        """Return the broadcast of the words of a root run, and of the runs below it, as they come."""
         return self._broadcasts.get(run) or self._broadcasts.setdefault(run, Broadcast())
 
     async def take(
@@ -106,10 +106,10 @@ class Turns:
         """Continue the open turn of a run. Without an open turn, return the outcome of the last one.
 
         Args:
-            by: the person who resumes it, also after too many processes died in it.
+            by: the person who resumes the turn, also after too many processes died in it.
 
         Raises:
-            NoRun: no turn was ever begun in it.
+            NoRun: no turn was ever begun in the run.
         """
         bound = self.bind(agent)
 
@@ -202,7 +202,7 @@ class Turns:
             return await self._served(bound, live, ended)
 
     async def _behind(self, agent: Agent, opening: Opening, live: LiveRun) -> Outcome | None:
-        """Run the turns that come before a new message. Returns the outcome of one that it has to wait behind."""
+        """Run the turns before a new message. Returns the outcome of the turn for which the message has to wait."""
         check_here(live.log.run, live.state, self.store)
         turn, policy = live.state.turn, agent.policy.when_busy
         if live.state.open:
@@ -223,7 +223,7 @@ class Turns:
         return await self._queued(opening, live, waits) if waits is not None else None
 
     async def _queued(self, opening: Opening, live: LiveRun, ended: Outcome) -> Outcome:
-        """Put a message into the inbox, where it waits until the open turn has ended."""
+        """Send a message to the inbox, where it waits until the open turn has ended."""
         if ended.waiting and ended.waiting[0].what == "resume":
             return ended  # who sent it stopped waiting
         if not isinstance(opening.content, UserContent):
@@ -242,7 +242,7 @@ class Turns:
         return ended
 
     async def _serve(self, agent: Agent, live: LiveRun) -> Outcome | None:
-        """Run the turns of messages in the inbox, in order. Returns the outcome of the first of them that waits."""
+        """Run the turns of messages in the inbox, in order. Returns the outcome of the first turn that waits."""
         for letter, content in await letters(self.store, live.log.run):
             opened = live.state.opened
             if opened is None or not is_message(letter) or not isinstance(content, UserContent):
@@ -321,7 +321,7 @@ class Turns:
         return agent.ref(self._digests)
 
     async def begin(self, agent: Agent, opening: Opening, live: LiveRun) -> None:
-        """Begin a turn, with what opens it."""
+        """Write the begin of a turn, and the message or task that opens it."""
         close_orphans(live.log.journal, live.state)
         parent, base = opening.parent_run, opening.base
         at = {"record": self.store.info.id, "session": opening.session, "name": opening.name}
@@ -338,7 +338,7 @@ class Turns:
 
     @asynccontextmanager
     async def held(self, run: str, agent: Agent, told: TurnCaller, above: str | None = None) -> AsyncIterator[LiveRun]:
-        """Hold a run, folded to its head. What was folded is kept for its next turn, and the lease by the run above."""
+        """Hold a run, folded to its head. The folded state is kept for its next turn, the lease for the run above."""
         async with self.leases.leased(run, above) as lease:
             await self._save(run, ())
             kept = self._kept.pop(run, None)
@@ -386,7 +386,7 @@ class Turns:
             LOGGER.warning("A late result of run %s is not on record yet: %s", result.run, failure)
 
     async def _save(self, run: str, results: Sequence[Letter]) -> None:
-        """Send results whose commit failed to the inbox of their run. What cannot be sent now is kept."""
+        """Send results whose commit failed to the inbox of their run. Results that cannot be sent now are kept."""
         self._unsaved += results
         if not self._unsaved:
             return

@@ -1,4 +1,4 @@
-"""What a turn waits for is read down through the runs below it: a person answers in the run that asked."""
+"""The waits of a turn include those of the runs below it: a person answers in the run that asked."""
 
 from datetime import datetime
 
@@ -18,7 +18,7 @@ from gesta.store import RunRow, Store
 
 
 async def waits_of(store: Store, run: str, now: datetime) -> list[Waiting]:
-    """Return what the open turn of a run waits for, in it and in the runs below it. Cost: reads those runs."""
+    """Return the waits of the open turn of a run and of the runs below it. Cost: reads those runs."""
     state = await state_of(store, run)
     if state.opened is None or not state.open:
         return []
@@ -36,7 +36,7 @@ async def waits_of(store: Store, run: str, now: datetime) -> list[Waiting]:
 
 
 async def with_waits_below(store: Store, outcome: Outcome, now: datetime) -> Outcome:
-    """Return the outcome of a turn that waits, with what the runs below wait for in place of those runs."""
+    """Return the outcome of a turn that waits, with the waits of its child runs in place of the waits for them."""
     found = list[Waiting]()
     for each in outcome.waiting:
         try:
@@ -58,15 +58,15 @@ async def turn_ended(store: Store, row: RunRow) -> bool:
 
 
 async def state_of(store: Store, run: str) -> RunState:
-    """Return where a run stands, as a process sees it that does not hold its lease."""
+    """Return the folded state of a run, for a process that does not hold its lease."""
     return fold(RunView(), await read(store, run))
 
 
 async def opened_before(store: Store, run: str, opening: Opening) -> Outcome | None:
-    """Return how the turn stands that a message opened before; `None` if it opened none. Cost: reads the run.
+    """Return the outcome of the turn that a message opened before; `None` if there is none. Cost: reads the run.
 
     Raises:
-        OtherMessage: the key of that turn comes with another message.
+        OtherMessage: the key of that turn was used for another message.
     """
     state = await state_of(store, run) if opening.key is not None else None
     known = state.turns.get(opening.key or "") if state is not None else None

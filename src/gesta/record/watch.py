@@ -1,4 +1,4 @@
-"""A record is watched once for all who follow runs of it: each entry that is committed is read once, and handed out."""
+"""A record is watched once for all followers of its runs: each committed entry is read once, and handed out."""
 
 from contextlib import aclosing
 from typing import Protocol
@@ -15,38 +15,38 @@ from gesta.store import Store
 
 
 class RunFollower(Protocol):
-    """What entries are handed to."""
+    """A follower that gets the entries of some runs."""
 
     runs: dict[str, int]
-    """The runs whose entries it takes."""
+    """Ids of the runs whose entries the follower gets, each with a seq."""
 
     def opens(self, entry: Entry) -> bool:
-        """Return whether an entry opens one more of them."""
+        """Return whether an entry opens a run that the follower is to get too."""
 
     def take(self, found: Entry | GestaError) -> None:
-        """Keep the next entry until it is heard; or an error, with which nothing more comes."""
+        """Add the next entry; or end the follower with an error."""
 
     def fail(self, failure: BaseException | None) -> None:
-        """End with an error; `None` stands for a record that was closed."""
+        """End the follower with an error; `None` means that the record was closed."""
 
 
 class Watch:
-    """Reads what is committed to a record, once for all its followers."""
+    """Reads the committed entries of a record, once for all its followers."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
         self.pos = 0
-        """Of the last entry that was handed to the followers."""
+        """Pos of the last entry that was handed to the followers."""
         self._followers: set[RunFollower] = set()
         self._scope: anyio.CancelScope | None = None
 
     @property
     def at_work(self) -> bool:
-        """Whether there is anybody to hand entries to."""
+        """Whether there is a follower, so that the record is read."""
         return self._scope is not None
 
     async def join(self, follower: RunFollower, tasks: TaskGroup) -> None:
-        """Hand what is committed from now on to a follower."""
+        """Add a follower, which gets the entries that are committed from now on."""
         last = await self.store.last() if self._scope is None else 0
         if self._scope is None:
             self.pos, self._scope = last, anyio.CancelScope()
@@ -54,7 +54,7 @@ class Watch:
         self._followers.add(follower)
 
     def leave(self, follower: RunFollower) -> None:
-        """Hand nothing more to a follower."""
+        """Remove a follower."""
         self._followers.discard(follower)
         if not self._followers and self._scope is not None:
             self._scope.cancel()

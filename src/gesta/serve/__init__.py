@@ -1,6 +1,6 @@
 """Agents behind HTTP: sessions, messages, streams, approvals, and the chat completions that other programs speak.
 
-The server holds nothing that is not on the record: another server, or this one after a restart, goes on where it ended.
+All state of the server is on the record: another server, or this server after a restart, goes on where it ended.
 Needs the extra `serve`.
 """
 

@@ -1,4 +1,4 @@
-"""Who may ask: bearer tokens, the hosts and origins that a request may name, and how much may come at once.
+"""The access to the server: bearer tokens, the hosts and origins that a request may name, and bounds on requests.
 
 A server without tokens answers only requests that name this machine, so that no page of another site reaches it through
 a browser that runs here.
@@ -20,27 +20,27 @@ from gesta.text.redactor import LEAST, SECRETS
 OPEN = ("/health",)
 """Paths that need no token."""
 ANYBODY = "http"
-"""Who speaks where no token is asked for."""
+"""Name of the client if the server has no tokens."""
 
 
 class Access(Struct, frozen=True, kw_only=True, metaclass=Spelled):
-    """Who may ask, and how much."""
+    """The rules of access: tokens, origins, hosts, and bounds on requests."""
 
     tokens: Mapping[str, str] = {}
-    """Name of each client to its bearer token; none, and everybody on this machine may ask."""
+    """Bearer token of each client by its name; without tokens everybody on this machine may send requests."""
     origins: Collection[str] = ()
-    """Sites whose pages may ask from a browser, as `https://shop.example`."""
+    """Sites whose pages may send requests from a browser, as `https://shop.example`."""
     hosts: Collection[str] = ()
-    """Names of this server, beside those of this machine, where no token is asked for."""
+    """Further host names of this server that requests may name if the server has no tokens."""
     body_bytes: int = 8 * 2**20
-    """Bytes of one request."""
+    """Greatest number of bytes of one request's body."""
     turns: int = 64
-    """Turns that are taken at once; one more is refused with status 429."""
+    """Greatest number of turns at once; a further request is refused with status 429."""
     followers: int = 1000
-    """Streams of events that are open at once; the same."""
+    """Greatest number of open streams of events; a further request is refused with status 429."""
 
     def __post_init__(self) -> None:
-        """Keep the tokens out of every record. Raises AgentError for one that is too short."""
+        """Add the tokens to the secrets, which are on no record. Raises AgentError for a token that is too short."""
         for name, token in self.tokens.items():
             if len(token) < LEAST:
                 found = f"The token of {name!r} has {len(token)} characters, expected at least {LEAST}."
@@ -48,7 +48,7 @@ class Access(Struct, frozen=True, kw_only=True, metaclass=Spelled):
             SECRETS.add(f"token of {name}", token)
 
     def client(self, headers: Headers) -> str | None:
-        """Return the name of who asks; `None` where the token is missing or wrong."""
+        """Return the name of the client of a request; `None` if the token is missing or wrong."""
         if not self.tokens:
             return ANYBODY
         scheme, _, given = headers.get("authorization", "").partition(" ")
@@ -59,7 +59,7 @@ class Access(Struct, frozen=True, kw_only=True, metaclass=Spelled):
         return found
 
     def refuses(self, headers: Headers) -> str | None:
-        """Return why a request may not come from where it comes; `None` where it may."""
+        """Return why a request with this host or origin is refused; `None` if it is not."""
         host = headers.get("host", "")
         if not self.tokens and not local(host) and _name(host) not in self.hosts:
             return f"The request names the host {host!r}. Without tokens only requests to this machine are answered."
@@ -87,7 +87,7 @@ def _name(host: str) -> str:
 
 
 class Guard:
-    """Answers the requests that may not come in, and bounds the bodies of those that may."""
+    """Refuses requests that break the rules of access, and bounds the bodies of all others."""
 
     def __init__(self, app: ASGIApp, access: Access) -> None:
         self._app, self._access = app, access
@@ -114,7 +114,7 @@ class Guard:
 
 
 def _bounded(receive: Receive, most: int) -> Receive:
-    """Return a receiver that ends a body which has no length and grows beyond the bound."""
+    """Return a receiver that raises BodyTooLarge if a body grows beyond the bound."""
     came = 0
 
     async def bounded() -> Message:
@@ -129,7 +129,7 @@ def _bounded(receive: Receive, most: int) -> Receive:
 
 
 class BodyTooLarge(Exception):
-    """A body went beyond the bound while it came."""
+    """The body of a request grew beyond the bound while it was received."""
 
     def __init__(self, most: int) -> None:
         self.most = most

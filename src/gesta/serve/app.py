@@ -19,7 +19,7 @@ from gesta.serve.routes import routes
 from gesta.serve.service import Service
 
 Source = Record | Address | AbstractAsyncContextManager[Record]
-"""A record that is open, its address, or what `gesta.open(...)` gives."""
+"""An open record, the address of a record, or the context manager that `gesta.open(...)` returns."""
 
 
 def app(record: Source, agents: Sequence[Agent], access: Access | None = None, *, work: bool = True) -> Starlette:
@@ -30,7 +30,7 @@ def app(record: Source, agents: Sequence[Agent], access: Access | None = None, *
             which it enters when it starts and leaves when it ends. An application that is mounted in another one takes
             an opened record.
         agents: by their names.
-        access: who may ask, and how much; by default everybody on this machine.
+        access: the rules of access; by default everybody on this machine may send requests.
         work: whether turns that were left open, answered or resumed go on in this server, as `gesta work` does it.
 
     Raises:
@@ -41,7 +41,7 @@ def app(record: Source, agents: Sequence[Agent], access: Access | None = None, *
 
 
 def assembled(record: Source, agents: Sequence[Agent], access: Access, *, work: bool) -> tuple[Starlette, Service]:
-    """Return the application, and the service behind it, which can be told to drain. See `app`."""
+    """Return the application, and its service, which has the method `drain`. See `app`."""
     service = Service(agents, turns=access.turns, followers=access.followers)
 
     @asynccontextmanager
@@ -81,7 +81,7 @@ async def _described(_request: Request) -> Response:
 
 
 async def _unknown(request: Request, raised: Exception) -> Response:
-    """Answer a request for a path or a method that is not there."""
+    """Return the error for a path or a method that does not exist."""
     status = getattr(raised, "status_code", 404)
     what = "No such path" if status == 404 else "No such method for this path"
     return failed(status, "NotFound", f"{what}: {request.method} {request.url.path}. GET /openapi.json lists them.")

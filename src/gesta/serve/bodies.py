@@ -1,4 +1,4 @@
-"""What is received and sent: bodies read into structs, values as JSON, and each error with its status."""
+"""The bodies of requests, read into structs; answers as JSON; and the status of each error."""
 
 from collections.abc import Mapping
 from typing import Any, TypeVar
@@ -35,7 +35,7 @@ STATUS: tuple[tuple[type[BaseException], int], ...] = (
 
 
 class Refused(Exception):
-    """A request that is answered with an error of the server's own."""
+    """Is raised to answer a request with an error of the server's own."""
 
     def __init__(self, status: int, type_: str, message: str, headers: Mapping[str, str] | None = None) -> None:
         self.status, self.type, self.message, self.headers = status, type_, message, headers
@@ -46,7 +46,7 @@ Failed = TypeVar("Failed", bound=msgspec.Struct)
 
 
 def shown(value: Failed) -> Failed:
-    """Return an outcome, or a content, without the traceback of its error: that is for who reads the record."""
+    """Return an outcome, or a content, without the traceback of its error: only the record shows that."""
     error = getattr(value, "error", None)
     if not isinstance(error, Error) or error.traceback is None:
         return value
@@ -54,7 +54,7 @@ def shown(value: Failed) -> Failed:
 
 
 def answered(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    """Return an answer in JSON. Secrets of this process stand in it by their names."""
+    """Return an answer in JSON. Secrets of this process are replaced by their names."""
     body = SECRETS.bytes(msgspec.json.encode(plain(value)))
     return Response(body, status, dict(headers or {}), "application/json")
 
@@ -96,7 +96,7 @@ async def read(request: Request, form: type[Body]) -> Body:
 
 
 def _near(said: str, form: type[msgspec.Struct]) -> str:
-    """Return the nearest known member where an unknown one was sent."""
+    """Return a hint with the nearest known member if an error is about an unknown member; else an empty text."""
     if "unknown field" not in said:
         return ""
     known = [field.encode_name for field in msgspec.structs.fields(form)]
@@ -104,7 +104,7 @@ def _near(said: str, form: type[msgspec.Struct]) -> str:
 
 
 class Received(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A body of which every member is known."""
+    """A body that is refused if it has an unknown member."""
 
 
 class NewMessage(Received, frozen=True, kw_only=True):
@@ -114,9 +114,9 @@ class NewMessage(Received, frozen=True, kw_only=True):
     agent: str | None = None
     """Name of the agent; needed where several are served."""
     key: str | None = None
-    """Makes sending it twice the same as sending it once."""
+    """Key of the message: a message that is sent twice under one key counts once."""
     user: str | None = None
-    """Who asks."""
+    """The person who sends the message."""
 
 
 class Approval(Received, frozen=True, kw_only=True):
@@ -125,7 +125,7 @@ class Approval(Received, frozen=True, kw_only=True):
     call: int | None = None
     """Seq of the call; needed where several wait."""
     by: str | None = None
-    """Who says so."""
+    """The person who decides."""
     args: dict[str, Any] | None = None
     """Run the call with these arguments instead."""
     reason: str | None = None
@@ -153,7 +153,7 @@ class Resolution(Received, frozen=True, kw_only=True):
 
 
 class Cancellation(Received, frozen=True, kw_only=True):
-    """A person's wish that a turn ends."""
+    """A person's cancellation of a turn."""
 
     by: str | None = None
     reason: str | None = None

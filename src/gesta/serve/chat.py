@@ -25,10 +25,10 @@ from gesta.serve.service import Service
 from gesta.serve.sse import EventStream, encoded, line
 
 FINISH = {"answered": "stop", "limit": "length", "budget": "length", "cancelled": "stop"}
-"""Reason of a turn to the reason that a client reads."""
+"""The finish reason that a client reads, by the reason of the turn."""
 DONE = b"data: [DONE]\n\n"
 ID = "call_"
-"""Begins the id of a call of a client's tool: then the run, and the seq of the call."""
+"""Prefix of the id of a call of a client's tool; the run and the seq of the call follow."""
 ANY_OBJECT: dict[str, Any] = {"type": "object"}
 
 
@@ -84,7 +84,7 @@ def _elsewhere() -> None:
 
 
 class Exchange:
-    """One request, and the answer to it."""
+    """One request for a chat completion, and its answer."""
 
     def __init__(self, service: Service, agent: Agent, body: ChatRequest, asked: Asked, request: Request) -> None:
         self._service, self._agent, self._body, self._asked = service, agent, body, asked
@@ -95,7 +95,7 @@ class Exchange:
         self._created = int(time.time())
 
     async def whole(self) -> Response:
-        """Answer when the turn has ended, or waits."""
+        """Return the answer when the turn has ended, or waits."""
         words, outcome = "", None
         with self._service.turns:
             async for event in self._events():  # to its end, where the session is given back
@@ -107,7 +107,7 @@ class Exchange:
         return await self._completion(outcome, words)
 
     def streamed(self) -> Response:
-        """Answer with the words as they come."""
+        """Return the answer as a stream of the words as they come."""
         self._service.turns.occupy()
         return EventStream(self._lines(), self._service.draining, failing=_error, leave=self._service.turns.free)
 
@@ -160,7 +160,7 @@ class Exchange:
         yield checked(stream.outcome)
 
     async def _resumed(self) -> Outcome:
-        """Put the results of the client's tools on record, and go on with the turn that waits for them."""
+        """Send the results of the client's tools to the record, and continue the turn that waits for them."""
         record, results, run = self._service.record, self._asked.results, ""
         for id_, result in results.items():
             run, _, seq = id_.removeprefix(ID).rpartition("_")
@@ -233,7 +233,7 @@ def checked(outcome: Outcome) -> Outcome:
 
 
 def said_of(outcome: Outcome) -> str:
-    """Return what a client is shown of an outcome: the answer, or why there is none."""
+    """Return the text of an outcome for a client: the answer, or why there is no answer."""
     if outcome.answer is not None:
         return outcome.answer
     if outcome.reason == "waiting":

@@ -1,4 +1,4 @@
-"""The messages of a chat completion: what the client sends, read as a conversation of questions and answers.
+"""The messages of a chat completion that a client sends, read as a conversation of questions and answers.
 
 The form is that of OpenAI's chat completions, https://platform.openai.com/docs/api-reference/chat/create. Members that
 say how a model is to sample are taken and not used: the agent has its own settings.
@@ -45,7 +45,7 @@ class ChatMessage(Struct, frozen=True):
 
 
 class StreamOptions(Struct, frozen=True):
-    """What comes at the end of a stream."""
+    """Options of a stream: whether the usage comes at its end."""
 
     include_usage: bool = False
 
@@ -61,20 +61,20 @@ class ChatRequest(Struct, frozen=True):
     user: str | None = None
     n: int | None = None
     session: str | UnsetType = UNSET
-    """Of ours, sent as `extra_body`: the session that the last message goes to, whose history is the record's."""
+    """Member of Gesta's own, sent as `extra_body`: the session of the last message; its history is on the record."""
 
 
 class Asked(Struct, frozen=True, kw_only=True):
     """A request, read as a conversation."""
 
     system: str
-    """What the client tells the model beside the agent's own instructions."""
+    """Instructions of the client, beside the agent's own."""
     history: tuple[tuple[str, str], ...]
-    """Role and text of what was said before, without calls of tools and their results."""
+    """Role and text of each earlier message, without tool calls and their results."""
     words: list[str | Part]
     """The new message."""
     results: dict[str, str]
-    """Results of the client's tools, by the id of the call; then there is no new message."""
+    """Results of the client's tools, by the id of the call; with results there is no new message."""
 
     @property
     def text(self) -> str:
@@ -110,7 +110,7 @@ def conversation(request: ChatRequest) -> Asked:
 
 
 def _joined(told: list[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
-    """Join messages of one role that follow each other: the record has them as one."""
+    """Return the messages, with those of one role that follow each other joined into one, as on the record."""
     joined: list[tuple[str, str]] = []
     for role, text in told:
         if joined and joined[-1][0] == role:
@@ -133,7 +133,7 @@ def _parts(message: ChatMessage) -> list[str | Part]:
 
 
 def _part(given: dict[str, Any]) -> str | Part:
-    """Return a part of a message: text, or an image that comes along. Raises Refused."""
+    """Return a part of a message: a text or an image. Raises Refused for any other part."""
     kind, text = given.get("type"), given.get("text", given.get("refusal"))
     if kind in ("text", "refusal", "input_text") and isinstance(text, str):
         return text
@@ -152,7 +152,7 @@ def _part(given: dict[str, Any]) -> str | Part:
 
 
 def chat_request(raw: bytes) -> ChatRequest:
-    """Read a body. Raises Refused."""
+    """Read the body of a request for a chat completion. Raises Refused."""
     try:
         return msgspec.json.decode(raw, type=ChatRequest)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as wrong:

@@ -1,4 +1,4 @@
-"""Which session a chat completion goes on with: its client sends the whole conversation, and names none.
+"""The session of a chat completion, whose client sends the whole conversation and names no session.
 
 A conversation that this client had before is found on the record by its first message, and continued if what was said
 there is what the client sends. Any other conversation gets a session of its own, and what was said in it so far is put
@@ -22,19 +22,19 @@ from gesta.serve.chat_messages import Asked
 from gesta.state.run import RunState
 
 LATEST = 16
-"""Conversations with the same first message that are compared, from the latest on."""
+"""Greatest number of conversations with the same first message that are compared, from the latest on."""
 WAITS = "⏳ "
-"""Begins what a client is shown of a turn that waits: those words are on no record."""
+"""Prefix of the text that a client reads if a turn waits or has no answer: that text is on no record."""
 GIVEN = "given"
-"""Name of the span that holds what was said before the client came here."""
+"""Name of the span that holds the earlier messages of a conversation that began elsewhere."""
 
 
 class Place(Struct, frozen=True):
-    """Where a message goes."""
+    """The session and the key of a message."""
 
     session: str
     key: str
-    """Makes sending the request again the same as sending it once."""
+    """Key of the message: a request that is sent again with this key counts once."""
 
 
 class Conversations:
@@ -46,10 +46,10 @@ class Conversations:
 
     @asynccontextmanager
     async def place(self, agent: Agent, asked: Asked, *, whose: str, again: str, retried: bool) -> AsyncIterator[Place]:
-        """Find the session for a request, or begin one; no other request of this server goes there in this block.
+        """Return the session for a request, an old or a new one; no other request of this server gets it in the block.
 
         Args:
-            whose: the client, and the person it speaks for.
+            whose: the client, and the person for whom it sends the request.
             again: the client's own key for this request; empty if it has none.
             retried: whether the client sent the same before and got no answer.
         """
@@ -76,7 +76,7 @@ class Conversations:
     async def _fitting(
         self, session: str, agent: Agent, asked: Asked, key: str | None, *, retried: bool
     ) -> Place | None:
-        """Return the place in a session for a request; `None` where something else was said there."""
+        """Return the place in a session for a request; `None` if the session holds another conversation."""
         run = await self._run(session, agent)
         if run is None:
             return None
@@ -108,7 +108,7 @@ class Conversations:
         return next((row.run for row in rows if row.parent_run is None and row.name == agent.name), None)
 
     async def _begin(self, base: str, there: int, agent: Agent, asked: Asked, key: str) -> Place:
-        """Begin the next session, with what the client says was said before."""
+        """Begin the next session, with the earlier messages that the client sent, and return the place in it."""
         while True:
             there += 1
             session = f"{base}{there}"
@@ -124,7 +124,7 @@ class Conversations:
 
 
 def spoken(entries: Iterable[Entry]) -> list[tuple[str, str]]:
-    """Return what was said on the record of a run by persons and to them, role and text each."""
+    """Return role and text of each message of a run's record, by persons and to them."""
     said: list[tuple[str, str]] = []
     for entry in entries:
         match entry.content:
@@ -162,7 +162,7 @@ def alike(said: Iterable[tuple[str, str]], shown: Iterable[tuple[str, str]]) -> 
 
 
 def _waits(asked: Asked) -> bool:
-    """Return whether the client was told last that the turn waits."""
+    """Return whether the last message that the client read says that the turn waits."""
     return bool(asked.history) and asked.history[-1][1].startswith(WAITS)
 
 

@@ -10,7 +10,7 @@ from gesta.serve.routes import PLACES, Place
 
 
 def description() -> dict[str, Any]:
-    """Return the description."""
+    """Return the description of the server."""
     forms = [place.body for place in PLACES if place.body is not None]
     _, schemas = msgspec.json.schema_components(forms, ref_template="#/components/schemas/{name}")
     paths: dict[str, Any] = {}

@@ -1,6 +1,6 @@
-"""What a person says from a page: yes or no to a call, an answer, what became of a doubt, and that a turn ends.
+"""The requests of persons: to approve or deny a call, to answer, to resolve a doubt, and to cancel a turn.
 
-Who says it is a claim of the client: it is written down together with the name of the client's token.
+The client names the person; that name is written down together with the name of the client's token.
 """
 
 from typing import Literal, cast
@@ -17,7 +17,7 @@ VERDICTS = ("done", "failed", "retry")
 
 
 def who(request: Request, by: str | None) -> str:
-    """Return who says something, as it is written down: the person, and the client that says so."""
+    """Return the name to write down for a request: the person, and the client that names the person."""
     client: str = request.state.client
     if by is None or client == ANYBODY:
         return by or client
@@ -76,6 +76,6 @@ async def found(request: Request, service: Service) -> str:
 
 
 def _heard(service: Service, run: str, receipt: Receipt) -> Response:
-    """Return that a letter is on its way, and go on with the run above all."""
+    """Continue the root run in the background, and return the answer that the letter was received."""
     service.go_on(receipt.root)
     return answered({"run": run, "new": not receipt.again}, 202)

@@ -1,4 +1,4 @@
-"""Every path of the server, with what is sent to it: the routes and their description are made from this table."""
+"""Every path of the server, with its body: the routes and their description are made from this table."""
 
 from collections.abc import Awaitable, Callable
 from typing import Literal
@@ -18,18 +18,18 @@ Method = Literal["GET", "POST"]
 
 
 class Place(Struct, frozen=True):
-    """A path, and what answers it."""
+    """A path, and the function that answers its requests."""
 
     method: Method
     path: str
     answers: Answering
     body: type[Struct] | None = None
     streams: bool = False
-    """Whether it may answer with server-sent events."""
+    """Whether the answer may be server-sent events."""
 
     @property
     def summary(self) -> str:
-        """What it does, in a sentence."""
+        """What a request for the path does, in a sentence."""
         return (self.answers.__doc__ or "").partition("\n")[0].rstrip(".")
 
 

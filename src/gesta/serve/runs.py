@@ -1,4 +1,4 @@
-"""Sessions and runs: messages to agents, what was said, where a run stands, and its events as they come."""
+"""Sessions and runs: messages to agents, the history of a session, the state of a run, and its events."""
 
 import re
 from collections.abc import AsyncIterator
@@ -18,9 +18,9 @@ from gesta.serve.service import Service
 from gesta.serve.sse import EventStream, encoded, line
 
 LOOK_S = 0.25
-"""Between two looks whether a session has begun."""
+"""Seconds between two looks whether a session has begun."""
 AFTER = re.compile(r"\d{1,18}(-\d{1,9})?")
-"""What names a place among the events."""
+"""The form of the id of an event, or of a pos."""
 
 
 async def health(_request: Request, service: Service) -> Response:
@@ -111,7 +111,7 @@ async def session_events(request: Request, service: Service) -> Response:
 
 
 def _events(request: Request, service: Service, name: str) -> Response:
-    """Follow a run or a session. With `until=end` it is over when no turn is open any more."""
+    """Return a stream of the events of a run or a session. With `until=end` it ends when no turn is open any more."""
     record, query = service.record, request.query_params
     after = request.headers.get("last-event-id") or query.get("after") or "0"
     if not AFTER.fullmatch(after):
@@ -139,7 +139,7 @@ async def _is_run(record: Record, name: str) -> bool:
 
 
 def told(event: Event) -> bytes:
-    """Return an event as it is sent."""
+    """Return the bytes of an event, without tracebacks."""
     if event.type == "explain" and event.explain_graph.holds is not None:
         event = replace(event, explain_graph=replace(event.explain_graph, holds=shown(event.explain_graph.holds)))
     elif event.type == "end":

@@ -1,4 +1,4 @@
-"""Runs the application with uvicorn. Asked to end, it takes nothing new, and leaves open turns for the next start."""
+"""Runs the application with uvicorn. Asked to end, it refuses new requests, and open turns go on at the next start."""
 
 import signal
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from starlette.applications import Starlette
 from gesta.serve.service import Service
 
 DRAIN_S = 10
-"""Seconds in which requests at work may end."""
+"""Seconds that running requests have to end."""
 
 
 class Server(uvicorn.Server):
@@ -22,14 +22,14 @@ class Server(uvicorn.Server):
         self._service, self._ready = service, ready
 
     async def startup(self, sockets: list[socket] | None = None) -> None:
-        """Start to listen, and tell where."""
+        """Start to listen, and call `ready` with the address."""
         await super().startup(sockets)
         if self.started:
             host, port = self.servers[0].sockets[0].getsockname()[:2]
             self._ready(f"http://{f'[{host}]' if ':' in host else host}:{port}")
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Begin to end, and exit with 0 afterwards; a second Ctrl-C waits for nothing any more."""
+        """Start to end the server, which exits with 0 afterwards; a second Ctrl-C ends it at once."""
         del frame
         if self.servers:
             self.servers[0].get_loop().call_soon_threadsafe(self._service.drain)
@@ -41,8 +41,8 @@ async def serve(app: Starlette, service: Service, listens: socket, *, ready: Cal
     """Serve an application until SIGTERM or Ctrl-C.
 
     Args:
-        app: what `assembled` gives of an opened record, with its service.
-        listens: the socket that requests come by.
+        app: the application that `assembled` made of an opened record, with its service.
+        listens: the socket that requests come to.
         ready: is called with the address, once requests are answered.
     """
     config = uvicorn.Config(app, log_level="warning", access_log=False, timeout_graceful_shutdown=DRAIN_S)

@@ -1,4 +1,4 @@
-"""The agents of a record while they are served: which there are, what goes on in the background, and the end of it."""
+"""The service behind the server: its agents, the turns in the background, and how it ends."""
 
 import logging
 from collections.abc import Sequence
@@ -20,14 +20,14 @@ LOGGER = logging.getLogger("gesta")
 
 
 class Service:
-    """Agents and the record that they work on."""
+    """The agents of a server, and their record."""
 
     def __init__(self, agents: Sequence[Agent], *, turns: int, followers: int) -> None:
         """Prepare a service.
 
         Args:
-            turns: that are taken at once; one more is refused with status 429.
-            followers: streams that are open at once; the same.
+            turns: greatest number of turns at once; a further request is refused with status 429.
+            followers: greatest number of open streams; a further request is refused with status 429.
 
         Raises:
             AgentError: there is no agent, or two have one name.
@@ -81,14 +81,14 @@ class Service:
             record.start(partial(worker.work, _went))
 
     def drain(self) -> None:
-        """Refuse what is new, end all streams, and leave the turns at work open for the next start."""
+        """Refuse new requests, end all streams, and leave running turns open for the next start."""
         if not self.draining.is_set():
             self.draining.set()
             if self._record is not None:
                 self._record.close()
 
     def go_on(self, run: str) -> None:
-        """Go on with a root run in the background, as somebody has just said something that it waited for."""
+        """Continue a root run in the background, because a wait of it was just answered."""
         self.record.start(partial(self._go_on, run))
 
     async def _go_on(self, run: str) -> None:
@@ -113,7 +113,7 @@ def _went(outcome: Outcome) -> None:
 
 
 class Places:
-    """A number of things that may go on at once."""
+    """A bound on the number of turns, or of streams, at once."""
 
     def __init__(self, most: int, what: str, raised_by: str) -> None:
         self.most, self._what, self._raised_by = most, what, raised_by

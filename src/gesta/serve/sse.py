@@ -22,7 +22,7 @@ HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
 
 def line(data: bytes, *, event: str | None = None, id_: str | None = None) -> bytes:
-    """Return one event as it is sent."""
+    """Return the bytes of one event."""
     head = f"id: {id_}\n".encode() if id_ is not None else b""
     head += f"event: {event}\n".encode() if event is not None else b""
     return head + b"data: " + data + b"\n\n"
@@ -34,7 +34,7 @@ def encoded(value: Any) -> bytes:
 
 
 class EventStream(Response):
-    """Sends what an iterator yields, until that ends, the client leaves or the server is about to end."""
+    """Sends the lines of an iterator, until it ends, the client leaves or the server is about to end."""
 
     media_type = "text/event-stream"
 
@@ -49,8 +49,8 @@ class EventStream(Response):
         """Prepare the answer.
 
         Args:
-            lines: ready to send.
-            failing: makes the last line where the iterator raises.
+            lines: the lines to send.
+            failing: makes the last line if the iterator raises.
             leave: is called when the stream has ended.
         """
         super().__init__(headers=HEADERS)
@@ -59,7 +59,7 @@ class EventStream(Response):
         self._failing, self._leave = failing or _failed, leave
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the events."""
+        """Send the lines, and a comment after some seconds of silence."""
         del scope
         heard = anyio.Event()
 

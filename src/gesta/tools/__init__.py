@@ -1,3 +1,3 @@
-"""Makers of tools, and what is read about them."""
+"""A tool that a person carries out, and the reader of the docstrings of tools."""
 
 ORDER = ("docstring", "person")

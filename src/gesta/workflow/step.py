@@ -136,7 +136,7 @@ class ProgramTurn:
             self._handing -= 1
 
     async def rest(self, waits: Sequence[Waiting]) -> Suspended:
-        """Wait until no other step is running, and return the exception to raise if a program waits outside of a step."""
+        """Wait until no other step is running, and return the exception that a program raises to wait."""
         self.waits += waits
         self._busy += 1
         try:

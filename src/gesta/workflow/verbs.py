@@ -110,7 +110,7 @@ class Verbs(ProgramTurn):
             name: name of the step and of the child run.
             role: role of the step's span: agent, plan, step, finding, synthesis, or your own.
             causes: the entries that the input was made from; by default the entry that opened the turn.
-            hear: is called with the words of the child's answer as they come; `aloud` streams them as this run's answer.
+            hear: is called with words of the child's answer as they come; `aloud` streams them as this run's answer.
 
         Raises:
             OtherProgram: the name was used before in this pass, or is on record with another input.
@@ -208,7 +208,7 @@ class Verbs(ProgramTurn):
         return cast("C", entry.content), entry
 
     def now(self, name: str) -> datetime:
-        """Return the time at which this was first called under the name."""
+        """Return the time of the first call under this name."""
         written, _ = self.note(name, KeyValueContent(key=name, value=utc_text(self.live.clock())))
         return utc_time(written.value)
 

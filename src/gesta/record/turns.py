@@ -64,7 +64,7 @@ KEPT_RUNS = 64  # of the runs written last, what was folded is kept for the next
 
 
 class Turns:
-    """Takes the turns of the runs of one store."""
+    """Runs the turns of the runs of one store."""
 
     def __init__(self, store: Store, bind: Callable[[Agent], Agent], clock: Clock) -> None:
         self.store = store

@@ -1,4 +1,4 @@
-"""CodeAct: a message is a thought with code, or an answer; code is sent as a call of a tool that there is not."""
+"""CodeAct: a message is a thought with code, or an answer; code is sent as a call of a pseudo tool."""
 
 import json
 from collections.abc import Mapping
@@ -22,12 +22,12 @@ class CodeActHistoryFormatter(HistoryFormatter):
         return msg.role == "assistant" and coded and getattr(msg, "final_answer", None) is None
 
     def format_tool_call(self, msg: ChatMessage, state: dict[str, Any]) -> dict[str, Any]:
-        """Make a tool call of code; as in KodeAgent, its result is not waited for in `state`."""
+        """Make a tool call from code. As in KodeAgent, `state` does not note that a result is pending."""
         arguments = json.dumps({"code": getattr(msg, "code", None) or ""})
         return self._tool_call(msg, state, CODE_ACT_PSEUDO_TOOL_NAME, arguments)
 
     def view(self, msg: ChatMessage, args: Mapping[str, Any]) -> ChatMessage:
-        """Return a message with its call as Python code; one that has its code stays as it is."""
+        """Return a message with its call as Python code. A message that has code is returned unchanged."""
         return msg if msg.code else msgspec.structs.replace(msg, code=code_of(str(msg.action), args))
 
     def _get_tool_call_metadata(self, msg: ChatMessage) -> dict[str, Any]:

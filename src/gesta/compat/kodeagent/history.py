@@ -1,9 +1,9 @@
-"""A history formatter shows a run one message at a time to hooks, and makes of it what they make of each message.
+"""A history formatter passes a run to hooks, one message at a time, and sends what the hooks return.
 
-Which result belongs to which call is decided as in `tool_calls`; parallel calls become one message each, every one with
-its result. Whatever hooks return, the history is valid: a call has an id that was not used before, and exactly one
-result, which is a placeholder if none is on record. Thoughts that the model wrote in plain sight are shown to it
-again; reasoning that stands beside its text is not.
+Results are matched to calls as in `tool_calls`. Parallel calls become one message each, every message followed by its
+result. Whatever the hooks return, the history is valid: a call has an id that was not used before, and exactly one
+result, which is a placeholder if no result is on record. Thoughts that the model wrote in its text are shown to the
+model again; reasoning outside of its text is not.
 """
 
 import hashlib
@@ -41,28 +41,28 @@ from gesta.prompt.formatter import Reader
 __all__ = ["CODE_ACT_PSEUDO_TOOL_NAME", "ChatMessage", "HistoryFormatter", "State"]
 
 NO_ID = "call_00000000"
-"""What a hook gets that asks for an id without a message; it is replaced."""
+"""The id that a hook gets if it asks for an id without a message. It is replaced before the message is sent."""
 NOT_IN_NAMES = re.compile("[^a-zA-Z0-9_-]")
 
 
 class State(dict[str, Any]):
-    """What earlier segments leave behind: `last_tool_call_id`, `pending_tool_call`, and, beside them, what is sent."""
+    """The state after earlier segments: `last_tool_call_id`, `pending_tool_call`, and attributes for this module."""
 
     def __init__(self) -> None:
         super().__init__(last_tool_call_id=None, pending_tool_call=False)
         self.paired = Paired()
         self.used: set[str] = set()
-        """Ids of calls."""
+        """Ids of the calls that were sent."""
 
 
 class Said(Struct):
-    """What stands beside the completions of one segment."""
+    """The entries of one segment, and the thoughts and answers of its completions."""
 
     by_seq: dict[int, Entry]
     thoughts: dict[int, str]
-    """The agent's own, by the seq of the completion that holds them."""
+    """The agent's thoughts, by the seq of the completion whose text holds them."""
     answers: dict[int, str]
-    """What of a completion was the answer, by its seq."""
+    """The part of a completion that was the answer, by the seq of the completion."""
 
 
 Sent = tuple[LLMMessage, Message]
@@ -70,10 +70,10 @@ Sent = tuple[LLMMessage, Message]
 
 
 class HistoryFormatter(ABC):
-    """Formatter of histories by hooks; of a subclass, two must be written."""
+    """Base of formatters with hooks. A subclass must define the two hooks that are abstract."""
 
     version = 1
-    """To be raised when a hook changes what is sent."""
+    """A number to raise when a changed hook changes what is sent."""
 
     @property
     def name(self) -> str:
@@ -85,7 +85,7 @@ class HistoryFormatter(ABC):
         return State()
 
     def dress(self, header: RequestHeaderContent) -> RequestHeaderContent:
-        """Leave it: tools are sent natively."""
+        """Return the header unchanged: tools are sent natively."""
         return header
 
     def reader(self) -> Reader | None:
@@ -97,7 +97,7 @@ class HistoryFormatter(ABC):
         return [message for _, message in self._sent(entries, state)]
 
     def history(self, entries: Sequence[Entry]) -> list[LLMMessage]:
-        """Return a whole run as dicts with metadata, for programs that send these themselves."""
+        """Return a whole run as dicts with metadata, for programs that send the messages themselves."""
         return [made for made, _ in self._sent(entries, self.start())]
 
     # hooks
@@ -108,7 +108,7 @@ class HistoryFormatter(ABC):
 
     @abstractmethod
     def format_tool_call(self, msg: ChatMessage, state: dict[str, Any]) -> dict[str, Any]:
-        """Make a message with a tool call, noting in `state` its id and that it waits."""
+        """Make a message with a tool call, and note in `state` its id and that its result is pending."""
 
     def pydantic_to_dict(self, msg: ChatMessage) -> LLMMessage:
         """Return the dict that is sent for a message: a tool call, a final answer, or else its role and content."""
@@ -126,11 +126,11 @@ class HistoryFormatter(ABC):
         return self._format_user_or_generic(msg, extra_metadata=self._get_extra_metadata(msg))
 
     def view(self, msg: ChatMessage, args: Mapping[str, Any]) -> ChatMessage:
-        """Change how a call on record, with these arguments, is shown to the hooks."""
+        """Return the message of a call on record, with these arguments, as it is shown to the hooks."""
         return msg
 
     def _generate_tool_call_id(self, msg: ChatMessage | None = None) -> str:
-        """Return the message's own id, or one made from its text, so that it is the same next time."""
+        """Return the message's own call id, else an id made from its text, which is the same every time."""
         if msg is None:
             return NO_ID
         parts = [getattr(msg, name, None) for name in ("thought", "action", "args", "code")]
@@ -194,7 +194,7 @@ class HistoryFormatter(ABC):
         state: State,
         on_record: tuple[Call, int, Message] | None = None,
     ) -> Iterator[Sent]:
-        """Send one message and, if it calls or was called for, what came of that."""
+        """Yield one message and, if it is a call or was made from a call on record, the result of the call."""
         msg = msgspec.structs.replace(msg, state=state)
         made = _merged({}, self.pydantic_to_dict(msg))
         call = _call(made, msg, on_record[0] if on_record else None)
@@ -219,7 +219,7 @@ class HistoryFormatter(ABC):
         state["last_tool_call_id"], state["pending_tool_call"] = None, False
 
     def _answer(self, made: LLMMessage, answer: ChatMessage, sources: tuple[int, ...]) -> Sent:
-        """Send a result: to its call, or, where that was not sent as one, as a message of its own."""
+        """Return a result as a tool message; as a user's message if its call was not sent as a call."""
         text, name = text_of(made.get("content")), answer.action or ""
         if answer.tool_call_id is not None:
             made.update(role="tool", tool_call_id=answer.tool_call_id, name=name)
@@ -232,7 +232,7 @@ class HistoryFormatter(ABC):
         return made, Message(role="user", text=text, sources=sources)
 
     def _own(self, call: Call, msg: ChatMessage, state: State) -> Call:
-        """Set an unused id on a call. An id that a hook chose is kept if it can be sent."""
+        """Return a call with an unused id. An id that a hook chose is kept if it can be sent."""
         own = [call.id, msg.tool_call_id or ""]
         long = hashlib.sha256(f"{own}|{len(state.used)}".encode()).hexdigest()
         own += [f"call_{long[:end]}" for end in range(8, 36)]
@@ -245,12 +245,12 @@ class HistoryFormatter(ABC):
     def write(self, log: Log, msg: ChatMessage, call: int | None = None) -> list[Entry]:
         """Write a message as entries, from which the same message is read again.
 
-        An assistant message is a completion, its thought, and a call or an answer, which have it as their cause.
+        An assistant message becomes a completion, then a thought and a call or answer that the completion caused.
 
         Args:
-            log: the handle on a run, in the span that it should lie in.
+            log: the log of the span in which the entries are written.
             msg: the message.
-            call: of a tool message, the seq of the call that it answers.
+            call: for a tool message, the seq of the call that it answers.
         """
         if msg.role != "assistant":
             return [log.write(_content(msg, call), () if call is None else (call,))]
@@ -326,7 +326,7 @@ def _called(call: Call, content: ToolCallContent, thought: str | None) -> ChatMe
 
 
 def _call(made: LLMMessage, msg: ChatMessage, on_record: Call | None) -> Call | None:
-    """Read the first call that a hook made; arguments that it left alone are those on record."""
+    """Return the first call in a message of a hook. Arguments that the hook did not change are those on record."""
     match made.get("tool_calls"):
         case [{"function": {"name": str(name), **more}} as found, *_]:
             text = more.get("arguments")

@@ -1,4 +1,4 @@
-"""What messages are made of: texts and files as parts, and arguments as JSON."""
+"""Makes and reads the content of messages: texts and files as parts, and arguments as JSON."""
 
 import base64
 import json
@@ -13,16 +13,16 @@ from gesta.models.jsontext import compact
 from gesta.prompt.formatter import numbers_in_hex
 
 INLINED = 5000
-"""Characters of a text file that are shown; a longer one is named."""
+"""Longest text file, in characters, that is shown; a longer file is only named."""
 IMAGE_BYTES = 5_000_000
-"""Size of an image that is still sent along; a larger one is named."""
+"""Largest image, in bytes, that is sent along; a larger image is only named."""
 
 
 def make_user_message(content: Any, files: str | Part | Iterable[str | Part] | None = None) -> list[LLMMessage]:
-    """Make the one message that holds a text and files as parts; a list of one, as its callers know it.
+    """Make a message that holds a text and files as parts. As in KodeAgent, it is returned in a list.
 
-    Nothing is fetched: an address is an image if its path ends like one. Local images are sent along, short UTF-8
-    text is shown, and what is longer, binary, gone or elsewhere is named. A file on record stands as `blob:NAME`.
+    Nothing is fetched: an address is an image if its path ends like an image's name. Local images are sent along, and
+    short UTF-8 text is shown; any other file is only named. A file on record is written as `blob:NAME`.
 
     Args:
         content: text, or parts as they are sent.
@@ -39,7 +39,7 @@ def make_user_message(content: Any, files: str | Part | Iterable[str | Part] | N
 
 
 def blob_of(part: Any) -> str | None:
-    """Name the blob of a part that `make_user_message` made of a file on record."""
+    """Return the blob name in a part that `make_user_message` made from a file on record; `None` for other parts."""
     match part:
         case {"type": "image_url", "image_url": {"url": str(url)}} if url.startswith("blob:"):
             return url.removeprefix("blob:")
@@ -49,7 +49,7 @@ def blob_of(part: Any) -> str | None:
 
 
 def text_of(content: Any) -> str:
-    """Write the content of a message as text: its text parts, and a note for any other."""
+    """Return the content of a message as text: its text parts, and a note for any other part."""
     if content is None or isinstance(content, str):
         return content or ""
     if not isinstance(content, Sequence):
@@ -78,7 +78,7 @@ def parts_of(content: Sequence[Any], files: Any) -> tuple[str, tuple[Part, ...]]
 
 
 def object_of(text: Any) -> dict[str, Any] | None:
-    """Return the JSON object in a text; `None` if it holds something else."""
+    """Return the JSON object that a text is; `None` if the text is no JSON object."""
     try:
         found = json.loads(text) if isinstance(text, str) else text
     except (ValueError, RecursionError):
@@ -87,7 +87,7 @@ def object_of(text: Any) -> dict[str, Any] | None:
 
 
 def args_text(args: Mapping[str, Any]) -> str:
-    """Write arguments as a JSON object. What JSON lacks (NaN, half a character) becomes text. Total."""
+    """Return arguments as the text of a JSON object. Values that JSON lacks, such as NaN, become text. Never raises."""
     try:
         text = json.dumps(args, ensure_ascii=False, allow_nan=False)
         text.encode()
@@ -97,7 +97,7 @@ def args_text(args: Mapping[str, Any]) -> str:
 
 
 def sound_args(text: Any) -> str:
-    """Return arguments as they are if that is a JSON object, else the object that is nearest, which may be empty."""
+    """Return arguments unchanged if they are the text of a JSON object, else the nearest object, which may be empty."""
     try:
         if isinstance(text, str) and text.encode() and isinstance(json.loads(text, parse_constant=_refuse), dict):
             return text
@@ -111,7 +111,7 @@ def _refuse(constant: str) -> NoReturn:
 
 
 def note_of(part: Any) -> str:
-    """Name a part that cannot be shown where it would stand."""
+    """Return a short text that stands for a part which cannot be shown."""
     match part:
         case str():
             return part

@@ -1,6 +1,6 @@
-"""A message as a dict for a provider, which sees only a part: what is not of the wire format stays beside it.
+"""A message as a dict for a provider, with metadata that is not part of the wire format and that no provider sees.
 
-Keywords are its users' own words, so no signature can list them; the name and its behaviour are known elsewhere.
+Programs choose the keywords themselves, so no signature can list them. The name and the behaviour are KodeAgent's.
 """
 
 from collections.abc import Mapping
@@ -8,11 +8,11 @@ from typing import Any, ClassVar, Self
 
 
 class LLMMessage(dict[str, Any]):
-    """A message whose keys are those of the wire format; every other field is metadata.
+    """A message whose keys are the keys of the wire format; every other field is metadata.
 
     Metadata is reached by `[]`, `get`, `in` and attribute, and shown by `repr`. Iteration, `len`, `dict()`, `**`,
-    `keys`, `values`, `items` and JSON know only the message. Messages are equal when both parts are; to a plain dict,
-    when the message is.
+    `keys`, `values`, `items` and JSON see only the message. Two messages are equal if their keys and their metadata are
+    equal. A message equals a plain dict if its keys do.
     """
 
     __slots__ = ("__more",)
@@ -20,7 +20,7 @@ class LLMMessage(dict[str, Any]):
     _ALLOWED_KEYS: ClassVar[frozenset[str]] = frozenset({"role", "content", "tool_calls", "tool_call_id", "name"})
 
     def __new__(cls, *_args: Any, **_kwargs: Any) -> Self:
-        """Make room for metadata before anything can ask for it."""
+        """Make the dict for the metadata before any other method can read it."""
         made = super().__new__(cls)
         object.__setattr__(made, "_LLMMessage__more", {})
         return made
@@ -100,35 +100,35 @@ class LLMMessage(dict[str, Any]):
         return made
 
     def copy(self) -> Self:
-        """Copy both parts, each one level deep."""
+        """Return a copy of the message and of its metadata, each one level deep."""
         return self._made(dict(self), self.__more)
 
     __copy__ = copy
 
     def get(self, key: str, default: Any = None) -> Any:
-        """Return a field of either part."""
+        """Return a field of the message or of its metadata; the default if there is no such field."""
         try:
             return self[key]
         except KeyError:
             return default
 
     def pop(self, key: str, *default: Any) -> Any:
-        """Remove and return a field of either part. Raises KeyError if there is no such field and no default."""
+        """Remove and return a field or metadata. Raises KeyError if there is no such field and no default."""
         return super().pop(key, *default) if key in self._ALLOWED_KEYS else self.__more.pop(key, *default)
 
     def setdefault(self, key: str, default: Any = None) -> Any:
-        """Return a field of either part. A missing field is set first."""
+        """Return a field of the message or of its metadata. A missing field is set first."""
         if key not in self:
             self[key] = default
         return self[key]
 
     def clear(self) -> None:
-        """Remove all fields."""
+        """Remove all fields of the message and of its metadata."""
         super().clear()
         self.__more.clear()
 
     def update(self, *args: Any, **kwargs: Any) -> None:
-        """Set fields from a mapping or from pairs, then from keywords; of another LLMMessage, from both parts."""
+        """Set fields from a mapping or pairs, then from keywords. Of another LLMMessage, the metadata is copied too."""
         if len(args) > 1:
             raise TypeError(f"update expected at most 1 arguments, got {len(args)}")
         other = args[0] if args else ()

@@ -1,7 +1,7 @@
-"""Messages of an agent, its plan and what an observer says of it, with KodeAgent's names, fields and rules.
+"""Messages of an agent, its plan, and the response of an observer, with KodeAgent's names, fields and rules.
 
-A broken rule raises ValueError, as in KodeAgent, whose models are pydantic's. `ChatMessage` is also what the hooks of a
-formatter see of a run, so it has the fields of all others.
+A broken rule raises ValueError, as in KodeAgent, whose models are pydantic's. The hooks of a formatter see each message
+of a run as a `ChatMessage`, so this class has the fields of all other messages.
 """
 
 import json
@@ -17,11 +17,11 @@ from gesta.kinds import Part
 from gesta.message import Role
 
 FINISH = "FINISH"
-"""The action of an answer."""
+"""The action of a message that is an answer."""
 
 
 class Model(Struct, kw_only=True):
-    """What all models share."""
+    """Base of all models."""
 
     def model_dump(self) -> dict[str, Any]:
         """Return the fields as a dict."""
@@ -37,12 +37,12 @@ class Model(Struct, kw_only=True):
 
     @classmethod
     def model_validate(cls, obj: Any) -> Self:
-        """Return the model that a dict describes. Raises ValueError for one that breaks a rule."""
+        """Return the model that a dict describes. Raises ValueError if it breaks a rule."""
         return msgspec.convert(obj, cls, from_attributes=True)
 
     @classmethod
     def model_validate_json(cls, json_data: str | bytes) -> Self:
-        """Return the model that a JSON object describes. Raises ValueError for one that breaks a rule."""
+        """Return the model that a JSON object describes. Raises ValueError if it breaks a rule."""
         return msgspec.json.decode(json_data, type=cls)
 
 
@@ -54,13 +54,13 @@ class PlanStep(Model, kw_only=True):
 
 
 class AgentPlan(Model, kw_only=True):
-    """A plan, and what of it is done."""
+    """A plan: its steps, each with a mark whether it is done."""
 
     steps: list[PlanStep]
 
 
 class ObserverResponse(Model, kw_only=True):
-    """What an observer says of an agent's work."""
+    """The response of an observer to an agent's work."""
 
     is_progressing: bool
     is_in_loop: bool
@@ -72,27 +72,27 @@ class ChatMessage(Model, kw_only=True):
     """One message of a run, as hooks see it."""
 
     OWN: ClassVar[tuple[str, ...]] = ("role", "content", "files")
-    """Fields that KodeAgent's message has; others are dumped only if they hold something."""
+    """Fields that KodeAgent's message has. Other fields are dumped only if they are not empty."""
 
     role: Role
     content: Any = None
     thought: str | None = None
     """What the model wrote before it acted."""
     action: str | None = None
-    """The tool that is called; of a tool message, the one that answers."""
+    """The tool that is called; in a tool message, the tool that answers."""
     args: str | None = None
-    """JSON object, as text."""
+    """The arguments as the text of a JSON object."""
     code: str | None = None
     final_answer: str | None = None
     """The final answer. Empty text is an answer; `None` is not."""
     files: Sequence[str | Part] | None = None
     task_successful: bool | None = None
     tool_call_id: str | None = None
-    """Unique in the run and taken back by every provider."""
+    """Id of the call, which is unique in the run and which every provider accepts."""
     own_id: str | None = None
-    """The provider's own id, where that is another."""
+    """The provider's own id of the call, if it is a different id."""
     state: dict[str, Any] | None = None
-    """State that earlier messages left, for hooks to change; `None` for a message that stands alone."""
+    """State that earlier messages left, for hooks to change; `None` for a message outside of a history."""
 
     def _dumped(self) -> list[str]:
         more = [name for name in self.__struct_fields__ if name not in (*self.OWN, "own_id", "state")]
@@ -130,7 +130,7 @@ class ReActChatMessage(ChatMessage, kw_only=True):
 
     @property
     def is_final(self) -> bool:
-        """Whether it is an answer."""
+        """Whether the message is an answer."""
         return self.action == FINISH and self.final_answer is not None
 
     def __str__(self) -> str:
@@ -161,7 +161,7 @@ class CodeActChatMessage(ChatMessage, kw_only=True):
 
     @property
     def is_final(self) -> bool:
-        """Whether it is an answer."""
+        """Whether the message is an answer."""
         return self.final_answer is not None
 
     def __str__(self) -> str:
@@ -180,7 +180,7 @@ def _lines(said: dict[str, str | None]) -> str:
 
 
 def _object(args: str | None) -> str | None:
-    """Return arguments as the JSON object that they were meant to be. Raises ValueError if nobody can tell."""
+    """Return arguments as the JSON object that they were meant to be. Raises ValueError if that is not clear."""
     if args is None or not args.strip():
         return None
     inner = args[args.find("{") : args.rfind("}") + 1]  # fences and words around it do no harm

@@ -17,7 +17,7 @@ class ReActHistoryFormatter(HistoryFormatter):
         return msg.role == "assistant" and called and getattr(msg, "final_answer", None) is None
 
     def format_tool_call(self, msg: ChatMessage, state: dict[str, Any]) -> dict[str, Any]:
-        """Make a tool call of an action, and note that it waits for its result."""
+        """Make a tool call from an action, and note in `state` that its result is pending."""
         made = self._tool_call(msg, state, str(msg.action), sound_args(getattr(msg, "args", None)))
         state["pending_tool_call"] = True
         return made

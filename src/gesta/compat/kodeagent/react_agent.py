@@ -1,8 +1,8 @@
-"""KodeAgent's loop as a program: a plan that is kept as entries, an observer that corrects, loops that are noticed.
+"""KodeAgent's loop as a workflow: a plan is written as entries, an observer corrects the agent, loops are detected.
 
-Each iteration is a turn of one child run, with one request: the agent thinks and acts, then its plan is brought up to
-date, and what is wrong is told to it with the next iteration. All of that is read from entries, so a task that is
-broken off goes on where it was. A task without an answer ends with a summary of what was found out.
+Each iteration is a turn of one child run, with one request: the agent thinks and acts, and then its plan is updated.
+Corrections are sent to the agent with the next iteration. All state is read from entries, so a task that is interrupted
+continues where it was. A task without an answer ends with a summary of the findings.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,12 +25,12 @@ from gesta.patterns.roles import Prompts, ask, offer, role, take
 from gesta.workflow.verbs import Verbs
 
 SHOWN = 1000
-"""Characters of a message that the observer and the summary are shown."""
+"""How many characters of a message the observer and the author of the summary read."""
 NUDGES = (
     "You have made the same call {count} times in a row: {call}. Its result will not change. Try something else.",
     "STOP: {call} again, {count} times in a row. Answer with what you know, or act in another way.",
 )
-"""What is said to an agent that repeats itself, the first time and the second; the third time it is stopped."""
+"""Messages to an agent that repeats a call, for the first and the second time; the third time it is stopped."""
 PROMPTS = {
     "work": "You solve a task step by step. Each time, think first, then call one tool, or give the final answer. You "
     "may be told how far the plan is, and what to do otherwise.",
@@ -48,7 +48,7 @@ PROMPTS = {
     "summary": "A task was not solved. You read one JSON object: the task and the agent's history. Write down what was "
     "done, what was found out, and what is left, in plain text, short, with names and numbers. No excuses.",
 }
-"""Texts of the roles."""
+"""Prompts of the roles, by name."""
 
 
 def react_agent(
@@ -60,13 +60,13 @@ def react_agent(
     threshold: int | None = 3,
     prompts: Prompts | None = None,
 ) -> Agent:
-    """Make an agent that plans, acts, is observed, and sums up what it found out if it has no answer.
+    """Make an agent that plans, acts, is observed, and summarises its findings if it has no answer.
 
     Args:
-        max_iterations: requests that it may make, beside those of planner, observer and summary.
-        threshold: iterations from one correction to the next, and equal calls in a row that count as a loop; `None`
-            for neither.
-        prompts: texts in place of those in `PROMPTS`; an empty `plan` leaves the planner out.
+        max_iterations: requests that it may make, beside the requests for plans, observations and the summary.
+        threshold: how many iterations lie between two corrections at least, and how many equal calls in a row count as
+            a loop; `None` turns both off.
+        prompts: texts that replace those in `PROMPTS`; an empty `plan` leaves the planner out.
     """
 
     async def program(verbs: Verbs, question: str) -> str:
@@ -101,7 +101,7 @@ def react_agent(
 
 
 class Task:
-    """What the roles of one task are asked; nothing is kept here but how to ask."""
+    """Asks the roles of one task. It holds no state of the task."""
 
     def __init__(self, verbs: Verbs, question: str, words: Prompts) -> None:
         self.verbs, self.question, self.words = verbs, question, words
@@ -117,7 +117,7 @@ class Task:
         return ReActHistoryFormatter().history(first_turns(entries, iterations))
 
     async def plan(self) -> AgentPlan | None:
-        """Return a new plan, which is written down; `None` if there is no planner, or no plan that can be read."""
+        """Ask for a plan, write it and return it; `None` if there is no planner, or no plan that can be read."""
         if not self.words["plan"]:
             return None
         planner, given = role(self.verbs, "plan", self.words), {"task": self.question, "tools": offer(self.worker)}
@@ -128,7 +128,7 @@ class Task:
         return asked.value
 
     async def update(self, n: int, plan: AgentPlan | None, history: Sequence[LLMMessage], seq: int) -> AgentPlan | None:
-        """Return the plan as it is now, which is written down; one that cannot be read leaves it as it was."""
+        """Ask for the updated plan, write it and return it. If the answer cannot be read, the plan stays as it was."""
         if plan is None:
             return None
         told = max(place for place, message in enumerate(history) if message["role"] == "user")
@@ -145,7 +145,7 @@ class Task:
     async def observe(
         self, n: int, plans: Sequence[AgentPlan | None], history: Sequence[LLMMessage], seq: int
     ) -> str | None:
-        """Ask the observer, write its decision down, and return what is to be told to the agent."""
+        """Ask the observer, write its decision, and return the correction for the agent; `None` if it needs none."""
         before, after = ("" if plan is None else checklist(plan) for plan in plans)
         tools, observer = offer(self.worker), role(self.verbs, "observe", self.words)
         given = {"task": self.question, "tools": tools, "plan_before": before, "plan_after": after}
@@ -162,7 +162,7 @@ class Task:
         return None if good else f"{correction}\nYour tools: {names}" if names else correction
 
     async def summary(self, n: int, history: Sequence[LLMMessage]) -> str:
-        """Return what was found out, in the words of the model if it has any."""
+        """Ask a model to summarise the findings, and return its words."""
         given = {"task": self.question, "history": shown(history)}
         said = await self.verbs.call(role(self.verbs, "summary", self.words), given, "summary", role="synthesis")
         return f"No answer after {n} steps. {said.text}"
@@ -189,7 +189,7 @@ def repeats(history: Sequence[Mapping[str, Any]]) -> int:
 
 
 def shown(history: Sequence[Mapping[str, Any]]) -> str:
-    """Write messages for another model: roles, texts that are cut where they are long, and every call."""
+    """Return messages as text for another model: their roles, their texts (long texts are cut) and every call."""
     lines = []
     for message in history:
         text = text_of(message.get("content"))
@@ -201,5 +201,5 @@ def shown(history: Sequence[Mapping[str, Any]]) -> str:
 
 
 def checklist(plan: AgentPlan) -> str:
-    """Write a plan as a list in Markdown, with what is done ticked."""
+    """Return a plan as a list in Markdown, in which the finished steps are ticked."""
     return "\n".join(f"- [{'x' if step.is_done else ' '}] {step.description}" for step in plan.steps)

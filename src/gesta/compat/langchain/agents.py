@@ -1,8 +1,8 @@
-"""Actions, observations and finishes, as LangChain agents keep them; the names and the module are its own.
+"""LangChain's actions, steps and finishes. The names of the classes and of this module are LangChain's.
 
-Fields, positional construction and `messages` are LangChain's; more stands where theirs loses something: `entry` says
-which call an action is, `outcome` how it ended, and a native call's answer keeps its id. Contract: two actions are the
-same only if they are one entry; nothing here merges what is merely equal.
+The fields, the positional arguments and `messages` are LangChain's too. Some members are added: `entry` names the entry
+of a call, `outcome` says how the call ended, and the message of a native call's result keeps the id of the call.
+Contract: two actions are the same only if they are one entry; nothing here merges actions that are merely equal.
 """
 
 from collections.abc import Sequence
@@ -34,9 +34,9 @@ class AgentAction(Serializable, frozen=True, kw_only=False):
 
     tool: str
     tool_input: str | dict[str, Any]
-    """Text where the model wrote text: of a tool of one argument, or arguments that are no JSON object."""
+    """A text if the model wrote a text: the one argument of a tool, or arguments that are no JSON object."""
     log: str
-    """The model's whole text before it was parsed; of a native call also a line that names the call."""
+    """The model's whole text before it was parsed; for a native call, also a line that names the call."""
     type: Literal["AgentAction", "AgentActionMessageLog"] = "AgentAction"
     entry: str | None = None
     """Id of the tool-call entry that it was read from."""
@@ -48,7 +48,7 @@ class AgentAction(Serializable, frozen=True, kw_only=False):
 
     @property
     def messages(self) -> Sequence[BaseMessage]:
-        """What the model said."""
+        """The reply of the model, as messages."""
         return [AIMessage(self.log)]
 
 
@@ -56,10 +56,10 @@ class AgentActionMessageLog(AgentAction, frozen=True, kw_only=True):
     """An action with the messages that it was parsed from."""
 
     message_log: Sequence[BaseMessage]
-    """A list; messages of LangChain's own stay what they are."""
+    """A list. Messages of LangChain's own classes are not converted."""
     type: Literal["AgentAction", "AgentActionMessageLog"] = "AgentActionMessageLog"
     tool_call_id: str | None = None
-    """Of a native tool call, as in LangChain's `ToolAgentAction`; calls of one reply share one log."""
+    """Id of a native tool call, as in LangChain's `ToolAgentAction`. The calls of one reply share one log."""
 
     def __post_init__(self) -> None:
         AgentAction.__post_init__(self)
@@ -70,43 +70,43 @@ class AgentActionMessageLog(AgentAction, frozen=True, kw_only=True):
             force_setattr(self, "message_log", log)  # else calls of one reply go on sharing one
 
     def lc_members(self) -> tuple[str, dict[str, Any]]:
-        """Return the class name and the members of its lc form, in LangChain's order."""
+        """Return the class name and the members of the lc form, in LangChain's order."""
         name, found = super().lc_members()
         return name if self.tool_call_id is None else "ToolAgentAction", found
 
     @property
     def messages(self) -> Sequence[BaseMessage]:
-        """What the model said."""
+        """The reply of the model, as messages."""
         return self.message_log
 
 
 class AgentStep(Serializable, frozen=True, kw_only=False):
-    """An action and what came of it."""
+    """An action and its observation."""
 
     action: AgentAction
     observation: Any
     outcome: Outcome | None = None
-    """`None` where it is not known."""
+    """How the call ended; `None` if that is not known."""
 
     def __post_init__(self) -> None:
         force_setattr(self, "action", expected(self.action, AgentAction))
 
     def lc_members(self) -> tuple[str, dict[str, Any]]:
-        """Return the class name and the members of its lc form, which LangChain lacks, so the entry's id is in it."""
+        """Return the class name and the members of the lc form, with the entry's id. LangChain has no such form."""
         name, found = super().lc_members()
         return name, found if self.action.entry is None else {**found, "entry": self.action.entry}
 
     @property
     def messages(self) -> Sequence[BaseMessage]:
-        """The observation as the model reads it: of a native call a tool message, which keeps the call's id."""
+        """The observation as the model reads it; for a native call, a tool message with the id of the call."""
         return _convert_agent_observation_to_messages(self.action, self.observation)
 
 
 class AgentFinish(Serializable, frozen=True, kw_only=False):
-    """What an agent gives back in the end."""
+    """The answer of an agent at its end."""
 
     return_values: dict[str, Any]
-    """`output` is the answer."""
+    """The values that the agent returns; `output` is the answer."""
     log: str
     """The model's whole text."""
     type: Literal["AgentFinish"] = "AgentFinish"
@@ -118,7 +118,7 @@ class AgentFinish(Serializable, frozen=True, kw_only=False):
 
     @property
     def messages(self) -> Sequence[BaseMessage]:
-        """What the model said."""
+        """The reply of the model, as messages."""
         return [AIMessage(self.log)]
 
 
@@ -136,15 +136,15 @@ def taken(value: Any) -> Any:
 
 
 def said(action: AgentAction) -> list[BaseMessage]:
-    """Return the messages that an action was parsed from, all as ours."""
+    """Return the message log of an action, all as messages of Gesta; an empty list if the action has no log."""
     return [taken(each) for each in action.messages] if isinstance(action, AgentActionMessageLog) else []
 
 
 def expected(value: Any, shape: type[T]) -> T:
-    """Return a value as the shape that it must have; as in LangChain, it may be a dict of its members.
+    """Convert a value to the class that it must have. As in LangChain, the value may be a dict of the members.
 
     Raises:
-        TypeError: it cannot be taken as one.
+        TypeError: the value cannot be converted.
     """
     made = taken(value)
     match value:
@@ -164,12 +164,12 @@ def _check_texts(shape: Struct, *names: str) -> None:
 
 
 def _convert_agent_action_to_messages(agent_action: Any) -> Sequence[BaseMessage]:
-    """Return what the model said when it asked for an action."""
+    """Return the reply of the model that asked for an action, as messages."""
     return expected(agent_action, AgentAction).messages
 
 
 def _convert_agent_observation_to_messages(agent_action: Any, observation: Any) -> Sequence[BaseMessage]:
-    """Return an observation as the model reads it."""
+    """Return an observation as the messages that the model reads."""
     action = expected(agent_action, AgentAction)
     if not isinstance(action, AgentActionMessageLog):
         return [HumanMessage(observation_text(observation))]
@@ -181,5 +181,5 @@ def _convert_agent_observation_to_messages(agent_action: Any, observation: Any) 
 
 
 def _create_function_message(agent_action: Any, observation: Any) -> FunctionMessage:
-    """Return an observation as a message that is named after the tool."""
+    """Return an observation as a message with the name of the tool."""
     return FunctionMessage(observation_text(observation), name=expected(agent_action, AgentAction).tool)

@@ -1,7 +1,7 @@
-"""LangChain's own JSON of actions, finishes and messages, without LangChain.
+"""LangChain's own JSON form of actions, finishes and messages, without LangChain.
 
-`to_lc` writes byte for byte what langchain-core's `dumps` writes (1.7), `from_lc` reads it back. An `AgentStep`, which
-LangChain cannot load, has a form here. What is read is data: no class is looked up by the path that stands in it.
+`to_lc` writes the same bytes as `dumps` of langchain-core 1.7, and `from_lc` reads them. An `AgentStep`, which
+LangChain cannot load, has a form here too. JSON is read as data alone: no class is looked up by a path in it.
 """
 
 import json
@@ -19,10 +19,10 @@ AGENTS = ("AgentAction", "AgentActionMessageLog", "ToolAgentAction", "AgentStep"
 def to_lc(value: Any, *, pretty: bool = False) -> str:
     """Write a value that may hold actions, steps, finishes and messages as lc JSON.
 
-    What JSON cannot hold stands as a `not_implemented` stub with its repr, as in LangChain.
+    A value that JSON cannot hold is written as a `not_implemented` stub with its `repr`, as in LangChain.
 
     Raises:
-        ValueError: a value lies inside itself.
+        ValueError: a value lies inside itself, or is nested too deeply.
     """
     try:
         return json.dumps(_written(value), indent=2 if pretty else None, default=_stub)
@@ -34,7 +34,7 @@ def from_lc(text: str | bytes) -> Any:
     """Read lc JSON. A `not_implemented` stub comes back as `gesta.codec.rows.PythonValue`.
 
     Raises:
-        ValueError: it is not JSON, is nested too deeply, or holds an object of another kind, a secret, or
+        ValueError: the text is not JSON, is nested too deeply, or holds an object of another kind, a secret, or
             fields that do not fit.
     """
     try:
@@ -66,7 +66,7 @@ def _written(value: Any) -> Any:
 
 
 def _escaped(value: Any) -> Any:
-    """Return a value that stands where nothing is read as an object: no shape has a form there."""
+    """Return a value for a place where no objects are read. A shape becomes a stub there."""
     match value:
         case dict() if _has_names(value):
             return {key: _escaped(each) for key, each in value.items()}
@@ -83,7 +83,7 @@ def _has_names(value: dict[Any, Any]) -> bool:
 
 
 def _stub(value: Any) -> dict[str, Any]:
-    """Stand in for what JSON cannot hold."""
+    """Return the stub of a value that JSON cannot hold."""
     named = value if hasattr(value, "__name__") else type(value)
     path = [*str(getattr(named, "__module__", "")).split("."), named.__name__]
     try:
@@ -112,7 +112,7 @@ def _read(value: Any) -> Any:
 
 
 def _made(name: str, kwargs: dict[str, Any]) -> Any:
-    """Make the object of a constructor."""
+    """Make the object that an lc constructor describes. Raises ValueError if its members do not fit."""
     message = name.removesuffix("Chunk") in MESSAGES
     if not message and name not in AGENTS:
         raise ValueError(f"found an lc object {name!r}; expected one of {', '.join((*AGENTS, *MESSAGES))}")

@@ -1,6 +1,6 @@
-"""LangChain's messages as data, with its names, fields and defaults, and what all its shapes share.
+"""LangChain's messages as data, with its names, fields and defaults, and the base class of all shapes of this package.
 
-No LangChain is needed, and its own messages are taken wherever these are (`gesta.compat.langchain.agents.taken`).
+LangChain need not be installed. Its own messages are accepted wherever these messages are: see `taken` in `agents`.
 """
 
 import json
@@ -16,26 +16,26 @@ INVALID = ("type", "id", "name", "args", "error")
 """Members of a call that could not be read."""
 CALL = ("name", "args", "id")
 LIBRARIES = ("langchain_core", "langchain_classic", "langchain")
-"""Packages whose objects are taken."""
+"""Packages whose objects are accepted."""
 BASE = ("content", "additional_kwargs", "response_metadata", "type", "name", "id")
 """Members of a message of any type."""
 
 
 class Keywords(StructMeta):
-    """Makes fields that a program's own subclass adds keywords, so that they need no default."""
+    """Metaclass that makes the fields of a program's own subclass keyword-only, so that they need no default."""
 
     def __new__(
         mcls, name: str, bases: tuple[type, ...], members: dict[str, Any], *, frozen: bool = True, kw_only: bool = True
     ) -> Any:
-        """Make a class, by default frozen and with keywords for its own fields."""
+        """Make a class. By default it is frozen, and its own fields are keyword-only."""
         return super().__new__(mcls, name, bases, members, frozen=frozen, kw_only=kw_only)
 
 
 class Serializable(Struct, metaclass=Keywords, frozen=True):
-    """What all shapes share."""
+    """Base of all shapes: messages, actions, steps and finishes."""
 
     MORE: ClassVar[tuple[str, ...]] = ("entry", "tool_call_id", "outcome", "rest")
-    """Members that LangChain's shape lacks; they are dumped only if they hold something."""
+    """Members that LangChain's class lacks. They are dumped only if they are not empty."""
 
     def __eq__(self, other: object) -> bool:
         if type(other) is not type(self):
@@ -49,7 +49,7 @@ class Serializable(Struct, metaclass=Keywords, frozen=True):
 
     @classmethod
     def taken(cls, value: Any) -> Any:
-        """Return LangChain's own object of this class as one of these, and anything else as it is."""
+        """Convert LangChain's own object of this class to an instance of it; return any other value unchanged."""
         if cls.__name__ not in (foreign_names(value) or ()):
             return value
         known = {name: getattr(value, name) for name in cls.__struct_fields__ if hasattr(value, name)}
@@ -59,28 +59,28 @@ class Serializable(Struct, metaclass=Keywords, frozen=True):
 
     @classmethod
     def is_lc_serializable(cls) -> bool:
-        """Return True: it has an lc form."""
+        """Return True: every shape has an lc form."""
         return True
 
     @classmethod
     def get_lc_namespace(cls) -> list[str]:
-        """Return the path of its class in lc forms."""
+        """Return the module path of the class in lc forms."""
         return ["langchain", "schema", "agent"]
 
     def to_json(self) -> dict[str, Any]:
-        """Return the outer dict of its lc form, whose `kwargs` are still objects."""
+        """Return the outer dict of the lc form. Its `kwargs` still hold objects."""
         name, kwargs = self.lc_members()
         return {"lc": 1, "type": "constructor", "id": [*self.get_lc_namespace(), name], "kwargs": kwargs}
 
     def lc_members(self) -> tuple[str, dict[str, Any]]:
-        """Return the class name and the members of its lc form, in LangChain's order."""
+        """Return the class name and the members of the lc form, in LangChain's order."""
         return type(self).__name__, {name: getattr(self, name) for name in self._dumped()}
 
     def _dumped(self) -> list[str]:
         return [name for name in self.__struct_fields__ if name not in self.MORE or getattr(self, name)]
 
     def model_dump(self) -> dict[str, Any]:
-        """Return the members as a dict; shapes in them are dicts too."""
+        """Return the members as a dict, in which shapes are dicts too."""
         return {name: _plain(getattr(self, name)) for name in self._dumped()}
 
     def model_dump_json(self, *, indent: int | None = None) -> str:
@@ -90,7 +90,7 @@ class Serializable(Struct, metaclass=Keywords, frozen=True):
 
     @classmethod
     def model_validate(cls, obj: Any) -> Self:
-        """Return one that a dict describes, or the object itself if it is one.
+        """Return the instance that a dict describes. An instance is returned unchanged.
 
         Raises:
             TypeError: members are missing, are too many, or are of another type.
@@ -103,16 +103,16 @@ class Serializable(Struct, metaclass=Keywords, frozen=True):
 
 
 class Said(Serializable, frozen=True, kw_only=False):
-    """What a message holds."""
+    """Base of messages, which has only their content."""
 
     content: str | list[Any]
 
 
 class BaseMessage(Said, frozen=True, kw_only=True):
-    """A message of any type: of a chunk's, or of one that is not known here."""
+    """A message of any type, also of a chunk or of a type that has no class here."""
 
     OWN: ClassVar[tuple[str, ...]] = ()
-    """Members beside those of every message."""
+    """Members that this class has in addition to the members of every message."""
 
     additional_kwargs: dict[str, Any] = field(default_factory=dict)
     response_metadata: dict[str, Any] = field(default_factory=dict)
@@ -121,16 +121,16 @@ class BaseMessage(Said, frozen=True, kw_only=True):
     name: str | None = None
     id: str | None = None
     tool_calls: list[dict[str, Any]] = field(default_factory=list)
-    """Each `{name, args, id}`."""
+    """Each call is `{name, args, id}`."""
     invalid_tool_calls: list[dict[str, Any]] = field(default_factory=list)
-    """Each `{name, args, id, error}`, where `args` is a text that could not be read."""
+    """Each call is `{name, args, id, error}`, where `args` is a text that could not be read."""
     usage_metadata: dict[str, Any] | None = None
     tool_call_chunks: list[dict[str, Any]] = field(default_factory=list)
     chunk_position: str | None = None
     tool_call_id: str | None = None
     artifact: Any = None
     status: str | None = None
-    """Of a tool message, `success` or `error`."""
+    """In a tool message, `success` or `error`."""
     role: str | None = None
     rest: dict[str, Any] = field(default_factory=dict)
     """Members of any other name."""
@@ -150,16 +150,16 @@ class BaseMessage(Said, frozen=True, kw_only=True):
 
     @property
     def kind(self) -> str:
-        """Its type, of a chunk the type of what it is a part of."""
+        """The type of the message; for a chunk, the type of the message that it is a part of."""
         return self.type.removesuffix("MessageChunk").lower()
 
     @classmethod
     def get_lc_namespace(cls) -> list[str]:
-        """Return the path of its class in lc forms."""
+        """Return the module path of the class in lc forms."""
         return ["langchain", "schema", "messages"]
 
     def lc_members(self) -> tuple[str, dict[str, Any]]:
-        """Return the class name and the members that LangChain would write, in its order."""
+        """Return the class name and the members that LangChain would write, in LangChain's order."""
         every = {**{name: getattr(self, name) for name in self.__struct_fields__ if name != "rest"}, **self.rest}
         found = {
             key: each
@@ -177,33 +177,33 @@ class BaseMessage(Said, frozen=True, kw_only=True):
 
 
 class AIMessage(BaseMessage, frozen=True, kw_only=True):
-    """What a model said."""
+    """A message of a model."""
 
     OWN = ("tool_calls", "invalid_tool_calls", "usage_metadata")
     type: str = "ai"
 
 
 class HumanMessage(BaseMessage, frozen=True, kw_only=True):
-    """What a person said, or what an action led to."""
+    """A message of a person, or the observation of an action."""
 
     type: str = "human"
 
 
 class SystemMessage(BaseMessage, frozen=True, kw_only=True):
-    """What holds for a conversation."""
+    """Instructions that hold for a whole conversation."""
 
     type: str = "system"
 
 
 class ToolMessage(BaseMessage, frozen=True, kw_only=True):
-    """The result of a tool call, which `tool_call_id` names."""
+    """The result of the tool call that `tool_call_id` names."""
 
     OWN = ("tool_call_id", "artifact", "status")
     type: str = "tool"
 
 
 class FunctionMessage(BaseMessage, frozen=True, kw_only=True):
-    """The result of a function, which `name` names."""
+    """The result of the function that `name` names."""
 
     type: str = "function"
 
@@ -230,7 +230,7 @@ TYPES = {made: made.__name__.removesuffix("Message").lower() for made in MESSAGE
 
 
 def foreign_names(value: Any) -> tuple[str, ...] | None:
-    """Return the names of the shapes that LangChain's own object is, nearest first; `None` for any other object."""
+    """Return the names of an object's LangChain classes, nearest first; `None` if it has no class of LangChain."""
     if isinstance(value, Serializable):
         return None
     theirs = [base.__name__ for base in type(value).__mro__ if base.__module__.partition(".")[0] in LIBRARIES]
@@ -240,7 +240,7 @@ def foreign_names(value: Any) -> tuple[str, ...] | None:
 
 
 def message_of(name: str, members: Mapping[str, Any]) -> BaseMessage:
-    """Return the message of a class name or type; members that messages do not have stand in `rest`."""
+    """Return the message of a class name or type. Members that its class does not have go into `rest`."""
     shape = next((made for made in MESSAGES.values() if name in (made.__name__, TYPES[made])), BaseMessage)
     every = {**members, **members.get("rest", {})}
     known = {key: each for key, each in every.items() if key in shape.__struct_fields__ and key != "rest"}
@@ -249,7 +249,7 @@ def message_of(name: str, members: Mapping[str, Any]) -> BaseMessage:
 
 
 def _calls_of(raw: Any) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Return the calls that stand in a provider's own form, and those of them that cannot be read."""
+    """Read calls in a provider's own form. Return the calls, and the calls whose arguments cannot be read."""
     calls: list[dict[str, Any]] = []
     invalid: list[dict[str, Any]] = []
     for call in raw if isinstance(raw, list) else ():
@@ -265,7 +265,7 @@ def _calls_of(raw: Any) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value in which shapes are dicts."""
+    """Return a value in which all shapes are turned into dicts."""
     match value:
         case Serializable():
             return value.model_dump()

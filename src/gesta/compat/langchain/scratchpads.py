@@ -1,7 +1,7 @@
-"""The scratchpads of LangChain's agents: steps as the text or the messages that a model goes on with.
+"""The scratchpads of LangChain's agents: steps as the text or the messages that a model continues.
 
 No scratchpad drops an observation, merges equal rounds or leaves a call without an answer. Steps may be LangChain's
-own, or pairs of an action and its observation; the messages are `gesta.compat.langchain.messages`.
+own, or pairs of an action and its observation. The messages are of the classes in `gesta.compat.langchain.messages`.
 """
 
 from collections.abc import Iterable
@@ -20,13 +20,13 @@ from gesta.compat.langchain.steps import UNANSWERED, Round, rounds
 from gesta.prompt.formatter import observation_text
 
 Pairs = Iterable[AgentStep | tuple[AgentAction, Any]]
-"""Steps, as Gesta or as LangChain keeps them."""
+"""Steps, or pairs of an action and its observation, of Gesta or of LangChain."""
 TAGS = str.maketrans("<>", "[]")
 XML = tuple(f"<{end}{tag}>" for tag in ("tool", "tool_input", "observation", "final_answer") for end in ("", "/"))
 
 
 def format_log_to_str(steps: Pairs, observation_prefix: str = "Observation: ", llm_prefix: str = "Thought: ") -> str:
-    """Write logs and observations as one text that the model goes on with."""
+    """Return the logs and the observations as one text that the model continues."""
     return "".join(
         f"{step.action.log}\n{observation_prefix}{observation_text(step.observation)}\n{llm_prefix}"
         for step in _steps(steps)
@@ -34,7 +34,7 @@ def format_log_to_str(steps: Pairs, observation_prefix: str = "Observation: ", l
 
 
 def format_log_to_messages(steps: Pairs, template_tool_response: str = "{observation}") -> list[BaseMessage]:
-    """Return each log as an ai message and each observation, in the template, as a human one."""
+    """Return each log as an ai message, and each observation, in the template, as a human message."""
     found: list[BaseMessage] = []
     for step in _steps(steps):
         text = template_tool_response.format(observation=observation_text(step.observation))
@@ -43,7 +43,7 @@ def format_log_to_messages(steps: Pairs, template_tool_response: str = "{observa
 
 
 def format_to_openai_function_messages(steps: Pairs) -> list[BaseMessage]:
-    """Return message logs, each followed by a function message; a plain action's observation is a human message."""
+    """Return each message log and a function message; the observation of a plain action is a human message."""
     found: list[BaseMessage] = []
     for step in _steps(steps):
         action, log = step.action, said(step.action)
@@ -54,7 +54,7 @@ def format_to_openai_function_messages(steps: Pairs) -> list[BaseMessage]:
 
 
 def format_to_tool_messages(steps: Pairs) -> list[BaseMessage]:
-    """Return each reply once, then one tool message for each of its calls; a call without a step is answered so."""
+    """Return each reply once, then one tool message for each call. For a call without a step, the message says so."""
     found: list[BaseMessage] = []
     for item in rounds(_steps(steps)):
         if isinstance(item, Round):
@@ -67,7 +67,7 @@ def format_to_tool_messages(steps: Pairs) -> list[BaseMessage]:
 
 
 def format_xml(steps: Pairs, *, escape_format: str | None = "minimal") -> str:
-    """Write tools, inputs and observations in tags; tags inside them turn into `[[tag]]` unless that is off."""
+    """Return tools, inputs and observations in tags. If `escape_format` is `minimal`, tags in them become `[[tag]]`."""
     found = ""
     for step in _steps(steps):
         texts = step.action.tool, observation_text(step.action.tool_input), observation_text(step.observation)

@@ -1,7 +1,7 @@
-"""Any run as LangChain's actions, observations and finishes, and these as the contents of a run.
+"""Reads any run as LangChain's steps and finishes, and turns steps and finishes into the contents of a run.
 
-Contract: two actions are the same only if they are one entry; nothing here, nor in `scratchpads`, merges what is merely
-equal.
+Contract: two actions are the same only if they are one entry; nothing here or in `scratchpads` merges actions that are
+merely equal.
 """
 
 import hashlib
@@ -50,13 +50,13 @@ class Made(Struct):
     span: int = 0
     reason: str | None = None
     kept: dict[str, Any] | None = None
-    """Actions that do not follow from its text and calls, as `contents` wrote them."""
+    """The actions as `contents` wrote them, if they cannot be derived from the text and the calls."""
     calls: list[Asked] = field(default_factory=list)
     answer: AssistantContent | None = None
     late: "tuple[Made, int, ToolResultContent] | None" = None  # only that: one more result of a call
 
     def message_log(self) -> list[BaseMessage]:
-        """Return the messages that its actions were parsed from."""
+        """Return the messages that the reply's actions were parsed from."""
         calls, invalid = [], []
         for asked in self.calls:
             name, meta = asked.content.tool_name, asked.content.meta or {}
@@ -67,7 +67,7 @@ class Made(Struct):
         return [AIMessage(self.text, tool_calls=calls, invalid_tool_calls=invalid)]
 
     def actions(self) -> list[AgentAction]:
-        """Return the actions of its calls: as `contents` kept them, else as they follow from what was written."""
+        """Return the actions of the calls: as `contents` kept them, else as they are derived from the reply."""
         with suppress(KeyError, TypeError, ValueError):  # what was kept may be anything by now, or nothing
             return self._kept(self.kept or {})
         native = len(self.calls) > 1 or self.reason in CALLING or any(each.content.tool_call_id for each in self.calls)
@@ -77,7 +77,7 @@ class Made(Struct):
         return [_action(self.text, asked, said) for asked in self.calls]
 
     def _kept(self, kept: dict[str, Any]) -> list[AgentAction]:
-        """Return the actions that `contents` kept. Raises KeyError, TypeError, ValueError for what it did not."""
+        """Return the actions that `contents` kept. Raises KeyError, TypeError or ValueError for any other value."""
         log = [message_of(each["type"], each) for each in kept["message_log"]]
         return [
             (AgentActionMessageLog(**own, message_log=log) if "tool_call_id" in own else AgentAction(**own))
@@ -85,7 +85,7 @@ class Made(Struct):
         ]
 
     def steps(self) -> list[AgentStep | AgentFinish]:
-        """Return the steps of its calls, then the finish if it was an answer."""
+        """Return the steps of the calls, then the finish if the reply was an answer."""
         if self.late is not None:
             made, place, result = self.late
             return [replace(_step(made.actions()[place], result), outcome="late")]
@@ -99,7 +99,7 @@ class Made(Struct):
 
 
 class State(Struct):
-    """What was read so far."""
+    """The part of a run that was read so far."""
 
     items: list[Made] = field(default_factory=list)
     completions: dict[int, Made] = field(default_factory=dict)
@@ -108,14 +108,14 @@ class State(Struct):
     last: Made = field(default_factory=lambda: Made(span=-1))
 
     def add(self, made: Made) -> Made:
-        """Add a reply."""
+        """Add a reply, and return it."""
         self.items.append(made)
         self.last = made
         return made
 
 
 def steps(entries: Iterable[Entry]) -> list[AgentStep | AgentFinish]:
-    """Read what an agent did out of a run's entries; a call without result is `unanswered`, a late one its own step."""
+    """Return the steps and finishes of a run. A call without result is `unanswered`; a late result is its own step."""
     state = State()
     for entry in entries:
         match entry.content:
@@ -132,7 +132,7 @@ def steps(entries: Iterable[Entry]) -> list[AgentStep | AgentFinish]:
 
 
 def _reply(state: State, entry: Entry) -> Made | None:
-    """Find the completion among an entry's causes."""
+    """Return the reply among an entry's causes; `None` if there is no reply among them."""
     known = state.completions
     return next((known[cause] for cause in entry.causes if isinstance(cause, int) and cause in known), None)
 
@@ -147,7 +147,7 @@ def _call(state: State, entry: Entry, content: ToolCallContent) -> None:
 
 
 def _call_id(state: State, run: str, own: str | None) -> str:
-    """Keep the provider's own id unless it is missing, odd or was used before; else derive it as formatters do."""
+    """Return the provider's id; if it is missing, odd or used before, an id derived as formatters derive it."""
     if not (own and ID.fullmatch(own) and own not in state.used):
         digest = hashlib.sha256(f"{run}|{len(state.calls) + 1}".encode()).hexdigest()
         own = next(made for end in range(8, 65) if (made := f"call_{digest[:end]}") not in state.used)
@@ -156,7 +156,7 @@ def _call_id(state: State, run: str, own: str | None) -> str:
 
 
 def _result(state: State, content: ToolResultContent) -> None:
-    """Add a result to its call, found by seq or id, else to the first call of the last reply without a result."""
+    """Add a result to its call, found by seq or id, else to the first call without a result in the last reply."""
     found = state.calls.get(content.call or 0)
     if content.call is None:
         waits = [(state.last, n) for n, asked in enumerate(state.last.calls) if asked.result is None]
@@ -208,7 +208,7 @@ class Round(Struct):
     steps: dict[int, AgentStep] = field(default_factory=dict)  # by the place of their call, else at 0
 
     def claim(self, step: AgentStep) -> bool:
-        """Add a step if it belongs to a call here without a step, and return whether it does. Equal rounds stay two."""
+        """Add a step if a call of this reply is its call and has no step yet, and return whether the step was added."""
         action = step.action
         if not isinstance(action, AgentActionMessageLog) or action.messages != self.first.messages:
             return False
@@ -221,7 +221,7 @@ class Round(Struct):
 
 
 def rounds(steps: Iterable[AgentStep | AgentFinish]) -> list[Round | AgentStep | AgentFinish]:
-    """Gather the steps of each reply; a step alone is a result that came late."""
+    """Return the steps grouped by reply. A step outside of the groups is a result that came late."""
     found: list[Round | AgentStep | AgentFinish] = []
     for step in map(taken, steps):
         if not isinstance(step, AgentStep | AgentFinish):
@@ -240,7 +240,7 @@ def rounds(steps: Iterable[AgentStep | AgentFinish]) -> list[Round | AgentStep |
 
 
 def contents(steps: Iterable[AgentStep | AgentFinish]) -> list[Content]:
-    """Return what a run of these steps would write, so that `steps` reads them back. Results name their calls by id."""
+    """Return the contents that a run of these steps would write. `steps` reads them; results name their calls by id."""
     found: list[Content | None] = []
     for item in rounds(steps):
         if isinstance(item, Round):
@@ -259,7 +259,7 @@ def contents(steps: Iterable[AgentStep | AgentFinish]) -> list[Content]:
 
 
 def _made(round_: Round) -> Made:
-    """Turn a round back into the reply that it was made of; what does not follow from that is kept."""
+    """Return the reply that a round was made from, with the actions that cannot be derived from the reply."""
     first = round_.first
     log = said(first)
     text = log[-1].content if log else first.log
@@ -285,7 +285,7 @@ def _made(round_: Round) -> Made:
 
 
 def _written(step: AgentStep) -> ToolResultContent | None:
-    """Return the result that a step's observation was, if it was one."""
+    """Return the observation of a step as a tool result; `None` if its call was never answered."""
     if step.outcome == "unanswered":
         return None
     outcome, call_id = step.outcome, getattr(step.action, "tool_call_id", None)

@@ -1,4 +1,4 @@
-"""What a step of a pattern is given: who is told, how it goes on, and the services that it works with."""
+"""The objects that a step of a pattern gets: a callback for responses, a callback for the next step, and services."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
@@ -15,11 +15,11 @@ Flow = Callable[[str], Any]
 """Gives a service by its name."""
 Say = Callable[..., Awaitable[None]]
 USER_AWARE = ("structured-query-request", "row-embeddings-query-request")
-"""Services that are told for whom they work."""
+"""Services that get the name of the user."""
 
 
 class Action(Struct):
-    """What an agent decided to do, and what it saw then."""
+    """An action of an agent, and its observation."""
 
     thought: str = ""
     name: str = ""
@@ -28,28 +28,28 @@ class Action(Struct):
 
 
 class Final(Struct):
-    """What an agent decided to answer."""
+    """The final answer of an agent."""
 
     thought: str = ""
     final: Any = ""
 
 
 class UserAwareContext:
-    """A flow that knows for whom it works, and who listens."""
+    """A flow with the name of its user and the callback for responses."""
 
     def __init__(self, flow: Flow, user: str, respond: Respond | None = None, streaming: bool = False) -> None:  # noqa: FBT001, FBT002 - as its users write it
         self._flow, self._user = flow, user
         self.respond = respond
         self.streaming = streaming
         self.current_explain_uri: str | None = None
-        """Id of the entry that what is done now hangs under."""
+        """Id of the entry that the current work derives from."""
         self.key = ""
-        """Idempotency key, 64 hex: the same however often the turn is taken up."""
+        """Idempotency key, 64 hex: the same however often the turn is resumed."""
         self.clock: Callable[[], datetime] = utc_now
         self.cancelled: Callable[[], bool] = lambda: False
 
     def __call__(self, service_name: str) -> Any:
-        """Return a service, with the name of its user if it wants one."""
+        """Return a service by its name. A service in `USER_AWARE` gets the name of the user."""
         client = self._flow(service_name)
         if service_name in USER_AWARE:
             client._current_user = self._user  # noqa: SLF001 - the name that these services read

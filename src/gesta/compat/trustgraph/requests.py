@@ -50,7 +50,7 @@ class PlanStep(Struct, kw_only=True):
 
 
 class HistoryStep(Struct, kw_only=True):
-    """What was thought, done and seen; TrustGraph's `AgentStep`."""
+    """A step of a history: a thought, an action and its observation. TrustGraph calls it `AgentStep`."""
 
     thought: str = ""
     action: str = ""
@@ -65,7 +65,7 @@ class HistoryStep(Struct, kw_only=True):
 
 
 class AgentRequest(Struct, kw_only=True):
-    """What asks an agent for its next step."""
+    """A request to an agent for its next step."""
 
     question: str = ""
     state: str = ""
@@ -81,30 +81,30 @@ class AgentRequest(Struct, kw_only=True):
     task_type: str = ""
     framing: str = ""
     correlation_id: str = ""
-    """Not empty: a sub-agent is asked."""
+    """Not empty if the request is for a sub-agent."""
     parent_session_id: str = ""
     subagent_goal: str = ""
     expected_siblings: int = 0
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:
-        """Read one; unknown members are let go. Raises msgspec.ValidationError, which names the path."""
+        """Read a request; unknown members are ignored. Raises msgspec.ValidationError, which names the path."""
         return msgspec.json.decode(text, type=cls)
 
     def to_json(self) -> str:
-        """Write one, whole."""
+        """Return the request as JSON, with all members."""
         return msgspec.json.encode(self).decode()
 
 
 class Problem(Struct, kw_only=True):
-    """What went wrong."""
+    """An error in a response."""
 
     type: str = FAILED
     message: str = ""
 
 
 class Used(Struct, frozen=True):
-    """What models were used for."""
+    """How many tokens were used, and by which model."""
 
     in_token: int | None = None
     """None where the provider of one reply did not count."""
@@ -114,7 +114,7 @@ class Used(Struct, frozen=True):
 
 
 class AgentResponse(Struct, kw_only=True):
-    """What an agent tells while it works."""
+    """A message that an agent sends while it works."""
 
     message_type: str = ""
     """thought, action, observation, answer, explain or error; `retract` takes back words, which only Gesta does."""
@@ -138,16 +138,16 @@ class AgentResponse(Struct, kw_only=True):
 
     @property
     def final(self) -> bool:
-        """Whether it is the last."""
+        """Whether the response is the last of the dialogue."""
         return self.end_of_dialog
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:
-        """Read one, of either spelling. Raises msgspec.ValidationError, which names the path."""
+        """Read a response, with either name of its type. Raises msgspec.ValidationError, which names the path."""
         return msgspec.json.decode(text, type=cls)
 
     def to_json(self) -> str:
-        """Write one: what is empty is left out, but for the two flags."""
+        """Return the response as JSON. Empty members are left out, except the two flags."""
         given = msgspec.to_builtins(self)
         kept = {name: value for name, value in given.items() if value not in ("", None, []) and name != "chunk_type"}
         return msgspec.json.encode(kept).decode()
@@ -160,7 +160,7 @@ def request_of(
     agent: Agent[Any] | None = None,
     parent: Iterable[Entry] = (),
 ) -> AgentRequest:
-    """Read off a run what would ask for its next step: the question of its last turn and all that was done in it.
+    """Read from a run the request for its next step: the question of its last turn, and the steps of that turn.
 
     Args:
         before: seq; as the run stood before that entry.
@@ -228,9 +228,9 @@ def agent_for(
 
 
 def entitled(agent: Agent[Any], user: str, rights: Mapping[str, Collection[str]]) -> Agent[Any]:
-    """Return an agent that may use the groups of tools that its user has a right to, of those that it may use.
+    """Return an agent without the groups of tools that its user has no right to.
 
-    It holds for all that work for it too. Who the user is, is for the program to know.
+    The limit holds for all agents that work for this agent too. The program must make sure who the user is.
 
     Args:
         rights: groups by user; `*` as a group means all, and a user who is not named has no right to any.
@@ -256,7 +256,7 @@ def by_goal(found: Iterable[tuple[str, str]]) -> dict[str, str]:
 
 
 def used_of(entries: Iterable[Entry]) -> Used:
-    """Sum up what models were used for, in child runs too where their entries are given."""
+    """Return the sum of the tokens in these entries, and the last model. Entries of child runs may be passed too."""
     replies = [each.content for each in entries if isinstance(each.content, ChatCompletionContent)]
     counts = [count for each in replies if (count := tokens(each.usage)) is not None]
     model = next((each.model for each in reversed(replies) if each.model), None)
@@ -266,7 +266,7 @@ def used_of(entries: Iterable[Entry]) -> Used:
 
 
 def response_of(event: Event, used: Used | None = None) -> AgentResponse:
-    """Write an event of one of the types in `RESPONSES`; the last one tells what was used, where that is given."""
+    """Return an event of a type in `RESPONSES` as a response. The last response reports `used`, if it is passed."""
     response = AgentResponse(message_type=event.type, content=event.content)
     response.end_of_message, response.end_of_dialog = event.end_of_message, event.end_of_dialog
     if event.explain_id is not None:
@@ -281,7 +281,7 @@ def response_of(event: Event, used: Used | None = None) -> AgentResponse:
 
 
 def responses_of(events: Iterable[Event], used: Used | None = None) -> list[AgentResponse]:
-    """Write the events of a turn as responses, but for those that TrustGraph does not have."""
+    """Return the events of a turn as responses, without the events that TrustGraph does not have."""
     return [response_of(event, used) for event in events if event.type in RESPONSES]
 
 
@@ -295,7 +295,7 @@ def _state(content: Content) -> str:
 
 
 def _planned(turn: Iterable[Entry]) -> list[HistoryStep]:
-    """Read the last plan of a turn, and what came of its steps; of a decomposition, the answers by goal."""
+    """Return the last plan of a turn with the results of its steps; for a decomposition, the answers by goal."""
     found: list[PlanStep] = []
     divided = False
     numbered: dict[str, PlanStep] = {}

@@ -29,7 +29,7 @@ def get_next_state(tool: Any, current_state: str) -> str:
 
 
 def validate_tool_config(config: Mapping[str, Any]) -> None:
-    """Raise ValueError where groups or states of a tool are not what they have to be."""
+    """Check the groups and states of a tool. Raises ValueError if they are not texts or lists of texts."""
     for name, what in (("group", "group"), ("applicable-states", "state")):
         value = config.get(name, [])
         if not isinstance(value, list):
@@ -47,7 +47,7 @@ def _available(tool: Any, groups: set[str], state: str) -> bool:
 
 
 def _config(tool: Any) -> Mapping[str, Any]:
-    """Return what a tool says of its groups and states, a tool of Gesta's too."""
+    """Return the groups and states of a tool, of TrustGraph's or of Gesta's."""
     if isinstance(tool, Tool):
         made = {"group": list(tool.group), "applicable-states": list(tool.applicable_states), "state": tool.state}
         return {name: value for name, value in made.items() if value}

@@ -15,13 +15,13 @@ from gesta.entry import Cause
 from gesta.workflow.verbs import Result, Verbs
 
 Found = Sequence[tuple[str, Result]]
-"""Goals, and what they came to."""
+"""Goals, each with the result of its sub-agent."""
 
 
 async def fan_out(
     verbs: Verbs, sent: Sequence[AgentRequest], workers: Mapping[str, Agent], first: int, cause: Cause
 ) -> Found:
-    """Return the findings of the sub-agents that took requests, all at once, in the order of the requests.
+    """Run a sub-agent for each request, all at once, and return the findings in the order of the requests.
 
     Args:
         first: place of the first request among the findings of the turn.
@@ -40,7 +40,7 @@ async def fan_out(
 
 
 def worker(own: Agent, request: AgentRequest, workers: Mapping[str, Agent]) -> Agent:
-    """Return the agent that takes a request: like the pattern's own, in no group of tools that this one is not in."""
+    """Return the agent for a request: a copy of the pattern's agent, which may use no further groups of tools."""
     named = workers.get(request.pattern)
     program = named.program if named is not None else None
     like = msgspec.structs.replace(own, name=request.pattern or "react", instructions="", program=program, hint=None)
@@ -49,7 +49,7 @@ def worker(own: Agent, request: AgentRequest, workers: Mapping[str, Agent]) -> A
 
 
 def synthesis_request(request: AgentRequest, found: Found) -> AgentRequest:
-    """Return the request that asks a pattern to make an answer of what was found."""
+    """Return the request that asks a pattern to make an answer from the findings."""
     results = by_goal((goal, result.text) for goal, result in found)
     step = HistoryStep(
         thought="All sub-agents have ended.",

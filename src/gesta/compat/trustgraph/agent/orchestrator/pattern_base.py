@@ -28,10 +28,10 @@ LIMIT = 10
 
 
 class PatternBase:
-    """What patterns have in common; each has its own `iterate`."""
+    """Base of all patterns. Each pattern defines its own `iterate`."""
 
     limit: ClassVar[int] = LIMIT
-    """Steps that it may take."""
+    """How many steps a turn may have."""
     prompts: ClassVar[Mapping[str, Any]] = {}
     """Texts in place of those in `prompts/`, or mappings with `prompt` and `response-type`, `text` or `json`."""
     patterns: ClassVar[Mapping[str, "type[PatternBase]"]] = {}
@@ -71,7 +71,7 @@ class PatternBase:
         return turn, cls(processor if processor is not None else Processor(turn))
 
     def is_subagent(self, request: AgentRequest) -> bool:
-        """Return whether another agent asks."""
+        """Return whether a request is for a sub-agent."""
         return bool(getattr(request, "correlation_id", ""))
 
     async def emit_subagent_completion(self, request: AgentRequest, next: Next, answer_text: str) -> None:
@@ -90,7 +90,7 @@ class PatternBase:
     def make_context(
         self, flow: Flow, user: str, respond: Respond | None = None, streaming: bool = False
     ) -> UserAwareContext:
-        """Wrap a flow so that it knows for whom it works."""
+        """Return a flow with the name of its user."""
         made = UserAwareContext(flow, user, respond=respond, streaming=streaming)
         turn = _turn(flow, self)
         if turn is not None:
@@ -105,7 +105,7 @@ class PatternBase:
         ]
 
     def make_think_callback(self, respond: Respond, streaming: bool, message_id: str = "") -> Say:
-        """Make what tells thoughts: in pieces when streaming, else whole."""
+        """Make the callback that sends thoughts: in pieces when streaming, else whole."""
 
         async def think(x: str, is_final: bool = False) -> None:
             await respond(_message("thought", x, is_final or not streaming, message_id))
@@ -113,7 +113,7 @@ class PatternBase:
         return think
 
     def make_observe_callback(self, respond: Respond, streaming: bool, message_id: str = "") -> Say:
-        """Make what tells observations: in pieces when streaming, else whole."""
+        """Make the callback that sends observations: in pieces when streaming, else whole."""
 
         async def observe(x: str, is_final: bool = False) -> None:
             await respond(_message("observation", x, is_final or not streaming, message_id))
@@ -123,7 +123,7 @@ class PatternBase:
     def make_answer_callback(
         self, respond: Respond, streaming: bool, message_id: str = ""
     ) -> Callable[[str], Awaitable[None]]:
-        """Make what tells the answer, or pieces of it when streaming."""
+        """Make the callback that sends the answer, or pieces of the answer when streaming."""
 
         async def answer(x: str) -> None:
             await respond(_message("answer", x, not streaming, message_id))
@@ -158,7 +158,7 @@ class PatternBase:
         respond: Respond,
         streaming: bool,
     ) -> None:
-        """Write what was decided, before it is done, and send the statements about it."""
+        """Write an action before it runs, and send the statements about it."""
         if (turn := _turn(flow, self)) is not None:
             await turn.emit_iteration(iteration_num, act)
         uri, thought = prov.agent_iteration_uri(session_id, iteration_num), None
@@ -183,7 +183,7 @@ class PatternBase:
         request: AgentRequest,
         respond: Respond,
     ) -> None:
-        """Write what came of an iteration, and send the statements about it."""
+        """Write the observation of an iteration, and send the statements about it."""
         if (turn := _turn(flow, self)) is not None:
             await turn.emit_observation(iteration_num, observation_text)
         uri, document = prov.agent_observation_uri(session_id, iteration_num), None
@@ -243,7 +243,7 @@ class PatternBase:
         respond: Respond,
         streaming: bool,
     ) -> None:
-        """Write what a goal came to, and send the statements about it."""
+        """Write the finding of a goal, and send the statements about it."""
         if (turn := _turn(flow, self)) is not None:
             await turn.emit_finding(index, goal, answer_text)
         uri, made_of = prov.agent_finding_uri(session_id, index), prov.agent_decomposition_uri(session_id)
@@ -281,7 +281,7 @@ class PatternBase:
         respond: Respond,
         streaming: bool,
     ) -> None:
-        """Write what a step of a plan came to, and send the statements about it."""
+        """Write the result of a step of a plan, and send the statements about it."""
         if (turn := _turn(flow, self)) is not None:
             await turn.emit_step_result(index, goal, answer_text)
         uri, made_of = prov.agent_step_result_uri(session_id, index), prov.agent_plan_uri(session_id)
@@ -300,7 +300,7 @@ class PatternBase:
         respond: Respond,
         streaming: bool,
     ) -> None:
-        """Write what was made of all that was found, and send the statements about it."""
+        """Write the answer made from all findings, and send the statements about it."""
         if (turn := _turn(flow, self)) is not None:
             await turn.emit_synthesis(answer_text)
         uri = prov.agent_synthesis_uri(session_id)
@@ -370,7 +370,7 @@ def _turn(flow: Any, pattern: PatternBase) -> PatternTurn | None:
 
 
 async def _send(flow: Flow, respond: Respond, about: Metadata, triples: Sequence[Triple]) -> None:
-    """Send statements, and tell of them."""
+    """Send statements, and then the explain response for them."""
     await flow("explainability").send(Triples(metadata=about, triples=set_graph(triples, GRAPH_RETRIEVAL)))
     await respond(AgentResponse(chunk_type="explain", explain_id=about.id, explain_graph=GRAPH_RETRIEVAL))
 

@@ -1,4 +1,4 @@
-"""What stands behind a pattern at work: its limit, its tools, and where contents are kept, which is the record."""
+"""The processor of a pattern in a turn: the limit of the pattern, its tools, and the place of its contents."""
 
 from typing import Any
 
@@ -10,16 +10,16 @@ from gesta.function_tool.tool import Tool
 
 
 class Processor:
-    """What stands behind a pattern: its limit, its tools, and where contents are kept, which is the record."""
+    """The processor of a pattern: its limit, its tools, and the place of its contents, which is the record."""
 
     def __init__(self, turn: PatternTurn) -> None:
         self.turn = turn
         self.max_iterations = turn.most
         self.additional_context = ""
         self.agent = self
-        """Who has the tools."""
+        """The object that has the tools."""
         self.aggregator = self
-        """Who is told of sub-agents."""
+        """The object that is notified of sub-agents."""
         self.tools = {tool.name: described(tool, turn) for tool in turn.verbs.agent.tools}
         """The agent's tools, by name."""
 
@@ -31,7 +31,7 @@ class Processor:
         title: str | None = None,
         timeout: float = 120,  # noqa: ASYNC109 - as its users write it
     ) -> str:
-        """Return the name of a document: its content stands in the entry that it is named for."""
+        """Return the name of a document. Nothing is saved, because an entry of the record holds the content."""
         return doc_id
 
     def provenance_session_uri(self, session_id: str) -> str:
@@ -41,11 +41,11 @@ class Processor:
     def register_fanout(
         self, correlation_id: str, parent_session_id: str, expected_siblings: int, request_template: Any = None
     ) -> None:
-        """Keep nothing: the record says which sub-agents were asked, and what each of them found."""
+        """Do nothing: the record says which sub-agents were asked, and what each of them found."""
 
 
 class Implementation:
-    """A tool at work."""
+    """Runs a tool in a turn."""
 
     def __init__(self, tool: Tool, turn: PatternTurn) -> None:
         self.tool, self.turn = tool, turn
@@ -55,7 +55,7 @@ class Implementation:
         return self
 
     async def invoke(self, **arguments: Any) -> str:
-        """Carry the tool out, once."""
+        """Run the tool once, and return its result as text."""
         return await self.turn.use(self.tool, arguments)
 
 

@@ -51,15 +51,15 @@ Chunk = Callable[[str, bool], Awaitable[None]]
 
 
 class Stepping(Protocol):
-    """What a turn needs of its pattern."""
+    """The methods of a pattern that a turn calls."""
 
     @property
     def iterate(self) -> Callable[..., Awaitable[None]]:
-        """Return what does one step."""
+        """Return the function that runs one step."""
 
     @property
     def emit_finding_triples(self) -> Callable[..., Awaitable[None]]:
-        """Return what saves a finding, and sends the statements about it."""
+        """Return the function that saves a finding and sends the statements about it."""
 
 
 class PatternTurn:
@@ -68,7 +68,7 @@ class PatternTurn:
     def __init__(self, verbs: Verbs, prompts: Mapping[str, Any], limit: int) -> None:
         self.verbs = verbs
         self.most = limit
-        """Steps that it may take."""
+        """How many steps the turn may have."""
         self.texts: Prompts = {
             name: text if isinstance(text, str) else text["prompt"] for name, text in prompts.items()
         }
@@ -78,15 +78,15 @@ class PatternTurn:
         """Set by the response that ends the dialogue."""
         self._final: str | None = None
         self._told: list[str] = []
-        """Words of the answer that were told."""
+        """Words of the answer that were streamed."""
         self._seen: str | None = None
-        """The observation that the engine told last."""
+        """The last observation that the engine sent to listeners."""
         self._asked: dict[str, int] = {}
         self.last: Cause = verbs.question
-        """What the next node derives from, unless another cause is named."""
+        """The entry that the next entry derives from, unless other causes are passed."""
         self._parts: list[Cause] = []
         self._read: list[Cause] = []
-        """What sub-agents found, until a role is asked to make something of it."""
+        """The findings of sub-agents, which are the causes of the next prompt."""
         self._context: UserAwareContext | None = None
 
     async def advance(self, question: str, pattern: Stepping, workers: Mapping[str, Agent]) -> str:
@@ -125,7 +125,7 @@ class PatternTurn:
     async def _joined(
         self, request: AgentRequest, sent: Sequence[AgentRequest], pattern: Stepping, workers: Mapping[str, Agent]
     ) -> AgentRequest:
-        """Return the request of the next step, with the findings of the sub-agents that took what was sent."""
+        """Run the sub-agents of the requests that were sent, and return the next request, with their findings."""
         first = len(self._parts)
         found = await fan_out(self.verbs, sent, workers, first, self.last)
         self._read = [result.seq for _, result in found]
@@ -189,12 +189,12 @@ class PatternTurn:
         raise LookupError(f"No service {service_name!r}. Known: {', '.join((*PROMPT, EXPLAIN))}.")
 
     async def send(self, triples: Triples) -> None:
-        """Keep none of the statements: what they say is on record, and `gesta export` writes it again."""
+        """Ignore the statements: their facts are on record, and `gesta export` writes them again."""
 
     async def prompt(
         self, id: str, variables: Mapping[str, Any], streaming: bool = False, chunk_callback: Chunk | None = None
     ) -> Any:
-        """Return what a role answers, once; its variables are handed over as typed JSON. Raises Unanswered.
+        """Ask a role once, and return its answer. The variables are passed as typed JSON. Raises Unanswered.
 
         Returns:
             The text; the value, of a prompt whose `response-type` is `json`.
@@ -232,9 +232,9 @@ class PatternTurn:
         return str(await self.prompt("agent-react", variables, streaming, chunk_callback))
 
     async def use(self, tool: Tool, arguments: Mapping[str, Any]) -> str:
-        """Return the result of a tool as text, carried out once; what goes wrong in it is a result too.
+        """Run a tool once, and return its result as text. An error of the tool is a result too.
 
-        It is the call that was emitted last, if that is still open and of this tool; else one of its own.
+        The call is the one that was emitted last, if it is of this tool and still open; else a new call is written.
         """
         emitted, agent = self._open(tool.name), msgspec.structs.replace(self.verbs.agent, tools=[tool])
 
@@ -269,7 +269,7 @@ class PatternTurn:
         return next((seq for seq in reversed(calls) if seq == self.last and calls[seq].name == tool), 0)
 
     def _named(self, name: str, given: Mapping[str, Any]) -> str:
-        """Name a step by what is asked, and count where the same is asked again."""
+        """Return the name of a step, made from its input. The name of a repeated input gets a number."""
         name = f"{name} {digest_of([name, given])[:8]}"
         self._asked[name] = number = self._asked.get(name, 0) + 1
         return name if number == 1 else f"{name} ({number})"
@@ -294,7 +294,7 @@ class PatternTurn:
         return self.verbs.question
 
     async def emit_iteration(self, iteration_num: int, act: Action, causes: Sequence[Cause] = ()) -> int:
-        """Write an action before it is carried out. Without `causes`, what was said or seen last is its cause."""
+        """Write an action before it runs. Without `causes`, the last entry that the pattern made is its cause."""
         content = ToolCallContent(tool_name=act.name, tool_args=act.arguments)
         seq = await self._emit(f"iteration {iteration_num}", content, causes or [self.last])
         if act.thought:
@@ -303,7 +303,7 @@ class PatternTurn:
         return seq
 
     async def emit_observation(self, iteration_num: int, observation: Any, error: str | None = None) -> int:
-        """Write what came of an iteration, where no tool that was used wrote it."""
+        """Write the observation of an iteration, unless a tool that was used has written it."""
         call, name = self._noted(f"iteration {iteration_num}"), f"observation {iteration_num}"
         if call != self.verbs.question and call not in self.verbs.live.state.calls and not self._written(name):
             return self.last if isinstance(self.last, int) else self.last[1]
@@ -331,7 +331,7 @@ class PatternTurn:
         return await self._emit("plan", content, causes or [self.last])
 
     async def emit_finding(self, index: int, goal: str, answer_text: str, causes: Sequence[Cause] = ()) -> int:
-        """Write what a goal came to, where no `call` with the role `finding` did."""
+        """Write the finding of a goal, unless a `call` with the role `finding` has written it."""
         named = causes or self._since("decomposition")
         return await self._gave("finding", f"finding {index}", (goal, answer_text), named)
 
@@ -340,7 +340,7 @@ class PatternTurn:
         return await self._gave("step", f"step {index}", (goal, answer_text), causes or self._since("plan"))
 
     async def emit_synthesis(self, answer_text: str, causes: Sequence[Cause] = ()) -> int:
-        """Write what was made of all that was found, where no `call` with the role `synthesis` did."""
+        """Write the answer made from all findings, unless a `call` with the role `synthesis` has written it."""
         named = causes or [*self._parts, *([self.last] if self.last not in self._parts else [])]
         seq = await self._gave("synthesis", "synthesis", ("", answer_text), named)
         self.verbs.sources = (seq,)
@@ -352,7 +352,7 @@ class PatternTurn:
         return [noted, *([self.last] if self.last not in (noted, *self._parts) else [])]
 
     async def _emit(self, name: str, content: Content, causes: Sequence[Cause]) -> int:
-        """Write a note, and wait until it is durable and told of."""
+        """Write a note, and wait until it is durable."""
         _, entry = self.verbs.note(name, content, causes)
         self.last = entry.seq
         if self._context is not None:
@@ -361,7 +361,7 @@ class PatternTurn:
         return entry.seq
 
     async def _gave(self, role: str, name: str, said: tuple[str, str], causes: Sequence[Cause]) -> int:
-        """Write a step that gave a text."""
+        """Write a step whose result is a text, unless a child run has written it."""
         goal, text = said
         written = self.verbs.live.state.steps.named.get(name)
 

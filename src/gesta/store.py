@@ -1,8 +1,8 @@
 """A store keeps rows and blobs, and gives the leases to write: a port of few methods, with a contract suite.
 
-It knows no content: rows come encoded and go out as they came. Everything but rows and blobs (indexes, inbox,
-leases) is derived or passing, and lies outside the digests. `gesta.testing.StoreContract` is what every
-implementation must pass.
+A store reads no contents: rows come encoded, and are returned unchanged. Everything but rows and blobs (indexes,
+inbox, leases) is derived or temporary, and no digest covers it. Every implementation must pass
+`gesta.testing.StoreContract`.
 """
 
 from collections.abc import AsyncGenerator, Callable, Sequence
@@ -15,7 +15,7 @@ from gesta.errors import RecordError
 
 
 class Info(Struct, frozen=True):
-    """Format, id and address of a store."""
+    """The identity of a store: its id, its address, and when it was made."""
 
     id: str
     """Random id of the record, 32 hex; it never changes."""
@@ -39,7 +39,7 @@ class Lease(Struct, frozen=True):
 
     run: str
     owner: str
-    """The process that holds it, as `Store.gone` reads it: each attempt names it. Empty in a `first_lease`."""
+    """The name of the process that holds the lease, for `Store.gone`. Attempts name it. Empty in a `first_lease`."""
     epoch: int
     """Grows by at least one each time that the lease is taken."""
     head: int
@@ -47,7 +47,7 @@ class Lease(Struct, frozen=True):
     digest: bytes
     """Digest of that entry; 32 zero bytes for a run without entries."""
     lost: bool = False
-    """Whether the holder before did not give the lease back: it died, or lost its connection."""
+    """Whether the holder before did not give the lease back: it ended, or lost its connection."""
 
 
 def first_lease(run: str) -> Lease:
@@ -105,7 +105,7 @@ class Statements(Protocol):
     def check(self) -> None:
         """Raise an error if the statements cannot be committed. It is called once the tool has returned.
 
-        It is an error of the tool: a statement ended the transaction, or broke a constraint that is checked later.
+        The error is one of the tool: a statement ended the transaction, or broke a constraint that is checked later.
         """
 
 
@@ -116,8 +116,8 @@ class TransactionalEffect(Struct, frozen=True):
     work: Callable[[Statements], tuple[Batch, bool]]
     """Runs the effect, in the thread that writes; returns the entries, and whether the changes of the tool are kept.
 
-    It must catch whatever the tool raises, `SystemExit` and `KeyboardInterrupt` too, and call `check` on the statements
-    before it says that what they did is kept. The entries of an effect that failed are committed without it.
+    It must catch every exception of the tool, `SystemExit` and `KeyboardInterrupt` too, and call `check` on the
+    statements before it returns that the changes are kept. The entries of a failed effect are committed alone.
     """
     timeout_s: float | None = None
 
@@ -136,7 +136,7 @@ class RunRow(Struct, frozen=True):
     last_at: str
     """Time of its last entry."""
     pos: int
-    """Place of the begin that opened it."""
+    """The pos of the begin that opened it."""
 
 
 class Table(Struct, frozen=True):
@@ -152,7 +152,7 @@ class QueryBounds(Struct, frozen=True, kw_only=True):
     seconds: float | None = 600.0
     rows: int | None = None
     size_bytes: int | None = None
-    """Of all texts and bytes in an answer, which is in memory as a whole."""
+    """The size of all texts and bytes in an answer, which is in memory as a whole."""
 
     def passed(self, query: str, name: str) -> RecordError:
         """Return the error of a query that exceeded one of these bounds."""
@@ -185,13 +185,13 @@ class Store(Protocol):
 
     @property
     def info(self) -> Info:
-        """Format, id and address of the store."""
+        """The identity of the store: its id, its address, and when it was made."""
 
     async def append(self, batch: Batch) -> int:
         """Commit a batch and those beside it, and return the pos of the last row; rows get consecutive places.
 
-        Cancelled before the commit has begun, it raises the cancellation and nothing was committed; cancelled later,
-        it returns.
+        A call that is cancelled before the commit has begun raises the cancellation, and nothing was committed. A call
+        that is cancelled later returns.
 
         Raises:
             LeaseLost: the lease of one of the batches is no longer held, its epoch is not the run's, or head is not
@@ -203,7 +203,7 @@ class Store(Protocol):
         """Run an effect on the record's own tables, and commit its entries with it. No other write runs meanwhile.
 
         Raises:
-            LeaseLost, WriteFailed: as `append`; nothing happened. Whatever the work raises, too.
+            LeaseLost, WriteFailed: as `append`; nothing was committed. Every error of `work` is raised too.
         """
 
     async def read(self, run: str, after: int = 0, until: int | None = None, limit: int | None = None) -> list[Row]:
@@ -216,7 +216,7 @@ class Store(Protocol):
         """Return the pos of the last entry; 0 for a record without entries."""
 
     async def runs(self, session: str | None = None, name: str | None = None) -> list[RunRow]:
-        """Return the runs in the order in which they were opened, by session and name if given."""
+        """Return the runs in the order in which they were opened: those of a session and a name, if given."""
 
     async def get_blob(self, run: str, name: str) -> BlobRow:
         """Read a blob, as it is stored: the reader checks whether it matches its name. Raises BrokenRecord."""
@@ -225,7 +225,7 @@ class Store(Protocol):
         """Put a letter into an inbox; this needs no lease. Returns False if its key was used before."""
 
     def deliver(self, letter: Letter) -> bool:
-        """Put a letter into an inbox as `send` does, from any thread, also where the loop has ended or after `close`.
+        """Add a letter to an inbox as `send` does, from any thread, also after the loop has ended or after `close`.
 
         Waits for the commit. Raises as `send`, and NoRecord: the record is gone, or was kept in memory alone.
         """
@@ -234,7 +234,7 @@ class Store(Protocol):
         """Return the letters that wait in the inbox of a run, in the order in which they came."""
 
     async def lease(self, run: str, *, mirror: bool = False) -> Lease:
-        """Acquire the right to write a run. The lease of a dead owner is taken over.
+        """Acquire the lease of a run. The lease of a process that has ended is taken over.
 
         Args:
             mirror: whether to acquire it for a mirror too, which `push` alone writes.
@@ -245,10 +245,10 @@ class Store(Protocol):
         """
 
     async def release(self, lease: Lease) -> None:
-        """Release the right to write a run. A lease that is no longer held is ignored.
+        """Release the lease of a run. A lease that is no longer held is ignored.
 
-        From the moment of the call nobody in this process holds it any more, also if the call is cancelled or its
-        commit fails: then it is given back with the next commit, and who asks for the run meanwhile gets it.
+        From the moment of the call this process no longer holds the lease, even if the call is cancelled or its commit
+        fails: then the next commit frees it, and `lease` in this process can acquire it before.
         """
 
     async def holds(self, lease: Lease) -> bool:
@@ -261,7 +261,7 @@ class Store(Protocol):
         """Return whether a process that wrote attempts has ended; `None` where that is not known.
 
         Args:
-            process: `Lease.owner`, as it stands in an attempt. For this process itself the answer is `False`.
+            process: `Lease.owner`, as an attempt names it. For this process itself the answer is `False`.
         """
 
     async def declare_gone(self, process: str, by: str) -> None:
@@ -271,13 +271,13 @@ class Store(Protocol):
         """Record that a person says that this copy is to go on: `info.mark` is `None` from now on."""
 
     def keep(self) -> Callable[[], None]:
-        """Make this process count as living until the returned function is called, also after `close`.
+        """Make this process count as running until the returned function is called, also after `close`.
 
         For threads of tools, which may outlive the turn and the record.
         """
 
     def descriptor(self) -> int | None:
-        """Return a file descriptor by which a subprocess that inherits it keeps this process counted as living."""
+        """Return a file descriptor; while a subprocess that inherited it runs, this process counts as running."""
 
     def tail(self, after: int = 0) -> AsyncGenerator[list[Row], None]:
         """Yield the rows of all runs after the pos `after`, for ever: the rows on record first, then each new row."""

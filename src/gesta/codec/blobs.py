@@ -1,8 +1,8 @@
-"""A large value lies beside the rows that use it, named by a salted hash.
+"""A large value is stored beside the rows that use it, under a salted hash as its name.
 
-The salt keeps a value that was erased from being guessed by its name; since it is fresh for every blob, equal values
-have one name only where one writer of one run kept them. It has 16 bytes in every blob, so that no byte of the value
-can be moved into it under the same name. The name is in the digest of every row that uses the blob.
+Because of the salt, an erased value cannot be guessed from its name. The salt is new for every blob, so equal values
+have the same name only if one writer of one run stored them. It has 16 bytes in every blob, so that no byte of the
+value can be moved into the salt under the same name. The digest of every row that uses the blob covers the name.
 """
 
 from collections.abc import Callable
@@ -14,19 +14,19 @@ from gesta.codec.rows import LARGE
 __all__ = ["LARGE", "SALT", "Blobs", "blob_name", "intact"]
 
 SALT = 16
-"""Bytes of the salt of each blob."""
+"""The number of bytes in the salt of each blob."""
 
 REMEMBERED = 4096
-"""Values that one collector knows again; of more, the oldest are forgotten and, if they come again, kept twice."""
+"""The number of values that one `Blobs` recognizes. Older values are forgotten, and stored twice if they come again."""
 
 
 def blob_name(salt: bytes, data: bytes) -> str:
-    """Name a blob: SHA-256(salt + data) in hex."""
+    """Return the name of a blob: SHA-256(salt + data) in hex."""
     return sha256(salt + data).hexdigest()
 
 
 def intact(name: str, salt: bytes, data: bytes) -> bool:
-    """Return whether a blob is the one that its name was made of."""
+    """Return whether a blob has the name that its salt and data give."""
     return len(salt) == SALT and blob_name(salt, data) == name
 
 
@@ -37,10 +37,10 @@ class Blobs:
         self._salt = salt
         self._names: dict[bytes, str] = {}
         self.fresh: list[tuple[str, bytes, bytes]] = []
-        """Those that `take` has not handed out: name, salt and data."""
+        """Blobs that `take` has not returned yet: name, salt and data."""
 
     def keep(self, data: bytes) -> str:
-        """Return the name of a value's blob; a new one waits in `take`."""
+        """Return the name of a value's blob; the next `take` returns a blob that is new."""
         plain = sha256(data).digest()
         name = self._names.get(plain)
         if name is None:

@@ -25,7 +25,7 @@ def link(prev: bytes, row: Row, sealed: bytes | None = None) -> bytes:
 
 
 def verify(row: Row, prev: bytes, sealed: bytes | None = None) -> bool:
-    """Return whether a row is byte for byte what was written after `prev`; of an erased one, whether its header is."""
+    """Return whether a row has the bytes that were written after `prev`; of an erased row, its header is checked."""
     try:
         # of fixed size, so that no byte can move between the parts
         sizes = len(prev), len(row.salt) * 2 if sealed is None else len(sealed)

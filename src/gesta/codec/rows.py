@@ -1,9 +1,9 @@
-"""Any Python value becomes stored text and comes back; `chain` says how digests cover what is stored.
+"""Encodes any Python value as stored text and decodes it; `chain` defines how digests cover the stored text.
 
-Encoding is total: nothing that an agent hands in raises, and what it gets back is what a later reader will read. What
-JSON or SQLite can not hold exactly stands under a mark, an object of one member whose key starts with `$`: `_MARKS`,
-`$blob`, and `$dict` around a user's own object of that look, so that nobody can forge one. Stored text is compact and
-marks are literal: text without `{"$` holds no mark. Contract, changed by a new `VERSION` only: tags, marks, seal, link.
+Encoding never raises, whatever value an agent writes, and returns the value as a later reader will read it. A value
+that JSON or SQLite cannot hold exactly is stored under a mark, an object of one member whose key starts with `$`:
+`_MARKS`, `$blob`, and `$dict` around a user's own object of that form, so that no value can imitate a mark. Stored text
+is compact: text without `{"$` holds no mark. Only a new `VERSION` may change tags, marks, seal and link.
 """
 
 import json
@@ -35,13 +35,13 @@ class PythonValue(msgspec.Struct, frozen=True):
     """A Python value that JSON can not hold, as it is read back."""
 
     type: str
-    """Its class; `cycle` for a value inside itself, `json` for one nested too deeply."""
+    """The name of its class; `cycle` for a value that contains itself, `json` for a value that is nested too deeply."""
     repr: str
-    """What it said of itself, at most 10,000 characters; of `json` the whole text."""
+    """Its `repr`, at most 10,000 characters; for `json` the whole JSON text."""
 
 
 class Secret(msgspec.Struct, frozen=True):
-    """The place of a secret's text; only a redactor makes it."""
+    """A value in place of a secret's text; only a redactor makes it."""
 
     name: str
 
@@ -74,7 +74,7 @@ _MARKS: Mapping[str, Callable[[Any], Any]] = {
 
 
 def to_row(entry: Entry, prev: bytes, salt: bytes, keep: Keep) -> tuple[Entry, Row]:
-    """Encode an entry after the one whose digest is `prev`, with 16 random bytes; return it as it will be read."""
+    """Return an entry as it will be read, and its row. `prev` is the digest of the entry before it."""
     text, content = _pack(entry.content, keep, typed=True)
     notes_text, notes = (None, None) if entry.annotations is None else _pack(entry.annotations, keep, typed=False)
     causes = "[]"
@@ -96,7 +96,7 @@ def to_row(entry: Entry, prev: bytes, salt: bytes, keep: Keep) -> tuple[Entry, R
 
 
 def from_row(row: Row, blobs: Mapping[str, bytes]) -> Entry:
-    """Read an entry, with the blobs that `blob_names` gives. Raises NewerRecord or BrokenRecord."""
+    """Return the entry of a row, given the blobs that `blob_names` lists. Raises NewerRecord or BrokenRecord."""
     try:
         numbers = row.seq.__class__ is row.span.__class__ is row.version.__class__ is int
         if not (numbers and row.run.__class__ is str and row.digest.__class__ is bytes):
@@ -133,7 +133,7 @@ def _annotations(text: str, blobs: Mapping[str, bytes]) -> dict[str, Any]:
 
 
 def _unreadable_column(row: Row, blobs: Mapping[str, bytes]) -> str:
-    """Name the first column of a row that cannot be read, and what stands there."""
+    """Return a text about the first column of a row that cannot be read; empty if all can be read."""
     for name, kind in _COLUMNS.items():
         cell = getattr(row, name)
         if cell is None and name == "annotations":
@@ -160,7 +160,7 @@ def _unreadable_column(row: Row, blobs: Mapping[str, bytes]) -> str:
 
 
 def blob_names(row: Row) -> list[str]:
-    """Name the blobs that `from_row` needs, each once."""
+    """Return the names of the blobs that `from_row` needs, each once."""
     found: list[str] = []
     for text in (row.content, row.annotations):  # of each row that is read: comprehensions take longer
         if text.__class__ is str and "$" in text and '{"$blob"' in text:
@@ -169,7 +169,7 @@ def blob_names(row: Row) -> list[str]:
 
 
 def encode_content(content: Content, keep: Keep | None) -> str:
-    """Write a content as stored text; without `keep` large values stay in it."""
+    """Return a content as stored text; without `keep`, large values stay in the text."""
     return _pack(content, keep, typed=True)[0]
 
 
@@ -182,7 +182,7 @@ def as_recorded(content: T) -> T:
 
 
 def decode_content(text: str, blobs: Mapping[str, bytes]) -> Content:
-    """Read a content. Raises BrokenRecord if it can not be read, or a blob is missing."""
+    """Return the content of a stored text. Raises BrokenRecord if it cannot be read, or a blob is missing."""
     try:
         return _read(text, blobs)
     except _UNREADABLE as error:
@@ -205,8 +205,8 @@ def digest_of(value: Any) -> str:
 def _pack(value: Any, keep: Keep | None, *, typed: bool, plain: bool = False) -> tuple[str, Any]:
     """Return a value as JSON and as it will be read back.
 
-    A value that JSON holds exactly takes the fast way, without a walk. One that is `plain`, of types that JSON has, is
-    read back only if it may hold infinity or what is no number, which become null: packed, these begin as below.
+    A value that JSON holds exactly is encoded without a walk over its parts. A `plain` value, of types that JSON has,
+    is read back only if it may hold infinity or NaN, which become null: in MessagePack they begin with the bytes below.
     """
     try:
         data = _ENCODER.encode(value)
@@ -237,7 +237,7 @@ def _pack(value: Any, keep: Keep | None, *, typed: bool, plain: bool = False) ->
 
 @cache
 def _stand_in_words(kind: Any) -> dict[str, tuple[str, ...]]:
-    """Return the words of Gesta's own that may stand in members of a content; no secret makes another one of them."""
+    """Return the fixed words of Gesta in the members of a content, which no redaction changes."""
     found: dict[str, tuple[str, ...]] = {kind.__struct_config__.tag_field: (kind.__struct_config__.tag,)}
     for field in msgspec.structs.fields(kind):
         for option in (field.type, *get_args(field.type)):

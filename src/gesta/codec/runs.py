@@ -1,6 +1,6 @@
-"""The rows of a whole run, of entries that came from elsewhere: they are encoded once, and nobody reads them back.
+"""Encodes a whole run of entries that came from elsewhere, without reading the entries back.
 
-What they hold is what `to_row` makes of the same entries, one after the other.
+The rows hold the same as those that `to_row` makes of the same entries, one after the other.
 """
 
 import os
@@ -21,7 +21,7 @@ Whole = tuple[Content, int, tuple[Cause, ...], str | None, datetime]
 
 
 def run_rows(run: str, entries: Iterable[Whole], keep: Keep, *, plain: bool) -> list[Row]:
-    """Encode all entries of a run, in order from seq 1.
+    """Return the rows of all entries of a run, in order from seq 1.
 
     Args:
         plain: whether every value in the contents is of a type that JSON has, as out of a JSON document.
@@ -45,5 +45,5 @@ def run_rows(run: str, entries: Iterable[Whole], keep: Keep, *, plain: bool) -> 
 
 
 def encode_notes(notes: dict[str, Any], keep: Keep) -> str:
-    """Encode annotations as they are stored."""
+    """Return annotations as stored text."""
     return _pack(notes, keep, typed=False)[0]

@@ -1,4 +1,4 @@
-"""Contents of older formats are brought up to this one as they are read; what is stored stays as it is."""
+"""Converts contents of older formats to this format as they are read; the stored text stays as it is."""
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -14,7 +14,7 @@ CLASSES: Mapping[str, type[Content]] = {kind.__struct_config__.tag: kind for kin
 
 
 def _typed_members(members: dict[str, Any]) -> dict[str, Any]:
-    """Bring a content of format 1 up to format 2: what 0.1.0 wrote in `extra` becomes fields, where its type fits."""
+    """Return a content of format 1 in format 2: members that 0.1.0 wrote in `extra` become fields if the type fits."""
     extra, lifted = members.get("extra"), LIFTED.get(members.get("kind", ""), {})
     if type(extra) is not dict or not extra.keys() & lifted.keys():
         return members
@@ -48,5 +48,5 @@ LIFTED: Mapping[str, Mapping[str, str]] = {
     "question": {"raises": "raises"},
     "compaction": {"tokens": "tokens", "summary_failed": "error"},
 }
-"""Members of `extra` in format 1, by kind, and the fields that they are since."""
+"""Members of `extra` in format 1, by kind, and the fields that hold them since format 2."""
 UPCASTS: Upcasts = {1: _typed_members}  # from each version to the next: members of a content, as Python values

@@ -1,4 +1,4 @@
-"""Whether a record is what was written: the check of every entry, heads that are kept elsewhere, tombstones."""
+"""Checks that a record is as it was written: every entry, heads that are kept elsewhere, and tombstones."""
 
 ORDER = (
     "tombstones",

@@ -1,8 +1,9 @@
 """A run that was pruned leaves a tombstone: an entry that says what the run was, and which places it had.
 
-Tombstones stand in a run of the record's own, in the same commit in which the runs go; holds, which keep runs from
-going, stand there too. Places are given out once, in order, without a gap: where one is missing and no tombstone names
-it, entries were removed by hand. So whoever removes a run leaves a trace in a chain of digests, or a gap.
+Tombstones are entries of a run about the record itself, written in the commit that removes the runs. Holds, which keep
+runs from being pruned, are in that run too. Each place is used once, in order, without a gap: where a place is missing
+and no tombstone names it, entries were removed by hand. So each removal leaves a tombstone in a chain of digests, or a
+gap.
 """
 
 from typing import TypeVar
@@ -17,9 +18,9 @@ from gesta.kinds import KeyValueContent
 from gesta.store import Store
 
 SESSION, NAME = "gesta", "storage"
-"""Of the run that says what became of others; it is never pruned itself."""
+"""Session and name of the run that holds the tombstones; it is never pruned itself."""
 PRUNED, HOLD = "gesta.pruned", "gesta.hold"
-"""Keys of its entries."""
+"""Keys of the entries of that run."""
 
 GAPS = """SELECT before + 1, pos - 1
     FROM (SELECT pos, lag(pos, 1, 0) OVER (ORDER BY pos) AS before FROM entries) AS each
@@ -36,20 +37,20 @@ class Tombstone(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     run: str
     session: str | None = None
-    """Of tombstones that 0.1.0 wrote; since then neither name stays, for a person may be known by it."""
+    """Only in tombstones of 0.1.0. Later ones hold neither session nor name, which may identify a person."""
     name: str | None = None
     parent_run: str | None = None
     at: str
-    """When it was opened."""
+    """The time at which the run was opened."""
     last_at: str
     """Time of its last entry."""
     head: int
     """Seq of its last entry."""
     entries: int
     digest: str
-    """Of its last entry, in hex: a copy that was kept elsewhere can be known by it."""
+    """Digest of its last entry, in hex: it identifies a copy that was kept elsewhere."""
     letters: int = 0
-    """That waited in its inbox."""
+    """The number of letters that waited in its inbox."""
 
 
 class Pruned(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -59,7 +60,7 @@ class Pruned(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Id of the record that they were in; the places are those of that record."""
     runs: list[Tombstone]
     places: Places
-    """Of all entries that went."""
+    """The places of all entries that were removed."""
     by: str
     reason: str | None = None
 
@@ -92,7 +93,7 @@ async def pruning_notes(store: Store) -> list[PruningNote]:
 
 
 async def holds(store: Store) -> dict[str, Hold]:
-    """Read which runs are held, each with its last hold."""
+    """Return the runs that are held, each with its last hold."""
     found = {value.run: value for _, value in await _values(store, HOLD, Hold)}
     return {run: hold for run, hold in found.items() if hold.held}
 
@@ -127,7 +128,7 @@ def _without(gap: tuple[int, int], start: int, end: int) -> Places:
 
 
 async def _values(store: Store, key: str, shape: type[T]) -> list[tuple[Row, T]]:
-    """Yield the values under a key in every run of the record's own. Values of another form are passed over."""
+    """Return the values under a key in the runs about the record itself. Values of another form are left out."""
     found = list[tuple[Row, T]]()
     for run in await store.runs(SESSION, NAME):
         for row in await store.read(run.run):

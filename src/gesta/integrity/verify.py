@@ -1,9 +1,9 @@
-"""Whether what is on record is what was written: every entry against the chain of its run, every blob against its name.
+"""Checks a record: every entry against the chain of digests of its run, and every blob against its name.
 
-A changed byte is found at its entry, and entries that were removed by hand by the places that they had; runs that were
-pruned have tombstones. A cut tail, of a run or of the record, a chain that somebody worked out anew, and a run that was
-removed with all that came after it are found against heads that were kept elsewhere. What a tombstone explains it
-explains of this record alone, and only if it was not there when the heads were kept.
+A changed byte is found at its entry, and entries that were removed by hand are found by their missing places; runs that
+were pruned have tombstones. Heads that were kept elsewhere are needed to find entries cut off at the end of a run or of
+the record, a chain that was computed anew, and a run that was removed with all later entries. A tombstone explains a
+missing run of this record alone, and only if it was written after the heads were kept.
 """
 
 import re
@@ -36,7 +36,7 @@ TIMES = """SELECT run, seq, at, last
     WHERE at < last ORDER BY run, seq"""
 
 UNREADABLE = (RecordError, ValueError, TypeError, AttributeError)
-"""What reading raises where bytes were changed."""
+"""Errors that reading raises where bytes were changed."""
 
 SEQS = "SELECT min(seq), max(seq), count(*), min(CASE WHEN kind = 'begin' THEN seq END) FROM entries GROUP BY run"
 
@@ -45,7 +45,7 @@ class Flaw(Struct, frozen=True):
     """One place at which a record is not as it was written."""
 
     run: str
-    """Empty where it is not about one run: the file is damaged, or entries were removed."""
+    """Empty if the flaw is not about one run: the file is damaged, or entries were removed."""
     seq: int
     what: str
 
@@ -55,7 +55,7 @@ class Report(Struct, frozen=True):
 
     flaws: list[Flaw]
     notes: list[str]
-    """What no digest covers, and what is odd though nothing was changed."""
+    """Facts that no digest covers, and facts that are odd although no digest shows a change."""
 
 
 class Back(Struct, frozen=True):
@@ -96,7 +96,7 @@ async def heads(store: Store) -> list[Head]:
 
 
 async def audit(store: Store, *kept: Iterable[Head]) -> list[Flaw]:
-    """Check a whole record; of each run the first flaw is given. Cost: reads it all.
+    """Check a whole record, and return the first flaw of each run. Cost: reads it all.
 
     Args:
         kept: heads that the record had, one list for each time; entries that came after them are not compared.
@@ -292,7 +292,7 @@ async def _since(store: Store, kept: Sequence[Sequence[Head]]) -> list[str]:
 async def _removed(store: Store) -> list[Flaw]:
     """Return flaws for whole runs that were removed and not pruned.
 
-    Gaps in a run that is there are found with that run.
+    Gaps inside a run that still exists are found by the check of that run.
     """
     try:
         missing = await unexplained(store)

@@ -72,7 +72,7 @@ class MemoryStore:
 
     @property
     def info(self) -> Info:
-        """Format, id and address of the store."""
+        """The identity of the store: its id, its address, and when it was made."""
         return self._info
 
     async def append(self, batch: Batch) -> int:

@@ -135,7 +135,7 @@ class InlinePostgresStore:
 
     @property
     def info(self) -> Info:
-        """Format, id and address of the store."""
+        """The identity of the store: its id, its address, and when it was made."""
         return self._writer.info if self._writer is not None else self._info
 
     @property

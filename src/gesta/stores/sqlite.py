@@ -1,7 +1,7 @@
-"""A record in one SQLite file, for an event loop and without one.
+"""A record in one SQLite file: a store for an event loop, and one without a loop.
 
-Appends of many runs that come together share one commit, as in `sharing`. Reading is done in place, for it takes
-microseconds; `sql` has no bound, so it has a thread.
+Appends of many runs that come together share one commit, as in `sharing`. Reads run in the thread of the loop, since
+they take microseconds. A query of `sql` may take long, so it runs in a thread of its own.
 """
 
 import os
@@ -42,20 +42,20 @@ from gesta.stores.sqlite_writer import Terms, Writer
 Durability = Literal["synced", "normal"]
 QUERIES = 4  # of users, answered at once
 SETTLED = frozenset({"end", "request", "attempt", "assistant"})
-"""Kinds that close a span, or that something outside may follow: without a loop, these wait for the disk."""
+"""Kinds that end a span or precede an action outside: without an event loop, a batch with one waits for the disk."""
 
 
 class InlineSqliteStore:
     """A record whose coroutines never wait for another task, so that they can be driven without an event loop.
 
     Each append is committed before it returns; with `synced`, a batch that holds an `end`, a `request`, an `attempt`
-    or an `assistant` waits for the disk, and all before it with it. It may be used from several threads.
+    or an `assistant` waits until it and all commits before it are on disk. It may be used from several threads.
     """
 
     def __init__(self, path: Path, info: Info, writer: Writer | None, reader: Reader) -> None:
         self.path = path
         self.reader = reader
-        """The synchronous core of all that reads."""
+        """The synchronous reader, which runs the queries."""
         self.queries = QueryBounds()
         self._info = info
         self._writer = writer
@@ -75,13 +75,13 @@ class InlineSqliteStore:
 
         Args:
             durability: `synced` waits for the disk at each commit. `normal` does not: loss of power, or a crash of
-                the whole system, may take the last commits, but never one without all that came after it; a crash of
-                the process takes none.
-            readonly: refuse to write. Nothing is put beside the file either, unless somebody is writing it.
-            busy_s: how long to wait for others who write the file, before it is an error.
+                the whole system, may lose the last commits, but never one without all commits after it; a crash of
+                the process loses none.
+            readonly: refuse to write. No file is made beside the record either, unless a process is writing it.
+            busy_s: seconds to wait for other writers of the file.
 
         Raises:
-            RecordBusy: others wrote the file all that time, or have a record of an older format open.
+            RecordBusy: others wrote the file for `busy_s` seconds, or have a record of an older format open.
             NoRecord: there is no record to read.
             BrokenRecord: the file is no record, or is damaged; it was not changed.
             NewerRecord: a later release made the record; it was not changed.
@@ -103,19 +103,19 @@ class InlineSqliteStore:
 
     @property
     def info(self) -> Info:
-        """Format, id and address of the store."""
+        """The identity of the store: its id, its address, and when it was made."""
         return self._info
 
     @property
     def writer(self) -> Writer:
-        """The synchronous writer. Raises WriteFailed in a record that was opened for reading."""
+        """The synchronous writer. Raises WriteFailed if the record was opened for reading only."""
         if self._writer is None:
             raise WriteFailed(str(self.path), "it was opened for reading only")
         return self._writer
 
     @property
     def commits(self) -> int:
-        """Transactions of this store that changed something."""
+        """The number of transactions of this store that changed something."""
         return self._writer.commits if self._writer is not None else 0
 
     async def append(self, batch: Batch) -> int:
@@ -150,11 +150,11 @@ class InlineSqliteStore:
         return self.reader.get_blob(run, name)
 
     async def send(self, letter: Letter) -> bool:
-        """Put a letter into an inbox; see `Store.send`."""
+        """Add a letter to an inbox; see `Store.send`."""
         return bool(await self._write(letter, synced=True))
 
     def deliver(self, letter: Letter) -> bool:
-        """Put a letter into an inbox from any thread; see `Store.deliver`. A closed record is opened for that long."""
+        """Add a letter to an inbox, from any thread; see `Store.deliver`. A closed record is opened for this call."""
         if self._news.over:
             if not self.path.exists():
                 raise NoRecord(str(self.path))
@@ -174,15 +174,15 @@ class InlineSqliteStore:
         return self.reader.inbox(run) if waiting is None else waiting
 
     async def lease(self, run: str, *, mirror: bool = False) -> Lease:
-        """Acquire the right to write; see `Store.lease`.
+        """Acquire the lease of a run; see `Store.lease`.
 
-        A lease is not synced by itself: the first commit that is, is after it in the same log.
+        This commit does not wait for the disk: the first commit that does comes after it in the same log.
         """
         lease: Lease = await self._write(Take(run, mirror), synced=False)
         return lease
 
     async def release(self, lease: Lease) -> None:
-        """Release the right to write; see `Store.release`. Never fails: a commit that fails is tried again later."""
+        """Release the lease of a run; see `Store.release`. Never fails: a commit that fails is tried again later."""
         if self._writer is None or not self._writer.leave(lease):
             return
         try:
@@ -193,7 +193,7 @@ class InlineSqliteStore:
             self._writer.give_back(lease)
 
     async def holds(self, lease: Lease) -> bool:
-        """Return `True`: a lease in a file is lost with its process, not before; force is found at the next commit."""
+        """Return `True`: a process keeps its leases in a file until it ends. An append finds a lease taken by force."""
         return bool(lease.run)
 
     async def mirror(self, lease: Lease, of: str | None) -> None:
@@ -208,43 +208,43 @@ class InlineSqliteStore:
         return hold.presence.gone(process) if hold is not None else None
 
     async def declare_gone(self, process: str, by: str) -> None:
-        """Write down that a person says that a process has ended; see `Store.declare_gone`."""
+        """Write down a person's statement that a process has ended; see `Store.declare_gone`."""
         await self._write(Declare(process, by), synced=True)
 
     async def adopt(self, by: str) -> None:
-        """Write down that this copy is the one that goes on; see `Store.adopt`."""
+        """Write down that this copy is the record from now on; see `Store.adopt`."""
         await self._write(Adopt(by), synced=True)
         self._info = replace(self._info, mark=None)
 
     def keep(self) -> Callable[[], None]:
-        """Make this process count as living until the returned function is called; see `Store.keep`."""
+        """Make this process count as running until the returned function is called; see `Store.keep`."""
         return self._writer.keep() if self._writer is not None else lambda: None
 
     def descriptor(self) -> int | None:
-        """Return what a subprocess may inherit to keep this process counted as living; see `Store.descriptor`."""
+        """Return the descriptor whose lock shows that this process runs; see `Store.descriptor`."""
         return self._writer.descriptor() if self._writer is not None else None
 
     def tail(self, after: int = 0) -> AsyncGenerator[list[Row], None]:
-        """Yield rows of all runs by pos, from `after` on, until the store is closed; needs an event loop.
+        """Yield pages of the rows of all runs after the pos `after`, until the store is closed. Needs an event loop.
 
-        What this store appends from that loop is given at once if it shares commits, all else within 5 to 200 ms.
+        Commits of this store from the same thread are yielded at once, all others within 5 to 200 ms.
         """
         return follow(self.reader.page, self._news, after)
 
     async def sql(self, query: str, parameters: Sequence[Any] = ()) -> Table:
-        """Answer a reading query; see `Store.sql`. Raises RecordError."""
+        """Run a query that only reads; see `Store.sql`. Raises RecordError."""
         return self.reader.ask(self.reader.connect(), query, parameters, self.queries)
 
     async def shrink(self) -> int:
-        """Write the file anew without what is free in it; see `Store.shrink`. In place. Cost: reads and writes all."""
+        """Write the file anew without its free space, in this thread; see `Store.shrink`. Cost: reads and writes it."""
         return self.writer.shrink()
 
     async def damage(self) -> list[str]:
-        """Return what SQLite finds broken in its file; see `Store.damage`."""
+        """Return the damage that SQLite finds in the file; see `Store.damage`."""
         return self.reader.damage()
 
     async def foreign(self) -> Foreign:
-        """Return what is in the file that Gesta did not make; see `Store.foreign`."""
+        """Return the objects in the file that Gesta did not make; see `Store.foreign`."""
         return self.reader.foreign()
 
     async def close(self) -> None:
@@ -260,22 +260,22 @@ class InlineSqliteStore:
         return outcome
 
     def close_now(self) -> None:
-        """Close at once, in this thread."""
+        """Free all leases and close the file, in this thread."""
         self.reader.close()  # first, so that the writer is the last and leaves one file
         if self._writer is not None:
             self._writer.close()
 
 
 class SqliteStore(InlineSqliteStore):
-    """A record for one event loop: commits are shared, and do not keep the loop waiting for a slow disk.
+    """A record for one event loop: commits are shared, and do not block the loop while a slow disk writes.
 
-    A write that is cancelled before a commit has begun with it never happened; see `sharing`.
+    A write that is cancelled before its commit has begun never happens; see `sharing`.
     """
 
     def __init__(self, path: Path, info: Info, writer: Writer | None, reader: Reader) -> None:
         super().__init__(path, info, writer, reader)
         self.sharing = Sharing(str(path), self._news, at_once=writer.at_once if writer is not None else None)
-        """The part that brings operations to the writer."""
+        """The part that hands operations to the writer."""
         self._closing = anyio.CapacityLimiter(1)  # threads of its own, for tools may have used up the others
         self._asking = anyio.CapacityLimiter(QUERIES)
 
@@ -290,7 +290,7 @@ class SqliteStore(InlineSqliteStore):
         return int(await self.sharing.share(self._writer or self.writer, checked(batch), synced=True))
 
     async def transact(self, effect: TransactionalEffect) -> None:
-        """Call `work` and commit its entries with its effect, in place. A thread waits for others who write."""
+        """Call `work` and commit its entries with its effect, in this thread. A thread waits for other writers."""
         while (outcomes := self.writer.at_once((effect,), self.writer.synced)) is None:
             await to_thread.run_sync(self.writer.wait, limiter=self._closing)
         self._news.ring()
@@ -298,7 +298,7 @@ class SqliteStore(InlineSqliteStore):
             raise outcomes[0]
 
     async def sql(self, query: str, parameters: Sequence[Any] = ()) -> Table:
-        """Answer a reading query in a thread; one whose caller is cancelled is interrupted. Raises RecordError."""
+        """Run a query that only reads, in a thread. A cancelled caller's query is interrupted. Raises RecordError."""
         connection = self.reader.connect()
         try:
             work = partial(self.reader.ask, connection, query, parameters, self.queries)
@@ -309,11 +309,11 @@ class SqliteStore(InlineSqliteStore):
             raise
 
     async def shrink(self) -> int:
-        """Write the file anew without what is free in it, in a thread; see `Store.shrink`."""
+        """Write the file anew without its free space, in a thread; see `Store.shrink`."""
         return await to_thread.run_sync(self.writer.shrink, limiter=self._closing)
 
     async def close(self) -> None:
-        """Free all leases and close the file, in a thread; see `Store.close`. What is not yet committed is refused."""
+        """Free all leases and close the file, in a thread; see `Store.close`. Uncommitted writes are refused."""
         self._news.close()
         with anyio.CancelScope(shield=True):
             await to_thread.run_sync(self.close_now, limiter=self._closing)
@@ -323,10 +323,10 @@ class SqliteStore(InlineSqliteStore):
 
 
 def opened(path: Path, terms: Terms, *, new: bool) -> tuple[Info, Writer, Reader]:
-    """Open a file for writing, making a record if it is empty, or bringing it to this format.
+    """Open a file for writing. An empty file is made a record, and an older format is migrated to this one.
 
-    All of it is done in turn, as commits are, so that of many processes none meets a file that another one is opening
-    or closing. Raises as `InlineSqliteStore.open`.
+    All of it is done while this process has the turn, as commits are, so no process finds a file that another process
+    is opening or closing. Raises as `InlineSqliteStore.open`.
     """
     guard = Guard(path)
     connection: apsw.Connection | None = None

@@ -1,9 +1,9 @@
 """A copy of a record's file as it was at one moment, made while others write it.
 
-It is SQLite's online backup, read in one transaction, so that no commit is half in it and no writer waits for it. What
-is made lies under another name until it is whole and on the disk: who is killed meanwhile leaves no file that looks
-like a record. Nobody can see from a copy whether the record goes on with the turns that were open in it, so each copy
-is marked with its last place; see `Store.adopt`.
+SQLite's online backup makes it in one transaction, so the copy has no half of a commit and no writer waits. The copy
+has a temporary name until it is complete and on the disk: a process that is killed meanwhile leaves no file that looks
+like a record. A copy does not show whether the original goes on with the turns that were open in it, so each copy is
+marked with the pos of its last entry; see `Store.adopt`.
 """
 
 import os
@@ -26,11 +26,11 @@ def backup(source: str, target: str, progress: Callable[[int, int], None] = lamb
     """Copy a record into a new file, and return its size in bytes. Cost: reads and writes it once.
 
     Args:
-        progress: is told how many pages were copied, and of how many.
+        progress: called with the number of pages copied so far, and the number of all pages.
 
     Raises:
-        NoRecord, BrokenRecord, NewerRecord: there is nothing that could be copied.
-        WriteFailed: something lies there already, or the file cannot be made; nothing was changed.
+        NoRecord, BrokenRecord, NewerRecord: there is no record that can be copied.
+        WriteFailed: the target exists already, or cannot be made; nothing was changed.
     """
     path, made = located(source, readonly=True), located(target, readonly=False)
     if made.exists():
@@ -47,7 +47,7 @@ def backup(source: str, target: str, progress: Callable[[int, int], None] = lamb
 
 
 def _made(path: Path, part: Path, progress: Callable[[int, int], None]) -> None:
-    """Make the copy under its other name. A file that nobody writes is read without putting anything beside it."""
+    """Make the copy under its temporary name. Reading a file that no process writes makes no file beside it."""
     reading = connect_reading(path, still=not busy(path))
     try:
         identity(reading, path)
@@ -75,7 +75,7 @@ def _copy(reading: apsw.Connection, writing: apsw.Connection, progress: Callable
 
 
 def mark(copy: apsw.Connection, path: Path) -> None:
-    """Write down up to which place a record was copied, and leave one file, nothing beside it. Raises apsw.Error."""
+    """Write the pos of the last entry into a copy, free its leases, and leave one single file. Raises apsw.Error."""
     harden(copy)  # whoever wrote the record may have put triggers there
     free(copy)
     if copy.pragma("user_version") < FORMAT:
@@ -86,7 +86,7 @@ def mark(copy: apsw.Connection, path: Path) -> None:
 
 
 def free(copy: apsw.Connection) -> None:
-    """Delete the leases of a copy: their holders write the other file and cannot write this one."""
+    """Free the leases of a copy: their holders write the original file and cannot write this one."""
     copy.execute("UPDATE main.leases SET owner = NULL")
     if copy.pragma("user_version") > 1:
         copy.execute("DELETE FROM main.owners WHERE gone_by IS NULL")

@@ -1,11 +1,11 @@
-"""The check before a record's file is opened: its schema is known before anything in it can run.
+"""The check before a record's file is opened: its schema is checked before any code in it can run.
 
-SQLite runs what a file brings along: triggers and foreign keys when rows change, views when they are read, checks,
-generated columns and indexes at both. So each connection to a record reads the schema first, which runs nothing. Of
-what stands on Gesta's tables, or bears a name of Gesta's, each text must be one that a release made. Triggers and views
-that are not are set aside: connections of Gesta run no trigger but those of a transactional tool, under its guard, and
-read no view but Gesta's own. What would run whenever its table is used is refused. All else is let be, and `verify`
-names it.
+SQLite runs code that is in a file: triggers and foreign keys when rows change, views when they are read, checks,
+generated columns and indexes at both. So each connection to a record reads the schema first, which runs no such code.
+An object on Gesta's tables, or with a name of Gesta's, must have a text that a release made. Other triggers and views
+are set aside: connections of Gesta run triggers only for a transactional tool, under its guard, and read no view but
+Gesta's own. Other objects that would run whenever their table is used are refused. Objects that do not belong to
+Gesta's tables are left alone, and `verify` names them.
 """
 
 import re
@@ -31,7 +31,7 @@ SYSTEM = {
 }
 """Tables that SQLite makes itself."""
 FUNCTIONS = ("json_each", "json_tree", "pragma_")
-"""How names begin that stand for functions in statements of ours."""
+"""How the names of the table-valued functions begin that Gesta's statements use."""
 
 
 class Object(Struct, frozen=True):
@@ -40,7 +40,7 @@ class Object(Struct, frozen=True):
     type: str
     name: str
     table: str
-    """What it is on; of a table or view its own name."""
+    """The table of an index or trigger; for a table or view its own name."""
     sql: str
 
     def __str__(self) -> str:
@@ -52,17 +52,17 @@ class Schema(Struct, frozen=True):
     """The objects in a file that no release of Gesta made."""
 
     refused: tuple[Object, ...] = ()
-    """What would run when Gesta's tables are used, or stands in place of them."""
+    """Objects that would run when Gesta's tables are used, or that have the name of one of them."""
     missing: tuple[str, ...] = ()
-    """Tables and indexes of Gesta's that are not there."""
+    """The names of Gesta's tables and indexes that the file lacks."""
     aside: tuple[Object, ...] = ()
-    """Triggers on Gesta's tables, and what bears the name of a view of Gesta's. None of it is used."""
+    """Triggers on Gesta's tables, and objects with the name of one of Gesta's views. Gesta does not use them."""
     beside: tuple[Object, ...] = ()
-    """All else: tables of users and tools, with what stands on them."""
+    """All other objects: tables of users and tools, with their indexes and triggers."""
 
 
 def harden(connection: apsw.Connection) -> None:
-    """Make SQLite trust nothing in the file. Raises apsw.Error."""
+    """Make SQLite run no trigger and trust no code in the file. Raises apsw.Error."""
     for setting, value in (
         (apsw.SQLITE_DBCONFIG_DEFENSIVE, 1),
         (apsw.SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0),
@@ -72,11 +72,11 @@ def harden(connection: apsw.Connection) -> None:
 
 
 def admit(connection: apsw.Connection, address: str) -> Schema:
-    """Check the schema of a file before anything else is done with it. The one statement runs no code of the file.
+    """Check the schema of a file before any other statement. The check itself runs no code of the file.
 
     Raises:
         ForeignObjects: the file holds code that cannot be kept from running, or lacks a table.
-        apsw.Error: it is damaged.
+        apsw.Error: the file is damaged.
     """
     found = examined(read(connection))
     if found.refused or found.missing:
@@ -96,12 +96,12 @@ def read(connection: apsw.Connection) -> list[Object]:
 
 
 def as_objects(rows: Iterable[Iterable[object]]) -> list[Object]:
-    """Return rows of a schema as objects. The rows may hold anything."""
+    """Return rows of a schema as objects. A cell that is no text becomes an empty text."""
     return [Object(*(each if isinstance(each, str) else "" for each in row)) for row in rows]
 
 
 def examined(objects: Iterable[Object]) -> Schema:
-    """Return what a schema holds, sorted by who made it. An empty schema is no record yet, and lacks nothing."""
+    """Return the foreign and the missing objects of a schema. An empty schema is no record yet, and lacks nothing."""
     found: dict[str, list[Object]] = {"refused": [], "aside": [], "beside": [], "known": []}
     there = set[str]()
     for each in objects:
@@ -112,7 +112,7 @@ def examined(objects: Iterable[Object]) -> Schema:
 
 
 def _sorted(each: Object) -> str:
-    """Return in which field of a `Schema` something belongs; `known` if Gesta or SQLite made it."""
+    """Return the field of `Schema` in which an object belongs; `known` if Gesta or SQLite made the object."""
     name = _lower(each.name)
     if each in KNOWN.get(name, ()) or _of_sqlite(each):
         return "known"
@@ -131,7 +131,7 @@ def _sorted(each: Object) -> str:
 def heading(sql: str) -> Object:
     """Return kind, name and table of the object that a schema row's `CREATE` statement makes.
 
-    The other columns of the row may contradict the statement, and SQLite goes by the statement.
+    The other columns of the row may contradict the statement, and SQLite follows the statement.
     """
     tokens = _tokens(sql)
     words = [next(tokens, ("", False)) for _ in range(2)]
@@ -182,7 +182,7 @@ def _misnamed(each: Object, head: Object) -> bool:
 
 
 def _of_sqlite(each: Object) -> bool:
-    """Return whether SQLite itself made it: a table of its own, or the index of a constraint, which has no text."""
+    """Return whether SQLite made an object: a table of its own, or the index of a constraint, which has no text."""
     if each.type == "index" and not each.sql:
         return each.name.startswith("sqlite_autoindex_")
     return each.type == "table" and SYSTEM.get(each.name) == each.sql
@@ -194,6 +194,6 @@ def _lower(name: str) -> str:
 
 
 KNOWN = _known()
-"""What each release makes, by its name."""
+"""The objects that the releases of Gesta make, by name."""
 NEEDED = frozenset(KNOWN) - VIEWED - {name for name in KNOWN if name.startswith("gesta_")}
-"""What no record can do without."""
+"""The names of the objects that every record must have."""

@@ -1,16 +1,16 @@
-"""Protects a record when other code in our own process touches or removes its file.
+"""Protects a record when other code in this process opens or removes its file.
 
-POSIX drops all locks of a process on a file when any descriptor of it is closed. So a tool that copies the record
-frees it, and another process that closes it then takes the log away which our commits go to; and a second copy of
-SQLite in our process, such as that of the module sqlite3, cuts the index of the log under the first one. See
-sqlite.org/howtocorrupt.html, sections 2.2 and 2.2.1. We take our lock again and look for our log at each commit, and
-refuse the second copy. Windows has other locks.
+POSIX drops all locks of a process on a file when any descriptor of it is closed. So a tool that copies the record drops
+its locks, and another process that closes the record then deletes the log to which this process commits. A second copy
+of SQLite in this process, such as that of the module sqlite3, truncates the index of the log that the first one uses.
+See sqlite.org/howtocorrupt.html, sections 2.2 and 2.2.1. Each commit locks the file again and checks that the log is
+the same, and the second copy is refused. Windows has other locks.
 
-Who writes shares one byte of the file more, LOG, which nothing but its end takes away. So whoever opens the file sees
-that another process writes it whose log is no longer beside it, and goes no further.
+Each process that writes also shares a lock on the byte LOG of the file, which it loses only when it ends. So a process
+that opens the file sees that another process writes to a log that is no longer beside the file, and raises an error.
 
-All stores of this process that write one file share a `Hold`: two descriptors, which are closed last, for the locks by
-which other processes see this one and wait for it.
+All stores of this process that write one file share a `Hold`: two descriptors, which are closed last. Their locks show
+other processes that this process runs, and order the writers.
 """
 
 import errno
@@ -37,20 +37,20 @@ from gesta.stores.sqlite_turn import NEXT, Turn
 SHARED_FIRST, SHARED_SIZE = 0x40000002, 510  # the bytes that SQLite locks; sqlite.org/fileformat.html, 1.2
 
 LOG = NEXT - 1
-"""The byte that all share who write to the log."""
+"""The byte on which all processes that write to the log share a lock."""
 INDEX = struct.Struct("=12xB3xI76xI")
-"""Of the index of a log: whether it is whole, frames in the log, frames moved; sqlite.org/walformat.html, 2.1."""
+"""Fields of a log's index: whether it is complete, frames in the log, frames moved; sqlite.org/walformat.html, 2.1."""
 
 UNWRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 ENDING_S = (0.001, 0.01, 0.1)
-"""Seconds between looks at a thread that still counts, though what it did has been told: it drops its mark last."""
+"""Seconds to wait for a thread that has returned its result and still counts as using the file."""
 
 File = tuple[int, int]
 
 
 class Hold:
-    """A file that stores of this process write."""
+    """The descriptors and locks of a file that stores of this process write."""
 
     def __init__(self, path: Path) -> None:
         """Open the file twice, and create it if it does not exist. Raises OSError."""
@@ -58,15 +58,15 @@ class Hold:
         self.path = path
         self.stores = 0
         self.logs = 0
-        """Stores of this process that write to the log."""
+        """The number of stores of this process that write to the log."""
         self.log: File | None = None
-        """Which log that is."""
+        """Device and inode of that log."""
         self.kept = 0
-        """Threads that count for this process, as `Store.keep` says."""
+        """The number of threads that `Store.keep` counts."""
         self.left = (0, 0)
-        """Time and size of the file after the last commit from here."""
+        """Time and size of the file after the last commit of this process."""
         self.descriptor = opened(path)
-        """For locks that no subprocess may inherit. Closed last, for that drops the locks of our copy of SQLite."""
+        """For locks that no subprocess may inherit. Closed last, since that drops the locks of our copy of SQLite."""
         self.turn = Turn(self.descriptor)
         try:
             self.presence = Presence(opened(path))
@@ -75,11 +75,11 @@ class Hold:
             raise
 
     def idle(self) -> bool:
-        """Whether no store writes the file, nobody keeps us, and nothing here reads it by our copy of SQLite."""
+        """Return whether no store of this process writes the file, no thread is counted, and no connection is open."""
         return not self.stores and not self.kept and not opened_here(self.path)
 
     def keep(self) -> Callable[[], None]:
-        """Count a thread as at work until the returned function is called; see `Store.keep`."""
+        """Count a thread as running until the returned function is called; see `Store.keep`."""
         with OPENING:
             self.kept += 1
         kept = [self]
@@ -99,9 +99,9 @@ class Hold:
 
 
 def indexed(path: Path) -> tuple[int, int] | None:
-    """Return how many frames the log of a file has, and how many of them the file has by now; `None` without an index.
+    """Return the numbers of frames in a file's log, and of those already moved into the file; `None` without an index.
 
-    Nothing in this process may have the index open, for this would drop its locks.
+    No connection in this process may have the index open, because this call would drop its locks.
     """
     try:
         with path.with_name(f"{path.name}-shm").open("rb") as file:
@@ -115,7 +115,7 @@ _HOLDS: dict[File, Hold] = {}
 
 
 class Guard:
-    """The part of one writing store in the hold on its file, and the log that it writes to."""
+    """The share of one writing store in the `Hold` on its file, and the log to which it writes."""
 
     def __init__(self, path: Path) -> None:
         """Hold the file, and create it if it does not exist. Raises OSError, and RecordError as `refuse_first`."""
@@ -128,11 +128,11 @@ class Guard:
             hold = held(path) or Hold(path)
             self._file = identified(path)
             self.hold = _HOLDS.setdefault(self._file, hold)
-            """What all stores of this process share that write the file."""
+            """The hold that all stores of this process share that write the file."""
             self.hold.stores += 1
 
     def begin(self) -> None:
-        """Note which log lies beside the file, now that SQLite has opened it. Raises OSError."""
+        """Share the lock on LOG, and remember the log that SQLite has opened beside the file. Raises OSError."""
         self._ours = self.hold.log = identified(self._log)
         with OPENING:
             share(self.hold.descriptor, LOG)
@@ -144,10 +144,10 @@ class Guard:
         return free(self.hold.descriptor, LOG)
 
     def beside(self) -> bool:
-        """Return whether the log that others write lies beside the file, or what the dead wrote is in one of both.
+        """Return whether the log is beside the file, or is not needed because all its entries are in the file.
 
-        Called in turn, before SQLite opens the file. An index that nobody uses may be older than its log: a loss of
-        power does that. So an empty log is believed then, and one that is missing is not.
+        Called while this process has the turn, before SQLite opens the file. After a loss of power, an index that no
+        process uses may be older than its log. So an empty log is accepted then, and a missing log is not.
         """
         try:
             log = Path(self._log).stat()
@@ -170,7 +170,7 @@ class Guard:
             return False
 
     def reached(self) -> bool:
-        """Return whether what was just committed went to a log that others see. Cost: 6 us."""
+        """Return whether the last commit went to the log that other processes see. Cost: 6 us."""
         try:
             log = os.stat(self._log)  # noqa: PTH116 - as `identified`, at each commit
             if (log.st_dev, log.st_ino) != self._ours:
@@ -182,7 +182,7 @@ class Guard:
         return True
 
     def untouched(self) -> bool:
-        """Return whether only the log was taken away, and nobody has written the file since our last commit."""
+        """Return whether only the log was removed, and no process has written the file since our last commit."""
         try:
             found = self._path.stat()
         except OSError:
@@ -194,7 +194,7 @@ class Guard:
             return ours
 
     def clear(self) -> None:
-        """Remove what is left of our log beside the file, after all was saved elsewhere; nobody else's is touched."""
+        """Remove our log and its index, after all entries were saved elsewhere. A log of others is not removed."""
         with suppress(OSError):
             if identified(self._log) != self._ours:
                 return
@@ -202,7 +202,7 @@ class Guard:
             Path(name).unlink(missing_ok=True)
 
     def end(self) -> None:
-        """End the use of the log before SQLite closes the file, for SQLite may remove it.
+        """End the use of the log before SQLite closes the file, because SQLite may remove the log.
 
         A second call does nothing.
         """
@@ -214,7 +214,7 @@ class Guard:
                     unlock(self.hold.descriptor, LOG)
 
     def release(self) -> None:
-        """Release the file after SQLite has closed it. It stays held while others in this process have it open."""
+        """Release the file after SQLite has closed it. It stays held while this process has it open elsewhere."""
         with OPENING:
             self.hold.stores -= 1
             sweep()
@@ -230,7 +230,7 @@ if sys.platform == "win32":
         """Do nothing: locks belong to the handle."""
 
     def writable(descriptor: int) -> bool:
-        """Return `False`; nothing asks on this system."""
+        """Return `False`; no caller needs the answer on Windows."""
         del descriptor
         return False
 
@@ -238,7 +238,7 @@ else:
     import fcntl
 
     def relock(descriptor: int) -> None:
-        """Share the bytes that every open SQLite shares. Raises OSError: somebody is taking the file for itself."""
+        """Share the lock that all connections of SQLite share. Raises OSError while a process locks the file alone."""
         fcntl.lockf(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB, SHARED_SIZE, SHARED_FIRST)
 
     def writable(descriptor: int) -> bool:
@@ -273,7 +273,7 @@ def held(path: Path) -> Hold | None:
 
 
 def sweep() -> None:
-    """Close the files that nothing of this process uses any more. Called with `OPENING`."""
+    """Close the files that this process no longer uses. Called with `OPENING` locked."""
     for file, hold in list(_HOLDS.items()):
         if hold.idle():
             del _HOLDS[file]
@@ -281,7 +281,7 @@ def sweep() -> None:
 
 
 def forget() -> None:
-    """Close a forked child's copies, so that it neither keeps a dead parent alive nor uses its name."""
+    """Close a forked child's copies: an ended parent would count as running, and the child would use its name."""
     for hold in _HOLDS.values():
         with suppress(OSError):
             hold.close()
@@ -290,7 +290,7 @@ def forget() -> None:
 
 
 def opened_here(path: Path) -> bool:
-    """Return whether our copy of SQLite has a file open in this process; one that a thread is using now counts."""
+    """Return whether our copy of SQLite has a file open. A connection that a thread is using counts for any file."""
     for connection in apsw.connections():
         with suppress(apsw.ConnectionClosedError):
             try:
@@ -303,14 +303,14 @@ def opened_here(path: Path) -> bool:
 
 @cache
 def watch() -> None:
-    """Watch for forks, and for connections of the module sqlite3. Once: neither can be taken back."""
+    """Add hooks for forks and for connections of the module sqlite3. Done once, since no hook can be removed."""
     sys.addaudithook(refuse_second)
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(before=OPENING.acquire, after_in_parent=OPENING.release, after_in_child=forget)
 
 
 def refuse_second(event: str, values: tuple[Any, ...]) -> None:
-    """Audit hook: keep the module sqlite3 from opening a file that a store of this process writes.
+    """Check, as an audit hook, that the module sqlite3 opens no file that a store of this process writes.
 
     Raises RecordError.
     """
@@ -331,7 +331,7 @@ def refuse_second(event: str, values: tuple[Any, ...]) -> None:
 
 
 def _in_use(file: File) -> bool:
-    """Return whether a store of this process writes a file; a thread that is just ending is waited for."""
+    """Return whether a store of this process writes a file. Waits shortly for a thread that is just ending."""
     for wait_s in ENDING_S:
         with OPENING:
             sweep()
@@ -346,10 +346,10 @@ def _in_use(file: File) -> bool:
 
 
 def refuse_first(path: Path) -> None:
-    """Refuse a file that another copy of SQLite has open in this process. Known on Linux only. Raises RecordError.
+    """Check that no other copy of SQLite in this process has a file open, on Linux only. Raises RecordError.
 
-    One that was opened and never asked has no index yet, but the file itself. Called with `OPENING`, so that no
-    connection of ours is half open.
+    A connection that has run no statement yet has the file open, and not the index. Called with `OPENING` locked, so
+    that no connection of ours is half open.
     """
     if opened_here(path):
         return  # that is us, and a second copy was refused since
@@ -363,7 +363,7 @@ def refuse_first(path: Path) -> None:
 
 
 def _open_elsewhere(path: Path) -> bool:
-    """Return whether this process has a file open for SQLite, and not by us."""
+    """Return whether another copy of SQLite in this process has a file open."""
     ours = {one for hold in _HOLDS.values() for one in (hold.descriptor, hold.presence.descriptor)}
     index = path.with_name(f"{path.name}-shm")
     listed = Path("/proc/self/fd")

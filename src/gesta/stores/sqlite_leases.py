@@ -1,8 +1,8 @@
-"""Who may write which run of a file: leases, as rows of their table and as what holders of this process have in use.
+"""The leases on the runs of a file: the rows of their table, and the leases that this process has in use.
 
-The row says which process has a run, and others ask the kernel whether that one lives. Inside the process, `Presence`
-says whether a holder that lives has it in use. A lease is given back there at once; the row follows with the next
-commit of this process, whichever that is. All of this runs inside a transaction of the only writer, so nobody races.
+The row of a run names the process that holds it; other processes ask the kernel whether that process still runs. Inside
+the process, `Presence` lists the leases in use. A lease is given back there at once, and the next commit of this
+process changes the row. All statements run in a transaction of the only writer, so no other statement changes a lease.
 """
 
 import os
@@ -32,7 +32,7 @@ class Leases:
 
     def __init__(self, connection: apsw.Connection, presence: Presence, clock: Clock) -> None:
         self.presence = presence
-        """This process, as others see it in the file."""
+        """The locked byte of this process, with the leases that it uses."""
         self._clock = clock
         self._cursor = connection.cursor()
         self._mine: dict[str, int] = {}  # epochs of those that this store took and did not give back, by run
@@ -40,7 +40,7 @@ class Leases:
         self._shown = False
 
     def leave(self, lease: Lease) -> bool:
-        """Mark a lease as unused in this process. Returns whether a commit has to free it for others."""
+        """Mark a lease as given back. Returns whether a commit has to free it for other processes."""
         if lease.owner != self.presence.process:
             return False
         if self._mine.get(lease.run) == lease.epoch:
@@ -49,15 +49,15 @@ class Leases:
         return lease.run in self.presence.back
 
     def leave_all(self) -> None:
-        """Mark all leases of this store as unused."""
+        """Mark all leases of this store as given back."""
         for run, epoch in self._mine.items():
             self.presence.leave(run, epoch)
         self._mine = {}
 
     def give_back(self) -> dict[str, int]:
-        """Begin a transaction with the leases that were given back, also by other stores of this process.
+        """Free the leases that stores of this process gave back, at the beginning of a transaction.
 
-        Returns the epoch of each by run, for `committed`.
+        Returns their epochs by run, for `committed`.
         """
         given = dict(self.presence.back)
         for run, epoch in given.items():
@@ -65,7 +65,7 @@ class Leases:
         return given
 
     def committed(self, given: dict[str, int]) -> None:
-        """Note that the transaction is committed."""
+        """Mark the leases that a committed transaction took as in use, and those that it freed as returned."""
         if given:
             self.presence.returned(given)
         if self._took:
@@ -75,11 +75,11 @@ class Leases:
             self._took = {}
 
     def forget(self) -> None:
-        """Drop the leases that a transaction took which was not committed."""
+        """Remove the leases that were taken by a transaction that was not committed."""
         self._took = {}
 
     def take(self, wish: Take) -> Lease:
-        """Acquire a lease. Raises RunHeld and RunMirrored, before anything is written."""
+        """Acquire a lease. Raises RunHeld, RunMirrored and BrokenRecord, before anything is written."""
         run, process = wish.run, self.presence.process
         last = self._first("SELECT seq, digest FROM main.entries WHERE run = ? ORDER BY seq DESC LIMIT 1", run)
         head, digest = last or (0, GENESIS)
@@ -103,7 +103,7 @@ class Leases:
         return Lease(run, process, epoch + 1, head, digest, lost=owner is not None)
 
     def declare(self, said: Declare) -> None:
-        """Write down that a person says that a process has ended; the first person's name stays."""
+        """Write down a person's statement that a process has ended; the name of the first person stays."""
         self._cursor.execute(DECLARE, (said.process, utc_text(self._clock()), said.by))
 
     def hide(self) -> None:
@@ -124,7 +124,7 @@ class Leases:
         return f"process {number} on {host}" if number else f"process {process!r}"
 
     def _show(self, now: str) -> None:
-        """Write down a description of this process, for people. The first time, delete those of dead processes."""
+        """Write a description of this process, for people. The first call deletes those of ended processes."""
         if not self._shown:
             known: Sequence[Any] = self._cursor.execute(
                 "SELECT owner FROM main.owners WHERE gone_by IS NULL"

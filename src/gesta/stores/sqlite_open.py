@@ -1,4 +1,4 @@
-"""Opens a record's file. Its kind is known before SQLite touches it, and errors of SQLite become errors of Gesta.
+"""Opens a record's file. The header is checked before SQLite opens it, and SQLite's errors become errors of Gesta.
 
 A file that is no record is never changed. A record is made in one transaction, so that no crash leaves half of one.
 The header is read through SQLite's own file layer: POSIX drops all locks of a process on a file when any descriptor
@@ -25,7 +25,7 @@ AGAIN_S = 0.002  # between two tries of what SQLite does not wait for
 MAGIC = b"SQLite format 3\0"
 HELD = "another program has been writing to it without a pause"
 OPENING = threading.RLock()
-"""Held while a connection is opened or closed, so that no thread sees one that is half open."""
+"""Held while a connection is opened or closed, so that no thread sees a connection that is half open."""
 
 WORDS: dict[type[Exception], str] = {
     apsw.FullError: "the disk is full, or the file has reached its largest size",
@@ -65,7 +65,7 @@ def sniff(path: Path) -> bool:
     """Return whether the file is a record, without changing anything. An empty file is not a record yet.
 
     Raises:
-        BrokenRecord: the file is something else, or cannot be read.
+        BrokenRecord: the file is no record, or cannot be read.
         NewerRecord: a later release made it.
     """
     if not path.exists():
@@ -91,7 +91,7 @@ def sniff(path: Path) -> bool:
 
 
 def refuse_others(path: Path, application: int, format: int) -> None:
-    """Raise BrokenRecord for what Gesta did not make, and NewerRecord for what a later release made."""
+    """Raise BrokenRecord for a file that Gesta did not make, and NewerRecord for a file of a later release."""
     if application != APPLICATION_ID:
         raise BrokenRecord(str(path), f"it is an SQLite database of something else (application id {application:#x})")
     if format > FORMAT:
@@ -117,7 +117,7 @@ def connect_reading(path: Path, *, still: bool) -> apsw.Connection:
     """Open a file for reading alone. Raises apsw.Error, BrokenRecord.
 
     Args:
-        still: nobody writes it, so it is read without locks, and nothing is put beside it. See `steady`.
+        still: whether no process writes it, so that it is read without locks or files beside it. See `steady`.
     """
     flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
     with OPENING:
@@ -131,7 +131,7 @@ def enter(connection: apsw.Connection, path: Path) -> None:
     """Make a fresh connection trust nothing in its file, and check its schema. A refused connection is closed.
 
     Raises:
-        apsw.Error: the file cannot be read. BrokenRecord: what it holds is refused.
+        apsw.Error: the file cannot be read. BrokenRecord: the file holds code that is refused.
     """
     try:
         connection.set_busy_timeout(BUSY_MS)
@@ -163,12 +163,12 @@ def make(connection: apsw.Connection, info: Info) -> None:
 
 
 def migrate(connection: apsw.Connection, path: Path) -> None:
-    """Bring a record of an older format to this one, in one transaction; nobody else may have it open meanwhile.
+    """Change a record of an older format to this format, in one transaction. No other process may have it open.
 
-    So a release that knows the older format only cannot write on: it would not see who holds a run by now.
+    So a release that knows only the older format cannot go on writing: it would not see which process holds a run.
 
     Raises:
-        RecordBusy: somebody else has it open. apsw.Error.
+        RecordBusy: another process has it open. apsw.Error: the file cannot be written.
     """
     if connection.pragma("user_version") >= FORMAT:
         return
@@ -195,7 +195,7 @@ def turn_on_log(connection: apsw.Connection, path: Path) -> None:
     """Turn the write-ahead log on, also in a copy that another tool made. Raises apsw.Error.
 
     In a new record this comes last: until then a crash leaves an empty file, or a whole record. SQLite does not wait
-    here for another process that does the same, so we do.
+    here for another process that does the same, so this function waits.
     """
     until = time.monotonic() + BUSY_MS / 1000
     while True:
@@ -249,7 +249,7 @@ def located(address: str | os.PathLike[str], *, readonly: bool) -> Path:
 
 
 def busy(path: Path) -> bool:
-    """Return whether somebody writes the file, or died while writing: a log with something in it lies beside it."""
+    """Return whether a log that is not empty is beside a file: a process writes the file, or ended while writing."""
     try:
         return os.stat(f"{path}-wal").st_size > 0  # noqa: PTH116 - called before each reading of a still file
     except OSError:
@@ -257,13 +257,13 @@ def busy(path: Path) -> bool:
 
 
 def stamp(path: Path) -> tuple[int, int, int] | None:
-    """Return values that change when a file is written; `None` while somebody writes it."""
+    """Return values that change when a file is written; `None` while a process writes it."""
     found = os.stat(path)  # noqa: PTH116 - see `busy`
     return None if busy(path) else (found.st_mtime_ns, found.st_size, found.st_ino)
 
 
 def steady(path: Path, read: Callable[[], T]) -> T:
-    """Read a file that nobody is writing, again if somebody wrote it meanwhile."""
+    """Return the result of reading a file that no process writes. The read is repeated if the file was written."""
     while True:
         before = stamp(path)
         try:

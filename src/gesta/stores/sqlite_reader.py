@@ -1,8 +1,8 @@
-"""The one reading connection of a store, and one more for each query of a user.
+"""The connections of a store that read: one for its own queries, and one for each user's query.
 
-Synchronous, and under a lock: every method may be called from any thread. Readers never wait for a writer. A record
-that nobody is writing is read as a still file, so that nothing is put beside it, not even in a folder that cannot be
-written; when somebody does write it after all, that shows, and it is read as a live one from then on.
+The methods are synchronous and use a lock, so any thread may call them. Readers never wait for a writer. A record that
+no process writes is read without locks, so that no file is made beside it; this also works in a folder that cannot be
+written. If a process begins to write the record, the reader notices that, and uses SQLite's locks from then on.
 """
 
 import os
@@ -33,7 +33,7 @@ class Reader:
     """The reading connection of a record's file."""
 
     def __init__(self, path: Path, *, still: bool) -> None:
-        """Connect. `still` is False beside a writer of the same store. Raises apsw.Error."""
+        """Open the connection. `still` is False beside a writer of the same store. Raises apsw.Error."""
         self._path = path
         self._closed = False
         self._process = os.getpid()
@@ -42,7 +42,7 @@ class Reader:
         self._connect()
 
     def identity(self) -> Info:
-        """Return the identity of the record. A reader that cannot is closed.
+        """Return the identity of the record. If that fails, the reader is closed.
 
         Raises:
             apsw.Error: the file cannot be read. BrokenRecord, NewerRecord.
@@ -93,10 +93,10 @@ class Reader:
         return blob_of(str(self._path), run, name, rows)
 
     def damage(self) -> list[str]:
-        """Return what SQLite finds broken; see `Store.damage`.
+        """Return the damage that SQLite finds; see `Store.damage`.
 
-        Beside tables of others only Gesta's are looked at: it would work out their checks and indexes, which may be
-        anybody's.
+        If the file holds tables of others, only Gesta's tables are checked: a check of the others would run the code
+        of their constraints and indexes.
         """
         found = self.schema()
         tables = [name for name in sorted(KNOWN) if found.beside and KNOWN[name][0].type == "table"]
@@ -106,7 +106,7 @@ class Reader:
         return [str(line) for line in lines if line != "ok"][:20]
 
     def foreign(self) -> Foreign:
-        """Return what Gesta did not make; see `Store.foreign`."""
+        """Return the objects that Gesta did not make; see `Store.foreign`."""
         found = self.schema()
         listed = self._all("SELECT 1 FROM main.sqlite_master WHERE name = 'gesta_tables'", ())
         names = {name for (name,) in self._all("SELECT name FROM main.gesta_tables", ())} if listed else set()
@@ -116,7 +116,7 @@ class Reader:
         return Foreign(aside, beside, made, _shared(self._path))
 
     def schema(self) -> Schema:
-        """Return what the schema of the file holds; see `Store.foreign`."""
+        """Return the foreign and the missing objects of the file's schema."""
         return examined(as_objects(self._all(SCHEMA, ())))
 
     def inbox(self, run: str) -> list[Letter]:
@@ -124,7 +124,7 @@ class Reader:
         return [Letter(*row) for row in self._all(WAITING, (run,))]
 
     def declared(self, process: str) -> bool:
-        """Return whether a person said that a process has ended."""
+        """Return whether a person has declared that a process has ended."""
         if not self._all("SELECT 1 FROM pragma_table_info('owners') WHERE name = 'gone_by'", ()):
             return False  # a record of format 1
         return bool(self._all("SELECT 1 FROM main.owners WHERE owner = ? AND gone_by IS NOT NULL", (process,)))
@@ -140,10 +140,10 @@ class Reader:
     def ask(
         self, connection: apsw.Connection, query: str, parameters: Sequence[Any], bounds: QueryBounds = UNBOUND
     ) -> Table:
-        """Answer a user's query on a connection that `connect` gave, and close it.
+        """Run a user's query on a connection that `connect` returned, and close the connection.
 
         Raises:
-            RecordError: the query would write, goes beyond a bound, makes no sense to SQLite, or was interrupted.
+            RecordError: the query would write, goes beyond a bound, was refused by SQLite, or was interrupted.
         """
         try:
             return ask(connection, query, parameters, bounds)
@@ -153,7 +153,7 @@ class Reader:
             disconnect(connection)
 
     def close(self) -> None:
-        """Close the connection; twice does nothing."""
+        """Close the connection. A second call does nothing."""
         with self._turn:
             if not self._closed and os.getpid() == self._process:
                 disconnect(self._connection)
@@ -185,7 +185,7 @@ class Reader:
                 raise told(error, str(self._path), writing=False) from error
 
     def _all_escaped(self, query: str, values: tuple[Any, ...], odd: UnicodeDecodeError) -> list[Any]:
-        """Return the rows of a query of which a text is no UTF-8: its bytes stand in it as lone surrogates."""
+        """Return the rows of a query with texts that are no UTF-8; the wrong bytes become lone surrogates."""
         try:
             return list(escaped(self._connection, query, values, odd))
         except apsw.Error as error:
@@ -206,7 +206,7 @@ class Reader:
 
 
 def _run(*row: Any) -> RunRow:
-    """Return the row of a run, made from its first content, whose members may be of any type. Total."""
+    """Return the row of a run, made from its first content. Members of any type are accepted."""
     texts = [cell if isinstance(cell, str | None) else str(cell) for cell in row]
     run, session, name, record, parent, at, _, last_at, _ = [*texts]
     head, pos = (cell if isinstance(cell, int) else 0 for cell in (row[6], row[8]))
@@ -214,7 +214,7 @@ def _run(*row: Any) -> RunRow:
 
 
 def _shared(path: Path) -> tuple[str, ...]:
-    """Return which files of a record others may read or write: its file, its log, and saved copies of both."""
+    """Return which files of a record other users may read or write: its file, its log, and saved copies of both."""
     files = [path, *sorted(path.parent.glob(f"{escape(path.stem)}{SAVED}*{escape(path.suffix)}"))]
     modes = {}
     for each in [found for file in files for found in (file, Path(f"{file}-wal"))]:

@@ -1,7 +1,7 @@
 """Removes triggers, views and indexes that no release of Gesta made from a record, after showing them.
 
-Taking them out runs nothing of them. A table that was changed is left as it is: what stands in it may be worked out by
-the table itself, so nobody can say what was written.
+The removal runs no code of these objects. A table that was changed is left as it is: its values may be computed by the
+table itself, so the values that were written cannot be known.
 """
 
 from pathlib import Path
@@ -22,13 +22,13 @@ class Repair(Struct, frozen=True):
 
     removed: tuple[Object, ...]
     made: tuple[str, ...]
-    """Views and indexes of Gesta's that are put back."""
+    """The names of Gesta's views and indexes that are made again."""
     left: tuple[str, ...]
-    """What it cannot mend, each thing as a person would name it."""
+    """The objects that the repair cannot mend, each with a name for people."""
 
 
 def planned(schema: Schema) -> Repair:
-    """Return what a repair of such a schema would do."""
+    """Return the changes that a repair of a schema would make."""
     odd = (*schema.aside, *schema.refused)
     removed = tuple(each for each in odd if each.type in REMOVABLE and _is(each))
     gone = {each.name.lower() for each in removed} | set(schema.missing)
@@ -40,7 +40,7 @@ def planned(schema: Schema) -> Repair:
 
 
 def look(address: str) -> Repair:
-    """Return what a repair would do, and change nothing.
+    """Return the changes that a repair of a record would make. This call changes nothing.
 
     Raises:
         NoRecord, BrokenRecord, NewerRecord: there is no record. RecordError: it cannot be read.
@@ -55,7 +55,9 @@ def look(address: str) -> Repair:
 
 
 def repair(address: str) -> Repair:
-    """Remove what `look` names, and restore what is missing of Gesta's own, all or nothing.
+    """Remove the objects that `look` names, in one transaction.
+
+    The missing views and indexes of Gesta's are made again, if the repair leaves no other object.
 
     Raises:
         NoRecord, BrokenRecord, NewerRecord: there is no record. WriteFailed: it cannot be written; nothing was changed.
@@ -91,6 +93,6 @@ def _open(address: str, flags: int) -> apsw.Connection:
 
 
 def _is(each: Object) -> bool:
-    """Return whether an object still is what its row says, so that the repair removes what was shown."""
+    """Return whether the SQL of an object agrees with its row, so that the repair removes the object it showed."""
     head = heading(each.sql)
     return (head.type, head.name) == (each.type, each.name)

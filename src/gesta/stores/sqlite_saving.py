@@ -1,11 +1,11 @@
 """Saves committed entries when the file or its log was removed while this process wrote it.
 
-The kernel keeps a file that was deleted for as long as somebody has it open, and so do we: what was told to be on
-record can still be read here, by nobody else, and until this process ends. If only the log was deleted, it is moved
-into the file. If the file itself is another one by now, or was written since, all goes into a new file beside it.
+The kernel keeps a deleted file as long as a process has it open. So this process alone can still read the entries that
+it committed, until it ends. If only the log was deleted, its entries are moved into the file. If the file itself was
+replaced, or was written since, all entries are saved into a new file beside it.
 
-Until then nobody else may go on with the record, for its last attempts are not in it: whoever opens it for writing
-looks whether its log lies beside it, and whether something was saved that it does not hold. Then a person is asked.
+Until then no other process may go on with the record, because its last attempts are not in it. Opening a record for
+writing checks that its log is beside it, and that it has all entries of a saved file. If not, the error asks a person.
 """
 
 import os
@@ -40,7 +40,7 @@ LAST = "What was committed last stands in that log alone"
 def save(connection: apsw.Connection, guard: Guard, path: Path) -> tuple[WriteFailed, bool]:
     """Save the committed entries. Returns the error that says where they are now, and whether they are saved.
 
-    Cost: reads all, and may write it.
+    Cost: reads all entries, and may write them all.
     """
     if in_file(connection, guard, path):
         return WriteFailed(str(path), f"{LOST}all entries that were committed are in the file; {AGAIN}"), True
@@ -65,7 +65,7 @@ def save(connection: apsw.Connection, guard: Guard, path: Path) -> tuple[WriteFa
 
 
 def refuse_lost(path: Path, guard: Guard) -> None:
-    """Refuse a file whose log was removed. Called in turn, before SQLite opens it. Raises WriteFailed."""
+    """Raise WriteFailed if the log of a file was removed. Called before SQLite opens the file."""
     if guard.beside():
         return
     log, name = f"{path}-wal", shlex.quote(str(path))
@@ -84,7 +84,7 @@ def refuse_lost(path: Path, guard: Guard) -> None:
 
 
 def refuse_missing(path: Path) -> None:
-    """Refuse to make a record where one was removed while it was written. Raises WriteFailed."""
+    """Raise WriteFailed if a record was removed from this path while a process wrote it."""
     saved = next((each for each in saved_beside(path) if read_saved(each) is not None), None)
     if saved is not None:
         found = f"it was taken away while it was written, and saved into {str(saved)!r}"
@@ -99,7 +99,7 @@ def refuse_missing(path: Path) -> None:
 
 
 def refuse_saved(connection: apsw.Connection, path: Path) -> None:
-    """Refuse a file that lacks entries which were saved beside it. Raises WriteFailed, apsw.Error."""
+    """Raise WriteFailed if a file lacks entries that were saved beside it. Raises also apsw.Error."""
     for saved in saved_beside(path):
         theirs = read_saved(saved)
         if theirs is None or connection.execute(ID).fetchall() != theirs[0]:
@@ -118,12 +118,12 @@ def refuse_saved(connection: apsw.Connection, path: Path) -> None:
 
 
 def in_file(connection: apsw.Connection, guard: Guard, path: Path) -> bool:
-    """Return whether what was committed is in the file, after moving it there if that is possible."""
+    """Return whether all committed entries are in the file. They are first moved there if that is possible."""
     return saved_in_place(connection, guard) or _holds(connection, path)
 
 
 def saved_in_place(connection: apsw.Connection, guard: Guard) -> bool:
-    """Move a log that was deleted into the file, if nobody has written the file since; return whether it is there."""
+    """Move the entries of a deleted log into the file, unless it was written since. Return whether that was done."""
     if not guard.untouched():
         return False
     with suppress(apsw.Error):
@@ -133,7 +133,7 @@ def saved_in_place(connection: apsw.Connection, guard: Guard) -> bool:
 
 
 def saved_beside(path: Path) -> Iterator[Path]:
-    """Yield the files beside a record into which something of it was saved. Cost: 20 us."""
+    """Yield the files beside a record into which its entries were saved. Cost: 20 us."""
     return (each for each in islice(_names(path), SAVES) if each.exists())
 
 
@@ -150,7 +150,7 @@ def moving(saved: Path, path: Path) -> str:
 
 
 def spare(path: Path) -> Path:
-    """Return the name of a new file beside a record: `NAME.saved.gesta`, or with a number."""
+    """Return the name of a new file beside a record: `NAME.saved.gesta`, `NAME.saved1.gesta` and so on."""
     return next(name for name in _names(path) if not name.exists())
 
 
@@ -159,7 +159,7 @@ def _names(path: Path) -> Iterator[Path]:
 
 
 def _holds(connection: apsw.Connection, path: Path) -> bool:
-    """Return whether the file that is there by now has every entry that we see, without its log."""
+    """Return whether the file that has the name now, without its log, has every entry of this connection."""
     try:
         ours = set(connection.execute(ROWS).fetchall())
         return ours <= set(steady(path, lambda: _asked(path, ROWS)))

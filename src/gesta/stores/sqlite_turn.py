@@ -1,10 +1,10 @@
-"""The order in which processes write one file: each waits behind those that wait already.
+"""The order in which processes write one file: each waits behind the processes that wait already.
 
-SQLite has no queue: of those who want to write, the one wins that happens to look when the lock is free. So a byte of
-the file, TURN, is locked before SQLite is asked. Who has to wait for it takes another one first, NEXT, until it has
-TURN. A process that has just written finds NEXT taken by somebody who waits, and waits too.
-SQLite's own lock is then free, except for programs that know nothing of this. Both bytes lie beyond the end of any
-file, and the kernel frees them at the death of the process.
+SQLite has no queue: of the processes that want to write, any that tries while the lock is free gets it. So the byte
+TURN of the file is locked before SQLite's own lock. A process that has to wait locks the byte NEXT first, until it has
+TURN. A process that has just written finds NEXT locked by a process that waits, and waits too.
+SQLite's own lock is then free, unless a program holds it that does not lock these bytes. Both bytes are beyond the end
+of any file, and the kernel unlocks them when the process ends.
 
 Within a process, where all stores of one file share one opened file, a lock of Python does the same.
 """
@@ -20,7 +20,7 @@ from gesta.stores.presence import START, free, taken, unlock
 
 TURN, NEXT = START - 1, START - 2
 FIRST_S, BEHIND_S = 0.0003, 0.003
-"""How often who is first looks whether the turn is free, and who is behind whether it is the first; on average."""
+"""Mean seconds between two tries of the process that waits for TURN, and of the processes that wait for NEXT."""
 
 
 class Turn:
@@ -32,7 +32,7 @@ class Turn:
         self._here = threading.Lock()
 
     def taken_at_once(self) -> bool:
-        """Return whether the right to commit is free, and take it if so. Cost: 2 us."""
+        """Lock the turn if it is free and no process waits for it, and return whether that was done. Cost: 2 us."""
         if not self._here.acquire(blocking=False):
             return False
         if free(self.descriptor, NEXT) and taken(self.descriptor, TURN):
@@ -41,10 +41,10 @@ class Turn:
         return False
 
     def taken_by(self, until: float) -> bool:
-        """Wait for the turn, and return whether it came.
+        """Wait for the turn, and return whether it was locked in time.
 
         Args:
-            until: how long to wait, as `time.monotonic` counts.
+            until: the end of the wait, as `time.monotonic` counts.
         """
         if not self._here.acquire(timeout=left(until)):
             return False
@@ -62,12 +62,12 @@ class Turn:
         """Hold the turn inside the block.
 
         Args:
-            address: of the record, for the error.
+            address: the address of the record, for the error.
             busy_s: how long to wait.
             until: end of the wait, if it has begun before.
 
         Raises:
-            RecordBusy: the turn did not come in time.
+            RecordBusy: the turn could not be locked in time.
         """
         if not self.taken_by(time.monotonic() + busy_s if until is None else until):
             raise RecordBusy(address, busy("other processes have", busy_s))
@@ -77,7 +77,7 @@ class Turn:
             self.release()
 
     def release(self) -> None:
-        """Pass the right to commit to the next writer."""
+        """Release the turn, so that the next writer gets it."""
         unlock(self.descriptor, TURN)
         self._here.release()
 
@@ -95,5 +95,5 @@ def left(until: float) -> float:
 
 
 def busy(who: str, busy_s: float) -> str:
-    """Return the text of the error for others who wrote longer than this process waited."""
+    """Return the text of the error if other writers were busy for longer than this process waited."""
     return f"{who} been writing to it without a pause for {busy_s:g} s, the `busy_s` of gesta.open"

@@ -1,7 +1,7 @@
 """The operations on the tables of a record, each inside the writer's transaction.
 
-Each looks at the database before it writes, so one that is refused fails alone. What our own last commit left is
-remembered, and used while SQLite's data version says that nobody else has written since.
+Each operation checks the database before it writes, so a refused operation fails alone. The heads after the last commit
+of this store are remembered, and used while SQLite's data version shows that no other connection has written since.
 """
 
 from itertools import chain
@@ -22,7 +22,7 @@ from gesta.stores.sqlite_leases import Leases
 from gesta.stores.tables import ADD_BLOB, ADD_ROW, FORGET_WORDS, LIST_TOOL, PRUNE, TOOLS, UNLIST_TOOL, WORDS_KNOWN
 
 COLUMNS = attrgetter(*Row.__struct_fields__[:-1])
-"""Takes what is stored of a row; its pos is given by SQLite."""
+"""Returns the columns of a row that are inserted; SQLite itself gives the pos."""
 
 ALLOWED = """SELECT owner, epoch, (SELECT max(seq) FROM main.entries WHERE run = ?1)
 FROM (SELECT 1) LEFT JOIN main.leases ON run = ?1"""
@@ -34,7 +34,7 @@ class Works:
     def __init__(self, connection: apsw.Connection, leases: Leases, clock: Clock) -> None:
         self.leases = leases
         self.quiet: set[str] = set()
-        """Runs whose inbox was empty at the data version that the writer knows, and is so by us."""
+        """Runs whose inbox was empty at the data version that the writer knows, and got no letter from here since."""
         self._clock = clock
         self._connection = connection
         self._heads: dict[str, tuple[str, int, int]] = {}  # run: owner, epoch and head as our last commit left them
@@ -50,14 +50,14 @@ class Works:
         return given
 
     def forget(self) -> None:
-        """Drop what others may have changed, and what a transaction did that was not committed."""
+        """Remove the remembered heads, which others may have changed, and the leases of an uncommitted transaction."""
         self._heads.clear()
         self.leases.forget()
 
     def carry_out(self, work: Work) -> Any:
         """Carry out an operation. Returns its result, or the GestaError that it met before it wrote anything.
 
-        Raises whatever an effect raises, which may have written.
+        Raises every error of an effect, which may have written before.
         """
         if isinstance(work, TransactionalEffect):
             return self._transact(work)
@@ -109,7 +109,7 @@ class Works:
         return pos
 
     def _transact(self, effect: TransactionalEffect) -> int:
-        """Call an effect, and append its entries. Its changes are undone if it says so.
+        """Call the `work` of an effect, and append its entries. Undoes the changes that `work` says are not kept.
 
         A statement may have ended the whole transaction. Then a new one writes the entries.
         """
@@ -145,7 +145,7 @@ class Works:
         self._many.executemany(UNLIST_TOOL, [(name,) for name in sorted(before - now)])
 
     def _allow_prune(self, gone: Prune) -> None:
-        """Refuse to prune a run whose lease is not ours, or to which something was added meanwhile."""
+        """Check that the lease of a run to prune is held, and that nothing was added to the run. Raises LeaseLost."""
         self._allow_batch(Batch(gone.lease, gone.lease.head, ()))
         waiting = {one for (one,) in self._one.execute("SELECT id FROM main.inbox WHERE run = ?", (gone.lease.run,))}
         if waiting != set(gone.letters):
@@ -159,14 +159,14 @@ class Works:
             self._one.execute(statement, (run,))
 
     def _allow_batch(self, batch: Batch) -> None:
-        """Refuse a batch whose writer is no longer the writer, or does not know where the run is."""
+        """Check that a batch has its run's current lease and follows the run's last entry. Raises LeaseLost."""
         last = self._allow(batch.lease)
         forking = last is None and forks(batch)
         if (last or 0) != batch.head and not forking:
             raise LeaseLost(batch.lease.run, f"head {batch.head}", f"head {last or 0}")
 
     def _allow(self, lease: Lease) -> int | None:
-        """Refuse a writer that is no longer the writer; return the head of its run."""
+        """Check that a lease is the current lease of its run, and return the head of the run. Raises LeaseLost."""
         ((owner, epoch, last),) = self._one.execute(ALLOWED, (lease.run,)).fetchall()
         if (owner or "", epoch or 0) != (lease.owner, lease.epoch):
             found = f"epoch {epoch}" if owner or not lease.epoch else "it free"

@@ -1,11 +1,11 @@
 """The one writing connection of a store: operations are carried out in groups, one transaction a group.
 
-Synchronous, and under a lock: it may be called from any thread, and waits for the thread that is writing, and for its
-turn among processes. See `sqlite_works` for what a work does, `sqlite_leases` for who may write, `sqlite_turn` for the
+The writer is synchronous and uses a lock: any thread may call it, and waits for the thread that is writing and for the
+turn among processes. See `sqlite_works` for the operations, `sqlite_leases` for the leases, and `sqlite_turn` for the
 turn.
 
-A lease is given back at once, for this process. That others can see it rides with the next commit, whichever that is;
-where the next one failed, a thread tries again until it is done.
+Inside this process, a lease is given back at once. Other processes see that after the next commit of this process. If
+that commit fails, a thread tries again until a commit succeeds.
 """
 
 import os
@@ -39,7 +39,7 @@ FAULTY = (
     *(apsw.ConstraintError, apsw.TooBigError, apsw.MismatchError, apsw.BindingsError, apsw.SQLError),
     *(TypeError, ValueError, OverflowError),
 )
-"""What one work is to blame for: the others of its group are carried out without it."""
+"""Errors that one operation causes: the other operations of its group are then carried out without it."""
 
 
 class NotNow(Exception):
@@ -50,10 +50,10 @@ class Terms(Struct, frozen=True):
     """The options with which a store writes."""
 
     synced: bool
-    """Whether commits wait for the disk, where they are not told otherwise."""
+    """Whether commits wait for the disk. A commit with a batch that is `synced` waits in any case."""
     clock: Clock
     busy_s: float
-    """How long to wait for others who write."""
+    """Seconds to wait for other writers."""
 
 
 class Writer:
@@ -61,9 +61,9 @@ class Writer:
 
     def __init__(self, path: Path, connection: apsw.Connection, guard: Guard, terms: Terms) -> None:
         self.commits = 0
-        """Transactions that changed something."""
+        """The number of transactions that changed something."""
         self.synced = terms.synced
-        """Whether commits wait for the disk, where they are not told otherwise."""
+        """Whether commits wait for the disk; see `Terms.synced`."""
         self._path = path
         self._connection = connection
         self._guard = guard
@@ -86,18 +86,18 @@ class Writer:
         connection.set_busy_handler(self._patient)
 
     def commit(self, works: Sequence[Work], *, synced: bool = True) -> list[Any]:
-        """Carry out operations in their order, in one transaction, after those who wait already.
+        """Carry out operations in their order, in one transaction, after the writers that wait already.
 
         Args:
             synced: with `False` a later commit waits for the disk.
 
         Returns:
-            For each work what it gave, or the GestaError that it alone met: a batch gives the pos of its last row,
-            a letter whether its key was new, a take its lease, a lease given back nothing.
+            For each operation its result, or the GestaError that it alone raised: for a batch the pos of its last row,
+            for a letter whether its key was new, for a `Take` the lease, for a lease that is given back `None`.
 
         Raises:
-            RecordBusy: others wrote for as long as is waited; none of the works happened.
-            WriteFailed: the same, for another reason. BrokenRecord: the same, and the file is damaged.
+            RecordBusy: others wrote for `busy_s` seconds; nothing was committed. BrokenRecord: the file is damaged.
+            WriteFailed: the commit failed, or the file was removed and the error says where the entries are.
 
         Cost: 20 us for the transaction and 10 us for a batch of three rows; waiting for the disk comes on top.
         """
@@ -134,7 +134,7 @@ class Writer:
             self._turn.release()
 
     def wait(self) -> None:
-        """Wait until `at_once` would have had its turn. Raises RecordBusy, WriteFailed."""
+        """Wait until other writers have finished, so that `at_once` can be tried. Raises RecordBusy, WriteFailed."""
         until = time.monotonic() + self._terms.busy_s
         with self._waited(until):
             self._until = until
@@ -142,15 +142,15 @@ class Writer:
             self._one.execute("ROLLBACK")
 
     def leave(self, lease: Lease) -> bool:
-        """Mark a lease as unused in this process. Returns whether a commit has to free it for others."""
+        """Mark a lease as given back. Returns whether a commit has to free it for other processes."""
         return not self._closed and self._leases.leave(lease)
 
     def keep(self) -> Callable[[], None]:
-        """Count a thread of this process; see `Store.keep`."""
+        """Count a thread of this process as running; see `Store.keep`."""
         return self._guard.hold.keep()
 
     def descriptor(self) -> int | None:
-        """Return the descriptor of our presence; see `Store.descriptor`."""
+        """Return the descriptor whose lock shows that this process runs; see `Store.descriptor`."""
         return None if self._closed or os.getpid() != self._process else self._leases.presence.descriptor
 
     def give_back(self, lease: Lease) -> None:
@@ -163,7 +163,7 @@ class Writer:
     def inbox(self, run: str) -> list[Letter] | None:
         """Return the letters that wait; `None` if the reader has to look: a thread is writing, or an error occurred.
 
-        Cost: 3 us while an inbox that was empty stays so, for only what others wrote is looked at.
+        Cost: 3 us while an empty inbox stays empty and no other connection writes.
         """
         if not self._turn.acquire(blocking=False):
             return None
@@ -188,10 +188,10 @@ class Writer:
     def close(self) -> None:
         """Free all leases and move the log into the file, so that one file remains unless others have it open.
 
-        What cannot be moved now (a full disk, a reader elsewhere) stays safe in the log. Twice does nothing.
+        Entries that cannot be moved now (a full disk, a reader elsewhere) stay in the log. A second call does nothing.
 
         Raises:
-            WriteFailed: the file was taken away, and what was committed is elsewhere. Its leases are free.
+            WriteFailed: the file was removed; the error says where the committed entries are. The leases are free.
         """
         self._ending.set()
         with self._turn:
@@ -215,10 +215,10 @@ class Writer:
                 raise failure
 
     def shrink(self) -> int:
-        """Write the file anew without what is free in it; return the bytes by which it became smaller.
+        """Write the file anew without its free space, and return by how many bytes it became smaller.
 
         Raises:
-            WriteFailed: somebody else is writing or reading it just now, so what was pruned may stand in it still.
+            WriteFailed: another process is writing or reading the file, so pruned entries may still be in it.
         """
         until = time.monotonic() + self._terms.busy_s
         with self._waited(until):
@@ -308,7 +308,7 @@ class Writer:
         return outcomes
 
     def _begin(self, *, synced: bool) -> None:
-        """Start a transaction as the only writer, and forget what others may have changed."""
+        """Start a transaction as the only writer. Remembered heads are dropped if another connection has written."""
         if self._lost is not None or not self._guard.stands():
             raise self._gone()  # what we commit would reach neither the file nor any other process
         try:
@@ -337,7 +337,7 @@ class Writer:
     def _put_away(self, patience_s: float) -> WriteFailed | None:
         """Commit the return of the leases, and move the log into the file. Raises apsw.Error.
 
-        Returns the error about a file that is no longer there.
+        Returns the error if the file was removed or replaced, else `None`.
         """
         if self._lost is not None or not self._guard.stands():
             self._connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)  # entries of another process stay

@@ -1,8 +1,8 @@
-"""The tables of a record, and the one way to ask them anything: SQL that can only read.
+"""The tables of a record, and the function that runs queries on them: SQL that can only read.
 
-Text is what a person reads, so that any SQLite of 3.38 or later shows a record with plain SQL. `runs` is a view: what
-it says is read from the entries, and there is no second truth. The partial index behind it finds the begins that
-opened runs without looking at any other entry. What else is known of a record are views; see `views`.
+Text columns hold text that a person can read, so that any SQLite of 3.38 or later shows a record with plain SQL. `runs`
+is a view: its rows are read from the entries, so they cannot disagree with them. The partial index behind it finds the
+begins that opened runs without reading any other entry. The other views are in `views`.
 """
 
 import time
@@ -16,10 +16,10 @@ from gesta.store import QueryBounds, Table
 from gesta.stores.views import EACH, OLDER, VIEWS
 
 APPLICATION_ID = 0x67657374
-"""`gest`: stands in the header of the file, and tells a record from any other SQLite database."""
+"""`gest` in ASCII: the number in the header of the file by which a record differs from other SQLite databases."""
 
 FORMAT = 2
-"""Of the tables; stands in the header as `user_version`. The format of entries has its own number."""
+"""The format of the tables, in the header as `user_version`. The format of entries has its own number."""
 
 RUNS = """SELECT
     first.run AS run,
@@ -35,7 +35,7 @@ FROM entries AS first INDEXED BY opened
 JOIN entries AS last
     ON last.run = first.run AND last.seq = (SELECT max(seq) FROM entries AS every WHERE every.run = first.run)
 WHERE first.kind = 'begin' AND json_extract(first.content, '$.opened.session') IS NOT NULL"""
-"""What each run is, read from the begin that opened it and from its last entry."""
+"""The query for the rows of runs, each read from the begin that opened the run and from its last entry."""
 
 TABLES = f"""
 CREATE TABLE record(
@@ -110,7 +110,7 @@ CREATE TABLE leases(
     mirror_of TEXT
 ) STRICT;
 """
-"""The lease of a run is held while its owner is a living process in which a holder has it in use."""
+"""The lease of a run is held while its owner is a running process that has the lease in use."""
 
 MIGRATIONS = (
     "ALTER TABLE record ADD COLUMN mark INTEGER",
@@ -118,7 +118,7 @@ MIGRATIONS = (
     "ALTER TABLE owners ADD COLUMN gone_by TEXT",
     "ALTER TABLE leases ADD COLUMN mirror_of TEXT",
 )
-"""Statements that bring the tables of format 1 to format 2; then the format is set, so that 0.1.0 writes no more."""
+"""Statements that change the tables of format 1 to format 2; then the format is set, so 0.1.0 writes no more."""
 
 
 def _first(text: str) -> str:
@@ -156,7 +156,7 @@ CREATE TABLE 'gesta_words_idx'(segid, term, pgno, PRIMARY KEY(segid, term)) WITH
 CREATE TABLE 'gesta_words_docsize'(id INTEGER PRIMARY KEY, sz BLOB, origin INTEGER);
 CREATE TABLE 'gesta_words_config'(k PRIMARY KEY, v) WITHOUT ROWID;
 """
-"""What SQLite makes for it, word by word."""
+"""The tables that SQLite makes for the index of words, with their exact text."""
 OWN_VIEWS = {"runs": f"CREATE VIEW runs AS\n{RUNS}", **EACH}
 """The text of each view that a record has, by its name."""
 OWN_INDEXES = {heading.split()[2]: heading for heading in _made(TABLES) if heading.startswith("CREATE INDEX")}
@@ -165,8 +165,8 @@ VIEWED = frozenset(OWN_VIEWS)
 EVERY_RELEASE = frozenset(
     _made(TABLES + _first(TABLES) + _migrated(_first(TABLES)) + VIEWS + OLDER + ";\n" + TOOLS + ";\n" + WORDS + SHADOWS)
 )
-"""What stands in the schema of a record, as each release made it. Whoever changes a text adds a format and keeps the
-old text here."""
+"""The statements in the schema of a record, as each release made them. A change of a statement needs a new format, and
+the old statement stays here."""
 
 TABLES += VIEWS
 
@@ -185,17 +185,17 @@ PRUNE = (
     "DELETE FROM main.inbox_keys WHERE run = ?",
     "UPDATE main.leases SET owner = NULL, mirror_of = NULL WHERE run = ?",
 )
-"""What takes a run away; its epoch stays, so an old writer is refused for ever. The index of words goes before."""
+"""Statements that remove a run. Its epoch stays, so an old writer is refused. The index of words is deleted first."""
 
 LIST_TOOL = "INSERT OR IGNORE INTO main.gesta_tables(name) VALUES(?)"
 UNLIST_TOOL = "DELETE FROM main.gesta_tables WHERE name = ?"
 
 WORDS_KNOWN = "SELECT 1 FROM main.sqlite_master WHERE name = 'gesta_words'"
 FORGET_WORDS = "DROP TABLE main.gesta_words; DROP TABLE IF EXISTS main.gesta_words_known"
-"""The index is made anew by who looks for words next: one that only deletes keeps the words in its pages."""
+"""The next search makes the index anew. If only rows were deleted, the words would stay in its pages."""
 
 STEPS = 10_000
-"""Of SQLite's machine, some 100 us, after which it is looked whether a query takes too long."""
+"""Steps of SQLite's virtual machine, some 100 us, between two checks whether a query takes too long."""
 UNBOUND = QueryBounds(seconds=None)
 
 READING = {
@@ -205,13 +205,13 @@ READING = {
     apsw.SQLITE_RECURSIVE,
 }
 PRAGMAS = {"table_info", "table_xinfo", "table_list", "index_list", "index_info", "database_list", "compile_options"}
-"""Those that only tell something, whatever stands behind them."""
+"""Pragmas that only read, whatever their argument is."""
 
 UNANSWERABLE = (
     *(apsw.SQLError, apsw.BindingsError, apsw.MismatchError, apsw.TooBigError, apsw.RangeError),
     *(TypeError, ValueError, OverflowError),
 )
-"""What the query or its parameters are to blame for."""
+"""Errors that the query or its parameters cause."""
 
 
 def gather(found: Iterable[Any], rows: list[Any], bounds: QueryBounds, query: str) -> None:
@@ -227,16 +227,16 @@ def gather(found: Iterable[Any], rows: list[Any], bounds: QueryBounds, query: st
 
 
 def only_reading(action: int, first: str | None, _second: str | None, *_where: str | None) -> int:
-    """SQLite's authorizer: allow reading, and refuse all else, also inside views and triggers."""
+    """Return, as SQLite's authorizer, that reading is allowed and all else is refused, also in views and triggers."""
     reading = action in READING or (action == apsw.SQLITE_PRAGMA and (first or "").lower() in PRAGMAS)
     return apsw.SQLITE_OK if reading else apsw.SQLITE_DENY
 
 
 def put_views(connection: apsw.Connection) -> None:
-    """Put the views of this release over those that a record lacks or has otherwise, on this connection alone.
+    """Make temporary views of this release on a connection, if the record lacks one or has another text of it.
 
     Raises:
-        RecordError: a text of the schema is no text. apsw.Error: the file is broken or locked.
+        RecordError: the text of a view is no UTF-8. apsw.Error: the file is broken or locked.
     """
     try:
         schema = connection.execute("SELECT name, sql FROM main.sqlite_master WHERE type = 'view'").fetchall()
@@ -253,7 +253,7 @@ def put_views(connection: apsw.Connection) -> None:
 def escaped(
     connection: apsw.Connection, query: str, parameters: Sequence[Any], found: UnicodeDecodeError
 ) -> Iterator[tuple[Any, ...]]:
-    """Answer one SELECT with texts that are no UTF-8: each byte that does not fit becomes a lone surrogate.
+    """Yield the rows of one SELECT with texts that are no UTF-8: each wrong byte becomes a lone surrogate.
 
     SQLite accepts any bytes as text, and a reader that decodes them loses the whole answer.
 
@@ -282,10 +282,10 @@ def _decoded(kind: Any, cell: Any) -> Any:
 def ask(
     connection: apsw.Connection, query: str, parameters: Sequence[Any] = (), bounds: QueryBounds = UNBOUND
 ) -> Table:
-    """Answer a query with all its rows. Of several statements, the last one that has columns is the answer.
+    """Return all rows of a query, with their columns. Of several statements, the last one makes the result.
 
     Raises:
-        RecordError: the query would change something, goes beyond a bound, or SQLite cannot make sense of it.
+        RecordError: the query would change something, goes beyond a bound, or is refused by SQLite.
         apsw.Error: the file is broken, locked or not readable.
     """
     columns: tuple[str, ...] = ()

@@ -1,7 +1,7 @@
-"""What was done, as views over the tables of a record: sessions, exchanges, tool calls, costs, doubts, spans.
+"""The views over the tables of a record: sessions, exchanges, tool calls, costs, doubts, spans.
 
-They stand in every record that is made; no format number counts them, for they hold nothing. On a record that was
-made without them, or with those of another release, `tables.ask` puts its own over them for that one query.
+Every new record has them. They hold no data, so a change of them changes no format number. If a record lacks them, or
+has the views of another release, `tables.ask` makes temporary views for the query.
 """
 
 _MERGED = """CASE WHEN {own} IS NULL THEN {over} WHEN {over} IS NULL THEN {own} ELSE (
@@ -11,7 +11,7 @@ _MERGED = """CASE WHEN {own} IS NULL THEN {over} WHEN {over} IS NULL THEN {own} 
         FROM (SELECT key, type, value FROM json_each({over})
             WHERE NOT EXISTS (SELECT 1 FROM json_each({own}) AS mine WHERE mine.key = json_each.key)
             UNION ALL SELECT key, type, value FROM json_each({own}))) END"""
-"""Annotations over those that are inherited: the nearer one wins, member by member."""
+"""Own annotations merged over the inherited ones: of a member that both have, the own value is kept."""
 
 _NOTES = _MERGED.format(own="{e}.annotations", over="{s}.annotations")
 _WHOLE = f"""json_object('identifier', {{e}}.run || '.' || {{e}}.seq,
@@ -34,7 +34,8 @@ by_{way} AS MATERIALIZED (
     SELECT run, min(seq) AS call, max(seq) AS result, 1 AS results, '{way}' AS paired
     FROM queued_{way} GROUP BY run, {key}, place HAVING count(*) = 2
 )"""
-"""First in, first out: without the results that came when no call was waiting, the n-th answers the n-th call."""
+"""Pairs calls and results in their order: the n-th result belongs to the n-th call. A result without a call before it
+is left out."""
 _BY_ID = _PAIRS.format(way="id", key="id", given="true", taken="by_call")
 _BY_ORDER = _PAIRS.format(
     way="order", key="span", given="w.id IS NULL", taken="(SELECT * FROM by_call UNION ALL SELECT * FROM by_id)"
@@ -210,9 +211,9 @@ AND NOT EXISTS (
     SELECT 1 FROM entries o WHERE o.run = a.run AND o.seq > a.seq AND o.kind IN ('tool-result', 'resolution', 'attempt')
    AND CAST(coalesce(json_extract(o.content, '$.of'), json_extract(o.content, '$.call')) AS INTEGER) IN (c.seq, a.seq));
 """  # noqa: S608 - constants
-"""What was done, as tables: worked out anew for each query, in passes over all entries and a sort.
+"""The views: computed anew for each query, in passes over all entries and a sort.
 
-`likelihood`, LEFT JOIN and UNION ALL have SQLite expect many rows, so that it makes itself an index for each join.
+`likelihood`, LEFT JOIN and UNION ALL make SQLite expect many rows, so that it makes an index for each join.
 """
 
 EACH = {text.split(maxsplit=6)[5]: text for text in map(str.strip, VIEWS.split(";\n")) if text}
@@ -223,4 +224,4 @@ _JOINED, _ASKED = (
     "json_extract(a.content, '$.extra.effect')",
 )
 OLDER = f"{_JOINED} AND {_ASKED} = 'once' AND NOT EXISTS{EACH['doubts'].split('AND NOT EXISTS')[1]}"
-"""Views as earlier releases made them, where they are others: `doubts` of 0.1.0."""
+"""Views of earlier releases that differ from those of this release: `doubts` of 0.1.0."""

@@ -1,8 +1,8 @@
-"""Finding words in a record: an index of full-text search that lies outside the digests and costs an append nothing.
+"""Finds words in a record by a full-text index, which no digest covers and which costs an append nothing.
 
-It is filled when somebody looks, up to the last place, and holds no text of its own, only which word stands at which
-place. A large record in a file keeps it there; for a small one, one that cannot be written, or one in another store,
-it is made in memory and forgotten. Pruning takes what it knew of a run out of it.
+A search first adds all new entries to the index. The index holds no text, only the places of each word. The index of a
+large record in a file is kept in the file; for a small record, a record that cannot be written, or another store, it is
+made in memory for each search. Pruning deletes the index from the file, and the next search makes it anew.
 """
 
 import re
@@ -35,16 +35,16 @@ from gesta.stores.sqlite_open import enter
 from gesta.stores.tables import ROW, WORDS
 
 KINDS = ("system", "user", "assistant", "chat-completion", "thought", "tool-call", "tool-result")
-"""Of entries in which words are found."""
+"""The kinds of entries in which words are found."""
 SMALL = 5_000
-"""Entries that are looked through as they are, without an index that is kept."""
+"""The most entries of a record that keeps no index in its file."""
 LONGEST = 1_000_000  # characters of one entry that are looked through
 CHUNK = 2_000  # rows that are indexed in one commit, so that others can write between
 FORM = 1
-"""Of what is indexed; another release that indexes otherwise starts anew."""
+"""The number of the index's form; a release with another form makes the index anew."""
 WAIT_MS = 5_000
 OPENING, CLOSING = "\x02", "\x03"
-"""Around what was found, in a snippet."""
+"""The marks before and after each match in a snippet."""
 
 LISTED = ", ".join(f"'{kind}'" for kind in KINDS)
 DROP = "DROP TABLE IF EXISTS gesta_words; DROP TABLE IF EXISTS gesta_words_known;"
@@ -56,22 +56,22 @@ class Wanted(Struct, frozen=True, kw_only=True):
     """The words to find, and where to look."""
 
     words: str
-    """All of them; "in quotes" together; `begin*`; `one OR other`."""
+    """An entry must have all words; "words in quotes" in this order; `begin*`; `one OR other`."""
     run: str | None = None
     session: str | None = None
     agent: str | None = None
     kinds: Sequence[str] = ()
     since: str | None = None
-    """UTC as rows hold it; with it."""
+    """The earliest time, in UTC as rows hold it; included."""
     until: str | None = None
-    """Not with it."""
+    """The end of the times, in the same form; not included."""
     best: bool = False
-    """Best first; else newest first."""
+    """Whether the best matches come first; else the newest do."""
     limit: int = 20
 
 
 class Hit(Struct, frozen=True, kw_only=True):
-    """An entry in which the words stand."""
+    """An entry that has the words."""
 
     run: str
     seq: int
@@ -92,8 +92,8 @@ async def find(store: Store, wanted: Wanted, *, keep_from: int | None = SMALL) -
     Raises:
         GestaError: there is no word to look for.
 
-    Cost: some milliseconds, and 20 us for each entry that was not looked through before. Without an index that is
-    kept: that for all entries, each time.
+    Cost: some milliseconds, and 20 us for each entry that is not in the index yet. Without a kept index, no entry is in
+    the index when a search begins.
     """
     asked = compiled(wanted.words)
     runs = {row.run: row for row in await store.runs(wanted.session, wanted.agent)}
@@ -149,7 +149,7 @@ def text_of(content: Content) -> str:
 
 
 def told(value: Any) -> str:
-    """Return a value as text, with its texts as they are and not escaped as in JSON."""
+    """Return a value as text; texts inside it are not escaped as in JSON."""
     if isinstance(value, str):
         return value
     if isinstance(value, dict):
@@ -160,7 +160,7 @@ def told(value: Any) -> str:
 
 
 def shown(text: str, asked: str) -> str:
-    """Return the words around the found words in a text."""
+    """Return a snippet of a text: the words around the first match, with the matches marked."""
     memory = apsw.Connection(":memory:")
     try:
         memory.execute("CREATE VIRTUAL TABLE one USING fts5(text, tokenize = 'unicode61 remove_diacritics 2')")
@@ -269,7 +269,7 @@ def _all(connection: apsw.Connection, query: str, values: Sequence[Any] = ()) ->
 
 
 def _started(connection: apsw.Connection) -> int:
-    """Return the place up to which an index knows the words. An index that does not exist is created."""
+    """Return the pos up to which entries are in the index. An index that does not exist is created."""
     known = connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'gesta_words_known'").fetchall()
     found = _all(connection, "SELECT pos FROM gesta_words_known WHERE form = ?", (FORM,)) if known else []
     if found:
@@ -280,7 +280,7 @@ def _started(connection: apsw.Connection) -> int:
 
 
 def _texts(rows: Sequence[Row], blobs: Any) -> Iterator[tuple[int, str]]:
-    """Yield the text of each row that has text. A row that cannot be read has no text."""
+    """Yield the pos and the text of each row that has text. A row that cannot be read has no text."""
     for row in rows:
         with suppress(RecordError):
             found = {str(name): bytes(data) for each in blob_names(row) for name, data in blobs(row, each)}

@@ -8,6 +8,7 @@ Prints:
 
 import asyncio
 import os
+from typing import Any
 
 import anyio
 
@@ -15,8 +16,7 @@ import gesta
 from gesta.worker import Worker
 
 RECORD = os.environ.get("NIGHTLY_RECORD", "nightly.gesta")  # or postgresql://user@host/database
-LETTERS: list[str] = []
-ALIVE = [True, True, False]
+LETTERS, ALIVE = list[str](), [True, True, False]
 
 
 @gesta.tool(effect="idempotent")
@@ -28,7 +28,7 @@ async def letter(account: str) -> str:
     return "sent"
 
 
-def choose(messages: list[dict[str, str]], _header: object) -> object:
+def choose(messages: list[Any], _header: Any) -> Any:
     return "Done." if messages[-1]["role"] == "tool" else gesta.call("letter", account=messages[-1]["content"])
 
 

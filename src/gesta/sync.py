@@ -155,7 +155,7 @@ class SyncRecord:
 
     @property
     def info(self) -> Info:
-        """Format, id and address of the store."""
+        """Id, address, time and mark of the store."""
         return self.record.info
 
     def run(

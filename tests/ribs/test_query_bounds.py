@@ -66,6 +66,13 @@ async def test_a_value_that_grows_beyond_the_bound_inside_a_query_is_refused_in_
             await record.store.sql("SELECT length(hex(zeroblob(900000)))")
 
 
+async def test_a_comment_behind_the_last_semicolon_is_no_statement() -> None:
+    async with gesta.open(":memory:") as record:
+        for query in ("SELECT 1 AS a; -- one", "SELECT 0 AS b; SELECT 1 AS a; /* two\n */", "SELECT 1 AS a"):
+            found = await record.store.sql(query)
+            assert (found.columns, found.rows) == (("a",), [(1,)])
+
+
 def test_the_command_has_bounds_that_are_raised_by_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     gesta.run_sync(gesta.Agent("a", model=gesta.scripted("Hi")), "Hi", record="r.gesta")

@@ -78,7 +78,7 @@ class Record(Inbox):
 
     @property
     def info(self) -> Info:
-        """Format, id and address of the store."""
+        """Id, address, time and mark of the store."""
         return self.store.info
 
     async def run(

@@ -5,6 +5,7 @@ is a view: its rows are read from the entries, so they cannot disagree with them
 begins that opened runs without reading any other entry. The other views are in `views`.
 """
 
+import re
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -279,6 +280,10 @@ def _decoded(kind: Any, cell: Any) -> Any:
     return cell.decode("utf-8", "surrogateescape") if kind == "text" else cell
 
 
+COMMENT = re.compile(r"--[^\n]*|/\*.*?(\*/|$)", re.DOTALL)
+"""A comment of SQL. In a string it would look the same, but there a statement stands around it."""
+
+
 def ask(
     connection: apsw.Connection, query: str, parameters: Sequence[Any] = (), bounds: QueryBounds = UNBOUND
 ) -> Table:
@@ -290,10 +295,11 @@ def ask(
     """
     columns: tuple[str, ...] = ()
 
-    def note(cursor: apsw.Cursor, _statement: str, _bindings: Any) -> bool:
+    def note(cursor: apsw.Cursor, statement: str, _bindings: Any) -> bool:
         nonlocal columns
-        rows.clear()
-        columns = tuple(name for name, _ in cursor.get_description())
+        if COMMENT.sub("", statement).strip():  # behind the last semicolon a comment may stand alone
+            rows.clear()
+            columns = tuple(name for name, _ in cursor.get_description())
         return True
 
     def late() -> bool:
@@ -320,10 +326,8 @@ def ask(
     except apsw.TooBigError as error:
         raise bounds.passed(query, "size_bytes") from error
     except apsw.AuthError as error:
-        raise RecordError(
-            f"Refused: {query!r} would change the record, or reach beyond it. Only reading queries are answered; "
-            "a record changes through its runs alone."
-        ) from error
+        found = f"Refused: {query!r} would change the record, or reach beyond it. Only reading queries are answered;"
+        raise RecordError(f"{found} a record changes through its runs alone.") from error
     except UNANSWERABLE as error:
         raise RecordError(f"Cannot answer {query!r}: {error}.") from error
     finally:

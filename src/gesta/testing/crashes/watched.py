@@ -45,7 +45,7 @@ class Watched:
 
     @property
     def info(self) -> Info:
-        """Format, id and address of the store."""
+        """Id, address, time and mark of the store."""
         return self._store.info
 
     async def append(self, batch: Batch) -> int:

@@ -214,7 +214,7 @@ def _said(item: Round, number: int) -> str | None:
 
 # -------------------------------------------------------------------------------------------------------- task
 async def task(record: Record, row: RunRow, options: LogOptions) -> Iterable[str]:
-    """Return the log of a task, with the logs of its sub-tasks."""
+    """Return the lines to print for a task and its sub-tasks."""
     runs, entries = await record.store.runs(), await record.read(row.run)
     below = [row.run]
     for run in below:

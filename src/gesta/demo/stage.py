@@ -49,7 +49,7 @@ class Choices(Struct, frozen=True, kw_only=True):
 
     @property
     def live(self) -> list[str]:
-        """The options that name a live model, for the child process and for later commands."""
+        """The options that choose a live model, for the child process and for commands that are shown."""
         given = (("--model", self.model), ("--base-url", self.base_url))
         return [word for name, value in given if value for word in (name, value)]
 

@@ -39,7 +39,7 @@ OPERATIONS: Mapping[str, str] = MappingProxyType(
 
 
 class Observation(Struct, eq=False):
-    """One observation of a trace."""
+    """A node of an imported trace, such as a model call, a tool call or a span, with its times, input and output."""
 
     place: int
     """Place in the list of the file, from 0."""

@@ -158,7 +158,7 @@ class Journal:
         return [letter() for seq, letter, _ in self._results if seq > self.durable_head]
 
     def forget(self) -> None:
-        """Remove the results of `unsaved`, which were sent or kept elsewhere."""
+        """Empty the list behind `unsaved`: its results are in the run's inbox, or the caller sends them later."""
         self._results.clear()
 
     def secure(self, letter: Callable[[], Letter], mark: Any) -> None:

@@ -231,7 +231,7 @@ def child_name(call: OpenCall) -> str:
 
 
 def _allowance(live: LiveRun, child: str) -> dict[str, Any] | None:
-    """Return the allowance of a child run: the same as before, or an equal share of the amount that is left."""
+    """Return what a child run may spend: what its edge says, if it has one, else a share of what is left."""
     assert live.state.turn is not None
     spending = live.state.turn.spending
     edge = spending.edge_of(child)

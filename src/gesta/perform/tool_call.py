@@ -328,7 +328,7 @@ def _told(live: LiveRun, work: ReadyCall, attempt: Entry, trial: Trial, returned
 
 
 def _outcome(work: ReadyCall, attempt: int, returned: Returned, *, over: bool) -> Any:
-    """Return the content about the end of a function: its result, or a fault."""
+    """Return what is written when a tool's function has ended: its result, or a fault if the call is now in doubt."""
     failure, tool = returned.failure, work.tool
     if isinstance(failure, InDoubt) or (failure is not None and not isinstance(failure, GestaError)):
         pure = tool.effect == "pure"

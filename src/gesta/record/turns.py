@@ -106,7 +106,7 @@ class Turns:
         """Continue the open turn of a run. Without an open turn, return the outcome of the last one.
 
         Args:
-            by: the person who resumes the turn, also after too many processes died in it.
+            by: the person who resumes. With `None`, a turn in which too many processes died goes on waiting.
 
         Raises:
             NoRun: no turn was ever begun in the run.

@@ -137,7 +137,7 @@ class Presence:
 
 
 def place(descriptor: int) -> str:
-    """Return the name of the file behind a descriptor: its inode and its file system, in hex."""
+    """Return a text that identifies an open file: its inode number and the id of its file system, in hex."""
     system = os.fstatvfs(descriptor).f_fsid if hasattr(os, "fstatvfs") else 0
     return f"{os.fstat(descriptor).st_ino:x}.{system & (2**64 - 1):x}"
 

@@ -120,9 +120,9 @@ class ProgramTurn:
         return self.live.state.steps.named[name]
 
     async def allowance(self) -> dict[str, Any] | None:
-        """Return the allowance of a child run: an equal share among the child runs that start at this moment.
+        """Return what a child run may spend; `None` without a limit. What is left is shared with those that start now.
 
-        The edge must be written before anybody else gets a turn.
+        The caller writes the edge of the child run before its next `await`, else the next one is given the same money.
         """
         turn, budget = self.live.state.turn, self.agent.policy.budget
         assert turn is not None

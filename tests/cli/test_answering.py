@@ -272,3 +272,8 @@ def test_a_word_about_what_may_still_be_at_work_is_told_to_be_early_and_is_asked
     assert (
         "may still be at work, and happen after you looked. When it has ended, look and say it again.\n" in done.stderr
     )
+
+
+def test_a_run_that_waits_for_an_answer_says_so_in_the_list_of_runs(gesta: Gesta):
+    gesta("run", "agent.py:asker", "go")
+    assert gesta("runs").stdout.splitlines()[1].endswith("waits for an answer")

@@ -182,6 +182,8 @@ def standing(state: RunState) -> str:
     started = [call for call in calls if call.last is not None and call.last.verdict is None]
     if asked:
         return f"waits for approval: {', '.join(call.name for call in asked)}"
+    if state.questions:
+        return "waits for an answer"
     return f"open: no result of {', '.join(call.name for call in started)}" if started else "open"
 
 

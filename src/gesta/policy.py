@@ -11,6 +11,23 @@ from gesta.errors import AgentError, nearest
 DoubtPolicy = Literal["ask", "tell"]
 
 
+ELSEWHERE = {
+    "system_prompt": "`instructions`",
+    "prompt": "`instructions`",
+    "result_type": "`output`",
+    "output_type": "`output`",
+    "handoffs": "`tools=[other.as_tool()]`",
+    "limits": "`policy=Policy(limits=...)`",
+    "usage_limits": "`policy=Policy(limits=...)`",
+    "retries": "`policy=Policy(retry=...)`",
+    "deps_type": "the annotation `Context[Deps]` of a tool",
+    "input_guardrails": "`hooks=Hooks(message=...)`",
+    "output_guardrails": "`hooks=Hooks(answer=...)`",
+    "model_settings": "`settings`",
+}
+"""What an agent's fields are called in other libraries."""
+
+
 class Spelled(msgspec.StructMeta):
     """Metaclass of the rules: its error for a misspelt keyword names the nearest field."""
 
@@ -21,9 +38,8 @@ class Spelled(msgspec.StructMeta):
             fields = self.__struct_fields__
             for name in kwargs:
                 if name not in fields:
-                    raise TypeError(
-                        f"{self.__name__} has no field {name!r}.{nearest(name, fields)} It has: {', '.join(fields)}."
-                    )
+                    here = f" That is {ELSEWHERE[name]} here." if name in ELSEWHERE else nearest(name, fields)
+                    raise TypeError(f"{self.__name__} has no field {name!r}.{here} It has: {', '.join(fields)}.")
             return super().__call__(*args, **kwargs)
 
 

@@ -53,3 +53,8 @@ def test_whatever_settings_hold_the_digest_is_the_same_with_and_without_what_is_
 def test_a_value_where_a_function_is_wanted_is_refused_with_what_to_write(given: dict[str, Any], said: str) -> None:
     with pytest.raises(AgentError, match=f"Agent 'a' has {said}"):
         gesta.Agent("a", model=gesta.scripted("Hi."), **given)
+
+
+def test_a_field_by_the_name_of_another_library_is_told_by_its_name_here() -> None:
+    with pytest.raises(TypeError, match="That is `instructions` here"):
+        gesta.Agent("guide", model=gesta.scripted("Hello."), system_prompt="Be brief.")  # type: ignore[call-arg]

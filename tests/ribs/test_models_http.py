@@ -21,7 +21,7 @@ from gesta.message import Message
 from gesta.model.request import Reply, Request
 from gesta.models.bounds import Bounds
 from gesta.models.chat_completions import ChatDialect
-from gesta.models.hosted import hosted
+from gesta.models.hosted import hosted, http_model
 from gesta.models.http import USER_AGENT, HttpModel, Secret, Wire
 from gesta.models.providers import AZURE, PROVIDERS, Provider, locate
 
@@ -608,6 +608,11 @@ def test_the_environment_names_a_base_url_and_python_comes_first(monkeypatch, va
     monkeypatch.setenv(variable, "ftp://box")
     with pytest.raises(BadAddress, match=f"{variable}: 'ftp://box.*' is no base URL"):
         hosted(address, key=KEY)
+
+
+def test_a_model_is_made_by_its_first_name_too():
+    model = http_model("m", "http://box/v1", key=KEY)
+    assert (model.url, model._found_key()) == ("http://box/v1/chat/completions", KEY)
 
 
 def test_an_option_that_a_model_does_not_have_is_refused():

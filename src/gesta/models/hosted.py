@@ -74,6 +74,11 @@ def refuse_misspelt(options: Mapping[str, Any]) -> None:
             raise TypeError(f"gesta.hosted has no option {name!r}.{nearest(name, known)} It has: {', '.join(known)}.")
 
 
+def http_model(address: str, base_url: str | None = None, *, key: Credential | None = None) -> HttpModel:
+    """Make a model behind a URL, by the name and the parameters that `hosted` had at first."""
+    return hosted(address, base_url=base_url, key=key)
+
+
 def dialect(provider: Provider, model: str, settings: dict[str, Any] | None = None, *, stream: bool = True) -> Dialect:
     """Return the dialect of a model, with its settings."""
     own = provider.settings | (settings or {})

@@ -37,7 +37,7 @@ async def page(record: gesta.Record, after: str | int, last: str) -> tuple[list[
 
 
 async def main() -> None:
-    """Take one turn while two pages follow it."""
+    """Run one turn while two pages follow it."""
     async with gesta.open() as record, asyncio.TaskGroup() as tasks:
         tasks.create_task(record.run(agent, "A room, please.", session="ann"))
         await AT_WORK.wait()

@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from hashlib import sha256
-from inspect import isawaitable
+from inspect import Parameter, isawaitable, signature
 from typing import Any, Generic
 
 import msgspec
@@ -154,8 +154,10 @@ class Agent(Struct, Generic[T], frozen=True, metaclass=Spelled):
         elif self.deps is not None and not callable(self.deps):
             kind = type(self.deps).__name__  # its repr may hold a secret
             wanted = f"deps of type {kind}, expected a function that makes them; a value goes to record.run(deps=...)"
+        elif self.deps is not None and (asked := _required(self.deps)):
+            wanted = f"deps={function_name(self.deps)}, which asks for {asked}, expected a function without parameters"
         elif self.hooks is not None and not isinstance(self.hooks, Hooks):
-            wanted = f"hooks={self.hooks!r:.60}, expected gesta.hooks.Hooks(message=..., call=..., answer=...)"
+            wanted = f"hooks={self.hooks!r:.60}, expected gesta.hooks.Hooks(message=, request=, call=, answer=)"
         elif self.hooks is not None and self.program is not None:
             wanted = "a program and hooks, which are asked where a model is; have the program check instead"
         if wanted:
@@ -315,6 +317,16 @@ def with_model_of(tool: Tool, asked: Model | str) -> Tool:
         return tool
     below = replace(tool.agent, model=asked)
     return replace(tool, agent=below, function=below.as_tool(tool.name).function)
+
+
+def _required(function: Callable[..., Any]) -> str:
+    """Return the names of the parameters that a function cannot be called without; empty if there are none."""
+    try:
+        parameters = signature(function).parameters.values()
+    except (TypeError, ValueError):  # of a built-in one nobody knows
+        return ""
+    any_number = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
+    return ", ".join(each.name for each in parameters if each.default is each.empty and each.kind not in any_number)
 
 
 def chained(agents: Sequence[Agent[Any]]) -> tuple[Agent[Any], ...]:

@@ -58,3 +58,12 @@ def test_a_value_where_a_function_is_wanted_is_refused_with_what_to_write(given:
 def test_a_field_by_the_name_of_another_library_is_told_by_its_name_here() -> None:
     with pytest.raises(TypeError, match="That is `instructions` here"):
         gesta.Agent("guide", model=gesta.scripted("Hello."), system_prompt="Be brief.")  # type: ignore[call-arg]
+
+
+def test_a_function_of_deps_that_asks_for_something_is_refused() -> None:
+    def opened(context: Any) -> Any:
+        return context
+
+    with pytest.raises(AgentError, match="which asks for context, expected a function without parameters"):
+        gesta.Agent("guide", model=gesta.scripted("Hello."), deps=opened)  # type: ignore[arg-type]
+    assert gesta.Agent("guide", model=gesta.scripted("Hello."), deps=dict).deps is dict

@@ -726,3 +726,20 @@ async def test_an_answer_with_a_member_that_its_type_does_not_name_is_corrected(
         told = [e.content.value for e in await record.read(outcome.run) if isinstance(e.content, SystemContent)]
     assert outcome.value == Tree(n=1, below=[Tree(n=2)])
     assert [each.partition(" - ")[2] for each in told] == ["at `$.below[0].sum`. Known: 'n', 'below'."]
+
+
+def test_a_long_value_that_a_validator_refuses_is_cut_with_a_mark() -> None:
+    class Order(pydantic.BaseModel):
+        items: list[int]
+
+        @pydantic.model_validator(mode="after")
+        def right(self) -> Any:
+            raise ValueError("the sum is wrong")
+
+    @gesta.tool(effect="pure")
+    def book(order: Order) -> str:
+        """Book."""
+        return str(order)
+
+    with pytest.raises(BadArguments, match=r"the sum is wrong, got .{99}… - at `\$\.order`"):
+        book.arguments({"order": {"items": list(range(60))}})

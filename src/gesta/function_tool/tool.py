@@ -302,6 +302,10 @@ def _converted(args: Mapping[str, Any], parameters: type[Struct] | None) -> dict
     return given
 
 
+VALUE_SHOWN = 100
+"""Characters of a value that are shown in an error."""
+
+
 class _Foreign(ValueError):
     """Problems that a pydantic model found: the text of each, and its path in the model."""
 
@@ -315,8 +319,13 @@ def _foreign(type_: Any, value: Any) -> Any:
     except ValueError as exc:
         found = exc.errors() if hasattr(exc, "errors") else [{"type": "missing", "msg": str(exc), "loc": ()}]
         paths = ("".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in e["loc"]) for e in found)
-        got = ("" if e["type"] == "missing" else f", got {e['input']!r:.100}" for e in found)
+        got = ("" if e["type"] == "missing" else f", got {_cut(repr(e['input']))}" for e in found)
         raise _Foreign([(e["msg"] + what, path) for e, what, path in zip(found, got, paths, strict=True)]) from exc
+
+
+def _cut(text: str) -> str:
+    """Return a text of at most 100 characters; an ellipsis stands for the rest."""
+    return text if len(text) <= VALUE_SHOWN else f"{text[: VALUE_SHOWN - 1]}…"
 
 
 def _problems(exc: Exception, name: str, schema: dict[str, Any]) -> list[str]:

@@ -80,6 +80,13 @@ def test_what_was_denied_does_not_run_and_a_second_word_is_refused(desk: str) ->
     assert "approval" in message
 
 
+@pytest.mark.parametrize("limit", ["0", "-1", "x", "9" * 5000])
+def test_a_limit_that_is_no_number_is_refused(desk: str, limit: str) -> None:
+    status, message = error(httpx2.get(f"{desk}/sessions", params={"limit": limit}))
+    assert status == 400
+    assert "expected a whole number from 1 on" in message
+
+
 def test_a_turn_that_waits_is_cancelled(desk: str) -> None:
     post(desk, "/sessions/stop/messages", {"message": "I want a refund."})
     ended = post(desk, "/runs/stop/cancel", {"by": "ann"}).json()

@@ -19,13 +19,14 @@ from gesta.serve.sse import EventStream, encoded, line
 
 LOOK_S = 0.25
 """Seconds between two looks whether a session has begun."""
+LIMIT = re.compile(r"[0-9]{1,9}")
 AFTER = re.compile(r"\d{1,18}(-\d{1,9})?")
 """The form of the id of an event, or of a pos."""
 
 
 async def health(_request: Request, service: Service) -> Response:
     """Return whether the server takes messages, and nothing else: anybody may ask."""
-    service.record  # noqa: B018 - it raises while the server starts or ends
+    service.check()
     return answered({"status": "ok"})
 
 
@@ -63,7 +64,7 @@ async def message(request: Request, service: Service) -> Response:
 async def sessions(request: Request, service: Service) -> Response:
     """List the sessions, the one that was active last first; `limit` says how many."""
     limit = request.query_params.get("limit", "")
-    if limit and not (limit.isascii() and limit.isdecimal() and 0 < int(limit[:9]) == int(limit)):
+    if limit and not (LIMIT.fullmatch(limit) and int(limit) > 0):
         raise Refused(400, "BadRequest", f"limit is {limit!r:.40}, expected a whole number from 1 on.")
     return answered(await service.record.sessions(int(limit) if limit else None))
 

@@ -54,9 +54,14 @@ class Service:
     @property
     def record(self) -> Record:
         """The record. Raises Refused before the server has opened it and after it has ended."""
+        self.check()
+        assert self._record is not None
+        return self._record
+
+    def check(self) -> None:
+        """Raise Refused before the server has opened its record, and from the moment on at which it is to end."""
         if self._record is None or self.draining.is_set():
             raise Refused(503, "Draining", "This server is starting or ending. Ask again.", {"Retry-After": "1"})
-        return self._record
 
     def agent(self, name: str | None) -> Agent[Any]:
         """Return the agent of a name, or the only one. Raises Refused."""

@@ -1,7 +1,7 @@
-"""TrustGraph: patterns of agents that work step by step, their messages, and what explains them.
+"""TrustGraph: patterns (agents that work step by step), their messages, and the RDF triples that explain the steps.
 
-The modules are those that a pattern imports: `trustgraph.schema`, `trustgraph.provenance`,
-`trustgraph.agent.orchestrator.pattern_base` and so on, with `gesta.compat` before them.
+The modules have the paths that a program for TrustGraph imports, with `gesta.compat` before them:
+`trustgraph.schema`, `trustgraph.provenance`, `trustgraph.agent.orchestrator.pattern_base` and so on.
 """
 
 from gesta.compat.trustgraph.agent.orchestrator.pattern_base import PatternBase
@@ -48,7 +48,7 @@ from gesta.compat.trustgraph.schema import (
 )
 
 ORDER = ("requests", "schema", "wire", "provenance", "context", "agent", "pattern")
-"""Each may import those before it."""
+"""The modules in order: each imports only modules before it."""
 
 __all__ = [
     "GRAPH_RETRIEVAL",

@@ -1,4 +1,4 @@
-"""The objects that a step of a pattern gets: a callback for responses, a callback for the next step, and services."""
+"""The objects passed to a step of a pattern: a callback for responses, a callback for the next step, and services."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
@@ -12,10 +12,10 @@ from gesta.log.journal import utc_now
 Respond = Callable[[AgentResponse], Awaitable[None]]
 Next = Callable[[AgentRequest], Awaitable[None]]
 Flow = Callable[[str], Any]
-"""Gives a service by its name."""
+"""A function that returns a service by its name."""
 Say = Callable[..., Awaitable[None]]
 USER_AWARE = ("structured-query-request", "row-embeddings-query-request")
-"""Services that get the name of the user."""
+"""Names of the services that are told the name of the user."""
 
 
 class Action(Struct):
@@ -35,7 +35,7 @@ class Final(Struct):
 
 
 class UserAwareContext:
-    """A flow with the name of its user and the callback for responses."""
+    """A flow, with the name of its user and the callback for responses."""
 
     def __init__(self, flow: Flow, user: str, respond: Respond | None = None, streaming: bool = False) -> None:  # noqa: FBT001, FBT002 - as its users write it
         self._flow, self._user = flow, user
@@ -49,7 +49,7 @@ class UserAwareContext:
         self.cancelled: Callable[[], bool] = lambda: False
 
     def __call__(self, service_name: str) -> Any:
-        """Return a service by its name. A service in `USER_AWARE` gets the name of the user."""
+        """Return a service by its name. A service named in `USER_AWARE` is told the name of the user."""
         client = self._flow(service_name)
         if service_name in USER_AWARE:
             client._current_user = self._user  # noqa: SLF001 - the name that these services read
@@ -66,4 +66,4 @@ class Prompted(Protocol):
         streaming: bool = False,  # noqa: FBT001, FBT002 - as its users write it
         chunk_callback: Callable[[str, bool], Awaitable[None]] | None = None,
     ) -> str:
-        """Answer a prompt, telling the words as they come."""
+        """Return the answer to a prompt. When streaming, pieces of it are passed to `chunk_callback`."""

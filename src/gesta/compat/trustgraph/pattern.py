@@ -1,7 +1,7 @@
-"""A pattern that has its turn at hand: the services of `PatternBase`, and the verbs beside them.
+"""A pattern and its turn in one object: the methods of `PatternBase`, and the verbs of a workflow.
 
-Its `emit_` methods need neither flow nor names: `await self.emit_iteration(1, act)`. New code needs none of this: an
-async function of the verbs does the same.
+Its `emit_` methods need neither a flow nor URIs: `await self.emit_iteration(1, act)`. New code does not need this
+class: a workflow, which is an async function of the verbs, does the same.
 """
 
 from typing import Any
@@ -13,7 +13,7 @@ from gesta.workflow.verbs import Verbs
 
 
 class Pattern(PatternTurn, PatternBase):
-    """A pattern in a turn."""
+    """A pattern that is its own flow."""
 
     def __init__(self, verbs: Verbs) -> None:
         cls = type(self)
@@ -23,7 +23,7 @@ class Pattern(PatternTurn, PatternBase):
 
     @property
     def flow(self) -> PatternTurn:
-        """The services of the turn."""
+        """Return this object, which has the services of the turn."""
         return self
 
     @classmethod

@@ -1,6 +1,6 @@
-"""The statements that TrustGraph makes of an agent's steps, and the names of the entities that they speak of.
+"""The RDF triples about an agent's steps that TrustGraph's patterns send, and the URIs of the entities in them.
 
-They are what a ported pattern sends. What a record holds is exported by `gesta.views.prov`, in the same vocabulary.
+A pattern that was ported to Gesta sends these triples. `gesta.views.prov` exports a record with the same vocabulary.
 """
 
 import dataclasses
@@ -20,57 +20,61 @@ DERIVED = PROV + "wasDerivedFrom"
 
 
 def agent_session_uri(session_id: str | None = None) -> str:
-    """Return the name of a session, by default of a new one."""
+    """Return the URI of a session; without `session_id`, the URI of a new session."""
     return SESSION + (str(uuid4()) if session_id is None else session_id)
 
 
 def agent_iteration_uri(session_id: str, iteration_num: int) -> str:
-    """Return the name of an iteration, which is counted from 1."""
+    """Return the URI of an iteration. Iterations are counted from 1."""
     return f"{SESSION}{session_id}/i{iteration_num}"
 
 
 def agent_thought_uri(session_id: str, iteration_num: int) -> str:
-    """Return the name of the thought of an iteration."""
+    """Return the URI of the thought of an iteration."""
     return f"{SESSION}{session_id}/i{iteration_num}/thought"
 
 
 def agent_observation_uri(session_id: str, iteration_num: int) -> str:
-    """Return the name of what an iteration observed."""
+    """Return the URI of the observation of an iteration."""
     return f"{SESSION}{session_id}/i{iteration_num}/observation"
 
 
 def agent_final_uri(session_id: str) -> str:
-    """Return the name of a session's answer."""
+    """Return the URI of the answer of a session."""
     return f"{SESSION}{session_id}/final"
 
 
 def agent_decomposition_uri(session_id: str) -> str:
-    """Return the name of the goals that a question was divided into."""
+    """Return the URI of a decomposition: the goals that a question was divided into."""
     return f"{SESSION}{session_id}/decompose"
 
 
 def agent_finding_uri(session_id: str, index: int) -> str:
-    """Return the name of what a goal came to, which is counted from 0."""
+    """Return the URI of a finding, which is the result of one goal. Findings are counted from 0."""
     return f"{SESSION}{session_id}/finding/{index}"
 
 
 def agent_plan_uri(session_id: str) -> str:
-    """Return the name of a plan."""
+    """Return the URI of a plan."""
     return f"{SESSION}{session_id}/plan"
 
 
 def agent_step_result_uri(session_id: str, index: int) -> str:
-    """Return the name of what a step of a plan came to, which is counted from 0."""
+    """Return the URI of the result of a step of a plan. Steps are counted from 0."""
     return f"{SESSION}{session_id}/step/{index}"
 
 
 def agent_synthesis_uri(session_id: str) -> str:
-    """Return the name of what was made of all findings or results."""
+    """Return the URI of a synthesis: the answer made from all findings or step results."""
     return f"{SESSION}{session_id}/synthesis"
 
 
 def agent_session_triples(session_uri: str, query: str, timestamp: str | None = None) -> list[Triple]:
-    """Make the statements about a question."""
+    """Return the triples about a question.
+
+    Args:
+        timestamp: ISO 8601; the current time by default.
+    """
     at = timestamp or datetime.now(UTC).isoformat().replace("+00:00", "Z")
     said = [(PROV + "startedAtTime", at), (TG + "query", query)]
     return _entity(session_uri, ("Question", "AgentQuestion"), "Agent Question", None, said)
@@ -85,11 +89,11 @@ def agent_iteration_triples(
     thought_uri: str | None = None,
     thought_document_id: str | None = None,
 ) -> list[Triple]:
-    """Make the statements about an iteration: what is to be done, and the thought behind it.
+    """Return the triples about an iteration: its action, and the thought before the action.
 
     Args:
-        question_uri: the question, of a first iteration.
-        previous_uri: what came before, of any other.
+        question_uri: the question, for the first iteration.
+        previous_uri: the observation before this iteration, for a later iteration.
     """
     said = [(TG + "action", action), (TG + "arguments", json.dumps(arguments or {}))]
     source = question_uri or previous_uri
@@ -103,7 +107,7 @@ def agent_iteration_triples(
 
 
 def agent_observation_triples(observation_uri: str, iteration_uri: str, document_id: str | None = None) -> list[Triple]:
-    """Make the statements about what an iteration observed."""
+    """Return the triples about the observation of an iteration."""
     made = _entity(observation_uri, ("Observation",), "Observation", iteration_uri)
     return made + _document(observation_uri, document_id)
 
@@ -111,32 +115,32 @@ def agent_observation_triples(observation_uri: str, iteration_uri: str, document
 def agent_final_triples(
     final_uri: str, question_uri: str | None = None, previous_uri: str | None = None, document_id: str | None = None
 ) -> list[Triple]:
-    """Make the statements about an answer; see `agent_iteration_triples`."""
+    """Return the triples about an answer. The arguments are those of `agent_iteration_triples`."""
     made = _entity(final_uri, ("Conclusion", "Answer"), "Conclusion", question_uri or previous_uri)
     return made + _document(final_uri, document_id)
 
 
 def agent_decomposition_triples(uri: str, session_uri: str, goals: Iterable[str]) -> list[Triple]:
-    """Make the statements about the goals that a question was divided into."""
+    """Return the triples about the goals that a question was divided into."""
     said = [(TG + "subagentGoal", goal) for goal in goals]
     return _entity(uri, ("Decomposition",), f"Decomposed into {len(said)} research threads", session_uri, said)
 
 
 def agent_finding_triples(uri: str, decomposition_uri: str, goal: str, document_id: str | None = None) -> list[Triple]:
-    """Make the statements about what a goal came to."""
+    """Return the triples about the finding of a goal."""
     said = [(TG + "subagentGoal", goal)]
     made = _entity(uri, ("Finding", "Answer"), f"Finding: {goal[:TITLE]}", decomposition_uri, said)
     return made + _document(uri, document_id)
 
 
 def agent_plan_triples(uri: str, session_uri: str, steps: Iterable[str]) -> list[Triple]:
-    """Make the statements about a plan."""
+    """Return the triples about a plan."""
     said = [(TG + "planStep", step) for step in steps]
     return _entity(uri, ("Plan",), f"Plan with {len(said)} steps", session_uri, said)
 
 
 def agent_step_result_triples(uri: str, plan_uri: str, goal: str, document_id: str | None = None) -> list[Triple]:
-    """Make the statements about what a step of a plan came to."""
+    """Return the triples about the result of a step of a plan."""
     said = [(TG + "planStep", goal)]
     made = _entity(uri, ("StepResult", "Answer"), f"Step result: {goal[:TITLE]}", plan_uri, said)
     return made + _document(uri, document_id)
@@ -145,7 +149,11 @@ def agent_step_result_triples(uri: str, plan_uri: str, goal: str, document_id: s
 def agent_synthesis_triples(
     uri: str, previous_uri: str | Iterable[str], document_id: str | None = None
 ) -> list[Triple]:
-    """Make the statements about what was made of all that was found; of several sources each is named."""
+    """Return the triples about the answer made from all findings or step results.
+
+    Args:
+        previous_uri: the entity, or the entities, that the answer derives from.
+    """
     sources = [previous_uri] if isinstance(previous_uri, str) else list(previous_uri)
     made = _entity(uri, ("Synthesis", "Answer"), "Synthesis", None)
     made += [_named(uri, DERIVED, source) for source in sources]
@@ -153,14 +161,14 @@ def agent_synthesis_triples(
 
 
 def set_graph(triples: Iterable[Triple], graph: str) -> list[Triple]:
-    """Return the statements in a graph."""
+    """Return copies of the triples, placed in a graph."""
     return [dataclasses.replace(each, g=graph) for each in triples]
 
 
 def _entity(
     uri: str, types: Iterable[str], label: str, source: str | None, said: Iterable[tuple[str, str]] = ()
 ) -> list[Triple]:
-    """Make what is said of each entity: its types, its label, what it derives from, and some values."""
+    """Return the triples that each entity has: its types, its label, its source, and some literal values."""
     made = [_named(uri, RDF_TYPE, each) for each in (ENTITY, *(TG + each for each in types))]
     made += [_said(uri, predicate, value) for predicate, value in ((LABEL, label), *said)]
     return made + ([_named(uri, DERIVED, source)] if source else [])

@@ -1,9 +1,11 @@
-"""TrustGraph's messages as structs: what asks an agent, what it tells, and their place on the record.
+"""TrustGraph's messages as structs, and functions that make them from a record.
 
-JSON in and out, by its wire rules: a response leaves out what is empty, but for its two flags; where two names were in
-use (`message_type` and `chunk_type`) both are read, and the newer is written. A request carries a whole history because
-its services keep none; here the record does, so `request_of` reads it off, and `contents_of` gives what a history from
-elsewhere says as contents. What of it has no place here is kept as it is and does nothing: see docs/patterns.md.
+`to_json` and `from_json` follow TrustGraph's rules. A response leaves out empty members, except its two flags. The type
+of a response is read from `message_type` or the older `chunk_type`, and written as `message_type`.
+
+A request carries a whole history, because TrustGraph's services keep none. Here the record keeps it: `request_of`
+makes a request from entries, and `contents_of` makes contents from a history. Members that have no meaning here are
+kept and ignored; see docs/patterns.md.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -32,9 +34,9 @@ from gesta.model.usage import tokens
 from gesta.prompt.formatter import observation_text
 
 RETRIEVAL = "urn:graph:retrieval"
-"""The graph that explanations are in."""
+"""The name of the graph of explanations."""
 RESPONSES = frozenset({"thought", "observation", "answer", "explain", "error", "retract"})
-"""Types of events that are told as responses: TrustGraph has no message for a call, a wait, a retry or an end."""
+"""Types of events that become responses. TrustGraph has no message for a call, a wait, a retry or an end."""
 FAILED = "agent-error"
 
 
@@ -45,7 +47,7 @@ class PlanStep(Struct, kw_only=True):
     tool_hint: str = ""
     depends_on: list[int] = []
     status: str = "pending"
-    """pending, running, completed or failed."""
+    """`pending`, `running`, `completed` or `failed`."""
     result: str = ""
 
 
@@ -55,13 +57,13 @@ class HistoryStep(Struct, kw_only=True):
     thought: str = ""
     action: str = ""
     arguments: dict[str, Any] = {}
-    """Typed, as they were executed."""
+    """Arguments as the tool received them."""
     observation: str = ""
     step_type: str = ""
-    """Empty, plan, execute, synthesise or subagent-completion."""
+    """Empty, `plan`, `execute`, `synthesise` or `subagent-completion`."""
     plan: list[PlanStep] = []
     subagent_results: dict[str, str] = {}
-    """Answers by goal."""
+    """Answers of sub-agents by goal."""
 
 
 class AgentRequest(Struct, kw_only=True):
@@ -70,7 +72,7 @@ class AgentRequest(Struct, kw_only=True):
     question: str = ""
     state: str = ""
     group: list[str] | None = None
-    """Groups of tools; `None` means `default`, an empty list no tool at all."""
+    """Groups of tools. `None` means the group `default`; an empty list means no tools."""
     history: list[HistoryStep] = []
     user: str = ""
     collection: str = "default"
@@ -88,7 +90,10 @@ class AgentRequest(Struct, kw_only=True):
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:
-        """Read a request; unknown members are ignored. Raises msgspec.ValidationError, which names the path."""
+        """Read a request. Unknown members are ignored.
+
+        Raises msgspec.ValidationError, which names the path of the error.
+        """
         return msgspec.json.decode(text, type=cls)
 
     def to_json(self) -> str:
@@ -104,22 +109,25 @@ class Problem(Struct, kw_only=True):
 
 
 class Used(Struct, frozen=True):
-    """How many tokens were used, and by which model."""
+    """Number of tokens used, and the model that used them."""
 
     in_token: int | None = None
-    """None where the provider of one reply did not count."""
+    """`None` if the provider did not report the tokens of every reply."""
     out_token: int | None = None
     model: str | None = None
-    """Of the last reply."""
+    """The model of the last reply."""
 
 
 class AgentResponse(Struct, kw_only=True):
     """A message that an agent sends while it works."""
 
     message_type: str = ""
-    """thought, action, observation, answer, explain or error; `retract` takes back words, which only Gesta does."""
+    """`thought`, `action`, `observation`, `answer`, `explain` or `error`.
+
+    Gesta adds `retract`, which takes back the words of a lost stream.
+    """
     chunk_type: str = ""
-    """The older name of `message_type`: whichever is given, both have it."""
+    """The older name of `message_type`. Setting either when a response is made sets both."""
     content: str = ""
     end_of_message: bool = False
     end_of_dialog: bool = False
@@ -143,7 +151,10 @@ class AgentResponse(Struct, kw_only=True):
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:
-        """Read a response, with either name of its type. Raises msgspec.ValidationError, which names the path."""
+        """Read a response, with either name of its type.
+
+        Raises msgspec.ValidationError, which names the path of the error.
+        """
         return msgspec.json.decode(text, type=cls)
 
     def to_json(self) -> str:
@@ -160,12 +171,12 @@ def request_of(
     agent: Agent[Any] | None = None,
     parent: Iterable[Entry] = (),
 ) -> AgentRequest:
-    """Read from a run the request for its next step: the question of its last turn, and the steps of that turn.
+    """Return the request for the next step of a run: the question of its last turn, and the steps of that turn.
 
     Args:
-        before: seq; as the run stood before that entry.
-        agent: took the turn; its groups, its framing and the state that it begins in stand in its description alone.
-        parent: entries of the run that a sub-agent works for; they say how many work for it.
+        before: read only entries with a lower seq than this.
+        agent: the agent that took the turn. Its groups, its instructions and its first state are not in the entries.
+        parent: entries of the parent run, if the run is a sub-agent's. They hold the number of sub-agents.
     """
     known = [entry for entry in entries if before is None or entry.seq < before]
     opened = next((each.content.opened for each in known if isinstance(each.content, BeginContent)), None)
@@ -194,7 +205,7 @@ def request_of(
 
 
 def history_step(step: AgentStep) -> HistoryStep:
-    """Write a step of a run as an item of a history."""
+    """Return a step of a run as an item of a history."""
     action, observation = step.action, observation_text(step.observation)
     arguments = action.tool_input if isinstance(action.tool_input, dict) else {"input": action.tool_input}
     thought = next((said.content for said in action.messages if isinstance(said.content, str)), "")
@@ -202,7 +213,7 @@ def history_step(step: AgentStep) -> HistoryStep:
 
 
 def contents_of(history: Iterable[HistoryStep]) -> list[Content]:
-    """Return the contents that a history stands for, in order: replies, calls and their results."""
+    """Return a history as contents, in order: replies, calls and their results."""
     acted = [each for each in history if each.action and each.step_type != "subagent-completion"]
     return contents(
         [AgentStep(AgentAction(each.action, each.arguments, each.thought), each.observation) for each in acted]
@@ -215,10 +226,13 @@ def agent_for(
     otherwise: Agent[Any],
     rights: Mapping[str, Collection[str]] | None = None,
 ) -> Agent[Any]:
-    """Return the agent that a request names, else `otherwise` (a router), with the request's groups and state.
+    """Return the agent for a request, with the groups and the state of the request.
 
     Args:
-        rights: groups of tools that each user may use; see `entitled`. `None`: whatever a request asks for.
+        patterns: agents by the name of their pattern.
+        otherwise: the agent, such as a router, for a request that names none of these patterns.
+        rights: groups of tools that each user may use; see `entitled`. With `None`, a request gets any group it asks
+            for.
     """
     agent = patterns.get(request.pattern, otherwise)
     said = joined(agent.instructions, request.framing)
@@ -228,12 +242,12 @@ def agent_for(
 
 
 def entitled(agent: Agent[Any], user: str, rights: Mapping[str, Collection[str]]) -> Agent[Any]:
-    """Return an agent without the groups of tools that its user has no right to.
+    """Return a copy of an agent that may use only the groups of tools that its user has a right to.
 
-    The limit holds for all agents that work for this agent too. The program must make sure who the user is.
+    The limit also holds for the agents that this agent calls. The program must verify who the user is.
 
     Args:
-        rights: groups by user; `*` as a group means all, and a user who is not named has no right to any.
+        rights: groups by user. The group `*` means all groups. A user who is not listed has no right to any group.
     """
     asked = ("default",) if agent.groups is None else tuple(agent.groups)
     granted = rights.get(user, ())
@@ -244,7 +258,7 @@ def entitled(agent: Agent[Any], user: str, rights: Mapping[str, Collection[str]]
 
 
 def by_goal(found: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Return findings by their goals; where several agents pursued the same goal, the later ones are numbered."""
+    """Return findings by goal. If several agents had the same goal, the names of the later findings get a number."""
     results: dict[str, str] = {}
     for goal, result in found:
         name, number = goal, 1
@@ -256,7 +270,7 @@ def by_goal(found: Iterable[tuple[str, str]]) -> dict[str, str]:
 
 
 def used_of(entries: Iterable[Entry]) -> Used:
-    """Return the sum of the tokens in these entries, and the last model. Entries of child runs may be passed too."""
+    """Return the sum of the tokens in these entries, and the last model. Entries of child runs may be included."""
     replies = [each.content for each in entries if isinstance(each.content, ChatCompletionContent)]
     counts = [count for each in replies if (count := tokens(each.usage)) is not None]
     model = next((each.model for each in reversed(replies) if each.model), None)
@@ -266,7 +280,11 @@ def used_of(entries: Iterable[Entry]) -> Used:
 
 
 def response_of(event: Event, used: Used | None = None) -> AgentResponse:
-    """Return an event of a type in `RESPONSES` as a response. The last response reports `used`, if it is passed."""
+    """Return an event as a response. The type of the event must be in `RESPONSES`.
+
+    Args:
+        used: token counts, which are set on the response that ends the dialogue.
+    """
     response = AgentResponse(message_type=event.type, content=event.content)
     response.end_of_message, response.end_of_dialog = event.end_of_message, event.end_of_dialog
     if event.explain_id is not None:
@@ -281,7 +299,7 @@ def response_of(event: Event, used: Used | None = None) -> AgentResponse:
 
 
 def responses_of(events: Iterable[Event], used: Used | None = None) -> list[AgentResponse]:
-    """Return the events of a turn as responses, without the events that TrustGraph does not have."""
+    """Return the events of a turn as responses. Events whose type is not in `RESPONSES` are left out."""
     return [response_of(event, used) for event in events if event.type in RESPONSES]
 
 
@@ -290,12 +308,15 @@ def _opens(content: Content) -> bool:
 
 
 def _state(content: Content) -> str:
-    """Read the state that a tool left the run in."""
+    """Return the state that a tool set in its result; an empty string if it set none."""
     return content.state if isinstance(content, ToolResultContent) and isinstance(content.state, str) else ""
 
 
 def _planned(turn: Iterable[Entry]) -> list[HistoryStep]:
-    """Return the last plan of a turn with the results of its steps; for a decomposition, the answers by goal."""
+    """Return the last plan of a turn as an item of a history, with the results of its steps.
+
+    For a decomposition the item holds the answers by goal instead.
+    """
     found: list[PlanStep] = []
     divided = False
     numbered: dict[str, PlanStep] = {}

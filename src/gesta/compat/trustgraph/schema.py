@@ -1,4 +1,4 @@
-"""The messages of TrustGraph's schema under its names, and the statements that its explanations are sent as."""
+"""The messages of TrustGraph under the names of `trustgraph.schema`, and the RDF triples of its explanations."""
 
 from dataclasses import dataclass, field
 
@@ -12,10 +12,10 @@ IRI, BLANK, LITERAL, TRIPLE = "i", "b", "l", "t"
 
 @dataclass
 class Term:
-    """A node or value of a graph."""
+    """A node or a literal of an RDF graph."""
 
     type: str = ""
-    """`IRI`, `BLANK`, `LITERAL` or `TRIPLE`; it says which of the other fields hold something."""
+    """`IRI`, `BLANK`, `LITERAL` or `TRIPLE`; it decides which of the other fields have a value."""
     iri: str = ""
     id: str = ""
     value: str = ""
@@ -26,18 +26,18 @@ class Term:
 
 @dataclass
 class Triple:
-    """One statement."""
+    """One RDF triple: subject `s`, predicate `p` and object `o`."""
 
     s: Term | None = None
     p: Term | None = None
     o: Term | None = None
     g: str | None = None
-    """The graph that it stands in; `None` for the default graph."""
+    """The graph that the triple belongs to; `None` for the default graph."""
 
 
 @dataclass
 class Metadata:
-    """What statements are about, and for whom they were made."""
+    """The id of the entity that triples are about, and the user and collection that they were made for."""
 
     id: str = ""
     root: str = ""
@@ -47,7 +47,7 @@ class Metadata:
 
 @dataclass
 class Triples:
-    """Statements, as the service `explainability` is sent them."""
+    """A batch of triples, in the form that the service `explainability` expects."""
 
     metadata: Metadata | None = None
     triples: list[Triple] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""Names of `trustgraph.agent`, at the paths that its users import them from."""
+"""Names of `trustgraph.agent`, under the paths from which programs import them."""
 
 ORDER = ("react", "tool_filter", "orchestrator")
-"""Each may import those before it."""
+"""The modules in order: each imports only modules before it."""

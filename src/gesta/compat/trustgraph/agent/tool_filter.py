@@ -1,4 +1,7 @@
-"""Which tools a request may use, by its groups and its state. The engine does the same before each model is asked."""
+"""Functions that choose the tools of a request by its groups and its state.
+
+Gesta's engine makes the same choice before each request to a model.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
@@ -13,10 +16,10 @@ UNDEFINED = "undefined"
 def filter_tools_by_group_and_state(
     tools: Mapping[str, T], requested_groups: Sequence[str] | None = None, current_state: str | None = None
 ) -> dict[str, T]:
-    """Return the tools that belong to a group and apply in a state.
+    """Return the tools that belong to a requested group and apply in the current state.
 
     Args:
-        requested_groups: `None` means `default`; `*` all; no group means no tool.
+        requested_groups: `None` means the group `default`; `*` means all groups; an empty sequence means no tools.
         current_state: an empty state, or `None`, means `undefined`.
     """
     groups = {"default"} if requested_groups is None else set(requested_groups)
@@ -24,12 +27,12 @@ def filter_tools_by_group_and_state(
 
 
 def get_next_state(tool: Any, current_state: str) -> str:
-    """Return the state that a run is in once a tool has succeeded."""
+    """Return the state of a run after a tool has succeeded: the tool's state, else the current state."""
     return str(_config(tool).get("state") or current_state)
 
 
 def validate_tool_config(config: Mapping[str, Any]) -> None:
-    """Check the groups and states of a tool. Raises ValueError if they are not texts or lists of texts."""
+    """Check the groups and states of a tool. Raises ValueError if they are not strings or lists of strings."""
     for name, what in (("group", "group"), ("applicable-states", "state")):
         value = config.get(name, [])
         if not isinstance(value, list):
@@ -47,7 +50,7 @@ def _available(tool: Any, groups: set[str], state: str) -> bool:
 
 
 def _config(tool: Any) -> Mapping[str, Any]:
-    """Return the groups and states of a tool, of TrustGraph's or of Gesta's."""
+    """Return the groups and states of a tool, which may be TrustGraph's or Gesta's."""
     if isinstance(tool, Tool):
         made = {"group": list(tool.group), "applicable-states": list(tool.applicable_states), "state": tool.state}
         return {name: value for name, value in made.items() if value}

@@ -1,4 +1,4 @@
 """Names of `trustgraph.agent.orchestrator`."""
 
 ORDER = ("fan_out", "turn", "processor", "pattern_base")
-"""Each may import those before it."""
+"""The modules in order: each imports only modules before it."""

@@ -1,7 +1,7 @@
-"""What a pattern sends to sub-agents: each request is a child run, and what these found comes back as one request.
+"""Sub-agents of a pattern: each request to a sub-agent is a child run, and one request holds all their findings.
 
-TrustGraph counts what comes in by a queue, in memory. Here each sub-agent is a step of the turn, by its place: a crash,
-a failing sub-agent and two equal goals lose nothing.
+TrustGraph counts the findings that arrive with a queue in memory. Here each sub-agent is a workflow step of the turn,
+named by its place. So no finding is lost by a crash, by a sub-agent that fails, or by two equal goals.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,17 +15,18 @@ from gesta.entry import Cause
 from gesta.workflow.verbs import Result, Verbs
 
 Found = Sequence[tuple[str, Result]]
-"""Goals, each with the result of its sub-agent."""
+"""Pairs of a goal and the result of the sub-agent that worked on it."""
 
 
 async def fan_out(
     verbs: Verbs, sent: Sequence[AgentRequest], workers: Mapping[str, Agent], first: int, cause: Cause
 ) -> Found:
-    """Run a sub-agent for each request, all at once, and return the findings in the order of the requests.
+    """Run one sub-agent for each request, all at the same time, and return the findings in the order of the requests.
 
     Args:
-        first: place of the first request among the findings of the turn.
-        cause: what the requests were made from.
+        workers: agents by the name of the pattern in a request; see `worker`.
+        first: place of the first request among all findings of the turn, from 0.
+        cause: the entry that the requests were made from.
     """
     found: dict[int, Result] = {}
 
@@ -40,7 +41,10 @@ async def fan_out(
 
 
 def worker(own: Agent, request: AgentRequest, workers: Mapping[str, Agent]) -> Agent:
-    """Return the agent for a request: a copy of the pattern's agent, which may use no further groups of tools."""
+    """Return the agent for a request: a copy of the pattern's agent that runs the program of the named pattern.
+
+    The copy may not use groups of tools that the pattern's agent may not use.
+    """
     named = workers.get(request.pattern)
     program = named.program if named is not None else None
     like = msgspec.structs.replace(own, name=request.pattern or "react", instructions="", program=program, hint=None)
@@ -49,7 +53,7 @@ def worker(own: Agent, request: AgentRequest, workers: Mapping[str, Agent]) -> A
 
 
 def synthesis_request(request: AgentRequest, found: Found) -> AgentRequest:
-    """Return the request that asks a pattern to make an answer from the findings."""
+    """Return a request that asks a pattern for an answer made from all findings."""
     results = by_goal((goal, result.text) for goal, result in found)
     step = HistoryStep(
         thought="All sub-agents have ended.",

@@ -1,4 +1,4 @@
-"""The processor of a pattern in a turn: the limit of the pattern, its tools, and the place of its contents."""
+"""The processor of a pattern in a turn: the limit of the pattern, its tools, and the methods that save contents."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from gesta.function_tool.tool import Tool
 
 
 class Processor:
-    """The processor of a pattern: its limit, its tools, and the place of its contents, which is the record."""
+    """The processor of a pattern in a turn. Contents are kept in the record only."""
 
     def __init__(self, turn: PatternTurn) -> None:
         self.turn = turn
@@ -31,27 +31,27 @@ class Processor:
         title: str | None = None,
         timeout: float = 120,  # noqa: ASYNC109 - as its users write it
     ) -> str:
-        """Return the name of a document. Nothing is saved, because an entry of the record holds the content."""
+        """Return the document's id. Nothing is saved, because an entry of the record holds the content."""
         return doc_id
 
     def provenance_session_uri(self, session_id: str) -> str:
-        """Return the name of a session."""
+        """Return the URI of a session."""
         return agent_session_uri(session_id)
 
     def register_fanout(
         self, correlation_id: str, parent_session_id: str, expected_siblings: int, request_template: Any = None
     ) -> None:
-        """Do nothing: the record says which sub-agents were asked, and what each of them found."""
+        """Do nothing: the record holds which sub-agents were asked and what each of them found."""
 
 
 class Implementation:
-    """Runs a tool in a turn."""
+    """A callable that runs one tool in a turn."""
 
     def __init__(self, tool: Tool, turn: PatternTurn) -> None:
         self.tool, self.turn = tool, turn
 
     def __call__(self, context: Any) -> "Implementation":
-        """Return itself: the turn has the context."""
+        """Return this object: the context is known from the turn."""
         return self
 
     async def invoke(self, **arguments: Any) -> str:
@@ -60,7 +60,7 @@ class Implementation:
 
 
 def described(tool: Tool, turn: PatternTurn) -> Described:
-    """Describe a tool as a pattern sees it."""
+    """Return the description of a tool in TrustGraph's form."""
     properties: dict[str, Any] = tool.args_schema.get("properties", {})
     arguments = [
         Argument(name, str(said.get("type", "")), str(said.get("description", ""))) for name, said in properties.items()

@@ -1,8 +1,8 @@
-"""A turn of the record as TrustGraph's patterns see it: the flow that they are given.
+"""A turn of a record as the `flow` that TrustGraph's patterns expect.
 
-What a pattern does through it is on record: a service that answers is a child run, a tool that is used has its attempt,
-and a step that was emitted is an entry. So a pattern that was broken off is run again from its start and does nothing
-twice. `next` goes on with the next step of the same turn.
+All work that a pattern does through the flow is on record: a prompt is a child run, the use of a tool is a call with
+its attempt, and an emitted step is an entry. So an interrupted pattern is run again from its start and repeats no work.
+`next` starts the next step of the same turn.
 """
 # ruff: noqa: FBT001, FBT002, FBT003 - as its users write it
 
@@ -63,12 +63,12 @@ class Stepping(Protocol):
 
 
 class PatternTurn:
-    """One turn of a pattern: the verbs under the names of a flow."""
+    """One turn of a pattern: the verbs of a workflow, under the names of a flow."""
 
     def __init__(self, verbs: Verbs, prompts: Mapping[str, Any], limit: int) -> None:
         self.verbs = verbs
         self.most = limit
-        """How many steps the turn may have."""
+        """Maximum number of steps in the turn."""
         self.texts: Prompts = {
             name: text if isinstance(text, str) else text["prompt"] for name, text in prompts.items()
         }
@@ -90,14 +90,14 @@ class PatternTurn:
         self._context: UserAwareContext | None = None
 
     async def advance(self, question: str, pattern: Stepping, workers: Mapping[str, Agent]) -> str:
-        """Run steps until the pattern answers.
+        """Run steps until the pattern answers, and return the answer.
 
         Args:
-            workers: who takes a request that the pattern sends to a sub-agent, by the pattern that the request names.
+            workers: agents for requests to sub-agents, by the pattern that a request names.
 
         Raises:
             Stopped: `most` steps were run without an answer.
-            Unanswered: a step neither answered nor asked for another.
+            Unanswered: a step neither answered nor asked for another step.
         """
         await self.verbs.live.log.durable()  # whoever listens hears of the question before the first words
         waiting, sent = [self.first_request(question)], list[AgentRequest]()
@@ -125,7 +125,7 @@ class PatternTurn:
     async def _joined(
         self, request: AgentRequest, sent: Sequence[AgentRequest], pattern: Stepping, workers: Mapping[str, Agent]
     ) -> AgentRequest:
-        """Run the sub-agents of the requests that were sent, and return the next request, with their findings."""
+        """Run the sub-agents of the requests that were sent. Return the next request, which holds their findings."""
         first = len(self._parts)
         found = await fan_out(self.verbs, sent, workers, first, self.last)
         self._read = [result.seq for _, result in found]
@@ -135,7 +135,7 @@ class PatternTurn:
         return synthesis_request(request, found)
 
     def first_request(self, question: str) -> AgentRequest:
-        """Make the request of the first step from the turn that is taken."""
+        """Return the request for the first step of the turn."""
         agent, live = self.verbs.agent, self.verbs.live
         opened = live.state.opened
         assert opened is not None
@@ -155,7 +155,7 @@ class PatternTurn:
         )
 
     async def respond(self, response: AgentResponse) -> None:
-        """Send the listener a response. The one that ends the dialogue is sent once the answer is durable."""
+        """Send a response to the listeners. The answer itself is sent by the engine, once it is durable."""
         live, told, text = self.verbs.live, "".join(self._told), response.content
         match response.message_type:
             case "answer" if response.end_of_dialog:
@@ -179,17 +179,17 @@ class PatternTurn:
         self.verbs.aloud(RetractEvent())
 
     def __call__(self, service_name: str) -> Any:
-        """Return a service: `prompt`, in which a role answers, or `explainability`, which takes triples.
+        """Return a service: `prompt`, which asks a role, or `explainability`, which accepts triples.
 
         Raises:
-            LookupError: there is no other; give `make_context` a flow of your own.
+            LookupError: there is no other service. For another, pass a flow of your own to `make_context`.
         """
         if service_name in (*PROMPT, EXPLAIN):
             return self
         raise LookupError(f"No service {service_name!r}. Known: {', '.join((*PROMPT, EXPLAIN))}.")
 
     async def send(self, triples: Triples) -> None:
-        """Ignore the statements: their facts are on record, and `gesta export` writes them again."""
+        """Ignore the triples: their facts are on record, and `gesta export` writes them as triples."""
 
     async def prompt(
         self, id: str, variables: Mapping[str, Any], streaming: bool = False, chunk_callback: Chunk | None = None
@@ -197,7 +197,7 @@ class PatternTurn:
         """Ask a role once, and return its answer. The variables are passed as typed JSON. Raises Unanswered.
 
         Returns:
-            The text; the value, of a prompt whose `response-type` is `json`.
+            The text of the answer, or its JSON value if the prompt has the `response-type` `json`.
         """
         agent = role(self.verbs, id, self.texts)
         send, receive = anyio.create_memory_object_stream[Event](float("inf"))
@@ -228,13 +228,14 @@ class PatternTurn:
     async def agent_react(
         self, variables: Mapping[str, Any], streaming: bool = False, chunk_callback: Chunk | None = None
     ) -> str:
-        """Answer the prompt `agent-react`; see `prompt`."""
+        """Return the answer to the prompt `agent-react`; see `prompt`."""
         return str(await self.prompt("agent-react", variables, streaming, chunk_callback))
 
     async def use(self, tool: Tool, arguments: Mapping[str, Any]) -> str:
-        """Run a tool once, and return its result as text. An error of the tool is a result too.
+        """Run a tool once, and return its result as text. An error of the tool is returned as its result.
 
-        The call is the one that was emitted last, if it is of this tool and still open; else a new call is written.
+        The call that was emitted last is used if it is a call of this tool without a result; else a new call is
+        written.
         """
         emitted, agent = self._open(tool.name), msgspec.structs.replace(self.verbs.agent, tools=[tool])
 
@@ -269,13 +270,13 @@ class PatternTurn:
         return next((seq for seq in reversed(calls) if seq == self.last and calls[seq].name == tool), 0)
 
     def _named(self, name: str, given: Mapping[str, Any]) -> str:
-        """Return the name of a step, made from its input. The name of a repeated input gets a number."""
+        """Return the name of a workflow step, made from its input. The name of a repeated input gets a number."""
         name = f"{name} {digest_of([name, given])[:8]}"
         self._asked[name] = number = self._asked.get(name, 0) + 1
         return name if number == 1 else f"{name} ({number})"
 
     def dress(self, context: UserAwareContext) -> None:
-        """Tie a context to the turn: its last node, key, clock and whether it was cancelled."""
+        """Set the fields of a context that come from the turn: last entry, key, clock, and the check for a cancel."""
         live = self.verbs.live
         opened = live.state.opened
         assert opened is not None
@@ -290,7 +291,7 @@ class PatternTurn:
         return f"{run}.{seq}"
 
     async def emit_session(self) -> int:
-        """Return the seq of the question, which was written and sent as the turn began."""
+        """Return the seq of the question, which was written as the turn began."""
         return self.verbs.question
 
     async def emit_iteration(self, iteration_num: int, act: Action, causes: Sequence[Cause] = ()) -> int:
@@ -303,7 +304,7 @@ class PatternTurn:
         return seq
 
     async def emit_observation(self, iteration_num: int, observation: Any, error: str | None = None) -> int:
-        """Write the observation of an iteration, unless a tool that was used has written it."""
+        """Write the observation of an iteration, unless a tool call of the iteration has written it."""
         call, name = self._noted(f"iteration {iteration_num}"), f"observation {iteration_num}"
         if call != self.verbs.question and call not in self.verbs.live.state.calls and not self._written(name):
             return self.last if isinstance(self.last, int) else self.last[1]
@@ -314,7 +315,7 @@ class PatternTurn:
         return await self._emit(name, content, [call])
 
     async def emit_final(self, answer_text: str, causes: Sequence[Cause] = ()) -> None:
-        """Set what the answer derives from. The engine writes the answer, and sends it, as the turn ends."""
+        """Set the causes of the answer. The engine writes and sends the answer as the turn ends."""
         self._final = answer_text
         self.verbs.sources = tuple(causes or [self.last])
 
@@ -336,7 +337,11 @@ class PatternTurn:
         return await self._gave("finding", f"finding {index}", (goal, answer_text), named)
 
     async def emit_step_result(self, index: int, goal: str, answer_text: str, causes: Sequence[Cause] = ()) -> int:
-        """Write what a step came to, where no `call` with the role `step` did; causes: the plan and what it used."""
+        """Write the result of a step of a plan, unless a `call` with the role `step` has written it.
+
+        Args:
+            causes: by default the plan, and the last entry made after it.
+        """
         return await self._gave("step", f"step {index}", (goal, answer_text), causes or self._since("plan"))
 
     async def emit_synthesis(self, answer_text: str, causes: Sequence[Cause] = ()) -> int:
@@ -347,12 +352,12 @@ class PatternTurn:
         return seq
 
     def _since(self, name: str) -> list[Cause]:
-        """Return a note, and what was done after it for the part that is written now."""
+        """Return the causes of a part: the note with this name, and the last entry made after it."""
         noted = self._noted(name)
         return [noted, *([self.last] if self.last not in (noted, *self._parts) else [])]
 
     async def _emit(self, name: str, content: Content, causes: Sequence[Cause]) -> int:
-        """Write a note, and wait until it is durable."""
+        """Write a note, wait until it is durable, and return its seq."""
         _, entry = self.verbs.note(name, content, causes)
         self.last = entry.seq
         if self._context is not None:
@@ -361,7 +366,7 @@ class PatternTurn:
         return entry.seq
 
     async def _gave(self, role: str, name: str, said: tuple[str, str], causes: Sequence[Cause]) -> int:
-        """Write a step whose result is a text, unless a child run has written it."""
+        """Write a step whose result is a text, unless a child run has written it. Return the seq of its end."""
         goal, text = said
         written = self.verbs.live.state.steps.named.get(name)
 

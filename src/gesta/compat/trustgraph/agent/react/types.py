@@ -1,4 +1,4 @@
-"""What an agent decides, and the tools that it may use, as TrustGraph's patterns see them."""
+"""Actions, final answers, arguments and tools, in the form of TrustGraph's patterns."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,14 +17,14 @@ class Argument:
 
 @dataclass
 class Tool:
-    """A tool: `implementation(context).invoke(...)` carries it out."""
+    """A tool. `implementation(context).invoke(...)` runs it."""
 
     name: str
     description: str
     arguments: list[Argument]
     implementation: Any
     config: dict[str, Any] = field(default_factory=dict)
-    """`group`, `state` and `applicable-states`, where it has them."""
+    """Optional keys: `group`, `state` and `applicable-states`."""
 
 
 __all__ = ["Action", "Argument", "Final", "Tool"]

@@ -78,9 +78,10 @@ def test_the_example_of_every_verb_runs(gesta: Gesta, verb: str):
 
 def test_the_example_of_the_demo_runs(gesta: Gesta, folder: Path):
     (example,) = re.findall(r"^    gesta (.+)$", gesta("demo", "--help").stdout, re.MULTILINE)
-    done = _gesta(folder, *shlex.split(example), "--json")
+    done = _gesta(folder, *shlex.split(example), "--json", "--full")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == {"record": "demo.gesta", "code": 0}
+    assert "attempt 1 is on record (entry 34), the tool may start" in done.stderr
     assert "refunds fired: 1, model calls bought again: 0" in done.stderr
 
 

@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import shlex
 import shutil
 import sqlite3
@@ -27,7 +28,7 @@ from gesta.demo import shop
 from gesta.demo.build import build
 from gesta.demo.conversation import MESSAGES, NO_SHOP, model
 from gesta.demo.facts import Usage, bought_again, usage
-from gesta.demo.play import NEXT, Choices, play
+from gesta.demo.play import NEXT, NEXT_IN_FULL, Choices, play
 from gesta.demo.voice import Voice
 from gesta.entry import Entry
 from gesta.errors import BadAddress, NoKey, WriteFailed
@@ -92,10 +93,21 @@ def counted(record: str, session: str) -> shop.Count:
 
 @pytest.fixture(scope="module")
 def played(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
-    """A record in which the demo was played once, which is only read, and what was said of it."""
+    """A record in which the demo was played once, which is only read, and all that can be said of it."""
     record, console = str(tmp_path_factory.mktemp("demo") / "played.gesta"), Typing()
-    assert play(Choices(record=record, yes=True), console) == 0
+    assert play(Choices(record=record, yes=True, full=True), console) == 0
     return record, console.text
+
+
+@pytest.fixture(scope="module")
+def summary(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """A folder in which a person saw the demo, with no option, and what stood on the screen."""
+    folder, console = tmp_path_factory.mktemp("seen"), Typing("y")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.chdir(folder)
+        patched.delenv("GESTA_RECORD", raising=False)
+        assert play(Choices(interactive=True), console) == 0
+    return folder, console.text
 
 
 def test_each_part_pays_back_once(played: tuple[str, str]) -> None:
@@ -235,22 +247,60 @@ def test_each_showing_has_sessions_of_its_own(played: tuple[str, str], tmp_path:
     assert {counted(record, session).booked for session in sessions(record)} == {1}
 
 
-def test_what_it_says_fits_eighty_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_it_says_fits_eighty_columns(
+    summary: tuple[Path, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("GESTA_RECORD", raising=False)
     console = Typing()
-    play(Choices(yes=True), console)
-    assert not [line for line in console.text.splitlines() if len(line) > 80 or line != line.rstrip()]
-    assert console.text.isascii()
+    play(Choices(yes=True, full=True), console)
+    for text in (console.text, summary[1]):
+        assert not [line for line in text.splitlines() if len(line) > 80 or line != line.rstrip()]
+        assert text.isascii()
+
+
+def test_without_an_option_it_says_what_matters_in_thirty_lines(summary: tuple[Path, str]) -> None:
+    folder, said = summary
+    lines = said.splitlines()
+    assert len(lines) < 29, "at a terminal two more: which record it is, and the end of the question"
+    for part in (
+        "     you  Approve? [y/n] ",
+        "killed    the child process ended with -9 (SIGKILL)",
+        "in doubt  entry 34, attempt 1 of refund: no result on record",
+        "settled   entry 37, a resolution by reconcile of refund: it is done (refund_id",
+    ):
+        assert part in said
+    assert said.count("refund(order_id=1017") == 1
+    assert said.count("   agent  Done: 64.90 euros") == 2
+    assert said.endswith(f"""
+{COUNTS}
+  gesta why demo-1-crash 41    what that answer was made from
+  gesta log demo-1-crash       what both processes wrote into that run
+""")
+    assert [counted(str(folder / "runs.gesta"), session) for session in BOTH] == [shop.Count(fired=1, booked=1)] * 2
+
+
+def test_the_commands_after_the_summary_show_the_answer_that_matters(
+    summary: tuple[Path, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, said = summary
+    monkeypatch.chdir(folder)
+    monkeypatch.delenv("GESTA_RECORD", raising=False)
+    why, log = [anew(*shlex.split(line.split("   ")[0])[1:]) for line in said.splitlines()[-2:]]
+    assert [why.exit_code, log.exit_code] == [0, 0]
+    assert re.search(r"^41 +Conclusion .* Done: ", why.stdout, re.MULTILINE)
+    assert re.search(r"^37 +. Resolution .* done ", why.stdout, re.MULTILINE)
+    assert "by reconcile of refund" in log.stdout
 
 
 def test_the_commands_it_ends_with_exist(
     played: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    record, _ = played
     monkeypatch.chdir(tmp_path)
-    for command, _ in NEXT:
-        done = anew(*shlex.split(command)[1:], "--record", record)
+    printed = re.findall(r"^  gesta (.*?)(?:   .*)?$", played[1], re.MULTILINE)
+    assert len(printed) == len((*NEXT, *NEXT_IN_FULL))
+    for command in printed:
+        done = anew(*shlex.split(command))
         assert done.exit_code == 0, f"{command}: {done.stderr}"
 
 
@@ -309,7 +359,7 @@ def server() -> Iterator[str]:
 
 def test_a_live_model_plays_both_parts(record: str, server: str) -> None:
     console = Typing()
-    assert play(Choices(record=record, yes=True, model="any", base_url=f"{server}/99/v1"), console) == 0
+    assert play(Choices(record=record, yes=True, full=True, model="any", base_url=f"{server}/99/v1"), console) == 0
     assert COUNTS in console.text
     assert "live model any" in console.text
     assert "replay" not in console.text

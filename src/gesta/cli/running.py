@@ -66,8 +66,15 @@ class ResumeOptions(WithModel):
     agent: AgentAddress
 
 
-@command(WithModel, example="gesta demo --yes --record demo.gesta")
-def demo(options: WithModel) -> int:
+@dataclass(frozen=True, kw_only=True)
+class DemoOptions(WithModel):
+    """Options of `demo`."""
+
+    full: Annotated[bool, typer.Option("--full", help="Print the whole conversations, not a summary of them.")] = False
+
+
+@command(DemoOptions, example="gesta demo --yes --record demo.gesta")
+def demo(options: DemoOptions) -> int:
     """Watch an agent at work, killed, and going on: no key needed.
 
     A support desk agent on a real shop database makes a refund that a person approves, and that happens once, although
@@ -81,6 +88,7 @@ def demo(options: WithModel) -> int:
     choices = Choices(
         record=record,
         yes=options.yes,
+        full=options.full,
         model=options.model,
         base_url=options.base_url,
         interactive=terminal(sys.stdin) and terminal(sys.stderr if options.json else sys.stdout),

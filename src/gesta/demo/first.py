@@ -25,8 +25,9 @@ def play_first(stage: Stage, session: str) -> tuple[gesta.Outcome, Verdict | Non
     stage.voice.heading(f"Part 1: a refund that a person approves (session {session})")
     verdict = None
     for place, text in enumerate(MESSAGES):
-        stage.voice.line()
-        stage.voice.person(CUSTOMER, text)
+        if stage.choices.full:
+            stage.voice.line()
+            stage.voice.person(CUSTOMER, text)
         outcome = anyio.run(_say, stage, session, place)
         while awaits_approval(outcome):
             verdict = _asked(stage, outcome)
@@ -40,16 +41,18 @@ def play_first(stage: Stage, session: str) -> tuple[gesta.Outcome, Verdict | Non
 
 
 async def _say(stage: Stage, session: str, place: int) -> gesta.Outcome:
-    """Send a message, or resume its turn, and print what happens."""
-    agent = stage.agent(PAUSE_S if stage.console.is_terminal else 0.0)
+    """Send a message, or resume its turn, and print what happens; only if all is printed, words stream."""
+    full = stage.choices.full
+    agent = stage.agent(PAUSE_S if full and stage.console.is_terminal else 0.0)
     async with gesta.open(stage.choices.address) as record:
         stream = record.stream(agent, MESSAGES[place], session=session, key=key(place))
         async for event in stream:
-            if event.type == "observation":
-                await stage.show_new(record, session, spoken=False)
-            stage.voice.hear(event)
+            if event.type == "observation" or not (full or event.type == "answer"):
+                await stage.show_new(record, session, spoken=not full)
+            if full or event.type == "error":
+                stage.voice.hear(event)
         stage.voice.close()
-        await stage.show_new(record, session, spoken=False)
+        await stage.show_new(record, session, spoken=not full)
     assert stream.outcome is not None
     return stream.outcome
 
@@ -65,15 +68,20 @@ def _asked(stage: Stage, outcome: gesta.Outcome) -> Verdict | None:
         return Verdict("approved", "--yes")
     if not stage.choices.interactive:
         return None
-    stage.voice.line()
-    stage.voice.paragraph("The record waits for a person. May this call run?", "bold")
-    for waiting in outcome.waiting:
-        stage.voice.paragraph(f"  {stage.transcript(outcome.session).called(waiting.call or 0)}")
+    full = stage.choices.full
+    if full:
+        stage.voice.line()
+        stage.voice.paragraph("The record waits for a person. May this call run?", "bold")
+        for waiting in outcome.waiting:
+            stage.voice.paragraph(f"  {stage.transcript(outcome.session).called(waiting.call or 0)}")
     with suppress(EOFError):
         while True:
-            said = stage.console.input(Text("Approve? [y/n] ")).strip().lower()
+            said = (
+                stage.console.input(Text("Approve? [y/n] " if full else f"{'you':>8}  Approve? [y/n] ")).strip().lower()
+            )
             if said in {"y", "yes", "n", "no"}:
-                stage.voice.line()
+                if full:
+                    stage.voice.line()
                 return Verdict("approved" if said.startswith("y") else "denied", who())
     stage.voice.line()
     return None

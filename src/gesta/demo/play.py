@@ -18,8 +18,8 @@ from gesta.errors import BadAddress
 __all__ = ["Choices", "play"]
 
 REPLAYED = (
-    "A support desk agent on a real SQLite shop. No key and no network: its model replays a conversation that was "
-    "written for this demo. The tools, the shop, the record and the kill are real."
+    "A support desk agent on a real SQLite shop. Its model replays a conversation: no key, no network. The tools, the "
+    "shop, the record and the kill are real."
 )
 LIVE = "A support desk agent on a real SQLite shop, with the live model {}. The customer's messages are written."
 NOBODY = "There is no terminal to ask at, and no --yes."
@@ -27,7 +27,11 @@ UNANSWERED = "The refund is neither approved nor denied. Its turn waits on the r
 DENIED = "Part 2 would kill a process in the middle of the refund. The refund was denied, so there is nothing to kill."
 
 NEXT = (
-    ("gesta log last", "the conversation, entry by entry"),
+    ("gesta why {}", "what that answer was made from"),
+    ("gesta log {}", "what both processes wrote into that run"),
+)
+"""What to type after the summary: commands on the answer that came after the approval."""
+NEXT_IN_FULL = (
     ("gesta runs", "every run on this record"),
     ("gesta verify", "whether a byte of it was changed"),
     ("gesta export last", "a run as JSON lines"),
@@ -86,17 +90,21 @@ def _judged(stage: Stage, outcome: gesta.Outcome) -> int:
 
 
 async def _close(stage: Stage) -> None:
-    """Print the cost, the paths of the files, and commands to try next."""
+    """Print the commands to type next; before them the cost and the paths of the files, if everything is printed."""
     async with gesta.open(stage.choices.address) as record:
         took = usage([entry for session in stage.sessions for entry in await stage.entries(record, session)])
     live, voice = bool(stage.choices.live), stage.voice
     voice.line()
-    voice.fact("tokens", took.text if live else f"{took.text}, as written into the conversation; none was bought")
-    voice.fact("cost", "unknown" if live else "unknown: a replay has no price")
-    voice.fact("record", stage.choices.address)
-    voice.fact("shops", ", ".join(str(stage.shop(session)) for session in stage.sessions))
-    voice.line()
-    voice.line("Worth trying next:")
-    for command, what in NEXT:
-        line = f"  {command}{stage.choices.named}"
-        voice.line(f"{line:<22}{what}" if len(line) < 22 else line)
+    if stage.choices.full:
+        voice.fact("tokens", took.text if live else f"{took.text}, as written into the conversation; none was bought")
+        voice.fact("cost", "unknown" if live else "unknown: a replay has no price")
+        voice.fact("record", stage.choices.address)
+        voice.fact("shops", ", ".join(str(stage.shop(session)) for session in stage.sessions))
+        voice.line()
+        voice.line("Worth trying next:")
+    session = stage.sessions[-1]
+    answer = stage.transcript(session).answer
+    target = f"{session} {answer}" if answer is not None else session
+    for command, what in (*NEXT, *(NEXT_IN_FULL if stage.choices.full else ())):
+        line = f"  {command.format(target if 'why' in command else session)}{stage.choices.named}"
+        voice.line(f"{line:<31}{what}" if len(line) < 31 else line)

@@ -36,12 +36,16 @@ AGAIN = (
 async def play_second(stage: Stage, session: str, verdict: Verdict) -> gesta.Outcome | None:
     """Play part 2; `None` if the child process was not killed as planned."""
     stage.open_shop(session)
-    stage.voice.heading(f"Part 2: killed in the middle of the refund (session {session})")
-    stage.voice.line()
-    stage.voice.paragraph(BEFORE)
+    if stage.choices.full:
+        stage.voice.heading(f"Part 2: killed in the middle of the refund (session {session})")
+        stage.voice.line()
+        stage.voice.paragraph(BEFORE)
+    else:
+        stage.voice.heading("Part 2: the same again, in a process that is killed when the shop has paid")
     by = f"{verdict.by} (the answer to part 1)"
     async with gesta.open(stage.choices.address) as record:
-        code = await _shown(stage, record, session, lambda: _child(stage, session, by))
+        with stage.voice.muted(when=not stage.choices.full):
+            code = await _shown(stage, record, session, lambda: _child(stage, session, by))
         if code not in {-KILL, KILL}:
             _not_killed(stage, code)
             return None
@@ -90,7 +94,7 @@ def _not_killed(stage: Stage, code: int) -> None:
 async def _tell_of_kill(stage: Stage, record: gesta.Record, session: str, code: int) -> None:
     """Print what the killed process left in the shop and on record."""
     voice, booked = stage.voice, _rows(shop.count(stage.shop(session)))
-    voice.line()
+    voice.gap()
     name = f" ({signal.Signals(-code).name})" if code < 0 else ""
     voice.fact("killed", f"the child process ended with {code}{name}", "bold red")
     voice.fact("shop", f"its table of refunds has {booked}")
@@ -101,9 +105,12 @@ async def _tell_of_kill(stage: Stage, record: gesta.Record, session: str, code: 
             voice.fact(
                 "in doubt", f"entry {call.last.seq}, attempt {call.attempts} of {call.name}: no result on record"
             )
-    voice.line()
-    voice.paragraph(AGAIN)
-    voice.line()
+    if stage.choices.full:
+        voice.line()
+        voice.paragraph(AGAIN)
+        voice.line()
+    else:
+        voice.fact("again", "the same program runs once more, and repeats nothing on record")
 
 
 async def _tell_counts(stage: Stage, record: gesta.Record, session: str) -> None:
@@ -111,6 +118,8 @@ async def _tell_counts(stage: Stage, record: gesta.Record, session: str) -> None
     counted, entries = shop.count(stage.shop(session)), await stage.entries(record, session)
     text = f"refunds fired: {counted.fired}, model calls bought again: {bought_again(entries)}"
     stage.voice.line(text, "bold")
+    if not stage.choices.full:
+        return
     stage.voice.paragraph(
         f"({shop.witness(stage.shop(session)).name} has a line for each time the tool set out to pay; the shop's table "
         f"of refunds has {_rows(counted)}. Bought again: requests on record whose body had been answered before.)",

@@ -12,7 +12,7 @@ from rich.console import Console
 import gesta
 from gesta.demo import shop
 from gesta.demo.driver import staffed
-from gesta.demo.transcript import Transcript
+from gesta.demo.transcript import Summary, Transcript
 from gesta.demo.voice import Voice
 from gesta.entry import Entry
 from gesta.errors import WriteFailed
@@ -28,6 +28,8 @@ class Choices(Struct, frozen=True, kw_only=True):
     """File of the record; by default `GESTA_RECORD`, else `runs.gesta`."""
     yes: bool = False
     """Whether refunds are approved without asking."""
+    full: bool = False
+    """Whether everything is printed, not the summary alone."""
     model: str | None = None
     """Name of a live model that is used instead of the replay."""
     base_url: str | None = None
@@ -67,7 +69,7 @@ class Stage:
     def __init__(self, choices: Choices, console: Console) -> None:
         self.choices = choices
         self.console = console
-        self.voice = Voice(console)
+        self.voice = Voice(console, full=choices.full)
         self.sessions: list[str] = []
         """Sessions that have a shop, in order."""
         self._transcripts: dict[str, Transcript] = {}
@@ -116,4 +118,5 @@ class Stage:
 
     def transcript(self, session: str) -> Transcript:
         """Return the transcript of a session's run."""
-        return self._transcripts.setdefault(session, Transcript(self.voice))
+        kind = Transcript if self.choices.full else Summary
+        return self._transcripts.setdefault(session, kind(self.voice))

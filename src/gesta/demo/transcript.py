@@ -19,6 +19,9 @@ from gesta.kinds import (
 )
 from gesta.state.calls import LOST, UNKNOWN_END
 
+WORDS = (UserContent, AssistantContent)
+DEEDS = (ApprovalRequestContent, ApprovalContent, FaultContent, ResolutionContent)
+
 
 class Transcript:
     """Prints one run."""
@@ -26,6 +29,8 @@ class Transcript:
     def __init__(self, voice: Voice) -> None:
         self.seen = 0
         """Seq of the last entry that was printed."""
+        self.answer: int | None = None
+        """Seq of the first answer after a person's approval or denial."""
         self._voice = voice
         self._calls: dict[int, ToolCallContent] = {}
         """Calls without a result, by their seq."""
@@ -35,6 +40,7 @@ class Transcript:
         """The call of each attempt, by seq."""
         self._settled: set[int] = set()
         """Seqs of the calls whose doubt was resolved."""
+        self._judged = False
 
     def called(self, seq: int) -> str:
         """Return a call without a result as text, by the seq of the call."""
@@ -49,10 +55,13 @@ class Transcript:
         self.seen = entry.seq
         match entry.content:
             case UserContent(value=text) if spoken:
-                self._voice.line()
+                self._voice.gap()
                 self._voice.person(CUSTOMER, text)
-            case AssistantContent(value=text) if spoken:
-                self._voice.person(AGENT, text)
+            case AssistantContent(value=text):
+                if self._judged and self.answer is None:
+                    self.answer = entry.seq
+                if spoken:
+                    self._voice.person(AGENT, text)
             case ToolCallContent() as call:
                 self._calls[entry.seq] = call
             case ApprovalRequestContent(of=of):
@@ -60,6 +69,7 @@ class Transcript:
                 self._voice.note(self.called(of))
                 self._voice.note("waits for a person's approval")
             case ApprovalContent(verdict=verdict, by=by):
+                self._judged = True
                 self._voice.note(f"{verdict} by {by}")
             case AttemptContent(of=of, number=number):
                 self._attempts[entry.seq] = of
@@ -97,6 +107,16 @@ class Transcript:
         if call is not None and of not in self._told:
             self._voice.note(described(call))
         self._voice.note(f"-> {brief(result.tool_result)}")
+
+
+class Summary(Transcript):
+    """Prints what was said until a person's word was carried out, that word, and how a doubt was settled."""
+
+    def show(self, entry: Entry, *, spoken: bool = True) -> None:
+        """Print a line about an entry, if the entry belongs into the summary."""
+        of_summary = WORDS + DEEDS if self.answer is None else DEEDS
+        with self._voice.muted(when=not isinstance(entry.content, of_summary)):
+            super().show(entry, spoken=spoken)
 
 
 def described(call: ToolCallContent) -> str:

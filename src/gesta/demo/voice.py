@@ -5,6 +5,8 @@ record can control the terminal.
 """
 
 import textwrap
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from rich.cells import cell_len
 from rich.console import Console
@@ -20,19 +22,36 @@ CUSTOMER, AGENT = ("customer", "bold cyan"), ("agent", "bold green")
 class Voice:
     """Prints text on a console, in at most 80 columns."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, *, full: bool = True) -> None:
         self._console = console
+        self._full = full
+        self._muted = False
         self._plain = console.no_color
         self._width = max(40, min(console.width, WIDTH)) - 1
         self._column = 0
         self._word = ""
         self._gap = False
 
+    @contextmanager
+    def muted(self, *, when: bool = True) -> Iterator[None]:
+        """Print no note, no fact and no words of a person inside the block."""
+        before, self._muted = self._muted, when or self._muted
+        try:
+            yield
+        finally:
+            self._muted = before
+
+    def gap(self) -> None:
+        """Print an empty line, if everything is printed."""
+        if self._full and not self._muted:
+            self.line()
+
     def heading(self, text: str) -> None:
-        """Print a heading."""
+        """Print a heading; it is underlined if everything is printed."""
         self.line()
         self._put(text, "bold")
-        self._put("-" * cell_len(text), "dim")
+        if self._full:
+            self._put("-" * cell_len(text), "dim")
 
     def paragraph(self, text: str, style: str = "") -> None:
         """Print a paragraph, wrapped to the width."""
@@ -45,13 +64,13 @@ class Voice:
 
     def note(self, text: str) -> None:
         """Print a note on one dim line."""
-        self.close()
-        text = " ".join(harmless(text).split())
-        most = self._width - INDENT
-        self._put(" " * INDENT + (text if len(text) <= most else f"{text[: most - 3]}..."), "dim")
+        if not self._muted:
+            self._put(" " * INDENT + self._cut(text), "dim")
 
     def fact(self, name: str, text: str, style: str = "yellow") -> None:
         """Print one fact after its name."""
+        if self._muted:
+            return
         self.close()
         lines = textwrap.wrap(harmless(text), self._width - INDENT)
         for place, line in enumerate(lines or [""]):
@@ -59,9 +78,10 @@ class Voice:
             self._console.print(Text.assemble((head, self._style(style)), self._fit(line)), soft_wrap=True)
 
     def person(self, who: tuple[str, str], text: str) -> None:
-        """Print the words of a person or the agent."""
-        self.words(text, who)
-        self.close()
+        """Print the words of a person or the agent; one line of them if not everything is printed."""
+        if not self._muted:
+            self.words(text if self._full else self._cut(text), who)
+            self.close()
 
     def words(self, text: str, who: tuple[str, str] = AGENT) -> None:
         """Print more words of the same speaker, without breaking a word."""
@@ -107,6 +127,12 @@ class Voice:
     def _style(self, style: str) -> str:
         """Return the style; an empty text if the console has no colors."""
         return "" if self._plain else style
+
+    def _cut(self, text: str) -> str:
+        """Return as much of a text as one line has space for."""
+        text = " ".join(harmless(text).split())
+        most = self._width - INDENT
+        return text if len(text) <= most else f"{text[: most - 3]}..."
 
     def _fit(self, text: str) -> str:
         """Replace the characters that the terminal's encoding does not have."""

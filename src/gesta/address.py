@@ -2,7 +2,7 @@
 
 provider:model   a model over HTTP             provider@URL is not needed: see `base_url`
 tool-calls       a formatter
-FILE.gesta       a record in SQLite            :memory: one that ends with the process
+FILE.gesta       a record in SQLite            :memory: a record that ends with the process
 postgresql://user@host/database                a record in PostgreSQL
 """
 
@@ -125,7 +125,7 @@ def repair() -> Callable[[str], dict[str, Any] | None]:
 
 
 def described(tool: Tool) -> Tool:
-    """Return the tool with the texts of its docstring, for itself and its parameters. A docstring is read once."""
+    """Return the tool with the texts that its docstring has for the tool and its parameters, read once."""
     if "\n" not in tool.description:
         return tool
     if "described" not in tool.__dict__:
@@ -140,10 +140,10 @@ class FileOptions(TypedDict, total=False):
     """Options that every store has."""
 
     durability: Durability
-    """`synced` (the default) survives loss of power; `normal` can lose the last commits then, but never at a crash of
-    the process, and costs far less. The attempt of a tool with effects is synced under both."""
+    """`synced` (the default): commits survive a loss of power. `normal` costs less: a loss of power can undo the last
+    commits, a crash cannot. Attempts of tools with effects are always synced."""
     readonly: bool
-    """Whether the store refuses to write, and to make the file."""
+    """Whether the store refuses to write, and to create the file."""
     busy_s: float
     """Seconds to wait for other writers, and for a server that cannot be reached. 60 by default."""
 
@@ -173,8 +173,8 @@ class Options(StoreOptions, total=False):
     approver: Approver | None
     """Decides which approvals count; without an approver, the name in an approval is believed."""
     gone: Callable[[str], bool | None]
-    """Returns whether a process has ended, given its name in the attempts, as an orchestrator may know;
-    `None` if the function does not know. It is called if the kernel cannot tell."""
+    """A function that returns whether the process with a name has ended; `None` if it does not know. It is called only
+    if the operating system cannot tell."""
 
 
 def store(address: Address, **options: Unpack[StoreOptions]) -> Store:
@@ -243,7 +243,7 @@ def local(address: str, options: ServerOptions) -> FileOptions:
 
 
 def divided(options: Options) -> tuple[StoreOptions, Terms]:
-    """Return the options of the store, and the terms of its turns. Raises TypeError for an unknown option."""
+    """Return the options of the store, and those of all turns. Raises TypeError for an unknown option."""
     refuse_unknown("gesta.open", options, Options.__annotations__)
     terms = Terms(options.pop("grace_s", GRACE_S), options.pop("approver", None), options.pop("gone", nobody_knows))
     return cast("StoreOptions", options), terms
@@ -295,7 +295,7 @@ class Record(Base):
     """An opened record that can also explain its entries."""
 
     async def explain(self, entry: Entry | str | tuple[str, int]) -> "Explanation":
-        """Return what an entry was made from, back to the question and down through other runs.
+        """Return the explanation of an entry: what it was made from, back to the question, also in other runs.
 
         Args:
             entry: the entry, its id, or its run and seq.
@@ -322,7 +322,7 @@ class Record(Base):
         """Return what a person and the agents said in a session, in order.
 
         Args:
-            session: name of a session; or the id of a run, also of a child run, the start of an id, or `last`.
+            session: name of a session, id of a run or child run, start of such an id, or `last`.
             calls: whether to include the replies that made tool calls, with the calls and their results.
 
         Raises:
@@ -335,7 +335,7 @@ class Record(Base):
         return await history(self.store, named if row.session == session else [row], calls=calls)
 
     async def chat_messages(self, session: str, *, calls: bool = False) -> list[dict[str, Any]]:
-        """Return the history as the messages of a chat completion, as the `openai` client takes them; see `history`."""
+        """Return the history as messages of a chat completion, in the form of the `openai` client; see `history`."""
         from gesta.models.chat_completions import ChatDialect
         from gesta.views.history import messages
 
@@ -367,7 +367,7 @@ async def open_record(address: Address = ":memory:", **options: Unpack[Options])
     """Open a record, and close it at the end of the block. A record that does not exist is created.
 
     Args:
-        address: path of a `.gesta` file, as text or a `pathlib.Path`, or `:memory:` for one that ends with the block.
+        address: path of a `.gesta` file, text or `pathlib.Path`; `:memory:` for a record that ends with the block.
         options: see `Options`.
 
     Raises:

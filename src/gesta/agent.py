@@ -51,7 +51,11 @@ Instructions = str | Callable[[Context[Any]], str | Awaitable[str]]
 
 
 async def instructions_text(instructions: Instructions, context: Context[Any]) -> str:
-    """Return instructions as a text. Raises TypeError if their function returns no text, and whatever it raises."""
+    """Return instructions as a text. A function of the instructions is called, and may raise any error.
+
+    Raises:
+        TypeError: the function returned no text.
+    """
     if isinstance(instructions, str):
         return instructions
     given = instructions(context)
@@ -85,8 +89,8 @@ class Agent(Struct, Generic[T], frozen=True, metaclass=Spelled):
 
     name: str
     model: Model | str = ""
-    """A model, or an address `provider:model`. An agent with a program needs no model; any other may get it later: from
-    the options of a turn, from `--model`, or from the agent whose tool it is."""
+    """A model, or an address `provider:model`. An agent with a program needs no model. Other agents may be made without
+    a model, and get the model of the turn's options, of `--model`, or of the agent whose tool they are."""
     instructions: Instructions = ""
     """The text that the model reads first. A function is called once in a turn, and its text is on record."""
     tools: Sequence[Tool] = ()
@@ -95,12 +99,13 @@ class Agent(Struct, Generic[T], frozen=True, metaclass=Spelled):
     settings: dict[str, Any] = {}
     """Settings of the model's request, such as `temperature`, as the provider names them."""
     output: type[T] | Output[T] | None = None
-    """The type of the answer, or an `Output`, which also says how the model is held to it; `None` for text."""
+    """The type of the answer, or an `Output`, which also says how the model is made to use the type; `None` for
+    text."""
     repair: bool | Callable[[str], dict[str, Any] | None] = False
-    """Whether arguments that are nearly JSON are read as what they were meant to be, and marked as repaired on record.
-    Never for a tool with an effect, unless a person approves the call."""
+    """Whether arguments that are nearly JSON are repaired, which the record notes. Calls of tools with an effect are
+    not repaired, unless a person approves them."""
     meta: dict[str, Any] = {}
-    """Further data for its request-headers, such as the prompt that the agent was made from; no model reads it."""
+    """Further data for its request headers, such as the prompt that the agent was made from; no model reads it."""
     groups: tuple[str, ...] | list[str] | None = None
     """Groups of tools that the agent may use: `*` for all, `None` for `default`, an empty tuple for no tool at all."""
     state: str = ""
@@ -110,7 +115,7 @@ class Agent(Struct, Generic[T], frozen=True, metaclass=Spelled):
     deps: Callable[[], Any] | None = None
     """A function, async or not, that makes the deps of a turn whose caller passes none, such as a worker."""
     hooks: Hooks | None = None
-    """Functions that are called for a message, a request, a call and an answer, and may refuse or change each."""
+    """Functions that are called for a message, a request, a call and an answer. They may refuse or change it."""
     price: Price | None = None
     """The price of the model's tokens; `gesta.open` looks it up if it is not set. Only a budget needs the price."""
     hint: str | None = None
@@ -189,7 +194,7 @@ class Agent(Struct, Generic[T], frozen=True, metaclass=Spelled):
         return None
 
     def offering(self, state: str) -> "Agent[T]":
-        """Return the agent with only the tools that it may use in a state. An empty state means its first state."""
+        """Return the agent with only the tools that it may use in a state. An empty `state` means its first state."""
         for each in self.tools if self.groups is None else ():  # at each request: a generator takes longer
             if each.group or each.applicable_states:
                 break
@@ -200,7 +205,7 @@ class Agent(Struct, Generic[T], frozen=True, metaclass=Spelled):
         return replace(self, tools=[tool for tool in self.tools if tool.offered(wanted, now)])
 
     def in_place(self, model: str) -> "Agent[T]":
-        """Return the agent whose model is the fallback of this name; this agent if it has no such fallback any more."""
+        """Return the fallback agent whose model has this name; this agent if no fallback has it."""
         return next((each for each in self.fallbacks if each.asked().name == model), self)
 
     def asked(self) -> Model:

@@ -100,9 +100,9 @@ class Opened(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Id of the record where the run was made; it stays when the run is copied elsewhere."""
     parent_run: str | None = None
     base: Forked | None = None
-    """For a fork: the run, and the entry in it, after which the fork begins."""
+    """For a fork: the run that it was forked from, and the last entry that it shares."""
     depth: int = 0
-    """Number of runs above this one."""
+    """Number of runs above this run; 0 for a root run."""
     doubts: list[str] | None = None
     """Names of tools with a call of unknown outcome in a run above: each call of them needs approval here."""
 

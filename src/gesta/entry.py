@@ -1,9 +1,9 @@
 """An entry is a content with its place, time and causes; it is written once and never changes.
 
-Its id is `run.seq`; there is no second id. A `Draft` is what a writer hands in, an `Entry` is what is on the record,
-a `Row` is an entry as it is stored: the text whose bytes the digest covers.
+Its id is `run.seq`; there is no second id. A `Draft` is a content before it is written, an `Entry` is on the record,
+and a `Row` is an entry as it is stored: the text whose bytes the digest covers.
 
-A view is a fold over entries, so whatever is computed of a run can be deleted and computed again.
+A view is a fold over entries. So everything that is computed from a run can be deleted and computed again.
 """
 
 import hashlib
@@ -27,7 +27,7 @@ Cause = int | tuple[str, int]
 
 
 class Row(Struct, frozen=True, gc=False):
-    """An entry as it is stored. Text columns hold what a person reads, the others raw bytes."""
+    """An entry as it is stored. Text columns hold text for people; the other columns hold raw bytes."""
 
     run: str
     seq: int
@@ -43,11 +43,11 @@ class Row(Struct, frozen=True, gc=False):
     annotations: str | None
     """JSON object: the entry's own annotations only."""
     salt: bytes
-    """16 random bytes that keep an erased content from being guessed by its digest."""
+    """16 random bytes, because of which nobody can guess an erased content from its digest."""
     digest: bytes
     """32 bytes: the link to every entry before it."""
     pos: int = 0
-    """Place in the whole store, in commit order; given by the store, not digested."""
+    """Place in the whole store, in commit order. The store sets it; the digest does not cover it."""
 
 
 class Entry(Struct, frozen=True, kw_only=True, gc=False):
@@ -117,13 +117,13 @@ S = TypeVar("S")
 
 
 class View(Protocol[S]):
-    """A fold over entries."""
+    """A fold over entries: a first state, and a function that returns the state after one more entry."""
 
     def start(self) -> S:
         """Return the state before the first entry."""
 
     def apply(self, state: S, entry: Entry) -> S:
-        """Return the state after one more entry. Total: no entry raises."""
+        """Return the state after one more entry. No entry makes it raise."""
 
 
 def fold(view: View[S], entries: Iterable[Entry], state: S | None = None) -> S:

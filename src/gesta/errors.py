@@ -6,25 +6,25 @@ Catching an error also catches those below it:
     ├── RecordError        the file or database as a whole
     │   ├── NoRecord         there is none where one should be read
     │   ├── BrokenRecord     it is no record, or its bytes were changed
-    │   │   └── ForeignObjects  it brings along what would run when it is used
+    │   │   └── ForeignObjects  it holds code of others that would run when it is used
     │   ├── NewerRecord      a later release wrote it
-    │   └── WriteFailed      full disk, read-only folder, lost connection: nothing more is effected
-    │       ├── RecordBusy     others write without a pause, for longer than was waited
+    │   └── WriteFailed      full disk, read-only folder, lost connection: no further effects
+    │       ├── RecordBusy     others wrote without a pause while Gesta waited
     │       └── ServerGone     the database server cannot be reached
-    ├── RunError           one run of it
+    ├── RunError           one run of the record
     │   ├── NoRun            no such run
-    │   ├── SeveralRuns      the beginning of several ids
-    │   ├── RunHeld          somebody else is writing it
-    │   ├── RunMirrored      it is a mirror of a run in another record, or was moved there
-    │   ├── LeaseLost        the writer is no longer the writer, or behind the head
-    │   ├── NotWaiting       what a person said is about nothing that waits, or about several things
+    │   ├── SeveralRuns      the text fits several runs
+    │   ├── RunHeld          somebody else is writing the run
+    │   ├── RunMirrored      the run is a mirror of a run in another record, or was moved there
+    │   ├── LeaseLost        the writer has no lease any more, or has not read all entries
+    │   ├── NotWaiting       nothing waits for this answer, or several things do
     │   │   └── Expired        the request was answered too late
-    │   ├── SaidBefore       somebody answered before, and said otherwise
-    │   ├── TurnOpen         a turn is open, and another was to begin
-    │   ├── OtherMessage     a key that was used before, with another message
-    │   ├── OtherProgram     a program does not fit what is on record of it
-    │   ├── OtherType        an answer on record is not of the type that is asked for
-    │   └── NoAnswer         the value of a turn that was not answered
+    │   ├── SaidBefore       somebody gave another answer before
+    │   ├── TurnOpen         a new turn cannot begin while one is open
+    │   ├── OtherMessage     the key was used for another message
+    │   ├── OtherProgram     a program does something else than is on record
+    │   ├── OtherType        an answer on record is not of the agent's type
+    │   └── NoAnswer         the turn has no answer
     ├── AgentError         an agent, tool or script that cannot be used as it is
     │   ├── BadTool, BadArguments, BadAddress, MissingExtra, NoKey, NoDeps
     │   └── ScriptExhausted  a scripted or replayed model has no more items
@@ -40,20 +40,20 @@ from gesta.text.redactor import SECRETS
 
 
 def nearest(word: str, words: Iterable[str]) -> str:
-    """Return a sentence with the word that was probably meant; empty when no word is near."""
+    """Return a sentence that suggests the most similar of some words; an empty string if no word is similar."""
     close = get_close_matches(word, list(words), 1, 0.6)
     return f" Did you mean {close[0]!r}?" if close else ""
 
 
 def refuse_unknown(function: str, options: Iterable[str], known: Collection[str]) -> None:
-    """Raise TypeError if a function does not have one of these options."""
+    """Raise TypeError for the first option that a function does not have."""
     for name in options:
         if name not in known:
             raise TypeError(f"{function} has no option {name!r}.{nearest(name, known)} It has: {', '.join(known)}.")
 
 
 def message_of(error: object) -> str:
-    """Return the message of an error; empty if the error raises when it is asked for its message. Total."""
+    """Return the message of an error; an empty string if the error raises when its message is read. Never raises."""
     try:
         return str(error)
     except BaseException:  # noqa: BLE001 - the errors of others may be broken too
@@ -61,17 +61,17 @@ def message_of(error: object) -> str:
 
 
 class GestaError(Exception):
-    """Base of all errors that Gesta raises on purpose. No secret that this process knows is in their messages."""
+    """Base of all errors that Gesta raises on purpose. Their messages hold no secret that this process knows."""
 
     by_name = True
-    """Whether a text counts as a secret by its place too, such as the password in an address."""
+    """Whether text in the place of a secret, such as a password in an address, is removed from messages too."""
 
     def __init__(self, *args: object) -> None:
         clean = SECRETS.message if self.by_name else SECRETS.text
         super().__init__(*(clean(each) if isinstance(each, str) else each for each in args))
 
     def add_note(self, note: str, /) -> None:
-        """Add a note, as to any exception, without secrets."""
+        """Add a note to the error, without the secrets in it."""
         super().add_note(SECRETS.message(note))
 
 
@@ -87,7 +87,7 @@ class NoRecord(RecordError):
 
 
 class BrokenRecord(RecordError):
-    """The file or database is no record, or its bytes were changed."""
+    """The file or database is not a record, or its bytes were changed."""
 
     def __init__(self, address: str, found: str) -> None:
         super().__init__(f"{address!r} is not a readable Gesta record: {found}. Nothing was changed.")
@@ -161,7 +161,7 @@ class NoRun(RunError):
 
 
 class SeveralRuns(RunError):
-    """The text that should name one run is the beginning of several ids."""
+    """A text that should name one run is the start of the ids of several runs."""
 
     def __init__(self, asked: str, runs: list[str]) -> None:
         shown = ", ".join(runs[:5]) + (", ..." if len(runs) > 5 else "")
@@ -194,7 +194,7 @@ class RunMirrored(RunError):
 
 
 class LeaseLost(RunError):
-    """This process has lost the right to write the run, or the run has entries that it has not read."""
+    """This process has lost the right to write the run, or the run has entries that this process has not read."""
 
     def __init__(self, run: str, expected: str, found: str) -> None:
         super().__init__(
@@ -209,11 +209,11 @@ WAITED = {
     "doubt": "call in doubt",
     "turn": "open turn",
 }
-"""The things that a person can answer or end, in the words of an error."""
+"""Names in error messages for the things that a person can answer or end."""
 
 
 class NotWaiting(RunError):
-    """A person answered something that the run does not wait for, or that could be about several things."""
+    """A person gave an answer that the run does not wait for, or that fits several waits."""
 
     def __init__(
         self,
@@ -241,7 +241,7 @@ class NotWaiting(RunError):
 
 
 class Expired(NotWaiting):
-    """A person answered about a call after the request for it had expired."""
+    """A person answered a request for approval after the request had expired."""
 
     def __init__(self, run: str, call: int, at: str) -> None:
         RunError.__init__(
@@ -253,7 +253,7 @@ class Expired(NotWaiting):
 
 
 class SaidBefore(RunError):
-    """Somebody answered before, and said otherwise."""
+    """Somebody gave another answer to the same wait before."""
 
     def __init__(self, run: str, what: str, verdict: str, by: str, root: str) -> None:
         super().__init__(
@@ -286,7 +286,7 @@ class OtherMessage(RunError):
 
 
 class OtherProgram(RunError):
-    """A program does something else than the record says it did, or uses a name twice."""
+    """A program does something else than the record says it did, or uses the name of a step twice."""
 
     def __init__(self, name: str, found: str, expected: str) -> None:
         super().__init__(f"{name!r}: {found}; expected {expected}.")
@@ -329,7 +329,7 @@ class BadArguments(AgentError):
 
 
 class BadAddress(AgentError):
-    """A model, agent or record address that leads nowhere."""
+    """A model, agent or record address that names nothing that exists."""
 
 
 class MissingExtra(AgentError):
@@ -350,7 +350,7 @@ class NoKey(AgentError):
 
 
 class NoDeps(AgentError):
-    """A function of the agent needs deps, and the turn was to begin or go on without any."""
+    """A function or tool of the agent needs deps, and the turn has none."""
 
     def __init__(self, agent: str, function: str, needed: object) -> None:
         kind = getattr(needed, "__name__", repr(needed))
@@ -385,12 +385,12 @@ class ModelFault(GestaError):
 
 
 class InDoubt(GestaError):
-    """A tool raises this if it cannot say whether its effect happened. The call is not run again blindly."""
+    """A tool raises this if it cannot say whether its effect happened. The call is not run again by itself."""
 
     by_name = False
 
 
 class ToolError(GestaError):
-    """A tool raises this if it failed: the model reads its message and nothing else, and the call counts as failed."""
+    """A tool raises this to say that it failed. The model reads the message of the error and nothing else."""
 
     by_name = False

@@ -1,8 +1,8 @@
-"""An event tells somebody what goes on in a run: one entry of the record, or words that are on their way to it.
+"""An event describes one entry of a run, or words that are not on record yet.
 
-Events are not stored. Words of an answer or of a thought are told as they come; all else follows from an entry that is
-durable. `retract` withdraws words that did not become what they seemed to be. `Event` is a closed union: `event.type`
-says which of its classes an event is. An outcome says how a turn ended or what it waits for; it is read from the folded
+Events are not stored. Words of an answer or of a thought are sent as they come; every other event follows from an entry
+that is durable. `retract` withdraws words that did not become the answer. `Event` is a closed union: `event.type` says
+which of its classes an event has. An outcome says how a turn ended or what it waits for. It is read from the folded
 state, not written down.
 """
 
@@ -25,7 +25,7 @@ class Explain(Struct, frozen=True):
 
     node: NodeType
     derived_from: tuple[str, ...]
-    """Ids of the nodes that it was made from, as `Explanation` has them."""
+    """Ids of the nodes that the entry was made from."""
     holds: Content | None = None
     """The content of the entry."""
 
@@ -43,17 +43,18 @@ class Outcome(Struct, Generic[T], frozen=True, kw_only=True):
     """The value of the answer; None if there is no value."""
     waiting: tuple[Waiting, ...] = ()
     queued: bool = False
-    """Whether the message waits until another turn of the run has ended; this is the outcome of that turn."""
+    """Whether the message waits until another turn of the run has ended. Then this outcome is the outcome of that
+    turn."""
     doubts: tuple[str, ...] = ()
     """Names of tools with a call whose outcome was still unknown when the turn ended."""
     error: Error | None = None
     """Why the turn was not answered: an error, or the limit that was reached."""
     requests: int = 0
-    """Answers that the model gave."""
+    """Number of answers that the model gave."""
     tokens_in: int = 0
     tokens_out: int = 0
     unknown_usage: int = 0
-    """Answers without a count of tokens; the sums do not include them."""
+    """Number of answers without a count of tokens; the sums do not include them."""
     spent: Spent | None = None
     """What the turn and its child runs spent; `None` if no account was kept, see `Budget`."""
     end: int | None = None
@@ -61,10 +62,10 @@ class Outcome(Struct, Generic[T], frozen=True, kw_only=True):
 
     @property
     def value(self) -> T:
-        """The answer as the agent's `output`, or the value that its program returned; else the text of the answer.
+        """The answer as the agent's `output`, or the value that its program returned; else the answer's text.
 
         Raises:
-            NoAnswer: the turn was not answered; look at `reason` first.
+            NoAnswer: the turn was not answered. Check `reason` before.
         """
         if self.reason != "answered":
             raise NoAnswer(self.run, self.reason, self.error.message if self.error is not None else None)
@@ -82,7 +83,7 @@ class AnyEvent(Struct, frozen=True, kw_only=True, tag_field="type"):
     content: str = ""
     """The text of the event; empty if all of its words were sent before."""
     message: int = 0
-    """Seq of the request that the words belong to; 0 outside of one."""
+    """Seq of the request that the words answer; 0 if they answer no request."""
     run: str = ""
     span: tuple[str, ...] = ()
     """Names of the spans from the root of the run to the span that the event is about."""
@@ -105,19 +106,19 @@ class AnyEvent(Struct, frozen=True, kw_only=True, tag_field="type"):
 
 
 class ThoughtEvent(AnyEvent, frozen=True, kw_only=True, tag="thought"):
-    """Reasoning, or what a model said beside its calls."""
+    """Reasoning, or text that a model wrote beside its calls."""
 
     type: ClassVar[Literal["thought"]] = "thought"
 
 
 class CallEvent(AnyEvent, frozen=True, kw_only=True, tag="call"):
-    """A tool is called; the event comes before the tool runs. Its `seq` is the call."""
+    """A tool is called. The event is sent before the tool runs; its `seq` is that of the call."""
 
     type: ClassVar[Literal["call"]] = "call"
     tool: str
     arguments: dict[str, Any]
     error: str | None = None
-    """Why the call itself is wrong and is not carried out."""
+    """Why the call is invalid and is not carried out; `None` for a valid call."""
 
 
 class ResultEvent(AnyEvent, frozen=True, kw_only=True, tag="result"):
@@ -133,7 +134,7 @@ class ResultEvent(AnyEvent, frozen=True, kw_only=True, tag="result"):
 
 
 class ObservationEvent(AnyEvent, frozen=True, kw_only=True, tag="observation"):
-    """The text that a tool returned. Without a `seq`, words that the tool sent while it was running."""
+    """The text that a tool returned; without a `seq`, words that the tool sent while it ran."""
 
     type: ClassVar[Literal["observation"]] = "observation"
 
@@ -169,7 +170,7 @@ class RetryEvent(AnyEvent, frozen=True, kw_only=True, tag="retry"):
 
 
 class CompactionEvent(AnyEvent, frozen=True, kw_only=True, tag="compaction"):
-    """From now on the model is shown a summary, the `content`, in place of some entries; or neither, if it is empty."""
+    """Some entries are no longer shown to the model. The `content` is the summary shown instead; it may be empty."""
 
     type: ClassVar[Literal["compaction"]] = "compaction"
     from_seq: int
@@ -219,15 +220,16 @@ LOGGER = logging.getLogger("gesta")
 
 
 class Broadcast(Struct, eq=False, weakref=True):
-    """Sends words, as they come, to all listeners in this process that follow a root run or a run below it."""
+    """Sends words to the listeners in this process that follow a root run or a run below it."""
 
     listeners: list[Callable[[Event, int], None]] = field(default_factory=list)
-    """Each is called with an event and with the durable head of its run: the event comes after that entry."""
+    """Functions that are called with an event, and with the seq of the last durable entry of its run. The event belongs
+    after that entry."""
     coming: dict[str, list[tuple[Event, int]]] = field(default_factory=dict)
-    """The words of the last message of each run."""
+    """The events with words of each run's last message, each with the seq of the last durable entry."""
 
     def join(self, listener: Callable[[Event, int], None]) -> None:
-        """Add a listener, and call it with all words so far of the messages that are coming now."""
+        """Add a listener, and call it with the words of each run's last message that were sent before."""
         for each in [told for words in self.coming.values() for told in words]:
             listener(*each)
         self.listeners.append(listener)

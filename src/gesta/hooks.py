@@ -1,8 +1,9 @@
 """Hooks are functions that an agent asks before it acts: on a message, a request, a tool call and an answer.
 
-A hook returns `None` to allow it, or one of the verdicts below, which is an entry (`check`) before anything follows
-from it. Until its verdict is on record, a hook may be asked again, as after a crash. A hook that fails ends the turn:
-what was not checked is not done. It gets the context of the turn; `context.call` has another agent judge, once.
+A hook returns `None` to allow it, or one of the verdicts below. A verdict is written as a `check` entry before it takes
+effect. Until then the hook may be asked again, as after a crash. If a hook raises, the turn ends, and the message,
+request, call or answer is not used. A hook is called with the context of the turn; `context.call` asks another agent,
+which is called once.
 """
 
 from collections.abc import Awaitable, Callable
@@ -18,7 +19,10 @@ Point = Literal["message", "request", "call", "answer"]
 
 
 class Refuse(Struct, frozen=True):
-    """Refuses. A refused call is answered with the words; any other refusal ends the turn `failed` with the words."""
+    """Refuses.
+
+    For a call, the model reads the words as the result; in all other cases the turn ends `failed` with the words.
+    """
 
     words: str
 
@@ -30,7 +34,7 @@ class Change(Struct, frozen=True):
 
 
 class AskAgain(Struct, frozen=True):
-    """For an answer: the model reads the words and answers again, as often as `Retry(corrections=)` says."""
+    """For an answer: the model reads the words and answers again, at most `Retry(corrections=)` times."""
 
     words: str
 
@@ -43,7 +47,7 @@ class AskPerson(Struct, frozen=True):
 
 
 class Add(Struct, frozen=True):
-    """For a request: the model reads these words too, after everything else."""
+    """For a request: the model reads these words too, after all other messages."""
 
     words: str
 
@@ -85,7 +89,7 @@ class Hooks(Struct, frozen=True, kw_only=True):
         | Callable[[str, Context[Any]], Awaitable[Refuse | Change | None]]
         | None
     ) = None
-    """Asked before the first request of a turn, about the text that opened it."""
+    """Asked before the first request of a turn, about the text that began the turn."""
     request: (
         Callable[[Asking, Context[Any]], Refuse | Add | None]
         | Callable[[Asking, Context[Any]], Awaitable[Refuse | Add | None]]
@@ -97,13 +101,13 @@ class Hooks(Struct, frozen=True, kw_only=True):
         | Callable[[Calling, Context[Any]], Awaitable[Refuse | Change | AskPerson | None]]
         | None
     ) = None
-    """Asked before a person is asked about a call, and before its first attempt."""
+    """Asked before a person is asked to approve a call, and before the first attempt of the call."""
     answer: (
         Callable[[Any, Context[Any]], Refuse | Change | AskAgain | None]
         | Callable[[Any, Context[Any]], Awaitable[Refuse | Change | AskAgain | None]]
         | None
     ) = None
-    """Asked about each answer, as a value of the agent's `output` if it has one. No answer is sent before."""
+    """Asked about each answer, before it is sent: a value of the agent's `output` if it has one, else a text."""
 
     def __post_init__(self) -> None:
         """Check that each hook is a function. Raises AgentError."""

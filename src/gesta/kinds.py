@@ -132,7 +132,7 @@ class ToolCallContent(Base, frozen=True, kw_only=True, tag="tool-call"):
     tool_call_id: str | None = None
     """The provider's id of the call; it may be missing or repeated."""
     status: Status | None = "success"
-    """Was the call generated well?"""
+    """Whether the call was generated well."""
     meta: dict[str, Any] | None = None
     """`raw_args` where the arguments were no JSON object; `error` says why status is error."""
 
@@ -145,11 +145,11 @@ class AttemptContent(Base, frozen=True, kw_only=True, tag="attempt"):
     number: int
     """Number of the attempt of this call, from 1."""
     epoch: int
-    """Epoch of the lease of the process that tries."""
+    """Epoch of the lease under which the attempt was made."""
     effect: str | None = None
-    """The tool's effect policy when it was tried; `None` where nobody knows it."""
+    """The tool's effect policy at the time of the attempt; `None` if it is not known."""
     process: str | None = None
-    """Name of the process that makes the attempt, as `Store.gone` takes it; `None` in entries of format 1."""
+    """Name of the process that makes the attempt, for `Store.gone`; `None` in entries of format 1."""
     key: str | None = None
     """Idempotency key, 64 hex: random in the first attempt of a call, copied by later ones; `None` in format 1."""
 
@@ -164,7 +164,7 @@ class ToolResultContent(Base, frozen=True, kw_only=True, tag="tool-result"):
     """Seq of the tool call; `None` if an imported log does not say."""
     tool_call_id: str | None = None
     status: Status | None = "success"
-    """Did the tool run well?"""
+    """Whether the tool ran well."""
     outcome: Literal["ok", "error", "denied", "interrupted", "unknown", "late"] | None = None
     doubts: list[str] | None = None
     """Names of tools with a call of unknown outcome in the child runs that the call started."""
@@ -183,7 +183,7 @@ class ToolResultContent(Base, frozen=True, kw_only=True, tag="tool-result"):
 
 
 class FaultContent(Base, frozen=True, kw_only=True, tag="fault"):
-    """A try that failed and is not the answer."""
+    """A try of a request, an attempt of a call, or a turn failed."""
 
     kind: ClassVar[Kind] = Kind.Fault
     of: int
@@ -192,9 +192,9 @@ class FaultContent(Base, frozen=True, kw_only=True, tag="fault"):
     wait_s: float | None = None
     """Pause before the next try; `None` if there is no next try."""
     shown_chars: int | None = None
-    """Characters that were already streamed to somebody."""
+    """Number of characters of the reply that were already streamed to somebody."""
     over: bool | None = None
-    """Of an attempt: whether its function has ended for certain; `False` where that was looked up and is not known."""
+    """For an attempt: whether its function has certainly ended; `False` if this was looked up and is not known."""
     run: str | None = None
     """Id of the child run that an attempt or a hook waits for."""
     instead: str | None = None
@@ -213,7 +213,7 @@ class BeginContent(Base, frozen=True, kw_only=True, tag="begin"):
     parent: int | None = None
     state: Any = None
     annotations: dict[str, Any] | None = None
-    """Inherited by every entry in the span and in the spans below it."""
+    """Annotations that every entry in the span and in the spans below it inherits."""
     opened: Opened | None = None
     agent: AgentRef | None = None
     key: str | None = None
@@ -269,7 +269,7 @@ class DecisionContent(Base, frozen=True, kw_only=True, tag="decision"):
     candidates: list[str]
     rationale: str | None = None
     task_type: str | None = None
-    """Kind of task that it was made for."""
+    """Kind of task that the choice was made for."""
 
 
 class PlanContent(Base, frozen=True, kw_only=True, tag="plan"):
@@ -297,7 +297,7 @@ class ApprovalRequestContent(Base, frozen=True, kw_only=True, tag="approval-requ
     """SHA-256 of the canonical arguments, in hex."""
     expires: datetime | None = None
     effect: str | None = None
-    """The tool's effect policy; `None` where nobody knows it."""
+    """The tool's effect policy; `None` if it is not known."""
 
 
 class ApprovalContent(Base, frozen=True, kw_only=True, tag="approval"):
@@ -314,7 +314,7 @@ class ApprovalContent(Base, frozen=True, kw_only=True, tag="approval"):
     reason: str | None = None
     result: Any = None
     sent_at: datetime | None = None
-    """Time at which the store took the letter, by the store's clock: this time is compared with `expires`."""
+    """Time at which the store received the approval, by the store's clock; it is compared with `expires`."""
     token: str | None = None
     """Proof of who approves, for the record's `Approver`."""
     refused: str | None = None
@@ -348,7 +348,7 @@ class SignalContent(Base, frozen=True, kw_only=True, tag="signal"):
     by: str
     reason: str | None = None
     to: str | None = None
-    """Of `moved`: id of the record in which the run goes on."""
+    """For `moved`: id of the record in which the run goes on."""
 
 
 class TimerContent(Base, frozen=True, kw_only=True, tag="timer"):
@@ -381,7 +381,8 @@ class BudgetContent(Base, frozen=True, kw_only=True, tag="budget"):
     reserved: dict[str, Any] | None = None
     """`tokens`, `usd`."""
     spent: dict[str, Any] | None = None
-    """`tokens`, `usd`, each null if unknown; then `counted` has the amounts that count instead. `prices`: the list."""
+    """`tokens`, `usd`, each null if unknown. For unknown amounts `counted` holds the amounts that count instead;
+    `prices` names the price list."""
 
 
 class ArtifactContent(Base, frozen=True, kw_only=True, tag="artifact"):
@@ -394,7 +395,7 @@ class ArtifactContent(Base, frozen=True, kw_only=True, tag="artifact"):
 
 
 class CompactionContent(Base, frozen=True, kw_only=True, tag="compaction"):
-    """A summary is shown instead of a range of entries; without one the range is only hidden."""
+    """A summary is shown instead of a range of entries; without a summary the range is only hidden."""
 
     kind: ClassVar[Kind] = Kind.Compaction
     from_seq: int

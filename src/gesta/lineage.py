@@ -1,9 +1,9 @@
-"""What an entry was made from is known as soon as it is written: it follows from its causes and the entries before it.
+"""The entries that an entry was made from follow from its causes and from the entries before it.
 
-`PLACES` gives each kind its place: the node that it is in an explanation, if it is one, and the causes that it must
-have. `Origin` folds one run; whoever explains afterwards and whoever tells of an entry while the run goes on read the
-same fold, so they say the same. Causes in another run stay as they are until `derived` follows them. A cause that is
-no node (a request, an attempt, an edge) stands for the nodes that it was made from itself.
+`PLACES` says for each kind which node of an explanation it is, and which causes it must have. `Origin` folds one run;
+explanations of old entries and events about new entries read the same fold, so they agree. Causes in another run are
+kept until `derived` follows them. A cause that is no node (a request, an attempt, an edge) stands for the nodes that
+the cause was made from.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -29,17 +29,18 @@ class Place(Struct, frozen=True):
     """The place of a kind in the lineage."""
 
     node: NodeType | None = None
-    """None if entries of this kind are no nodes: an explanation goes on to their causes, or leaves them out."""
+    """`None` if entries of this kind are not nodes: an explanation shows their causes instead, or leaves them out."""
     causes: frozenset[Kind] | None = frozenset()
-    """One of an entry's causes must be of one of these kinds; `None` allows any kind; an empty set needs no cause."""
+    """An entry must have a cause of one of these kinds. `None` allows a cause of any kind; with an empty set no cause
+    is needed."""
     follows: bool = False
-    """Whether an entry belongs to an explanation as soon as one of its causes does."""
+    """Whether an explanation that contains a cause of an entry contains the entry too."""
 
 
 MAKERS = frozenset({Kind.ChatCompletion, Kind.Plan, Kind.ToolCall, Kind.Attempt})
 """Kinds that call tools."""
 LED = frozenset({Kind.User, Kind.System, Kind.ToolResult, Kind.Decision, Kind.End})
-"""Kinds that have a program call a tool."""
+"""Kinds from which a program calls a tool."""
 PLACES: Mapping[Kind, Place] = MappingProxyType(
     {
         Kind.System: Place(),  # a Question where it opens a child run
@@ -73,19 +74,21 @@ PLACES: Mapping[Kind, Place] = MappingProxyType(
         Kind.Check: Place("Approval", None, follows=True),
     }
 )
-"""Every kind. Links (`of`, `call`, `extends`) count as causes. An `assistant` that answers nobody needs none."""
+"""The place of every kind. Links (`of`, `call`, `extends`) count as causes. An `assistant` without a question needs no
+cause."""
 
 ROLES: Mapping[str, NodeType] = MappingProxyType({"finding": "Finding", "step": "StepResult", "synthesis": "Synthesis"})
-"""The node that the `end` of a span, or an `assistant` in the span, is: by the role of the span."""
+"""For spans of these roles: the type of the node that the `end` of the span, or an `assistant` in it, is."""
 
 SPEAKS = frozenset({Kind.Assistant, Kind.Plan, Kind.Decision, Kind.Question})
-"""Kinds that a completion without calls becomes; it is shown as the new entry. A child run's `end` is another."""
+"""Kinds of the entry that a completion without calls becomes; the explanation shows that entry instead. The `end` of a
+child run also counts."""
 
 ASIDE = frozenset({"Thought", "Note", "Summary", "Artifact"})
 """Nodes that are not on the way from a question to its answer."""
 
 GATHERED = frozenset({"PatternDecision", "Decomposition", "Plan", "Finding", "StepResult", "Synthesis"})
-"""Nodes that name all nodes they were made from; the other nodes name the nearest only."""
+"""Types of nodes that name all nodes they were made from; nodes of other types name the nearest ones only."""
 
 
 class Origin(Struct, weakref=True):
@@ -93,29 +96,30 @@ class Origin(Struct, weakref=True):
 
     nodes: dict[int, NodeType] = field(default_factory=dict)
     links: dict[int, tuple[Key, ...]] = field(default_factory=dict)
-    """For each entry, the entries that it was made from: its causes and links, and those that are implied."""
+    """For each entry, the entries that it was made from: its causes, its links, and entries that these imply."""
     nearest: dict[int, tuple[Key, ...]] = field(default_factory=dict)
-    """For each entry, the nearest nodes behind its links; causes in other runs stay as they are."""
+    """For each entry, the nearest nodes that it was made from. Causes in other runs are kept as they are."""
     spans: dict[int, tuple[int, str]] = field(default_factory=dict)
     """Parent and role of each span."""
     inside: dict[int, list[int]] = field(default_factory=dict)
     """Entries of each span whose role is one of `ROLES`."""
     asked: dict[int, list[int]] = field(default_factory=dict)
-    """Seqs of the questions by their turn; all questions of the run are at 0."""
+    """Seqs of the questions by the begin of their turn; the key 0 holds all questions of the run."""
     answered: set[int] = field(default_factory=set)
-    """Turns and spans that hold an `assistant`."""
+    """Begins of the turns and spans that hold an `assistant`."""
     loose: set[int] = field(default_factory=set)
-    """Nodes of the last turn that no node was made from yet: a turn without an answer ends with these nodes."""
+    """Nodes of the last turn from which no other node was made so far. A turn without an answer ends with these
+    nodes."""
     child: bool = False
-    """Whether another run opened this one."""
+    """Whether the run is a child run."""
     spoken: dict[int, int] = field(default_factory=dict)
-    """For each completion, the seq of the answer or thought that it became; 0 if there is none so far."""
+    """For each completion, the seq of the answer or thought that was made from it; 0 if there is none so far."""
     calling: set[int] = field(default_factory=set)
-    """Completions with calls."""
+    """Seqs of the completions that have calls."""
     found: dict[int, list[int]] = field(default_factory=dict)
     """Seqs of retrievals and artifacts by the entry that they were made from."""
     named: dict[Key, int] = field(default_factory=dict)
-    """Causes in other runs, each with the seq of the entry that named it first."""
+    """Causes in other runs, each with the seq of the first entry that has this cause."""
 
     def add(self, entry: Entry) -> None:
         """Add one entry. Cost: its causes, and the nodes since the oldest of these."""
@@ -151,17 +155,17 @@ class Origin(Struct, weakref=True):
         return 0 if seq in self.calling else self.spoken.get(seq, 0)
 
     def undecided(self, seq: int) -> bool:
-        """Return whether the node of a completion is not known yet: no call and no answer was made from it so far."""
+        """Return whether an entry is a completion from which no call and no answer was made so far."""
         return not self.spoken.get(seq, 1) and seq not in self.calling and seq == next(reversed(self.spoken))
 
     def concludes(self, entry: Entry) -> bool:
-        """Return whether an entry is the `end` of a child run's turn or of a failed turn, without an `assistant`."""
+        """Return whether an entry is the `end` of a child run's turn or of a failed turn that has no `assistant`."""
         role, content = self.spans.get(entry.span, (0, ""))[1], entry.content
         ended = isinstance(content, kinds.EndContent) and (self.child or content.status == "error")
         return ended and role == "turn" and entry.span not in self.answered
 
     def _links(self, entry: Entry) -> Iterator[Key]:
-        """Yield the entries before an entry that the entry was made from, and its causes in other runs."""
+        """Yield the earlier entries that an entry was made from, and its causes in other runs."""
         content, run = entry.content, entry.run
         causes: list[Cause] = list(entry.causes)
         causes += [link for name in ("of", "call", "extends") if isinstance(link := getattr(content, name, None), int)]
@@ -226,7 +230,7 @@ class Origin(Struct, weakref=True):
                 self.found.setdefault(other, []).append(seq)
 
     def _behind(self, link: Key, entry: Entry) -> tuple[Key, ...]:
-        """Return the nearest nodes behind a cause: the cause itself, if it is a node."""
+        """Return the nearest nodes for a cause: the cause itself if it is a node, else the nodes before it."""
         run, seq = link
         became = self.became(seq) if run == entry.run else 0
         if became and became != entry.seq:
@@ -236,7 +240,7 @@ class Origin(Struct, weakref=True):
         return self.nearest.get(seq, ())
 
     def _reduced(self, near: set[Key], run: str) -> set[Key]:
-        """Return the nodes that no other node of the set was made from."""
+        """Return the nodes of a set from which no other node of the set was made."""
         if len(near) < 2:
             return near
         lowest = min(seq if other == run else self.named.get((other, seq), 0) for other, seq in near)

@@ -29,13 +29,14 @@ from gesta.store import Letter
 async def step(
     agent: Agent, live: LiveRun, decider: Decider = decide, scope: anyio.CancelScope | None = None
 ) -> tuple[Move | None, list[Entry]]:
-    """Decide on a move, and carry it out; the caller carries out the end of the turn.
+    """Decide on a move, and carry it out. The end of a turn is left to the caller.
 
     Args:
-        scope: is cancelled when the turn is asked to stop while the model is asked; then the turn does not go on.
+        scope: is cancelled if the turn is asked to stop while a model or a hook is asked. After that the turn does not
+            go on.
 
     Returns:
-        The move and the entries about it. The move of a wait names the requests that were just written.
+        The move and the entries about it. For a wait, the move names the requests that were just written.
     """
     match move := decider(agent, live.state):
         case None | Finish():
@@ -75,7 +76,10 @@ async def turn(agent: Agent, live: LiveRun) -> Outcome:
 
 
 async def take_in(live: LiveRun) -> bool:
-    """Write the letters of the inbox into the log, each in the commit that deletes it. Returns whether it wrote any."""
+    """Write the letters of the inbox, and denials for expired requests, into the log. Return whether any was written.
+
+    Each letter is deleted in the commit that writes it.
+    """
     journal = live.log.journal
     waiting = await journal.store.inbox(live.log.run)
     if journal.fresh:
@@ -92,7 +96,7 @@ async def take_in(live: LiveRun) -> bool:
 
 
 def _expire(live: LiveRun) -> bool:
-    """Write a denial for each approval that nobody gave in time, and return whether there was any."""
+    """Write a denial for each request for approval that has expired. Return whether there was any."""
     late = False
     for call in live.state.calls.values():
         if call.expires is not None and call.approval is None and call.expires <= live.clock():
@@ -106,9 +110,9 @@ def _expire(live: LiveRun) -> bool:
 
 
 def _received(letter: Letter, content: Content, attempt: Entry | None, live: LiveRun) -> Content:
-    """Return the content of a letter as it is written down.
+    """Return the content to write for a letter.
 
-    An approval is judged, and a result is marked if its call has a result already.
+    An approval is judged; a result that comes too late is marked as late.
     """
     if isinstance(content, ApprovalContent):
         record, approver = live.log.journal.store.info.id, live.host.terms.approver
@@ -146,7 +150,7 @@ def outcome_of(run: str, state: RunState, waiting: tuple[Waiting, ...] = (), of:
 
 
 def wake(agent: Agent, live: LiveRun, by: str | None) -> None:
-    """Write that a person resumed the open turn, if too many processes died in it; the runs below do the same."""
+    """Write that a person resumed the open turn, if too many processes died in it. Child runs get the same `by`."""
     live.by = by
     turn = live.state.turn
     if by is not None and turn is not None and turn.deaths >= agent.policy.deaths:
@@ -155,7 +159,11 @@ def wake(agent: Agent, live: LiveRun, by: str | None) -> None:
 
 
 def taken(state: RunState, head: int, mark: int | None) -> None:
-    """Set the head at which the lease was taken. Whether attempts have ended is looked up anew for each lease."""
+    """Store the head of the run when the lease was taken, and the copy mark. Attempts are then looked up anew.
+
+    Args:
+        mark: see `Info.mark`.
+    """
     state.since, state.mark = head, mark
     for call in state.calls.values():
         if call.last is not None:

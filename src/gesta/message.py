@@ -1,7 +1,7 @@
-"""A message is what a model reads, free of any provider's form; a block is one message, encoded once.
+"""A message is text that a model reads, in no provider's form. A block is one message, encoded once.
 
-Formatters make messages from entries; models encode each into a block. A sent block is never encoded again, so the
-requests of a conversation extend each other byte for byte, which is what a provider's prompt cache looks for.
+Formatters make messages from entries; models encode each message into a block. A sent block is never encoded again. So
+each request of a conversation begins with the same bytes as the one before, which the prompt caches of providers need.
 """
 
 import mimetypes
@@ -68,7 +68,7 @@ class Message(Struct, frozen=True, kw_only=True):
     call_id: str | None = None
     """For a tool message: the id of the call that it answers."""
     name: str | None = None
-    """For results of one tool: the name of the tool."""
+    """For results of one tool: the name of that tool."""
     failed: bool = False
     """For a tool message: whether the result is an error."""
     observes: bool = False
@@ -76,7 +76,7 @@ class Message(Struct, frozen=True, kw_only=True):
     native: Native | None = None
     """For an assistant message that was made from one reply: the reply's native items."""
     sources: tuple[int, ...] = ()
-    """Seqs of the entries that it was made from."""
+    """Seqs of the entries that the message was made from."""
 
 
 def attached(path: str | os.PathLike[str]) -> Part:

@@ -25,7 +25,7 @@ ELSEWHERE = {
     "output_guardrails": "`hooks=Hooks(answer=...)`",
     "model_settings": "`settings`",
 }
-"""What an agent's fields are called in other libraries."""
+"""Names of an agent's fields in other libraries."""
 
 
 class Spelled(msgspec.StructMeta):
@@ -47,11 +47,11 @@ class Limits(Struct, frozen=True, kw_only=True, metaclass=Spelled):
     """Bounds of one turn; the turn ends with reason `limit` and the name of the bound."""
 
     requests: int | None = 50
-    """Greatest number of answers of the model; tries that failed or were lost do not count."""
+    """Greatest number of answers of the model. Requests that failed or were lost do not count."""
     calls: int | None = 500
     """Greatest number of tool calls."""
     depth: int = 8
-    """Greatest number of runs above a child run: agents may call agents this deep."""
+    """Greatest number of runs above a child run, which limits how deep agents call agents."""
 
 
 class Retry(Struct, frozen=True, kw_only=True, metaclass=Spelled):
@@ -61,24 +61,29 @@ class Retry(Struct, frozen=True, kw_only=True, metaclass=Spelled):
     """Tries that may fail in a row before the turn fails; tries lost to a crash do not count."""
     first_wait_s: float = 0.5
     factor: float = 2.0
-    """Each wait is this many times the one before."""
+    """Each wait is this many times as long as the wait before."""
     max_wait_s: float = 30.0
     empty: int = 1
-    """How often a reply without text and calls is asked for again before the turn fails."""
+    """Number of replies without text and calls for which the model is asked again, before the turn fails."""
     corrections: int = 2
-    """How often a model is told that its answer is not of the agent's `output` before the turn fails."""
+    """How often the model is told that its answer does not fit the agent's `output`, before the turn fails."""
 
     def wait_s(self, failed: int, asked_s: float | None = None) -> float:
-        """Return the pause after `failed` tries in a row, from 1; the pause that the provider asked for, if longer."""
+        """Return the pause in seconds before the next try. A longer pause that the provider asked for is kept.
+
+        Args:
+            failed: number of failed tries in a row, from 1.
+            asked_s: pause that the provider asked for. No pause is longer than `max_wait_s`.
+        """
         wait = min(self.first_wait_s * self.factor ** (failed - 1), self.max_wait_s)
         return max(wait, min(asked_s or 0.0, self.max_wait_s))
 
 
 class Budget(Struct, frozen=True, kw_only=True, metaclass=Spelled):
-    """Bounds of what one turn may cost, with all that runs below it cost; without a bound, costs are only recorded.
+    """Bounds of the cost of one turn, with all runs below it; without a bound, costs are only recorded.
 
-    The cost of a request is reserved before it and settled after it: what a crash or a lost reply left unsettled
-    counts as spent.
+    The cost of a request is reserved before the request and settled after it. An amount that a crash or a lost reply
+    left unsettled counts as spent.
     """
 
     usd: float | None = None
@@ -101,29 +106,32 @@ class Budget(Struct, frozen=True, kw_only=True, metaclass=Spelled):
 
 
 class Price(Protocol):
-    """The price of one model's tokens."""
+    """The price list of one model."""
 
     @property
     def dated(self) -> str:
-        """Name and edition of the price list; the record has them beside each sum."""
+        """Name and edition of the price list, which the record holds beside each sum."""
 
     def usd(self, usage: dict[str, Any]) -> float | None:
-        """Return the price in US dollars of a usage as the provider counts it; `None` if it is unknown. Total."""
+        """Return the price in US dollars of a usage in the provider's form; `None` if it is unknown. Never raises."""
 
 
 class Compact(Struct, frozen=True, kw_only=True, metaclass=Spelled):
-    """How a prompt that has grown too large is made smaller: what a model is no longer shown stays on record.
+    """The rule by which a prompt that is too large is made smaller.
 
-    Each is a `compaction` on record, and no call is parted from its result: first old results of tools are left out
-    and their calls stay, then old turns are, whole. What frees less than a tenth of `at_tokens` is left alone.
+    Entries that a model is no longer shown stay on record.
+
+    Each time a `compaction` is written. First old results of tools are left out, while their calls stay. If that is not
+    enough, whole old turns are left out. Nothing is left out that would free less than a tenth of `at_tokens`.
     """
 
     at_tokens: int
-    """Tokens of a prompt above which it is made smaller: the provider's last count and an estimate of the rest."""
+    """Size of a prompt, in tokens, above which it is made smaller. The size is the provider's last count, and an
+    estimate for later messages."""
     keep_turns: int = 3
     """Number of turns before the open turn that stay in the prompt."""
     keep_results: int = 5
-    """Number of last results that stay in the prompt; results that no reply has seen yet stay anyway."""
+    """Number of last results that stay in the prompt. Results that the model has not answered yet stay too."""
     results_over: int | None = 500
     """Size of a result, in bytes as sent, above which it may be left out; `None` to leave all results in."""
     by: Any = None
@@ -147,15 +155,15 @@ class Policy(Struct, frozen=True, kw_only=True, metaclass=Spelled):
     compact: Compact | None = None
     """The rule for a prompt that has grown too large; `None` to do nothing."""
     parallel: int = 8
-    """Tool calls of one reply that run at once; 1 for tools whose order matters."""
+    """Number of tool calls of one reply that run at once; 1 for tools whose order matters."""
     attempts: int = 3
-    """Attempts of one call that may be lost or come to nothing before it is given up."""
+    """Number of attempts of one call, after which a call without a result is given up."""
     deaths: int = 5
-    """Processes in a row that may die in a turn without any progress before a person has to resume it."""
+    """Number of processes that may die one after another in a turn without progress. Then a person has to resume it."""
     when_busy: Literal["queue", "replace", "raise"] = "queue"
-    """What happens to a message for a run with an open turn. `queue` continues that turn first, and waits while it
-    waits for somebody; `replace` ends that turn `cancelled`; `raise` raises TurnOpen or RunHeld."""
+    """What happens to a message for a run with an open turn. `queue`: the open turn is continued first; if it waits for
+    somebody, so does the message. `replace`: the open turn ends `cancelled`. `raise`: TurnOpen or RunHeld is raised."""
     when_left: Literal["go-on", "stop"] = "go-on"
-    """What happens to a turn of `record.stream` when its reader leaves: it goes on, or it stops."""
+    """Whether a turn of `record.stream` goes on or stops when its reader leaves."""
     tool_timeout_s: float | None = 300.0
     """Timeout of one attempt of a tool that names no timeout itself, in seconds; `None` for no timeout."""

@@ -1,8 +1,7 @@
-"""A store keeps rows and blobs, and gives the leases to write: a port of few methods, with a contract suite.
+"""A store keeps rows and blobs, and grants the leases that allow writing. Every store passes one contract suite.
 
-A store reads no contents: rows come encoded, and are returned unchanged. Everything but rows and blobs (indexes,
-inbox, leases) is derived or temporary, and no digest covers it. Every implementation must pass
-`gesta.testing.StoreContract`.
+A store reads no contents: rows come encoded, and are returned unchanged. All other data (indexes, inbox, leases) are
+derived or temporary, and no digest covers them. Every implementation must pass `gesta.testing.StoreContract`.
 """
 
 from collections.abc import AsyncGenerator, Callable, Sequence
@@ -20,10 +19,10 @@ class Info(Struct, frozen=True):
     id: str
     """Random id of the record, 32 hex; it never changes."""
     address: str
-    """Path or URL, without secrets; `:memory:` for a record that ends with the process."""
+    """Path or URL, without secrets; `:memory:` for a record in memory."""
     created_at: str
     mark: int | None = None
-    """For a copy that nobody adopted yet: the pos up to which it was copied. See `Store.adopt`."""
+    """For a copy of a record that was not adopted yet: the pos up to which it was copied. See `Store.adopt`."""
 
 
 class BlobRow(Struct, frozen=True):
@@ -39,7 +38,8 @@ class Lease(Struct, frozen=True):
 
     run: str
     owner: str
-    """The name of the process that holds the lease, for `Store.gone`. Attempts name it. Empty in a `first_lease`."""
+    """The name of the process that holds the lease, for `Store.gone`; attempts hold it too. Empty in a
+    `first_lease`."""
     epoch: int
     """Grows by at least one each time that the lease is taken."""
     head: int
@@ -47,11 +47,11 @@ class Lease(Struct, frozen=True):
     digest: bytes
     """Digest of that entry; 32 zero bytes for a run without entries."""
     lost: bool = False
-    """Whether the holder before did not give the lease back: it ended, or lost its connection."""
+    """Whether the holder before did not release the lease, because it ended or lost its connection."""
 
 
 def first_lease(run: str) -> Lease:
-    """Return the lease for the first batch of a run that nobody has held yet; it is neither acquired nor released."""
+    """Return the lease for the first batch of a run that nobody has held. It needs no acquiring and no releasing."""
     return Lease(run, owner="", epoch=0, head=0, digest=GENESIS)
 
 
@@ -60,22 +60,22 @@ class Letter(Struct, frozen=True):
 
     run: str
     key: str
-    """Unique within the run, also after the letter was taken in: sending it twice counts once."""
+    """Unique within the run, also after the letter became an entry: a second letter with the key is ignored."""
     content: str
     """Encoded content."""
     at: str = ""
-    """UTC, as in `Row`; stamped by the store's own clock when it takes the letter."""
+    """UTC, as in `Row`: the time at which the store received the letter, by the store's own clock."""
     id: int = 0
-    """Growing number that the store gives to the letter; letters become entries in this order."""
+    """A number that the store assigns in growing order; letters become entries in this order."""
 
 
 class Prune(Struct, frozen=True):
     """A run to be removed with its entries, blobs, letters and keys. Its lease ends; its epoch keeps counting."""
 
     lease: Lease
-    """The held lease of the run at its head: a run with newer entries is not removed."""
+    """The held lease of the run, at the run's head: a run with newer entries is not removed."""
     letters: Sequence[int] = ()
-    """Ids of all letters in its inbox: a run with another letter is not removed."""
+    """Ids of all letters in its inbox: a run with any other letter is not removed."""
 
 
 class Batch(Struct, frozen=True):
@@ -89,11 +89,12 @@ class Batch(Struct, frozen=True):
     letters: Sequence[int] = ()
     """Ids of inbox letters that became rows."""
     prunes: Sequence[Prune] = ()
-    """Other runs that this commit removes; its rows say so, and keep the places of their rows from being used again."""
+    """Other runs that this commit removes. The rows of the batch record the removal, and keep the removed rows' pos
+    from being used again."""
     synced: bool = False
-    """Whether the commit waits for the disk under every durability, because an effect follows."""
+    """Whether the commit waits until it is on disk, whatever the durability, because an effect follows."""
     beside: Sequence["Batch"] = ()
-    """Batches of other runs, with rows and blobs alone, that are committed together with this batch."""
+    """Batches of other runs that are committed together with this batch. They have only rows and blobs."""
 
 
 class Statements(Protocol):
@@ -105,7 +106,8 @@ class Statements(Protocol):
     def check(self) -> None:
         """Raise an error if the statements cannot be committed. It is called once the tool has returned.
 
-        The error is one of the tool: a statement ended the transaction, or broke a constraint that is checked later.
+        The tool caused the error: a statement ended the transaction, or broke a constraint that is checked at the
+        commit.
         """
 
 
@@ -114,11 +116,9 @@ class TransactionalEffect(Struct, frozen=True):
 
     run: str
     work: Callable[[Statements], tuple[Batch, bool]]
-    """Runs the effect, in the thread that writes; returns the entries, and whether the changes of the tool are kept.
-
-    It must catch every exception of the tool, `SystemExit` and `KeyboardInterrupt` too, and call `check` on the
-    statements before it returns that the changes are kept. The entries of a failed effect are committed alone.
-    """
+    """Runs the effect, in the thread that writes. Returns the entries, and whether the changes of the tool are kept. It
+    must catch every exception of the tool, also `SystemExit` and `KeyboardInterrupt`. Before it returns that the
+    changes are kept, it must call `check` on the statements. If the effect failed, only the entries are committed."""
     timeout_s: float | None = None
 
 
@@ -152,7 +152,7 @@ class QueryBounds(Struct, frozen=True, kw_only=True):
     seconds: float | None = 600.0
     rows: int | None = None
     size_bytes: int | None = None
-    """The size of all texts and bytes in an answer, which is in memory as a whole."""
+    """Size of all texts and bytes in the result of a query, in bytes; the result is held in memory."""
 
     def passed(self, query: str, name: str) -> RecordError:
         """Return the error of a query that exceeded one of these bounds."""
@@ -170,7 +170,7 @@ class Foreign(Struct, frozen=True):
     aside: Sequence[str] = ()
     """Objects on Gesta's tables, or with the names of Gesta's views; they are not used."""
     beside: Sequence[str] = ()
-    """Tables of other programs, with their indexes, triggers and views."""
+    """Tables of other programs in the same file or schema, with their indexes, triggers and views."""
     tools: Sequence[str] = ()
     """Tables that transactional tools made, as the record lists them, with their indexes, triggers and views."""
     shared: Sequence[str] = ()
@@ -188,19 +188,19 @@ class Store(Protocol):
         """The identity of the store: its id, its address, and when it was made."""
 
     async def append(self, batch: Batch) -> int:
-        """Commit a batch and those beside it, and return the pos of the last row; rows get consecutive places.
+        """Commit a batch and the batches beside it. Return the pos of the last row; the rows get consecutive pos.
 
         A call that is cancelled before the commit has begun raises the cancellation, and nothing was committed. A call
-        that is cancelled later returns.
+        that is cancelled later returns as if it were not cancelled.
 
         Raises:
-            LeaseLost: the lease of one of the batches is no longer held, its epoch is not the run's, or head is not
+            LeaseLost: the lease of one of the batches is no longer held, its epoch is not the run's, or its head is not
                 the run's head; nothing was committed.
             WriteFailed: nothing was committed.
         """
 
     async def transact(self, effect: TransactionalEffect) -> None:
-        """Run an effect on the record's own tables, and commit its entries with it. No other write runs meanwhile.
+        """Run an effect on the record's own tables, and commit its entries with it. Other writes wait meanwhile.
 
         Raises:
             LeaseLost, WriteFailed: as `append`; nothing was committed. Every error of `work` is raised too.
@@ -225,19 +225,20 @@ class Store(Protocol):
         """Put a letter into an inbox; this needs no lease. Returns False if its key was used before."""
 
     def deliver(self, letter: Letter) -> bool:
-        """Add a letter to an inbox as `send` does, from any thread, also after the loop has ended or after `close`.
+        """Add a letter to an inbox as `send` does, from any thread, also after the event loop or the store has ended.
 
-        Waits for the commit. Raises as `send`, and NoRecord: the record is gone, or was kept in memory alone.
+        Waits for the commit. Raises the errors of `send`, and NoRecord if the record is gone or was kept in memory
+        alone.
         """
 
     async def inbox(self, run: str) -> list[Letter]:
         """Return the letters that wait in the inbox of a run, in the order in which they came."""
 
     async def lease(self, run: str, *, mirror: bool = False) -> Lease:
-        """Acquire the lease of a run. The lease of a process that has ended is taken over.
+        """Acquire the lease of a run. If the process that holds it has ended, the lease is taken from it.
 
         Args:
-            mirror: whether to acquire it for a mirror too, which `push` alone writes.
+            mirror: whether to acquire the lease of a mirror too, which only `push` writes.
 
         Raises:
             RunHeld: another holder has the lease, in this process or in another process that has not ended.
@@ -252,35 +253,38 @@ class Store(Protocol):
         """
 
     async def holds(self, lease: Lease) -> bool:
-        """Return whether a lease is still held. A process that was suspended may have lost its lease unnoticed."""
+        """Return whether a lease is still held. A process that was suspended may have lost its lease without notice."""
 
     async def mirror(self, lease: Lease, of: str | None) -> None:
         """Make a run a mirror of the same run in the record with the id `of`; `None` makes it an ordinary run."""
 
     async def gone(self, process: str) -> bool | None:
-        """Return whether a process that wrote attempts has ended; `None` where that is not known.
+        """Return whether a process that wrote attempts has ended; `None` if that is not known.
 
         Args:
-            process: `Lease.owner`, as an attempt names it. For this process itself the answer is `False`.
+            process: `Lease.owner`, which attempts hold. For this process itself the result is `False`.
         """
 
     async def declare_gone(self, process: str, by: str) -> None:
-        """Record that a person says that a process has ended: from now on `gone` returns `True` for that process."""
+        """Record a person's statement that a process has ended. After that `gone` returns `True` for the process."""
 
     async def adopt(self, by: str) -> None:
-        """Record that a person says that this copy is to go on: `info.mark` is `None` from now on."""
+        """Record a person's decision that this copy of a record is used from now on.
+
+        After that `info.mark` is `None`.
+        """
 
     def keep(self) -> Callable[[], None]:
         """Make this process count as running until the returned function is called, also after `close`.
 
-        For threads of tools, which may outlive the turn and the record.
+        For the threads of tools, which may run longer than the turn and the record are open.
         """
 
     def descriptor(self) -> int | None:
         """Return a file descriptor; while a subprocess that inherited it runs, this process counts as running."""
 
     def tail(self, after: int = 0) -> AsyncGenerator[list[Row], None]:
-        """Yield the rows of all runs after the pos `after`, for ever: the rows on record first, then each new row."""
+        """Yield the rows of all runs after the pos `after`, without end: rows on record first, then new rows."""
 
     async def sql(self, query: str, parameters: Sequence[Any] = ()) -> Table:
         """Run a query that only reads, and return its rows; a query that would write is refused."""
@@ -293,10 +297,13 @@ class Store(Protocol):
         """
 
     async def damage(self) -> list[str]:
-        """Return the damage found in the file or database itself; an empty list without any. Cost: reads it all."""
+        """Return the damage found in the file or database itself; an empty list if there is none.
+
+        Cost: reads it all.
+        """
 
     async def foreign(self) -> Foreign:
-        """Return the objects in the file or database that Gesta did not make."""
+        """Return the objects in the file or database that Gesta did not create."""
 
     async def close(self) -> None:
         """Close the store, and release its locks and connections. A closed record is one file."""

@@ -88,16 +88,16 @@ class Span:
 
 
 class SyncStream(Generic[T]):
-    """The events of one turn, as they come: `for event in record.stream(...)`. The turn goes on while one is awaited.
+    """The events of one turn, as they come: `for event in record.stream(...)`. The turn runs while an event is awaited.
 
-    A reader that leaves early waits until the turn has ended; under `Policy(when_left="stop")` it stops the turn.
+    A reader that leaves early waits until the turn has ended, or stops it under `Policy(when_left="stop")`.
     """
 
     def __init__(self, work: Callable[[Listener], Awaitable[Outcome[T]]], *, stops: bool) -> None:
         self._work, self._stops = work, stops
         self._begun = False
         self.outcome: Outcome[T] | None = None
-        """The outcome of the turn; None while it goes on, and if it was broken off."""
+        """The outcome of the turn; `None` while the turn runs, and if it was broken off."""
 
     def __iter__(self) -> Iterator[Event]:
         """Begin the turn, and yield its events.
@@ -123,10 +123,10 @@ class SyncStream(Generic[T]):
 def _heard(
     heard: asyncio.Queue[Event | None], work: Callable[[], Coroutine[Any, Any, None]], *, stops: bool = True
 ) -> Iterator[Event]:
-    """Yield the events that a coroutine puts into a queue, until it ends. It runs while an event is awaited.
+    """Yield the events that a coroutine puts into a queue, until it ends. The coroutine runs while an event is awaited.
 
     Args:
-        stops: whether the coroutine is cancelled if the reader leaves early; else it is awaited.
+        stops: whether the coroutine is cancelled if the reader leaves early; if not, it is run to its end.
     """
     with asyncio.Runner() as runner:
         loop = runner.get_loop()
@@ -181,7 +181,7 @@ class SyncRecord:
     def follow(
         self, name: str, *, after: int | str = 0, until_end: bool = False, most: int = MOST_WAITING
     ) -> Iterator[Event]:
-        """Yield the events of a run or session as they come; see `Record.follow`. The loop runs between two events."""
+        """Yield the events of a run or session; see `Record.follow`. It works while an event is awaited."""
         refuse_inside_loop("Record.follow")
         heard: asyncio.Queue[Event | None] = asyncio.Queue()
 
@@ -202,12 +202,12 @@ class SyncRecord:
         by: str | None = "resume",
         **options: Unpack[TurnOptions],
     ) -> Outcome[T]:
-        """Go on with the open turn of a run; see `Record.resume`."""
+        """Continue the open turn of a run; see `Record.resume`."""
         refuse_inside_loop("Record.resume")
         return anyio.run(lambda: self.record.resume(run, agent, listener=listener, by=by, **options))
 
     def send(self, run: str, content: Content, *, key: str) -> bool:
-        """Put a content into a run's inbox; see `Record.send`."""
+        """Send a content to the inbox of a run; see `Record.send`."""
         return drive(self.record.send(run, content, key=key))
 
     def approve(
@@ -257,7 +257,7 @@ class SyncRecord:
         by: str,
         result: Any = None,
     ) -> Receipt:
-        """Settle a call whose outcome nobody knows; see `Record.resolve`."""
+        """Say what became of a call whose outcome is not known; see `Record.resolve`."""
         return drive(self.record.resolve(waiting, verdict, call, by=by, result=result))
 
     def cancel(self, waiting: Waiting | str, *, by: str, reason: str | None = None) -> Outcome[Any] | None:
@@ -276,7 +276,7 @@ class SyncRecord:
         state: Any = None,
         **annotations: Any,
     ) -> Iterator[Span]:
-        """Open a span at the root of the run `run` (by default of the span's own name) in that session.
+        """Open a span at the root of the run `run` (by default the run with the span's name) in that session.
 
         Args:
             skip: kinds that are not recorded.
@@ -299,7 +299,7 @@ class SyncRecord:
         return drive(self.record.find(name))
 
     def read(self, run: str, after: int = 0) -> list[Entry]:
-        """Read a run's entries by seq, those after `after`."""
+        """Return the entries of a run whose seq is above `after`."""
         return drive(self.record.read(run, after))
 
     def state(self, run: str) -> RunState:
@@ -307,7 +307,7 @@ class SyncRecord:
         return drive(self.record.state(run))
 
     def waiting(self, run: str) -> list[Waiting]:
-        """Return what the open turn of a run waits for; see `Record.waiting`."""
+        """Return the waits of the open turn of a run; see `Record.waiting`."""
         return drive(self.record.waiting(run))
 
     def verify(self, *kept: Iterable[Head]) -> list[Flaw]:
@@ -347,7 +347,7 @@ class RunOptions(Options, MessageOptions, total=False):
     """Options of `run_sync`: those of `gesta.open` and of `Record.run`."""
 
     listener: Listener | None
-    """Is called with each event of the turn."""
+    """A function that is called with each event of the turn."""
 
 
 def run_sync(

@@ -1,8 +1,8 @@
 """A worker continues the turns that are due: those that were interrupted, answered or resumed, or whose time has come.
 
-Between two looks it remembers only which runs waited at which head, and which runs failed. Several workers
-may look at one record: the lease decides who goes on, and a worker that comes too late looks again later. A run that
-fails ends no other: it stays as it is, its failure is told, and it is looked at again after waits that grow.
+Between two looks at the record a worker remembers only which runs waited at which head, and which runs failed. Several
+workers may work on one record: the lease decides which of them continues a run. A run that fails does not stop the
+worker: the failure is reported, and the run is tried again after pauses that grow.
 """
 
 import logging
@@ -55,13 +55,13 @@ def warn(failed: Failed) -> None:
 
 
 class Seen(Struct, frozen=True):
-    """What a worker remembers of a run that had nothing to do at the last look."""
+    """The state of a run that had nothing to do when a worker last looked at it."""
 
     head: int
     open: bool
-    """Whether its turn waits; what comes to a run whose turn has ended is taken in by the next turn."""
+    """Whether the run has an open turn. Without one, letters wait for the next turn."""
     due: datetime | None
-    """Time of the next look at the run if nothing is sent to it before."""
+    """Time of the next look at the run, if no letter is sent to it before."""
 
 
 class Again(Struct, frozen=True):
@@ -72,7 +72,7 @@ class Again(Struct, frozen=True):
 
 
 class Worker:
-    """Continues the runs of some agents in one record."""
+    """Continues the turns of some agents in one record."""
 
     def __init__(
         self, record: Record, agents: Sequence[Agent], *, jobs: int = 4, failed: Callable[[Failed], None] = warn
@@ -93,7 +93,7 @@ class Worker:
         self._went = 0
 
     async def look(self, told: Told) -> int:
-        """Continue every run that is due now, and return how many there were. Each outcome is reported as it comes.
+        """Continue every run that is due now, and return how many there were. `told` is called with each outcome.
 
         Raises:
             WriteFailed: the record cannot be read.
@@ -137,7 +137,7 @@ class Worker:
             group.start_soon(self._go_on, row, told)
 
     async def _go_on(self, row: RunRow, told: Told) -> None:
-        """Continue one run. Its errors are handled here, unless the worker itself is to end."""
+        """Continue one run. Its errors are handled here, except those that end the worker itself."""
         try:
             async with self._limit:
                 outcome = await self._record.resume(row.run, self._agents[row.name], by=None)
@@ -201,7 +201,7 @@ class Worker:
         return seen.open and await self._letter(row.run, below)
 
     async def _letter(self, run: str, below: dict[str | None, list[str]]) -> bool:
-        """Return whether a letter, other than a message, waits for a run or a run below it."""
+        """Return whether a letter other than a message waits for a run, or for a run below it."""
         left = [run]
         while left:
             one = left.pop()

@@ -52,6 +52,8 @@ class UserContent(Base, frozen=True, kw_only=True, tag="user"):
     """The message that the text was made from, if that message holds more than text."""
     history: bool = False
     """Whether a program put it into the history: nobody sent it."""
+    traceparent: str | None = None
+    """The W3C trace context of the request that brought the message: the turn's span hangs under that span."""
 
 
 class AssistantContent(Base, frozen=True, kw_only=True, tag="assistant"):

@@ -86,6 +86,8 @@ class Context(Struct, Generic[D], frozen=True, kw_only=True):
     """Returns whether nobody waits for the call any more; a function in a thread should ask, for nobody can stop it."""
     deps: D = None  # type: ignore[assignment]  # a tool that needs them never runs without
     """The `deps` that the program passed when it began or resumed the turn. They are never on record."""
+    traceparent: str | None = None
+    """W3C trace context of this call's span, to send along with requests; `None` in a child run resumed by itself."""
 
 
 def secret(name: str, value: str) -> str:

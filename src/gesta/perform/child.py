@@ -110,7 +110,13 @@ def context_of(trial: Trial, live: LiveRun) -> Context:
         popen=partial(popen, attempt_name(live, attempt), store.descriptor()),
         cancelled=cancelled,
         deps=live.deps,
+        traceparent=_header(live, call.seq),
     )
+
+
+def _header(live: LiveRun, seq: int) -> str | None:
+    span = live.span(seq)
+    return None if span is None else str(span)
 
 
 def turn_context(live: LiveRun) -> Context:
@@ -130,6 +136,7 @@ def turn_context(live: LiveRun) -> Context:
         respond=partial(_in_task, current_token(), _respond, live, lambda: live.stop.asked),
         cancelled=lambda: live.stop.asked,
         deps=live.deps,
+        traceparent=_header(live, turn.begin),
     )
 
 

@@ -23,6 +23,7 @@ from gesta.prompt.blocks import Prompt, way
 from gesta.state.run import RunState, RunView
 from gesta.store import Letter, Store
 from gesta.text.redactor import SECRETS
+from gesta.text.tracing import TraceContext, span_id, trace_context, trace_id
 
 GONE_OPTION = "gone= of gesta.open"
 """The name on record for the option of the program that said that a process has ended."""
@@ -37,6 +38,8 @@ class TurnCaller(msgspec.Struct, eq=False):
     """Asks the turn to stop."""
     deps: Any = None
     """Deps for the tools of the turn."""
+    trace: TraceContext | None = None
+    """For a child run that its parent run called: the span of the turn above."""
 
 
 def nobody_knows(_process: str) -> None:
@@ -131,6 +134,7 @@ class LiveRun:
         self.stop = told.stop
         """The request to stop the turn."""
         self.deps = told.deps
+        self._above = told.trace
         self.log = log
         self.state = state
         self.prompt = prompt
@@ -166,6 +170,19 @@ class LiveRun:
     def clock(self) -> Callable[[], datetime]:
         """The clock that stamps entries."""
         return self.log.journal.clock
+
+    def span(self, seq: int) -> TraceContext | None:
+        """Return the span that an entry of the open turn began, as a trace names it.
+
+        `None` in a child run that was resumed by itself, because its trace is known to the run above alone.
+        """
+        turn, opened = self.state.turn, self.state.opened
+        if turn is None or opened is None or (opened.parent_run is not None and self._above is None):
+            return None
+        shared = opened.base is not None and turn.question <= opened.base.seq
+        above = self._above or trace_context(None if shared else turn.traceparent)
+        trace = above.trace if above is not None else trace_id(self.log.run, turn.begin)
+        return TraceContext(trace, span_id(self.log.run, seq), above is None or above.sampled)
 
     def absorb(self) -> list[Entry]:
         """Fold the entries written since the last call, and return them."""

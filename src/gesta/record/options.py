@@ -39,6 +39,8 @@ class MessageOptions(TurnOptions, total=False):
     """Key of the message: a message that is sent twice under one key counts once."""
     user: str | None
     """The person who sends the message."""
+    traceparent: str | None
+    """The W3C trace context of the caller, `00-TRACE-SPAN-FLAGS`: in a trace, the turn's span hangs under that span."""
 
 
 def of_turn(agent: Agent[T], options: TurnOptions) -> Agent[T]:

@@ -43,10 +43,11 @@ from gesta.state.opening import Opening, check_here, close_orphans, shielded
 from gesta.state.run import RunView
 from gesta.store import Info, Store
 from gesta.text.redactor import SECRETS
+from gesta.text.tracing import trace_context
 
 Said = str | Part | Sequence[str | Part]
 """A message of a person: a text, or texts, images and files."""
-OF_MESSAGE = {"session", "key", "user"}
+OF_MESSAGE = {"session", "key", "user", "traceparent"}
 """Options of a message that change nothing in its turn."""
 
 
@@ -312,7 +313,7 @@ def opening_of(agent: Agent[T], said: Said, options: MessageOptions) -> tuple[Ag
     """Return the agent of a turn, and the opening that a person's message makes; without a session, in a new one.
 
     Raises:
-        AgentError: the message is neither a text nor a list of texts, images and files.
+        AgentError: the message is neither a text nor a list of texts, images and files; or `traceparent` is malformed.
         TypeError: an option is unknown.
     """
     if options.keys() - OF_MESSAGE:
@@ -326,7 +327,11 @@ def opening_of(agent: Agent[T], said: Said, options: MessageOptions) -> tuple[Ag
             raise AgentError(f"{found} Write gesta.message.attached(PATH) for a file.")
     text = "\n\n".join(word for word in words if isinstance(word, str))
     parts = [word for word in words if isinstance(word, Part)]
-    content, key = UserContent(value=text, user_id=options.get("user"), parts=parts or None), options.get("key")
+    caller = options.get("traceparent")
+    if caller is not None and trace_context(caller) is None:
+        raise AgentError(f"traceparent={caller!r:.80}: expected 00-TRACE-SPAN-FLAGS, with 32, 16 and 2 hex digits.")
+    content = UserContent(value=text, user_id=options.get("user"), parts=parts or None, traceparent=caller)
+    key = options.get("key")
     session = SECRETS.text(named) if (named := options.get("session")) else f"s-{os.urandom(4).hex()}"
     key, deps = SECRETS.text(key) if key else key, options.get("deps")
     return agent, Opening(name=agent.name, content=content, session=session, key=key, deps=deps)

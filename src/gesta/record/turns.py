@@ -99,7 +99,7 @@ class Turns:
     ) -> Outcome:
         """Run the turn that `opening` opens or opened before; `above` asks the turn above to stop. See `Record.run`."""
         run = opening.run or await self.run_of(opening.session, opening.name, opening.parent_run)
-        given = (broadcast or self.broadcast(run), opening.deps)
+        given = (broadcast or self.broadcast(run), opening.deps, opening.trace)
         return await self._leaving(agent, lambda told: self._take(agent, run, opening, told), given, above)
 
     async def resume(self, agent: Agent[Any], run: str, *, by: str | None = None, deps: Any = None) -> Outcome:
@@ -123,20 +123,19 @@ class Turns:
                 wake(bound, live, by)
                 return await self._served(bound, live, await self._advance(bound, live))
 
-        return await self._leaving(bound, go_on, (self.broadcast(run), deps))
+        return await self._leaving(bound, go_on, (self.broadcast(run), deps, None))
 
     async def _leaving(
-        self, agent: Agent, work: TurnWork, given: tuple[Any, Any], above: Stop | None = None
+        self, agent: Agent, work: TurnWork, given: tuple[Any, Any, Any], above: Stop | None = None
     ) -> Outcome:
         """Await a turn in a task of its own, which is asked to stop when this task is cancelled. Raises NoDeps."""
-        broadcast, deps = given
-        own = agent.deps or agent.hooks or agent.instructions.__class__ is not str
+        (broadcast, deps, trace), own = given, agent.deps or agent.hooks or agent.instructions.__class__ is not str
         if deps is None and (own or any(tool.needs or tool.agent for tool in agent.tools)):
             deps = await supplied(agent)
         stop = Stop(self.terms.grace_s, above)
         self._stops |= {stop} if above is None else set()
         try:
-            return await attended(stop, lambda: work(TurnCaller(broadcast, stop, deps)))
+            return await attended(stop, lambda: work(TurnCaller(broadcast, stop, deps, trace)))
         except TurnLeft:
             if above is not None:
                 raise
@@ -256,7 +255,7 @@ class Turns:
 
     async def child(self, agent: Agent, task: Task, live: LiveRun) -> Outcome:
         """Run the turn of a child run, continue it, or return its outcome if it has ended."""
-        opened = live.state.opened
+        opened, turn = live.state.opened, live.state.turn
         assert opened is not None
         live.absorb()  # the child's task was made from what the edge was made from
         await live.log.durable()
@@ -275,6 +274,7 @@ class Turns:
             doubts=sorted(live.state.doubts()) or None,
             by=live.by,
             deps=live.deps,
+            trace=live.span(turn.begin) if turn is not None else None,
         )
         return await self.take(agent, opening, live.broadcast, live.stop)
 

@@ -13,6 +13,7 @@ from gesta.errors import GestaError, message_of, nearest
 from gesta.kinds import Error
 from gesta.perform.result import plain
 from gesta.text.redactor import SECRETS
+from gesta.text.tracing import trace_context
 
 Body = TypeVar("Body", bound=msgspec.Struct)
 
@@ -79,6 +80,12 @@ def failure(raised: BaseException) -> Response:
     if isinstance(raised, GestaError):
         return failed(status, type(raised).__name__, message_of(raised), more)
     return failed(500, "InternalError", "The server failed; its log says why. What is on the record is safe.")
+
+
+def caller(request: Request) -> str | None:
+    """Return the W3C trace context of a request; `None` without one, and for one that is malformed."""
+    header = request.headers.get("traceparent")
+    return header if trace_context(header) is not None else None
 
 
 async def read(request: Request, form: type[Body]) -> Body:

@@ -17,8 +17,9 @@ from gesta.agent import Agent, joined
 from gesta.errors import AgentError
 from gesta.events import Event, Outcome
 from gesta.function_tool.tool import Tool
+from gesta.record.options import MessageOptions
 from gesta.record.stream import Stream
-from gesta.serve.bodies import Refused, answered, failure
+from gesta.serve.bodies import Refused, answered, caller, failure
 from gesta.serve.chat_messages import Asked, ChatRequest, ClientTool, chat_request, conversation
 from gesta.serve.chat_sessions import WAITS
 from gesta.serve.service import Service
@@ -92,6 +93,7 @@ class Exchange:
         self._again = request.headers.get("idempotency-key", "")
         self._retried = request.headers.get("x-stainless-retry-count", "0") != "0"
         self._conversations = service.conversations
+        self._caller = caller(request)
         self._created = int(time.time())
 
     async def whole(self) -> Response:
@@ -140,15 +142,18 @@ class Exchange:
             return
         session = self._body.session
         if isinstance(session, str) and session:
-            stream = record.stream(agent, asked.words, session=session, key=self._again or None, user=self._body.user)
+            stream = record.stream(agent, asked.words, **self._options(session, self._again or None))
             async for event in self._heard(stream):
                 yield event
             return
         place = self._conversations.place(agent, asked, whose=self._whose, again=self._again, retried=self._retried)
         async with place as found:
-            stream = record.stream(agent, asked.words, session=found.session, key=found.key, user=self._body.user)
+            stream = record.stream(agent, asked.words, **self._options(found.session, found.key))
             async for event in self._heard(stream):
                 yield event
+
+    def _options(self, session: str, key: str | None) -> MessageOptions:
+        return MessageOptions(session=session, key=key, user=self._body.user, traceparent=self._caller)
 
     async def _heard(self, stream: Stream[Any]) -> AsyncIterator[Event | Outcome]:
         own = ""  # the first event is about the message

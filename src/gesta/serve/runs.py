@@ -12,7 +12,8 @@ from gesta.address import Record
 from gesta.errors import NoRun
 from gesta.events import Event
 from gesta.perform.result import plain
-from gesta.serve.bodies import NewMessage, Refused, answered, read, shown
+from gesta.record.options import MessageOptions
+from gesta.serve.bodies import NewMessage, Refused, answered, caller, read, shown
 from gesta.serve.people import found
 from gesta.serve.service import Service
 from gesta.serve.sse import EventStream, encoded, line
@@ -44,12 +45,13 @@ async def message(request: Request, service: Service) -> Response:
         raise Refused(400, "BadRequest", "The body and the header Idempotency-Key name two keys. Leave one out.")
     said = replace(said, key=header or said.key)
     agent, session = service.agent(said.agent), request.path_params["session"]
+    options = MessageOptions(session=session, key=said.key, user=said.user, traceparent=caller(request))
     if "text/event-stream" not in request.headers.get("accept", ""):
         with service.turns:
-            outcome = await service.record.run(agent, said.message, session=session, key=said.key, user=said.user)
+            outcome = await service.record.run(agent, said.message, **options)
         return answered(shown(outcome))
     record = service.record
-    stream = record.stream(agent, said.message, session=session, key=said.key, user=said.user)
+    stream = record.stream(agent, said.message, **options)
 
     async def lines() -> AsyncIterator[bytes]:
         async for event in stream:

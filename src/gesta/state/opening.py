@@ -15,6 +15,7 @@ from gesta.state.run import RunState
 from gesta.state.turn import Turn
 from gesta.store import Letter, Store
 from gesta.text.redactor import SECRETS
+from gesta.text.tracing import TraceContext
 
 
 class Opening(Struct, frozen=True, kw_only=True):
@@ -51,6 +52,8 @@ class Opening(Struct, frozen=True, kw_only=True):
     """The letter in which the message waited until another turn had ended."""
     deps: Any = None
     """Deps for the tools of the turn; they are never on record."""
+    trace: TraceContext | None = None
+    """For a child run: the span of the turn above, in whose trace the turn is."""
 
 
 MESSAGE, UNNAMED = "message:", "message?"

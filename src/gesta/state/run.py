@@ -197,6 +197,7 @@ def _fold_message(state: RunState, entry: Entry, content: UserContent | SystemCo
         if not state.turn.question:
             state.turn.question, state.turn.task = entry.seq, content.value
             state.turn.parts = len(content.parts or ())
+            state.turn.traceparent = content.traceparent if isinstance(content, UserContent) else None
 
 
 def _fold_assistant(state: RunState, entry: Entry, content: AssistantContent) -> None:

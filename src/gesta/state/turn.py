@@ -85,6 +85,8 @@ class Turn(Struct):
     """Seq of the entry that opened the turn: a person's message, or the task of a child run."""
     task: str = ""
     """Text of the message or task that opened the turn."""
+    traceparent: str | None = None
+    """W3C trace context that came with that message."""
     end: int | None = None
     handed: int = 0
     """Number of child runs that the turn called and whose end no entry of the turn was made from yet."""

@@ -1,8 +1,9 @@
-"""Texts: removes secrets from them, marks invisible characters in them, and finds JSON in them."""
+"""Texts: removes secrets from them, marks invisible characters in them, finds JSON in them, makes ids of traces."""
 
 ORDER = (
     "redactor",
     "visible",
     "objects",
+    "tracing",
 )
 """Files in reading order: each imports only those before it."""

@@ -1,0 +1,55 @@
+"""The ids of traces and spans follow from the record, so that whoever sends a span, and however often, sends one span.
+
+A trace is one turn of a root run with all that it caused; a span is named by the entry that began it. The header
+`traceparent` carries both from program to program.
+
+Source: W3C Trace Context, sections 3.2 and 4 (W3C Recommendation, 2021-11-23).
+"""
+
+import hashlib
+import re
+
+from msgspec import Struct
+
+TRACEPARENT = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
+
+
+class TraceContext(Struct, frozen=True):
+    """A span of some program, under which other spans hang."""
+
+    trace: str
+    """Id of the trace, 32 hex."""
+    span: str
+    """Id of the span, 16 hex."""
+    sampled: bool = True
+    """Whether the program sends its own spans."""
+
+    def __str__(self) -> str:
+        """Return the value of the header `traceparent`."""
+        return f"00-{self.trace}-{self.span}-{self.sampled:02x}"
+
+
+def trace_context(header: str | None) -> TraceContext | None:
+    """Return the context that a header `traceparent` carries; `None` if it carries none, or is malformed."""
+    found = TRACEPARENT.fullmatch(header.strip()) if header else None
+    if found is None:
+        return None
+    version, trace, span, flags, more = found.groups()
+    if version == "ff" or (version == "00" and more) or not int(trace, 16) or not int(span, 16):
+        return None
+    return TraceContext(trace, span, bool(int(flags, 16) & 1))
+
+
+def trace_id(run: str, turn: int) -> str:
+    """Return the id of the trace of a turn that no other program's trace holds, 32 hex.
+
+    Args:
+        run: id of the root run.
+        turn: seq of the begin of the turn.
+    """
+    return hashlib.sha256(f"gesta trace {run}.{turn}".encode()).hexdigest()[:32]
+
+
+def span_id(run: str, seq: int) -> str:
+    """Return the id of the span that an entry began, 16 hex."""
+    return hashlib.sha256(f"gesta span {run}.{seq}".encode()).hexdigest()[:16]
